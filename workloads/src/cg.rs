@@ -10,7 +10,6 @@
 
 mod grid;
 mod matrix;
-mod random;
 mod solve;
 
 use counterfoil_runtime::communicator::Communicator;
@@ -18,6 +17,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use zerocopy::IntoBytes;
 
 use crate::state::{Owner, decode, encode};
+use crate::values::numbers;
 use crate::{Class, Error, Iterations, Outcome, RanksError, StateError, Value, Workload, checkpoint_due};
 use grid::Grid;
 use matrix::{Matrix, Shape};
@@ -96,15 +96,7 @@ impl Progress {
     }
 
     fn from_body(iteration: u64, body: &[u8], columns: usize) -> Result<Progress, StateError> {
-        let mut numbers = vec![0.0f64; columns + 2];
-        if numbers.as_bytes().len() != body.len() {
-            let (expected, found) = (numbers.as_bytes().len() as u64, body.len() as u64);
-            return Err(StateError::Length { expected, found });
-        }
-        numbers.as_mut_bytes().copy_from_slice(body);
-        if let Some(found) = numbers.iter().find(|number| !number.is_finite()) {
-            return Err(StateError::Invalid { what: "the bits of a number", found: found.to_bits() });
-        }
+        let mut numbers = numbers(body, columns + 2)?;
         let x = numbers.split_off(2);
         Ok(Progress { iteration, zeta: numbers[0], residual: numbers[1], x })
     }
@@ -125,7 +117,7 @@ impl Workload for Cg {
 
     fn validate(&self, ranks: u32) -> Result<(), RanksError> {
         if !ranks.is_power_of_two() {
-            return Err(RanksError::NotPowerOfTwo { ranks });
+            return Err(RanksError::NotPowerOfTwo { workload: NAME, ranks });
         }
         if ranks > Cg::RANKS_MAX {
             return Err(RanksError::TooMany { workload: NAME, class: self.class, ranks, at_most: Cg::RANKS_MAX });

@@ -1,6 +1,8 @@
 //! Errors of a workload.
 
-use crate::{Class, StateError};
+use std::ops::RangeInclusive;
+
+use crate::{Class, StateError, Workload};
 
 /// A rank's part of a workload failed.
 #[derive(Debug, thiserror::Error)]
@@ -25,8 +27,10 @@ pub enum Error {
 #[non_exhaustive]
 pub enum RanksError {
     /// The number is not a power of two, as the 2-D process grid requires.
-    #[error("cg needs a power of two of ranks, not {ranks}")]
+    #[error("{workload} needs a power of two of ranks, not {ranks}")]
     NotPowerOfTwo {
+        /// The workload.
+        workload: &'static str,
         /// The requested number of ranks.
         ranks: u32,
     },
@@ -52,6 +56,18 @@ pub enum RanksError {
         /// Largest valid number.
         at_most: u32,
     },
+}
+
+impl RanksError {
+    /// Checks that `ranks` is one of the valid numbers of a workload.
+    pub(crate) fn check(workload: &dyn Workload, ranks: u32, valid: RangeInclusive<u32>) -> Result<(), RanksError> {
+        let (workload, class, at_least, at_most) = (workload.name(), workload.class(), *valid.start(), *valid.end());
+        match ranks {
+            ranks if ranks < at_least => Err(RanksError::TooFew { workload, ranks, at_least }),
+            ranks if ranks > at_most => Err(RanksError::TooMany { workload, class, ranks, at_most }),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// A received message is not one that this program sends: a message was lost, modified or confused with another.

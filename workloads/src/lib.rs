@@ -4,6 +4,12 @@
 //! |---|---|---|
 //! | `cg` | the CG kernel of the NAS Parallel Benchmarks: sparse matrix, 2-D process grid | from a named rank |
 //! | `ring` | tokens of 0 B to 200 KB around a ring, each depending on all earlier ones | from a named rank |
+//! | `ft` | the FT kernel of the same benchmarks: Fourier transforms in three dimensions | all-to-all exchanges |
+//! | `laplace` | Laplace's equation on a square by Jacobi's method | from both neighbours |
+//! | `gauss` | a dense system of equations by Gauss-Jordan elimination | reductions and broadcasts |
+//! | `neurons` | a network of neurons by the Runge-Kutta method | five allgathers a step |
+//! | `matmul` | multiplications of matrices whose rows go around a ring | from a named rank |
+//! | `disks` | Monte Carlo: tasks are random walks of hard disks | as `master-worker` |
 //! | `master-worker` | tasks assigned to workers as they become idle | wildcards, probes and tests |
 //!
 //! Each workload saves its state every few iterations, can resume from a saved state, and verifies its answer at the
@@ -14,17 +20,26 @@
 pub mod cg;
 pub mod costs;
 mod error;
+pub mod ft;
+pub mod gauss;
+pub mod laplace;
 pub mod master_worker;
+pub mod matmul;
+pub mod neurons;
 mod outcome;
 pub mod patterns;
 mod program;
+mod random;
 pub mod ring;
 mod state;
+mod values;
 
 use std::fmt;
 use std::str::FromStr;
 
 use counterfoil_runtime::communicator::Communicator;
+
+use master_worker::{Kind, MasterWorker};
 
 pub use error::{Error, MessageError, RanksError};
 pub use outcome::{Outcome, Value, job_digest};
@@ -137,7 +152,17 @@ pub enum LookupError {
 }
 
 /// Names of all workloads.
-pub const NAMES: [&str; 3] = [cg::NAME, ring::NAME, master_worker::NAME];
+pub const NAMES: [&str; 9] = [
+    cg::NAME,
+    ring::NAME,
+    master_worker::NAME,
+    ft::NAME,
+    laplace::NAME,
+    gauss::NAME,
+    neurons::NAME,
+    matmul::NAME,
+    master_worker::DISKS,
+];
 
 /// Returns the workload `name` of size `class`.
 ///
@@ -155,7 +180,13 @@ pub fn by_name(name: &str, class: Class) -> Result<Box<dyn Workload>, LookupErro
     match name {
         cg::NAME => Ok(Box::new(cg::Cg::new(class))),
         ring::NAME => Ok(Box::new(ring::Ring::new(class))),
-        master_worker::NAME => Ok(Box::new(master_worker::MasterWorker::new(class))),
+        master_worker::NAME => Ok(Box::new(MasterWorker::new(Kind::Hashes, class))),
+        ft::NAME => Ok(Box::new(ft::Ft::new(class))),
+        laplace::NAME => Ok(Box::new(laplace::Laplace::new(class))),
+        gauss::NAME => Ok(Box::new(gauss::Gauss::new(class))),
+        neurons::NAME => Ok(Box::new(neurons::Neurons::new(class))),
+        matmul::NAME => Ok(Box::new(matmul::Matmul::new(class))),
+        master_worker::DISKS => Ok(Box::new(MasterWorker::new(Kind::Disks, class))),
         _ => Err(LookupError::Workload { name: name.to_owned() }),
     }
 }

@@ -5,6 +5,7 @@
 //! combined answer doesn't depend on their order. The outcomes of communicator calls are the only source of
 //! non-determinism.
 
+mod disks;
 mod master;
 mod task;
 mod worker;
@@ -16,13 +17,32 @@ use crate::state::Owner;
 use crate::{Class, Error, Iterations, Outcome, RanksError, StateError, Value, Workload};
 use task::Answer;
 
-/// Name of this workload.
+/// Name of the workload whose tasks are chains of hashes.
 pub const NAME: &str = "master-worker";
+
+/// Name of the workload whose tasks are random walks of hard disks (Monte Carlo).
+pub const DISKS: &str = "disks";
 
 /// Rank that assigns the tasks.
 pub const MASTER: u32 = 0;
 
-const STATE_ID: u32 = 3;
+/// What the tasks are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Chains of hashes.
+    Hashes,
+    /// Random walks of hard disks in a periodic box.
+    Disks,
+}
+
+impl Kind {
+    fn state_id(self) -> u32 {
+        match self {
+            Kind::Hashes => 3,
+            Kind::Disks => 9,
+        }
+    }
+}
 
 const TAG_TASK: i32 = 1;
 const TAG_STOP: i32 = 2;
@@ -37,6 +57,7 @@ const POLLS_MAX: u32 = 3;
 /// worker gets at least half of its share.
 #[derive(Clone, Debug)]
 pub struct MasterWorker {
+    kind: Kind,
     class: Class,
     tasks_per_worker: u64,
 }
@@ -44,6 +65,7 @@ pub struct MasterWorker {
 /// Distribution of the tasks of one run.
 #[derive(Clone, Copy, Debug)]
 struct Plan {
+    kind: Kind,
     workers: u32,
     /// Number of tasks, which are numbered from 0.
     tasks: u64,
@@ -52,19 +74,24 @@ struct Plan {
 }
 
 impl MasterWorker {
-    /// Creates the workload of size `class`.
-    pub fn new(class: Class) -> MasterWorker {
+    /// Creates the workload of size `class` with tasks of a kind.
+    pub fn new(kind: Kind, class: Class) -> MasterWorker {
         let tasks_per_worker = match class {
             Class::S => 24,
             Class::W => 96,
             Class::A => 400,
         };
-        MasterWorker { class, tasks_per_worker }
+        MasterWorker { kind, class, tasks_per_worker }
     }
 
     fn plan(&self, ranks: u32) -> Plan {
         let workers = ranks.saturating_sub(1);
-        Plan { workers, tasks: self.tasks_per_worker * u64::from(workers), worker_tasks_min: self.tasks_per_worker / 2 }
+        Plan {
+            kind: self.kind,
+            workers,
+            tasks: self.tasks_per_worker * u64::from(workers),
+            worker_tasks_min: self.tasks_per_worker / 2,
+        }
     }
 }
 
@@ -82,7 +109,7 @@ impl Plan {
     fn known_answer(&self) -> Answer {
         let mut answer = Answer::default();
         for task in 0..self.tasks {
-            answer.add(task::compute(task, &task::input(task)));
+            answer.add(task::compute(self.kind, task, &task::input(self.kind, task)));
         }
         answer
     }
@@ -90,7 +117,10 @@ impl Plan {
 
 impl Workload for MasterWorker {
     fn name(&self) -> &'static str {
-        NAME
+        match self.kind {
+            Kind::Hashes => NAME,
+            Kind::Disks => DISKS,
+        }
     }
 
     fn class(&self) -> Class {
@@ -103,7 +133,7 @@ impl Workload for MasterWorker {
 
     fn validate(&self, ranks: u32) -> Result<(), RanksError> {
         if ranks < 2 {
-            return Err(RanksError::TooFew { workload: NAME, ranks, at_least: 2 });
+            return Err(RanksError::TooFew { workload: self.name(), ranks, at_least: 2 });
         }
         Ok(())
     }
@@ -114,14 +144,14 @@ impl Workload for MasterWorker {
 
     fn message_bytes_max(&self, ranks: u32) -> usize {
         // Results (8 bytes), the final sums (16) and the answer (24) are shorter than tasks.
-        task::message_bytes_max(self.plan(ranks).tasks).max(size_of::<[u64; 3]>())
+        task::message_bytes_max(self.kind, self.plan(ranks).tasks).max(size_of::<[u64; 3]>())
     }
 
     fn run(&self, comm: &mut dyn Communicator, checkpoint_every: Option<u64>) -> Result<Outcome, Error> {
         let (rank, ranks) = (comm.rank(), comm.size());
         self.validate(ranks)?;
         let plan = self.plan(ranks);
-        let owner = Owner { workload: STATE_ID, class: self.class, rank, ranks };
+        let owner = Owner { workload: self.kind.state_id(), class: self.class, rank, ranks };
         let own = if rank == MASTER {
             master::run(comm, &plan, &owner, checkpoint_every)?
         } else {
@@ -159,7 +189,7 @@ mod tests {
     fn guaranteed_tasks_never_exceed_all_tasks() {
         for class in Class::ALL {
             for ranks in 2..40 {
-                let workload = MasterWorker::new(class);
+                let workload = MasterWorker::new(Kind::Hashes, class);
                 let of_workers = (1..ranks).map(|rank| workload.iterations(rank, ranks));
                 let guaranteed: u64 = of_workers.clone().map(|worker| worker.at_least).sum();
                 let tasks = workload.iterations(MASTER, ranks).at_least;

@@ -7,6 +7,7 @@
 
 use std::ops::Range;
 
+use super::NAME;
 use crate::RanksError;
 
 /// One process's place in the grid.
@@ -24,7 +25,7 @@ impl Grid {
     /// Returns the place of `rank` among `ranks`, for a matrix of `order` rows and columns.
     pub(super) fn new(order: usize, rank: u32, ranks: u32) -> Result<Grid, RanksError> {
         if !ranks.is_power_of_two() {
-            return Err(RanksError::NotPowerOfTwo { ranks });
+            return Err(RanksError::NotPowerOfTwo { workload: NAME, ranks });
         }
         let process_rows = 1 << (ranks.ilog2() / 2);
         let process_columns = ranks / process_rows;
@@ -161,7 +162,7 @@ mod tests {
     #[test]
     fn numbers_of_ranks_other_than_powers_of_two_are_refused() {
         for ranks in [0, 3, 6, 12] {
-            assert_eq!(Grid::new(10, 0, ranks), Err(RanksError::NotPowerOfTwo { ranks }));
+            assert_eq!(Grid::new(10, 0, ranks), Err(RanksError::NotPowerOfTwo { workload: NAME, ranks }));
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use super::random::Random;
+use crate::random::Random;
 
 /// Weight of the last outer product; also added to the diagonal before the shift is subtracted.
 const RECIPROCAL_CONDITION: f64 = 0.1;

@@ -51,7 +51,7 @@ impl Master {
         match self.next_task(plan, worker) {
             Some(task) => {
                 self.assigned[worker as usize - 1] += 1;
-                comm.send(worker, TAG_TASK, &encode_task(task))?;
+                comm.send(worker, TAG_TASK, &encode_task(plan.kind, task))?;
             }
             None => comm.send(worker, TAG_STOP, &[])?,
         }
@@ -134,8 +134,9 @@ fn result(status: &Status, payload: &[u8]) -> Result<u64, MessageError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::master_worker::Kind;
 
-    const PLAN: Plan = Plan { workers: 3, tasks: 12, worker_tasks_min: 2 };
+    const PLAN: Plan = Plan { kind: Kind::Hashes, workers: 3, tasks: 12, worker_tasks_min: 2 };
 
     #[test]
     fn a_fast_worker_leaves_the_others_their_guaranteed_tasks() {

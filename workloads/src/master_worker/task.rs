@@ -4,35 +4,43 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U64;
 
+use super::{Kind, disks};
+
 /// Period of the input lengths of successive tasks.
 const LENGTHS: u64 = 4_000;
 
-fn input_len(task: u64) -> u64 {
-    task.wrapping_mul(1_237) % LENGTHS
+fn input_len(kind: Kind, task: u64) -> u64 {
+    match kind {
+        Kind::Hashes => task.wrapping_mul(1_237) % LENGTHS,
+        Kind::Disks => 0,
+    }
 }
 
 /// Returns the length in bytes of the longest message of tasks 0 to `tasks` - 1.
-pub(super) fn message_bytes_max(tasks: u64) -> usize {
-    let longest = (0..tasks.min(LENGTHS)).map(input_len).max().unwrap_or(0);
+pub(super) fn message_bytes_max(kind: Kind, tasks: u64) -> usize {
+    let longest = (0..tasks.min(LENGTHS)).map(|task| input_len(kind, task)).max().unwrap_or(0);
     size_of::<u64>() + longest as usize
 }
 
-/// Generates the input of task number `task`: 0 to 3,999 bytes.
-pub(super) fn input(task: u64) -> Vec<u8> {
-    (0..input_len(task)).map(|at| (at.wrapping_mul(task | 1) >> 3) as u8).collect()
+/// Generates the input of task number `task`: 0 to 3,999 bytes for a chain of hashes, none for disks.
+pub(super) fn input(kind: Kind, task: u64) -> Vec<u8> {
+    (0..input_len(kind, task)).map(|at| (at.wrapping_mul(task | 1) >> 3) as u8).collect()
 }
 
-/// Computes the result: a chain of hashes that starts from the input. Its length (1,000 to 19,000) varies from task to
-/// task, so that workers become idle at different times.
-pub(super) fn compute(task: u64, input: &[u8]) -> u64 {
+/// Computes the result: a chain of hashes that starts from the input, or the counts of a chain of [`disks`]. Its length (1,000 to 19,000
+/// hashes) varies from task to task, so that workers become idle at different times.
+pub(super) fn compute(kind: Kind, task: u64, input: &[u8]) -> u64 {
+    if kind == Kind::Disks {
+        return disks::run(task).to_word();
+    }
     let first = xxh3_64_with_seed(input, task);
     let links = 1_000 + 2_000 * (first % 10);
     (0..links).fold(first, |hash, link| xxh3_64_with_seed(&hash.to_le_bytes(), link))
 }
 
 /// Encodes task number and input as one message.
-pub(super) fn encode_task(task: u64) -> Vec<u8> {
-    [&task.to_le_bytes()[..], &input(task)].concat()
+pub(super) fn encode_task(kind: Kind, task: u64) -> Vec<u8> {
+    [&task.to_le_bytes()[..], &input(kind, task)].concat()
 }
 
 /// Decodes task number and input.
@@ -86,7 +94,7 @@ mod tests {
 
     #[test]
     fn an_answer_depends_on_every_result_but_not_on_the_order() {
-        let results: Vec<u64> = (0..20).map(|task| compute(task, &input(task))).collect();
+        let results: Vec<u64> = (0..20).map(|task| compute(Kind::Hashes, task, &input(Kind::Hashes, task))).collect();
         let answer = |results: &mut dyn Iterator<Item = &u64>| {
             let mut answer = Answer::default();
             results.for_each(|result| answer.add(*result));
@@ -101,7 +109,8 @@ mod tests {
     #[test]
     fn a_task_is_decoded_as_it_was_encoded() {
         for task in [0, 1, 71, u64::MAX] {
-            assert_eq!(decode_task(&encode_task(task)), Some((task, &input(task)[..])));
+            assert_eq!(decode_task(&encode_task(Kind::Hashes, task)), Some((task, &input(Kind::Hashes, task)[..])));
+            assert_eq!(decode_task(&encode_task(Kind::Disks, task)), Some((task, &[][..])));
         }
         assert_eq!(decode_task(b"short"), None);
     }

@@ -35,7 +35,7 @@ pub(super) fn run(
             len: status.len,
             expected: "a task or a stop message",
         })?;
-        let result = compute(task, input);
+        let result = compute(plan.kind, task, input);
         done.add(result);
         comm.send(MASTER, TAG_RESULT, &result.to_le_bytes())?;
         if checkpoint_due(n, checkpoint_every) {

@@ -52,6 +52,31 @@ fn a_master_combines_every_task_exactly_once() {
 }
 
 #[test]
+fn ft_gives_the_published_checksums() {
+    for (class, ranks) in [(Class::S, &[1, 2, 4, 8, 64][..]), (Class::W, &[2, 4])] {
+        for &ranks in ranks {
+            assert!(outcomes("ft", class, ranks).iter().all(|outcome| outcome.verified == Some(true)), "{ranks} ranks");
+        }
+    }
+}
+
+#[test]
+fn programs_of_the_papers_end_with_the_result_of_the_serial_computation() {
+    for name in ["laplace", "gauss", "neurons", "matmul"] {
+        let of_one = outcomes(name, Class::S, 1)[0].value.clone();
+        for ranks in [2, 3, 5, 8] {
+            for outcome in outcomes(name, Class::S, ranks) {
+                assert_eq!((outcome.verified, &outcome.value), (Some(true), &of_one), "{name} on {ranks} ranks");
+            }
+        }
+        assert!(outcomes(name, Class::W, 4).iter().all(|outcome| outcome.verified == Some(true)), "{name}");
+    }
+    for ranks in [2, 3, 6] {
+        assert!(outcomes("disks", Class::S, ranks).iter().all(|outcome| outcome.verified == Some(true)));
+    }
+}
+
+#[test]
 fn every_run_on_the_same_number_of_ranks_has_the_same_digest() {
     for name in NAMES {
         let first = job_digest(&outcomes(name, Class::S, 4));
@@ -66,11 +91,18 @@ fn every_run_on_the_same_number_of_ranks_has_the_same_digest() {
 fn invalid_numbers_of_ranks_are_refused_without_running() {
     let validate = |name, ranks| by_name(name, Class::S).unwrap().validate(ranks);
     for ranks in [0, 3, 6, 100] {
-        assert_eq!(validate("cg", ranks), Err(RanksError::NotPowerOfTwo { ranks }));
+        assert_eq!(validate("cg", ranks), Err(RanksError::NotPowerOfTwo { workload: "cg", ranks }));
     }
     assert!(matches!(validate("cg", 1 << 20), Err(RanksError::TooMany { .. })));
     assert!(matches!(validate("ring", 0), Err(RanksError::TooFew { .. })));
     assert!(matches!(validate("master-worker", 1), Err(RanksError::TooFew { .. })));
+    for name in ["laplace", "gauss", "neurons", "matmul"] {
+        assert!(matches!(validate(name, 0), Err(RanksError::TooFew { .. })), "{name}");
+        assert!(matches!(validate(name, 1 << 10), Err(RanksError::TooMany { .. })), "{name}");
+    }
+    assert_eq!(validate("ft", 6), Err(RanksError::NotPowerOfTwo { workload: "ft", ranks: 6 }));
+    assert!(matches!(validate("ft", 128), Err(RanksError::TooMany { .. })));
+    assert!(matches!(validate("disks", 1), Err(RanksError::TooFew { .. })));
     let workload = by_name("cg", Class::S).unwrap();
     let messages = run_ranks(3, |comm| workload.run(comm, None).unwrap_err().to_string());
     assert_eq!(messages[0], "cg needs a power of two of ranks, not 3");

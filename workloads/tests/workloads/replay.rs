@@ -58,10 +58,11 @@ fn a_replacement_repeats_its_predecessor_from_the_start() {
 #[test]
 fn a_replacement_resumes_from_every_checkpoint_like_its_predecessor() {
     for workload in NAMES.map(|name| by_name(name, Class::S).unwrap()) {
-        for (rank, record) in (0..).zip(record(&*workload, Some(4))) {
+        let every = Some((workload.iterations(1, RANKS).at_least / 3).min(4));
+        for (rank, record) in (0..).zip(record(&*workload, every)) {
             let mut taken = 0;
             for (state, rest) in checkpoints(&record.events) {
-                let outcome = replay(&*workload, rank, Some(state), rest, Some(4));
+                let outcome = replay(&*workload, rank, Some(state), rest, every);
                 assert_eq!(outcome, record.outcome, "{} rank {rank}, checkpoint {taken}", workload.name());
                 taken += 1;
             }
@@ -106,6 +107,12 @@ fn the_largest_message_is_as_long_as_declared() {
         ("ring", Class::S, &[1, 2, 3, 5]),
         ("master-worker", Class::S, &[2, 3, 4, 9]),
         ("master-worker", Class::W, &[2, 4]),
+        ("ft", Class::S, &[2, 4, 16, 64]),
+        ("laplace", Class::S, &[2, 3, 5]),
+        ("gauss", Class::S, &[2, 3, 5]),
+        ("neurons", Class::S, &[2, 3, 5]),
+        ("matmul", Class::S, &[2, 3, 5]),
+        ("disks", Class::S, &[2, 3]),
     ] {
         let workload = by_name(name, class).unwrap();
         for &ranks in ranks {

@@ -7,12 +7,32 @@ const BITS: u32 = 46;
 
 /// Random number generator. Its state is the last number of the sequence, below 2^46.
 #[derive(Clone, Debug)]
-pub(super) struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    /// Creates the generator with the seed of CG.
-    pub(super) const fn seeded() -> Random {
+    /// Creates the generator with the seed of CG and FT.
+    pub(crate) const fn seeded() -> Random {
         Random(SEED)
+    }
+
+    /// Creates a generator whose sequence starts at a place derived from `seed`.
+    pub(crate) fn from_seed(seed: u64) -> Random {
+        // An odd number: the sequence has its full period of 2^44.
+        let mut random = Random((SEED ^ (seed << 1)) & ((1 << BITS) - 1) | 1);
+        random.skip(1 + seed % 1000);
+        random
+    }
+
+    /// Passes over `count` numbers.
+    pub(crate) fn skip(&mut self, mut count: u64) {
+        let mut power = MULTIPLIER;
+        while count > 0 {
+            if count % 2 == 1 {
+                self.0 = self.0.wrapping_mul(power) & ((1 << BITS) - 1);
+            }
+            power = power.wrapping_mul(power) & ((1 << BITS) - 1);
+            count /= 2;
+        }
     }
 
     /// Returns the next number of the sequence, of 46 bits.
@@ -23,12 +43,12 @@ impl Random {
     }
 
     /// Returns the next number, scaled into (0, 1). Exact: 46 bits fit an f64.
-    pub(super) fn next_fraction(&mut self) -> f64 {
+    pub(crate) fn next_fraction(&mut self) -> f64 {
         self.next_bits() as f64 / (1u64 << BITS) as f64
     }
 
     /// Returns the next number, scaled to an index below 2^`bits` and rounded down, for at most 46 bits.
-    pub(super) fn next_index(&mut self, bits: u32) -> u64 {
+    pub(crate) fn next_index(&mut self, bits: u32) -> u64 {
         self.next_bits() >> (BITS - bits)
     }
 }
@@ -45,6 +65,17 @@ mod tests {
             wide = wide * 5u128.pow(13) % (1 << 46);
             assert_eq!(u128::from(random.next_bits()), wide);
         }
+    }
+
+    #[test]
+    fn numbers_that_are_skipped_are_those_that_would_have_come() {
+        for count in [0, 1, 2, 3, 64, 1000] {
+            let (mut skipped, mut counted) = (Random::from_seed(9), Random::from_seed(9));
+            skipped.skip(count);
+            (0..count).for_each(|_| _ = counted.next_bits());
+            assert_eq!(skipped.next_bits(), counted.next_bits(), "{count}");
+        }
+        assert_ne!(Random::from_seed(1).next_bits(), Random::from_seed(2).next_bits());
     }
 
     #[test]

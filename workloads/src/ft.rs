@@ -1,0 +1,294 @@
+//! The FT kernel of the NAS Parallel Benchmarks, from its published specification (Bailey et al., 'The NAS Parallel Benchmarks', report
+//! RNR-94-007, section 2.5): a partial differential equation by Fourier transforms in three dimensions.
+//!
+//! A random field is transformed; each iteration multiplies the transform by a Gaussian and transforms it back, which gives a checksum of
+//! 1,024 of its elements. Planes of the third dimension are distributed; between the transforms along the first two dimensions and along the
+//! third, the field is transposed by an all-to-all exchange.
+
+use std::f64::consts::PI;
+use std::sync::Arc;
+
+use counterfoil_runtime::communicator::{Communicator, Reduction};
+use rustfft::num_complex::Complex;
+use rustfft::{Fft, FftPlanner};
+use zerocopy::IntoBytes;
+
+use crate::random::Random;
+use crate::state::Owner;
+use crate::values::{digest, from_message, restore_numbers, save};
+use crate::{Class, Error, Iterations, Outcome, RanksError, Value, Workload, checkpoint_due};
+
+/// Name of this workload.
+pub const NAME: &str = "ft";
+
+const STATE_ID: u32 = 8;
+
+/// Constant of the equation.
+const ALPHA: f64 = 1e-6;
+/// Largest relative deviation of a checksum from the published one.
+const TOLERANCE: f64 = 1e-12;
+/// Elements of a checksum.
+const SAMPLES: usize = 1_024;
+/// Checksums of a run.
+const CHECKSUMS: usize = 6;
+
+/// The FT kernel.
+///
+/// | class | field |
+/// |---|---|
+/// | S | 64 x 64 x 64 |
+/// | W | 128 x 128 x 32 |
+/// | A | 256 x 256 x 128 |
+///
+/// Runs on any power of two of ranks that divides the first and the third dimension. The first iteration of every rank is the
+/// transform of the random field, the next six have a checksum each.
+#[derive(Clone, Debug)]
+pub struct Ft {
+    class: Class,
+    /// Elements in each dimension.
+    field: [usize; 3],
+    /// Published checksums, real and imaginary part.
+    checksums: [[f64; 2]; CHECKSUMS],
+}
+
+/// A rank's part of the field, and the transforms along its dimensions.
+struct Slab {
+    field: [usize; 3],
+    rank: usize,
+    ranks: usize,
+    forward: [Arc<dyn Fft<f64>>; 3],
+    inverse: [Arc<dyn Fft<f64>>; 3],
+}
+
+/// Elements, the last index first: by place in the third, second and first dimension, or transposed by first, second and third.
+type Elements = Vec<Complex<f64>>;
+
+impl Slab {
+    fn new(field: [usize; 3], rank: u32, ranks: u32) -> Slab {
+        let mut planner = FftPlanner::new();
+        let forward = field.map(|len| planner.plan_fft_forward(len));
+        let inverse = field.map(|len| planner.plan_fft_inverse(len));
+        Slab { field, rank: rank as usize, ranks: ranks as usize, forward, inverse }
+    }
+
+    /// Returns the number of this rank's elements.
+    fn len(&self) -> usize {
+        self.field.iter().product::<usize>() / self.ranks
+    }
+
+    /// Returns the random field: planes of the third dimension.
+    fn start(&self) -> Elements {
+        let mut random = Random::seeded();
+        random.skip((2 * self.rank * self.len()) as u64);
+        let element = |_| {
+            let real = random.next_fraction();
+            Complex::new(real, random.next_fraction())
+        };
+        (0..self.len()).map(element).collect()
+    }
+
+    /// Exchanges the two inner dimensions of each plane, which has `rows` rows of `columns`.
+    fn turn_planes(elements: &mut Elements, rows: usize, columns: usize) {
+        for plane in elements.chunks_exact_mut(rows * columns) {
+            let old = plane.to_vec();
+            for (at, element) in plane.iter_mut().enumerate() {
+                let (column, row) = (at / rows, at % rows);
+                *element = old[row * columns + column];
+            }
+        }
+    }
+
+    /// Transforms planes of the third dimension; returns them transposed, by place in the first dimension.
+    fn transform(&self, comm: &mut dyn Communicator, mut elements: Elements) -> Result<Elements, Error> {
+        let [nx, ny, nz] = self.field;
+        self.forward[0].process(&mut elements);
+        Slab::turn_planes(&mut elements, ny, nx);
+        self.forward[1].process(&mut elements);
+        let (planes, columns) = (nz / self.ranks, nx / self.ranks);
+        // Here: place in the third (of `planes`), first and second dimension. There: first (of `columns`), second and third.
+        let blocks = (0..nx).flat_map(|x| (0..ny).map(move |y| (x, y)));
+        let out = blocks.flat_map(|(x, y)| (0..planes).map(move |z| (z * nx + x) * ny + y)).map(|at| elements[at]);
+        let received = self.exchange(comm, out.collect())?;
+        let place = |at: usize| {
+            let (column, z) = (at / nz, at % nz);
+            let (source, z) = (z / planes, z % planes);
+            (source * columns * ny + column) * planes + z
+        };
+        let mut elements: Elements = (0..self.len()).map(|at| received[place(at)]).collect();
+        self.forward[2].process(&mut elements);
+        Ok(elements)
+    }
+
+    /// The inverse of [`transform`](Slab::transform), not scaled.
+    fn transform_back(&self, comm: &mut dyn Communicator, mut elements: Elements) -> Result<Elements, Error> {
+        let [nx, ny, nz] = self.field;
+        self.inverse[2].process(&mut elements);
+        let (planes, columns) = (nz / self.ranks, nx / self.ranks);
+        let places = (0..nz).flat_map(|z| (0..columns * ny).map(move |column| column * nz + z));
+        let received = self.exchange(comm, places.map(|at| elements[at]).collect())?;
+        let place = |at: usize| {
+            let (z, x, y) = (at / (nx * ny), at / ny % nx, at % ny);
+            let (source, x) = (x / columns, x % columns);
+            ((source * planes + z) * columns + x) * ny + y
+        };
+        let mut elements: Elements = (0..self.len()).map(|at| received[place(at)]).collect();
+        self.inverse[1].process(&mut elements);
+        Slab::turn_planes(&mut elements, nx, ny);
+        self.inverse[0].process(&mut elements);
+        Ok(elements)
+    }
+
+    /// Exchanges equal blocks with all ranks.
+    fn exchange(&self, comm: &mut dyn Communicator, out: Elements) -> Result<Elements, Error> {
+        let received = comm.alltoall(to_numbers(&out).as_bytes())?;
+        let expected = "a block of the field from each rank in an all-to-all exchange";
+        let numbers = from_message(comm, (self.rank as u32, -1), &received, 2 * self.len(), expected)?;
+        Ok(from_numbers(&numbers))
+    }
+
+    /// Multiplies a transform by the Gaussian of one iteration.
+    fn evolve(&self, elements: &mut Elements) {
+        let [nx, ny, nz] = self.field;
+        let first = self.rank * nx / self.ranks;
+        let square = |at: usize, len: usize| {
+            let wave = if at < len / 2 { at as f64 } else { at as f64 - len as f64 };
+            wave * wave
+        };
+        for (at, element) in elements.iter_mut().enumerate() {
+            let (x, y, z) = (first + at / (ny * nz), at / nz % ny, at % nz);
+            *element *= (-4.0 * ALPHA * PI * PI * (square(x, nx) + square(y, ny) + square(z, nz))).exp();
+        }
+    }
+
+    /// Returns the checksum of planes.
+    fn checksum(&self, comm: &mut dyn Communicator, elements: &Elements) -> Result<[f64; 2], Error> {
+        let [nx, ny, nz] = self.field;
+        let planes = nz / self.ranks;
+        let samples = (1..=SAMPLES).map(|sample| [sample % nx, 3 * sample % ny, 5 * sample % nz]);
+        let own = samples.filter(|[_, _, z]| z / planes == self.rank);
+        let sum: Complex<f64> = own.map(|[x, y, z]| elements[(z % planes * ny + y) * nx + x]).sum();
+        let mut sums = [sum.re, sum.im];
+        comm.allreduce_f64(&mut sums, Reduction::Sum)?;
+        Ok(sums.map(|sum| sum / (nx * ny * nz) as f64))
+    }
+}
+
+fn to_numbers(elements: &[Complex<f64>]) -> Vec<f64> {
+    elements.iter().flat_map(|element| [element.re, element.im]).collect()
+}
+
+fn from_numbers(numbers: &[f64]) -> Elements {
+    numbers.chunks_exact(2).map(|parts| Complex::new(parts[0], parts[1])).collect()
+}
+
+impl Ft {
+    /// Creates the kernel of size `class`.
+    pub fn new(class: Class) -> Ft {
+        let (field, checksums) = match class {
+            Class::S => (
+                [64, 64, 64],
+                [
+                    [554.6087004964, 484.5363331978],
+                    [554.6385409189, 486.5304269511],
+                    [554.6148406171, 488.3910722336],
+                    [554.5423607415, 490.1273169046],
+                    [554.4255039624, 491.7475857993],
+                    [554.2683411902, 493.2597244941],
+                ],
+            ),
+            Class::W => (
+                [128, 128, 32],
+                [
+                    [567.3612178944, 529.3246849175],
+                    [563.1436885271, 528.2149986629],
+                    [559.4024089970, 527.0996558037],
+                    [556.0698047020, 526.0027904925],
+                    [553.0898991250, 524.9400845633],
+                    [550.4159734538, 523.9212247086],
+                ],
+            ),
+            Class::A => (
+                [256, 256, 128],
+                [
+                    [504.6735008193, 511.4047905510],
+                    [505.9412319734, 509.8809666433],
+                    [506.9376896287, 509.8144042213],
+                    [507.7892868474, 510.1336130759],
+                    [508.5233095391, 510.4914655194],
+                    [509.1487099959, 510.7917842803],
+                ],
+            ),
+        };
+        Ft { class, field, checksums }
+    }
+
+    /// Returns `true` if the checksums are the published ones.
+    fn are_known(&self, checksums: &[f64]) -> bool {
+        let known = self.checksums.iter().flatten();
+        checksums.iter().zip(known).all(|(found, known)| ((found - known) / known).abs() <= TOLERANCE)
+    }
+}
+
+impl Workload for Ft {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn class(&self) -> Class {
+        self.class
+    }
+
+    fn deterministic(&self) -> bool {
+        true
+    }
+
+    fn validate(&self, ranks: u32) -> Result<(), RanksError> {
+        if !ranks.is_power_of_two() {
+            return Err(RanksError::NotPowerOfTwo { workload: NAME, ranks });
+        }
+        RanksError::check(self, ranks, 1..=self.field[0].min(self.field[2]) as u32)
+    }
+
+    fn iterations(&self, _rank: u32, _ranks: u32) -> Iterations {
+        Iterations::exactly(1 + CHECKSUMS as u64)
+    }
+
+    fn message_bytes_max(&self, ranks: u32) -> usize {
+        let elements = self.field.iter().product::<usize>() / (ranks * ranks) as usize;
+        (elements * size_of::<Complex<f64>>()).max(size_of::<[f64; 2]>())
+    }
+
+    fn run(&self, comm: &mut dyn Communicator, checkpoint_every: Option<u64>) -> Result<Outcome, Error> {
+        let (rank, ranks) = (comm.rank(), comm.size());
+        self.validate(ranks)?;
+        let owner = Owner { workload: STATE_ID, class: self.class, rank, ranks };
+        let slab = Slab::new(self.field, rank, ranks);
+        let (mut done, mut checksums, mut transform) = (0, vec![0.0; 2 * CHECKSUMS], Vec::new());
+        let saved = restore_numbers(comm, &owner, self.iterations(rank, ranks), 2 * CHECKSUMS + 2 * slab.len())?;
+        if let Some((iteration, numbers)) = saved {
+            done = iteration;
+            checksums.copy_from_slice(&numbers[..2 * CHECKSUMS]);
+            transform = from_numbers(&numbers[2 * CHECKSUMS..]);
+        }
+        while done < 1 + CHECKSUMS as u64 {
+            done += 1;
+            comm.iteration(done)?;
+            if done == 1 {
+                transform = slab.transform(comm, slab.start())?;
+            } else {
+                slab.evolve(&mut transform);
+                let field = slab.transform_back(comm, transform.clone())?;
+                let at = 2 * (done as usize - 2);
+                checksums[at..at + 2].copy_from_slice(&slab.checksum(comm, &field)?);
+            }
+            if checkpoint_due(done, checkpoint_every) {
+                save(comm, &owner, done, &[&checksums[..], &to_numbers(&transform)].concat())?;
+            }
+        }
+        Ok(Outcome {
+            verified: Some(self.are_known(&checksums)),
+            value: Value::Number(checksums[2 * CHECKSUMS - 2]),
+            digest: digest(&[&checksums[..], &to_numbers(&transform)].concat()),
+        })
+    }
+}

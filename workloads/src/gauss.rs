@@ -1,0 +1,177 @@
+//! A dense system of equations by Gauss-Jordan elimination with partial pivoting: rows are distributed, the pivot is found by a reduction,
+//! and its row is broadcast in each step.
+//!
+//! Each element is computed by the same operations whatever rank has its row, so the result doesn't depend on the number of ranks. The
+//! right-hand side is that of the solution 1, 2, ..., n.
+
+use counterfoil_runtime::communicator::{Communicator, Reduction};
+
+use crate::random::Random;
+use crate::state::Owner;
+use crate::values::{digest, part, restore_numbers, save};
+use crate::{Class, Error, Iterations, Outcome, RanksError, StateError, Value, Workload, checkpoint_due};
+
+/// Name of this workload.
+pub const NAME: &str = "gauss";
+
+const STATE_ID: u32 = 5;
+
+/// Largest error of an unknown, relative to their number.
+const TOLERANCE: f64 = 1e-9;
+
+/// Gauss-Jordan elimination; class S, W, A have 48, 192, 512 unknowns. An iteration of every rank is the elimination of one.
+///
+/// Runs on any number of ranks up to the unknowns.
+#[derive(Clone, Debug)]
+pub struct Gauss {
+    class: Class,
+    unknowns: usize,
+}
+
+/// A rank's rows of the matrix, each followed by its right-hand side.
+struct Rows {
+    /// Index of the first row.
+    first: usize,
+    width: usize,
+    values: Vec<f64>,
+    /// For each row of the whole matrix, the unknown that it was the pivot of; negative if none.
+    pivot_of: Vec<f64>,
+}
+
+impl Rows {
+    fn start(unknowns: usize, rows: std::ops::Range<usize>) -> Rows {
+        let width = unknowns + 1;
+        let row = |row: usize| {
+            let mut random = Random::from_seed(row as u64);
+            let mut values: Vec<f64> = (0..unknowns).map(|_| 2.0 * random.next_fraction() - 1.0).collect();
+            values.push((1..).zip(&values).map(|(solution, value)| f64::from(solution) * value).sum());
+            values
+        };
+        let pivot_of = vec![-1.0; unknowns];
+        Rows { first: rows.start, width, values: rows.flat_map(row).collect(), pivot_of }
+    }
+
+    /// Returns the largest absolute value in column `unknown`, and its row, of the rows that were no pivot yet.
+    fn pivot(&self, unknown: usize) -> (f64, u64) {
+        let rows = (self.first..).zip(self.values.chunks_exact(self.width));
+        let free = rows.filter(|(row, _)| self.pivot_of[*row] < 0.0);
+        free.map(|(row, values)| (values[unknown].abs(), row as u64))
+            .fold((-1.0, u64::MAX), |best, other| if other.0 > best.0 { other } else { best })
+    }
+
+    /// Returns row `row` of the matrix, if it is here.
+    fn get(&self, row: usize) -> Option<&[f64]> {
+        self.values.chunks_exact(self.width).nth(row.checked_sub(self.first)?)
+    }
+
+    /// Eliminates an unknown from all rows but its pivot.
+    fn eliminate(&mut self, unknown: usize, pivot_row: usize, pivot: &[f64]) {
+        self.pivot_of[pivot_row] = unknown as f64;
+        for (row, values) in (self.first..).zip(self.values.chunks_exact_mut(self.width)) {
+            if row != pivot_row {
+                let factor = values[unknown] / pivot[unknown];
+                values.iter_mut().zip(pivot).skip(unknown).for_each(|(value, pivot)| *value -= factor * pivot);
+            }
+        }
+    }
+
+    /// Returns the unknowns whose pivots are here, and 0 for the others.
+    fn solution(&self) -> Vec<f64> {
+        let mut solution = vec![0.0; self.pivot_of.len()];
+        for (row, values) in (self.first..).zip(self.values.chunks_exact(self.width)) {
+            let unknown = self.pivot_of[row] as usize;
+            solution[unknown] = values[self.width - 1] / values[unknown];
+        }
+        solution
+    }
+}
+
+impl Gauss {
+    /// Creates the program of size `class`.
+    pub fn new(class: Class) -> Gauss {
+        let unknowns = match class {
+            Class::S => 48,
+            Class::W => 192,
+            Class::A => 512,
+        };
+        Gauss { class, unknowns }
+    }
+
+    /// Checks that a restored table can be one after `iteration` eliminations.
+    fn check_pivots(&self, pivot_of: &[f64], iteration: u64) -> Result<(), StateError> {
+        let mut unknowns: Vec<u64> =
+            pivot_of.iter().filter(|unknown| **unknown >= 0.0).map(|unknown| *unknown as u64).collect();
+        unknowns.sort_unstable();
+        match unknowns.into_iter().eq(0..iteration) {
+            true => Ok(()),
+            false => Err(StateError::Invalid { what: "a pivot after iteration", found: iteration }),
+        }
+    }
+}
+
+impl Workload for Gauss {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn class(&self) -> Class {
+        self.class
+    }
+
+    fn deterministic(&self) -> bool {
+        true
+    }
+
+    fn validate(&self, ranks: u32) -> Result<(), RanksError> {
+        RanksError::check(self, ranks, 1..=self.unknowns as u32)
+    }
+
+    fn iterations(&self, _rank: u32, _ranks: u32) -> Iterations {
+        Iterations::exactly(self.unknowns as u64)
+    }
+
+    fn message_bytes_max(&self, _ranks: u32) -> usize {
+        (self.unknowns + 1) * size_of::<f64>()
+    }
+
+    fn run(&self, comm: &mut dyn Communicator, checkpoint_every: Option<u64>) -> Result<Outcome, Error> {
+        let (rank, ranks) = (comm.rank(), comm.size());
+        self.validate(ranks)?;
+        let owner = Owner { workload: STATE_ID, class: self.class, rank, ranks };
+        let mut rows = Rows::start(self.unknowns, part(self.unknowns, rank, ranks));
+        let mut done = 0;
+        let saved = restore_numbers(comm, &owner, self.iterations(rank, ranks), self.unknowns + rows.values.len())?;
+        if let Some((iteration, mut numbers)) = saved {
+            rows.values = numbers.split_off(self.unknowns);
+            self.check_pivots(&numbers, iteration)?;
+            (done, rows.pivot_of) = (iteration, numbers);
+        }
+        while done < self.unknowns as u64 {
+            let unknown = done as usize;
+            done += 1;
+            comm.iteration(done)?;
+            let (value, row) = rows.pivot(unknown);
+            let mut largest = [value];
+            comm.allreduce_f64(&mut largest, Reduction::Max)?;
+            let mut pivot_row = [if value == largest[0] { row } else { u64::MAX }];
+            comm.allreduce_u64(&mut pivot_row, Reduction::Min)?;
+            let pivot_row = pivot_row[0] as usize;
+            let mut pivot = rows.get(pivot_row).map_or_else(|| vec![0.0; rows.width], <[f64]>::to_vec);
+            let root = (0..ranks).find(|rank| part(self.unknowns, *rank, ranks).contains(&pivot_row)).unwrap_or(0);
+            comm.bcast_f64(root, &mut pivot)?;
+            rows.eliminate(unknown, pivot_row, &pivot);
+            if checkpoint_due(done, checkpoint_every) {
+                save(comm, &owner, done, &[&rows.pivot_of[..], &rows.values].concat())?;
+            }
+        }
+        let mut solution = rows.solution();
+        comm.allreduce_f64(&mut solution, Reduction::Sum)?;
+        let errors = (1..).zip(&solution).map(|(exact, found)| (found - f64::from(exact)).abs());
+        let largest = errors.fold(0.0, f64::max) / self.unknowns as f64;
+        Ok(Outcome {
+            verified: Some(largest <= TOLERANCE),
+            value: Value::Number(solution.last().copied().unwrap_or(0.0)),
+            digest: digest(&solution),
+        })
+    }
+}

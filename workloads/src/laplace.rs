@@ -1,0 +1,197 @@
+//! Laplace's equation on a square, by Jacobi's method: rows of the grid are distributed, and each sweep exchanges the rows at the borders
+//! with the two neighbours.
+//!
+//! The potential on the border is that of x^2 - y^2, which also solves the equation inside; the sweeps start from 0. Each new value depends
+//! on four old ones alone, so the result is bit for bit that of the serial computation.
+
+use counterfoil_runtime::communicator::{Communicator, Reduction};
+use zerocopy::IntoBytes;
+
+use crate::state::Owner;
+use crate::values::{digest, from_message, part, place_sum, restore_numbers, save};
+use crate::{Class, Error, Iterations, Outcome, RanksError, Value, Workload, checkpoint_due};
+
+/// Name of this workload.
+pub const NAME: &str = "laplace";
+
+const STATE_ID: u32 = 4;
+const TAG_UP: i32 = 1;
+const TAG_DOWN: i32 = 2;
+
+/// Sweeps between two reductions of the largest change.
+const SWEEPS_PER_NORM: u64 = 10;
+
+/// Jacobi's method; class S, W, A have 96, 256, 768 points a side and 60, 200, 500 sweeps. An iteration of every rank is one sweep.
+///
+/// Runs on any number of ranks up to the points of a side.
+#[derive(Clone, Debug)]
+pub struct Laplace {
+    class: Class,
+    /// Points of a side, without the border.
+    side: usize,
+    sweeps: u64,
+}
+
+/// Rows of the grid from `first` on, with one more before and after them, each with its two points of the border.
+struct Rows {
+    first: usize,
+    width: usize,
+    values: Vec<f64>,
+}
+
+impl Rows {
+    /// Returns the rows before the first sweep: 0 inside.
+    fn start(side: usize, rows: std::ops::Range<usize>) -> Rows {
+        let (first, width) = (rows.start, side + 2);
+        let all = first..rows.end + 2;
+        let points = all.flat_map(|row| (0..width).map(move |column| border(side, row, column)));
+        Rows { first, width, values: points.collect() }
+    }
+
+    fn own(&self) -> std::ops::Range<usize> {
+        self.width..self.values.len() - self.width
+    }
+
+    /// Makes a sweep; returns the largest change.
+    fn sweep(&mut self) -> f64 {
+        let (width, old) = (self.width, self.values.clone());
+        let mut change = 0.0f64;
+        for row in self.own().step_by(width) {
+            for at in row + 1..row + width - 1 {
+                let new = 0.25 * (old[at - width] + old[at + width] + (old[at - 1] + old[at + 1]));
+                change = change.max((new - old[at]).abs());
+                self.values[at] = new;
+            }
+        }
+        change
+    }
+
+    /// Exchanges the rows at the borders with the neighbours.
+    fn exchange(&mut self, comm: &mut dyn Communicator) -> Result<(), Error> {
+        let (rank, ranks, width) = (comm.rank(), comm.size(), self.width);
+        let (own, end) = (self.own(), self.values.len());
+        let mut receives = Vec::new();
+        if rank > 0 {
+            receives.push((0..width, comm.irecv(Some(rank - 1), Some(TAG_DOWN))?));
+        }
+        if rank + 1 < ranks {
+            receives.push((end - width..end, comm.irecv(Some(rank + 1), Some(TAG_UP))?));
+        }
+        if rank > 0 {
+            comm.send(rank - 1, TAG_UP, self.values[own.start..own.start + width].as_bytes())?;
+        }
+        if rank + 1 < ranks {
+            comm.send(rank + 1, TAG_DOWN, self.values[own.end - width..own.end].as_bytes())?;
+        }
+        for (to, request) in receives {
+            let (status, bytes) = comm.wait(request)?;
+            let row: Vec<f64> = from_message(comm, (status.source, status.tag), &bytes, width, "a row of the grid")?;
+            self.values[to].copy_from_slice(&row);
+        }
+        Ok(())
+    }
+}
+
+/// Returns the potential of the border at a point, and 0 inside. Row and column 0 and `side` + 1 are the border.
+fn border(side: usize, row: usize, column: usize) -> f64 {
+    if (1..=side).contains(&row) && (1..=side).contains(&column) {
+        return 0.0;
+    }
+    let [x, y] = [column, row].map(|at| at as f64 / (side + 1) as f64);
+    x * x - y * y
+}
+
+impl Laplace {
+    /// Creates the program of size `class`.
+    pub fn new(class: Class) -> Laplace {
+        let (side, sweeps) = match class {
+            Class::S => (96, 60),
+            Class::W => (256, 200),
+            Class::A => (768, 500),
+        };
+        Laplace { class, side, sweeps }
+    }
+
+    /// Computes the sum over all points, and the last largest change, without messages.
+    fn known_answer(&self) -> (u64, f64) {
+        let mut rows = Rows::start(self.side, 0..self.side);
+        let change = (1..=self.sweeps).map(|_| rows.sweep()).last().unwrap_or(0.0);
+        (place_sum(0, &rows.values[rows.own()]), change)
+    }
+}
+
+impl Workload for Laplace {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn class(&self) -> Class {
+        self.class
+    }
+
+    fn deterministic(&self) -> bool {
+        true
+    }
+
+    fn validate(&self, ranks: u32) -> Result<(), RanksError> {
+        RanksError::check(self, ranks, 1..=self.side as u32)
+    }
+
+    fn iterations(&self, _rank: u32, _ranks: u32) -> Iterations {
+        Iterations::exactly(self.sweeps)
+    }
+
+    fn message_bytes_max(&self, _ranks: u32) -> usize {
+        (self.side + 2) * size_of::<f64>()
+    }
+
+    fn run(&self, comm: &mut dyn Communicator, checkpoint_every: Option<u64>) -> Result<Outcome, Error> {
+        let (rank, ranks) = (comm.rank(), comm.size());
+        self.validate(ranks)?;
+        let owner = Owner { workload: STATE_ID, class: self.class, rank, ranks };
+        let mut rows = Rows::start(self.side, part(self.side, rank, ranks));
+        let (mut sweep, mut change) = (0, [0.0]);
+        let saved = restore_numbers(comm, &owner, self.iterations(rank, ranks), 1 + rows.values.len())?;
+        if let Some((iteration, mut numbers)) = saved {
+            change = [numbers.remove(0)];
+            (sweep, rows.values) = (iteration, numbers);
+        }
+        while sweep < self.sweeps {
+            sweep += 1;
+            comm.iteration(sweep)?;
+            rows.exchange(comm)?;
+            let largest = rows.sweep();
+            if sweep.is_multiple_of(SWEEPS_PER_NORM) || sweep == self.sweeps {
+                change = [largest];
+                comm.allreduce_f64(&mut change, Reduction::Max)?;
+            }
+            if checkpoint_due(sweep, checkpoint_every) {
+                save(comm, &owner, sweep, &[&change[..], &rows.values].concat())?;
+            }
+        }
+        let own = &rows.values[rows.own()];
+        let mut sum = [place_sum(rows.first * rows.width, own)];
+        comm.allreduce_u64(&mut sum, Reduction::Sum)?;
+        Ok(Outcome {
+            verified: Some((sum[0], change[0]) == self.known_answer()),
+            value: Value::Number(change[0]),
+            digest: digest(own),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sweeps_approach_the_solution() {
+        let side = 15;
+        let mut rows = Rows::start(side, 0..side);
+        while rows.sweep() > 1e-14 {}
+        for (row, column) in (1..=side).flat_map(|row| (1..=side).map(move |column| (row, column))) {
+            let [x, y] = [column, row].map(|at| at as f64 / (side + 1) as f64);
+            assert!((rows.values[row * (side + 2) + column] - (x * x - y * y)).abs() < 1e-11);
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! A network of excitatory and inhibitory neurons (FitzHugh and Nagumo's equations), by the Runge-Kutta method of fourth order: five
+//! allgathers a step, one for each stage and one for the neurons that fired.
+//!
+//! A neuron's inputs are added in the order of their indices, so the result is bit for bit that of the serial computation.
+
+use counterfoil_runtime::communicator::Communicator;
+use zerocopy::IntoBytes;
+
+use crate::random::Random;
+use crate::state::Owner;
+use crate::values::{digest, from_message, part, place_sum, restore_numbers, save};
+use crate::{Class, Error, Iterations, Outcome, RanksError, Value, Workload, checkpoint_due};
+
+/// Name of this workload.
+pub const NAME: &str = "neurons";
+
+const STATE_ID: u32 = 6;
+
+/// Inputs of a neuron.
+const INPUTS: usize = 16;
+/// Length of a step.
+const STEP: f64 = 0.1;
+/// Potential above which a neuron fires.
+const THRESHOLD: f64 = 1.0;
+
+/// A network; class S, W, A have 128, 512, 2,048 neurons and 60, 200, 600 steps. An iteration of every rank is one step.
+///
+/// Runs on any number of ranks up to the neurons.
+#[derive(Clone, Debug)]
+pub struct Neurons {
+    class: Class,
+    neurons: usize,
+    steps: u64,
+}
+
+/// Potential and recovery of a rank's neurons, and how often any of them has fired.
+#[derive(Clone, Debug, PartialEq)]
+struct Part {
+    first: usize,
+    potential: Vec<f64>,
+    recovery: Vec<f64>,
+    fired: f64,
+}
+
+/// Gathers the potentials of all neurons.
+type Gather<'a> = dyn FnMut(&[f64]) -> Result<Vec<f64>, Error> + 'a;
+
+impl Part {
+    fn start(neurons: std::ops::Range<usize>) -> Part {
+        let potential = |neuron: usize| 4.0 * Random::from_seed(neuron as u64).next_fraction() - 2.0;
+        let recovery = vec![0.0; neurons.len()];
+        Part { first: neurons.start, potential: neurons.map(potential).collect(), recovery, fired: 0.0 }
+    }
+
+    /// Returns the rates of change at potentials and recoveries, with the potentials of all neurons.
+    fn rates(&self, potential: &[f64], recovery: &[f64], all: &[f64], links: &[Link]) -> [Vec<f64>; 2] {
+        let rates = potential.iter().zip(recovery).zip(links.chunks_exact(INPUTS)).map(|((&v, &w), links)| {
+            let input: f64 = links.iter().map(|link| link.weight * all[link.from]).sum();
+            (v - v * v * v / 3.0 - w + 0.5 + input, 0.08 * (v + 0.7 - 0.8 * w))
+        });
+        let (potential, recovery) = rates.unzip();
+        [potential, recovery]
+    }
+
+    /// Makes a step.
+    fn step(&mut self, links: &[Link], gather: &mut Gather<'_>) -> Result<(), Error> {
+        let mut sums = [vec![0.0; self.potential.len()], vec![0.0; self.potential.len()]];
+        let mut at = [self.potential.clone(), self.recovery.clone()];
+        for (stage, weight) in [1.0, 2.0, 2.0, 1.0].into_iter().enumerate() {
+            let all = gather(&at[0])?;
+            let rates = self.rates(&at[0], &at[1], &all, links);
+            let next = if stage == 2 { STEP } else { STEP / 2.0 };
+            for ((sum, rate), (at, from)) in
+                sums.iter_mut().zip(&rates).zip(at.iter_mut().zip([&self.potential, &self.recovery]))
+            {
+                sum.iter_mut().zip(rate).for_each(|(sum, rate)| *sum += weight * rate);
+                at.iter_mut().zip(from).zip(rate).for_each(|((at, from), rate)| *at = from + next * rate);
+            }
+        }
+        let before = self.potential.clone();
+        for (values, sum) in [&mut self.potential, &mut self.recovery].into_iter().zip(&sums) {
+            values.iter_mut().zip(sum).for_each(|(value, sum)| *value += STEP / 6.0 * sum);
+        }
+        let fires = |(before, now): (&f64, &f64)| f64::from(u8::from(*before < THRESHOLD && *now >= THRESHOLD));
+        let own: Vec<f64> = before.iter().zip(&self.potential).map(fires).collect();
+        self.fired += gather(&own)?.iter().sum::<f64>();
+        Ok(())
+    }
+
+    fn numbers(&self) -> Vec<f64> {
+        [&[self.fired], &self.potential[..], &self.recovery].concat()
+    }
+}
+
+/// An input of a neuron.
+struct Link {
+    from: usize,
+    weight: f64,
+}
+
+/// Returns the inputs of a rank's neurons. Every fifth neuron inhibits.
+fn links(neurons: usize, part: std::ops::Range<usize>) -> Vec<Link> {
+    let of = |neuron: usize| {
+        let mut random = Random::from_seed((neuron + neurons) as u64);
+        let mut from: Vec<usize> =
+            (0..INPUTS).map(|_| (random.next_fraction() * neurons as f64) as usize % neurons).collect();
+        from.sort_unstable();
+        from.into_iter().map(|from| Link { from, weight: if from.is_multiple_of(5) { -0.04 } else { 0.02 } })
+    };
+    part.flat_map(of).collect()
+}
+
+impl Neurons {
+    /// Creates the network of size `class`.
+    pub fn new(class: Class) -> Neurons {
+        let (neurons, steps) = match class {
+            Class::S => (128, 60),
+            Class::W => (512, 200),
+            Class::A => (2_048, 600),
+        };
+        Neurons { class, neurons, steps }
+    }
+
+    /// Computes the sum over all neurons, and how often they fired, without messages.
+    fn known_answer(&self) -> Result<(u64, f64), Error> {
+        let mut whole = Part::start(0..self.neurons);
+        let links = links(self.neurons, 0..self.neurons);
+        for _ in 0..self.steps {
+            whole.step(&links, &mut |own| Ok(own.to_vec()))?;
+        }
+        Ok((place_sum(0, &whole.potential), whole.fired))
+    }
+
+    fn gather(&self, comm: &mut dyn Communicator, own: &[f64]) -> Result<Vec<f64>, Error> {
+        let blocks = comm.allgather(own.as_bytes())?;
+        let (ranks, expected) = (comm.size(), "one number for each neuron in an allgather");
+        let parts = (0..).zip(&blocks).map(|(rank, block)| {
+            from_message::<f64>(comm, (rank, -1), block, part(self.neurons, rank, ranks).len(), expected)
+        });
+        Ok(parts.collect::<Result<Vec<_>, _>>()?.concat())
+    }
+}
+
+impl Workload for Neurons {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn class(&self) -> Class {
+        self.class
+    }
+
+    fn deterministic(&self) -> bool {
+        true
+    }
+
+    fn validate(&self, ranks: u32) -> Result<(), RanksError> {
+        RanksError::check(self, ranks, 1..=self.neurons as u32)
+    }
+
+    fn iterations(&self, _rank: u32, _ranks: u32) -> Iterations {
+        Iterations::exactly(self.steps)
+    }
+
+    fn message_bytes_max(&self, ranks: u32) -> usize {
+        part(self.neurons, 0, ranks).len() * size_of::<f64>()
+    }
+
+    fn run(&self, comm: &mut dyn Communicator, checkpoint_every: Option<u64>) -> Result<Outcome, Error> {
+        let (rank, ranks) = (comm.rank(), comm.size());
+        self.validate(ranks)?;
+        let owner = Owner { workload: STATE_ID, class: self.class, rank, ranks };
+        let range = part(self.neurons, rank, ranks);
+        let (mut own, links) = (Part::start(range.clone()), links(self.neurons, range.clone()));
+        let mut step = 0;
+        let saved = restore_numbers(comm, &owner, self.iterations(rank, ranks), 1 + 2 * range.len())?;
+        if let Some((iteration, numbers)) = saved {
+            let (potential, recovery) = numbers[1..].split_at(range.len());
+            (step, own.fired) = (iteration, numbers[0]);
+            (own.potential, own.recovery) = (potential.to_vec(), recovery.to_vec());
+        }
+        while step < self.steps {
+            step += 1;
+            comm.iteration(step)?;
+            own.step(&links, &mut |values| self.gather(comm, values))?;
+            if checkpoint_due(step, checkpoint_every) {
+                save(comm, &owner, step, &own.numbers())?;
+            }
+        }
+        let all = self.gather(comm, &own.potential)?;
+        Ok(Outcome {
+            verified: Some((place_sum(0, &all), own.fired) == self.known_answer()?),
+            value: Value::Text(format!("{} spikes", own.fired)),
+            digest: digest(&own.numbers()),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_network_fires_and_stays_bounded() {
+        let network = Neurons::new(Class::S);
+        let mut whole = Part::start(0..network.neurons);
+        let links = links(network.neurons, 0..network.neurons);
+        for _ in 0..1_000 {
+            whole.step(&links, &mut |own| Ok(own.to_vec())).unwrap();
+        }
+        assert!(whole.fired > 100.0, "{}", whole.fired);
+        assert!(whole.potential.iter().all(|potential| potential.abs() < 3.0));
+    }
+}

@@ -1,0 +1,130 @@
+//! Arrays of numbers in parts: which rank has what, and how they are sent and saved. In messages and states they are little-endian, as in
+//! memory.
+
+use std::ops::Range;
+
+use counterfoil_runtime::communicator::Communicator;
+use xxhash_rust::xxh3::xxh3_64;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use crate::state::{Owner, decode, encode};
+use crate::{Error, Iterations, MessageError, StateError};
+
+/// Returns the part of `0..len` of one of `ranks` ranks; the first ones are one longer if `len` isn't divisible.
+pub(crate) fn part(len: usize, rank: u32, ranks: u32) -> Range<usize> {
+    let (rank, ranks) = (rank as usize, ranks as usize);
+    let (each, longer) = (len / ranks, len % ranks);
+    let start = rank * each + rank.min(longer);
+    start..start + each + usize::from(rank < longer)
+}
+
+/// Copies the values of a message; the error names the message.
+pub(crate) fn from_message<T: FromBytes + IntoBytes + Immutable + Copy + Default>(
+    comm: &dyn Communicator,
+    (source_rank, tag): (u32, i32),
+    bytes: &[u8],
+    len: usize,
+    expected: &'static str,
+) -> Result<Vec<T>, MessageError> {
+    let error = || MessageError { rank: comm.rank(), source_rank, tag, len: bytes.len(), expected };
+    copy(bytes, len).ok_or_else(error)
+}
+
+fn copy<T: FromBytes + IntoBytes + Immutable + Copy + Default>(bytes: &[u8], len: usize) -> Option<Vec<T>> {
+    let mut values = vec![T::default(); len];
+    if values.as_bytes().len() != bytes.len() {
+        return None;
+    }
+    values.as_mut_bytes().copy_from_slice(bytes);
+    Some(values)
+}
+
+/// Copies `len` numbers of a state's body.
+///
+/// # Errors
+/// [`StateError`] for another length, or a number that isn't finite.
+pub(crate) fn numbers(body: &[u8], len: usize) -> Result<Vec<f64>, StateError> {
+    let expected = (len * size_of::<f64>()) as u64;
+    let numbers: Vec<f64> = copy(body, len).ok_or(StateError::Length { expected, found: body.len() as u64 })?;
+    match numbers.iter().find(|number| !number.is_finite()) {
+        Some(found) => Err(StateError::Invalid { what: "the bits of a number", found: found.to_bits() }),
+        None => Ok(numbers),
+    }
+}
+
+/// Copies `len` words of a state's body.
+///
+/// # Errors
+/// [`StateError::Length`].
+pub(crate) fn words(body: &[u8], len: usize) -> Result<Vec<u32>, StateError> {
+    let expected = (len * size_of::<u32>()) as u64;
+    copy(body, len).ok_or(StateError::Length { expected, found: body.len() as u64 })
+}
+
+/// Returns the saved state: last complete iteration and `len` numbers. `None` at a fresh start.
+pub(crate) fn restore_numbers(
+    comm: &mut dyn Communicator,
+    owner: &Owner,
+    iterations: Iterations,
+    len: usize,
+) -> Result<Option<(u64, Vec<f64>)>, Error> {
+    let Some(bytes) = comm.restore()? else { return Ok(None) };
+    let (iteration, body) = decode(owner, iterations, &bytes)?;
+    Ok(Some((iteration, numbers(body, len)?)))
+}
+
+/// Saves a state.
+pub(crate) fn save<T: IntoBytes + Immutable>(
+    comm: &mut dyn Communicator,
+    owner: &Owner,
+    iteration: u64,
+    values: &[T],
+) -> Result<(), Error> {
+    comm.checkpoint(&encode(owner, iteration, values.as_bytes()))?;
+    Ok(())
+}
+
+/// Returns the digest of a rank's values.
+pub(crate) fn digest<T: IntoBytes + Immutable>(values: &[T]) -> u64 {
+    xxh3_64(values.as_bytes())
+}
+
+/// Returns a sum over values at places `first` and up that differs if any two are exchanged. Sums of the parts add up to that of the whole,
+/// modulo 2^64.
+pub(crate) fn place_sum<T: IntoBytes + Immutable>(first: usize, values: &[T]) -> u64 {
+    let of = |(place, value): (usize, &T)| xxh3_64(&[value.as_bytes(), &(place as u64).to_le_bytes()].concat());
+    (first..).zip(values).map(of).fold(0, u64::wrapping_add)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_the_whole_and_differ_by_one_at_most() {
+        for (len, ranks) in [(10, 1), (10, 3), (7, 7), (3, 5), (64, 16)] {
+            let parts: Vec<Range<usize>> = (0..ranks).map(|rank| part(len, rank, ranks)).collect();
+            assert_eq!(parts.iter().cloned().flatten().collect::<Vec<_>>(), (0..len).collect::<Vec<_>>());
+            let lengths = parts.iter().map(Range::len);
+            assert!(lengths.clone().max().unwrap() - lengths.min().unwrap() <= 1);
+        }
+    }
+
+    #[test]
+    fn sums_of_parts_are_that_of_the_whole_and_depend_on_places() {
+        let values = [1.0, 2.0, 2.5, -0.0];
+        let parts = place_sum(5, &values[..1]).wrapping_add(place_sum(6, &values[1..]));
+        assert_eq!(place_sum(5, &values), parts);
+        assert_ne!(place_sum(5, &values), place_sum(5, &[2.0, 1.0, 2.5, -0.0]));
+        assert_ne!(place_sum(0, &[0.0]), place_sum(0, &[-0.0]));
+    }
+
+    #[test]
+    fn numbers_that_are_not_finite_or_too_few_are_refused() {
+        assert_eq!(numbers([1.0, 2.0].as_bytes(), 2), Ok(vec![1.0, 2.0]));
+        assert_eq!(numbers([1.0].as_bytes(), 2), Err(StateError::Length { expected: 16, found: 8 }));
+        assert!(matches!(numbers([f64::NAN].as_bytes(), 1), Err(StateError::Invalid { .. })));
+        assert_eq!(words(&[1, 0, 0, 0], 1), Ok(vec![1]));
+        assert!(words(&[1, 0, 0], 1).is_err());
+    }
+}
