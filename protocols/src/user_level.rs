@@ -28,7 +28,7 @@
 //! - **Calls whose results differ by rank** (scatter, gather, reduce, alltoall, reduce_scatter, scan) run as messages: what a replacement
 //!   lacks of them is the contributions, and the lanes of those who made them keep these, by SSN, until a checkpoint covers them.
 //! - **A call that some ranks have completed and others have not.** Those that have take no part in it again. The replacement learns of them
-//!   from their Hellos, and *passes the result on* to the ranks that still wait in the call: they have lost its contribution.
+//!   from their Hellos, and *forwards the result* to the ranks that still wait in the call: they have lost its contribution.
 //! - **A call that no rank has completed** runs again, with the contributions of before.
 //! - **Results survive their process** in the local log, so also all ranks may die at once.
 //!
@@ -131,15 +131,15 @@ impl UserLevel {
     /// Returns the plan for a call whose result is the same at every rank.
     fn plan(&self, call: &CollectiveCall) -> CollectivePlan {
         let is_barrier = call.class == CollectiveClass::Barrier;
-        let is_elsewhere = self.calls.is_completed_elsewhere(call);
+        let is_completed = self.calls.is_completed_by_another(call);
         if self.calls.is_kept(call) {
             return CollectivePlan::Recorded(call.entry());
         }
-        if is_barrier && is_elsewhere && !self.has(Canary::BarrierRepeated) {
+        if is_barrier && is_completed && !self.has(Canary::BarrierRepeated) {
             return CollectivePlan::Skip;
         }
         let replaced = self.core.config().incarnation > Incarnation(0);
-        if !is_barrier && is_elsewhere || replaced && self.has(Canary::NoneRunInRecovery) {
+        if !is_barrier && is_completed || replaced && self.has(Canary::NoneRunInRecovery) {
             return CollectivePlan::Hold;
         }
         let keep = (!is_barrier && !self.has(Canary::NoResultKept)).then(|| call.entry());
@@ -170,7 +170,7 @@ impl UserLevel {
         Ok(report)
     }
 
-    /// Makes a checkpoint count that is beyond calls: tells all ranks, and drops the results that none needs again.
+    /// Applies a durable checkpoint that is beyond these calls: reports it to all ranks, and drops the results that none needs again.
     fn apply_durable(&mut self, beyond: &Durable) {
         self.calls.note_durable(self.rank(), beyond);
         self.collect();
@@ -186,8 +186,8 @@ impl UserLevel {
         }
     }
 
-    /// Has the driver ask again about the call that the program is in: its plan may be another now.
-    fn ask_again(&mut self) {
+    /// Requests that the driver ask again for a plan of the present call, if that is another now.
+    fn request_new_plan(&mut self) {
         if let Some((call, plan)) = self.open
             && self.plan(&call) != plan
         {

@@ -40,7 +40,7 @@ pub(crate) use reduction::{combine_f64, combine_u64};
 /// # Errors
 /// Those of the communicator.
 pub fn barrier<C: Communicator + ?Sized>(comm: &mut C) -> Result<(), Error> {
-    call(comm, (CollectiveClass::Barrier, Results::Alike), |comm, tag, _| {
+    call(comm, (CollectiveClass::Barrier, Results::Uniform), |comm, tag, _| {
         let (rank, size) = (comm.rank(), comm.size());
         let mut distance = 1;
         while distance < size {
@@ -59,7 +59,7 @@ pub fn barrier<C: Communicator + ?Sized>(comm: &mut C) -> Result<(), Error> {
 /// [`CallError::NoSuchRank`] and those of the communicator.
 pub fn bcast<C: Communicator + ?Sized>(comm: &mut C, root: u32, payload: &[u8]) -> Result<Bytes, Error> {
     CallError::check_rank("bcast", root, comm.size())?;
-    one(call(comm, (CollectiveClass::FromRoot(Rank(root)), Results::Alike), |comm, tag, way| {
+    one(call(comm, (CollectiveClass::FromRoot(Rank(root)), Results::Uniform), |comm, tag, way| {
         let received = match way {
             Way::Logged => bcast_tree(comm, tag, root, payload),
             Way::Native => bcast_straight(comm, tag, root, payload),
@@ -88,7 +88,7 @@ where
 pub fn gather<C: Communicator + ?Sized>(comm: &mut C, root: u32, block: &[u8]) -> Result<Option<Vec<Bytes>>, Error> {
     CallError::check_rank("gather", root, comm.size())?;
     let is_root = comm.rank() == root;
-    let blocks = call(comm, (CollectiveClass::ToRoot(Rank(root)), Results::Apart), |comm, tag, _| {
+    let blocks = call(comm, (CollectiveClass::ToRoot(Rank(root)), Results::PerRank), |comm, tag, _| {
         if !is_root {
             send_internal(comm, root, tag, block)?;
             return Ok(Vec::new());
@@ -111,7 +111,7 @@ pub fn scatter<C: Communicator + ?Sized>(comm: &mut C, root: u32, blocks: &[&[u8
     if is_root {
         check_blocks("scatter", blocks, comm.size())?;
     }
-    one(call(comm, (CollectiveClass::FromRoot(Rank(root)), Results::Apart), |comm, tag, _| {
+    one(call(comm, (CollectiveClass::FromRoot(Rank(root)), Results::PerRank), |comm, tag, _| {
         if !is_root {
             return Ok(vec![receive_internal(comm, root, tag)?]);
         }
@@ -129,7 +129,7 @@ pub fn scatter<C: Communicator + ?Sized>(comm: &mut C, root: u32, blocks: &[&[u8
 /// # Errors
 /// Those of the communicator.
 pub fn allgather<C: Communicator + ?Sized>(comm: &mut C, block: &[u8]) -> Result<Vec<Bytes>, Error> {
-    call(comm, (CollectiveClass::AllToAll, Results::Alike), |comm, tag, _| {
+    call(comm, (CollectiveClass::AllToAll, Results::Uniform), |comm, tag, _| {
         let (rank, size) = (comm.rank(), comm.size());
         let (right, left) = (rotate(rank, 1, size), rotate(rank, size - 1, size));
         let mut blocks = vec![Bytes::new(); size as usize];
@@ -155,7 +155,7 @@ pub fn alltoall<C: Communicator + ?Sized>(comm: &mut C, blocks: &[u8]) -> Result
     }
     let block = |rank: u32| &blocks[rank as usize * block_len..][..block_len];
     let received =
-        call(comm, (CollectiveClass::AllToAll, Results::Apart), |comm, tag, _| exchange_pairwise(comm, tag, block))?;
+        call(comm, (CollectiveClass::AllToAll, Results::PerRank), |comm, tag, _| exchange_pairwise(comm, tag, block))?;
     let mut result = Vec::with_capacity(blocks.len());
     for (peer, received) in (0..).zip(&received) {
         if received.len() != block_len {
@@ -173,7 +173,7 @@ pub fn alltoall<C: Communicator + ?Sized>(comm: &mut C, blocks: &[u8]) -> Result
 /// [`CallError::BlockCount`] and those of the communicator.
 pub fn alltoallv<C: Communicator + ?Sized>(comm: &mut C, blocks: &[&[u8]]) -> Result<Vec<Bytes>, Error> {
     check_blocks("alltoallv", blocks, comm.size())?;
-    call(comm, (CollectiveClass::AllToAll, Results::Apart), |comm, tag, _| {
+    call(comm, (CollectiveClass::AllToAll, Results::PerRank), |comm, tag, _| {
         exchange_pairwise(comm, tag, |rank| blocks[rank as usize])
     })
 }
@@ -191,9 +191,9 @@ enum Way {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Results {
     /// The same at every rank, or none.
-    Alike,
+    Uniform,
     /// Another one at each rank, or only at the root.
-    Apart,
+    PerRank,
 }
 
 /// Counts a call, and runs it as the rule wants. The blocks are what the program gets from it: none, one, or one of each rank.
@@ -204,7 +204,7 @@ fn call<C: Communicator + ?Sized>(
 ) -> Result<Vec<Bytes>, Error> {
     let tag = comm.begin_collective();
     loop {
-        let blocks = match comm.plan_collective(tag, class, results == Results::Alike)? {
+        let blocks = match comm.plan_collective(tag, class, results == Results::Uniform)? {
             CollectiveRun::AsMessages => run(comm, tag, Way::Logged)?,
             CollectiveRun::Native => match run(comm, tag, Way::Native) {
                 Ok(blocks) => blocks,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use counterfoil_log_core::{Epoch, Incarnation, Ssn};
 use counterfoil_protocols::api::{
-    ChoiceRecord, CollectiveCall, Coordinator, Effect, EntryKey, NextChoice, Protocol, Repetition,
+    ChoiceRecord, CollectiveCall, CollectiveClass, Coordinator, Effect, EntryKey, NextChoice, Protocol, Repetition,
 };
 
 use super::application::{Application, NextOp, Payload};
@@ -320,7 +320,9 @@ impl<P: SimRule> Process<P> {
     pub(crate) fn call(&self, program: &Program, rank: u32) -> Option<CollectiveCall> {
         let next = || match self.image.application.next_op(program, rank) {
             NextOp::Call(number) => {
-                Some(CollectiveCall { class: program.calls[number as usize], comm: 0, number, uniform: true })
+                let class = program.calls[number as usize];
+                let uniform = !matches!(class, CollectiveClass::ToRoot(_));
+                Some(CollectiveCall { class, comm: 0, number, uniform })
             }
             _ => None,
         };

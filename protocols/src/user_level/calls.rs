@@ -1,4 +1,4 @@
-//! Collectives: what this rank has completed, whose results it keeps, and what the other ranks have.
+//! Collectives that this rank and the others have completed, and the results that they keep.
 
 use std::collections::BTreeSet;
 
@@ -23,14 +23,14 @@ pub(super) struct Calls {
     floor: Durable,
 }
 
-/// What is known of a rank.
+/// Knowledge of a rank.
 #[derive(Debug, Default)]
 struct Peer {
     /// It has sent a Hello.
     is_met: bool,
     completed: AllCounts,
-    /// Results that are on their way to it, or that it holds.
-    has: BTreeSet<u64>,
+    /// Results in its local log, or on their way to it.
+    holds: BTreeSet<u64>,
     durable: Durable,
 }
 
@@ -65,7 +65,7 @@ impl Calls {
     }
 
     /// Returns `true` if another rank has completed the call, as far as is known.
-    pub(super) fn is_completed_elsewhere(&self, call: &CollectiveCall) -> bool {
+    pub(super) fn is_completed_by_another(&self, call: &CollectiveCall) -> bool {
         self.peers.iter().any(|peer| next(&peer.completed, call.comm) > call.number)
     }
 
@@ -77,18 +77,18 @@ impl Calls {
         }
     }
 
-    /// Takes a result that the local log has, or that `from` has sent; returns `true` if it is new and of use.
+    /// Takes a result that the local log has, or that `from` has sent; returns `true` if it is new and its call is to come.
     pub(super) fn insert(&mut self, from: Option<Rank>, entry: EntryKey) -> bool {
         let number = entry.number;
         if let Some(peer) = from.and_then(|from| self.peers.get_mut(from.index())) {
-            peer.has.insert(number);
+            peer.holds.insert(number);
         }
-        let is_of_use = from.is_none() || number & mask() >= self.next(comm_of(number));
-        is_of_use && self.kept.insert(number)
+        let is_to_come = from.is_none() || number & mask() >= self.next(comm_of(number));
+        is_to_come && self.kept.insert(number)
     }
 
     /// Returns the ranks that may lack a call that this one has completed.
-    pub(super) fn behind(&self, call: &CollectiveCall) -> Vec<Rank> {
+    pub(super) fn lagging(&self, call: &CollectiveCall) -> Vec<Rank> {
         let others = (0..).map(Rank).zip(&self.peers).filter(|(peer, _)| *peer != self.rank);
         others.filter(|(_, peer)| next(&peer.completed, call.comm) <= call.number).map(|(peer, _)| peer).collect()
     }
@@ -106,10 +106,10 @@ impl Calls {
 
     /// Returns the results that a peer lacks, in the order of their calls, and notes that they are on their way.
     pub(super) fn lacked_by(&mut self, peer: Rank) -> Vec<EntryKey> {
-        let Peer { completed, has, .. } = &mut self.peers[peer.index()];
-        let lacks = |number: &u64| number & mask() >= next(completed, comm_of(*number)) && !has.contains(number);
+        let Peer { completed, holds, .. } = &mut self.peers[peer.index()];
+        let lacks = |number: &u64| number & mask() >= next(completed, comm_of(*number)) && !holds.contains(number);
         let lacked: Vec<u64> = self.kept.iter().copied().filter(lacks).collect();
-        has.extend(&lacked);
+        holds.extend(&lacked);
         lacked.into_iter().map(key).collect()
     }
 
@@ -140,10 +140,10 @@ impl Calls {
     /// Replaces what is known of a peer by the report in its Hello.
     pub(super) fn meet(&mut self, peer: Rank, report: &Report) {
         let held = report.held.iter().filter(|(first, last)| first <= last);
-        let has = held.flat_map(|&(first, last)| self.kept.range(first..=last).copied()).collect();
+        let holds = held.flat_map(|&(first, last)| self.kept.range(first..=last).copied()).collect();
         let known = &mut self.peers[peer.index()];
         known.completed.clone_from(&report.completed);
-        known.has = has;
+        known.holds = holds;
         known.is_met = true;
         self.note_durable(peer, &report.durable);
     }
@@ -160,7 +160,7 @@ impl Calls {
         self.note_durable(peer, &report.durable);
     }
 
-    /// Takes note that a rank's durable checkpoint is beyond calls.
+    /// Notes the calls that a rank's durable checkpoint is beyond.
     pub(super) fn note_durable(&mut self, rank: Rank, durable: &Durable) {
         let known = &mut self.peers[rank.index()].durable;
         for (&comm, &number) in durable {
@@ -186,7 +186,7 @@ impl Calls {
         }
         for &(first, last) in &dropped {
             self.kept.retain(|number| !(first..=last).contains(number));
-            self.peers.iter_mut().for_each(|peer| peer.has.retain(|number| !(first..=last).contains(number)));
+            self.peers.iter_mut().for_each(|peer| peer.holds.retain(|number| !(first..=last).contains(number)));
         }
         dropped
     }

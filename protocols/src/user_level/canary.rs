@@ -19,8 +19,8 @@ pub enum Canary {
     ResultDroppedEarly,
     /// Results that a peer lacks aren't sent at its Hello.
     ResultNotServed,
-    /// A result that came from another rank isn't passed on to ranks that wait for this one in the same call.
-    ResultNotPassedOn,
+    /// A result that came from another rank isn't forwarded to ranks that wait for this one in the same call.
+    ResultNotForwarded,
     /// A barrier that another rank has completed runs again.
     BarrierRepeated,
     /// A call counts as completed when it begins.
@@ -36,7 +36,7 @@ impl Canary {
         Canary::ResultDroppedAlone,
         Canary::ResultDroppedEarly,
         Canary::ResultNotServed,
-        Canary::ResultNotPassedOn,
+        Canary::ResultNotForwarded,
         Canary::BarrierRepeated,
         Canary::CountedEarly,
     ];

@@ -1,4 +1,4 @@
-//! Events: those of the core, with collectives and what ranks tell each other of them.
+//! Events: those of the core, with collectives and the reports of them.
 
 use counterfoil_ack_piggyback::{Kind, WireHeader};
 use counterfoil_log_core::{Epoch, Incarnation, Rank};
@@ -43,7 +43,7 @@ impl Protocol for UserLevel {
         let report = self.decode(peer, body)?;
         self.calls.note(peer, &report);
         self.collect();
-        self.ask_again();
+        self.request_new_plan();
         Ok(())
     }
 
@@ -61,15 +61,15 @@ impl Protocol for UserLevel {
         Ok(plan)
     }
 
-    /// Counts the call. A rank that didn't take part in it passes its result on to those that may wait for this one there.
+    /// Counts the call. A rank that didn't take part in it forwards its result to those that may wait there for this rank.
     fn handle_collective_completed(&mut self, call: &CollectiveCall) -> Result<(), ProtocolError> {
         let plan = self.open.take().map(|(_, plan)| plan);
         let is_kept = matches!(plan, Some(CollectivePlan::Recorded(_) | CollectivePlan::Native { keep: Some(_) }));
         self.calls.complete(call, is_kept);
         if matches!(plan, Some(CollectivePlan::Recorded(_) | CollectivePlan::Skip))
-            && !self.has(Canary::ResultNotPassedOn)
+            && !self.has(Canary::ResultNotForwarded)
         {
-            self.calls.behind(call).into_iter().for_each(|peer| self.serve(peer));
+            self.calls.lagging(call).into_iter().for_each(|peer| self.serve(peer));
         }
         Ok(())
     }
@@ -77,7 +77,7 @@ impl Protocol for UserLevel {
     fn handle_entry(&mut self, from: Rank, entry: EntryKey, _: &[u8]) -> Result<bool, ProtocolError> {
         check(entry)?;
         let is_new = self.calls.insert(Some(from), entry);
-        self.ask_again();
+        self.request_new_plan();
         Ok(is_new)
     }
 
@@ -136,7 +136,7 @@ impl Protocol for UserLevel {
         if is_repair && !self.has(Canary::ResultNotServed) {
             self.serve(peer);
         }
-        self.ask_again();
+        self.request_new_plan();
         Ok(())
     }
 

@@ -66,7 +66,7 @@ impl Tables {
     }
 }
 
-/// What a rank tells a peer of its collectives: in each Hello, and later what changes.
+/// Report of a rank's collectives to a peer: in each Hello, and later what changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Report {
     pub(super) completed: AllCounts,

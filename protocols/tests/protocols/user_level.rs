@@ -117,7 +117,7 @@ fn a_call_is_held_until_its_result_has_come() {
 
 /// A has completed the call with the contribution of B's dead process; C has not, and waits in it.
 #[test]
-fn a_result_is_passed_on_to_a_rank_that_still_waits_in_the_call() {
+fn a_result_is_forwarded_to_a_rank_that_still_waits_in_the_call() {
     let (mut a, mut b, mut c) = (rank(A, 0), rank(B, 1), rank(C, 0));
     make(&mut a, &[allreduce(0)]);
     assert_eq!(c.handle_collective(&allreduce(0)), Ok(native(&allreduce(0))));

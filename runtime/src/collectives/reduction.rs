@@ -51,7 +51,7 @@ where
     C: Communicator + ?Sized,
 {
     CallError::check_rank("reduce", root, comm.size())?;
-    let result = call(comm, (CollectiveClass::ToRoot(Rank(root)), Results::Apart), |comm, tag, _| {
+    let result = call(comm, (CollectiveClass::ToRoot(Rank(root)), Results::PerRank), |comm, tag, _| {
         let combined = combine_to_first("reduce", comm, tag, values, &mut combine)?;
         // The tree ends at rank 0 whatever the root, so that the order of operations doesn't depend on the root.
         match (combined, comm.rank() == root) {
@@ -77,7 +77,7 @@ pub fn allreduce_bytes<C>(
 where
     C: Communicator + ?Sized,
 {
-    let result = one(call(comm, (CollectiveClass::AllToAll, Results::Alike), |comm, tag, _| {
+    let result = one(call(comm, (CollectiveClass::AllToAll, Results::Uniform), |comm, tag, _| {
         let combined = combine_to_first("allreduce", comm, tag, values, &mut combine)?;
         Ok(vec![bcast_tree(comm, tag, 0, combined.as_deref().unwrap_or_default())?])
     }))?;

@@ -14,7 +14,7 @@ pub struct Program {
     /// Iterations between two places where the program offers a checkpoint; never if 0.
     pub checkpoint_every: u64,
     /// It also makes calls whose results differ by rank.
-    pub results_apart: bool,
+    pub per_rank_results: bool,
 }
 
 /// State of a rank: everything that a restart needs.
@@ -88,7 +88,7 @@ impl Program {
 
     /// Makes the collective call of an iteration, and returns its result.
     fn collective(self, comm: &mut impl Communicator, iteration: u64, digest: u64) -> Result<Vec<u8>, Error> {
-        let calls = if self.results_apart { 9 } else { 5 };
+        let calls = if self.per_rank_results { 9 } else { 5 };
         let (size, root) = (comm.size(), (iteration / calls) as u32 % comm.size());
         let block = digest.to_le_bytes();
         let blocks: Vec<[u8; 8]> = (0..u64::from(size)).map(|rank| (digest ^ rank).to_le_bytes()).collect();

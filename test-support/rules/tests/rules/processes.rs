@@ -22,8 +22,8 @@ fn run(rule: SmallRule, tier: LogTier, checkpoint_every: u64, kills: &[Kill]) ->
     let root = tempfile::Builder::new().prefix("cfr").tempdir_in("/tmp").unwrap();
     let rank = env!("CARGO_BIN_EXE_counterfoil-test-rank");
     let mut options = JobOptions::new(vec![rank.into(), format!("{rule:?}").into()], RANKS);
-    let results_apart = rule == SmallRule::UserLevel;
-    let program = Program { iterations: ITERATIONS, checkpoint_every, results_apart };
+    let per_rank_results = rule == SmallRule::UserLevel;
+    let program = Program { iterations: ITERATIONS, checkpoint_every, per_rank_results };
     options.settings = RankSettings { tier, log_bytes_max: 16 << 20, ..RankSettings::new(RANKS) };
     options.program = postcard::to_stdvec(&program).unwrap();
     options.shm_root = root.path().to_owned();
@@ -66,6 +66,19 @@ fn campaign(rule: SmallRule, jobs: u64) -> Tally {
 fn results_of_collectives_come_from_survivors() {
     let sum = campaign(SmallRule::UserLevel, scaled(20));
     assert!(sum.collectives_recorded > 0 && sum.entries_sent > 0 && sum.collectives_failed > 0, "{sum:?}");
+}
+
+/// All ranks lose their memory, with the results that were not synced yet.
+#[test]
+fn collectives_survive_a_power_cut() {
+    let expected = run(SmallRule::UserLevel, LogTier::Volatile, 0, &[]).outcomes;
+    for (cut, checkpoint_every) in [(9, 0), (20, 3), (33, 7)] {
+        let in_call = Kill { rank: 2, at: KillPoint::Call(cut + 10, CallKind::Collective) };
+        let kills = [Kill { rank: 0, at: KillPoint::PowerCut(cut) }, in_call];
+        let report = run(SmallRule::UserLevel, LogTier::NodeLocal, checkpoint_every, &kills);
+        assert_eq!(report.outcomes, expected, "{cut} {checkpoint_every}");
+        assert_eq!((report.power_cuts.len(), report.missed), (1, Vec::new()));
+    }
 }
 
 #[test]
