@@ -89,6 +89,12 @@ mod tests {
         assert_eq!(grown(&graph, 3), [0, 0, 2, 1, 2, 1]);
     }
 
+    /// Rank 3 has less traffic with rank 0 than rank 2 has, and more with ranks 0 and 1 together.
+    #[test]
+    fn a_cluster_takes_in_the_rank_that_has_most_traffic_with_it() {
+        assert_eq!(grown(&graph(6, &[(0, 1, 5), (0, 2, 3), (0, 3, 2), (1, 3, 2)]), 2), [0, 0, 1, 0, 1, 1]);
+    }
+
     #[test]
     fn of_ranks_with_equal_traffic_the_one_that_became_a_candidate_first_is_taken() {
         assert_eq!(grown(&graph(4, &[(0, 1, 1), (0, 2, 1)]), 2), [0, 0, 1, 1]);

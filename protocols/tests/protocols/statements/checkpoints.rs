@@ -151,3 +151,29 @@ fn damaged_tables_are_refused_or_consistent_and_never_half_restored() {
         }
     }
 }
+
+#[test]
+fn messages_have_the_incarnation_and_the_epoch_of_their_rank() {
+    let (mut a, b) = (rank(A, 3), rank(B, 0));
+    a.handle_hello(B, &b.hello(A).unwrap()).unwrap();
+    let first = a.handle_send(&Envelope { source: A, destination: B, tag: 0, comm: 0, len: 8 }).unwrap().header;
+    durable_checkpoint(&mut a);
+    let second = a.handle_send(&Envelope { source: A, destination: B, tag: 0, comm: 0, len: 8 }).unwrap().header;
+    let origins = [first, second].map(|header| (header.incarnation(), header.epoch()));
+    assert_eq!(origins, [(Incarnation(3), Epoch(1)), (Incarnation(3), Epoch(2))]);
+    assert_eq!((a.sent(B), a.sent(A)), (Ssn(2), Ssn::ZERO));
+}
+
+#[test]
+fn choices_are_counted_through_checkpoints() {
+    let mut a = rank(A, 0);
+    for counted in 0..3 {
+        assert_eq!(a.choices(), counted);
+        let sequence = a.next_choice().sequence;
+        a.handle_choice(Determinant { sequence, source: B, ssn: Ssn(1) }).unwrap();
+    }
+    // An undecided one is made again.
+    let _ = a.next_choice();
+    let (tables, _) = durable_checkpoint(&mut a);
+    assert_eq!(restored(A, 1, &tables).choices(), 3);
+}
