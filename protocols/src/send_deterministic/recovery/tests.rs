@@ -186,8 +186,9 @@ fn phases_are_released_in_order_when_no_rank_has_orphans_in_them() {
         handle(&mut process, rank, &Report::Table { round: earlier, table: table(0), phase: 1, phases });
     }
     assert_eq!(lines(&mut process), []);
-    report_table(&mut process, 0, table(0));
     report_table(&mut process, 1, RankTable { restored: Some(1), ..table(3 * REPLACED) });
+    assert_eq!(lines(&mut process), []);
+    report_table(&mut process, 0, table(0));
     assert_eq!(lines(&mut process).len(), 2);
     assert_eq!(process.line(), Some((round, &[None, Some(1)][..])));
 

@@ -177,3 +177,28 @@ fn choices_are_counted_through_checkpoints() {
     let (tables, _) = durable_checkpoint(&mut a);
     assert_eq!(restored(A, 1, &tables).choices(), 3);
 }
+
+#[test]
+fn a_checkpoint_counts_no_call_after_an_undecided_one() {
+    let mut a = rank(A, 0);
+    let sequences = [(); 3].map(|()| a.next_choice().sequence);
+    a.handle_choice(Determinant { sequence: sequences[2], source: B, ssn: Ssn(1) }).unwrap();
+    assert_eq!(a.handle_checkpoint(), Err(ProtocolError::ChoicesOpen { open: 2 }));
+    a.handle_choice(Determinant { sequence: sequences[0], source: B, ssn: Ssn(2) }).unwrap();
+    assert_eq!(a.handle_checkpoint(), Err(ProtocolError::ChoicesOpen { open: 1 }));
+    a.handle_choice(Determinant { sequence: sequences[1], source: B, ssn: Ssn(3) }).unwrap();
+    assert_eq!(a.handle_checkpoint().unwrap().epoch, Epoch(2));
+}
+
+/// What a rule with its own state does of all this is in the tests of that rule.
+#[test]
+fn a_rule_without_a_local_log_refuses_its_entries_and_sends_collectives_as_messages() {
+    let mut a = rank(A, 0);
+    let entry = EntryKey { kind: EntryKind::Note, number: 3 };
+    assert_eq!(a.handle_recovered_entry(entry, &[]), Err(ProtocolError::UnexpectedEntry { entry }));
+    assert_eq!(a.handle_entry(B, entry, &[]), Err(ProtocolError::UnexpectedEntry { entry }));
+    assert_eq!(a.handle_log_sealed(Epoch(2)), Err(ProtocolError::NotSealing { epoch: Epoch(2) }));
+    let call = CollectiveCall { class: CollectiveClass::AllToAll, comm: 0, number: 0 };
+    assert_eq!(a.handle_collective(&call), Ok(CollectivePlan::AsMessages));
+    assert!(a.is_running() && !a.is_recovering() && a.first_checkpoint().is_none());
+}
