@@ -117,3 +117,22 @@ fn a_chunk_is_left_for_a_smaller_one_if_that_is_worth_it() {
     append(&mut lane, 1);
     assert!(!lane.leave_current(0), "it is of the smallest class");
 }
+
+/// The runs begin with the oldest record that memory or the disk has.
+#[test]
+fn the_first_retained_record_begins_the_runs_with_what_was_released_before() {
+    let runs = |lane: &mut LaneWriter, released: u64| {
+        lane.acknowledge(Ssn(released), Disposition::Release).unwrap();
+        let kept_from = lane.kept_from();
+        lane.acknowledge(Ssn(20), RETAIN).unwrap();
+        (kept_from.0, lane.runs().map(|run| (run.first.0, run.last.0)).collect::<Vec<_>>())
+    };
+    let mut in_memory = LaneWriter::new(pool(1 << 20), PEER);
+    append(&mut in_memory, 20);
+    // Three records a chunk: the first two chunks are freed.
+    assert_eq!(runs(&mut in_memory, 8), (7, vec![(7, 8), (9, 20)]));
+    let mut on_disk = LaneWriter::new(pool(1 << 20), PEER);
+    append(&mut on_disk, 20);
+    on_disk.evict_unsettled(Ssn(3)).unwrap();
+    assert_eq!(runs(&mut on_disk, 2), (4, vec![(1, 2), (3, 20)]));
+}
