@@ -136,3 +136,15 @@ fn the_first_retained_record_begins_the_runs_with_what_was_released_before() {
     on_disk.evict_unsettled(Ssn(3)).unwrap();
     assert_eq!(runs(&mut on_disk, 2), (4, vec![(1, 2), (3, 20)]));
 }
+
+#[test]
+fn a_waiting_cursor_begins_at_the_first_record_that_was_not_evicted() {
+    let mut lane = resumed(&pool(1 << 20));
+    let mut waiting = lane.reader().open(Ssn(14)).unwrap();
+    append(&mut lane, 20);
+    lane.acknowledge(lane.next_ssn().prev(), RETAIN).unwrap();
+    let settled = lane.poll_settled().unwrap();
+    assert_eq!((settled.last, lane.evict(settled.chunk)), (Ssn(13), true));
+    assert!(waiting.attach().unwrap());
+    assert_eq!(waiting.peek().unwrap().ssn(), Ssn(14));
+}
