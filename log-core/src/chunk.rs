@@ -203,3 +203,56 @@ impl ChunkHeader {
         })
     }
 }
+
+#[cfg(not(counterfoil_loom))]
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::{Pool, PoolOptions};
+    use crate::sync::Arc;
+
+    /// Returns a pool with a block that was never used.
+    fn fresh() -> (Arc<Pool>, BlockRef) {
+        let options = PoolOptions { memory_bytes_max: 64 << 10, chunk_bytes: 4096, prefault_bytes: 0, cursors_max: 1 };
+        let pool = Pool::volatile(options).unwrap();
+        let block = BlockRef::new(pool.geometry.classes[0].region, 0);
+        (pool, block)
+    }
+
+    #[test]
+    fn the_state_of_a_block_is_read_as_it_was_written() {
+        let (pool, block) = fresh();
+        let read = || read_state(&pool.arena, block.at());
+        assert_eq!(read(), (ChunkState::Untouched, 0));
+        for generation in 0..3 {
+            for state in [ChunkState::Staged, ChunkState::Active] {
+                write_state(&pool.arena, block.at(), state);
+                assert_eq!(read(), (state, generation));
+            }
+            write_state(&pool.arena, block.at(), ChunkState::Free);
+            assert_eq!(read(), (ChunkState::Free, generation + 1));
+        }
+        for bit in 32..64 {
+            pool.arena.word(block.at() + STATE_AT).store((STATE_MAGIC | FREE | 3) ^ 1 << bit, Ordering::Relaxed);
+            assert_eq!(read().0, ChunkState::Damaged, "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn a_header_with_a_changed_bit_is_not_read() {
+        let (pool, block) = fresh();
+        let header = ChunkHeader { lane: Rank(3), sequence: 7, first: Ssn(11), replaces: 5, sparse: true };
+        header.write(&pool.arena, block);
+        assert_eq!(ChunkHeader::read(&pool.arena, block), Some(header));
+        for at in [LANE_AT, SEQUENCE_AT, FIRST_AT, REPLACES_AT, CHECK_AT, SHARED_WRITER_AT] {
+            let word = pool.arena.word(block.at() + at);
+            let value = word.load(Ordering::Relaxed);
+            for bit in 0..64 {
+                word.store(value ^ 1 << bit, Ordering::Relaxed);
+                assert_eq!(ChunkHeader::read(&pool.arena, block), None, "bit {bit} of the word at {at}");
+            }
+            word.store(value, Ordering::Relaxed);
+        }
+        assert_eq!(ChunkHeader::read(&pool.arena, BlockRef::new(block.at(), 1)), None, "a block of another class");
+    }
+}

@@ -148,4 +148,20 @@ mod tests {
         }
         assert!(geometry.class_for((64 << 20) + 1).is_none());
     }
+    #[cfg(not(miri))]
+    #[test]
+    fn large_pages_are_for_many_chunks_and_for_large_blocks() {
+        const LARGE: usize = LARGE_PAGE_BYTES;
+        for (memory, chunk) in [(64 << 20, 64 << 10), (64 << 20, LARGE / 2), (64 << 20, LARGE), (64 << 20, 2 * LARGE)] {
+            let geometry = geometry(memory, chunk);
+            let Class { bytes, region, blocks } = geometry.classes[geometry.chunk_class];
+            let skipped = if chunk < LARGE { LARGE } else { 0 };
+            let above = geometry.classes[geometry.chunk_class + 1..].iter();
+            let first_large = above.filter(|class| class.bytes >= LARGE / 2).map(|class| class.region).min().unwrap();
+            let expected = [(region + skipped, blocks * bytes - skipped), (first_large, geometry.len() - first_large)];
+            assert_eq!(geometry.large_pages().collect::<Vec<_>>(), expected, "{memory} bytes, chunks of {chunk}");
+        }
+        // One large page of chunks, and no block of half a large page.
+        assert_eq!(geometry(1 << 20, 4096).large_pages().count(), 0);
+    }
 }

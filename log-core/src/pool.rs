@@ -387,3 +387,6 @@ impl Pool {
         }))
     }
 }
+
+#[cfg(all(test, not(counterfoil_loom)))]
+mod tests;

@@ -239,6 +239,84 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    #[cfg(not(counterfoil_loom))]
+    use crate::{
+        chunk::{ChunkState, read_state},
+        lane::LaneWriter,
+        pool::PoolOptions,
+        sync::Arc,
+    };
+
+    /// Returns a lane's pool and its four chunks of one record each; the last chunk is not sealed.
+    #[cfg(not(counterfoil_loom))]
+    fn four_chunks() -> (Arc<Pool>, Vec<ActiveChunk>) {
+        let options = PoolOptions { memory_bytes_max: 64 << 10, chunk_bytes: 4096, prefault_bytes: 0, cursors_max: 1 };
+        let pool = Pool::volatile(options).unwrap();
+        let mut lane = LaneWriter::new(pool.clone(), Rank(1));
+        for _ in 0..4 {
+            lane.claim(0, 3000).unwrap().commit();
+        }
+        // The chunks stay in the lane.
+        std::mem::forget(lane);
+        let class = pool.geometry.classes[0];
+        let blocks = (0..class.blocks).map(|index| BlockRef::new(class.region + index * class.bytes, 0));
+        let active = blocks.filter(|block| read_state(&pool.arena, block.at()).0 == ChunkState::Active);
+        let chunks = active.map(|block| (block, ChunkHeader::read(&pool.arena, block).unwrap())).collect();
+        (pool, chunks)
+    }
+
+    #[cfg(not(counterfoil_loom))]
+    fn what(result: Result<Vec<RecoveredLane>, DamageError>) -> Result<Ssn, &'static str> {
+        match result {
+            Ok(lanes) => Ok(lanes[0].next),
+            Err(DamageError::Damaged { what, .. }) => Err(what),
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    #[cfg(not(counterfoil_loom))]
+    #[test]
+    fn a_chunk_continues_its_predecessor() {
+        let (pool, chunks) = four_chunks();
+        assert_eq!((chunks.len(), what(order_lanes(&pool, chunks.clone()))), (4, Ok(Ssn(5))));
+        let with = |index: usize, first: u64| {
+            let mut chunks = chunks.clone();
+            let at = chunks.iter().position(|(_, header)| header.sequence == index as u64 + 1).unwrap();
+            chunks[at].1.first = Ssn(first);
+            what(order_lanes(&pool, chunks))
+        };
+        for index in 1..4 {
+            let first = index as u64 + 1;
+            assert_eq!(with(index, first + 1), Err("records are missing before a chunk"));
+            assert_eq!(with(index, first - 1), Err("a chunk begins before its predecessor ends"));
+        }
+    }
+
+    /// The owner dies after it began a chunk, and before it ended the one before.
+    #[cfg(not(counterfoil_loom))]
+    #[test]
+    fn only_the_chunk_before_an_empty_last_one_may_have_no_end() {
+        for without_end in 0..3 {
+            for last_is_empty in [false, true] {
+                let (pool, mut chunks) = four_chunks();
+                chunks.sort_by_key(|(_, header)| header.sequence);
+                let store = |at: usize, value: u64| pool.arena.word(at).store(value, Ordering::Relaxed);
+                let at = chunks[without_end].0.at();
+                let end = read_chunk(&pool, chunks[without_end].0, &chunks[without_end].1).unwrap().at;
+                [end, at + NEXT_AT].into_iter().for_each(|at| store(at, 0));
+                store(at + LAST_AT, OPEN);
+                if last_is_empty {
+                    store(chunks[3].0.at() + CHUNK_HEADER, 0);
+                }
+                let expected = if without_end == 2 && last_is_empty {
+                    Ok(Ssn(4))
+                } else {
+                    Err("a chunk that another follows has no end")
+                };
+                assert_eq!(what(order_lanes(&pool, chunks)), expected, "chunk {without_end}, {last_is_empty}");
+            }
+        }
+    }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 2000 }))]

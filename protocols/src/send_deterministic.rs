@@ -27,6 +27,8 @@ mod canary;
 mod channel;
 mod clusters;
 mod events;
+#[cfg(test)]
+mod harness;
 mod line;
 mod notice;
 mod phases;

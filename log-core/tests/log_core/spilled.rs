@@ -84,3 +84,67 @@ fn a_waiting_cursor_sees_a_lane_that_begins_with_a_gap() {
     lane.import(Ssn(5), 0, 10).unwrap().commit();
     assert_eq!(waiting.peek().unwrap().ssn(), Ssn(5));
 }
+
+#[test]
+fn records_that_nobody_acknowledged_are_evicted_once_they_are_on_disk() {
+    let mut lane = LaneWriter::new(pool(1 << 20), PEER);
+    append(&mut lane, 20);
+    let (last, _) = lane.unsettled().next().unwrap();
+    assert_eq!(lane.evict_unsettled(last.prev()), None, "its last record is in memory only");
+    let cursor = lane.reader().open(Ssn::FIRST).unwrap();
+    assert_eq!(lane.evict_unsettled(last), None, "a cursor reads it");
+    drop(cursor);
+    assert_eq!(lane.evict_unsettled(last), Some(4096));
+    assert_eq!(lane.kept_from(), last.next());
+    assert!(is_gone(&lane, last.0, last.next().0));
+    // Acknowledgements of records on disk still say what is kept of them.
+    lane.acknowledge(Ssn(20), RETAIN).unwrap();
+    assert_eq!(lane.runs().map(|run| (run.first, run.last)).collect::<Vec<_>>(), [(Ssn(1), Ssn(20))]);
+}
+
+#[test]
+fn a_chunk_is_left_for_a_smaller_one_if_that_is_worth_it() {
+    let options = PoolOptions { memory_bytes_max: 1 << 20, chunk_bytes: 64 << 10, prefault_bytes: 0, cursors_max: 2 };
+    let mut lane = LaneWriter::new(Pool::volatile(options).unwrap(), PEER);
+    assert!(!lane.leave_current(0), "there is no chunk");
+    while lane.held_bytes() < 64 << 10 {
+        append(&mut lane, 1);
+    }
+    let current = lane.held_bytes();
+    assert!(!lane.leave_current(current + 1));
+    assert!(lane.leave_current(64 << 10));
+    assert!(!lane.leave_current(0), "it is empty");
+    append(&mut lane, 1);
+    assert!(!lane.leave_current(0), "it is of the smallest class");
+}
+
+/// The runs begin with the oldest record that memory or the disk has.
+#[test]
+fn the_first_retained_record_begins_the_runs_with_what_was_released_before() {
+    let runs = |lane: &mut LaneWriter, released: u64| {
+        lane.acknowledge(Ssn(released), Disposition::Release).unwrap();
+        let kept_from = lane.kept_from();
+        lane.acknowledge(Ssn(20), RETAIN).unwrap();
+        (kept_from.0, lane.runs().map(|run| (run.first.0, run.last.0)).collect::<Vec<_>>())
+    };
+    let mut in_memory = LaneWriter::new(pool(1 << 20), PEER);
+    append(&mut in_memory, 20);
+    // Three records a chunk: the first two chunks are freed.
+    assert_eq!(runs(&mut in_memory, 8), (7, vec![(7, 8), (9, 20)]));
+    let mut on_disk = LaneWriter::new(pool(1 << 20), PEER);
+    append(&mut on_disk, 20);
+    on_disk.evict_unsettled(Ssn(3)).unwrap();
+    assert_eq!(runs(&mut on_disk, 2), (4, vec![(1, 2), (3, 20)]));
+}
+
+#[test]
+fn a_waiting_cursor_begins_at_the_first_record_that_was_not_evicted() {
+    let mut lane = resumed(&pool(1 << 20));
+    let mut waiting = lane.reader().open(Ssn(14)).unwrap();
+    append(&mut lane, 20);
+    lane.acknowledge(lane.next_ssn().prev(), RETAIN).unwrap();
+    let settled = lane.poll_settled().unwrap();
+    assert_eq!((settled.last, lane.evict(settled.chunk)), (Ssn(13), true));
+    assert!(waiting.attach().unwrap());
+    assert_eq!(waiting.peek().unwrap().ssn(), Ssn(14));
+}

@@ -133,3 +133,6 @@ impl<P: Protocol + ?Sized> Protocol for Box<P> {
         (**self).poll_effect()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -100,3 +100,29 @@ pub enum Scope {
     /// All participants (libELC, section 4.5.1).
     All,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_has_a_key_that_no_other_call_has() {
+        let number = |comm, number| CollectiveCall { class: CollectiveClass::Barrier, comm, number }.entry().number;
+        assert_eq!(number(5, 6), 5 << 40 | 6);
+        let last = (1 << 40) - 1;
+        let keys = [number(0, 0), number(0, last), number(1, 0), number(1, last), number((1 << 24) - 1, last)];
+        assert!(keys.is_sorted_by(|a, b| a < b), "{keys:?}");
+        let call = CollectiveCall { class: CollectiveClass::AllToAll, comm: 0, number: 0 };
+        assert_eq!(call.entry().kind, EntryKind::Collective);
+    }
+
+    #[test]
+    fn data_flows_from_the_root_or_to_it_or_between_all() {
+        let (root, a, b) = (Rank(1), Rank(0), Rank(2));
+        let flows = |class: CollectiveClass| [(root, a), (a, root), (a, b)].map(|(from, to)| class.flows(from, to));
+        assert_eq!(flows(CollectiveClass::FromRoot(root)), [true, false, false]);
+        assert_eq!(flows(CollectiveClass::ToRoot(root)), [false, true, false]);
+        assert_eq!(flows(CollectiveClass::AllToAll), [true; 3]);
+        assert_eq!(flows(CollectiveClass::Barrier), [true; 3]);
+    }
+}

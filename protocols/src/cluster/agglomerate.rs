@@ -115,3 +115,23 @@ impl Assignment<'_> {
         fitting.max_by_key(|&cluster| (weight(cluster), self.capacity[cluster], Reverse(cluster)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use counterfoil_log_core::Rank;
+
+    use super::*;
+    use crate::cluster::Traffic;
+
+    /// Two groups of three begin a cluster of four each; the ranks of the third group have to part.
+    #[test]
+    fn a_rank_left_over_joins_the_cluster_that_it_has_most_traffic_with() {
+        let pairs = [(0, 1, 10), (0, 2, 10), (1, 2, 10), (3, 4, 10), (3, 5, 10), (4, 5, 10), (6, 7, 5)];
+        let across = [(3, 6, 2), (0, 6, 1), (7, 0, 1)];
+        let pairs = pairs.into_iter().chain(across).map(|(a, b, weight)| (Rank(a), Rank(b), weight));
+        let graph = Graph::new(&Traffic::new(8, pairs).unwrap());
+        let of = merged(&graph, 2);
+        assert_eq!((of[1], of[2], of[4], of[5]), (of[0], of[0], of[3], of[3]), "{of:?}");
+        assert_eq!((of[6], of[7]), (of[3], of[0]), "{of:?}");
+    }
+}

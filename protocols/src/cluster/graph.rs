@@ -43,3 +43,19 @@ impl Graph {
         self.pairs().filter(|&(a, b, _)| of[a as usize] != of[b as usize]).map(|(_, _, weight)| weight).sum()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use counterfoil_log_core::Rank;
+
+    use super::*;
+
+    #[test]
+    fn a_pair_has_the_weight_of_both_directions_and_is_listed_once() {
+        let pairs = [(0, 1, 1), (1, 0, 2), (2, 0, 4), (2, 1, 8), (1, 1, 16)];
+        let traffic = Traffic::new(4, pairs.map(|(a, b, weight)| (Rank(a), Rank(b), weight))).unwrap();
+        let graph = Graph::new(&traffic);
+        assert_eq!(graph.pairs().collect::<Vec<_>>(), [(0, 1, 3), (0, 2, 4), (1, 2, 8)]);
+        assert_eq!((graph.cut(&[0, 0, 1, 1]), graph.cut(&[0, 1, 2, 2])), (12, 15));
+    }
+}

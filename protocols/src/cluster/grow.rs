@@ -69,3 +69,34 @@ impl Growth<'_> {
         self.take(queue, &self.with_all)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use counterfoil_log_core::Rank;
+
+    use super::*;
+    use crate::cluster::Traffic;
+
+    fn graph(ranks: u32, pairs: &[(u32, u32, u64)]) -> Graph {
+        let pairs = pairs.iter().map(|&(a, b, weight)| (Rank(a), Rank(b), weight));
+        Graph::new(&Traffic::new(ranks, pairs).unwrap())
+    }
+
+    /// The first cluster is ranks 0 and 1. Rank 4 has more traffic with one of them than rank 5, and less with both.
+    #[test]
+    fn a_cluster_begins_with_the_rank_that_has_most_traffic_with_the_finished_ones() {
+        let graph = graph(6, &[(0, 1, 9), (0, 4, 3), (0, 5, 2), (1, 5, 2), (5, 3, 1), (2, 4, 1)]);
+        assert_eq!(grown(&graph, 3), [0, 0, 2, 1, 2, 1]);
+    }
+
+    /// Rank 3 has less traffic with rank 0 than rank 2 has, and more with ranks 0 and 1 together.
+    #[test]
+    fn a_cluster_takes_in_the_rank_that_has_most_traffic_with_it() {
+        assert_eq!(grown(&graph(6, &[(0, 1, 5), (0, 2, 3), (0, 3, 2), (1, 3, 2)]), 2), [0, 0, 1, 0, 1, 1]);
+    }
+
+    #[test]
+    fn of_ranks_with_equal_traffic_the_one_that_became_a_candidate_first_is_taken() {
+        assert_eq!(grown(&graph(4, &[(0, 1, 1), (0, 2, 1)]), 2), [0, 0, 1, 1]);
+    }
+}

@@ -189,4 +189,38 @@ mod tests {
             assert!((1..ranks).all(|rank| ordered.epoch_of(Rank(rank)) < ordered.epoch_of(Rank(rank - 1))));
         }
     }
+    /// Moving single clusters doesn't always find the best order from its reverse.
+    #[test]
+    fn the_better_of_the_given_order_and_its_reverse_is_improved() {
+        for seed in 0..20 {
+            let (traffic, clusters) = random_traffic(10, seed);
+            let flows = Flows::new(&clusters, &traffic);
+            let best = exact(&flows);
+            let reverse: Vec<u32> = best.iter().rev().copied().collect();
+            assert_eq!(improved(&flows, best.clone()), best, "seed {seed}");
+            assert_eq!(improved(&flows, reverse), best, "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn traffic_that_is_the_same_in_both_directions_leaves_the_order_as_it_is() {
+        for ranks in [5, 16, 17, 40] {
+            let ring = (0..ranks).map(|rank| (rank, (rank + 1) % ranks));
+            let pairs = ring.flat_map(|(a, b)| [(Rank(a), Rank(b), 3), (Rank(b), Rank(a), 3)]);
+            let clusters = Clusters::blocks(ranks, 1).unwrap();
+            let ordered = clusters.clone().ordered(&Traffic::new(ranks, pairs).unwrap()).unwrap();
+            assert_eq!(ordered, clusters, "{ranks} clusters");
+        }
+    }
+
+    #[test]
+    fn a_cluster_moves_only_to_where_less_traffic_goes_forward() {
+        let traffic = Traffic::new(3, [(0, 1, 1), (1, 2, 1)].map(|(a, b, weight)| (Rank(a), Rank(b), weight))).unwrap();
+        let flows = Flows::new(&Clusters::blocks(3, 1).unwrap(), &traffic);
+        let mut order = vec![0, 1, 2];
+        assert!(reinsert(&flows, &mut order, 0));
+        assert_eq!(order, [1, 0, 2]);
+        assert!(!reinsert(&flows, &mut order, 0));
+        assert_eq!(order, [1, 0, 2]);
+    }
 }

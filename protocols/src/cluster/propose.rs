@@ -27,7 +27,7 @@ pub fn propose(traffic: &Traffic, count: u32) -> Result<Clusters, ClusterError> 
     if count == 0 {
         return Err(ClusterError::NoClusters);
     }
-    if count > ranks || count > Clusters::MAX {
+    if count > ranks {
         return Err(ClusterError::TooManyClusters { clusters: u64::from(count) });
     }
     let graph = Graph::new(traffic);

@@ -46,3 +46,16 @@ impl Share {
 fn percent(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { 100.0 * part as f64 / whole as f64 }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_in_per_cent_of_all_traffic() {
+        let share = Share { total: 8, between: 6, logged: 1 };
+        assert_eq!((share.between_percent(), share.logged_percent()), (75.0, 12.5));
+        let none = Share::default();
+        assert_eq!((none.between_percent(), none.logged_percent()), (0.0, 0.0));
+    }
+}

@@ -45,7 +45,7 @@ pub(super) struct Channel {
     /// Last message of the peer that it doesn't send by executing after the recovery line: up to here, messages wait
     /// for their phase.
     pub(super) base: Ssn,
-    /// Last orphan that was received again in this recovery.
+    /// Last orphan that was received again in this recovery; `base` before the first.
     resent: Ssn,
     /// Last message that no recovery of this rank asks the peer for.
     pub(super) covered: Ssn,
@@ -123,7 +123,7 @@ impl Channel {
 
     /// Takes a duplicate; returns its phase if it is an orphan that was missing since the recovery line.
     pub(super) fn take_orphan(&mut self, ssn: Ssn) -> Option<Phase> {
-        if ssn <= self.base || ssn <= self.resent {
+        if ssn <= self.resent {
             return None;
         }
         self.resent = ssn;

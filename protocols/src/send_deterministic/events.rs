@@ -357,3 +357,6 @@ impl SendDeterministic {
         self.collect(peer)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -147,7 +147,7 @@ impl RecoveryProcess {
             promised.push(incarnation);
             lines[rank as usize].for_incarnation = table.incarnation;
             lines[rank as usize].restore = epoch.map(|epoch| (epoch, incarnation));
-            for channel in table.channels.iter().filter(|channel| channel.peer < self.ranks) {
+            for channel in &table.channels {
                 let base = channel.sent_before(epoch);
                 lines[channel.peer as usize].senders.push(Sender { rank, incarnation, base });
             }
@@ -314,11 +314,12 @@ impl Coordinator for RecoveryProcess {
     }
 }
 
-/// Returns for each rank the ranks that it has met or that have met it, each once.
+/// Returns for each rank the ranks that it has met or that have met it, each once. A sound table names ranks of the job
+/// only.
 fn known_peers(tables: &[RankTable]) -> Vec<Vec<u32>> {
     let mut known: Vec<Vec<u32>> = vec![Vec::new(); tables.len()];
     for (rank, table) in (0..).zip(tables) {
-        for &peer in table.peers.iter().filter(|&&peer| (peer as usize) < tables.len()) {
+        for &peer in &table.peers {
             known[rank as usize].push(peer);
             known[peer as usize].push(rank);
         }

@@ -329,3 +329,6 @@ impl SendDeterministic {
         self.effects.push_back(Effect::Transmit { to: Party::Rank(peer), header, body });
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,8 +10,8 @@ mod replay;
 use counterfoil_ack_piggyback::{Ack, AckPolicy, Flags, Kind, WireHeader};
 use counterfoil_log_core::{Determinant, Envelope, Epoch, Incarnation, Rank, Ssn};
 use counterfoil_protocols::api::{
-    ChoiceError, ChoiceRecord, DiscardReason, Effect, Hello, HelloError, Incoming, Misbehaviour, Party, Protocol,
-    ProtocolError, RestoreError,
+    ChoiceError, ChoiceRecord, CollectiveCall, CollectiveClass, CollectivePlan, DiscardReason, Effect, EntryKey,
+    EntryKind, Hello, HelloError, Incoming, Misbehaviour, Party, Protocol, ProtocolError, RestoreError,
 };
 use counterfoil_protocols::sender_based::{Config, SenderBased};
 

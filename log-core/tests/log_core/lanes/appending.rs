@@ -4,7 +4,7 @@ use counterfoil_log_core::{
     AllocError, AppendError, BLOCK_BYTES_MIN, Disposition, LaneWriter, Lanes, PoolOptions, Rank, Ssn,
 };
 
-use super::{PEER, append, fill, lane, payload, pool, ssns};
+use super::{PEER, append, fill, lane, payload, pool, records, ssns};
 
 #[test]
 fn a_dropped_claim_is_a_pad_and_takes_no_number() {
@@ -173,4 +173,46 @@ fn options_out_of_their_limits_are_named() {
     for (options, name) in bad {
         assert_eq!(options.geometry().unwrap_err().option, name);
     }
+}
+
+#[test]
+fn a_record_fits_into_the_budget_that_it_needs_and_into_no_smaller_one() {
+    let options = PoolOptions { memory_bytes_max: 4096, chunk_bytes: 4096, prefault_bytes: 0, cursors_max: 2 };
+    for (prefix, payload) in [(0, 0), (3, 1000), (8, 5000), (0, 100_000), (100, 1 << 20), (4095, 3 << 20)] {
+        let least = options.memory_bytes_for(prefix, payload).unwrap();
+        let claims = |memory: usize| LaneWriter::new(pool(memory, 4096), PEER).claim(prefix, payload).is_ok();
+        assert!(claims(least), "{prefix} + {payload} bytes");
+        assert!(least == 4096 || !claims(least - BLOCK_BYTES_MIN), "{prefix} + {payload} bytes");
+    }
+    for (prefix, payload) in [(4096, 0), (1, usize::MAX), (0, usize::MAX / 2), (0, 1 << 38)] {
+        assert_eq!(options.memory_bytes_for(prefix, payload), None, "{prefix} + {payload} bytes");
+    }
+}
+
+#[test]
+fn a_recovered_lane_takes_the_place_of_its_rank() {
+    let pool = pool(1 << 20, 4096);
+    let mut lanes = Lanes::new(pool.clone(), 3);
+    let mut recovered = LaneWriter::new(pool.clone(), Rank(2));
+    fill(&mut recovered, 3);
+    lanes.adopt(recovered).unwrap();
+    assert_eq!(lanes.open(Rank(2)).unwrap().next_ssn(), Ssn(4));
+    let stranger = lanes.adopt(LaneWriter::new(pool, Rank(3))).unwrap_err();
+    assert_eq!(stranger.peer(), Rank(3));
+}
+
+#[test]
+fn bytes_that_were_appended_count_after_they_are_gone() {
+    let mut lane = lane();
+    assert_eq!(lane.appended_bytes(), 0);
+    fill(&mut lane, 10);
+    assert_eq!(lane.appended_bytes(), records(Ssn(1), Ssn(10)) as u64);
+    drop(lane.claim(0, 100).unwrap());
+    assert_eq!(lane.appended_bytes(), records(Ssn(1), Ssn(10)) as u64 + 128, "a pad");
+    fill(&mut lane, 1000);
+    let appended = lane.appended_bytes();
+    assert_eq!(appended, records(Ssn(1), Ssn(1000)) as u64 + 128);
+    lane.acknowledge(Ssn(1000), Disposition::Release).unwrap();
+    assert!(lane.kept_from() > Ssn(900));
+    assert_eq!(lane.appended_bytes(), appended);
 }

@@ -94,3 +94,27 @@ fn a_rollback_of_the_receiver_makes_records_unacknowledged() {
     assert_eq!(again.last(), first.last());
     assert!(again.len() < first.len());
 }
+
+#[test]
+fn used_bytes_above_a_floor_are_those_of_later_records() {
+    let mut lane = lane();
+    fill(&mut lane, 300);
+    lane.acknowledge(Ssn(300), Disposition::Retain { epoch: Epoch(1), phase: Phase(1) }).unwrap();
+    let chunk = lane.poll_settled().unwrap();
+    for floor in [chunk.first, Ssn(chunk.last.0 - 2), chunk.last.prev()] {
+        let above = 112 + records(floor.next(), chunk.last);
+        assert_eq!(lane.used_bytes_above(chunk.chunk, floor), Some(above), "above {floor}");
+    }
+}
+
+#[test]
+fn records_acknowledged_alike_are_one_run() {
+    let mut lane = lane();
+    fill(&mut lane, 100);
+    for upto in 1..=100 {
+        let epoch = Epoch(1 + u32::from(upto > 50));
+        lane.acknowledge(Ssn(upto), Disposition::Retain { epoch, phase: Phase(1) }).unwrap();
+    }
+    let runs: Vec<_> = lane.runs().map(|run| (run.first.0, run.last.0)).collect();
+    assert_eq!(runs, [(1, 50), (51, 100)]);
+}

@@ -1,41 +1,11 @@
 use counterfoil_ack_piggyback::WireHeader;
-use counterfoil_log_core::{Envelope, Incarnation, Rank};
 
-use super::super::notice::{self, Command, Line};
+use super::super::harness::{A, B, acknowledged, command, effects, envelope, meet, pair, rank, send};
+use super::super::notice::{Command, Line};
 use super::super::phases::PhaseOrder;
 use super::super::{Config, SendDeterministic};
 use super::*;
-use crate::api::{Effect, Party, Protocol, command_header};
-
-const A: Rank = Rank(0);
-const B: Rank = Rank(1);
-
-fn rank(rank: Rank, incarnation: u32) -> SendDeterministic {
-    SendDeterministic::new(Config { incarnation: Incarnation(incarnation), ..Config::new(rank, 2) }).unwrap()
-}
-
-fn envelope(source: Rank, destination: Rank) -> Envelope {
-    Envelope { source, destination, tag: 0, comm: 0, len: 8 }
-}
-
-fn send(rank: &mut SendDeterministic, source: Rank, destination: Rank) -> WireHeader {
-    let mut header = rank.handle_send(&envelope(source, destination)).unwrap().header;
-    rank.handle_transmit(&mut header).unwrap();
-    header
-}
-
-fn command(rank: &mut SendDeterministic, command: &Command) {
-    let body = notice::encode(command);
-    rank.handle_control(Party::Coordinator, &command_header(A, &body), &body).unwrap();
-}
-
-/// Returns the last message of each effect `Acknowledged`.
-fn acknowledged(rank: &mut SendDeterministic) -> Vec<u64> {
-    let effects = std::iter::from_fn(|| rank.poll_effect());
-    effects
-        .filter_map(|effect| if let Effect::Acknowledged { ack, .. } = effect { Some(ack.ssn.0) } else { None })
-        .collect()
-}
+use crate::api::{DiscardReason, Incoming, Protocol};
 
 /// Returns a replacement of rank A, after a recovery, that has sent message 1 again, of two that B has received; and B.
 fn replacement() -> (SendDeterministic, SendDeterministic) {
@@ -130,4 +100,113 @@ fn receipts_in_a_hello_are_not_acknowledged_again() {
     b.handle_hello(A, &a.hello(B).unwrap()).unwrap();
     a.handle_hello(B, &hello).unwrap();
     assert_eq!((send(&mut b, B, A).ack(), acknowledged(&mut a)), (None, vec![1]));
+}
+
+fn header(flags: Flags) -> WireHeader {
+    WireHeader::message(&envelope(A, B), Stamp { ssn: Ssn::FIRST, flags }, rank(A, 0).origin(), None)
+}
+
+#[test]
+fn a_record_that_went_out_as_logged_goes_out_as_logged_again() {
+    let mut channel = Channel::new(B, AckPolicy::default(), Epoch::FIRST, false);
+    let flags = Flags::LOGGED | Flags::ACK_REQUESTED;
+    assert_eq!(channel.refresh(&header(flags), Incarnation(0), true).flags(), flags);
+    // Not with the planted mistake.
+    assert_eq!(channel.refresh(&header(flags), Incarnation(0), false).flags(), Flags::ACK_REQUESTED);
+}
+
+/// Returns a channel of two transmitted messages, in epoch 1.
+fn two_sent() -> Channel {
+    let mut channel = Channel::new(B, AckPolicy::default(), Epoch::FIRST, false);
+    for ssn in 1..=2 {
+        channel.stamp(8, Epoch::FIRST, Phase(1)).unwrap();
+        let stamp = Stamp { ssn: Ssn(ssn), flags: Flags::NONE };
+        let header = WireHeader::message(&envelope(A, B), stamp, rank(A, 0).origin(), None);
+        channel.refresh(&header, Incarnation(0), true);
+    }
+    channel
+}
+
+fn ack(ssn: u64) -> Ack {
+    Ack { ssn: Ssn(ssn), epoch: Epoch::FIRST }
+}
+
+#[test]
+fn receipts_wait_while_the_table_is_at_the_recovery_process() {
+    let mut channel = two_sent();
+    channel.freeze_receipts();
+    // The second is that of a held message that is presented again.
+    for ssn in [1, 1, 2, 1] {
+        assert_eq!(channel.acknowledge(ack(ssn)).unwrap(), []);
+    }
+    assert_eq!(channel.pending.iter().map(|receipt| receipt.last.0).collect::<Vec<_>>(), [1, 2]);
+    channel.set_line(None);
+    let applied: Vec<_> = channel.apply_pending().iter().map(|run| run.ack.ssn.0).collect();
+    assert_eq!(applied, [1, 2]);
+    assert!(channel.pending.is_empty() && channel.apply_pending().is_empty());
+}
+
+#[test]
+fn receipts_of_a_peer_that_is_to_roll_back_are_not_applied() {
+    let mut channel = two_sent();
+    let line = Sender { rank: B.0, incarnation: 1, base: 0 };
+    channel.set_line(Some(line));
+    assert_eq!(channel.acknowledge(ack(1)).unwrap(), []);
+    channel.set_line(Some(Sender { incarnation: 0, ..line }));
+    assert_eq!(channel.apply_pending().len(), 1);
+}
+
+#[test]
+fn tables_of_a_channel_that_contradict_each_other_are_refused() {
+    let (mut a, mut b) = pair();
+    for _ in 0..3 {
+        let _ = b.handle_message(&send(&mut a, A, B)).unwrap();
+        let _ = a.handle_message(&send(&mut b, B, A)).unwrap();
+    }
+    let channel = a.channel(B).unwrap();
+    (channel.covered, channel.collected) = (Ssn(2), Ssn(1));
+    let good = channel.snapshot();
+    assert_eq!(Channel::restore(&good, AckPolicy::default()).unwrap().snapshot(), good);
+    let mut bad = [good.clone(), good.clone(), good.clone(), good.clone()];
+    bad[0].sent.record(Ssn(4), Epoch(1), Phase(9), false);
+    bad[1].receipts.record(Epoch(1), Phase(9), false);
+    bad[2].covered = 4;
+    bad[3].collected = 4;
+    let refused = RestoreError::Contradiction { what: "the runs of a channel" };
+    for table in bad {
+        assert_eq!(Channel::restore(&table, AckPolicy::default()).map(drop), Err(refused.clone()), "{table:?}");
+    }
+}
+
+/// While orphans may be missing, a Hello leaves out messages that are to be transmitted again; and none after that.
+#[test]
+fn a_hello_after_a_recovery_has_all_messages() {
+    let (mut a, b) = replacement();
+    assert_eq!(a.hello(B).unwrap().sent, Ssn(1));
+    // Of the two that B has received, one isn't sent again, and none is awaited any more.
+    let how = Misbehaviour::ReceivedMoreThanSent { claimed: Ssn(2), sent: Ssn(1) };
+    assert_eq!(a.handle_hello(B, &b.hello(A).unwrap()), Err(ProtocolError::PeerMisbehaved { peer: B, how }));
+}
+
+/// Returns A with a recovery line in which B is of incarnation 1, and a message of B's that is being undone.
+fn peer_in_line() -> (SendDeterministic, WireHeader) {
+    let (mut a, mut b) = pair();
+    let undone = send(&mut b, B, A);
+    command(&mut a, &Command::Block { round: 1 });
+    let senders = vec![Sender { rank: B.0, incarnation: 1, base: 0 }];
+    command(&mut a, &Command::Line(Line { round: 1, senders, ..Line::default() }));
+    effects(&mut a);
+    (a, undone)
+}
+
+#[test]
+fn messages_of_an_execution_that_is_undone_are_held_and_then_discarded() {
+    let (mut a, undone) = peer_in_line();
+    assert_eq!(a.handle_message(&undone).unwrap(), Incoming::Hold);
+    command(&mut a, &Command::Finished { round: 1, next_phase: 1, phases: PhaseOrder::default() });
+    let reason = DiscardReason::DeadIncarnation { sent_by: Incarnation(0), now: Incarnation(1) };
+    assert_eq!(a.handle_message(&undone).unwrap(), Incoming::Discard(reason));
+    let mut b = rank(B, 1);
+    meet(&mut a, &mut b);
+    assert_eq!(a.handle_message(&send(&mut b, B, A)).unwrap(), Incoming::Deliver { keep: None });
 }

@@ -113,6 +113,9 @@ fn reports_with_numbers_out_of_range_are_refused() {
         channel(1, 1, vec![entry(1, 2)]),
         channel(1, 2, vec![entry(2, 1), entry(1, 2)]),
         channel(1, 2, vec![entry(1, 2), entry(2, 1)]),
+        channel(1, 2, vec![entry(1, 1), entry(1, 2)]),
+        channel(1, 2, vec![entry(1, 1), entry(2, 1)]),
+        RankTable { channels: vec![SentTo { peer: 1, ..SentTo::default() }; 2], ..table(0) },
     ] {
         let report = Report::Table { round: process.round(), table: wrong, phase: 1, phases: PhaseOrder::default() };
         let body = notice::encode(&report);
@@ -143,4 +146,84 @@ fn a_restored_rank_reports_the_order_of_phases_of_its_checkpoint() {
     let reported =
         reports.filter_map(|report| if let Report::Table { phases, .. } = report { Some(phases) } else { None });
     assert_eq!(reported.collect::<Vec<_>>(), [phases]);
+}
+
+fn handle(process: &mut RecoveryProcess, rank: u32, report: &Report) {
+    assert_eq!(process.handle_control(Rank(rank), &notice::encode(report)), Ok(()));
+}
+
+#[test]
+fn a_second_replacement_joins_the_round_and_a_successor_begins_the_next() {
+    let mut process = RecoveryProcess::new(2, None);
+    report_rollback(&mut process, 1, REPLACED);
+    assert_eq!((process.round(), commands(&mut process).len()), (1, 2));
+    report_rollback(&mut process, 0, REPLACED);
+    assert_eq!(process.round(), 1);
+    assert_eq!(process.poll_message().map(|(to, _)| to), Some(Rank(0)));
+    assert_eq!(process.poll_message(), None);
+    // The table of the process that this one replaces is there already.
+    report_table(&mut process, 0, RankTable { restored: Some(1), ..table(REPLACED) });
+    report_rollback(&mut process, 0, 2 * REPLACED);
+    assert_eq!((process.round(), commands(&mut process).len()), (2, 2));
+}
+
+/// Rank 1 sent in phases 1 and 3 what ranks 0 and 1 have received, and begins again.
+#[test]
+fn phases_are_released_in_order_when_no_rank_has_orphans_in_them() {
+    let mut process = RecoveryProcess::new(2, None);
+    assert!(!process.is_recovering() && process.line().is_none());
+    report_rollback(&mut process, 1, REPLACED);
+    assert!(process.is_recovering());
+    let earlier = process.round();
+    report_rollback(&mut process, 1, 2 * REPLACED);
+    report_table(&mut process, 1, RankTable { restored: Some(1), ..table(2 * REPLACED) });
+    report_rollback(&mut process, 1, 3 * REPLACED);
+    let round = process.round();
+    assert!(round > earlier);
+    // Reports of an earlier round don't count.
+    for rank in 0..2 {
+        let phases = PhaseOrder::default();
+        handle(&mut process, rank, &Report::Table { round: earlier, table: table(0), phase: 1, phases });
+    }
+    assert_eq!(lines(&mut process), []);
+    report_table(&mut process, 1, RankTable { restored: Some(1), ..table(3 * REPLACED) });
+    assert_eq!(lines(&mut process), []);
+    report_table(&mut process, 0, table(0));
+    assert_eq!(lines(&mut process).len(), 2);
+    assert_eq!(process.line(), Some((round, &[None, Some(1)][..])));
+
+    (0..2).for_each(|rank| handle(&mut process, rank, &Report::Orphans { round: earlier, phases: vec![9] }));
+    assert_eq!(commands(&mut process), []);
+    (0..2).for_each(|rank| handle(&mut process, rank, &Report::Orphans { round, phases: vec![1, 3] }));
+    let ready = |open, next_phase| Command::Ready { round, open, next_phase };
+    assert_eq!(commands(&mut process), [ready(1, 2), ready(1, 2)]);
+    let resent = |round, phase| Report::NoOrphanPhase { round, phase, resent_phase: 5 };
+    (0..2).for_each(|rank| handle(&mut process, rank, &resent(earlier, 1)));
+    handle(&mut process, 0, &resent(round, 1));
+    assert_eq!(commands(&mut process), [], "rank 1 has orphans in phase 1");
+    handle(&mut process, 1, &resent(round, 1));
+    assert_eq!(commands(&mut process), [ready(3, 6), ready(3, 6)]);
+    (0..2).for_each(|rank| handle(&mut process, rank, &resent(round, 3)));
+    assert!(matches!(commands(&mut process)[..], [Command::Finished { .. }, Command::Finished { .. }]));
+    assert!(!process.is_recovering());
+}
+
+#[test]
+fn a_collection_waits_for_the_tables_of_all_ranks() {
+    for (floor, floors) in [(Floor::ByLine, [2, 3]), (Floor::BySmallestEpoch, [2, 2])] {
+        let mut process = RecoveryProcess::new(2, None);
+        assert!(!process.is_collecting());
+        assert!(process.begin_collection(floor) && process.is_collecting());
+        assert_eq!(commands(&mut process), vec![Command::Collect { number: 1, round: 0 }; 2]);
+        let answer = |epoch| Report::Collection { number: 1, table: RankTable { epoch, ..table(0) } };
+        // A repeated answer replaces the first one.
+        for epoch in [1, 2] {
+            handle(&mut process, 0, &answer(epoch));
+            assert!(process.is_collecting() && commands(&mut process).is_empty());
+        }
+        handle(&mut process, 1, &answer(3));
+        assert!(!process.is_collecting());
+        let expected = floors.map(|epoch| Command::Floor { round: 0, epoch, ceiling: u32::MAX });
+        assert_eq!(commands(&mut process), expected);
+    }
 }

@@ -151,3 +151,54 @@ fn damaged_tables_are_refused_or_consistent_and_never_half_restored() {
         }
     }
 }
+
+#[test]
+fn messages_have_the_incarnation_and_the_epoch_of_their_rank() {
+    let (mut a, b) = (rank(A, 3), rank(B, 0));
+    a.handle_hello(B, &b.hello(A).unwrap()).unwrap();
+    let first = a.handle_send(&Envelope { source: A, destination: B, tag: 0, comm: 0, len: 8 }).unwrap().header;
+    durable_checkpoint(&mut a);
+    let second = a.handle_send(&Envelope { source: A, destination: B, tag: 0, comm: 0, len: 8 }).unwrap().header;
+    let origins = [first, second].map(|header| (header.incarnation(), header.epoch()));
+    assert_eq!(origins, [(Incarnation(3), Epoch(1)), (Incarnation(3), Epoch(2))]);
+    assert_eq!((a.sent(B), a.sent(A)), (Ssn(2), Ssn::ZERO));
+}
+
+#[test]
+fn choices_are_counted_through_checkpoints() {
+    let mut a = rank(A, 0);
+    for counted in 0..3 {
+        assert_eq!(a.choices(), counted);
+        let sequence = a.next_choice().sequence;
+        a.handle_choice(Determinant { sequence, source: B, ssn: Ssn(1) }).unwrap();
+    }
+    // An undecided one is made again.
+    let _ = a.next_choice();
+    let (tables, _) = durable_checkpoint(&mut a);
+    assert_eq!(restored(A, 1, &tables).choices(), 3);
+}
+
+#[test]
+fn a_checkpoint_counts_no_call_after_an_undecided_one() {
+    let mut a = rank(A, 0);
+    let sequences = [(); 3].map(|()| a.next_choice().sequence);
+    a.handle_choice(Determinant { sequence: sequences[2], source: B, ssn: Ssn(1) }).unwrap();
+    assert_eq!(a.handle_checkpoint(), Err(ProtocolError::ChoicesOpen { open: 2 }));
+    a.handle_choice(Determinant { sequence: sequences[0], source: B, ssn: Ssn(2) }).unwrap();
+    assert_eq!(a.handle_checkpoint(), Err(ProtocolError::ChoicesOpen { open: 1 }));
+    a.handle_choice(Determinant { sequence: sequences[1], source: B, ssn: Ssn(3) }).unwrap();
+    assert_eq!(a.handle_checkpoint().unwrap().epoch, Epoch(2));
+}
+
+/// What a rule with its own state does of all this is in the tests of that rule.
+#[test]
+fn a_rule_without_a_local_log_refuses_its_entries_and_sends_collectives_as_messages() {
+    let mut a = rank(A, 0);
+    let entry = EntryKey { kind: EntryKind::Note, number: 3 };
+    assert_eq!(a.handle_recovered_entry(entry, &[]), Err(ProtocolError::UnexpectedEntry { entry }));
+    assert_eq!(a.handle_entry(B, entry, &[]), Err(ProtocolError::UnexpectedEntry { entry }));
+    assert_eq!(a.handle_log_sealed(Epoch(2)), Err(ProtocolError::NotSealing { epoch: Epoch(2) }));
+    let call = CollectiveCall { class: CollectiveClass::AllToAll, comm: 0, number: 0 };
+    assert_eq!(a.handle_collective(&call), Ok(CollectivePlan::AsMessages));
+    assert!(a.is_running() && !a.is_recovering() && a.first_checkpoint().is_none());
+}
