@@ -98,6 +98,7 @@ pub(super) enum Protocol {
     SenderBased,
     Pessimistic,
     SendDeterministic { clusters: u32 },
+    Coordinated { piggybacked: bool },
 }
 
 /// Cell of the matrix of kills; the other parameters of a run are random.
@@ -114,6 +115,7 @@ enum RuleName {
     SenderBased,
     Pessimistic,
     SendDeterministic,
+    Coordinated,
 }
 
 const PATTERNS: [Pattern; 10] = [
@@ -128,7 +130,10 @@ const PATTERNS: [Pattern; 10] = [
     Pattern::InCall(Call::Checkpoint),
     Pattern::PowerCut,
 ];
-const RULES: [RuleName; 3] = [RuleName::SenderBased, RuleName::Pessimistic, RuleName::SendDeterministic];
+const RULES: [RuleName; 4] =
+    [RuleName::SenderBased, RuleName::Pessimistic, RuleName::SendDeterministic, RuleName::Coordinated];
+/// Values of `--protocol`.
+pub(super) const PROTOCOLS: [&str; 4] = ["sender-based", "pessimistic", "send-deterministic", "coordinated"];
 const WORKLOADS: [Workload; 3] = [Workload::Ring, Workload::Cg, Workload::MasterWorker];
 const TIERS: [Tier; 3] = [Tier::Volatile, Tier::ProcessCrashSafe, Tier::NodeLocal];
 /// Distance of successive cells; coprime to their number.
@@ -155,7 +160,26 @@ impl Workload {
     }
 }
 
+impl RuleName {
+    /// Returns the name in command lines.
+    fn name(self) -> &'static str {
+        match self {
+            RuleName::SenderBased => "sender-based",
+            RuleName::Pessimistic => "pessimistic",
+            RuleName::SendDeterministic => "send-deterministic",
+            RuleName::Coordinated => "coordinated",
+        }
+    }
+}
+
 impl Cell {
+    /// Returns the cells of a protocol, or of all that can run.
+    pub(super) fn of(protocol: Option<&str>, over_mpi: bool) -> Vec<Self> {
+        let is_wanted = |cell: &Self| protocol.is_none_or(|protocol| protocol == cell.rule.name());
+        let can_run = |cell: &Self| !over_mpi || cell.rule != RuleName::Coordinated;
+        Self::all().into_iter().filter(|cell| is_wanted(cell) && can_run(cell)).collect()
+    }
+
     /// Returns the cells in an order in which every few successive ones have several workloads, rules and patterns.
     pub(super) fn all() -> Vec<Self> {
         let mut cells = Vec::new();
@@ -190,6 +214,7 @@ impl Parameters {
             RuleName::SenderBased => Protocol::SenderBased,
             RuleName::Pessimistic => Protocol::Pessimistic,
             RuleName::SendDeterministic => Protocol::SendDeterministic { clusters: random.in_range(1, ranks) },
+            RuleName::Coordinated => Protocol::Coordinated { piggybacked: random.in_range(0, 1) == 1 },
         };
         let kills = draw_kills(random, pattern, ranks, workload.iterations());
         Self {
@@ -221,6 +246,9 @@ impl Parameters {
         if let Protocol::SendDeterministic { clusters } = self.protocol {
             option("clusters", clusters.to_string());
         }
+        if let Protocol::Coordinated { piggybacked } = self.protocol {
+            option("bits", if piggybacked { "piggybacked" } else { "exchanged" }.to_owned());
+        }
         for kill in &self.kills {
             match kill {
                 Kill::PowerCut { iteration } => option("power-cut", iteration.to_string()),
@@ -233,11 +261,13 @@ impl Parameters {
 
     /// Returns the name of the protocol in command lines and tables.
     pub(super) fn protocol_name(&self) -> &'static str {
-        match self.protocol {
-            Protocol::SenderBased => "sender-based",
-            Protocol::Pessimistic => "pessimistic",
-            Protocol::SendDeterministic { .. } => "send-deterministic",
-        }
+        let rule = match self.protocol {
+            Protocol::SenderBased => RuleName::SenderBased,
+            Protocol::Pessimistic => RuleName::Pessimistic,
+            Protocol::SendDeterministic { .. } => RuleName::SendDeterministic,
+            Protocol::Coordinated { .. } => RuleName::Coordinated,
+        };
+        rule.name()
     }
 
     /// Returns the checkpoint interval in tables.
@@ -350,7 +380,7 @@ mod tests {
     #[test]
     fn the_cells_are_in_a_mixed_order_and_all_there() {
         let cells = Cell::all();
-        assert_eq!(cells.len(), 10 * 8 - 3);
+        assert_eq!(cells.len(), 10 * 11 - 4);
         assert!(cells.iter().enumerate().all(|(at, cell)| !cells[at + 1..].contains(cell)));
         assert!(cells.windows(2).all(|two| two[0].pattern != two[1].pattern));
     }
@@ -362,6 +392,18 @@ mod tests {
             Kill::DuringRepair { rank, dead } => (rank, dead),
             Kill::DuringRecovery { rank, recovering } => (rank, recovering),
         }
+    }
+
+    #[test]
+    fn the_cells_of_one_protocol_have_no_other_and_those_over_mpi_not_the_coordinated_one() {
+        for rule in RULES {
+            assert!(PROTOCOLS.contains(&rule.name()));
+            let cells = Cell::of(Some(rule.name()), false);
+            assert!(cells.len() >= 19 && cells.iter().all(|cell| cell.rule == rule));
+        }
+        assert_eq!(Cell::of(None, false), Cell::all());
+        assert!(Cell::of(None, true).iter().all(|cell| cell.rule != RuleName::Coordinated));
+        assert!(Cell::of(Some("coordinated"), true).is_empty());
     }
 
     #[test]
@@ -378,7 +420,8 @@ mod tests {
             assert!(drawn.iter().any(|p| p.pattern == pattern), "{pattern}");
         }
         let clusters = [1, 2, 4].map(|clusters| Protocol::SendDeterministic { clusters });
-        for protocol in [Protocol::SenderBased, Protocol::Pessimistic].into_iter().chain(clusters) {
+        let bits = [false, true].map(|piggybacked| Protocol::Coordinated { piggybacked });
+        for protocol in [Protocol::SenderBased, Protocol::Pessimistic].into_iter().chain(clusters).chain(bits) {
             assert!(drawn.iter().any(|p| p.protocol == protocol), "{protocol:?}");
         }
         for checkpoint_every in CHECKPOINTS {
