@@ -217,9 +217,11 @@ impl Coordinated {
     fn report(&mut self) {
         let Coordinated { failed, attempt, execution, progress, .. } = *self;
         let (committed, epoch) = (self.committed.0, self.epoch.0);
-        let committed = if self.has(Canary::NewestRestored) && execution == Execution::Stopped { epoch } else { committed };
+        let committed =
+            if self.has(Canary::NewestRestored) && execution == Execution::Stopped { epoch } else { committed };
         let body = message::encode(&Status { failed, attempt, committed, epoch, execution, progress });
-        let header = WireHeader::control(self.config.rank, self.config.rank, self.origin(), COMMAND, body.len() as u64, None);
+        let header =
+            WireHeader::control(self.config.rank, self.config.rank, self.origin(), COMMAND, body.len() as u64, None);
         self.effects.push_back(Effect::Transmit { to: Party::Coordinator, header, body });
     }
 
@@ -285,7 +287,8 @@ impl Coordinated {
     /// Notes durably that the line of `epoch` is committed, and keeps the checkpoints from there to `last`.
     fn note_committed(&mut self, epoch: Epoch, last: Epoch) {
         self.committed = epoch;
-        self.effects.push_back(Effect::KeepEntry { entry: entry(EntryKind::Note, epoch, COMMITTED), bytes: Vec::new() });
+        self.effects
+            .push_back(Effect::KeepEntry { entry: entry(EntryKind::Note, epoch, COMMITTED), bytes: Vec::new() });
         self.effects.push_back(Effect::KeepCheckpoints { first: epoch, last });
     }
 
@@ -323,7 +326,8 @@ impl Coordinated {
         let messages = self.channels.get(&peer).map_or(0, |channel| channel.announced);
         let (attempt, epoch, calls) = (self.attempt, self.epoch.0, self.calls_saved.clone());
         let body = message::encode(&Counts { attempt, epoch, messages, calls });
-        let header = WireHeader::control(self.config.rank, peer, self.origin(), message::COUNTS, body.len() as u64, None);
+        let header =
+            WireHeader::control(self.config.rank, peer, self.origin(), message::COUNTS, body.len() as u64, None);
         self.effects.push_back(Effect::Transmit { to: Party::Rank(peer), header, body });
     }
 
@@ -334,7 +338,8 @@ impl Coordinated {
             Some(Canary::ReadyEarly) => channel.is_announced(epoch),
             _ => channel.has_all_late(epoch),
         };
-        let calls = self.has(Canary::CallsNotCounted) || self.calls_of_peers.values().all(|made| self.calls.has_made(made));
+        let calls =
+            self.has(Canary::CallsNotCounted) || self.calls_of_peers.values().all(|made| self.calls.has_made(made));
         if self.progress == Progress::Logging && self.durable && calls && self.channels.values().all(has_all) {
             self.progress = Progress::Ready;
             self.report();

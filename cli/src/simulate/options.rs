@@ -189,7 +189,10 @@ impl SimulateArguments {
             return Err("--clusters requires --protocol send-deterministic".to_owned());
         }
         if let Some(pattern) = self.patterns.iter().find(|pattern| !self.protocol.can_run(**pattern)) {
-            return Err(format!("{} runs no collective calls as a whole, as pattern {pattern} has them", self.protocol.name()));
+            return Err(format!(
+                "{} runs no collective calls as a whole, as pattern {pattern} has them",
+                self.protocol.name()
+            ));
         }
         let given = [("--collections", self.collections), ("--clusters", self.clusters)];
         match given.into_iter().find(|(_, range)| range.is_some()) {

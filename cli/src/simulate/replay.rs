@@ -27,7 +27,10 @@ fn check(arguments: &SimulateArguments, schedule: &Schedule) -> Result<(), Strin
         ));
     }
     if !arguments.protocol.can_run(schedule.shape.pattern) {
-        return Err(format!("{name} doesn't run the collective calls of the pattern {} as a whole", schedule.shape.pattern));
+        return Err(format!(
+            "{name} doesn't run the collective calls of the pattern {} as a whole",
+            schedule.shape.pattern
+        ));
     }
     let other_protocols = |canary: &Canary| canary.is_of_a_rule() && !(arguments.protocol.engine().applies)(*canary);
     if let Some(canary) = schedule.canary.filter(other_protocols) {

@@ -259,7 +259,8 @@ fn canaries_are_listed_by_protocol_and_those_of_a_protocol_can_be_planted() {
 #[test]
 fn the_coordinated_protocols_run_collective_calls_and_draw_a_line() {
     for protocol in ["coordinated", "coordinated-offered"] {
-        let options = ["--protocol", protocol, "--rounds", "3..8", "--collections", "2..8", "--schedules", "200", "--seed", "7"];
+        let options =
+            ["--protocol", protocol, "--rounds", "3..8", "--collections", "2..8", "--schedules", "200", "--seed", "7"];
         let output = simulate(&[&options[..], &["--json"]].concat());
         let report = object(&output);
         assert_eq!((output.code, &report["violations"]), (Some(0), &Value::from(0)), "{report}");

@@ -17,7 +17,9 @@ fn run_demo(arguments: &[&str]) -> Value {
 #[test]
 fn every_workload_goes_back_as_a_whole_and_ends_with_the_same_bytes() {
     for workload in ["cg", "ring", "master-worker"] {
-        for (tier, bits) in [("volatile", "exchanged"), ("process-crash-safe", "piggybacked"), ("node-local", "exchanged")] {
+        for (tier, bits) in
+            [("volatile", "exchanged"), ("process-crash-safe", "piggybacked"), ("node-local", "exchanged")]
+        {
             let options = ["--workload", workload, "--tier", tier, "--bits", bits, "--checkpoint-every", "2"];
             let report = run_demo(&[&options[..], &["--kill", "2@9"]].concat());
             let lines = report["lines"].as_array().unwrap();
@@ -52,6 +54,16 @@ fn several_ranks_die_also_within_calls_and_while_the_job_goes_back() {
 }
 
 #[test]
+fn an_initiator_that_is_lost_is_replaced_and_nobody_rolls_back_for_it() {
+    let every = ["--workload", "ring", "--checkpoint-every", "1", "--lose-initiator", "5", "--lose-initiator", "14"];
+    let report = run_demo(&every);
+    assert_eq!((&report["initiators_lost"], &report["lines"]), (&json!(2), &json!([])), "{report}");
+    assert_eq!(report["survivors"], json!(4));
+    let report = run_demo(&[&every[..], &["--kill", "2@15", "--kill", "1@recovery:2"]].concat());
+    assert_eq!(report["initiators_lost"], json!(2), "{report}");
+}
+
+#[test]
 fn after_a_power_cut_the_job_continues_from_the_line() {
     for workload in ["cg", "ring"] {
         let options = ["--workload", workload, "--tier", "node-local", "--checkpoint-every", "2", "--power-cut", "11"];
@@ -66,6 +78,7 @@ fn options_of_other_protocols_are_refused() {
         &["--protocol", "coordinated", "--clusters", "2"][..],
         &["--protocol", "pessimistic", "--bits", "piggybacked"],
         &["--protocol", "coordinated", "--mpi"],
+        &["--protocol", "pessimistic", "--lose-initiator", "3"],
     ] {
         assert_eq!(Sandbox::new().demo(arguments).code, Some(2), "{arguments:?}");
     }

@@ -198,7 +198,11 @@ mod tests {
         assert_eq!(Coordinator::poll_message(&mut busy), Some((Rank(2), vec![3, 4])));
         assert!(Coordinator::begin_collection(&mut busy, Floor::ByLine));
         assert!(!Coordinator::begin_collection(&mut busy, Floor::BySmallestEpoch));
-        assert!(Coordinator::is_collecting(&busy) && Coordinator::is_recovering(&busy) && Coordinator::makes_checkpoints(&busy));
+        assert!(
+            Coordinator::is_collecting(&busy)
+                && Coordinator::is_recovering(&busy)
+                && Coordinator::makes_checkpoints(&busy)
+        );
         assert_eq!(Coordinator::line(&busy), Some((5, &[Some(6), None][..])));
     }
 }

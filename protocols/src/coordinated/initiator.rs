@@ -103,7 +103,8 @@ impl Initiator {
         match self.stage {
             Stage::Asking => {
                 let attempt = self.statuses.values().map(|status| status.attempt).max().unwrap_or(0);
-                if !all(&|status| status.attempt == attempt && status.execution == Execution::Running && !status.failed) {
+                if !all(&|status| status.attempt == attempt && status.execution == Execution::Running && !status.failed)
+                {
                     return self.recover();
                 }
                 (self.attempt, self.stage, self.committed) = (attempt, Stage::Running, newest);
@@ -147,7 +148,10 @@ impl Initiator {
     /// Takes phase 3, or commits the line.
     fn advance(&mut self) {
         let next = self.next();
-        let least = self.statuses.values().map(|status| if status.epoch == next.0 { status.progress } else { Progress::Behind });
+        let least = self
+            .statuses
+            .values()
+            .map(|status| if status.epoch == next.0 { status.progress } else { Progress::Behind });
         let least = least.min().unwrap_or_default();
         let early = self.canary == Some(Canary::CommittedEarly) && least >= Progress::Ready;
         if least >= Progress::Ready && !std::mem::replace(&mut self.stop_sent, true) {

@@ -88,7 +88,9 @@ impl Job {
     fn carry_out(&mut self, rank: Rank, effect: Effect) {
         let at = rank.index();
         match effect {
-            Effect::Transmit { to: Party::Coordinator, body, .. } => self.initiator.handle_control(rank, &body).unwrap(),
+            Effect::Transmit { to: Party::Coordinator, body, .. } => {
+                self.initiator.handle_control(rank, &body).unwrap()
+            }
             Effect::Transmit { to: Party::Rank(to), header, body } => {
                 self.waiting[to.index()].push((Party::Rank(rank), header, body));
             }
@@ -282,7 +284,11 @@ fn a_new_initiator_goes_on_with_an_open_line_and_with_half_a_commit() {
 
 /// Returns the words of a call, by rank: epoch and amLogging.
 fn words(of: [(u32, bool); 2]) -> Vec<(Rank, u64)> {
-    [A, B].into_iter().zip(of).map(|(rank, (epoch, logging))| (rank, u64::from(epoch) << 1 | u64::from(logging))).collect()
+    [A, B]
+        .into_iter()
+        .zip(of)
+        .map(|(rank, (epoch, logging))| (rank, u64::from(epoch) << 1 | u64::from(logging)))
+        .collect()
 }
 
 #[test]
@@ -300,7 +306,9 @@ fn a_call_is_logged_where_its_data_crosses_the_line() {
         job.rank(B).handle_collective_words(&call, &come.collect::<Vec<_>>()).unwrap()
     };
     let entry = Some(EntryKey { kind: EntryKind::Collective, number: 2 << 32 });
-    for class in [CollectiveClass::AllToAll, CollectiveClass::Barrier, CollectiveClass::FromRoot(A), CollectiveClass::ToRoot(B)] {
+    for class in
+        [CollectiveClass::AllToAll, CollectiveClass::Barrier, CollectiveClass::FromRoot(A), CollectiveClass::ToRoot(B)]
+    {
         assert_eq!(kept(class), entry, "{class:?}");
     }
     assert_eq!(kept(CollectiveClass::FromRoot(B)), None);

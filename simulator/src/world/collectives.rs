@@ -75,7 +75,9 @@ impl<P: SimRule> World<'_, P> {
             CollectivePlan::Hold => InCall::Held,
             CollectivePlan::Recorded(entry) => InCall::Answered(Some(entry)),
             CollectivePlan::Skip => InCall::Answered(None),
-            CollectivePlan::Native { .. } | CollectivePlan::Exchange { .. } | CollectivePlan::Piggyback { .. } if begun => {
+            CollectivePlan::Native { .. } | CollectivePlan::Exchange { .. } | CollectivePlan::Piggyback { .. }
+                if begun =>
+            {
                 process.in_call
             }
             CollectivePlan::Native { keep } => {

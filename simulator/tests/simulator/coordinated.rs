@@ -62,7 +62,8 @@ fn every_mistake_of_the_rule_is_found_within_ten_thousand_schedules() {
     let mut missed = Vec::new();
     for canary in Mistake::ALL {
         let of_outcomes = [Mistake::OutcomesNotLogged, Mistake::StaleLogKept].contains(&canary);
-        let config = Config { canary: Some(Canary::Coordinated(canary)), ..if of_outcomes { neighbours() } else { calls() } };
+        let config =
+            Config { canary: Some(Canary::Coordinated(canary)), ..if of_outcomes { neighbours() } else { calls() } };
         let mut found = None;
         for first in (0..10_000).step_by(100) {
             let summary = campaign::<AnyTime>(first..first + 100, &config, |_| {});

@@ -55,7 +55,9 @@ impl MakeRule for SmallRule {
 
     fn coordinator(&self, ranks: u32) -> Option<Box<dyn Coordinator>> {
         match self {
-            SmallRule::Coordinated { piggybacked } => Rule::Coordinated { piggybacked: *piggybacked }.coordinator(ranks),
+            SmallRule::Coordinated { piggybacked } => {
+                Rule::Coordinated { piggybacked: *piggybacked }.coordinator(ranks, 0)
+            }
             SmallRule::Served | SmallRule::OnFailure => None,
         }
     }
