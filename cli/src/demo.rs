@@ -32,7 +32,13 @@ pub(crate) fn run(arguments: &DemoArguments) -> Result<ExitCode, Failure> {
     let kept = arguments.keep_files.as_deref().map(KeepDirectory::create).transpose()?;
 
     // Baseline: the same job without failures.
-    let failure_free = JobOptions { kills: Vec::new(), power_cuts: Vec::new(), keep_stores: None, ..job.clone() };
+    let failure_free = JobOptions {
+        kills: Vec::new(),
+        power_cuts: Vec::new(),
+        coordinator_losses: Vec::new(),
+        keep_stores: None,
+        ..job.clone()
+    };
     let mut view = View::new(arguments.json, "reference run without kills", &job, workload.as_ref());
     let reference = launch(&failure_free, Some(&interrupts), &mut view).map_err(Failure::failed);
     view.finish();
@@ -51,7 +57,7 @@ pub(crate) fn run(arguments: &DemoArguments) -> Result<ExitCode, Failure> {
         _ => None,
     };
 
-    let has_no_kills = job.kills.is_empty() && job.power_cuts.is_empty();
+    let has_no_kills = job.kills.is_empty() && job.power_cuts.is_empty() && job.coordinator_losses.is_empty();
     let title = match &build {
         Some(build) => format!("run over {}", build.version),
         None if has_no_kills => "second run without kills".to_owned(),
@@ -115,6 +121,7 @@ fn job_options(arguments: &DemoArguments, workload: &dyn Workload, seed: u64) ->
     arguments.check(workload).map_err(Failure::usage)?;
     job.kills = arguments.kills();
     job.power_cuts.clone_from(&arguments.power_cuts);
+    job.coordinator_losses.clone_from(&arguments.initiator_losses);
     job.seed = seed;
     let program = Program::new(workload, arguments.checkpoint_every);
     job.program = program.encode().map_err(Failure::failed)?;

@@ -82,14 +82,18 @@ impl Rule {
         })
     }
 
-    /// Makes the process apart from the ranks, at the start of a job; `None` if the rule has none.
-    pub fn coordinator(self, ranks: u32) -> Option<Box<dyn Coordinator>> {
+    /// Makes the process apart from the ranks; `None` if the rule has none. `replaced`: number of earlier ones, which were lost.
+    pub fn coordinator(self, ranks: u32, replaced: u32) -> Option<Box<dyn Coordinator>> {
         match self {
             Rule::SenderBased | Rule::Pessimistic | Rule::UserLevel => None,
             Rule::SendDeterministic { clusters } => {
-                Some(Box::new(RecoveryProcess::new(ranks, divide(ranks, clusters))))
+                let clusters = divide(ranks, clusters);
+                Some(Box::new(match replaced {
+                    0 => RecoveryProcess::new(ranks, clusters),
+                    _ => RecoveryProcess::replacement(ranks, clusters, replaced),
+                }))
             }
-            Rule::Coordinated { .. } => Some(Box::new(Initiator::new(ranks, 0, None))),
+            Rule::Coordinated { .. } => Some(Box::new(Initiator::new(ranks, replaced, None))),
         }
     }
 }
@@ -104,6 +108,12 @@ pub trait MakeRule: fmt::Debug + Sync {
 
     /// Makes the process apart from the ranks, at the start of a job; `None` if the rule has none.
     fn coordinator(&self, ranks: u32) -> Option<Box<dyn Coordinator>>;
+
+    /// Makes its replacement, which knows nothing of the `replaced` earlier ones; `None` if the rule has none, or doesn't outlive its loss.
+    fn next_coordinator(&self, ranks: u32, replaced: u32) -> Option<Box<dyn Coordinator>> {
+        let _ = (ranks, replaced);
+        None
+    }
 }
 
 impl MakeRule for Rule {
@@ -112,7 +122,11 @@ impl MakeRule for Rule {
     }
 
     fn coordinator(&self, ranks: u32) -> Option<Box<dyn Coordinator>> {
-        (*self).coordinator(ranks)
+        (*self).coordinator(ranks, 0)
+    }
+
+    fn next_coordinator(&self, ranks: u32, replaced: u32) -> Option<Box<dyn Coordinator>> {
+        (*self).coordinator(ranks, replaced)
     }
 }
 

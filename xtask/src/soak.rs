@@ -94,7 +94,10 @@ fn run_with(workspace: &Workspace, options: &Options, mpi: Option<&str>) -> Resu
     eprintln!("{} runs of `counterfoil demo`, seed {seed}", options.runs);
 
     let mut random = SplitMix64::new(seed);
-    let cells = Cell::all(options.protocol.as_deref());
+    let cells = Cell::of(options.protocol.as_deref(), mpi.is_some());
+    if cells.is_empty() {
+        return Err(TaskError::NotOverMpi { protocol: options.protocol.clone().unwrap_or_default() });
+    }
     let mut tally = Tally::default();
     let mut failures = Vec::new();
     for run in 1..=options.runs {

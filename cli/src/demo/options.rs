@@ -46,6 +46,10 @@ pub(crate) struct DemoArguments {
     /// from disk. Repeatable; requires --tier node-local
     #[arg(long = "power-cut", value_name = "ITERATION", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) power_cuts: Vec<u64>,
+    /// Lose the protocol's process apart from the ranks (initiator, recovery process) in this iteration of rank 0 (from 1), and replace
+    /// it by one that knows nothing of it. Repeatable; requires --protocol send-deterministic or coordinated
+    #[arg(long = "lose-initiator", value_name = "ITERATION", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(super) initiator_losses: Vec<u64>,
     /// Take a checkpoint after every ITERATIONS iterations [default: none]
     #[arg(long, value_name = "ITERATIONS", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) checkpoint_every: Option<u64>,
@@ -169,7 +173,10 @@ impl DemoArguments {
 
     /// Returns the requested kills, or the default one.
     pub(super) fn kills(&self) -> Vec<Kill> {
-        if self.no_kills || self.ranks == 0 || (self.kills.is_empty() && !self.power_cuts.is_empty()) {
+        if self.no_kills
+            || self.ranks == 0
+            || (self.kills.is_empty() && !(self.power_cuts.is_empty() && self.initiator_losses.is_empty()))
+        {
             Vec::new()
         } else if self.kills.is_empty() {
             vec![Kill { rank: 2.min(self.ranks - 1), at: KillPoint::Iteration(7) }]
@@ -212,6 +219,10 @@ impl DemoArguments {
     pub(super) fn check(&self, workload: &dyn Workload) -> Result<(), String> {
         if self.bits.is_some() && self.protocol != ProtocolName::Coordinated {
             return Err("--bits requires --protocol coordinated".to_owned());
+        }
+        let has_initiator = matches!(self.protocol, ProtocolName::SendDeterministic | ProtocolName::Coordinated);
+        if !self.initiator_losses.is_empty() && !has_initiator {
+            return Err("--lose-initiator requires --protocol send-deterministic or coordinated".to_owned());
         }
         match self.protocol {
             ProtocolName::SenderBased

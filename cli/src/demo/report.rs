@@ -48,6 +48,9 @@ pub(super) struct DemoReport {
     rolled_back: Vec<u32>,
     /// Epochs of the lines that the whole job went back to, in order, 1 for the start; `null` for protocols that roll back single ranks.
     lines: Option<Vec<u32>>,
+    /// Number of initiators, or recovery processes, that were lost and replaced, and the iterations of planned losses that did not take place.
+    initiators_lost: u32,
+    losses_missed: Vec<u64>,
     /// Acknowledged messages that the protocol keeps for recovery, and those that it released.
     messages_kept: u64,
     messages_released: u64,
@@ -246,6 +249,8 @@ impl DemoReport {
             survivors_undisturbed: run.survivors_undisturbed,
             rolled_back: run.rolled_back.clone(),
             lines: matches!(job.settings.rule, Rule::Coordinated { .. }).then(|| lines(run)),
+            initiators_lost: run.coordinators_lost,
+            losses_missed: run.losses_missed.clone(),
             messages_kept,
             messages_released,
             messages_logged,
@@ -292,6 +297,9 @@ impl DemoReport {
             .collect();
         problems.extend(self.power_cuts_missed.iter().map(|n| {
             format!("the power cut in iteration {n} never happened: rank 0 ended before, or continued after it")
+        }));
+        problems.extend(self.losses_missed.iter().map(|n| {
+            format!("the initiator was not lost in iteration {n}: rank 0 ended before, or continued after it")
         }));
         let mut check = |good: bool, problem: &str| {
             if !good {

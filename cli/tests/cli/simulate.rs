@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::output::ProgramOutput;
 
-/// Schedule of a pattern for other rules.
+/// Schedule of a pattern that the plain rule can't run.
 const CALLS: &str =
     "sim1 pattern=calls ranks=2 rounds=1 program=1 checkpoints=0 ordered=0 tier=volatile mode=uniform seed=1 faults=";
 
@@ -190,8 +190,11 @@ fn invalid_arguments_are_refused_with_exit_code_2() {
         (&["--rounds", "0"], "from 1 to 64"),
         (&["--faults", "65"], "from 0 to 64"),
         (&["--pattern", "rong"], "unknown pattern"),
-        (&["--pattern", "calls"], "use --protocol user-level"),
-        (&["--replay", CALLS], "use --protocol user-level"),
+        (&["--pattern", "calls"], "use --protocol user-level or coordinated"),
+        (&["--replay", CALLS], "use --protocol user-level or coordinated"),
+        (&["--protocol", "user-level", "--pattern", "calls-to-root"], "use --protocol coordinated"),
+        (&["--protocol", "coordinated", "--clusters", "2"], "--clusters requires --protocol send-deterministic"),
+        (&["--protocol", "coordinated", "--unnamed"], "--unnamed requires"),
         (&["--workload", "ring,rong"], "unknown pattern"),
         (&["--protocol", "optimistic"], "invalid value"),
         (&["--canary", "nightingale"], "drop-record"),
@@ -252,4 +255,19 @@ fn canaries_are_listed_by_protocol_and_those_of_a_protocol_can_be_planted() {
     assert_eq!(replay(command.trim(), &[]).code, Some(1));
     let line = command.split('\'').nth(1).unwrap();
     assert_eq!(simulate(&["--replay", line]).code, Some(2), "not a canary of plain");
+}
+
+#[test]
+fn the_coordinated_protocols_run_collective_calls_and_draw_a_line() {
+    for protocol in ["coordinated", "coordinated-offered"] {
+        let options =
+            ["--protocol", protocol, "--rounds", "3..8", "--collections", "2..8", "--schedules", "200", "--seed", "7"];
+        let output = simulate(&[&options[..], &["--json"]].concat());
+        let report = object(&output);
+        assert_eq!((output.code, &report["violations"]), (Some(0), &Value::from(0)), "{report}");
+        for counter in ["calls", "calls_straddled", "late", "early", "rollbacks", "coordinator_faults"] {
+            assert!(report[counter].as_u64().unwrap() > 0, "{counter}: {report}");
+        }
+        assert_eq!(simulate(&["--protocol", protocol, "--replay", CALLS]).code, Some(0));
+    }
 }

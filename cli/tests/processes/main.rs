@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "tests and their helpers fail by panicking")]
 
+mod coordinated;
 mod demo;
 mod demo_mpi;
 #[path = "../cli/output.rs"]

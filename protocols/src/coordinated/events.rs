@@ -5,7 +5,7 @@ use counterfoil_log_core::{Determinant, Envelope, Epoch, Incarnation, Phase, Ran
 
 use super::calls::{Calls, Word, id};
 use super::channel::{Channel, Restored};
-use super::message::{self, Counts, Execution, Greeting, Progress};
+use super::message::{self, Command, Counts, Execution, Greeting, Progress};
 use super::tables::{COMMITTED, Log, SEALED, Tables, entry, place_of};
 use super::{Bits, Canary, Coordinated};
 use crate::api::{
@@ -70,7 +70,9 @@ impl Protocol for Coordinated {
     fn handle_control(&mut self, from: Party, header: &WireHeader, body: &[u8]) -> Result<(), ProtocolError> {
         let peer = match from {
             Party::Coordinator => {
-                let command = message::decode(body).ok_or(ProtocolError::NoCoordinator)?;
+                let command: Option<Command> = message::decode(body);
+                let command = command.filter(|command| command.epoch <= Epoch::MAX.0);
+                let command = command.ok_or(ProtocolError::NoCoordinator)?;
                 self.handle_order(command);
                 return Ok(());
             }
@@ -256,11 +258,11 @@ impl Protocol for Coordinated {
         Ok(())
     }
 
-    /// Has the job roll back: what was under way to or from the peer is lost.
+    /// Has the job roll back: what was under way to or from the peer is lost, and nothing may be taken beyond that.
     fn handle_peer_lost(&mut self, peer: Rank) -> Result<(), ProtocolError> {
         self.channel(peer)?;
-        if self.execution == Execution::Running && !self.failed {
-            self.failed = true;
+        if self.execution == Execution::Running {
+            (self.failed, self.execution) = (true, Execution::Stopped);
             self.report();
         }
         Ok(())

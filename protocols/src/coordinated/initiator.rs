@@ -153,12 +153,14 @@ impl Initiator {
             .values()
             .map(|status| if status.epoch == next.0 { status.progress } else { Progress::Behind });
         let least = least.min().unwrap_or_default();
-        let early = self.canary == Some(Canary::CommittedEarly) && least >= Progress::Ready;
+        // A predecessor may have begun it, and been lost before the ranks got its order.
+        self.open |= self.statuses.values().any(|status| status.epoch == next.0);
         if least >= Progress::Ready && !std::mem::replace(&mut self.stop_sent, true) {
             self.broadcast(Order::StopLogging, next);
         }
-        if self.open && (least == Progress::Stopped || early) {
-            (self.committed, self.open) = (next, false);
+        let early = self.canary == Some(Canary::CommittedEarly) && least >= Progress::Ready;
+        if least == Progress::Stopped || early {
+            (self.committed, self.open, self.stop_sent) = (next, false, false);
             self.broadcast(Order::Commit, next);
         }
     }
@@ -170,7 +172,7 @@ impl Coordinator for Initiator {
             return Err(CoordinatorError::UnknownRank { rank: from, ranks: self.ranks });
         }
         let malformed = CoordinatorError::Malformed { from, len: body.len() };
-        let status: Status = message::decode(body).ok_or(malformed)?;
+        let status: Status = message::decode(body).filter(Status::is_in_range).ok_or(malformed)?;
         let is_new = status.attempt == 0 || status.attempt == self.attempt;
         if status.failed && is_new && self.stage != Stage::Asking {
             self.recover();
@@ -194,6 +196,7 @@ impl Coordinator for Initiator {
                 self.committed = self.next();
             }
             self.open_next();
+            self.advance();
         }
         begins
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use counterfoil_log_core::Epoch;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -89,6 +90,13 @@ pub(super) struct Status {
     pub(super) epoch: u32,
     pub(super) execution: Execution,
     pub(super) progress: Progress,
+}
+
+impl Status {
+    /// Returns `true` if a further epoch and attempt can follow.
+    pub(super) fn is_in_range(&self) -> bool {
+        self.committed.max(self.epoch) <= Epoch::MAX.0 && self.attempt < u32::MAX
+    }
 }
 
 /// *mySendCount*: what a rank has done for a peer before its checkpoint (section 3.4).

@@ -12,6 +12,8 @@ use crate::rule::MakeRule;
 #[derive(Debug)]
 pub(super) struct Coordinator {
     process: Box<dyn api::Coordinator>,
+    /// Number of earlier ones.
+    pub(super) replaced: u32,
     /// Total checkpoints of the ranks when the last collection began.
     collected_at: u64,
 }
@@ -19,7 +21,7 @@ pub(super) struct Coordinator {
 impl Coordinator {
     /// Makes the coordinator of a job; `None` if its rule needs none.
     pub(super) fn new(rule: &dyn MakeRule, ranks: u32) -> Option<Coordinator> {
-        Some(Coordinator { process: rule.coordinator(ranks)?, collected_at: 0 })
+        Some(Coordinator { process: rule.coordinator(ranks)?, replaced: 0, collected_at: 0 })
     }
 
     /// Begins a collection if the ranks have taken new checkpoints, or take them only for a collection. `checkpoints`: their total.
@@ -43,6 +45,21 @@ impl Launcher<'_> {
         handled.map_err(|source| LaunchError::Coordinator { rank: rank as u32, source })?;
         self.send_orders();
         Ok(())
+    }
+
+    /// Loses the coordinator and what it has sent that hasn't left, if that is planned in this iteration of rank 0, and makes another one that
+    /// knows nothing of it.
+    pub(super) fn lose_coordinator(&mut self, iteration: u64) {
+        let ranks = self.options.settings.ranks;
+        let Some(coordinator) = &mut self.coordinator else { return };
+        let Some(place) = self.coordinator_losses.iter().position(|&planned| planned == iteration) else { return };
+        if let Some(process) = self.rule.next_coordinator(ranks, coordinator.replaced + 1) {
+            self.coordinator_losses.remove(place);
+            let replaced = coordinator.replaced + 1;
+            *coordinator = Coordinator { process, replaced, collected_at: 0 };
+            self.slots.iter_mut().for_each(|slot| slot.queued_orders.clear());
+            self.send_orders();
+        }
     }
 
     /// Begins a collection if the ranks have taken new checkpoints.

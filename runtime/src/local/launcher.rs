@@ -130,12 +130,15 @@ pub(super) struct Launcher<'a> {
     pub(super) restart: Option<Restart>,
     pub(super) power_cuts: Vec<PowerCutReport>,
     pub(super) coordinator: Option<Coordinator>,
+    pub(super) rule: &'a dyn MakeRule,
+    /// Iterations of rank 0 in which it is to be lost.
+    pub(super) coordinator_losses: Vec<u64>,
 }
 
 impl<'a> Launcher<'a> {
     fn new(
         options: &'a JobOptions,
-        rule: &dyn MakeRule,
+        rule: &'a dyn MakeRule,
         job: &'a JobDirectory,
         interrupts: Option<&'a Interrupts>,
         observer: &'a mut dyn Observer,
@@ -162,6 +165,8 @@ impl<'a> Launcher<'a> {
             restart: None,
             power_cuts: Vec::new(),
             coordinator: Coordinator::new(rule, options.settings.ranks),
+            rule,
+            coordinator_losses: options.coordinator_losses.clone(),
         })
     }
 
@@ -491,6 +496,9 @@ impl<'a> Launcher<'a> {
                 slot.last_report = Some((now, LastReport::Iteration(n)));
                 self.kill_schedule.handle_iteration(number, n, now, took);
                 self.observer.handle_progress(Progress::Iteration { rank: number, n });
+                if rank == 0 {
+                    self.lose_coordinator(n);
+                }
                 self.consider_collection();
             }
             ToLauncher::InCall { call, iteration } => {

@@ -52,6 +52,9 @@ pub struct JobOptions {
     /// Power cuts: in each of these iterations of rank 0 the launcher kills all ranks at once, discards their shared
     /// memory, and starts all again from disk.
     pub power_cuts: Vec<u64>,
+    /// In each of these iterations of rank 0, the coordinator of the rule is replaced by one that knows nothing of it, as if its process had
+    /// been killed.
+    pub coordinator_losses: Vec<u64>,
     /// Seed of the delays of kills within an iteration.
     pub seed: u64,
     /// Limit on unplanned deaths of a rank; the job fails above it.
@@ -76,6 +79,7 @@ impl JobOptions {
             keep_stores: None,
             kills: Vec::new(),
             power_cuts: Vec::new(),
+            coordinator_losses: Vec::new(),
             seed: 0,
             deaths_max: 8,
             start_wait_max: Duration::from_secs(30),

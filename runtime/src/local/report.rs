@@ -151,6 +151,10 @@ pub struct JobReport {
     pub power_cuts: Vec<PowerCutReport>,
     /// For each rank: number of rollbacks without a kill of this rank.
     pub rolled_back: Vec<u32>,
+    /// Number of coordinators that were lost and replaced.
+    pub coordinators_lost: u32,
+    /// Iterations of rank 0 in which the coordinator was to be lost, and wasn't.
+    pub losses_missed: Vec<u64>,
     /// For each rank: epochs of the checkpoints that it rolled back to, in order, without its restarts after kills.
     pub rolled_back_to: Vec<Vec<u32>>,
     /// Every rank that was neither killed nor rolled back kept its process and never repeated an iteration.

@@ -344,6 +344,8 @@ impl Launcher<'_> {
             power_cuts: self.power_cuts,
             rolled_back,
             rolled_back_to,
+            coordinators_lost: self.coordinator.as_ref().map_or(0, |coordinator| coordinator.replaced),
+            losses_missed: self.coordinator_losses,
             timelines,
             wall,
         })

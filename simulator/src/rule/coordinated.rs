@@ -23,13 +23,10 @@ impl<const ANY_TIME: bool, const PIGGYBACKED: bool> SimRule for Coordinated<ANY_
         Pattern::ALL.into_iter().chain(Pattern::OF_CALLS).collect()
     }
 
-    /// Returns `false` for mistakes about records of senders, which aren't kept, and about outcomes, which the rule keeps in a log of its own.
+    /// Returns `false` for mistakes about records of senders, which aren't kept, about outcomes, which the rule keeps in a log of its own, and
+    /// about duplicates and messages of dead processes: a rank executes only after the Hellos of all peers, and nothing is sent twice.
     fn is_affected_by(canary: Canary) -> bool {
-        match canary {
-            Canary::Coordinated(_) => true,
-            Canary::ForgetPending | Canary::DeliverDead | Canary::DeliverDuplicate | Canary::DurableEarly => true,
-            _ => false,
-        }
+        matches!(canary, Canary::Coordinated(_) | Canary::ForgetPending | Canary::DurableEarly)
     }
 
     fn rank(rank: Rank, settings: &ProcessSettings) -> Result<Self::Rank, Refusal> {

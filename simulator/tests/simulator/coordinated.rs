@@ -41,12 +41,14 @@ fn a_job_that_goes_back_to_the_committed_line_loses_nothing() {
     }
     eprintln!("{met:#?}");
     let least = scaled(300);
-    let cases = [met.late, met.early, met.suppressed, met.calls_recorded, met.calls_skipped, met.calls_with_dummies];
-    assert!(cases.iter().all(|&count| count > least / 3), "{met:?}");
-    assert!(met.calls_straddled > least && met.choices_forced > least / 3, "{met:?}");
+    let many = [met.late, met.early, met.suppressed, met.calls_straddled, met.choices_forced, met.rollbacks];
+    assert!(many.iter().all(|&count| count > least), "{met:?}");
+    // Calls straddle a line in every other schedule with calls; that the job goes back to this line is rare.
+    let rare = [met.calls_recorded, met.calls_skipped, met.calls_with_dummies];
+    assert!(rare.iter().all(|&count| count > scaled(8)), "{met:?}");
     let faults = [met.faults_when_asked, met.faults_when_logging, met.faults_when_ready, met.faults_when_stopped];
-    assert!(faults.iter().all(|&count| count > least / 10), "{met:?}");
-    assert!(met.coordinator_faults_collecting > least / 3 && met.rollbacks > least, "{met:?}");
+    assert!(faults.iter().all(|&count| count > least / 2), "{met:?}");
+    assert!(met.coordinator_faults_collecting > least / 2, "{met:?}");
 }
 
 /// Programs in which outcomes matter, with many messages that cross a line.

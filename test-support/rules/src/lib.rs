@@ -57,7 +57,7 @@ impl MakeRule for SmallRule {
     fn coordinator(&self, ranks: u32) -> Option<Box<dyn Coordinator>> {
         match self {
             SmallRule::Coordinated { piggybacked } => {
-                Rule::Coordinated { piggybacked: *piggybacked }.coordinator(ranks)
+                Rule::Coordinated { piggybacked: *piggybacked }.coordinator(ranks, 0)
             }
             SmallRule::UserLevel | SmallRule::OnFailure => None,
         }

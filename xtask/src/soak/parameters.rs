@@ -99,6 +99,7 @@ pub(super) enum Protocol {
     Pessimistic,
     SendDeterministic { clusters: u32 },
     UserLevel,
+    Coordinated { piggybacked: bool },
 }
 
 /// Cell of the matrix of kills; the other parameters of a run are random.
@@ -116,6 +117,7 @@ enum RuleName {
     Pessimistic,
     SendDeterministic,
     UserLevel,
+    Coordinated,
 }
 
 const PATTERNS: [Pattern; 10] = [
@@ -130,8 +132,13 @@ const PATTERNS: [Pattern; 10] = [
     Pattern::InCall(Call::Checkpoint),
     Pattern::PowerCut,
 ];
-const RULES: [RuleName; 4] =
-    [RuleName::SenderBased, RuleName::Pessimistic, RuleName::SendDeterministic, RuleName::UserLevel];
+const RULES: [RuleName; 5] = [
+    RuleName::SenderBased,
+    RuleName::Pessimistic,
+    RuleName::SendDeterministic,
+    RuleName::UserLevel,
+    RuleName::Coordinated,
+];
 const WORKLOADS: [Workload; 3] = [Workload::Ring, Workload::Cg, Workload::MasterWorker];
 const TIERS: [Tier; 3] = [Tier::Volatile, Tier::ProcessCrashSafe, Tier::NodeLocal];
 /// Distance of successive cells; coprime to their number.
@@ -159,8 +166,15 @@ impl Workload {
 }
 
 impl Cell {
-    /// Returns the cells, or those of one rule, in an order in which every few successive ones have several workloads, rules and patterns.
-    pub(super) fn all(protocol: Option<&str>) -> Vec<Self> {
+    /// Returns the cells of a protocol, or of all that can run.
+    pub(super) fn of(protocol: Option<&str>, over_mpi: bool) -> Vec<Self> {
+        let is_wanted = |cell: &Self| protocol.is_none_or(|protocol| protocol == cell.rule.name());
+        let can_run = |cell: &Self| !over_mpi || cell.rule.runs_over_mpi();
+        Self::all().into_iter().filter(|cell| is_wanted(cell) && can_run(cell)).collect()
+    }
+
+    /// Returns the cells in an order in which every few successive ones have several workloads, rules and patterns.
+    pub(super) fn all() -> Vec<Self> {
         let mut cells = Vec::new();
         for pattern in PATTERNS {
             for workload in WORKLOADS {
@@ -175,8 +189,7 @@ impl Cell {
                 }
             }
         }
-        let in_order = (0..cells.len()).map(|at| cells[at * STRIDE % cells.len()]);
-        in_order.filter(|cell| protocol.is_none_or(|name| name == cell.rule.name())).collect()
+        (0..cells.len()).map(|at| cells[at * STRIDE % cells.len()]).collect()
     }
 }
 
@@ -188,7 +201,13 @@ impl RuleName {
             Self::Pessimistic => "pessimistic",
             Self::SendDeterministic => "send-deterministic",
             Self::UserLevel => "user-level",
+            Self::Coordinated => "coordinated",
         }
+    }
+
+    /// Returns `true` if the protocol runs over MPI, too: rules whose ranks all go back together don't.
+    const fn runs_over_mpi(self) -> bool {
+        !matches!(self, Self::Coordinated)
     }
 }
 
@@ -212,6 +231,7 @@ impl Parameters {
             RuleName::Pessimistic => Protocol::Pessimistic,
             RuleName::SendDeterministic => Protocol::SendDeterministic { clusters: random.in_range(1, ranks) },
             RuleName::UserLevel => Protocol::UserLevel,
+            RuleName::Coordinated => Protocol::Coordinated { piggybacked: random.in_range(0, 1) == 1 },
         };
         let kills = draw_kills(random, pattern, ranks, workload.iterations());
         Self {
@@ -243,6 +263,9 @@ impl Parameters {
         if let Protocol::SendDeterministic { clusters } = self.protocol {
             option("clusters", clusters.to_string());
         }
+        if let Protocol::Coordinated { piggybacked } = self.protocol {
+            option("bits", if piggybacked { "piggybacked" } else { "exchanged" }.to_owned());
+        }
         for kill in &self.kills {
             match kill {
                 Kill::PowerCut { iteration } => option("power-cut", iteration.to_string()),
@@ -255,13 +278,14 @@ impl Parameters {
 
     /// Returns the name of the protocol in command lines and tables.
     pub(super) fn protocol_name(&self) -> &'static str {
-        match self.protocol {
+        let rule = match self.protocol {
             Protocol::SenderBased => RuleName::SenderBased,
             Protocol::Pessimistic => RuleName::Pessimistic,
             Protocol::SendDeterministic { .. } => RuleName::SendDeterministic,
             Protocol::UserLevel => RuleName::UserLevel,
-        }
-        .name()
+            Protocol::Coordinated { .. } => RuleName::Coordinated,
+        };
+        rule.name()
     }
 
     /// Returns the checkpoint interval in tables.
@@ -365,7 +389,7 @@ mod tests {
 
     fn drawn(count: u64) -> Vec<Parameters> {
         let mut random = SplitMix64::new(11);
-        let cells = Cell::all(None);
+        let cells = Cell::all();
         let draw =
             |run: u64| Parameters::draw(cells[run as usize % cells.len()], &mut SplitMix64::new(random.next_u64()));
         (0..count).map(draw).collect()
@@ -373,10 +397,7 @@ mod tests {
 
     #[test]
     fn the_cells_are_in_a_mixed_order_and_all_there() {
-        let cells = Cell::all(None);
-        assert_eq!(cells.len(), 10 * 11 - 4);
-        let of_one = Cell::all(Some("user-level"));
-        assert!(of_one.len() == 29 && of_one.iter().all(|cell| cell.rule == RuleName::UserLevel));
+        let cells = Cell::all();
         assert!(cells.iter().enumerate().all(|(at, cell)| !cells[at + 1..].contains(cell)));
         assert!(cells.windows(2).all(|two| two[0].pattern != two[1].pattern));
     }
@@ -391,8 +412,20 @@ mod tests {
     }
 
     #[test]
+    fn the_cells_of_one_protocol_have_no_other_and_those_over_mpi_not_the_coordinated_one() {
+        for rule in RULES {
+            assert!(protocols().contains(&rule.name()));
+            let cells = Cell::of(Some(rule.name()), false);
+            assert!(cells.len() >= 19 && cells.iter().all(|cell| cell.rule == rule));
+        }
+        assert_eq!(Cell::of(None, false), Cell::all());
+        assert!(Cell::of(None, true).iter().all(|cell| cell.rule.runs_over_mpi()));
+        assert!(Cell::of(Some("coordinated"), true).is_empty());
+    }
+
+    #[test]
     fn the_same_seed_draws_the_same_command_line() {
-        let draw = |seed| Parameters::draw(Cell::all(None)[0], &mut SplitMix64::new(seed)).arguments();
+        let draw = |seed| Parameters::draw(Cell::all()[0], &mut SplitMix64::new(seed)).arguments();
         assert_eq!(draw(3), draw(3));
         assert_ne!(draw(3), draw(4));
     }
@@ -404,8 +437,9 @@ mod tests {
             assert!(drawn.iter().any(|p| p.pattern == pattern), "{pattern}");
         }
         let clusters = [1, 2, 4].map(|clusters| Protocol::SendDeterministic { clusters });
-        for protocol in [Protocol::SenderBased, Protocol::Pessimistic, Protocol::UserLevel].into_iter().chain(clusters)
-        {
+        let bits = [false, true].map(|piggybacked| Protocol::Coordinated { piggybacked });
+        let others = [Protocol::SenderBased, Protocol::Pessimistic, Protocol::UserLevel];
+        for protocol in others.into_iter().chain(clusters).chain(bits) {
             assert!(drawn.iter().any(|p| p.protocol == protocol), "{protocol:?}");
         }
         for checkpoint_every in CHECKPOINTS {

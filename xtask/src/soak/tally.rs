@@ -214,7 +214,7 @@ mod tests {
     fn each_run_counts_once_in_total_and_once_per_parameter() {
         let mut tally = Tally::default();
         let mut random = SplitMix64::new(5);
-        let cells = Cell::all(None);
+        let cells = Cell::all();
         for run in 0..60 {
             let problems: &[&str] = if run == 9 { &["lost is 1"] } else { &[] };
             let parameters = Parameters::draw(cells[run as usize % cells.len()], &mut random);

@@ -158,7 +158,7 @@ mod tests {
 
     /// Returns parameters with these kills. The others do not affect the verdict.
     fn with_kills(kills: &[Kill]) -> Parameters {
-        let mut parameters = Parameters::draw(Cell::all(None)[0], &mut SplitMix64::new(1));
+        let mut parameters = Parameters::draw(Cell::all()[0], &mut SplitMix64::new(1));
         parameters.kills = kills.to_vec();
         parameters
     }

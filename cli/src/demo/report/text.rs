@@ -81,6 +81,9 @@ impl DemoReport {
             (survivors, true) => format!("{} undisturbed", rank_count(survivors)),
         };
         writeln!(text, "  survivors       {survivors}")?;
+        if self.initiators_lost > 0 {
+            writeln!(text, "  initiator       lost and replaced {}", times(self.initiators_lost))?;
+        }
         if let Some(lines) = self.lines.as_deref().filter(|lines| !lines.is_empty()) {
             let lines: Vec<String> = lines.iter().map(|&line| line_name(line)).collect();
             writeln!(text, "  went back       the whole job, to {}", lines.join(", then to "))?;
@@ -168,4 +171,8 @@ fn rolled_back((rank, times): (u32, &u32)) -> String {
 /// Names a committed line by the epoch that it begins.
 fn line_name(epoch: u32) -> String {
     if epoch == 1 { "the start".to_owned() } else { format!("the line of epoch {epoch}") }
+}
+
+fn times(count: u32) -> String {
+    if count == 1 { "once".to_owned() } else { format!("{count} times") }
 }
