@@ -10,6 +10,7 @@
 
 pub mod api;
 pub mod cluster;
+pub mod event_logging;
 mod link;
 pub mod pessimistic;
 pub mod send_deterministic;

@@ -70,7 +70,7 @@ pub use coverage::Coverage;
 pub use damage::Damage;
 pub use program::{Pattern, Shape};
 pub use recording::{Activity, Dropped, Recorded};
-pub use rule::{NoCoordinator, Pessimistic, Plain, ProcessSettings, Refusal, SendDet, SimRule, TableSizes};
+pub use rule::{EventLog, NoCoordinator, Pessimistic, Plain, ProcessSettings, Refusal, SendDet, SimRule, TableSizes};
 pub use schedule::{Canary, Config, Fault, Mode, Schedule, Tier};
 pub use shrink::{Shrunk, shrink};
 pub use text::ScheduleError;

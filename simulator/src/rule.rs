@@ -19,6 +19,7 @@ use std::convert::Infallible;
 use counterfoil_ack_piggyback::AckPolicy;
 use counterfoil_log_core::{Incarnation, Rank};
 use counterfoil_protocols::api::{Coordinator, CoordinatorError, Properties, Protocol};
+use counterfoil_protocols::event_logging::{self, EventLogging, LineCoordinator};
 use counterfoil_protocols::send_deterministic::{Clusters, ClustersError, RecoveryProcess, SendDeterministic};
 use counterfoil_protocols::{pessimistic, send_deterministic, sender_based};
 
@@ -232,4 +233,37 @@ impl SimRule for SendDet {
 
 fn clusters(settings: &ProcessSettings) -> Result<Option<Clusters>, ClustersError> {
     (settings.clusters > 0).then(|| Clusters::contiguous(settings.ranks, settings.clusters, CLUSTER_GAP)).transpose()
+}
+
+/// The [event logging rule](event_logging), with the coordinator of its lines.
+#[derive(Debug)]
+pub struct EventLog;
+
+impl SimRule for EventLog {
+    type Rank = EventLogging;
+    type Coordinator = LineCoordinator;
+
+    const PROPERTIES: Properties = EventLogging::PROPERTIES;
+
+    /// Returns `false` for mistakes about records, which aren't kept, and about duplicates, of which there are none.
+    fn is_affected_by(canary: Canary) -> bool {
+        match canary {
+            Canary::EventLogging(_) => true,
+            Canary::DropRecord | Canary::ForgetLog | Canary::DeliverDuplicate | Canary::FreeOneMore => false,
+            other => !other.is_of_a_rule(),
+        }
+    }
+
+    fn rank(rank: Rank, settings: &ProcessSettings) -> Result<EventLogging, Refusal> {
+        let ProcessSettings { ranks, incarnation, canary, .. } = *settings;
+        let canary = match canary {
+            Some(Canary::EventLogging(canary)) => Some(canary),
+            _ => None,
+        };
+        Ok(EventLogging::new(event_logging::Config { canary, ..event_logging::Config::new(rank, ranks, incarnation) })?)
+    }
+
+    fn coordinator(settings: &ProcessSettings) -> Result<LineCoordinator, Refusal> {
+        Ok(LineCoordinator::new(settings.ranks, settings.incarnation.0))
+    }
 }

@@ -1,6 +1,6 @@
 //! Schedules: everything that determines a run, so that it can be repeated.
 
-use counterfoil_protocols::{pessimistic, send_deterministic};
+use counterfoil_protocols::{event_logging, pessimistic, send_deterministic};
 use serde::{Deserialize, Serialize};
 
 use super::program::{Pattern, Program, Shape};
@@ -86,6 +86,8 @@ pub enum Canary {
     SendDeterministic(#[serde(with = "super::canary")] send_deterministic::Canary),
     /// Mistake of the pessimistic rule.
     Pessimistic(#[serde(with = "super::canary::pessimistic")] pessimistic::Canary),
+    /// Mistake of the event logging rule.
+    EventLogging(#[serde(with = "super::canary::event_logging")] event_logging::Canary),
 }
 
 impl Canary {
@@ -113,14 +115,20 @@ impl Canary {
         pessimistic::Canary::ALL.into_iter().map(Canary::Pessimistic)
     }
 
+    /// Returns all mistakes of the event logging rule.
+    pub fn of_event_logging() -> impl Iterator<Item = Canary> {
+        event_logging::Canary::ALL.into_iter().map(Canary::EventLogging)
+    }
+
     /// Returns the mistakes of the simulator and of all rules.
     pub fn every() -> impl Iterator<Item = Canary> {
-        Canary::ALL.into_iter().chain(Canary::of_send_deterministic()).chain(Canary::of_pessimistic())
+        let of_rules = Canary::of_send_deterministic().chain(Canary::of_pessimistic()).chain(Canary::of_event_logging());
+        Canary::ALL.into_iter().chain(of_rules)
     }
 
     /// Returns `true` for a mistake of a rule, `false` for one of the simulator.
     pub fn is_of_a_rule(self) -> bool {
-        matches!(self, Canary::SendDeterministic(_) | Canary::Pessimistic(_))
+        matches!(self, Canary::SendDeterministic(_) | Canary::Pessimistic(_) | Canary::EventLogging(_))
     }
 
     /// Returns its name on a command line: `drop-record`, `phase-not-raised`. No two have the same.
@@ -128,6 +136,7 @@ impl Canary {
         let variant = match self {
             Canary::SendDeterministic(canary) => format!("{canary:?}"),
             Canary::Pessimistic(canary) => format!("{canary:?}"),
+            Canary::EventLogging(canary) => format!("{canary:?}"),
             own => format!("{own:?}"),
         };
         let mut name = String::new();

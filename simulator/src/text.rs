@@ -26,6 +26,8 @@ const SEND_DETERMINISTIC: &str = "send-deterministic/";
 
 /// Prefix of the names of that rule's canaries.
 const PESSIMISTIC: &str = "pessimistic/";
+/// Prefix of the event logging rule's canaries.
+const EVENT_LOGGING: &str = "event-logging/";
 
 /// Largest number of choices that is read.
 const CHOICES_MAX: usize = 1 << 24;
@@ -99,6 +101,7 @@ impl fmt::Display for Schedule {
         match self.canary {
             Some(Canary::SendDeterministic(canary)) => write!(f, " canary={SEND_DETERMINISTIC}{canary:?}"),
             Some(Canary::Pessimistic(canary)) => write!(f, " canary={PESSIMISTIC}{canary:?}"),
+            Some(Canary::EventLogging(canary)) => write!(f, " canary={EVENT_LOGGING}{canary:?}"),
             Some(canary) => write!(f, " canary={canary:?}"),
             None => Ok(()),
         }
@@ -285,6 +288,9 @@ fn parse_canary(text: &str) -> Option<Canary> {
     }
     if let Some(name) = text.strip_prefix(PESSIMISTIC) {
         return canary::pessimistic::by_name(name).map(Canary::Pessimistic);
+    }
+    if let Some(name) = text.strip_prefix(EVENT_LOGGING) {
+        return canary::event_logging::by_name(name).map(Canary::EventLogging);
     }
     Canary::ALL.into_iter().find(|canary| format!("{canary:?}") == text)
 }

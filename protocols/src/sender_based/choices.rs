@@ -12,7 +12,7 @@ use crate::api::{ChoiceError, ChoiceRecord, NextChoice};
 /// Calls are numbered when they are *made* and decided when their outcome is known, possibly in another order (a posted
 /// wildcard receive is matched later). So a crash may leave records with gaps, and records are found by number.
 #[derive(Debug, Default)]
-pub(super) struct Choices {
+pub(crate) struct Choices {
     /// Number of the first call of this execution: the checkpoint has those before it.
     first: u64,
     /// Number of the next call.
@@ -25,37 +25,37 @@ pub(super) struct Choices {
 
 impl Choices {
     /// Begins after a checkpoint that counted `next` calls.
-    pub(super) fn resume(next: u64) -> Choices {
+    pub(crate) fn resume(next: u64) -> Choices {
         Choices { first: next, next, ..Choices::default() }
     }
 
-    pub(super) fn counted(&self) -> u64 {
+    pub(crate) fn counted(&self) -> u64 {
         self.next
     }
 
     /// Returns the number of calls that a checkpoint can count: a restarted program makes the undecided ones again, under the same numbers.
     /// `None` if a later one is decided.
-    pub(super) fn settled(&self) -> Option<u64> {
+    pub(crate) fn settled(&self) -> Option<u64> {
         let settled = self.open.keys().next().copied().unwrap_or(self.next);
         (self.next - settled == self.open.len() as u64).then_some(settled)
     }
 
     /// Returns the number of undecided calls.
-    pub(super) fn open(&self) -> usize {
+    pub(crate) fn open(&self) -> usize {
         self.open.len()
     }
 
     /// Returns `true` if this execution has repeated all calls that an earlier one has recorded.
-    pub(super) fn are_repeated(&self) -> bool {
+    pub(crate) fn are_repeated(&self) -> bool {
         self.recovered.is_empty()
     }
 
     /// Returns `true` if no call was counted or recovered yet.
-    pub(super) fn is_fresh(&self) -> bool {
+    pub(crate) fn is_fresh(&self) -> bool {
         self.next == 0 && self.recovered.is_empty()
     }
 
-    pub(super) fn next(&mut self) -> NextChoice {
+    pub(crate) fn next(&mut self) -> NextChoice {
         let sequence = self.next;
         self.next += 1;
         let forced = self.recovered.remove(&sequence);
@@ -64,7 +64,7 @@ impl Choices {
     }
 
     /// Decides a call; returns the record to append, or `None` if an earlier incarnation has appended it.
-    pub(super) fn decide(&mut self, choice: Determinant) -> Result<Option<ChoiceRecord>, ChoiceError> {
+    pub(crate) fn decide(&mut self, choice: Determinant) -> Result<Option<ChoiceRecord>, ChoiceError> {
         let sequence = choice.sequence;
         let forced = *self.open.get(&sequence).ok_or(ChoiceError::NotOpen { sequence })?;
         if let Some(forced) = forced
@@ -78,7 +78,7 @@ impl Choices {
 
     /// Takes a record of an earlier incarnation. Records that the checkpoint covers are ignored: a crash between a
     /// checkpoint and the clean-up of the log leaves them.
-    pub(super) fn recover(&mut self, choice: Determinant) -> Result<(), ChoiceError> {
+    pub(crate) fn recover(&mut self, choice: Determinant) -> Result<(), ChoiceError> {
         let sequence = choice.sequence;
         if sequence < self.first {
             return Ok(());
@@ -97,7 +97,7 @@ impl Choices {
 }
 
 /// Checks that a choice names a rank of the job.
-pub(super) fn check(choice: Determinant, ranks: u32) -> Result<(), ChoiceError> {
+pub(crate) fn check(choice: Determinant, ranks: u32) -> Result<(), ChoiceError> {
     let Determinant { source: rank, .. } = choice;
     if rank < Rank(ranks) { Ok(()) } else { Err(ChoiceError::UnknownRank { rank, ranks }) }
 }

@@ -1,6 +1,7 @@
 //! Tests of the simulator and, under it, of the rules of recovery, in one program.
 #![forbid(unsafe_code)]
 
+mod event_logging;
 mod global;
 mod pessimistic;
 mod plain;
