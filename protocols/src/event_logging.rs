@@ -224,11 +224,7 @@ impl EventLogging {
 
     /// Asks for a checkpoint if a line was requested that this rank isn't part of; in a collective, only for one that has to precede it.
     fn ask_checkpoint(&mut self) {
-        let wanted = match self.call {
-            Some(call) if self.config.canary != Some(Canary::CheckpointInCall) => call.interval,
-            Some(call) => call.interval.max(self.requested),
-            None => self.requested,
-        };
+        let wanted = self.call.map_or(self.requested, |call| self.interval_of(call));
         if self.epoch < wanted {
             self.effects.push_back(Effect::TakeCheckpoint);
         }
@@ -236,7 +232,15 @@ impl EventLogging {
 
     /// Returns `true` while a collective waits for a checkpoint.
     fn call_waits(&self) -> bool {
-        self.call.is_some_and(|call| self.epoch < call.interval && !call.is_refused)
+        self.call.is_some_and(|call| self.epoch < self.interval_of(call) && !call.is_refused)
+    }
+
+    /// Returns the interval in which this rank makes a collective.
+    fn interval_of(&self, call: Call) -> Epoch {
+        match self.config.canary {
+            Some(Canary::CheckpointInCall) => call.interval.max(self.requested),
+            _ => call.interval,
+        }
     }
 
     fn keep_note(&mut self, line: Epoch, part: u64, bytes: Vec<u8>) {

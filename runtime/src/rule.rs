@@ -5,6 +5,7 @@ use std::fmt;
 use counterfoil::{Incarnation, Rank};
 use counterfoil_ack_piggyback::AckPolicy;
 use counterfoil_protocols::api::{Coordinator, Properties, Protocol, ProtocolError};
+use counterfoil_protocols::event_logging::{self, EventLogging, LineCoordinator};
 use counterfoil_protocols::pessimistic::{self, Pessimistic};
 use counterfoil_protocols::send_deterministic::{self, Clusters, RecoveryProcess, SendDeterministic};
 use counterfoil_protocols::sender_based::{self, SenderBased};
@@ -29,6 +30,9 @@ pub enum Rule {
         /// Number of clusters of neighbouring ranks, of nearly equal sizes; at least 1. Messages from one cluster to a higher one are logged.
         clusters: u32,
     },
+    /// Zhao 2005 (libELC): envelopes are logged, and the messages that cross a checkpoint. When a rank fails, all go back to the last
+    /// checkpoint that all have finished.
+    EventLogging,
 }
 
 impl Rule {
@@ -38,6 +42,7 @@ impl Rule {
             Rule::SenderBased => SenderBased::PROPERTIES,
             Rule::Pessimistic => Pessimistic::PROPERTIES,
             Rule::SendDeterministic { .. } => SendDeterministic::PROPERTIES,
+            Rule::EventLogging => EventLogging::PROPERTIES,
         }
     }
 
@@ -59,6 +64,9 @@ impl Rule {
                 let config = send_deterministic::Config { incarnation, first_epoch, ceiling, ..config };
                 Box::new(SendDeterministic::new(config)?)
             }
+            Rule::EventLogging => {
+                Box::new(EventLogging::new(event_logging::Config::new(rank, ranks, incarnation))?)
+            }
         })
     }
 
@@ -69,6 +77,7 @@ impl Rule {
             Rule::SendDeterministic { clusters } => {
                 Some(Box::new(RecoveryProcess::new(ranks, divide(ranks, clusters))))
             }
+            Rule::EventLogging => Some(Box::new(LineCoordinator::new(ranks, 0))),
         }
     }
 }

@@ -249,7 +249,11 @@ impl SimRule for EventLog {
     fn is_affected_by(canary: Canary) -> bool {
         match canary {
             Canary::EventLogging(_) => true,
-            Canary::DropRecord | Canary::ForgetLog | Canary::DeliverDuplicate | Canary::FreeOneMore => false,
+            Canary::DropRecord
+            | Canary::ForgetLog
+            | Canary::DeliverDuplicate
+            | Canary::FreeOneMore
+            | Canary::FreeNothing => false,
             other => !other.is_of_a_rule(),
         }
     }

@@ -40,6 +40,9 @@ pub(crate) struct Options {
     /// Number of runs
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..))]
     runs: u64,
+    /// Run only this protocol
+    #[arg(long, value_parser = Cell::protocols())]
+    protocol: Option<String>,
     /// Seed of all random parameters; the same seed gives the same command lines [default: from the clock]
     #[arg(long)]
     seed: Option<u64>,
@@ -91,7 +94,10 @@ fn run_with(workspace: &Workspace, options: &Options, mpi: Option<&str>) -> Resu
     eprintln!("{} runs of `counterfoil demo`, seed {seed}", options.runs);
 
     let mut random = SplitMix64::new(seed);
-    let cells = Cell::all();
+    let is_wanted = |cell: &Cell| {
+        (mpi.is_none() || cell.runs_over_mpi()) && options.protocol.as_ref().is_none_or(|name| cell.protocol_name() == name)
+    };
+    let cells: Vec<Cell> = Cell::all().into_iter().filter(is_wanted).collect();
     let mut tally = Tally::default();
     let mut failures = Vec::new();
     for run in 1..=options.runs {

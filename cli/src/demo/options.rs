@@ -102,6 +102,9 @@ enum ProtocolName {
     /// Log only messages from the past to the future; ranks that sent other messages to a killed rank roll back with it
     /// (Guermouche 2011). For programs whose sends don't depend on the receive order: cg and ring
     SendDeterministic,
+    /// Log envelopes, and the messages that cross a checkpoint; all ranks go back to the last checkpoint of the job (Zhao 2005, libELC).
+    /// Messages needn't be kept; a failure costs all ranks the time since that checkpoint
+    EventLogging,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -168,6 +171,7 @@ impl DemoArguments {
                 ProtocolName::SendDeterministic => {
                     Rule::SendDeterministic { clusters: self.clusters.unwrap_or(2.min(self.ranks)) }
                 }
+                ProtocolName::EventLogging => Rule::EventLogging,
             },
             tier: self.tier.into(),
             keep: match self.keep {
@@ -189,8 +193,13 @@ impl DemoArguments {
     /// Checks the combination of the arguments.
     pub(super) fn check(&self, workload: &dyn Workload) -> Result<(), String> {
         match self.protocol {
-            ProtocolName::SenderBased | ProtocolName::Pessimistic if self.clusters.is_some() => {
+            ProtocolName::SenderBased | ProtocolName::Pessimistic | ProtocolName::EventLogging
+                if self.clusters.is_some() =>
+            {
                 return Err("--clusters requires --protocol send-deterministic".to_owned());
+            }
+            ProtocolName::EventLogging if self.mpi.is_some() => {
+                return Err("--mpi isn't available for --protocol event-logging".to_owned());
             }
             ProtocolName::SendDeterministic if self.clusters.is_some_and(|clusters| clusters > self.ranks) => {
                 return Err(format!("--clusters: there are only {} ranks", self.ranks));

@@ -205,9 +205,10 @@ impl DemoReport {
                 Rule::SenderBased => "sender-based",
                 Rule::Pessimistic => "pessimistic",
                 Rule::SendDeterministic { .. } => "send-deterministic",
+                Rule::EventLogging => "event-logging",
             },
             clusters: match job.settings.rule {
-                Rule::SenderBased | Rule::Pessimistic => None,
+                Rule::SenderBased | Rule::Pessimistic | Rule::EventLogging => None,
                 Rule::SendDeterministic { clusters } => Some(clusters),
             },
             seed,

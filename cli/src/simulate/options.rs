@@ -30,7 +30,8 @@ pub(crate) struct SimulateArguments {
     /// Protocol to simulate
     #[arg(long, value_enum, default_value_t = Protocol::Plain)]
     pub(super) protocol: Protocol,
-    /// Communication patterns: stencil, tree, master-worker, ring, graph, backlog or collective; comma-separated [default: all]
+    /// Communication patterns: stencil, tree, master-worker, ring, graph, backlog, collective, or (with event-logging) calls; comma-separated [default:
+    /// all]
     #[arg(long = "pattern", visible_alias = "workload", value_name = "PATTERN", value_delimiter = ',', value_parser = parse_pattern)]
     patterns: Vec<Pattern>,
     /// Number of ranks, from 2 to 32; ranges are inclusive
@@ -149,8 +150,12 @@ impl SimulateArguments {
     }
 
     pub(super) fn config(&self) -> Config {
+        let mut patterns = self.patterns.clone();
+        if patterns.is_empty() && self.protocol.engine().calls {
+            patterns = [&Pattern::ALL[..], &[Pattern::Calls]].concat();
+        }
         Config {
-            patterns: self.patterns.clone(),
+            patterns,
             ranks: (self.ranks.min, self.ranks.max),
             rounds: (self.rounds.min, self.rounds.max),
             faults: (self.faults.min, self.faults.max),
@@ -180,12 +185,17 @@ impl SimulateArguments {
 
     /// Checks the combination of the arguments.
     pub(super) fn check(&self) -> Result<(), String> {
-        if self.unnamed && self.protocol == Protocol::SendDeterministic {
+        let has_calls = self.patterns.contains(&Pattern::Calls)
+            || self.replay.as_ref().is_some_and(|schedule| schedule.shape.pattern == Pattern::Calls);
+        if has_calls && !self.protocol.engine().calls {
+            return Err(format!("{} doesn't run the collective calls of the pattern calls as a whole", self.protocol.name()));
+        }
+        if self.unnamed && matches!(self.protocol, Protocol::SendDeterministic | Protocol::EventLogging) {
             return Err("--unnamed requires --protocol plain or pessimistic".to_owned());
         }
         let given = [("--collections", self.collections), ("--clusters", self.clusters)];
         match given.into_iter().find(|(_, range)| range.is_some()) {
-            Some((option, _)) if !self.protocol.engine().coordinator => {
+            Some((option, _)) if self.protocol != Protocol::SendDeterministic => {
                 Err(format!("{option} isn't available for {}; use --protocol send-deterministic", self.protocol.name()))
             }
             _ => self.check_canary(),
@@ -208,7 +218,7 @@ impl SimulateArguments {
     fn coordinator_range(&self, range: Option<CountRange>) -> (u32, u32) {
         match range {
             Some(CountRange { min, max }) => (min, max),
-            None if self.protocol.engine().coordinator => (0, 3),
+            None if self.protocol == Protocol::SendDeterministic => (0, 3),
             None => (0, 0),
         }
     }
@@ -236,16 +246,12 @@ impl SimulateArguments {
 }
 
 fn parse_pattern(name: &str) -> Result<Pattern, String> {
-    let available = || format!("unknown pattern; available: {}", Pattern::ALL.map(|p| p.to_string()).join(", "));
-    name.parse().ok().filter(|pattern| *pattern != Pattern::Calls).ok_or_else(available)
+    let available = || format!("unknown pattern; available: {}, calls", Pattern::ALL.map(|p| p.to_string()).join(", "));
+    name.parse().map_err(|()| available())
 }
 
 fn parse_schedule(line: &str) -> Result<Schedule, String> {
-    let schedule: Schedule = line.parse().map_err(|error: ScheduleError| error.to_string())?;
-    match schedule.shape.pattern {
-        Pattern::Calls => Err("no rule here runs the collective calls of the pattern calls as a whole".into()),
-        _ => Ok(schedule),
-    }
+    line.parse().map_err(|error: ScheduleError| error.to_string())
 }
 
 fn parse_ranks(text: &str) -> Result<CountRange, String> {
@@ -276,6 +282,7 @@ fn parse_canary(name: &str) -> Result<Planted, String> {
     let variant_name = |canary: Canary| match canary {
         Canary::SendDeterministic(canary) => format!("{canary:?}"),
         Canary::Pessimistic(canary) => format!("{canary:?}"),
+        Canary::EventLogging(canary) => format!("{canary:?}"),
         canary => format!("{canary:?}"),
     };
     let variant = name.rsplit_once('/').map_or(name, |(_, variant)| variant);

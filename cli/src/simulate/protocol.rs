@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use clap::ValueEnum;
 use counterfoil_simulator::{
-    self as simulator, Canary, Config, Outcome, Pessimistic, Plain, Recorded, Schedule, SendDet, Shrunk, SimRule,
+    self as simulator, Canary, Config, EventLog, Outcome, Pessimistic, Plain, Recorded, Schedule, SendDet, Shrunk, SimRule,
     Summary,
 };
 
@@ -16,6 +16,9 @@ pub(super) enum Protocol {
     Pessimistic,
     /// Guermouche 2011: logs only messages from the past to the future; has a recovery process, which may fail too
     SendDeterministic,
+    /// Zhao 2005 (libELC): keeps envelopes only, and the messages that cross a checkpoint; all ranks go back to the last common one.
+    /// For many ranks that fail seldom, and programs whose messages are too many to keep. Has a coordinator, which may fail too
+    EventLogging,
 }
 
 impl Protocol {
@@ -31,6 +34,7 @@ impl Protocol {
             Protocol::Plain => "plain",
             Protocol::Pessimistic => "pessimistic",
             Protocol::SendDeterministic => "send-deterministic",
+            Protocol::EventLogging => "event-logging",
         }
     }
 
@@ -39,6 +43,7 @@ impl Protocol {
             Protocol::Plain => Engine::of::<Plain>(true),
             Protocol::Pessimistic => Engine::of::<Pessimistic>(true),
             Protocol::SendDeterministic => Engine::of::<SendDet>(false),
+            Protocol::EventLogging => Engine { calls: true, ..Engine::of::<EventLog>(true) },
         }
     }
 }
@@ -50,6 +55,8 @@ pub(super) struct Engine {
     pub(super) coordinator: bool,
     /// Programs may depend on the order of receives.
     pub(super) ordered: bool,
+    /// Collective calls can run as a whole.
+    pub(super) calls: bool,
     /// Returns `true` if a canary has an effect.
     pub(super) applies: fn(Canary) -> bool,
     pub(super) campaign: fn(Range<u64>, &Config) -> Summary,
@@ -64,6 +71,7 @@ impl Engine {
         Engine {
             coordinator: P::PROPERTIES.has_coordinator,
             ordered,
+            calls: false,
             applies: P::is_affected_by,
             campaign: |seeds, config| simulator::campaign::<P>(seeds, config, |_| {}),
             run: simulator::run::<P>,

@@ -43,9 +43,8 @@ pub(super) struct Matched {
 /// State of the channels to and from a peer.
 #[derive(Debug)]
 pub(super) struct Channel {
-    /// Last message sent, and the last one of the restored checkpoint: everything up to that is at its receiver.
+    /// Last message sent.
     pub(super) sent: Ssn,
-    pub(super) sent_restored: Ssn,
     send_log: EventLog,
     /// Send logs of lines that aren't known to be committed.
     requests_sent: VecDeque<(Epoch, EventLog)>,
@@ -74,7 +73,6 @@ impl Channel {
     pub(super) fn new(line: Epoch, sent: Ssn, received: Ssn) -> Channel {
         Channel {
             sent,
-            sent_restored: sent,
             send_log: EventLog::default(),
             requests_sent: VecDeque::new(),
             arrived: received,
@@ -146,6 +144,11 @@ impl Channel {
     /// Returns the requests that the peer may lack.
     pub(super) fn requests_sent(&self) -> impl Iterator<Item = &(Epoch, EventLog)> {
         self.requests_sent.iter()
+    }
+
+    /// Forgets the requests of an attempt that is undone: they are not repeated in the next.
+    pub(super) fn end_attempt(&mut self) {
+        self.requests_sent.clear();
     }
 
     /// Takes the peer's request for a line. One that has come before, or after one that was lost, is ignored.

@@ -1,7 +1,7 @@
 //! Events of the rule.
 
 use counterfoil_ack_piggyback::state::ReceivedSetState;
-use counterfoil_ack_piggyback::{Ack, Flags, Kind, ReceivedSet, Stamp, WireHeader};
+use counterfoil_ack_piggyback::{Flags, Kind, ReceivedSet, Stamp, WireHeader};
 use counterfoil_log_core::{Determinant, Envelope, Epoch, Incarnation, Phase, Rank, Ssn};
 
 use super::channel::{Arrived, Channel};
@@ -51,7 +51,7 @@ impl Protocol for EventLogging {
         ProtocolError::check_arrival(header, rank, ranks)?;
         ProtocolError::check_message(header)?;
         let (peer, ssn, key) = (header.source(), header.ssn(), Key::from(header));
-        if header.phase() != Phase(self.attempt) && canary != Some(Canary::UndoneDelivered) {
+        if header.phase() != Phase(self.attempt) {
             let (sent_by, now) = (header.incarnation(), self.met[peer.index()]);
             return Ok(Incoming::Discard(DiscardReason::DeadIncarnation { sent_by, now }));
         }
@@ -234,7 +234,7 @@ impl Protocol for EventLogging {
     /// Restores the newest checkpoint, or after a rollback that of the line. Messages in transit and orphans follow with the entries of the
     /// local log.
     fn restore(&mut self, tables: &[u8], oldest: Epoch) -> Result<(), RestoreError> {
-        let Config { rank, ranks, canary, .. } = self.config;
+        let Config { rank, ranks, .. } = self.config;
         let tables = Tables::decode(tables, rank, ranks)?;
         self.rollbacks += u32::from(std::mem::replace(&mut self.rolls_back, false));
         let epoch = Epoch(tables.epoch);
@@ -246,14 +246,6 @@ impl Protocol for EventLogging {
         self.committed = self.committed.max(oldest);
         (self.running, self.is_fresh, self.call) = (false, true, None);
         self.lines.clear();
-        for peer in self.peers() {
-            // Its receiver has each message that was sent before the line.
-            let ssn = self.channels[peer.index()].sent_restored;
-            if ssn > Ssn::ZERO && canary != Some(Canary::TransmittedAgain) {
-                let ack = Ack { ssn, epoch };
-                self.effects.push_back(Effect::Acknowledged { peer, ack, phase: Phase(0), keep: false });
-            }
-        }
         let incarnation = self.number().0;
         self.report(Report::Restored { incarnation });
         Ok(())
@@ -316,7 +308,8 @@ impl Protocol for EventLogging {
         })
     }
 
-    /// Transmits what was sent since the line, and repeats the requests that the peer may lack.
+    /// Transmits what has not been, and repeats the requests that the peer may lack. Records that were saved with the checkpoint have the
+    /// number of an undone attempt, and are discarded: they are in transit over the line.
     fn handle_hello(&mut self, peer: Rank, hello: &Hello) -> Result<(), ProtocolError> {
         self.check_peer(peer)?;
         if hello.rank != peer {
@@ -328,11 +321,7 @@ impl Protocol for EventLogging {
             return Err(ProtocolError::DeadHello { peer, incarnation, now });
         }
         self.met[peer.index()] = incarnation;
-        let after = match self.config.canary {
-            Some(Canary::TransmittedAgain) => Ssn::ZERO,
-            _ => self.channels[peer.index()].sent_restored,
-        };
-        self.effects.push_back(Effect::Replay { peer, incarnation, after, upto: Ssn::MAX });
+        self.effects.push_back(Effect::Replay { peer, incarnation, after: Ssn::ZERO, upto: Ssn::MAX });
         let requests: Vec<_> = self.channels[peer.index()].requests_sent().cloned().collect();
         requests.iter().for_each(|(line, log)| self.send_request(peer, *line, log));
         Ok(())

@@ -2,7 +2,7 @@
 
 use counterfoil_log_core::{Epoch, Rank};
 
-use super::channel::Matched;
+use super::channel::{Channel, Matched};
 use super::message::{Order, Report};
 use super::{Canary, EventLogging, note};
 use crate::api::{Effect, EntryKind};
@@ -73,6 +73,9 @@ impl EventLogging {
     pub(super) fn handle_order(&mut self, order: Order) {
         match order {
             Order::Stop { attempt } if attempt > self.attempt || (attempt == self.attempt && !self.running) => {
+                if attempt > self.attempt && self.config.canary != Some(Canary::UndoneRequests) {
+                    self.channels.iter_mut().for_each(Channel::end_attempt);
+                }
                 (self.attempt, self.running) = (attempt, false);
                 let (incarnation, committed) = (self.number().0, self.committed.0);
                 self.report(Report::Stopped { attempt, incarnation, committed });
@@ -105,8 +108,11 @@ impl EventLogging {
         }
     }
 
-    /// Reports that this rank's part of a line is on stable storage.
+    /// Reports that this rank's part of a line is on stable storage, unless the line is undone.
     pub(super) fn report_finished(&mut self, line: Epoch) {
+        if !self.running {
+            return;
+        }
         self.report(Report::Finished { attempt: self.attempt, line: line.0 });
         if self.config.canary == Some(Canary::CommittedAlone) {
             self.commit(line);

@@ -98,6 +98,7 @@ pub(super) enum Protocol {
     SenderBased,
     Pessimistic,
     SendDeterministic { clusters: u32 },
+    EventLogging,
 }
 
 /// Cell of the matrix of kills; the other parameters of a run are random.
@@ -114,6 +115,7 @@ enum RuleName {
     SenderBased,
     Pessimistic,
     SendDeterministic,
+    EventLogging,
 }
 
 const PATTERNS: [Pattern; 10] = [
@@ -128,7 +130,8 @@ const PATTERNS: [Pattern; 10] = [
     Pattern::InCall(Call::Checkpoint),
     Pattern::PowerCut,
 ];
-const RULES: [RuleName; 3] = [RuleName::SenderBased, RuleName::Pessimistic, RuleName::SendDeterministic];
+const RULES: [RuleName; 4] =
+    [RuleName::SenderBased, RuleName::Pessimistic, RuleName::SendDeterministic, RuleName::EventLogging];
 const WORKLOADS: [Workload; 3] = [Workload::Ring, Workload::Cg, Workload::MasterWorker];
 const TIERS: [Tier; 3] = [Tier::Volatile, Tier::ProcessCrashSafe, Tier::NodeLocal];
 /// Distance of successive cells; coprime to their number.
@@ -176,6 +179,33 @@ impl Cell {
     }
 }
 
+impl RuleName {
+    const fn name(self) -> &'static str {
+        match self {
+            RuleName::SenderBased => "sender-based",
+            RuleName::Pessimistic => "pessimistic",
+            RuleName::SendDeterministic => "send-deterministic",
+            RuleName::EventLogging => "event-logging",
+        }
+    }
+}
+
+impl Cell {
+    /// Returns the names of all protocols.
+    pub(super) fn protocols() -> [&'static str; RULES.len()] {
+        RULES.map(RuleName::name)
+    }
+
+    pub(super) fn protocol_name(&self) -> &'static str {
+        self.rule.name()
+    }
+
+    /// Returns `true` if the protocol runs over MPI, too.
+    pub(super) fn runs_over_mpi(&self) -> bool {
+        self.rule != RuleName::EventLogging
+    }
+}
+
 impl Parameters {
     /// Draws the parameters of a run in a cell. They depend on the cell and the generator's state only.
     pub(super) fn draw(cell: Cell, random: &mut SplitMix64) -> Self {
@@ -190,6 +220,7 @@ impl Parameters {
             RuleName::SenderBased => Protocol::SenderBased,
             RuleName::Pessimistic => Protocol::Pessimistic,
             RuleName::SendDeterministic => Protocol::SendDeterministic { clusters: random.in_range(1, ranks) },
+            RuleName::EventLogging => Protocol::EventLogging,
         };
         let kills = draw_kills(random, pattern, ranks, workload.iterations());
         Self {
@@ -233,11 +264,13 @@ impl Parameters {
 
     /// Returns the name of the protocol in command lines and tables.
     pub(super) fn protocol_name(&self) -> &'static str {
-        match self.protocol {
-            Protocol::SenderBased => "sender-based",
-            Protocol::Pessimistic => "pessimistic",
-            Protocol::SendDeterministic { .. } => "send-deterministic",
-        }
+        let rule = match self.protocol {
+            Protocol::SenderBased => RuleName::SenderBased,
+            Protocol::Pessimistic => RuleName::Pessimistic,
+            Protocol::SendDeterministic { .. } => RuleName::SendDeterministic,
+            Protocol::EventLogging => RuleName::EventLogging,
+        };
+        rule.name()
     }
 
     /// Returns the checkpoint interval in tables.
@@ -350,7 +383,7 @@ mod tests {
     #[test]
     fn the_cells_are_in_a_mixed_order_and_all_there() {
         let cells = Cell::all();
-        assert_eq!(cells.len(), 10 * 8 - 3);
+        assert_eq!(cells.len(), 10 * 11 - 4);
         assert!(cells.iter().enumerate().all(|(at, cell)| !cells[at + 1..].contains(cell)));
         assert!(cells.windows(2).all(|two| two[0].pattern != two[1].pattern));
     }
@@ -378,7 +411,7 @@ mod tests {
             assert!(drawn.iter().any(|p| p.pattern == pattern), "{pattern}");
         }
         let clusters = [1, 2, 4].map(|clusters| Protocol::SendDeterministic { clusters });
-        for protocol in [Protocol::SenderBased, Protocol::Pessimistic].into_iter().chain(clusters) {
+        for protocol in [Protocol::SenderBased, Protocol::Pessimistic, Protocol::EventLogging].into_iter().chain(clusters) {
             assert!(drawn.iter().any(|p| p.protocol == protocol), "{protocol:?}");
         }
         for checkpoint_every in CHECKPOINTS {

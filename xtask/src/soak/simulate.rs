@@ -13,7 +13,7 @@ use crate::table::Table;
 use crate::workspace::{TaskError, Workspace, command_line};
 
 /// Values of `--protocol`.
-const PROTOCOLS: [&str; 3] = ["send-deterministic", "plain", "pessimistic"];
+const PROTOCOLS: [&str; 4] = ["send-deterministic", "plain", "pessimistic", "event-logging"];
 /// Classes of ranks, and the most rounds of each: the effects of many ranks show in the first ones.
 const RANKS: [(u32, u32, u32); 4] = [(2, 2, 16), (3, 4, 12), (5, 8, 5), (9, 16, 2)];
 /// Classes of faults in a schedule.
