@@ -245,14 +245,14 @@ impl SimRule for EventLog {
 
     const PROPERTIES: Properties = EventLogging::PROPERTIES;
 
-    /// Returns `false` for mistakes about records, which aren't kept, and about duplicates, of which there are none.
+    /// Returns `false` for mistakes about records, which are neither kept nor replayed.
     fn is_affected_by(canary: Canary) -> bool {
         match canary {
             Canary::EventLogging(_) => true,
             Canary::DropRecord
             | Canary::ForgetLog
-            | Canary::DeliverDuplicate
             | Canary::FreeOneMore
+            | Canary::SkipOne
             | Canary::FreeNothing => false,
             other => !other.is_of_a_rule(),
         }

@@ -130,3 +130,34 @@ impl Counts {
         removed
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Key {
+        /// Returns the envelope of a message with a tag, in the job's communicator.
+        pub(in super::super) fn tagged(tag: i32) -> Key {
+            Key { comm: 0, tag }
+        }
+    }
+
+    #[test]
+    fn consecutive_equal_envelopes_share_a_row() {
+        let mut log = EventLog::default();
+        [1, 1, 1, 2, 1].into_iter().for_each(|tag| log.push(Key::tagged(tag)));
+        assert_eq!(log.rows(), [(Key::tagged(1), 3), (Key::tagged(2), 1), (Key::tagged(1), 1)]);
+    }
+
+    #[test]
+    fn the_rows_of_a_long_log_are_bounded_by_its_envelopes() {
+        let mut log = EventLog::default();
+        for number in 0..100_000 {
+            log.push(Key::tagged(number % 10));
+        }
+        assert!(log.rows().len() <= ROWS_MAX, "{}", log.rows().len());
+        let counts = log.counts();
+        assert_eq!((counts.total(), counts.0.len()), (100_000, 10));
+        assert!(counts.0.values().all(|&count| count == 10_000));
+    }
+}

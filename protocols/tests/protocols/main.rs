@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test, and its helpers, fail by panicking")]
 
+mod event_logging;
 mod pessimistic;
 mod random;
 mod schedules;

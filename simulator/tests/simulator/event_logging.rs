@@ -34,7 +34,6 @@ fn campaign(seeds: Range<u64>, config: Config) -> Coverage {
     let lines: Vec<String> =
         failures.iter().take(5).map(|f| format!("seed {}: {}\n  {}", f.seed, f.violation, f.schedule)).collect();
     assert!(failed == 0, "{failed} of {schedules}:\n{}", lines.join("\n"));
-    eprintln!("{coverage:#?}");
     coverage
 }
 
@@ -119,14 +118,13 @@ fn every_mistake_is_found_within_ten_thousand_schedules() {
     assert_eq!(missed, []);
 }
 
-/// Planted mistakes that count as harmless for the rule have no effect.
+/// Planted mistakes about records are harmless: none is replayed.
 #[test]
-fn mistakes_without_effect_on_the_rule_change_nothing() {
-    let others = Canary::ALL.into_iter().filter(|&canary| !EventLog::is_affected_by(canary));
+fn mistakes_about_records_make_no_schedule_fail() {
+    let others: Vec<Canary> = Canary::ALL.into_iter().filter(|&canary| !EventLog::is_affected_by(canary)).collect();
+    assert!(others.contains(&Canary::DropRecord) && others.contains(&Canary::ForgetLog), "{others:?}");
     for canary in others {
-        let [with, without] = [Some(canary), None].map(|canary| Config { canary, ..messages() });
-        let fingerprint = |config| simulator::campaign::<EventLog>(0..scaled(200), &config, |_| {}).fingerprint;
-        assert_eq!(fingerprint(with), fingerprint(without), "{canary:?}");
+        campaign(0..scaled(200), Config { canary: Some(canary), ..messages() });
     }
 }
 
