@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::output::ProgramOutput;
 
-/// Schedule of a pattern for other rules.
+/// Schedule of a pattern for rules that run collective calls as a whole.
 const CALLS: &str =
     "sim1 pattern=calls ranks=2 rounds=1 program=1 checkpoints=0 ordered=0 tier=volatile mode=uniform seed=1 faults=";
 
@@ -190,8 +190,10 @@ fn invalid_arguments_are_refused_with_exit_code_2() {
         (&["--rounds", "0"], "from 1 to 64"),
         (&["--faults", "65"], "from 0 to 64"),
         (&["--pattern", "rong"], "unknown pattern"),
-        (&["--pattern", "calls"], "unknown pattern"),
-        (&["--replay", CALLS], "no rule here runs"),
+        (&["--pattern", "calls"], "plain doesn't run the collective calls"),
+        (&["--replay", CALLS], "plain doesn't run the collective calls"),
+        (&["--protocol", "event-logging", "--clusters", "2"], "use --protocol send-deterministic"),
+        (&["--protocol", "event-logging", "--canary", "skip-one"], "has no effect under event-logging"),
         (&["--workload", "ring,rong"], "unknown pattern"),
         (&["--protocol", "optimistic"], "invalid value"),
         (&["--canary", "nightingale"], "drop-record"),

@@ -6,6 +6,7 @@ mod demo;
 mod demo_mpi;
 #[path = "../cli/output.rs"]
 mod output;
+mod event_logging;
 mod pessimistic;
 mod program;
 mod run;

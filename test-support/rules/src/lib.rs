@@ -15,6 +15,7 @@ pub mod served;
 
 use counterfoil_log_core::{Incarnation, Rank};
 use counterfoil_protocols::api::{Coordinator, Protocol, ProtocolError};
+use counterfoil_protocols::event_logging::{self, EventLogging, LineCoordinator};
 use counterfoil_runtime::MakeRule;
 
 /// Calls between two checkpoints of the job, under [`line`](mod@line) between processes.
@@ -29,11 +30,14 @@ pub enum SmallRule {
     Line,
     /// [`exit`].
     OnFailure,
+    /// The published rule of event logging, which takes checkpoints while a program waits, too.
+    EventLogging,
 }
 
 impl SmallRule {
     /// All of them.
-    pub const ALL: [SmallRule; 3] = [SmallRule::Served, SmallRule::Line, SmallRule::OnFailure];
+    pub const ALL: [SmallRule; 4] =
+        [SmallRule::Served, SmallRule::Line, SmallRule::OnFailure, SmallRule::EventLogging];
 }
 
 impl MakeRule for SmallRule {
@@ -43,12 +47,17 @@ impl MakeRule for SmallRule {
             SmallRule::Served => Box::new(served::Served::<{ served::Mistake::NONE }>::new(config)?),
             SmallRule::Line => Box::new(line::Line::<{ line::Mistake::NONE }>::new(config, CALLS_BETWEEN_CHECKPOINTS)?),
             SmallRule::OnFailure => Box::new(exit::OnFailure::new(config)?),
+            SmallRule::EventLogging => {
+                let config = event_logging::Config::new(Rank(rank), ranks, Incarnation(incarnation));
+                Box::new(EventLogging::new(config)?)
+            }
         })
     }
 
     fn coordinator(&self, ranks: u32) -> Option<Box<dyn Coordinator>> {
         match self {
             SmallRule::Line => Some(Box::new(line::Initiator::<{ line::Mistake::NONE }>::new(ranks, 0))),
+            SmallRule::EventLogging => Some(Box::new(LineCoordinator::new(ranks, 0))),
             SmallRule::Served | SmallRule::OnFailure => None,
         }
     }
