@@ -64,9 +64,7 @@ impl Rule {
                 let config = send_deterministic::Config { incarnation, first_epoch, ceiling, ..config };
                 Box::new(SendDeterministic::new(config)?)
             }
-            Rule::EventLogging => {
-                Box::new(EventLogging::new(event_logging::Config::new(rank, ranks, incarnation))?)
-            }
+            Rule::EventLogging => Box::new(EventLogging::new(event_logging::Config::new(rank, ranks, incarnation))?),
         })
     }
 

@@ -249,11 +249,9 @@ impl SimRule for EventLog {
     fn is_affected_by(canary: Canary) -> bool {
         match canary {
             Canary::EventLogging(_) => true,
-            Canary::DropRecord
-            | Canary::ForgetLog
-            | Canary::FreeOneMore
-            | Canary::SkipOne
-            | Canary::FreeNothing => false,
+            Canary::DropRecord | Canary::ForgetLog | Canary::FreeOneMore | Canary::SkipOne | Canary::FreeNothing => {
+                false
+            }
             other => !other.is_of_a_rule(),
         }
     }

@@ -122,7 +122,8 @@ impl Canary {
 
     /// Returns the mistakes of the simulator and of all rules.
     pub fn every() -> impl Iterator<Item = Canary> {
-        let of_rules = Canary::of_send_deterministic().chain(Canary::of_pessimistic()).chain(Canary::of_event_logging());
+        let of_rules =
+            Canary::of_send_deterministic().chain(Canary::of_pessimistic()).chain(Canary::of_event_logging());
         Canary::ALL.into_iter().chain(of_rules)
     }
 

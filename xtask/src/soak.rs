@@ -95,7 +95,8 @@ fn run_with(workspace: &Workspace, options: &Options, mpi: Option<&str>) -> Resu
 
     let mut random = SplitMix64::new(seed);
     let is_wanted = |cell: &Cell| {
-        (mpi.is_none() || cell.runs_over_mpi()) && options.protocol.as_ref().is_none_or(|name| cell.protocol_name() == name)
+        (mpi.is_none() || cell.runs_over_mpi())
+            && options.protocol.as_ref().is_none_or(|name| cell.protocol_name() == name)
     };
     let cells: Vec<Cell> = Cell::all().into_iter().filter(is_wanted).collect();
     let mut tally = Tally::default();

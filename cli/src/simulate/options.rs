@@ -188,7 +188,10 @@ impl SimulateArguments {
         let has_calls = self.patterns.contains(&Pattern::Calls)
             || self.replay.as_ref().is_some_and(|schedule| schedule.shape.pattern == Pattern::Calls);
         if has_calls && !self.protocol.engine().calls {
-            return Err(format!("{} doesn't run the collective calls of the pattern calls as a whole", self.protocol.name()));
+            return Err(format!(
+                "{} doesn't run the collective calls of the pattern calls as a whole",
+                self.protocol.name()
+            ));
         }
         if self.unnamed && matches!(self.protocol, Protocol::SendDeterministic | Protocol::EventLogging) {
             return Err("--unnamed requires --protocol plain or pessimistic".to_owned());

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use clap::ValueEnum;
 use counterfoil_simulator::{
-    self as simulator, Canary, Config, EventLog, Outcome, Pessimistic, Plain, Recorded, Schedule, SendDet, Shrunk, SimRule,
-    Summary,
+    self as simulator, Canary, Config, EventLog, Outcome, Pessimistic, Plain, Recorded, Schedule, SendDet, Shrunk,
+    SimRule, Summary,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

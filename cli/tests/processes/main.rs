@@ -4,9 +4,9 @@
 
 mod demo;
 mod demo_mpi;
+mod event_logging;
 #[path = "../cli/output.rs"]
 mod output;
-mod event_logging;
 mod pessimistic;
 mod program;
 mod run;

@@ -80,7 +80,9 @@ impl EventLogging {
                 let (incarnation, committed) = (self.number().0, self.committed.0);
                 self.report(Report::Stopped { attempt, incarnation, committed });
             }
-            Order::RollBack { attempt, line } if attempt == self.attempt && !self.running => self.roll_back(Epoch(line)),
+            Order::RollBack { attempt, line } if attempt == self.attempt && !self.running => {
+                self.roll_back(Epoch(line))
+            }
             Order::Run { attempt } if attempt == self.attempt && !self.running => {
                 (self.running, self.is_fresh) = (true, false);
                 self.effects.push_back(Effect::Resume);

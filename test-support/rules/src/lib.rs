@@ -36,8 +36,7 @@ pub enum SmallRule {
 
 impl SmallRule {
     /// All of them.
-    pub const ALL: [SmallRule; 4] =
-        [SmallRule::Served, SmallRule::Line, SmallRule::OnFailure, SmallRule::EventLogging];
+    pub const ALL: [SmallRule; 4] = [SmallRule::Served, SmallRule::Line, SmallRule::OnFailure, SmallRule::EventLogging];
 }
 
 impl MakeRule for SmallRule {
