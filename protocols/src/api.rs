@@ -127,7 +127,7 @@ pub trait Protocol: fmt::Debug {
     }
 
     /// Takes an entry that an earlier incarnation kept ([`EntryKind::Message`], [`EntryKind::Collective`], [`EntryKind::Note`]), read back
-    /// from the log, in the order in which they were kept; an entry may come twice. For a message, returns `true` if it is to be presented
+    /// from the log: the notes first, and each kind ascending by number; an entry may come twice. For a message, returns `true` if it is to be presented
     /// to the program as received and not yet taken. The default is for rules that keep none.
     ///
     /// # Errors
@@ -217,6 +217,15 @@ pub trait Protocol: fmt::Debug {
     /// No epoch is left, or a call that [`Protocol::next_choice`] counted is undecided and a later one isn't; nothing is changed. A program
     /// that is restored makes undecided calls again, first and in the same order.
     fn handle_checkpoint(&mut self) -> Result<Snapshot, ProtocolError>;
+
+    /// Reports that a checkpoint which the rule has asked for ([`Effect::TakeCheckpoint`]) can't be taken in the collective that is held: the
+    /// program has no source of its state, and offers a checkpoint only after the call. By default the call stays held.
+    ///
+    /// # Errors
+    /// See [`Protocol::handle_collective`].
+    fn handle_checkpoint_refused(&mut self) -> Result<(), ProtocolError> {
+        Ok(())
+    }
 
     /// Reports that the checkpoint that began `epoch` would survive every failure that the driver protects against.
     ///

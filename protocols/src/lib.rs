@@ -11,6 +11,7 @@
 pub mod api;
 pub mod cluster;
 pub mod coordinated;
+pub mod event_logging;
 mod link;
 pub mod pessimistic;
 pub mod send_deterministic;

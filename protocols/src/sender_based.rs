@@ -28,7 +28,7 @@
 //! ```
 
 mod channel;
-mod choices;
+pub(crate) mod choices;
 mod events;
 mod notice;
 mod tables;

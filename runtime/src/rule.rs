@@ -6,6 +6,7 @@ use counterfoil::{Incarnation, Rank};
 use counterfoil_ack_piggyback::AckPolicy;
 use counterfoil_protocols::api::{Coordinator, Properties, Protocol, ProtocolError};
 use counterfoil_protocols::coordinated::{self, Bits, Coordinated, Initiator, Moment};
+use counterfoil_protocols::event_logging::{self, EventLogging, LineCoordinator};
 use counterfoil_protocols::pessimistic::{self, Pessimistic};
 use counterfoil_protocols::send_deterministic::{self, Clusters, RecoveryProcess, SendDeterministic};
 use counterfoil_protocols::sender_based::{self, SenderBased};
@@ -40,6 +41,9 @@ pub enum Rule {
         /// The two bits of a collective call travel with its data, not in an exchange before it.
         piggybacked: bool,
     },
+    /// Zhao 2005 (libELC): envelopes are logged, and the messages that cross a checkpoint. When a rank fails, all go back to the last
+    /// checkpoint that all have finished.
+    EventLogging,
 }
 
 impl Rule {
@@ -51,6 +55,7 @@ impl Rule {
             Rule::SendDeterministic { .. } => SendDeterministic::PROPERTIES,
             Rule::UserLevel => UserLevel::PROPERTIES,
             Rule::Coordinated { .. } => Coordinated::PROPERTIES,
+            Rule::EventLogging => EventLogging::PROPERTIES,
         }
     }
 
@@ -79,6 +84,7 @@ impl Rule {
                 let config = coordinated::Config { rank, ranks, incarnation, moment, bits, canary: None };
                 Box::new(Coordinated::new(config)?)
             }
+            Rule::EventLogging => Box::new(EventLogging::new(event_logging::Config::new(rank, ranks, incarnation))?),
         })
     }
 
@@ -94,6 +100,7 @@ impl Rule {
                 }))
             }
             Rule::Coordinated { .. } => Some(Box::new(Initiator::new(ranks, replaced, None))),
+            Rule::EventLogging => Some(Box::new(LineCoordinator::new(ranks, replaced))),
         }
     }
 }

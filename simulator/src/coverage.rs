@@ -144,6 +144,14 @@ counters! {
     exits,
     /// Checkpoints that a rule asked for while the application waited.
     checkpoints_forced,
+    /// ... in a collective call that it held.
+    checkpoints_in_calls,
+    /// Messages that a rule copied into the local log before it delivered them.
+    messages_copied,
+    /// ... that were presented again to a restored application.
+    messages_presented,
+    /// ... although they had been sent more than one epoch before.
+    messages_presented_late,
     /// Acknowledgements that a receiver's death voided.
     unacknowledged,
 }

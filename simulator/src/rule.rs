@@ -21,6 +21,7 @@ use std::convert::Infallible;
 use counterfoil_ack_piggyback::AckPolicy;
 use counterfoil_log_core::{Incarnation, Rank};
 use counterfoil_protocols::api::{Coordinator, CoordinatorError, Properties, Protocol};
+use counterfoil_protocols::event_logging::{self, EventLogging, LineCoordinator};
 use counterfoil_protocols::send_deterministic::{Clusters, ClustersError, RecoveryProcess, SendDeterministic};
 use counterfoil_protocols::{pessimistic, send_deterministic, sender_based, user_level};
 
@@ -286,4 +287,43 @@ impl SimRule for UserLevel {
 
 fn clusters(settings: &ProcessSettings) -> Result<Option<Clusters>, ClustersError> {
     (settings.clusters > 0).then(|| Clusters::contiguous(settings.ranks, settings.clusters, CLUSTER_GAP)).transpose()
+}
+
+/// The [event logging rule](event_logging), with the coordinator of its lines.
+#[derive(Debug)]
+pub struct EventLog;
+
+impl SimRule for EventLog {
+    type Rank = EventLogging;
+    type Coordinator = LineCoordinator;
+
+    const PROPERTIES: Properties = EventLogging::PROPERTIES;
+
+    fn patterns() -> Vec<Pattern> {
+        Pattern::ALL.into_iter().chain([Pattern::Calls]).collect()
+    }
+
+    /// Returns `false` for mistakes about records, which are neither kept nor replayed.
+    fn is_affected_by(canary: Canary) -> bool {
+        match canary {
+            Canary::EventLogging(_) => true,
+            Canary::DropRecord | Canary::ForgetLog | Canary::FreeOneMore | Canary::SkipOne | Canary::FreeNothing => {
+                false
+            }
+            other => !other.is_of_a_rule(),
+        }
+    }
+
+    fn rank(rank: Rank, settings: &ProcessSettings) -> Result<EventLogging, Refusal> {
+        let ProcessSettings { ranks, incarnation, canary, .. } = *settings;
+        let canary = match canary {
+            Some(Canary::EventLogging(canary)) => Some(canary),
+            _ => None,
+        };
+        Ok(EventLogging::new(event_logging::Config { canary, ..event_logging::Config::new(rank, ranks, incarnation) })?)
+    }
+
+    fn coordinator(settings: &ProcessSettings) -> Result<LineCoordinator, Refusal> {
+        Ok(LineCoordinator::new(settings.ranks, settings.incarnation.0))
+    }
 }

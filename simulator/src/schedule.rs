@@ -1,6 +1,6 @@
 //! Schedules: everything that determines a run, so that it can be repeated.
 
-use counterfoil_protocols::{coordinated, pessimistic, send_deterministic, user_level};
+use counterfoil_protocols::{coordinated, event_logging, pessimistic, send_deterministic, user_level};
 use serde::{Deserialize, Serialize};
 
 use super::program::{Pattern, Program, Shape};
@@ -83,13 +83,15 @@ pub enum Canary {
     /// Nothing is freed.
     FreeNothing,
     /// Mistake of the send-deterministic rule.
-    SendDeterministic(#[serde(with = "super::canary")] send_deterministic::Canary),
+    SendDeterministic(#[serde(with = "super::canary::send_deterministic")] send_deterministic::Canary),
     /// Mistake of the pessimistic rule.
     Pessimistic(#[serde(with = "super::canary::pessimistic")] pessimistic::Canary),
     /// Mistake of the user-level rule.
     UserLevel(#[serde(with = "super::canary::user_level")] user_level::Canary),
     /// Mistake of the coordinated rule.
     Coordinated(#[serde(with = "super::canary::coordinated")] coordinated::Canary),
+    /// Mistake of the event logging rule.
+    EventLogging(#[serde(with = "super::canary::event_logging")] event_logging::Canary),
 }
 
 impl Canary {
@@ -127,21 +129,24 @@ impl Canary {
         coordinated::Canary::ALL.into_iter().map(Canary::Coordinated)
     }
 
+    /// Returns all mistakes of the event logging rule.
+    pub fn of_event_logging() -> impl Iterator<Item = Canary> {
+        event_logging::Canary::ALL.into_iter().map(Canary::EventLogging)
+    }
+
     /// Returns the mistakes of the simulator and of all rules.
     pub fn every() -> impl Iterator<Item = Canary> {
         let of_rules = Canary::of_send_deterministic()
             .chain(Canary::of_pessimistic())
             .chain(Canary::of_user_level())
-            .chain(Canary::of_coordinated());
+            .chain(Canary::of_coordinated())
+            .chain(Canary::of_event_logging());
         Canary::ALL.into_iter().chain(of_rules)
     }
 
     /// Returns `true` for a mistake of a rule, `false` for one of the simulator.
     pub fn is_of_a_rule(self) -> bool {
-        matches!(
-            self,
-            Canary::SendDeterministic(_) | Canary::Pessimistic(_) | Canary::UserLevel(_) | Canary::Coordinated(_)
-        )
+        !Canary::ALL.contains(&self)
     }
 
     /// Returns its name on a command line: `drop-record`, `phase-not-raised`. No two have the same.
@@ -151,6 +156,7 @@ impl Canary {
             Canary::Pessimistic(canary) => format!("{canary:?}"),
             Canary::UserLevel(canary) => format!("{canary:?}"),
             Canary::Coordinated(canary) => format!("{canary:?}"),
+            Canary::EventLogging(canary) => format!("{canary:?}"),
             own => format!("{own:?}"),
         };
         let mut name = String::new();

@@ -26,6 +26,8 @@ const SEND_DETERMINISTIC: &str = "send-deterministic/";
 
 /// Prefix of the names of that rule's canaries.
 const PESSIMISTIC: &str = "pessimistic/";
+/// Prefix of the event logging rule's canaries.
+const EVENT_LOGGING: &str = "event-logging/";
 
 /// Prefix of the names of that rule's canaries.
 const USER_LEVEL: &str = "user-level/";
@@ -110,6 +112,7 @@ impl fmt::Display for Schedule {
             Some(Canary::Pessimistic(canary)) => write!(f, " canary={PESSIMISTIC}{canary:?}"),
             Some(Canary::UserLevel(canary)) => write!(f, " canary={USER_LEVEL}{canary:?}"),
             Some(Canary::Coordinated(canary)) => write!(f, " canary={COORDINATED}{canary:?}"),
+            Some(Canary::EventLogging(canary)) => write!(f, " canary={EVENT_LOGGING}{canary:?}"),
             Some(canary) => write!(f, " canary={canary:?}"),
             None => Ok(()),
         }
@@ -294,7 +297,7 @@ fn parse_faults(text: &str) -> Option<Vec<Fault>> {
 
 fn parse_canary(text: &str) -> Option<Canary> {
     if let Some(name) = text.strip_prefix(SEND_DETERMINISTIC) {
-        return canary::by_name(name).map(Canary::SendDeterministic);
+        return canary::send_deterministic::by_name(name).map(Canary::SendDeterministic);
     }
     if let Some(name) = text.strip_prefix(PESSIMISTIC) {
         return canary::pessimistic::by_name(name).map(Canary::Pessimistic);
@@ -304,6 +307,9 @@ fn parse_canary(text: &str) -> Option<Canary> {
     }
     if let Some(name) = text.strip_prefix(COORDINATED) {
         return canary::coordinated::by_name(name).map(Canary::Coordinated);
+    }
+    if let Some(name) = text.strip_prefix(EVENT_LOGGING) {
+        return canary::event_logging::by_name(name).map(Canary::EventLogging);
     }
     Canary::ALL.into_iter().find(|canary| format!("{canary:?}") == text)
 }

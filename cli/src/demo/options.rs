@@ -116,6 +116,9 @@ enum ProtocolName {
     /// Keep no messages but those that cross a checkpoint of the whole job (Bronevetsky et al., C3): all ranks go back to the last one.
     /// For jobs whose memory is scarce and whose failures are rare; with --checkpoint-every
     Coordinated,
+    /// Log envelopes, and the messages that cross a checkpoint; all ranks go back to the last checkpoint of the job (Zhao 2005, libELC).
+    /// Messages needn't be kept; a failure costs all ranks the time since that checkpoint
+    EventLogging,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -197,6 +200,7 @@ impl DemoArguments {
                 ProtocolName::Coordinated => {
                     Rule::Coordinated { piggybacked: matches!(self.bits, Some(BitsName::Piggybacked)) }
                 }
+                ProtocolName::EventLogging => Rule::EventLogging,
             },
             tier: self.tier.into(),
             keep: match self.keep {
@@ -220,18 +224,27 @@ impl DemoArguments {
         if self.bits.is_some() && self.protocol != ProtocolName::Coordinated {
             return Err("--bits requires --protocol coordinated".to_owned());
         }
-        let has_initiator = matches!(self.protocol, ProtocolName::SendDeterministic | ProtocolName::Coordinated);
+        let has_initiator = matches!(
+            self.protocol,
+            ProtocolName::SendDeterministic | ProtocolName::Coordinated | ProtocolName::EventLogging
+        );
         if !self.initiator_losses.is_empty() && !has_initiator {
-            return Err("--lose-initiator requires --protocol send-deterministic or coordinated".to_owned());
+            return Err(
+                "--lose-initiator requires --protocol send-deterministic, coordinated or event-logging".to_owned()
+            );
         }
         match self.protocol {
             ProtocolName::SenderBased
             | ProtocolName::Pessimistic
             | ProtocolName::UserLevel
             | ProtocolName::Coordinated
+            | ProtocolName::EventLogging
                 if self.clusters.is_some() =>
             {
                 return Err("--clusters requires --protocol send-deterministic".to_owned());
+            }
+            ProtocolName::EventLogging if self.mpi.is_some() => {
+                return Err("--mpi isn't available for --protocol event-logging".to_owned());
             }
             ProtocolName::SendDeterministic if self.clusters.is_some_and(|clusters| clusters > self.ranks) => {
                 return Err(format!("--clusters: there are only {} ranks", self.ranks));

@@ -224,9 +224,14 @@ impl DemoReport {
                 Rule::SendDeterministic { .. } => "send-deterministic",
                 Rule::UserLevel => "user-level",
                 Rule::Coordinated { .. } => "coordinated",
+                Rule::EventLogging => "event-logging",
             },
             clusters: match job.settings.rule {
-                Rule::SenderBased | Rule::Pessimistic | Rule::UserLevel | Rule::Coordinated { .. } => None,
+                Rule::SenderBased
+                | Rule::Pessimistic
+                | Rule::UserLevel
+                | Rule::Coordinated { .. }
+                | Rule::EventLogging => None,
                 Rule::SendDeterministic { clusters } => Some(clusters),
             },
             seed,

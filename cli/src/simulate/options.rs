@@ -195,9 +195,10 @@ impl SimulateArguments {
         }
         let given = [("--collections", self.collections), ("--clusters", self.clusters)];
         match given.into_iter().find(|(_, range)| range.is_some()) {
-            Some((option, _)) if !self.protocol.engine().coordinator => {
-                Err(format!("{option} isn't available for {}; use --protocol send-deterministic", self.protocol.name()))
-            }
+            Some((option, _)) if !self.has_collections() => Err(format!(
+                "{option} isn't available for {}; use --protocol send-deterministic or coordinated",
+                self.protocol.name()
+            )),
             _ => self.check_canary(),
         }
     }
@@ -214,13 +215,18 @@ impl SimulateArguments {
         }
     }
 
-    /// Returns the range of a quantity that only protocols with a coordinator have.
+    /// Returns the range of a quantity that only protocols with [collections](Self::has_collections) have.
     fn coordinator_range(&self, range: Option<CountRange>) -> (u32, u32) {
         match range {
             Some(CountRange { min, max }) => (min, max),
-            None if self.protocol.engine().coordinator => (0, 3),
+            None if self.has_collections() => (0, 3),
             None => (0, 0),
         }
+    }
+
+    /// Returns `true` if the coordinator acts when it is asked to: it collects, or begins a line of checkpoints.
+    fn has_collections(&self) -> bool {
+        self.protocol.engine().coordinator && self.protocol != Protocol::EventLogging
     }
 
     fn has_clusters(&self) -> bool {
@@ -288,6 +294,7 @@ fn parse_canary(name: &str) -> Result<Planted, String> {
         Canary::Pessimistic(canary) => format!("{canary:?}"),
         Canary::UserLevel(canary) => format!("{canary:?}"),
         Canary::Coordinated(canary) => format!("{canary:?}"),
+        Canary::EventLogging(canary) => format!("{canary:?}"),
         canary => format!("{canary:?}"),
     };
     let variant = name.rsplit_once('/').map_or(name, |(_, variant)| variant);

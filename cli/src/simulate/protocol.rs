@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use clap::ValueEnum;
 use counterfoil_simulator::{
-    self as simulator, Canary, Config, Coordinated, Outcome, Pattern, Pessimistic, Plain, Recorded, Schedule, SendDet,
-    Shrunk, SimRule, Summary, UserLevel,
+    self as simulator, Canary, Config, Coordinated, EventLog, Outcome, Pattern, Pessimistic, Plain, Recorded, Schedule,
+    SendDet, Shrunk, SimRule, Summary, UserLevel,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -24,6 +24,9 @@ pub(super) enum Protocol {
     Coordinated,
     /// The same, with checkpoints only where the program offers them, and a collective's two bits on its data
     CoordinatedOffered,
+    /// Zhao 2005 (libELC): keeps envelopes only, and the messages that cross a checkpoint; all ranks go back to the last common one.
+    /// For many ranks that fail seldom, and programs whose messages are too many to keep. Has a coordinator, which may fail too
+    EventLogging,
 }
 
 impl Protocol {
@@ -42,6 +45,7 @@ impl Protocol {
             Protocol::UserLevel => "user-level",
             Protocol::Coordinated => "coordinated",
             Protocol::CoordinatedOffered => "coordinated-offered",
+            Protocol::EventLogging => "event-logging",
         }
     }
 
@@ -65,6 +69,7 @@ impl Protocol {
             Protocol::UserLevel => Engine::of::<UserLevel>(true),
             Protocol::Coordinated => Engine::of::<Coordinated<true, false>>(true),
             Protocol::CoordinatedOffered => Engine::of::<Coordinated<false, true>>(true),
+            Protocol::EventLogging => Engine::of::<EventLog>(true),
         }
     }
 }

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::output::ProgramOutput;
 
-/// Schedule of a pattern that the plain rule can't run.
+/// Schedule of a pattern for rules that run collective calls as a whole.
 const CALLS: &str =
     "sim1 pattern=calls ranks=2 rounds=1 program=1 checkpoints=0 ordered=0 tier=volatile mode=uniform seed=1 faults=";
 

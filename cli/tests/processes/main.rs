@@ -5,6 +5,7 @@
 mod coordinated;
 mod demo;
 mod demo_mpi;
+mod event_logging;
 #[path = "../cli/output.rs"]
 mod output;
 mod pessimistic;

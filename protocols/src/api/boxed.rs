@@ -105,6 +105,10 @@ impl<P: Protocol + ?Sized> Protocol for Box<P> {
         (**self).handle_checkpoint()
     }
 
+    fn handle_checkpoint_refused(&mut self) -> Result<(), ProtocolError> {
+        (**self).handle_checkpoint_refused()
+    }
+
     fn handle_checkpoint_durable(&mut self, epoch: Epoch) -> Result<(), ProtocolError> {
         (**self).handle_checkpoint_durable(epoch)
     }

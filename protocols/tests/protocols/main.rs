@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test, and its helpers, fail by panicking")]
 
 mod coordinated;
+mod event_logging;
 mod pessimistic;
 mod random;
 mod schedules;

@@ -51,16 +51,30 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
 
     /// Takes it with this state.
     pub(super) fn save_asked(&mut self, state: &[u8]) -> Result<(), Error> {
+        // The rule may ask for another one meanwhile.
+        let asked = self.asked.asked.take();
         let epoch = match self.save(state) {
             // It is decided soon.
-            Err(Error::Protocol(ProtocolError::ChoicesOpen { .. })) => return Ok(()),
+            Err(Error::Protocol(ProtocolError::ChoicesOpen { .. })) => {
+                self.asked.asked = asked;
+                return Ok(());
+            }
             saved => saved?,
         };
         self.tally.checkpoints_asked += 1;
-        match self.asked.asked.take() {
+        match asked {
             Some(Asked::Exit) => self.roll_back(epoch),
             _ => Ok(()),
         }
+    }
+
+    /// Tells the rule that no checkpoint can be taken in the call that it holds, if it has asked for one.
+    pub(super) fn refuse_asked_checkpoint(&mut self) -> Result<(), Error> {
+        if self.asked.asked.is_some() && self.asked.provider.is_none() {
+            self.protocol.handle_checkpoint_refused()?;
+            self.carry_out_effects()?;
+        }
+        Ok(())
     }
 
     /// Returns `true` if a restored program could go on from here: in no collective whose data has left, with no open request but receives

@@ -134,9 +134,11 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         self.carry_out_effects()
     }
 
-    /// Passes the entries of dead incarnations to the rule, and those messages to matching that it wants to be presented again.
+    /// Passes the entries of dead incarnations to the rule, notes first, and those messages to matching that it wants to be presented again.
     pub(super) fn present_entries(&mut self) -> Result<(), Error> {
-        for (key, bytes) in self.entries.0.clone() {
+        let (notes, others): (Vec<_>, Vec<_>) =
+            self.entries.0.clone().into_iter().partition(|(key, _)| key.kind == EntryKind::Note);
+        for (key, bytes) in notes.into_iter().chain(others) {
             let presented = self.protocol.handle_recovered_entry(key, &bytes)?;
             if presented && key.kind == EntryKind::Message {
                 let (header, body) =

@@ -162,8 +162,9 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             self.await_running()?;
             self.take_asked_checkpoint()?;
             self.record_polls()?;
-            self.native.resumed = false;
-            let plan = match self.native.plan.take() {
+            // A checkpoint may have changed the rule's mind.
+            let is_old = std::mem::take(&mut self.native.resumed);
+            let plan = match self.native.plan.take().filter(|_| !is_old) {
                 Some(plan) => plan,
                 None => self.protocol.handle_collective(&call)?,
             };
@@ -181,9 +182,12 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
                     return Ok(CollectiveRun::Recorded(result));
                 }
                 CollectivePlan::Hold => {
+                    self.refuse_asked_checkpoint()?;
                     while !self.native.resumed && !self.finish {
                         self.take_asked_checkpoint()?;
-                        self.progress(Wait::Forever)?;
+                        if !self.native.resumed {
+                            self.progress(Wait::Forever)?;
+                        }
                     }
                     continue;
                 }

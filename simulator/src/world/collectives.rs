@@ -1,7 +1,9 @@
 //! Collective calls, and the local log.
 
 use counterfoil_log_core::{Epoch, Rank};
-use counterfoil_protocols::api::{CollectiveCall, CollectiveClass, CollectivePlan, EntryKey, Protocol, Scope};
+use counterfoil_protocols::api::{
+    CollectiveCall, CollectiveClass, CollectivePlan, EntryKey, EntryKind, Protocol, Scope,
+};
 
 use super::World;
 use crate::application::Payload;
@@ -221,10 +223,11 @@ impl<P: SimRule> World<'_, P> {
         Ok(())
     }
 
-    /// Presents the entries of the local log to the rule of a restored rank, and to the application the messages among them.
+    /// Presents the entries of the local log to the rule of a restored rank, notes first, and to the application the messages among them.
     pub(super) fn recover_entries(&mut self, rank: u32, process: &mut Process<P>) -> Result<(), ViolationKind> {
-        let entries: Vec<(EntryKey, Entry)> =
+        let mut entries: Vec<(EntryKey, Entry)> =
             self.nodes[rank as usize].disk.entries.iter().map(|(key, entry)| (*key, entry.clone())).collect();
+        entries.sort_by_key(|(key, _)| key.kind != EntryKind::Note);
         for (key, entry) in entries {
             match entry {
                 Entry::Bytes(bytes) => {
@@ -236,6 +239,9 @@ impl<P: SimRule> World<'_, P> {
                         process.image.pending.push(record);
                         let (from, ssn, sent_in) =
                             (record.header.source().0, record.header.ssn(), record.header.epoch());
+                        let present = process.rank().map_or(sent_in, Protocol::epoch);
+                        self.coverage.messages_presented += 1;
+                        self.coverage.messages_presented_late += u64::from(present.0 > sent_in.0 + 1);
                         self.note(Event::Accepted { rank, from, ssn, sent_in, marked: false })?;
                     }
                 }

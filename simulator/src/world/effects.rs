@@ -472,7 +472,7 @@ impl<P: SimRule> World<'_, P> {
         let before = process.incarnation(Incarnation(self.nodes[rank as usize].incarnation));
         let tables = &saved.tables;
         self.ask(rank, process, |machine| machine.restore(tables, oldest))?;
-        self.recover_entries(rank, process)?;
+        self.recover_local_log(rank, process)?;
         self.fail_calls(Some(rank))?;
         self.reconnect(rank, process, before)
     }

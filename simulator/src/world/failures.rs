@@ -190,8 +190,6 @@ impl<P: SimRule> World<'_, P> {
             }
             image.lanes = lanes;
         }
-        let choices: Vec<ChoiceRecord> = disk.choices.values().copied().collect();
-        let deliveries: Vec<ChoiceRecord> = disk.deliveries.values().copied().collect();
         self.record(Activity::Started { node, epoch: epoch.0, again: incarnation > Incarnation(0) });
         if is_rank {
             self.note(Event::Started { rank: node, epoch })?;
@@ -219,14 +217,22 @@ impl<P: SimRule> World<'_, P> {
                     world.keep_checkpoints(node, process, epoch, epoch)?;
                 }
             }
-            for record in &choices {
-                world.ask(node, process, |rank| rank.handle_recovered_choice(&record.bytes))?;
-            }
-            for record in &deliveries {
-                world.ask(node, process, |rank| rank.handle_recovered_delivery(&record.bytes))?;
-            }
-            world.recover_entries(node, process)
+            world.recover_local_log(node, process)
         })
+    }
+
+    /// Presents the local log to the rule of a restored rank.
+    pub(super) fn recover_local_log(&mut self, rank: u32, process: &mut Process<P>) -> Result<(), ViolationKind> {
+        let disk = &self.nodes[rank as usize].disk;
+        let choices: Vec<ChoiceRecord> = disk.choices.values().copied().collect();
+        let deliveries: Vec<ChoiceRecord> = disk.deliveries.values().copied().collect();
+        for record in &choices {
+            self.ask(rank, process, |machine| machine.handle_recovered_choice(&record.bytes))?;
+        }
+        for record in &deliveries {
+            self.ask(rank, process, |machine| machine.handle_recovered_delivery(&record.bytes))?;
+        }
+        self.recover_entries(rank, process)
     }
 
     /// Reports a death to a node, unless it was reported.

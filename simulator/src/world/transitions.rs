@@ -11,7 +11,7 @@ use super::effects::HelloOutcome;
 use crate::application::{NextOp, Taken};
 use crate::chooser::Transition;
 use crate::network::{Frame, Record};
-use crate::process::{Asked, Checkpoint, Entry, Lane, Machine, Process, Slot};
+use crate::process::{Asked, Checkpoint, Entry, InCall, Lane, Machine, Process, Slot};
 use crate::random::Random;
 use crate::recording::{Activity, Dropped};
 use crate::rule::SimRule;
@@ -114,6 +114,7 @@ impl<P: SimRule> World<'_, P> {
             }
             Incoming::Deliver { keep: Some(entry) } => {
                 self.keep_entry(rank, entry, Entry::Message(record));
+                self.coverage.messages_copied += 1;
                 (true, None)
             }
             Incoming::Hold => {
@@ -318,6 +319,7 @@ impl<P: SimRule> World<'_, P> {
     /// after a restart.
     fn force_checkpoint(&mut self, rank: u32, process: &mut Process<P>, asked: Asked) -> Result<(), ViolationKind> {
         self.coverage.checkpoints_forced += 1;
+        self.coverage.checkpoints_in_calls += u64::from(process.in_call == InCall::Held);
         self.save(rank, process)?;
         if asked == Asked::Exit && !self.is_struck(rank) {
             self.exits = true;
@@ -330,6 +332,7 @@ impl<P: SimRule> World<'_, P> {
     /// Saves the state of this moment.
     fn save(&mut self, rank: u32, process: &mut Process<P>) -> Result<(), ViolationKind> {
         let snapshot = self.ask(rank, process, Protocol::handle_checkpoint)?;
+        process.checkpoint_asked.take_if(|asked| *asked == Asked::Checkpoint);
         self.note(Event::Checkpointed { rank, epoch: snapshot.epoch })?;
         let mut image = process.image.clone();
         if self.canary(Canary::ForgetPending) {

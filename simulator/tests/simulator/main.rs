@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod coordinated;
+mod event_logging;
 mod global;
 mod pessimistic;
 mod plain;

@@ -30,15 +30,18 @@ pub enum SmallRule {
         /// Bits of a call on its data.
         piggybacked: bool,
     },
+    /// [`event_logging`](mod@counterfoil_protocols::event_logging), which takes checkpoints while a program waits, too.
+    EventLogging,
 }
 
 impl SmallRule {
     /// All of them.
-    pub const ALL: [SmallRule; 4] = [
+    pub const ALL: [SmallRule; 5] = [
         SmallRule::UserLevel,
         SmallRule::OnFailure,
         SmallRule::Coordinated { piggybacked: false },
         SmallRule::Coordinated { piggybacked: true },
+        SmallRule::EventLogging,
     ];
 }
 
@@ -51,6 +54,7 @@ impl MakeRule for SmallRule {
             SmallRule::Coordinated { piggybacked } => {
                 return Rule::Coordinated { piggybacked: *piggybacked }.protocol(rank, ranks, incarnation);
             }
+            SmallRule::EventLogging => return Rule::EventLogging.protocol(rank, ranks, incarnation),
         })
     }
 
@@ -59,6 +63,7 @@ impl MakeRule for SmallRule {
             SmallRule::Coordinated { piggybacked } => {
                 Rule::Coordinated { piggybacked: *piggybacked }.coordinator(ranks, 0)
             }
+            SmallRule::EventLogging => Rule::EventLogging.coordinator(ranks, 0),
             SmallRule::UserLevel | SmallRule::OnFailure => None,
         }
     }

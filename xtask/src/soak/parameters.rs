@@ -100,6 +100,7 @@ pub(super) enum Protocol {
     SendDeterministic { clusters: u32 },
     UserLevel,
     Coordinated { piggybacked: bool },
+    EventLogging,
 }
 
 /// Cell of the matrix of kills; the other parameters of a run are random.
@@ -118,6 +119,7 @@ enum RuleName {
     SendDeterministic,
     UserLevel,
     Coordinated,
+    EventLogging,
 }
 
 const PATTERNS: [Pattern; 10] = [
@@ -132,12 +134,13 @@ const PATTERNS: [Pattern; 10] = [
     Pattern::InCall(Call::Checkpoint),
     Pattern::PowerCut,
 ];
-const RULES: [RuleName; 5] = [
+const RULES: [RuleName; 6] = [
     RuleName::SenderBased,
     RuleName::Pessimistic,
     RuleName::SendDeterministic,
     RuleName::UserLevel,
     RuleName::Coordinated,
+    RuleName::EventLogging,
 ];
 const WORKLOADS: [Workload; 3] = [Workload::Ring, Workload::Cg, Workload::MasterWorker];
 const TIERS: [Tier; 3] = [Tier::Volatile, Tier::ProcessCrashSafe, Tier::NodeLocal];
@@ -202,12 +205,13 @@ impl RuleName {
             Self::SendDeterministic => "send-deterministic",
             Self::UserLevel => "user-level",
             Self::Coordinated => "coordinated",
+            Self::EventLogging => "event-logging",
         }
     }
 
     /// Returns `true` if the protocol runs over MPI, too: rules whose ranks all go back together don't.
     const fn runs_over_mpi(self) -> bool {
-        !matches!(self, Self::Coordinated)
+        !matches!(self, Self::Coordinated | Self::EventLogging)
     }
 }
 
@@ -232,6 +236,7 @@ impl Parameters {
             RuleName::SendDeterministic => Protocol::SendDeterministic { clusters: random.in_range(1, ranks) },
             RuleName::UserLevel => Protocol::UserLevel,
             RuleName::Coordinated => Protocol::Coordinated { piggybacked: random.in_range(0, 1) == 1 },
+            RuleName::EventLogging => Protocol::EventLogging,
         };
         let kills = draw_kills(random, pattern, ranks, workload.iterations());
         Self {
@@ -284,6 +289,7 @@ impl Parameters {
             Protocol::SendDeterministic { .. } => RuleName::SendDeterministic,
             Protocol::UserLevel => RuleName::UserLevel,
             Protocol::Coordinated { .. } => RuleName::Coordinated,
+            Protocol::EventLogging => RuleName::EventLogging,
         };
         rule.name()
     }
@@ -438,7 +444,7 @@ mod tests {
         }
         let clusters = [1, 2, 4].map(|clusters| Protocol::SendDeterministic { clusters });
         let bits = [false, true].map(|piggybacked| Protocol::Coordinated { piggybacked });
-        let others = [Protocol::SenderBased, Protocol::Pessimistic, Protocol::UserLevel];
+        let others = [Protocol::SenderBased, Protocol::Pessimistic, Protocol::UserLevel, Protocol::EventLogging];
         for protocol in others.into_iter().chain(clusters).chain(bits) {
             assert!(drawn.iter().any(|p| p.protocol == protocol), "{protocol:?}");
         }

@@ -13,8 +13,8 @@ use crate::table::Table;
 use crate::workspace::{TaskError, Workspace, command_line};
 
 /// Values of `--protocol`.
-const PROTOCOLS: [&str; 6] =
-    ["send-deterministic", "plain", "pessimistic", "user-level", "coordinated", "coordinated-offered"];
+const PROTOCOLS: [&str; 7] =
+    ["send-deterministic", "plain", "pessimistic", "user-level", "coordinated", "coordinated-offered", "event-logging"];
 /// Classes of ranks, and the most rounds of each: the effects of many ranks show in the first ones.
 const RANKS: [(u32, u32, u32); 4] = [(2, 2, 16), (3, 4, 12), (5, 8, 5), (9, 16, 2)];
 /// Classes of faults in a schedule.
@@ -287,7 +287,7 @@ mod tests {
         assert_eq!(seen, [true; 4]);
         let plain = Settings::draw(&mut random, &plain[0]).arguments("plain");
         assert!(plain.contains(&"2..2".to_owned()) && !plain.contains(&"--clusters".to_owned()), "{plain:?}");
-        assert_eq!((groups(None).len(), groups(Some("pessimistic")).len()), (72, 12));
+        assert_eq!((groups(None).len(), groups(Some("pessimistic")).len()), (84, 12));
     }
 
     #[test]

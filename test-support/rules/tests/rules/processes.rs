@@ -88,6 +88,13 @@ fn all_ranks_go_back_to_the_line() {
     assert!(sum.checkpoints_asked > 0 && sum.collectives > 0 && sum.collectives_failed > 0, "{sum:?}");
 }
 
+/// Collectives run natively, and a receive may be open when another rank's request forces a checkpoint.
+#[test]
+fn all_ranks_go_back_to_the_line_of_event_logging() {
+    let sum = campaign(SmallRule::EventLogging, scaled(12));
+    assert!(sum.checkpoints_asked > 0 && sum.choices_logged > 0 && sum.collectives_failed > 0, "{sum:?}");
+}
+
 #[test]
 fn survivors_save_their_state_and_are_loaded_again() {
     let sum = campaign(SmallRule::OnFailure, scaled(12));

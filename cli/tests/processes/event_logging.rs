@@ -1,0 +1,42 @@
+//! Tests of the event logging protocol, with the demo.
+
+use serde_json::{Value, json};
+
+use crate::program::Sandbox;
+
+/// Runs the demo under the protocol; it must succeed with the bytes of the run without kills, and leave no files.
+fn run_demo(arguments: &[&str]) -> Value {
+    let sandbox = Sandbox::new();
+    let report = sandbox.demo(&[&["--protocol", "event-logging", "--json"], arguments].concat()).checked_report();
+    assert_eq!(sandbox.remaining_jobs(), Vec::<String>::new());
+    assert_eq!(report["protocol"], json!("event-logging"));
+    assert_eq!(report["digest_equal"], json!(true));
+    report
+}
+
+#[test]
+fn all_ranks_go_back_on_all_tiers() {
+    for workload in ["cg", "ring", "master-worker"] {
+        for tier in ["volatile", "process-crash-safe", "node-local"] {
+            for checkpoints in [&[][..], &["--checkpoint-every", "3"]] {
+                let kills = ["--workload", workload, "--tier", tier, "--kill", "1@5", "--kill", "0@7"];
+                let report = run_demo(&[&kills[..], checkpoints].concat());
+                let rolled_back = report["rolled_back"].as_array().unwrap();
+                // Those that weren't killed.
+                assert!(rolled_back[2..].iter().all(|count| count.as_u64() > Some(0)), "{report}");
+                assert_eq!(report["messages_kept"], json!(0), "{report}");
+            }
+        }
+    }
+}
+
+#[test]
+fn ranks_die_in_a_recovery_and_in_a_checkpoint() {
+    for kills in [
+        &["--kill", "2@6", "--kill", "1@recovery:2", "--kill", "2@recovery:2"][..],
+        &["--kill", "1@6", "--kill", "2@6", "--workload", "master-worker"],
+        &["--kill", "1@6:checkpoint", "--checkpoint-every", "2", "--workload", "ring"],
+    ] {
+        run_demo(kills);
+    }
+}

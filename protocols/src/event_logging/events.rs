@@ -1,0 +1,347 @@
+//! Events of the rule.
+
+use counterfoil_ack_piggyback::state::ReceivedSetState;
+use counterfoil_ack_piggyback::{Flags, Kind, ReceivedSet, Stamp, WireHeader};
+use counterfoil_log_core::{Determinant, Envelope, Epoch, Incarnation, Phase, Rank, Ssn};
+
+use super::channel::{Arrived, Channel};
+use super::line::Line;
+use super::log::Key;
+use super::matching::Crossing;
+use super::message::{REQUEST, Report, Request, decode};
+use super::tables::Tables;
+use super::{Call, Canary, Config, EventLogging, LINES_MAX};
+use crate::api::{
+    ChoiceError, ChoiceRecord, CollectiveCall, CollectivePlan, DiscardReason, Effect, EntryKey, EntryKind, Hello,
+    Incoming, Misbehaviour, NextChoice, Outgoing, Party, Properties, Protocol, ProtocolError, RestoreError, Scope,
+    Snapshot, Transmission,
+};
+use crate::sender_based::choices::{self, Choices};
+
+impl Protocol for EventLogging {
+    fn properties(&self) -> Properties {
+        EventLogging::PROPERTIES
+    }
+
+    fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    fn incarnation(&self) -> Incarnation {
+        self.number()
+    }
+
+    fn handle_send(&mut self, envelope: &Envelope) -> Result<Outgoing, ProtocolError> {
+        let peer = envelope.destination;
+        ProtocolError::check_sender(envelope.source, peer, self.config.rank)?;
+        let origin = self.origin();
+        let ssn = self.channel(peer)?.send(envelope.into()).ok_or(ProtocolError::SsnsExhausted { peer })?;
+        let header = WireHeader::message(envelope, Stamp { ssn, flags: Flags::NONE }, origin, None);
+        Ok(Outgoing { header, keep_record: false, transmission: Transmission::Now })
+    }
+
+    fn handle_transmit(&mut self, header: &mut WireHeader) -> Result<(), ProtocolError> {
+        ProtocolError::check_transmitted(header, self.config.rank)?;
+        *header = header.refreshed(self.number(), None, header.flags());
+        Ok(())
+    }
+
+    fn handle_message(&mut self, header: &WireHeader) -> Result<Incoming, ProtocolError> {
+        let Config { rank, ranks, canary, .. } = self.config;
+        ProtocolError::check_arrival(header, rank, ranks)?;
+        ProtocolError::check_message(header)?;
+        let (peer, ssn, key) = (header.source(), header.ssn(), Key::from(header));
+        if header.phase() != Phase(self.attempt) {
+            let (sent_by, now) = (header.incarnation(), self.met[peer.index()]);
+            return Ok(Incoming::Discard(DiscardReason::DeadIncarnation { sent_by, now }));
+        }
+        let epoch = self.epoch;
+        let arrived = self.channel(peer)?.receive(key, ssn, epoch, canary);
+        self.is_fresh = false;
+        match arrived {
+            Arrived::New { copied } => {
+                let mut keep = None;
+                if copied {
+                    keep = Some(EntryKey { kind: EntryKind::Message, number: self.copies });
+                    self.channels[peer.index()].note_copy(self.copies, key, epoch);
+                    self.copies += 1;
+                }
+                self.finish_lines();
+                Ok(Incoming::Deliver { keep })
+            }
+            Arrived::Orphan => Ok(Incoming::Discard(DiscardReason::Orphan { ssn })),
+            Arrived::Duplicate => Ok(Incoming::Discard(DiscardReason::Duplicate { receive_epoch: epoch })),
+            Arrived::AfterGap => Ok(Incoming::Hold),
+        }
+    }
+
+    fn handle_control(&mut self, from: Party, header: &WireHeader, body: &[u8]) -> Result<(), ProtocolError> {
+        let Party::Rank(peer) = from else {
+            let how = Misbehaviour::MalformedNotice { tag: header.tag(), len: body.len() };
+            let order = decode(body).ok_or(ProtocolError::PeerMisbehaved { peer: self.config.rank, how })?;
+            self.handle_order(order);
+            return Ok(());
+        };
+        ProtocolError::check_arrival_from(peer, header, self.config.rank, self.config.ranks)?;
+        if header.kind() != Kind::Control {
+            return Err(ProtocolError::UnexpectedKind { peer, kind: header.kind() });
+        }
+        let request: Option<Request> = decode(body).filter(|_| header.tag() == REQUEST);
+        let Some(request) = request else {
+            let how = Misbehaviour::MalformedNotice { tag: header.tag(), len: body.len() };
+            return Err(ProtocolError::PeerMisbehaved { peer, how });
+        };
+        if header.phase() != Phase(self.attempt) {
+            return Ok(());
+        }
+        let (line, committed) = (request.line(), request.committed());
+        self.channel(peer)?.handle_request(line, request.into_log());
+        self.is_fresh = false;
+        if line > self.requested {
+            self.requested = line;
+            if self.call.is_none() {
+                self.ask_checkpoint();
+            }
+        }
+        self.commit(committed);
+        self.match_intervals();
+        Ok(())
+    }
+
+    fn next_choice(&mut self) -> NextChoice {
+        self.choices.next()
+    }
+
+    fn handle_choice(&mut self, choice: Determinant) -> Result<Option<ChoiceRecord>, ChoiceError> {
+        choices::check(choice, self.config.ranks)?;
+        self.choices.decide(choice)
+    }
+
+    fn handle_recovered_choice(&mut self, record: &[u8]) -> Result<(), ChoiceError> {
+        let choice = ChoiceRecord::decode(record)?;
+        choices::check(choice, self.config.ranks)?;
+        if self.config.canary == Some(Canary::OutcomesNotForced) {
+            return Ok(());
+        }
+        self.choices.recover(choice)
+    }
+
+    /// Compares the interval numbers of all participants first (section 4.5.1), and holds the call until this rank's is the highest of them.
+    fn handle_collective(&mut self, _: &CollectiveCall) -> Result<CollectivePlan, ProtocolError> {
+        if self.call_waits() {
+            return Ok(CollectivePlan::Hold);
+        }
+        if self.call.is_some_and(|call| call.is_refused) {
+            return Ok(CollectivePlan::Native { keep: None });
+        }
+        self.call = Some(Call { interval: self.epoch, is_refused: false });
+        Ok(CollectivePlan::Exchange { word: self.epoch.0.into(), scope: Scope::All })
+    }
+
+    fn handle_collective_words(
+        &mut self,
+        _: &CollectiveCall,
+        words: &[(Rank, u64)],
+    ) -> Result<Option<EntryKey>, ProtocolError> {
+        let words = words.iter().map(|(_, word)| *word);
+        let interval = match self.config.canary {
+            Some(Canary::IntervalAverage) => words.clone().sum::<u64>() / words.count().max(1) as u64,
+            _ => words.max().unwrap_or(0),
+        };
+        let interval = Epoch(u32::try_from(interval).unwrap_or(u32::MAX).min(Epoch::MAX.0)).max(self.epoch);
+        self.call.iter_mut().for_each(|call| call.interval = interval);
+        if self.call_waits() {
+            self.effects.push_back(Effect::Resume);
+            self.ask_checkpoint();
+        }
+        Ok(None)
+    }
+
+    fn handle_collective_completed(&mut self, _: &CollectiveCall) -> Result<(), ProtocolError> {
+        self.call = None;
+        self.ask_checkpoint();
+        Ok(())
+    }
+
+    fn handle_collective_failed(&mut self, _: &CollectiveCall) -> Result<(), ProtocolError> {
+        self.call = None;
+        self.ask_checkpoint();
+        Ok(())
+    }
+
+    fn is_running(&self) -> bool {
+        self.running
+    }
+
+    fn first_checkpoint(&self) -> Option<Snapshot> {
+        Some(Snapshot { epoch: Epoch::FIRST, tables: self.tables(0).encode() })
+    }
+
+    /// Returns `false` while many lines are open.
+    fn wants_checkpoint(&self) -> bool {
+        self.epoch.0 - self.committed.0 < LINES_MAX
+    }
+
+    /// Begins an interval, and requests the line of all others (section 4.3.1).
+    fn handle_checkpoint(&mut self) -> Result<Snapshot, ProtocolError> {
+        let open = self.choices.open();
+        let choices = self.choices.settled().ok_or(ProtocolError::ChoicesOpen { open })?;
+        let epoch = self.epoch.next().ok_or(ProtocolError::EpochsExhausted)?;
+        self.epoch = epoch;
+        self.is_fresh = false;
+        for peer in self.peers() {
+            let log = self.channels[peer.index()].begin_interval(epoch);
+            self.send_request(peer, epoch, &log);
+        }
+        let copies = self.copies;
+        self.lines.push_back(Line { epoch, choices, copies, is_durable: false, is_sealed: false });
+        let tables = self.tables(choices).encode();
+        self.match_intervals();
+        self.ask_checkpoint();
+        if self.call.is_some() && !self.call_waits() {
+            self.effects.push_back(Effect::Resume);
+        }
+        Ok(Snapshot { epoch, tables })
+    }
+
+    fn handle_checkpoint_durable(&mut self, epoch: Epoch) -> Result<(), ProtocolError> {
+        let line = self.lines.iter_mut().find(|line| line.epoch == epoch && !line.is_durable);
+        line.ok_or(ProtocolError::NotCheckpointing { epoch })?.is_durable = true;
+        self.finish_lines();
+        Ok(())
+    }
+
+    fn handle_log_sealed(&mut self, epoch: Epoch) -> Result<(), ProtocolError> {
+        if !self.lines.iter().any(|line| line.epoch == epoch && line.is_sealed) {
+            return Err(ProtocolError::NotSealing { epoch });
+        }
+        self.report_finished(epoch);
+        Ok(())
+    }
+
+    /// Makes the collective without the checkpoint that should precede it: the lines in between are never finished.
+    fn handle_checkpoint_refused(&mut self) -> Result<(), ProtocolError> {
+        if let Some(call) = &mut self.call
+            && self.epoch < call.interval
+        {
+            call.is_refused = true;
+            self.bisected = self.bisected.max(call.interval);
+            self.effects.push_back(Effect::Resume);
+        }
+        Ok(())
+    }
+
+    /// Restores the newest checkpoint, or after a rollback that of the line. Messages in transit and orphans follow with the entries of the
+    /// local log.
+    fn restore(&mut self, tables: &[u8], oldest: Epoch) -> Result<(), RestoreError> {
+        let Config { rank, ranks, .. } = self.config;
+        let tables = Tables::decode(tables, rank, ranks)?;
+        self.rollbacks += u32::from(std::mem::replace(&mut self.rolls_back, false));
+        let epoch = Epoch(tables.epoch);
+        let channel = |&(sent, received): &(u64, u64)| Channel::new(epoch, Ssn(sent), Ssn(received));
+        self.channels = tables.channels.iter().map(channel).collect();
+        self.choices = Choices::resume(tables.choices);
+        (self.copies, self.copies_restored) = (tables.copies, tables.copies);
+        (self.epoch, self.requested, self.bisected) = (epoch, epoch, epoch);
+        self.committed = self.committed.max(oldest);
+        (self.running, self.is_fresh, self.call) = (false, true, None);
+        self.lines.clear();
+        let incarnation = self.number().0;
+        self.report(Report::Restored { incarnation });
+        Ok(())
+    }
+
+    /// Takes notes first, then copies of messages; presents those that are in transit over the line.
+    fn handle_recovered_entry(&mut self, entry: EntryKey, bytes: &[u8]) -> Result<bool, ProtocolError> {
+        let EntryKey { kind, number } = entry;
+        let unexpected = ProtocolError::UnexpectedEntry { entry };
+        match kind {
+            EntryKind::Note => {
+                let (line, part) = (Epoch((number >> 32) as u32), number as u32);
+                if part == 0 {
+                    self.committed = self.committed.max(line);
+                    // The process may have died before it dropped older checkpoints.
+                    self.effects.push_back(Effect::KeepCheckpoints { first: self.committed, last: self.epoch });
+                } else if line == self.epoch {
+                    let crossing = Crossing::decode(bytes).ok_or(unexpected)?;
+                    self.channel(Rank(part - 1))?.restore_crossing(crossing);
+                }
+                Ok(false)
+            }
+            EntryKind::Message => {
+                let (header, _) = WireHeader::split(bytes).map_err(|_| unexpected)?;
+                self.copies = self.copies.max(number + 1);
+                // Elsewhere it goes back to the line, and comes here again.
+                if self.epoch != self.committed {
+                    return Ok(false);
+                }
+                let (peer, canary) = (header.source(), self.config.canary);
+                let is_after_line = number >= self.copies_restored;
+                let presented = is_after_line && self.channel(peer)?.present(number, header.into(), canary);
+                if !presented {
+                    self.discard(EntryKind::Message, number..number + 1);
+                }
+                Ok(presented)
+            }
+            _ => Err(unexpected),
+        }
+    }
+
+    /// Does nothing: messages that are lost with the connection are those of an attempt that ends.
+    fn handle_peer_lost(&mut self, peer: Rank) -> Result<(), ProtocolError> {
+        self.check_peer(peer)
+    }
+
+    fn hello(&self, peer: Rank) -> Result<Hello, ProtocolError> {
+        self.check_peer(peer)?;
+        let channel = &self.channels[peer.index()];
+        let received = ReceivedSetState { upto: channel.received().0, exceptions: Vec::new() };
+        Ok(Hello {
+            rank: self.config.rank,
+            incarnation: self.number(),
+            epoch: self.epoch,
+            received: ReceivedSet::restore(&received).unwrap_or_default(),
+            covered: (Epoch::FIRST, Ssn::ZERO),
+            sent: channel.sent,
+            acked: Ssn::ZERO,
+            opaque: Vec::new(),
+        })
+    }
+
+    /// Transmits what has not been, and repeats the requests that the peer may lack. Records that were saved with the checkpoint have the
+    /// number of an undone attempt, and are discarded: they are in transit over the line.
+    fn handle_hello(&mut self, peer: Rank, hello: &Hello) -> Result<(), ProtocolError> {
+        self.check_peer(peer)?;
+        if hello.rank != peer {
+            let how = Misbehaviour::WrongRank { name: hello.rank };
+            return Err(ProtocolError::PeerMisbehaved { peer, how });
+        }
+        let (incarnation, now) = (hello.incarnation, self.met[peer.index()]);
+        if incarnation < now {
+            return Err(ProtocolError::DeadHello { peer, incarnation, now });
+        }
+        self.met[peer.index()] = incarnation;
+        self.effects.push_back(Effect::Replay { peer, incarnation, after: Ssn::ZERO, upto: Ssn::MAX });
+        let requests: Vec<_> = self.channels[peer.index()].requests_sent().cloned().collect();
+        requests.iter().for_each(|(line, log)| self.send_request(peer, *line, log));
+        Ok(())
+    }
+
+    fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+}
+
+impl EventLogging {
+    /// Returns the tables of a checkpoint here that covers this many calls with an outcome that depends on timing.
+    fn tables(&self, choices: u64) -> Tables {
+        let channel = |channel: &Channel| (channel.sent.0, channel.received().0);
+        Tables {
+            rank: self.config.rank.0,
+            epoch: self.epoch.0,
+            choices,
+            copies: self.copies,
+            channels: self.channels.iter().map(channel).collect(),
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Event logs and counted envelopes.
+
+use std::collections::BTreeMap;
+
+use counterfoil_ack_piggyback::WireHeader;
+use counterfoil_log_core::Envelope;
+use serde::{Deserialize, Serialize};
+
+/// Rows of a log beyond which it is put in order.
+const ROWS_MAX: usize = 1024;
+
+/// Envelope of a message whose source and destination are known (section 4.3.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(super) struct Key {
+    comm: u32,
+    tag: i32,
+}
+
+impl From<&Envelope> for Key {
+    fn from(envelope: &Envelope) -> Key {
+        Key { comm: envelope.comm, tag: envelope.tag }
+    }
+}
+
+impl From<&WireHeader> for Key {
+    fn from(header: &WireHeader) -> Key {
+        Key { comm: header.comm(), tag: header.tag() }
+    }
+}
+
+/// Envelopes of one interval and channel, in the order of their events; consecutive equal ones share a row (section 3.4.2).
+///
+/// A long log is put in the order of its envelopes, one row each, which matching doesn't notice (Logging Independency Principle, section
+/// 3.3.3): so its size follows the number of different envelopes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct EventLog {
+    rows: Vec<(Key, u64)>,
+    /// Rows left by the last ordering.
+    ordered: usize,
+}
+
+impl EventLog {
+    pub(super) fn from_rows(rows: Vec<(Key, u64)>) -> EventLog {
+        EventLog { rows, ordered: 0 }
+    }
+
+    pub(super) fn rows(&self) -> &[(Key, u64)] {
+        &self.rows
+    }
+
+    pub(super) fn push(&mut self, key: Key) {
+        match self.rows.last_mut() {
+            Some((last, count)) if *last == key => *count += 1,
+            _ => self.rows.push((key, 1)),
+        }
+        if self.rows.len() > ROWS_MAX.max(2 * self.ordered) {
+            self.rows = self.counts().0.into_iter().collect();
+            self.ordered = self.rows.len();
+        }
+    }
+
+    /// Returns the number of events of each envelope.
+    pub(super) fn counts(&self) -> Counts {
+        let mut counts = Counts::default();
+        self.rows.iter().for_each(|&(key, count)| counts.add(key, count));
+        counts
+    }
+}
+
+/// Number of messages of each envelope; none is zero.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Counts(BTreeMap<Key, u64>);
+
+impl Counts {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn total(&self) -> u64 {
+        self.0.values().sum()
+    }
+
+    pub(super) fn contains(&self, key: Key) -> bool {
+        self.0.contains_key(&key)
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    pub(super) fn add(&mut self, key: Key, count: u64) {
+        if count > 0 {
+            *self.0.entry(key).or_default() += count;
+        }
+    }
+
+    pub(super) fn add_all(&mut self, other: Counts) {
+        other.0.into_iter().for_each(|(key, count)| self.add(key, count));
+    }
+
+    /// Removes one message; returns `false` if there is none.
+    pub(super) fn take(&mut self, key: Key) -> bool {
+        self.remove(key, 1) == 1
+    }
+
+    /// Removes from both, for each envelope, the number of messages that `remove` computes from theirs, as far as they are there.
+    pub(super) fn remove_pairs(&mut self, other: &mut Counts, remove: impl Fn(u64, u64) -> u64) {
+        let keys: Vec<Key> = self.0.keys().chain(other.0.keys()).copied().collect();
+        for key in keys {
+            let of = |counts: &Counts| counts.0.get(&key).copied().unwrap_or(0);
+            let removed = remove(of(self), of(other));
+            self.remove(key, removed);
+            other.remove(key, removed);
+        }
+    }
+
+    /// Matches messages of equal envelopes, and removes them from both.
+    pub(super) fn cancel(&mut self, other: &mut Counts) {
+        self.remove_pairs(other, u64::min);
+    }
+
+    /// Removes up to `most` messages; returns how many there were of them.
+    fn remove(&mut self, key: Key, most: u64) -> u64 {
+        let Some(count) = self.0.get_mut(&key) else { return 0 };
+        let removed = most.min(*count);
+        *count -= removed;
+        if *count == 0 {
+            self.0.remove(&key);
+        }
+        removed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Key {
+        /// Returns the envelope of a message with a tag, in the job's communicator.
+        pub(in super::super) fn tagged(tag: i32) -> Key {
+            Key { comm: 0, tag }
+        }
+    }
+
+    #[test]
+    fn consecutive_equal_envelopes_share_a_row() {
+        let mut log = EventLog::default();
+        [1, 1, 1, 2, 1].into_iter().for_each(|tag| log.push(Key::tagged(tag)));
+        assert_eq!(log.rows(), [(Key::tagged(1), 3), (Key::tagged(2), 1), (Key::tagged(1), 1)]);
+    }
+
+    #[test]
+    fn the_rows_of_a_long_log_are_bounded_by_its_envelopes() {
+        let mut log = EventLog::default();
+        for number in 0..100_000 {
+            log.push(Key::tagged(number % 10));
+        }
+        assert!(log.rows().len() <= ROWS_MAX, "{}", log.rows().len());
+        let counts = log.counts();
+        assert_eq!((counts.total(), counts.0.len()), (100_000, 10));
+        assert!(counts.0.values().all(|&count| count == 10_000));
+    }
+}

@@ -1,0 +1,74 @@
+//! Messages: the request of a rank to another, and those between ranks and the coordinator.
+
+use counterfoil_log_core::Epoch;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::log::{EventLog, Key};
+
+/// Tag of a checkpoint request in a control header.
+pub(super) const REQUEST: i32 = 16;
+
+/// Checkpoint request (section 4.3.1).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Request {
+    /// Interval that the sender's checkpoint began: the number of the line.
+    line: u32,
+    /// Newest line that the sender knows to be committed.
+    committed: u32,
+    /// Rows of its send log to the receiver.
+    rows: Vec<(Key, u64)>,
+}
+
+impl Request {
+    pub(super) fn new(line: Epoch, committed: Epoch, log: &EventLog) -> Request {
+        Request { line: line.0, committed: committed.0, rows: log.rows().to_vec() }
+    }
+
+    pub(super) fn line(&self) -> Epoch {
+        Epoch(self.line)
+    }
+
+    pub(super) fn committed(&self) -> Epoch {
+        Epoch(self.committed)
+    }
+
+    pub(super) fn into_log(self) -> EventLog {
+        EventLog::from_rows(self.rows)
+    }
+}
+
+/// Message of a rank to the coordinator. Those of an earlier attempt, or of a process that was replaced, are ignored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Report {
+    /// It was restored, as a replacement or by a rollback.
+    Restored { incarnation: u32 },
+    /// It has stopped; newest line that it knows to be committed.
+    Stopped { attempt: u32, incarnation: u32, committed: u32 },
+    /// It is at the line of the attempt.
+    Ready { attempt: u32, incarnation: u32 },
+    /// Its part of a line is on stable storage.
+    Finished { attempt: u32, line: u32 },
+}
+
+/// Message of the coordinator to a rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Order {
+    /// Stop, and say which line is committed.
+    Stop { attempt: u32 },
+    /// Roll back to a line.
+    RollBack { attempt: u32, line: u32 },
+    /// All ranks are at the line: run.
+    Run { attempt: u32 },
+    /// All ranks have finished a line.
+    Commit { attempt: u32, line: u32 },
+}
+
+pub(super) fn encode(message: &impl Serialize) -> Vec<u8> {
+    postcard::to_stdvec(message).expect("numbers and vectors of known length always encode into a growing vector")
+}
+
+/// Decodes a message; `None` for other bytes.
+pub(super) fn decode<M: DeserializeOwned>(bytes: &[u8]) -> Option<M> {
+    postcard::take_from_bytes(bytes).ok().and_then(|(message, rest)| rest.is_empty().then_some(message))
+}

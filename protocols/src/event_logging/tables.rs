@@ -1,0 +1,67 @@
+//! Checkpoint tables, and notes of what crosses a line: one byte of version, then postcard of plain numbers.
+
+use counterfoil_log_core::{Epoch, Rank, Ssn};
+use serde::{Deserialize, Serialize};
+
+use super::matching::Crossing;
+use super::message;
+use crate::api::RestoreError;
+
+/// Version that is written, and the only one that is read. Distinct from those of other rules.
+const VERSION: u8 = 0xE1;
+
+/// State of the protocol in a checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Tables {
+    /// Rank that wrote the tables.
+    pub(super) rank: u32,
+    /// Interval that the checkpoint begins.
+    pub(super) epoch: u32,
+    /// Number of non-deterministic calls that it covers.
+    pub(super) choices: u64,
+    /// Number of the next copy of a message.
+    pub(super) copies: u64,
+    /// By rank: number of messages sent to it, and received from it.
+    pub(super) channels: Vec<(u64, u64)>,
+}
+
+impl Tables {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        [vec![VERSION], message::encode(self)].concat()
+    }
+
+    /// Decodes and checks the tables of `rank` in a job of `ranks`.
+    pub(super) fn decode(bytes: &[u8], rank: Rank, ranks: u32) -> Result<Tables, RestoreError> {
+        let malformed = RestoreError::Malformed { len: bytes.len() };
+        let Some((&found, rest)) = bytes.split_first() else { return Err(malformed) };
+        if found != VERSION {
+            return Err(RestoreError::Version { found, expected: VERSION });
+        }
+        let tables: Tables = message::decode(rest).ok_or(malformed)?;
+        if tables.rank != rank.0 {
+            return Err(RestoreError::OtherRank { found: Rank(tables.rank), expected: rank });
+        }
+        if tables.channels.len() != ranks as usize {
+            return Err(RestoreError::OtherJob { found: tables.channels.len() as u32, expected: ranks });
+        }
+        if !(Epoch::FIRST.0..=Epoch::MAX.0).contains(&tables.epoch) {
+            return Err(RestoreError::Contradiction { what: "the epoch is out of range" });
+        }
+        if tables.channels.iter().any(|&(sent, received)| sent.max(received) > Ssn::MAX.0) {
+            return Err(RestoreError::Contradiction { what: "a number of messages is out of range" });
+        }
+        Ok(tables)
+    }
+}
+
+impl Crossing {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        [vec![VERSION], message::encode(self)].concat()
+    }
+
+    /// Decodes a note; `None` for other bytes.
+    pub(super) fn decode(bytes: &[u8]) -> Option<Crossing> {
+        let (&version, rest) = bytes.split_first()?;
+        message::decode(rest).filter(|_| version == VERSION)
+    }
+}
