@@ -20,7 +20,7 @@ pub(crate) struct DemoArguments {
     /// Number of ranks (processes)
     #[arg(long, default_value_t = 4)]
     pub(super) ranks: u32,
-    /// Program: cg, ring or master-worker
+    /// Program: cg, ft, laplace, gauss, neurons, matmul, disks, ring or master-worker
     #[arg(long, default_value = "cg")]
     workload: String,
     /// Problem size: S, W or A
@@ -108,10 +108,10 @@ enum ProtocolName {
     /// sender-based run without kills, to measure the cost
     Pessimistic,
     /// Log only messages from the past to the future; ranks that sent other messages to a killed rank roll back with it
-    /// (Guermouche 2011). For programs whose sends don't depend on the receive order: cg and ring
+    /// (Guermouche 2011). For programs whose sends don't depend on the receive order: all but master-worker and disks
     SendDeterministic,
     /// As sender-based, but keep the results of bcast, allreduce, allgather and barrier whole instead of logging their messages; a rank that has
-    /// one sends it to a killed rank that lacks it (Liu 2014). Only killed ranks roll back. For programs with many such calls: ring
+    /// one sends it to a killed rank that lacks it (Liu 2014). Only killed ranks roll back. For programs with many such calls: gauss, neurons
     UserLevel,
     /// Keep no messages but those that cross a checkpoint of the whole job (Bronevetsky et al., C3): all ranks go back to the last one.
     /// For jobs whose memory is scarce and whose failures are rare; with --checkpoint-every

@@ -30,7 +30,7 @@ pub(crate) struct Figure7Arguments {
     /// COUNTERFOIL_MPI_BUILD, else the first one next to this program]
     #[arg(long)]
     mpi: Option<String>,
-    /// Program: cg, ring or master-worker
+    /// Program: cg, ft, laplace, gauss, neurons, matmul, disks, ring or master-worker
     #[arg(long, default_value = "cg")]
     workload: String,
     /// Problem size: S, W or A

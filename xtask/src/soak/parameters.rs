@@ -37,6 +37,12 @@ pub(super) enum Workload {
     Ring,
     Cg,
     MasterWorker,
+    Ft,
+    Laplace,
+    Gauss,
+    Neurons,
+    Matmul,
+    Disks,
 }
 
 /// Durability tier of the log.
@@ -142,10 +148,20 @@ const RULES: [RuleName; 6] = [
     RuleName::Coordinated,
     RuleName::EventLogging,
 ];
-const WORKLOADS: [Workload; 3] = [Workload::Ring, Workload::Cg, Workload::MasterWorker];
+const WORKLOADS: [Workload; 9] = [
+    Workload::Ring,
+    Workload::Cg,
+    Workload::MasterWorker,
+    Workload::Ft,
+    Workload::Laplace,
+    Workload::Gauss,
+    Workload::Neurons,
+    Workload::Matmul,
+    Workload::Disks,
+];
 const TIERS: [Tier; 3] = [Tier::Volatile, Tier::ProcessCrashSafe, Tier::NodeLocal];
 /// Distance of successive cells; coprime to their number.
-const STRIDE: usize = 37;
+const STRIDE: usize = 101;
 const CHECKPOINTS: [Option<u32>; 5] = [None, Some(1), Some(2), Some(3), Some(4)];
 
 impl Workload {
@@ -155,16 +171,34 @@ impl Workload {
             Self::Ring => 30,
             Self::Cg => 15,
             // A lower bound: a worker may run more, and the master runs many more.
-            Self::MasterWorker => 12,
+            Self::MasterWorker | Self::Disks => 12,
+            Self::Ft => 7,
+            Self::Laplace | Self::Neurons => 60,
+            Self::Gauss => 48,
+            Self::Matmul => 8,
         }
     }
 
-    /// Returns the numbers of ranks to choose from. CG's process grid needs a power of two.
+    /// Returns the numbers of ranks to choose from. CG's process grid and FT's planes need a power of two.
     const fn rank_counts(self) -> &'static [u32] {
         match self {
-            Self::Cg => &[2, 4, 8],
-            Self::Ring | Self::MasterWorker => &[2, 3, 4, 8],
+            Self::Cg | Self::Ft => &[2, 4, 8],
+            _ => &[2, 3, 4, 8],
         }
+    }
+
+    /// Returns `true` if the program makes such a call. CG exchanges its sums by point-to-point messages.
+    fn makes(self, call: Call) -> bool {
+        match self {
+            Self::Cg => call != Call::Collective,
+            Self::Ft | Self::Gauss | Self::Neurons => !matches!(call, Call::Send | Call::Receive),
+            _ => true,
+        }
+    }
+
+    /// Returns `true` if the sends don't depend on the order of receives, as they do where a master assigns tasks.
+    fn is_send_deterministic(self) -> bool {
+        !matches!(self, Self::MasterWorker | Self::Disks)
     }
 }
 
@@ -182,10 +216,8 @@ impl Cell {
         for pattern in PATTERNS {
             for workload in WORKLOADS {
                 for rule in RULES {
-                    // The master's sends depend on the order of its receives, so it is not send-deterministic. CG exchanges
-                    // its sums by point-to-point messages.
-                    let is_impossible = (workload == Workload::MasterWorker && rule == RuleName::SendDeterministic)
-                        || (workload == Workload::Cg && pattern == Pattern::InCall(Call::Collective));
+                    let is_impossible = (rule == RuleName::SendDeterministic && !workload.is_send_deterministic())
+                        || matches!(pattern, Pattern::InCall(call) if !workload.makes(call));
                     if !is_impossible {
                         cells.push(Self { workload, rule, pattern });
                     }
@@ -356,6 +388,12 @@ impl fmt::Display for Workload {
             Self::Ring => "ring",
             Self::Cg => "cg",
             Self::MasterWorker => "master-worker",
+            Self::Ft => "ft",
+            Self::Laplace => "laplace",
+            Self::Gauss => "gauss",
+            Self::Neurons => "neurons",
+            Self::Matmul => "matmul",
+            Self::Disks => "disks",
         })
     }
 }
@@ -437,8 +475,8 @@ mod tests {
     }
 
     #[test]
-    fn two_hundred_runs_draw_every_value_of_every_parameter() {
-        let drawn = drawn(200);
+    fn six_hundred_runs_draw_every_value_of_every_parameter() {
+        let drawn = drawn(600);
         for pattern in PATTERNS {
             assert!(drawn.iter().any(|p| p.pattern == pattern), "{pattern}");
         }
