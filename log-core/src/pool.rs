@@ -388,5 +388,6 @@ impl Pool {
     }
 }
 
-#[cfg(all(test, not(counterfoil_loom)))]
+#[cfg(not(counterfoil_loom))]
+#[cfg(test)]
 mod tests;

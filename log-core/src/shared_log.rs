@@ -328,3 +328,33 @@ fn find_chunks(pool: &Pool, allocated: &[(usize, usize)]) -> Result<Found, Damag
     }
     Ok(found)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file's holes are of pages, so two ranges that are allocated may meet inside a block.
+    #[test]
+    fn a_block_in_two_allocated_ranges_is_found_once() {
+        let options =
+            PoolOptions { memory_bytes_max: 64 << 10, chunk_bytes: 16 << 10, prefault_bytes: 0, cursors_max: 1 };
+        let pool = Pool::volatile(options).unwrap();
+        let mut lane = LaneWriter::new(pool.clone(), Rank(1));
+        for _ in 0..3 {
+            lane.claim(0, 9000).unwrap().commit();
+        }
+        // The chunks stay in the lane.
+        std::mem::forget(lane);
+        let len = pool.geometry.len();
+        let found = |ranges: &[(usize, usize)]| {
+            let Found { active, unused } = find_chunks(&pool, ranges).unwrap();
+            (active, unused)
+        };
+        let (active, unused) = found(&[(0, len)]);
+        assert_eq!(active.len(), 3);
+        for block in active.iter().map(|(block, _)| block).chain(&unused) {
+            let inside = block.at() + pool.block_bytes(*block) / 2;
+            assert_eq!(found(&[(0, inside), (inside, len)]), (active.clone(), unused.clone()), "{block:?}");
+        }
+    }
+}

@@ -280,4 +280,43 @@ mod tests {
             assert_eq!(parse(raw), Some("the lengths in the block's header are wrong"));
         }
     }
+    /// Parses a header of 100 records of 32 bytes after `change`.
+    fn parsed(room: u64, change: impl Fn(&mut BlockHeader)) -> Option<&'static str> {
+        let mut header = header(0);
+        (header.flags, header.raw_bytes, header.stored_bytes) = (0.into(), 3200.into(), 3200.into());
+        change(&mut header);
+        header.seal();
+        BlockHeader::parse(header.as_bytes(), 1, 2, 4096, room).err()
+    }
+
+    #[test]
+    fn lengths_that_contradict_each_other_or_the_segment_are_refused() {
+        let raw = |bytes: u64| {
+            move |header: &mut BlockHeader| (header.raw_bytes, header.stored_bytes) = (bytes.into(), bytes.into())
+        };
+        let wrong = Some("the lengths in the block's header are wrong");
+        assert_eq!((parsed(4096, |_| ()), parsed(4095, |_| ()), parsed(3199, |_| ())), (None, wrong, wrong));
+        assert_eq!((parsed(4096, raw(2400)), parsed(4096, raw(2399)), parsed(4096, raw(0))), (None, wrong, wrong));
+        assert_eq!(parsed(4096, |header| header.stored_bytes = 3199.into()), wrong);
+        assert_eq!(parsed(4096, |header| header.records = 0.into()), wrong);
+        assert_eq!(parsed(4096, |header| header.records = 134.into()), wrong, "more than fit");
+        assert_eq!(parsed(u64::MAX, |header| header.flags = (FLAG_LZ4 | FLAG_CHUNKS).into()), wrong);
+    }
+
+    #[test]
+    fn a_header_with_a_number_that_no_writer_writes_is_refused() {
+        let wrong = Some("the block's header is wrong");
+        let ssns = |first: u64, last: u64| {
+            move |header: &mut BlockHeader| (header.first, header.last) = (first.into(), last.into())
+        };
+        assert_eq!(parsed(4096, ssns(1, Ssn::MAX.0 - 1)), None);
+        for (first, last) in [(0, 100), (101, 100), (1, Ssn::MAX.0), (1, u64::MAX)] {
+            assert_eq!(parsed(4096, ssns(first, last)), wrong, "{first} to {last}");
+        }
+        assert_eq!(parsed(4096, |header| header.zero = 1.into()), wrong);
+        assert_eq!(parsed(4096, |header| header.chunks = 1.into()), wrong, "chunks in a block of copied records");
+        let mut without_chunks = header(1);
+        without_chunks.chunks = 0.into();
+        assert!(without_chunks.seal_and_parse(64 << 20).is_err());
+    }
 }

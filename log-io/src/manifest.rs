@@ -308,3 +308,62 @@ fn is_unfinished(slots: [SlotState; 2], names: &[String]) -> bool {
     let came_later = |name: &String| file_number(name, "segment").or(file_number(name, "checkpoint")).is_some();
     slots[1] == SlotState::Empty && !names.iter().any(came_later)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[derive(Debug)]
+    struct Bytes(Vec<u8>);
+
+    impl ReadAt for Bytes {
+        fn len(&self) -> io::Result<u64> {
+            Ok(self.0.len() as u64)
+        }
+
+        fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
+            into.copy_from_slice(&self.0[at as usize..][..into.len()]);
+            Ok(())
+        }
+    }
+
+    fn slot(sequence: u64) -> Vec<u8> {
+        let manifest = Manifest {
+            store: 1,
+            sequence,
+            session: 1,
+            tail_session: 1,
+            rank: Rank(0),
+            ranks: 2,
+            kept: Vec::new(),
+            floors: BTreeMap::new(),
+        };
+        let mut slot = manifest.encode();
+        slot.resize(slot_bytes(2) as usize, 0);
+        slot
+    }
+
+    /// Returns the sequence of the manifest that two slots have.
+    fn newest(slots: [Vec<u8>; 2]) -> Option<u64> {
+        FoundManifest::read(&Bytes(slots.concat())).unwrap().newest.map(|manifest| manifest.sequence)
+    }
+
+    #[test]
+    fn the_newest_whole_slot_is_the_manifest() {
+        let empty = || vec![0; slot_bytes(2) as usize];
+        let torn = |sequence| {
+            let mut torn = slot(sequence);
+            torn[40] ^= 1;
+            torn
+        };
+        assert_eq!(newest([slot(3), slot(4)]), Some(4));
+        assert_eq!(newest([slot(5), slot(4)]), Some(5));
+        assert_eq!(newest([slot(1), empty()]), Some(1));
+        assert_eq!(newest([slot(3), torn(4)]), Some(3));
+        assert_eq!(newest([torn(5), slot(4)]), Some(4));
+        assert_eq!(newest([torn(5), torn(4)]), None);
+        assert_eq!(newest([empty(), empty()]), None);
+    }
+}

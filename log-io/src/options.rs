@@ -109,3 +109,26 @@ pub enum Access {
     /// Reading only: works on a full disk, and preserves a damaged store for analysis.
     ReadOnly,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_disk_must_hold_a_segment_and_the_reserve() {
+        let least = StoreOptions { disk_bytes_max: 17 << 20, ..StoreOptions::new(Rank(0), 2) };
+        assert!(least.validate().is_ok());
+        let less = StoreOptions { disk_bytes_max: least.disk_bytes_max - 1, ..least.clone() };
+        assert!(less.validate().is_err());
+        let without_reserve = StoreOptions { reserve_bytes: 0, disk_bytes_max: 16 << 20, ..least };
+        assert!(without_reserve.validate().is_ok());
+    }
+
+    #[test]
+    fn a_block_fits_into_a_segment_after_its_header() {
+        let options =
+            StoreOptions { segment_bytes: 1 << 20, block_bytes: (1 << 20) - 4096, ..StoreOptions::new(Rank(0), 2) };
+        assert!(options.validate().is_ok());
+        assert!(StoreOptions { block_bytes: 1 << 20, ..options }.validate().is_err());
+    }
+}
