@@ -261,8 +261,9 @@ impl Protocol for Coordinated {
     /// Has the job roll back: what was under way to or from the peer is lost, and nothing may be taken beyond that.
     fn handle_peer_lost(&mut self, peer: Rank) -> Result<(), ProtocolError> {
         self.channel(peer)?;
-        if self.execution == Execution::Running {
-            (self.failed, self.execution) = (true, Execution::Stopped);
+        if self.execution != Execution::Stopped {
+            // The order to execute may be under way.
+            (self.failed, self.execution, self.at_line) = (true, Execution::Stopped, false);
             self.report();
         }
         Ok(())

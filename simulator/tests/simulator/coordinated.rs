@@ -1,6 +1,6 @@
 //! The coordinated rule under the simulator: right on every schedule, and each planted mistake is found.
 
-use counterfoil_campaign::scaled;
+use counterfoil_campaign::{percent, scaled};
 use counterfoil_protocols::coordinated;
 use counterfoil_simulator::{self as simulator, Canary, Config, Coordinated, Coverage, Pattern, Schedule, campaign};
 
@@ -9,9 +9,9 @@ type AnyTime = Coordinated<true, false>;
 /// Checkpoints where the program offers them, bits on the data.
 type Offered = Coordinated<false, true>;
 
-/// All programs, and three times those with collective calls.
+/// All programs, and as often those with collective calls.
 fn config() -> Config {
-    let calls = [Pattern::Calls, Pattern::CallsToRoot, Pattern::CallsToRoot];
+    let calls = [Pattern::CallsToRoot; Pattern::ALL.len()];
     Config {
         patterns: Pattern::ALL.into_iter().chain(calls).collect(),
         ranks: (2, 6),
@@ -29,8 +29,8 @@ fn calls() -> Config {
 #[test]
 fn a_job_that_goes_back_to_the_committed_line_loses_nothing() {
     let mut met = Coverage::default();
-    for (ranks, share) in [((2, 6), 4), ((7, 16), 1)] {
-        let config = Config { ranks, ..config() };
+    for (ranks, share, revoked) in [((2, 6), 3, false), ((2, 4), 1, true), ((7, 16), 1, false)] {
+        let config = Config { ranks, revoked, ..config() };
         for summary in [
             campaign::<AnyTime>(0..scaled(600 * share), &config, |_| {}),
             campaign::<Offered>(0..scaled(400 * share), &config, |_| {}),
@@ -45,7 +45,7 @@ fn a_job_that_goes_back_to_the_committed_line_loses_nothing() {
     assert!(many.iter().all(|&count| count > least), "{met:?}");
     // Calls straddle a line in every other schedule with calls; that the job goes back to this line is rare.
     let rare = [met.calls_recorded, met.calls_skipped, met.calls_with_dummies];
-    assert!(rare.iter().all(|&count| count > scaled(8)), "{met:?}");
+    assert!(percent() < 100 || rare.iter().all(|&count| count > 4), "{met:?}");
     let faults = [met.faults_when_asked, met.faults_when_logging, met.faults_when_ready, met.faults_when_stopped];
     assert!(faults.iter().all(|&count| count > least / 2), "{met:?}");
     assert!(met.coordinator_faults_collecting > least / 2, "{met:?}");
@@ -83,7 +83,7 @@ fn every_mistake_of_the_rule_is_found_within_ten_thousand_schedules() {
 /// Schedules that once failed.
 #[test]
 fn schedules_that_once_failed_pass() {
-    const LINES: [&str; 2] = [
+    const LINES: [&str; 4] = [
         // A rank that waited for a rollback announced its counts in the name of the next attempt.
         "sim1 pattern=ring ranks=5 rounds=3 program=789150205903879112 checkpoints=1 ordered=1 tier=crash-safe mode=uniform \
          seed=13292997646250678389 faults=75:2:17253071073342766635 collections=7 background=1",
@@ -92,6 +92,13 @@ fn schedules_that_once_failed_pass() {
          seed=6856002207901880352 faults=167:3:14940980022443839594,192:0:4245850164508780639,192:4:1352611379345382828,\
          225:4:11520062842720303579:2,253:0:5892831489410144593:0,19:4:5918984574442867881,58:2:10032853435505099459:0,\
          76:1:7035926505983250647 collections=2",
+        // A line that a lost initiator had begun was never committed by the next.
+        "sim1 pattern=calls-to-root ranks=2 rounds=7 program=12746902380913041702 checkpoints=0 ordered=0 tier=crash-safe \
+         mode=list:0x20,1,0x11,3,2,1x2,2,0,3,1,0x6,1,2,0x6,1,0,2,3,1,2,0x2,3,2,4,2,1,4,0x2,2 seed=0 faults=61:2:0 collections=3 \
+         background=1",
+        // A rank whose connections had been made anew executed on an order from before.
+        "sim1 pattern=ring ranks=3 rounds=9 program=0 checkpoints=0 ordered=0 tier=crash-safe mode=list:0x30,1x2,2x4,3x2,2,0,2,0,2,0,\
+         1x3,2,1x2,2,3x2,0,4,0,2,3,2,3,2,3,4,5x2,3,0,3,1 seed=0 faults=62:1:0 collections=6 revoked=1",
     ];
     for line in LINES {
         let schedule: Schedule = line.parse().unwrap();
