@@ -13,6 +13,8 @@ pub struct Program {
     pub iterations: u64,
     /// Iterations between two places where the program offers a checkpoint; never if 0.
     pub checkpoint_every: u64,
+    /// Only rank that offers them; all if `None`.
+    pub offered_by: Option<u32>,
 }
 
 /// State of a rank: everything that a restart needs.
@@ -70,7 +72,8 @@ impl Program {
             2 => comm.recv(Some(previous).filter(|_| iteration.is_multiple_of(2)), Some(0))?.1.to_vec(),
             3 => collective(comm, iteration, digest)?,
             _ => {
-                if self.checkpoint_every > 0 && iteration.is_multiple_of(self.checkpoint_every) {
+                let offers = self.offered_by.is_none_or(|only| only == rank);
+                if offers && self.checkpoint_every > 0 && iteration.is_multiple_of(self.checkpoint_every) {
                     let saved = State { iteration: iteration + 1, step: 0, digest };
                     comm.checkpoint(&postcard::to_stdvec(&saved)?)?;
                 }
