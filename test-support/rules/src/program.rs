@@ -15,6 +15,8 @@ pub struct Program {
     pub checkpoint_every: u64,
     /// It also makes calls whose results differ by rank.
     pub per_rank_results: bool,
+    /// Only rank that offers them; all if `None`.
+    pub offered_by: Option<u32>,
 }
 
 /// State of a rank: everything that a restart needs.
@@ -72,7 +74,8 @@ impl Program {
             2 => comm.recv(Some(previous).filter(|_| iteration.is_multiple_of(2)), Some(0))?.1.to_vec(),
             3 => self.collective(comm, iteration, digest)?,
             _ => {
-                if self.checkpoint_every > 0 && iteration.is_multiple_of(self.checkpoint_every) {
+                let offers = self.offered_by.is_none_or(|only| only == rank);
+                if offers && self.checkpoint_every > 0 && iteration.is_multiple_of(self.checkpoint_every) {
                     let saved = State { iteration: iteration + 1, step: 0, digest };
                     comm.checkpoint(&postcard::to_stdvec(&saved)?)?;
                 }

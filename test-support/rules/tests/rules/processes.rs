@@ -23,7 +23,9 @@ fn run(rule: SmallRule, tier: LogTier, checkpoint_every: u64, kills: &[Kill]) ->
     let rank = env!("CARGO_BIN_EXE_counterfoil-test-rank");
     let mut options = JobOptions::new(vec![rank.into(), format!("{rule:?}").into()], RANKS);
     let per_rank_results = rule == SmallRule::UserLevel;
-    let program = Program { iterations: ITERATIONS, checkpoint_every, per_rank_results };
+    // The others take theirs on request.
+    let offered_by = (rule == SmallRule::EventLogging).then_some(0);
+    let program = Program { iterations: ITERATIONS, checkpoint_every, per_rank_results, offered_by };
     options.settings = RankSettings { tier, log_bytes_max: 16 << 20, ..RankSettings::new(RANKS) };
     options.program = postcard::to_stdvec(&program).unwrap();
     options.shm_root = root.path().to_owned();
