@@ -404,7 +404,8 @@ mod tests {
             assert!(drawn.iter().any(|p| p.pattern == pattern), "{pattern}");
         }
         let clusters = [1, 2, 4].map(|clusters| Protocol::SendDeterministic { clusters });
-        for protocol in [Protocol::SenderBased, Protocol::Pessimistic, Protocol::UserLevel].into_iter().chain(clusters) {
+        for protocol in [Protocol::SenderBased, Protocol::Pessimistic, Protocol::UserLevel].into_iter().chain(clusters)
+        {
             assert!(drawn.iter().any(|p| p.protocol == protocol), "{protocol:?}");
         }
         for checkpoint_every in CHECKPOINTS {
