@@ -40,3 +40,24 @@ fn ranks_die_in_a_recovery_and_in_a_checkpoint() {
         run_demo(kills);
     }
 }
+
+/// A record that was saved with a checkpoint was still on disk after it and its successor had been transmitted and released.
+#[test]
+fn a_replay_begins_after_what_was_transmitted() {
+    run_demo(&[
+        "--workload",
+        "ring",
+        "--ranks",
+        "3",
+        "--tier",
+        "node-local",
+        "--checkpoint-every",
+        "4",
+        "--kill",
+        "1@29",
+        "--kill",
+        "1@30",
+        "--seed",
+        "1698226198",
+    ]);
+}

@@ -309,6 +309,11 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
 
     /// Sets the transmission to `peer` to the records after `after`, up to `upto`.
     pub(super) fn replay(&mut self, peer: u32, after: Ssn, upto: Ssn) -> Result<(), Error> {
+        // What was transmitted, or saved with a checkpoint, is released: on disk it may still be there, and what follows it gone.
+        let after = match self.properties.keeps {
+            Kept::Nothing => after.max(self.outbound[peer as usize].transmitted),
+            _ => after,
+        };
         // Under a rule that keeps logged messages only, the re-execution sends released ones again. Records that were dropped because the log
         // was full can't be sent again.
         let may_skip =
