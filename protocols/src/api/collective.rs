@@ -107,12 +107,14 @@ mod tests {
 
     #[test]
     fn a_call_has_a_key_that_no_other_call_has() {
-        let number = |comm, number| CollectiveCall { class: CollectiveClass::Barrier, comm, number }.entry().number;
+        let number = |comm, number| {
+            CollectiveCall { class: CollectiveClass::Barrier, comm, number, uniform: true }.entry().number
+        };
         assert_eq!(number(5, 6), 5 << 40 | 6);
         let last = (1 << 40) - 1;
         let keys = [number(0, 0), number(0, last), number(1, 0), number(1, last), number((1 << 24) - 1, last)];
         assert!(keys.is_sorted_by(|a, b| a < b), "{keys:?}");
-        let call = CollectiveCall { class: CollectiveClass::AllToAll, comm: 0, number: 0 };
+        let call = CollectiveCall { class: CollectiveClass::AllToAll, comm: 0, number: 0, uniform: true };
         assert_eq!(call.entry().kind, EntryKind::Collective);
     }
 

@@ -293,7 +293,7 @@ fn words(of: [(u32, bool); 2]) -> Vec<(Rank, u64)> {
 
 #[test]
 fn a_call_is_logged_where_its_data_crosses_the_line() {
-    let all = |class| CollectiveCall { class, comm: 0, number: 0 };
+    let all = |class| CollectiveCall { class, comm: 0, number: 0, uniform: true };
     // Rank B is beyond the line, and logs.
     let kept = |class| {
         let mut job = Job::new();
@@ -317,7 +317,7 @@ fn a_call_is_logged_where_its_data_crosses_the_line() {
 
 #[test]
 fn a_rank_is_ready_only_when_it_has_made_the_calls_that_others_made_before_the_line() {
-    let call = CollectiveCall { class: CollectiveClass::FromRoot(A), comm: 3, number: 0 };
+    let call = CollectiveCall { class: CollectiveClass::FromRoot(A), comm: 3, number: 0, uniform: false };
     let mut job = Job::new();
     job.begin_line();
     job.checkpoint(B);

@@ -239,7 +239,7 @@ fn a_message_of_an_undone_attempt_is_discarded() {
 
 /// Begins a collective at rank 1, which is an interval behind.
 fn begin_behind(job: &mut Job) -> CollectiveCall {
-    let call = CollectiveCall { class: CollectiveClass::Barrier, comm: 0, number: 0 };
+    let call = CollectiveCall { class: CollectiveClass::Barrier, comm: 0, number: 0, uniform: true };
     job.checkpoint(0);
     let rank = &mut job.nodes[1].rank;
     assert!(matches!(rank.handle_collective(&call).unwrap(), CollectivePlan::Exchange { word: 1, .. }));

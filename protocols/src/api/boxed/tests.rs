@@ -5,7 +5,7 @@ use super::*;
 
 const A: Rank = Rank(1);
 const ENTRY: EntryKey = EntryKey { kind: EntryKind::Note, number: 2 };
-const CALL: CollectiveCall = CollectiveCall { class: CollectiveClass::Barrier, comm: 3, number: 4 };
+const CALL: CollectiveCall = CollectiveCall { class: CollectiveClass::Barrier, comm: 3, number: 4, uniform: true };
 const CHOICE: Determinant = Determinant { sequence: 5, source: A, ssn: Ssn(6) };
 const PROPERTIES: Properties =
     Properties { repeats: Repetition::Sends, keeps: Kept::Nothing, rolls_back_survivors: true, has_coordinator: false };

@@ -198,7 +198,7 @@ fn a_rule_without_a_local_log_refuses_its_entries_and_sends_collectives_as_messa
     assert_eq!(a.handle_recovered_entry(entry, &[]), Err(ProtocolError::UnexpectedEntry { entry }));
     assert_eq!(a.handle_entry(B, entry, &[]), Err(ProtocolError::UnexpectedEntry { entry }));
     assert_eq!(a.handle_log_sealed(Epoch(2)), Err(ProtocolError::NotSealing { epoch: Epoch(2) }));
-    let call = CollectiveCall { class: CollectiveClass::AllToAll, comm: 0, number: 0 };
+    let call = CollectiveCall { class: CollectiveClass::AllToAll, comm: 0, number: 0, uniform: true };
     assert_eq!(a.handle_collective(&call), Ok(CollectivePlan::AsMessages));
     assert!(a.is_running() && !a.is_recovering() && a.first_checkpoint().is_none());
 }
