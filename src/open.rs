@@ -197,7 +197,8 @@ impl Log {
                 let beyond = spiller.disk.index.restore(peer, &blocks, &cuts, on_disk, covered);
                 spiller.free(beyond);
             }
-            if in_memory.is_none() {
+            // Without a record there is nothing to resume, and the lane in memory may have a chunk: its process died during its first claim.
+            if in_memory.is_none() && next > Ssn::FIRST {
                 let lane = self.lanes.open(peer).ok_or_else(no_such_rank)?;
                 // Covered records were acknowledged, even if the checkpoint is older than their acknowledgement.
                 lane.resume(next, acked.max(covered).min(next.prev()), &runs)?;

@@ -5,7 +5,8 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use counterfoil::{
-    Ack, Epoch, Keep, Log, OpenError, Options, Phase, PoolError, PrivateFileError, Rank, Ssn, Tier, create_private_dir,
+    Ack, Contents, Epoch, Keep, Log, OpenError, Options, Phase, PoolError, PrivateFileError, Rank, Ssn, StoreOptions,
+    Tier, create_private_dir,
 };
 
 const ME: Rank = Rank(2);
@@ -132,6 +133,26 @@ fn a_re_executing_replacement_repeats_committed_messages() {
         assert_eq!(log.repeat(Rank(0), &vec![ssn as u8; (ssn % 200) as usize]), Ok(Ssn(ssn)));
     }
     assert_eq!((log.rewound_to(Rank(0)), log.next_ssn(Rank(0))), (None, Ssn(301)));
+}
+
+#[test]
+fn a_lane_whose_process_died_in_its_first_claim_is_recovered_with_a_checkpoint_from_before() {
+    let job = Job::new();
+    let disk = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(disk.path(), Permissions::from_mode(0o700)).unwrap();
+    let mut options = job.options();
+    options.store = Some(StoreOptions::new(disk.path()));
+    let mut log = Log::create(options.clone()).unwrap();
+    append(&mut log, Rank(0), 3);
+    // The lane has a chunk, and no record.
+    drop(log.try_claim(Rank(3), 8, 50).unwrap());
+    log.checkpoint(Epoch(1), Contents::default()).unwrap();
+    drop(log);
+    let (mut log, recovered) = Log::recover(options).unwrap();
+    assert_eq!(recovered.checkpoint.map(|checkpoint| checkpoint.epoch), Some(Epoch(1)));
+    assert_eq!((log.next_ssn(Rank(0)), log.next_ssn(Rank(3))), (Ssn(4), Ssn(1)));
+    append(&mut log, Rank(3), 5);
+    assert_eq!(replayed(&mut log, Rank(3), 1), [1, 2, 3, 4, 5]);
 }
 
 #[test]

@@ -38,7 +38,8 @@ mod tests {
         for canary in Canary::every() {
             assert!(!protocols(canary).is_empty(), "{canary:?}");
         }
-        assert_eq!(protocols(Canary::ForgetChoices), ["plain", "user-level"]);
+        assert_eq!(protocols(Canary::ForgetChoices), ["plain", "user-level", "event-logging"]);
+        assert!(Canary::of_event_logging().all(|canary| protocols(canary) == ["event-logging"]));
         assert_eq!(protocols(Canary::DropRecord), ["plain", "pessimistic", "send-deterministic", "user-level"]);
         let coordinated = ["coordinated", "coordinated-offered"];
         assert!(Canary::of_coordinated().all(|canary| protocols(canary) == coordinated));

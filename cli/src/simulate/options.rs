@@ -191,7 +191,7 @@ impl SimulateArguments {
             return Err("--clusters requires --protocol send-deterministic".to_owned());
         }
         if let Some(pattern) = self.patterns.iter().find(|&&pattern| !self.protocol.runs(pattern)) {
-            return Err(format!("--pattern {pattern}: {}", self.protocol.refusal_of_calls()));
+            return Err(format!("--pattern {pattern}: {}", self.protocol.refusal(*pattern)));
         }
         let given = [("--collections", self.collections), ("--clusters", self.clusters)];
         match given.into_iter().find(|(_, range)| range.is_some()) {

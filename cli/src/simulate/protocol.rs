@@ -54,11 +54,12 @@ impl Protocol {
         !Pattern::OF_CALLS.contains(&pattern) || (self.engine().patterns)().contains(&pattern)
     }
 
-    /// Explains that [`Pattern::OF_CALLS`] can't run.
-    pub(super) fn refusal_of_calls(self) -> String {
-        let others = Protocol::value_variants().iter().filter(|other| other.runs(Pattern::Calls));
+    /// Explains that a pattern of [`Pattern::OF_CALLS`] can't run.
+    pub(super) fn refusal(self, pattern: Pattern) -> String {
+        let others = Protocol::value_variants().iter().filter(|other| other.runs(pattern));
         let others: Vec<&str> = others.map(|other| other.name()).collect();
-        format!("{} doesn't run collective calls as a whole; use --protocol {}", self.name(), others.join(" or "))
+        let calls = if self.runs(Pattern::Calls) { "calls to a root" } else { "collective calls" };
+        format!("{} doesn't run {calls} as a whole; use --protocol {}", self.name(), others.join(" or "))
     }
 
     pub(super) fn engine(self) -> Engine {

@@ -28,7 +28,7 @@ fn check(arguments: &SimulateArguments, schedule: &Schedule) -> Result<(), Strin
     }
     let pattern = schedule.shape.pattern;
     if !arguments.protocol.runs(pattern) {
-        return Err(format!("the schedule's pattern is {pattern}: {}", arguments.protocol.refusal_of_calls()));
+        return Err(format!("the schedule's pattern is {pattern}: {}", arguments.protocol.refusal(pattern)));
     }
     let other_protocols = |canary: &Canary| canary.is_of_a_rule() && !(arguments.protocol.engine().applies)(*canary);
     if let Some(canary) = schedule.canary.filter(other_protocols) {
