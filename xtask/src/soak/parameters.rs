@@ -188,7 +188,7 @@ impl Workload {
     }
 
     /// Returns `true` if the program makes such a call. CG exchanges its sums by point-to-point messages.
-    fn makes(self, call: Call) -> bool {
+    pub(super) fn makes(self, call: Call) -> bool {
         match self {
             Self::Cg => call != Call::Collective,
             Self::Ft | Self::Gauss | Self::Neurons => !matches!(call, Call::Send | Call::Receive),

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::launch::{Outcome, Termination};
-use super::parameters::{Kill, Parameters};
+use super::parameters::{Call, Kill, Parameters};
 
 /// Phases of a recovery, in order. The demo reports their durations in milliseconds.
 pub(super) const RECOVERY_PHASES: [&str; 5] = ["detect", "repair", "start", "replay", "catch_up"];
@@ -103,7 +103,8 @@ impl Verdict {
         for kill in kills {
             self.kills += 1;
             match kill[IN_TRAFFIC].as_bool() {
-                Some(in_traffic) if is_in_iteration(kill) => {
+                // A program of collectives alone has no messages whose traffic is known.
+                Some(in_traffic) if is_in_iteration(kill) && parameters.workload.makes(Call::Send) => {
                     self.kills_in_iterations += 1;
                     self.kills_in_traffic += u64::from(in_traffic);
                 }
