@@ -223,8 +223,8 @@ fn any_flipped_bit_of_a_sealed_message_is_detected_except_in_the_variable_fields
             bytes[byte] ^= 1 << bit;
             let is_unnoticed = WireHeader::parse(&bytes).is_ok_and(|header| header.verify(b"payload").is_ok());
             let may_change = match byte {
-                // REPLAYED, LOGGED and ACK_REQUESTED.
-                3 => 0b1_0101 & (1 << bit) != 0,
+                // REPLAYED, LOGGED, ACK_REQUESTED and AM_LOGGING.
+                3 => 0b101_0101 & (1 << bit) != 0,
                 16..20 | 36..40 | 56..64 => true,
                 _ => false,
             };
@@ -259,7 +259,7 @@ fn errors_name_the_byte_and_the_expected_value() {
     assert_eq!(altered(0, b"X"), "byte 0: expected the magic 0xcf, found 0x58");
     assert_eq!(altered(1, &[2]), "byte 1: expected version 1, found 2");
     assert_eq!(altered(2, &[9]), "byte 2: expected a kind from 1 to 4, found 9");
-    assert_eq!(altered(3, &[0x4a]), "byte 3: expected flags within 0x3f, found 0x4a");
+    assert_eq!(altered(3, &[0x8a]), "byte 3: expected flags within 0x7f, found 0x8a");
     assert_eq!(altered(4, &[7]), "byte 4: expected a checksum from 0 to 0, found 7");
     assert_eq!(altered(8, &[255; 4]), "byte 8: expected a source rank from 0 to 4294967294, found 4294967295");
     assert_eq!(altered(20, &[0; 4]), "byte 20: expected an epoch from 1 to 4294967294, found 0");
