@@ -96,8 +96,8 @@ impl Settings {
         add("ranks", self.ranks);
         add("rounds", self.rounds);
         add("faults", self.faults);
-        let has_coordinator = !matches!(protocol, "plain" | "pessimistic");
-        if has_coordinator {
+        let has_collections = matches!(protocol, "send-deterministic" | "coordinated" | "coordinated-offered");
+        if has_collections {
             add("collections", self.collections);
         }
         if protocol == "send-deterministic" {
@@ -285,8 +285,14 @@ mod tests {
             seen.iter_mut().zip(reached).for_each(|(seen, reached)| *seen |= reached);
         }
         assert_eq!(seen, [true; 4]);
-        let plain = Settings::draw(&mut random, &plain[0]).arguments("plain");
+        let settings = Settings::draw(&mut random, &plain[0]);
+        let plain = settings.arguments("plain");
         assert!(plain.contains(&"2..2".to_owned()) && !plain.contains(&"--clusters".to_owned()), "{plain:?}");
+        for protocol in PROTOCOLS {
+            let has = |option: &str| settings.arguments(protocol).contains(&option.to_owned());
+            let collects = ["send-deterministic", "coordinated", "coordinated-offered"].contains(&protocol);
+            assert_eq!((has("--collections"), has("--clusters")), (collects, protocol == "send-deterministic"));
+        }
         assert_eq!((groups(None).len(), groups(Some("pessimistic")).len()), (84, 12));
     }
 
