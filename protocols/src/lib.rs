@@ -11,6 +11,7 @@
 pub mod api;
 pub mod cluster;
 pub mod coordinated;
+mod encoding;
 pub mod event_logging;
 mod link;
 pub mod pessimistic;

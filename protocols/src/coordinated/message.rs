@@ -6,24 +6,21 @@ use counterfoil_log_core::Epoch;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::encoding;
+
 /// Version that is written, and the only one that is read.
 const VERSION: u8 = 1;
 
 /// Tag of the control header of [`Counts`].
 pub(super) const COUNTS: i32 = 16;
 
-pub(super) fn encode<T: Serialize>(value: &T) -> Vec<u8> {
-    postcard::to_extend(value, vec![VERSION])
-        .expect("numbers and vectors of known length always encode into a growing vector")
+pub(super) fn encode(value: &impl Serialize) -> Vec<u8> {
+    encoding::encode_versioned(VERSION, value)
 }
 
 /// Decodes a value; `None` for other bytes, another version, or trailing data.
 pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
-    let (&VERSION, rest) = bytes.split_first()? else { return None };
-    match postcard::take_from_bytes(rest) {
-        Ok((value, [])) => Some(value),
-        _ => None,
-    }
+    encoding::decode_versioned(VERSION, bytes)
 }
 
 /// Order of the initiator to a rank.

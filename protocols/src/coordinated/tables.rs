@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::message;
 use crate::api::{EntryKey, EntryKind, RestoreError};
+use crate::encoding;
 
 /// Collective call, by communicator and number.
 pub(super) type CallId = (u32, u64);
@@ -48,12 +49,7 @@ impl Tables {
     /// Decodes tables, and checks everything that can be judged without the channels.
     pub(super) fn decode(bytes: &[u8], rank: Rank, ranks: u32) -> Result<Tables, RestoreError> {
         let tables: Tables = message::decode(bytes).ok_or(RestoreError::Malformed { len: bytes.len() })?;
-        if tables.rank != rank.0 {
-            return Err(RestoreError::OtherRank { found: Rank(tables.rank), expected: rank });
-        }
-        if tables.ranks != ranks {
-            return Err(RestoreError::OtherJob { found: tables.ranks, expected: ranks });
-        }
+        encoding::check_owner((tables.rank, tables.ranks), (rank, ranks))?;
         let what = if !(Epoch::FIRST.0..=Epoch::MAX.0).contains(&tables.epoch) {
             "the epoch is out of range"
         } else if !tables.channels.is_sorted_by(|a, b| a.peer < b.peer) {

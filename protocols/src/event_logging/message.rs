@@ -1,10 +1,10 @@
 //! Messages: the request of a rank to another, and those between ranks and the coordinator.
 
 use counterfoil_log_core::Epoch;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::log::{EventLog, Key};
+pub(super) use crate::encoding::{decode, encode};
 
 /// Tag of a checkpoint request in a control header.
 pub(super) const REQUEST: i32 = 16;
@@ -62,13 +62,4 @@ pub(super) enum Order {
     Run { attempt: u32 },
     /// All ranks have finished a line.
     Commit { attempt: u32, line: u32 },
-}
-
-pub(super) fn encode(message: &impl Serialize) -> Vec<u8> {
-    postcard::to_stdvec(message).expect("numbers and vectors of known length always encode into a growing vector")
-}
-
-/// Decodes a message; `None` for other bytes.
-pub(super) fn decode<M: DeserializeOwned>(bytes: &[u8]) -> Option<M> {
-    postcard::take_from_bytes(bytes).ok().and_then(|(message, rest)| rest.is_empty().then_some(message))
 }

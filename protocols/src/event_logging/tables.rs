@@ -4,8 +4,8 @@ use counterfoil_log_core::{Epoch, Rank, Ssn};
 use serde::{Deserialize, Serialize};
 
 use super::matching::Crossing;
-use super::message;
 use crate::api::RestoreError;
+use crate::encoding;
 
 /// Version that is written, and the only one that is read. Distinct from those of other rules.
 const VERSION: u8 = 0xE1;
@@ -27,23 +27,13 @@ pub(super) struct Tables {
 
 impl Tables {
     pub(super) fn encode(&self) -> Vec<u8> {
-        [vec![VERSION], message::encode(self)].concat()
+        encoding::encode_versioned(VERSION, self)
     }
 
     /// Decodes and checks the tables of `rank` in a job of `ranks`.
     pub(super) fn decode(bytes: &[u8], rank: Rank, ranks: u32) -> Result<Tables, RestoreError> {
-        let malformed = RestoreError::Malformed { len: bytes.len() };
-        let Some((&found, rest)) = bytes.split_first() else { return Err(malformed) };
-        if found != VERSION {
-            return Err(RestoreError::Version { found, expected: VERSION });
-        }
-        let tables: Tables = message::decode(rest).ok_or(malformed)?;
-        if tables.rank != rank.0 {
-            return Err(RestoreError::OtherRank { found: Rank(tables.rank), expected: rank });
-        }
-        if tables.channels.len() != ranks as usize {
-            return Err(RestoreError::OtherJob { found: tables.channels.len() as u32, expected: ranks });
-        }
+        let tables: Tables = encoding::decode_tables(VERSION, bytes)?;
+        encoding::check_owner((tables.rank, tables.channels.len() as u32), (rank, ranks))?;
         if !(Epoch::FIRST.0..=Epoch::MAX.0).contains(&tables.epoch) {
             return Err(RestoreError::Contradiction { what: "the epoch is out of range" });
         }
@@ -56,12 +46,11 @@ impl Tables {
 
 impl Crossing {
     pub(super) fn encode(&self) -> Vec<u8> {
-        [vec![VERSION], message::encode(self)].concat()
+        encoding::encode_versioned(VERSION, self)
     }
 
     /// Decodes a note; `None` for other bytes.
     pub(super) fn decode(bytes: &[u8]) -> Option<Crossing> {
-        let (&version, rest) = bytes.split_first()?;
-        message::decode(rest).filter(|_| version == VERSION)
+        encoding::decode_versioned(VERSION, bytes)
     }
 }

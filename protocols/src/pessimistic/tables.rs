@@ -1,6 +1,7 @@
 //! Checkpoint tables: one byte of version, the number of deliveries (8 bytes, little-endian), and the core's tables.
 
 use crate::api::RestoreError;
+use crate::encoding::without_version;
 
 /// Version that is written, and the only one that is read. Distinct from the core's, so that tables of one rule are
 /// never taken for those of the other.
@@ -20,10 +21,6 @@ pub(super) fn encode(deliveries: u64, core: &[u8]) -> Vec<u8> {
 /// Returns the number of deliveries and the core's tables.
 pub(super) fn decode(bytes: &[u8]) -> Result<(u64, &[u8]), RestoreError> {
     let malformed = RestoreError::Malformed { len: bytes.len() };
-    let Some((&found, rest)) = bytes.split_first() else { return Err(malformed) };
-    if found != VERSION {
-        return Err(RestoreError::Version { found, expected: VERSION });
-    }
-    let (deliveries, core) = rest.split_first_chunk::<8>().ok_or(malformed)?;
+    let (deliveries, core) = without_version(VERSION, bytes)?.split_first_chunk::<8>().ok_or(malformed)?;
     Ok((u64::from_le_bytes(*deliveries), core))
 }

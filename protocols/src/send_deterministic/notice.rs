@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::line::RankTable;
 use super::phases::PhaseOrder;
 use crate::api::Hello;
+pub(super) use crate::encoding::{decode, encode};
 
 /// Tag of a control header that carries a [`Covered`].
 pub(super) const COVERED: i32 = 1;
@@ -134,19 +135,6 @@ impl Report {
     /// Decodes a report of a job of `ranks` ranks; `None` if it can't be one.
     pub(super) fn decode(bytes: &[u8], ranks: u32) -> Option<Report> {
         decode(bytes).filter(|report: &Report| report.is_sound(ranks))
-    }
-}
-
-/// Encodes a notice.
-pub(super) fn encode<T: Serialize>(notice: &T) -> Vec<u8> {
-    postcard::to_stdvec(notice).expect("numbers and vectors of known length always encode into a growing vector")
-}
-
-/// Decodes a notice; `None` if the bytes aren't one or have trailing data.
-pub(super) fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<T> {
-    match postcard::take_from_bytes(bytes) {
-        Ok((notice, [])) => Some(notice),
-        _ => None,
     }
 }
 

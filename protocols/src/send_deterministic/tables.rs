@@ -4,11 +4,11 @@ use counterfoil_ack_piggyback::{RecvWindowState, SendWindowState};
 use counterfoil_log_core::{Epoch, Rank};
 use serde::{Deserialize, Serialize};
 
-use super::notice;
 use super::phases::PhaseOrder;
 use super::received::Receipts;
 use super::sent::Sent;
 use crate::api::RestoreError;
+use crate::encoding;
 
 /// Version that is written, and the only one that is read.
 const VERSION: u8 = 3;
@@ -46,25 +46,13 @@ pub(super) struct ChannelTable {
 
 impl Tables {
     pub(super) fn encode(&self) -> Vec<u8> {
-        let mut bytes = vec![VERSION];
-        bytes.extend(notice::encode(self));
-        bytes
+        encoding::encode_versioned(VERSION, self)
     }
 
     /// Decodes tables and checks everything that can be judged without the windows.
     pub(super) fn decode(bytes: &[u8], rank: Rank, ranks: u32) -> Result<Tables, RestoreError> {
-        let malformed = RestoreError::Malformed { len: bytes.len() };
-        let Some((&found, rest)) = bytes.split_first() else { return Err(malformed) };
-        if found != VERSION {
-            return Err(RestoreError::Version { found, expected: VERSION });
-        }
-        let Some(tables) = notice::decode::<Tables>(rest) else { return Err(malformed) };
-        if tables.rank != rank.0 {
-            return Err(RestoreError::OtherRank { found: Rank(tables.rank), expected: rank });
-        }
-        if tables.ranks != ranks {
-            return Err(RestoreError::OtherJob { found: tables.ranks, expected: ranks });
-        }
+        let tables: Tables = encoding::decode_tables(VERSION, bytes)?;
+        encoding::check_owner((tables.rank, tables.ranks), (rank, ranks))?;
         let what = |what| Err(RestoreError::Contradiction { what });
         if !(Epoch::FIRST.0..=Epoch::MAX.0).contains(&tables.epoch) || tables.floor > tables.epoch {
             return what("the epoch is out of range");

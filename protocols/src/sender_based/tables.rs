@@ -5,6 +5,7 @@ use counterfoil_log_core::{Epoch, Rank, Ssn};
 use serde::{Deserialize, Serialize};
 
 use crate::api::RestoreError;
+use crate::encoding;
 
 /// Version that is written, and the only one that is read.
 const VERSION: u8 = 1;
@@ -36,24 +37,13 @@ pub(super) struct ChannelTable {
 
 impl Tables {
     pub(super) fn encode(&self) -> Vec<u8> {
-        postcard::to_extend(self, vec![VERSION])
-            .expect("numbers and vectors of known length always encode into a growing vector")
+        encoding::encode_versioned(VERSION, self)
     }
 
     /// Decodes tables and checks everything that can be judged without the windows.
     pub(super) fn decode(bytes: &[u8], rank: Rank, ranks: u32) -> Result<Tables, RestoreError> {
-        let malformed = RestoreError::Malformed { len: bytes.len() };
-        let Some((&found, rest)) = bytes.split_first() else { return Err(malformed) };
-        if found != VERSION {
-            return Err(RestoreError::Version { found, expected: VERSION });
-        }
-        let Ok((tables, [])) = postcard::take_from_bytes::<Tables>(rest) else { return Err(malformed) };
-        if tables.rank != rank.0 {
-            return Err(RestoreError::OtherRank { found: Rank(tables.rank), expected: rank });
-        }
-        if tables.ranks != ranks {
-            return Err(RestoreError::OtherJob { found: tables.ranks, expected: ranks });
-        }
+        let tables: Tables = encoding::decode_tables(VERSION, bytes)?;
+        encoding::check_owner((tables.rank, tables.ranks), (rank, ranks))?;
         tables.check().map_err(|what| RestoreError::Contradiction { what })?;
         Ok(tables)
     }

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::api::{CollectiveClass, RestoreError};
+use crate::encoding::{decode_tables, decode_versioned, encode_versioned};
 
 /// Version of the tables that is written, and the only one that is read. Distinct from the core's and other rules'.
 const TABLES: u8 = 0x91;
@@ -55,14 +55,11 @@ pub(super) struct Tables {
 
 impl Tables {
     pub(super) fn encode(&self) -> Vec<u8> {
-        encode(TABLES, self)
+        encode_versioned(TABLES, self)
     }
 
     pub(super) fn decode(bytes: &[u8]) -> Result<Tables, RestoreError> {
-        match bytes.first() {
-            Some(&found) if found != TABLES => Err(RestoreError::Version { found, expected: TABLES }),
-            _ => decode(TABLES, bytes).ok_or(RestoreError::Malformed { len: bytes.len() }),
-        }
+        decode_tables(TABLES, bytes)
     }
 }
 
@@ -81,12 +78,12 @@ impl Report {
 
     pub(super) fn encode(mut self) -> Vec<u8> {
         self.held.truncate(Self::RANGES_MAX);
-        encode(REPORT, &self)
+        encode_versioned(REPORT, &self)
     }
 
     /// Decodes a report; `None` if the bytes are not one.
     pub(super) fn decode(bytes: &[u8]) -> Option<Report> {
-        decode(REPORT, bytes)
+        decode_versioned(REPORT, bytes)
     }
 
     /// Returns ascending numbers as ranges.
@@ -99,19 +96,6 @@ impl Report {
             }
         }
         ranges
-    }
-}
-
-fn encode(version: u8, numbers: &impl Serialize) -> Vec<u8> {
-    postcard::to_extend(numbers, vec![version])
-        .expect("numbers and collections of known length always encode into a growing vector")
-}
-
-fn decode<T: DeserializeOwned>(version: u8, bytes: &[u8]) -> Option<T> {
-    let (&found, rest) = bytes.split_first()?;
-    match postcard::take_from_bytes(rest) {
-        Ok((numbers, [])) if found == version => Some(numbers),
-        _ => None,
     }
 }
 
