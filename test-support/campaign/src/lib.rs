@@ -38,6 +38,15 @@ pub fn scaled(full: u64) -> u64 {
     scale(full, percent())
 }
 
+/// Returns how often a campaign has to meet a case that it meets `full` times at its full length: in a shorter one a tenth fewer, since chance
+/// weighs more there.
+///
+/// # Panics
+/// As of [`percent`].
+pub fn met(full: u64) -> u64 {
+    meet(full, percent())
+}
+
 /// Returns the step at which an exhaustive campaign takes its cases: 1 for all of them.
 ///
 /// # Panics
@@ -57,6 +66,11 @@ fn scale(full: u64, percent: u64) -> u64 {
     (full.saturating_mul(percent) / 100).max(full.min(1))
 }
 
+fn meet(full: u64, percent: u64) -> u64 {
+    let scaled = scale(full, percent);
+    if percent == 100 { scaled } else { scaled - scaled / 10 }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,6 +79,11 @@ mod tests {
     fn a_campaign_is_never_empty_and_never_longer() {
         assert_eq!((scale(3_000, 100), scale(3_000, 5), scale(10, 5), scale(0, 5)), (3_000, 150, 1, 0));
         assert_eq!(scale(u64::MAX, 1), u64::MAX / 100);
+    }
+
+    #[test]
+    fn only_a_shorter_campaign_may_meet_a_case_less_often() {
+        assert_eq!((meet(2_000, 100), meet(2_000, 99), meet(2_000, 10), meet(3, 10)), (2_000, 1_782, 180, 1));
     }
 
     #[test]

@@ -442,6 +442,7 @@ mod tests {
     #[test]
     fn the_cells_are_in_a_mixed_order_and_all_there() {
         let cells = Cell::all();
+        assert_eq!(cells.len(), 10 * 52 - 6 - 36);
         assert!(cells.iter().enumerate().all(|(at, cell)| !cells[at + 1..].contains(cell)));
         assert!(cells.windows(2).all(|two| two[0].pattern != two[1].pattern));
     }
