@@ -12,21 +12,21 @@ mod grid;
 mod matrix;
 mod solve;
 
+use std::ops::RangeInclusive;
+
 use counterfoil_runtime::communicator::Communicator;
 use xxhash_rust::xxh3::xxh3_64;
 use zerocopy::IntoBytes;
 
-use crate::state::{Owner, decode, encode};
+use crate::steps::Steps;
 use crate::values::numbers;
-use crate::{Class, Error, Iterations, Outcome, RanksError, StateError, Value, Workload, checkpoint_due};
+use crate::{Class, Error, Outcome, RanksError, StateError, Value};
 use grid::Grid;
 use matrix::{Matrix, Shape};
 use solve::Solver;
 
 /// Name of this workload.
 pub const NAME: &str = "cg";
-
-const STATE_ID: u32 = 1;
 
 /// Maximum deviation of zeta from the published value.
 const TOLERANCE: f64 = 1e-10;
@@ -49,10 +49,15 @@ pub struct Cg {
     zeta: f64,
 }
 
+/// A rank's place in the process grid, its block of the matrix, and its state between two outer iterations.
+pub(crate) struct Part {
+    grid: Grid,
+    matrix: Matrix,
+    progress: Progress,
+}
+
 /// State between two outer iterations.
 struct Progress {
-    /// Last complete outer iteration.
-    iteration: u64,
     zeta: f64,
     /// |x - A z| after the last solve.
     residual: f64,
@@ -73,20 +78,6 @@ impl Cg {
         };
         Cg { class, shape: Shape { order, nonzeros, shift }, outer_iterations: 15, zeta }
     }
-
-    fn owner(&self, rank: u32, ranks: u32) -> Owner {
-        Owner { workload: STATE_ID, class: self.class, rank, ranks }
-    }
-
-    fn resume(&self, comm: &mut dyn Communicator, grid: &Grid) -> Result<Progress, Error> {
-        let columns = grid.columns().len();
-        let Some(bytes) = comm.restore()? else {
-            return Ok(Progress { iteration: 0, zeta: 0.0, residual: 0.0, x: vec![1.0; columns] });
-        };
-        let owner = self.owner(comm.rank(), comm.size());
-        let (iteration, body) = decode(&owner, Iterations::exactly(self.outer_iterations), &bytes)?;
-        Ok(Progress::from_body(iteration, body, columns)?)
-    }
 }
 
 impl Progress {
@@ -95,38 +86,33 @@ impl Progress {
         [&self.zeta.to_le_bytes(), &self.residual.to_le_bytes(), self.x.as_bytes()].concat()
     }
 
-    fn from_body(iteration: u64, body: &[u8], columns: usize) -> Result<Progress, StateError> {
+    fn from_body(body: &[u8], columns: usize) -> Result<Progress, StateError> {
         let mut numbers = numbers(body, columns + 2)?;
         let x = numbers.split_off(2);
-        Ok(Progress { iteration, zeta: numbers[0], residual: numbers[1], x })
+        Ok(Progress { zeta: numbers[0], residual: numbers[1], x })
     }
 }
 
-impl Workload for Cg {
-    fn name(&self) -> &'static str {
-        NAME
-    }
+impl Steps for Cg {
+    const NAME: &'static str = NAME;
+    const STATE_ID: u32 = 1;
+
+    type Part = Part;
 
     fn class(&self) -> Class {
         self.class
     }
 
-    fn deterministic(&self) -> bool {
-        true
+    fn ranks(&self) -> RangeInclusive<u32> {
+        1..=Cg::RANKS_MAX
     }
 
-    fn validate(&self, ranks: u32) -> Result<(), RanksError> {
-        if !ranks.is_power_of_two() {
-            return Err(RanksError::NotPowerOfTwo { workload: NAME, ranks });
-        }
-        if ranks > Cg::RANKS_MAX {
-            return Err(RanksError::TooMany { workload: NAME, class: self.class, ranks, at_most: Cg::RANKS_MAX });
-        }
-        Ok(())
+    fn check_ranks(&self, ranks: u32) -> Result<(), RanksError> {
+        RanksError::check_power_of_two(NAME, ranks)
     }
 
-    fn iterations(&self, _rank: u32, _ranks: u32) -> Iterations {
-        Iterations::exactly(self.outer_iterations)
+    fn steps(&self) -> u64 {
+        self.outer_iterations
     }
 
     fn message_bytes_max(&self, ranks: u32) -> usize {
@@ -134,27 +120,36 @@ impl Workload for Cg {
         (0..).zip(grids).map(|(rank, grid)| solve::message_bytes_max(&grid, rank)).max().unwrap_or(0)
     }
 
-    fn run(&self, comm: &mut dyn Communicator, checkpoint_every: Option<u64>) -> Result<Outcome, Error> {
-        self.validate(comm.size())?;
-        let grid = Grid::new(self.shape.order, comm.rank(), comm.size())?;
-        let owner = self.owner(comm.rank(), comm.size());
-        let mut progress = self.resume(comm, &grid)?;
+    fn start(&self, rank: u32, ranks: u32) -> Result<Part, RanksError> {
+        let grid = Grid::new(self.shape.order, rank, ranks)?;
         let matrix = Matrix::generate(&self.shape, grid.rows(), grid.columns());
-        let mut solver = Solver::new(comm, &grid, &matrix);
-        while progress.iteration < self.outer_iterations {
-            let n = progress.iteration + 1;
-            solver.comm().iteration(n)?;
-            let solution = solver.solve(&progress.x)?;
-            let [xz, zz] = solver.dots([(&progress.x, &solution.z), (&solution.z, &solution.z)])?;
-            progress.iteration = n;
-            progress.zeta = self.shape.shift + 1.0 / xz;
-            progress.residual = solution.residual;
-            let scale = 1.0 / zz.sqrt();
-            progress.x = solution.z.iter().map(|z| scale * z).collect();
-            if checkpoint_due(n, checkpoint_every) {
-                solver.comm().checkpoint(&encode(&owner, n, &progress.to_body()))?;
-            }
-        }
+        let progress = Progress { zeta: 0.0, residual: 0.0, x: vec![1.0; grid.columns().len()] };
+        Ok(Part { grid, matrix, progress })
+    }
+
+    fn restore(&self, part: &mut Part, _iteration: u64, body: &[u8]) -> Result<(), StateError> {
+        part.progress = Progress::from_body(body, part.progress.x.len())?;
+        Ok(())
+    }
+
+    fn encode(&self, part: &Part) -> Vec<u8> {
+        part.progress.to_body()
+    }
+
+    fn step(&self, comm: &mut dyn Communicator, _iteration: u64, part: &mut Part) -> Result<(), Error> {
+        let Part { grid, matrix, progress } = part;
+        let mut solver = Solver::new(comm, grid, matrix);
+        let solution = solver.solve(&progress.x)?;
+        let [xz, zz] = solver.dots([(&progress.x, &solution.z), (&solution.z, &solution.z)])?;
+        progress.zeta = self.shape.shift + 1.0 / xz;
+        progress.residual = solution.residual;
+        let scale = 1.0 / zz.sqrt();
+        progress.x = solution.z.iter().map(|z| scale * z).collect();
+        Ok(())
+    }
+
+    fn finish(&self, _: &mut dyn Communicator, part: Part) -> Result<Outcome, Error> {
+        let progress = part.progress;
         Ok(Outcome {
             verified: Some((progress.zeta - self.zeta).abs() <= TOLERANCE),
             value: Value::Number(progress.zeta),

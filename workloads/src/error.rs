@@ -1,8 +1,6 @@
 //! Errors of a workload.
 
-use std::ops::RangeInclusive;
-
-use crate::{Class, StateError, Workload};
+use crate::{Class, StateError};
 
 /// A rank's part of a workload failed.
 #[derive(Debug, thiserror::Error)]
@@ -59,14 +57,9 @@ pub enum RanksError {
 }
 
 impl RanksError {
-    /// Checks that `ranks` is one of the valid numbers of a workload.
-    pub(crate) fn check(workload: &dyn Workload, ranks: u32, valid: RangeInclusive<u32>) -> Result<(), RanksError> {
-        let (workload, class, at_least, at_most) = (workload.name(), workload.class(), *valid.start(), *valid.end());
-        match ranks {
-            ranks if ranks < at_least => Err(RanksError::TooFew { workload, ranks, at_least }),
-            ranks if ranks > at_most => Err(RanksError::TooMany { workload, class, ranks, at_most }),
-            _ => Ok(()),
-        }
+    /// Checks that `ranks` is a power of two.
+    pub(crate) fn check_power_of_two(workload: &'static str, ranks: u32) -> Result<(), RanksError> {
+        if ranks.is_power_of_two() { Ok(()) } else { Err(RanksError::NotPowerOfTwo { workload, ranks }) }
     }
 }
 

@@ -6,6 +6,7 @@
 //! third, the field is transposed by an all-to-all exchange.
 
 use std::f64::consts::PI;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use counterfoil_runtime::communicator::{Communicator, Reduction};
@@ -14,14 +15,12 @@ use rustfft::{Fft, FftPlanner};
 use zerocopy::IntoBytes;
 
 use crate::random::Random;
-use crate::state::Owner;
-use crate::values::{digest, from_message, restore_numbers, save};
-use crate::{Class, Error, Iterations, Outcome, RanksError, Value, Workload, checkpoint_due};
+use crate::steps::Steps;
+use crate::values::{digest, from_message, numbers};
+use crate::{Class, Error, Outcome, RanksError, StateError, Value};
 
 /// Name of this workload.
 pub const NAME: &str = "ft";
-
-const STATE_ID: u32 = 8;
 
 /// Constant of the equation.
 const ALPHA: f64 = 1e-6;
@@ -58,6 +57,13 @@ struct Slab {
     ranks: usize,
     forward: [Arc<dyn Fft<f64>>; 3],
     inverse: [Arc<dyn Fft<f64>>; 3],
+}
+
+/// A rank's state: the transform of the field, and the checksums so far.
+pub(crate) struct Part {
+    slab: Slab,
+    transform: Elements,
+    checksums: [f64; 2 * CHECKSUMS],
 }
 
 /// Elements, the last index first: by place in the third, second and first dimension, or transposed by first, second and third.
@@ -229,28 +235,26 @@ impl Ft {
     }
 }
 
-impl Workload for Ft {
-    fn name(&self) -> &'static str {
-        NAME
-    }
+impl Steps for Ft {
+    const NAME: &'static str = NAME;
+    const STATE_ID: u32 = 8;
+
+    type Part = Part;
 
     fn class(&self) -> Class {
         self.class
     }
 
-    fn deterministic(&self) -> bool {
-        true
+    fn ranks(&self) -> RangeInclusive<u32> {
+        1..=self.field[0].min(self.field[2]) as u32
     }
 
-    fn validate(&self, ranks: u32) -> Result<(), RanksError> {
-        if !ranks.is_power_of_two() {
-            return Err(RanksError::NotPowerOfTwo { workload: NAME, ranks });
-        }
-        RanksError::check(self, ranks, 1..=self.field[0].min(self.field[2]) as u32)
+    fn check_ranks(&self, ranks: u32) -> Result<(), RanksError> {
+        RanksError::check_power_of_two(NAME, ranks)
     }
 
-    fn iterations(&self, _rank: u32, _ranks: u32) -> Iterations {
-        Iterations::exactly(1 + CHECKSUMS as u64)
+    fn steps(&self) -> u64 {
+        1 + CHECKSUMS as u64
     }
 
     fn message_bytes_max(&self, ranks: u32) -> usize {
@@ -258,37 +262,46 @@ impl Workload for Ft {
         (elements * size_of::<Complex<f64>>()).max(size_of::<[f64; 2]>())
     }
 
-    fn run(&self, comm: &mut dyn Communicator, checkpoint_every: Option<u64>) -> Result<Outcome, Error> {
-        let (rank, ranks) = (comm.rank(), comm.size());
-        self.validate(ranks)?;
-        let owner = Owner { workload: STATE_ID, class: self.class, rank, ranks };
-        let slab = Slab::new(self.field, rank, ranks);
-        let (mut done, mut checksums, mut transform) = (0, vec![0.0; 2 * CHECKSUMS], Vec::new());
-        let saved = restore_numbers(comm, &owner, self.iterations(rank, ranks), 2 * CHECKSUMS + 2 * slab.len())?;
-        if let Some((iteration, numbers)) = saved {
-            done = iteration;
-            checksums.copy_from_slice(&numbers[..2 * CHECKSUMS]);
-            transform = from_numbers(&numbers[2 * CHECKSUMS..]);
+    fn start(&self, rank: u32, ranks: u32) -> Result<Part, RanksError> {
+        Ok(Part { slab: Slab::new(self.field, rank, ranks), transform: Vec::new(), checksums: [0.0; 2 * CHECKSUMS] })
+    }
+
+    fn restore(&self, part: &mut Part, _step: u64, body: &[u8]) -> Result<(), StateError> {
+        let numbers = numbers(body, 2 * CHECKSUMS + 2 * part.slab.len())?;
+        let (checksums, transform) = numbers.split_at(2 * CHECKSUMS);
+        part.checksums.copy_from_slice(checksums);
+        part.transform = from_numbers(transform);
+        Ok(())
+    }
+
+    fn encode(&self, part: &Part) -> Vec<u8> {
+        part.numbers().as_bytes().to_vec()
+    }
+
+    fn step(&self, comm: &mut dyn Communicator, step: u64, part: &mut Part) -> Result<(), Error> {
+        let Part { slab, transform, checksums } = part;
+        if step == 1 {
+            *transform = slab.transform(comm, slab.start())?;
+            return Ok(());
         }
-        while done < 1 + CHECKSUMS as u64 {
-            done += 1;
-            comm.iteration(done)?;
-            if done == 1 {
-                transform = slab.transform(comm, slab.start())?;
-            } else {
-                slab.evolve(&mut transform);
-                let field = slab.transform_back(comm, transform.clone())?;
-                let at = 2 * (done as usize - 2);
-                checksums[at..at + 2].copy_from_slice(&slab.checksum(comm, &field)?);
-            }
-            if checkpoint_due(done, checkpoint_every) {
-                save(comm, &owner, done, &[&checksums[..], &to_numbers(&transform)].concat())?;
-            }
-        }
+        slab.evolve(transform);
+        let field = slab.transform_back(comm, transform.clone())?;
+        let at = 2 * (step as usize - 2);
+        checksums[at..at + 2].copy_from_slice(&slab.checksum(comm, &field)?);
+        Ok(())
+    }
+
+    fn finish(&self, _: &mut dyn Communicator, part: Part) -> Result<Outcome, Error> {
         Ok(Outcome {
-            verified: Some(self.are_known(&checksums)),
-            value: Value::Number(checksums[2 * CHECKSUMS - 2]),
-            digest: digest(&[&checksums[..], &to_numbers(&transform)].concat()),
+            verified: Some(self.are_known(&part.checksums)),
+            value: Value::Number(part.checksums[2 * CHECKSUMS - 2]),
+            digest: digest(&part.numbers()),
         })
+    }
+}
+
+impl Part {
+    fn numbers(&self) -> Vec<f64> {
+        [&self.checksums[..], &to_numbers(&self.transform)].concat()
     }
 }

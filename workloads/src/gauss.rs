@@ -4,17 +4,18 @@
 //! Each element is computed by the same operations whatever rank has its row, so the result doesn't depend on the number of ranks. The
 //! right-hand side is that of the solution 1, 2, ..., n.
 
+use std::ops::RangeInclusive;
+
 use counterfoil_runtime::communicator::{Communicator, Reduction};
+use zerocopy::IntoBytes;
 
 use crate::random::Random;
-use crate::state::Owner;
-use crate::values::{digest, part, restore_numbers, save};
-use crate::{Class, Error, Iterations, Outcome, RanksError, StateError, Value, Workload, checkpoint_due};
+use crate::steps::Steps;
+use crate::values::{digest, numbers, part};
+use crate::{Class, Error, Outcome, RanksError, StateError, Value};
 
 /// Name of this workload.
 pub const NAME: &str = "gauss";
-
-const STATE_ID: u32 = 5;
 
 /// Largest error of an unknown, relative to their number.
 const TOLERANCE: f64 = 1e-9;
@@ -29,7 +30,8 @@ pub struct Gauss {
 }
 
 /// A rank's rows of the matrix, each followed by its right-hand side.
-struct Rows {
+#[derive(Debug)]
+pub(crate) struct Rows {
     /// Index of the first row.
     first: usize,
     width: usize,
@@ -109,61 +111,60 @@ impl Gauss {
     }
 }
 
-impl Workload for Gauss {
-    fn name(&self) -> &'static str {
-        NAME
-    }
+impl Steps for Gauss {
+    const NAME: &'static str = NAME;
+    const STATE_ID: u32 = 5;
+
+    type Part = Rows;
 
     fn class(&self) -> Class {
         self.class
     }
 
-    fn deterministic(&self) -> bool {
-        true
+    fn ranks(&self) -> RangeInclusive<u32> {
+        1..=self.unknowns as u32
     }
 
-    fn validate(&self, ranks: u32) -> Result<(), RanksError> {
-        RanksError::check(self, ranks, 1..=self.unknowns as u32)
-    }
-
-    fn iterations(&self, _rank: u32, _ranks: u32) -> Iterations {
-        Iterations::exactly(self.unknowns as u64)
+    fn steps(&self) -> u64 {
+        self.unknowns as u64
     }
 
     fn message_bytes_max(&self, _ranks: u32) -> usize {
         (self.unknowns + 1) * size_of::<f64>()
     }
 
-    fn run(&self, comm: &mut dyn Communicator, checkpoint_every: Option<u64>) -> Result<Outcome, Error> {
-        let (rank, ranks) = (comm.rank(), comm.size());
-        self.validate(ranks)?;
-        let owner = Owner { workload: STATE_ID, class: self.class, rank, ranks };
-        let mut rows = Rows::start(self.unknowns, part(self.unknowns, rank, ranks));
-        let mut done = 0;
-        let saved = restore_numbers(comm, &owner, self.iterations(rank, ranks), self.unknowns + rows.values.len())?;
-        if let Some((iteration, mut numbers)) = saved {
-            rows.values = numbers.split_off(self.unknowns);
-            self.check_pivots(&numbers, iteration)?;
-            (done, rows.pivot_of) = (iteration, numbers);
-        }
-        while done < self.unknowns as u64 {
-            let unknown = done as usize;
-            done += 1;
-            comm.iteration(done)?;
-            let (value, row) = rows.pivot(unknown);
-            let mut largest = [value];
-            comm.allreduce_f64(&mut largest, Reduction::Max)?;
-            let mut pivot_row = [if value == largest[0] { row } else { u64::MAX }];
-            comm.allreduce_u64(&mut pivot_row, Reduction::Min)?;
-            let pivot_row = pivot_row[0] as usize;
-            let mut pivot = rows.get(pivot_row).map_or_else(|| vec![0.0; rows.width], <[f64]>::to_vec);
-            let root = (0..ranks).find(|rank| part(self.unknowns, *rank, ranks).contains(&pivot_row)).unwrap_or(0);
-            comm.bcast_f64(root, &mut pivot)?;
-            rows.eliminate(unknown, pivot_row, &pivot);
-            if checkpoint_due(done, checkpoint_every) {
-                save(comm, &owner, done, &[&rows.pivot_of[..], &rows.values].concat())?;
-            }
-        }
+    fn start(&self, rank: u32, ranks: u32) -> Result<Rows, RanksError> {
+        Ok(Rows::start(self.unknowns, part(self.unknowns, rank, ranks)))
+    }
+
+    fn restore(&self, rows: &mut Rows, done: u64, body: &[u8]) -> Result<(), StateError> {
+        let mut numbers = numbers(body, self.unknowns + rows.values.len())?;
+        rows.values = numbers.split_off(self.unknowns);
+        self.check_pivots(&numbers, done)?;
+        rows.pivot_of = numbers;
+        Ok(())
+    }
+
+    fn encode(&self, rows: &Rows) -> Vec<u8> {
+        [&rows.pivot_of[..], &rows.values].concat().as_bytes().to_vec()
+    }
+
+    fn step(&self, comm: &mut dyn Communicator, step: u64, rows: &mut Rows) -> Result<(), Error> {
+        let (unknown, ranks) = (step as usize - 1, comm.size());
+        let (value, row) = rows.pivot(unknown);
+        let mut largest = [value];
+        comm.allreduce_f64(&mut largest, Reduction::Max)?;
+        let mut pivot_row = [if value == largest[0] { row } else { u64::MAX }];
+        comm.allreduce_u64(&mut pivot_row, Reduction::Min)?;
+        let pivot_row = pivot_row[0] as usize;
+        let mut pivot = rows.get(pivot_row).map_or_else(|| vec![0.0; rows.width], <[f64]>::to_vec);
+        let root = (0..ranks).find(|rank| part(self.unknowns, *rank, ranks).contains(&pivot_row)).unwrap_or(0);
+        comm.bcast_f64(root, &mut pivot)?;
+        rows.eliminate(unknown, pivot_row, &pivot);
+        Ok(())
+    }
+
+    fn finish(&self, comm: &mut dyn Communicator, rows: Rows) -> Result<Outcome, Error> {
         let mut solution = rows.solution();
         comm.allreduce_f64(&mut solution, Reduction::Sum)?;
         let errors = (1..).zip(&solution).map(|(exact, found)| (found - f64::from(exact)).abs());

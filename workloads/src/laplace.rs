@@ -4,17 +4,18 @@
 //! The potential on the border is that of x^2 - y^2, which also solves the equation inside; the sweeps start from 0. Each new value depends
 //! on four old ones alone, so the result is bit for bit that of the serial computation.
 
+use std::ops::RangeInclusive;
+
 use counterfoil_runtime::communicator::{Communicator, Reduction};
 use zerocopy::IntoBytes;
 
-use crate::state::Owner;
-use crate::values::{digest, from_message, part, place_sum, restore_numbers, save};
-use crate::{Class, Error, Iterations, Outcome, RanksError, Value, Workload, checkpoint_due};
+use crate::steps::Steps;
+use crate::values::{digest, from_message, numbers, part, place_sum};
+use crate::{Class, Error, Outcome, RanksError, StateError, Value};
 
 /// Name of this workload.
 pub const NAME: &str = "laplace";
 
-const STATE_ID: u32 = 4;
 const TAG_UP: i32 = 1;
 const TAG_DOWN: i32 = 2;
 
@@ -33,10 +34,13 @@ pub struct Laplace {
 }
 
 /// Rows of the grid from `first` on, with one more before and after them, each with its two points of the border.
-struct Rows {
+#[derive(Debug)]
+pub(crate) struct Rows {
     first: usize,
     width: usize,
     values: Vec<f64>,
+    /// Largest change of the sweep before the last reduction.
+    change: [f64; 1],
 }
 
 impl Rows {
@@ -45,7 +49,7 @@ impl Rows {
         let (first, width) = (rows.start, side + 2);
         let all = first..rows.end + 2;
         let points = all.flat_map(|row| (0..width).map(move |column| border(side, row, column)));
-        Rows { first, width, values: points.collect() }
+        Rows { first, width, values: points.collect(), change: [0.0] }
     }
 
     fn own(&self) -> std::ops::Range<usize> {
@@ -120,61 +124,60 @@ impl Laplace {
     }
 }
 
-impl Workload for Laplace {
-    fn name(&self) -> &'static str {
-        NAME
-    }
+impl Steps for Laplace {
+    const NAME: &'static str = NAME;
+    const STATE_ID: u32 = 4;
+
+    type Part = Rows;
 
     fn class(&self) -> Class {
         self.class
     }
 
-    fn deterministic(&self) -> bool {
-        true
+    fn ranks(&self) -> RangeInclusive<u32> {
+        1..=self.side as u32
     }
 
-    fn validate(&self, ranks: u32) -> Result<(), RanksError> {
-        RanksError::check(self, ranks, 1..=self.side as u32)
-    }
-
-    fn iterations(&self, _rank: u32, _ranks: u32) -> Iterations {
-        Iterations::exactly(self.sweeps)
+    fn steps(&self) -> u64 {
+        self.sweeps
     }
 
     fn message_bytes_max(&self, _ranks: u32) -> usize {
         (self.side + 2) * size_of::<f64>()
     }
 
-    fn run(&self, comm: &mut dyn Communicator, checkpoint_every: Option<u64>) -> Result<Outcome, Error> {
-        let (rank, ranks) = (comm.rank(), comm.size());
-        self.validate(ranks)?;
-        let owner = Owner { workload: STATE_ID, class: self.class, rank, ranks };
-        let mut rows = Rows::start(self.side, part(self.side, rank, ranks));
-        let (mut sweep, mut change) = (0, [0.0]);
-        let saved = restore_numbers(comm, &owner, self.iterations(rank, ranks), 1 + rows.values.len())?;
-        if let Some((iteration, mut numbers)) = saved {
-            change = [numbers.remove(0)];
-            (sweep, rows.values) = (iteration, numbers);
+    fn start(&self, rank: u32, ranks: u32) -> Result<Rows, RanksError> {
+        Ok(Rows::start(self.side, part(self.side, rank, ranks)))
+    }
+
+    fn restore(&self, rows: &mut Rows, _sweep: u64, body: &[u8]) -> Result<(), StateError> {
+        let mut numbers = numbers(body, 1 + rows.values.len())?;
+        rows.change = [numbers.remove(0)];
+        rows.values = numbers;
+        Ok(())
+    }
+
+    fn encode(&self, rows: &Rows) -> Vec<u8> {
+        [&rows.change[..], &rows.values].concat().as_bytes().to_vec()
+    }
+
+    fn step(&self, comm: &mut dyn Communicator, sweep: u64, rows: &mut Rows) -> Result<(), Error> {
+        rows.exchange(comm)?;
+        let largest = rows.sweep();
+        if sweep.is_multiple_of(SWEEPS_PER_NORM) || sweep == self.sweeps {
+            rows.change = [largest];
+            comm.allreduce_f64(&mut rows.change, Reduction::Max)?;
         }
-        while sweep < self.sweeps {
-            sweep += 1;
-            comm.iteration(sweep)?;
-            rows.exchange(comm)?;
-            let largest = rows.sweep();
-            if sweep.is_multiple_of(SWEEPS_PER_NORM) || sweep == self.sweeps {
-                change = [largest];
-                comm.allreduce_f64(&mut change, Reduction::Max)?;
-            }
-            if checkpoint_due(sweep, checkpoint_every) {
-                save(comm, &owner, sweep, &[&change[..], &rows.values].concat())?;
-            }
-        }
+        Ok(())
+    }
+
+    fn finish(&self, comm: &mut dyn Communicator, rows: Rows) -> Result<Outcome, Error> {
         let own = &rows.values[rows.own()];
         let mut sum = [place_sum(rows.first * rows.width, own)];
         comm.allreduce_u64(&mut sum, Reduction::Sum)?;
         Ok(Outcome {
-            verified: Some((sum[0], change[0]) == self.known_answer()),
-            value: Value::Number(change[0]),
+            verified: Some((sum[0], rows.change[0]) == self.known_answer()),
+            value: Value::Number(rows.change[0]),
             digest: digest(own),
         })
     }

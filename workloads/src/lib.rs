@@ -32,6 +32,7 @@ mod program;
 mod random;
 pub mod ring;
 mod state;
+mod steps;
 mod values;
 
 use std::fmt;

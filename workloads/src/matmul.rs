@@ -4,18 +4,19 @@
 //! The elements are integers modulo 2^32, so the result is exact, and known without another multiplication of matrices: times a vector it is
 //! that of matrix-vector products (Freivalds).
 
+use std::ops::{Range, RangeInclusive};
+
 use counterfoil_runtime::communicator::{Communicator, Reduction};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 use zerocopy::IntoBytes;
 
-use crate::state::{Owner, decode};
-use crate::values::{digest, from_message, part, save, words};
-use crate::{Class, Error, Iterations, Outcome, RanksError, Value, Workload, checkpoint_due};
+use crate::steps::Steps;
+use crate::values::{digest, from_message, part, place_sum, words};
+use crate::{Class, Error, Outcome, RanksError, StateError, Value};
 
 /// Name of this workload.
 pub const NAME: &str = "matmul";
 
-const STATE_ID: u32 = 7;
 const TAG: i32 = 1;
 
 /// Matrices; class S, W, A have 64, 192, 512 rows, and 8, 12, 16 multiplications. An iteration of every rank is one multiplication.
@@ -28,12 +29,19 @@ pub struct Matmul {
     multiplications: u64,
 }
 
+/// A rank's rows of the fixed matrix and of the right one.
+#[derive(Debug)]
+pub(crate) struct Rows {
+    left: Vec<u32>,
+    right: Vec<u32>,
+}
+
 /// Element of the fixed matrix (`which` 0), of the first right one (1), or of the vector of the test (2, with `column` 0).
 fn element(which: u64, row: usize, column: usize) -> u32 {
     xxh3_64_with_seed(&[row as u64, column as u64].map(u64::to_le_bytes).concat(), which) as u32
 }
 
-fn rows(which: u64, order: usize, rows: std::ops::Range<usize>) -> Vec<u32> {
+fn rows(which: u64, order: usize, rows: Range<usize>) -> Vec<u32> {
     rows.flat_map(|row| (0..order).map(move |column| element(which, row, column))).collect()
 }
 
@@ -97,59 +105,57 @@ impl Matmul {
     }
 }
 
-impl Workload for Matmul {
-    fn name(&self) -> &'static str {
-        NAME
-    }
+impl Steps for Matmul {
+    const NAME: &'static str = NAME;
+    const STATE_ID: u32 = 7;
+
+    type Part = Rows;
 
     fn class(&self) -> Class {
         self.class
     }
 
-    fn deterministic(&self) -> bool {
-        true
+    fn ranks(&self) -> RangeInclusive<u32> {
+        1..=self.order as u32
     }
 
-    fn validate(&self, ranks: u32) -> Result<(), RanksError> {
-        RanksError::check(self, ranks, 1..=self.order as u32)
-    }
-
-    fn iterations(&self, _rank: u32, _ranks: u32) -> Iterations {
-        Iterations::exactly(self.multiplications)
+    fn steps(&self) -> u64 {
+        self.multiplications
     }
 
     fn message_bytes_max(&self, ranks: u32) -> usize {
         part(self.order, 0, ranks).len() * self.order * size_of::<u32>()
     }
 
-    fn run(&self, comm: &mut dyn Communicator, checkpoint_every: Option<u64>) -> Result<Outcome, Error> {
-        let (rank, ranks) = (comm.rank(), comm.size());
-        self.validate(ranks)?;
-        let owner = Owner { workload: STATE_ID, class: self.class, rank, ranks };
+    fn start(&self, rank: u32, ranks: u32) -> Result<Rows, RanksError> {
         let range = part(self.order, rank, ranks);
-        let (left, mut right) = (rows(0, self.order, range.clone()), rows(1, self.order, range.clone()));
-        let mut done = 0;
-        if let Some(bytes) = comm.restore()? {
-            let (iteration, body) = decode(&owner, self.iterations(rank, ranks), &bytes)?;
-            (done, right) = (iteration, words(body, right.len())?);
-        }
-        while done < self.multiplications {
-            done += 1;
-            comm.iteration(done)?;
-            right = self.multiply(comm, &left, right)?;
-            if checkpoint_due(done, checkpoint_every) {
-                save(comm, &owner, done, &right)?;
-            }
-        }
+        Ok(Rows { left: rows(0, self.order, range.clone()), right: rows(1, self.order, range) })
+    }
+
+    fn restore(&self, rows: &mut Rows, _done: u64, body: &[u8]) -> Result<(), StateError> {
+        rows.right = words(body, rows.right.len())?;
+        Ok(())
+    }
+
+    fn encode(&self, rows: &Rows) -> Vec<u8> {
+        rows.right.as_bytes().to_vec()
+    }
+
+    fn step(&self, comm: &mut dyn Communicator, _step: u64, rows: &mut Rows) -> Result<(), Error> {
+        rows.right = self.multiply(comm, &rows.left, std::mem::take(&mut rows.right))?;
+        Ok(())
+    }
+
+    fn finish(&self, comm: &mut dyn Communicator, rows: Rows) -> Result<Outcome, Error> {
+        let range = part(self.order, comm.rank(), comm.size());
         let vector: Vec<u32> = (0..self.order).map(|row| element(2, row, 0)).collect();
-        let mut wrong = [u64::from(times(&right, &vector) != self.known_product()[range])];
-        comm.allreduce_u64(&mut wrong, Reduction::Sum)?;
-        let mut sum = [crate::values::place_sum(part(self.order, rank, ranks).start * self.order, &right)];
-        comm.allreduce_u64(&mut sum, Reduction::Sum)?;
+        let is_wrong = times(&rows.right, &vector) != self.known_product()[range.clone()];
+        let mut sums = [u64::from(is_wrong), place_sum(range.start * self.order, &rows.right)];
+        comm.allreduce_u64(&mut sums, Reduction::Sum)?;
         Ok(Outcome {
-            verified: Some(wrong[0] == 0),
-            value: Value::Text(format!("{:016x}", sum[0])),
-            digest: digest(&right),
+            verified: Some(sums[0] == 0),
+            value: Value::Text(format!("{:016x}", sums[1])),
+            digest: digest(&rows.right),
         })
     }
 }

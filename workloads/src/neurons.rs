@@ -3,18 +3,18 @@
 //!
 //! A neuron's inputs are added in the order of their indices, so the result is bit for bit that of the serial computation.
 
+use std::ops::{Range, RangeInclusive};
+
 use counterfoil_runtime::communicator::Communicator;
 use zerocopy::IntoBytes;
 
 use crate::random::Random;
-use crate::state::Owner;
-use crate::values::{digest, from_message, part, place_sum, restore_numbers, save};
-use crate::{Class, Error, Iterations, Outcome, RanksError, Value, Workload, checkpoint_due};
+use crate::steps::Steps;
+use crate::values::{digest, from_message, numbers, part, place_sum};
+use crate::{Class, Error, Outcome, RanksError, StateError, Value};
 
 /// Name of this workload.
 pub const NAME: &str = "neurons";
-
-const STATE_ID: u32 = 6;
 
 /// Inputs of a neuron.
 const INPUTS: usize = 16;
@@ -34,27 +34,28 @@ pub struct Neurons {
 }
 
 /// Potential and recovery of a rank's neurons, and how often any of them has fired.
-#[derive(Clone, Debug, PartialEq)]
-struct Part {
-    first: usize,
+#[derive(Debug)]
+pub(crate) struct Part {
     potential: Vec<f64>,
     recovery: Vec<f64>,
     fired: f64,
+    links: Vec<Link>,
 }
 
 /// Gathers the potentials of all neurons.
 type Gather<'a> = dyn FnMut(&[f64]) -> Result<Vec<f64>, Error> + 'a;
 
 impl Part {
-    fn start(neurons: std::ops::Range<usize>) -> Part {
+    /// Returns some of `all` neurons before the first step.
+    fn start(all: usize, neurons: Range<usize>) -> Part {
         let potential = |neuron: usize| 4.0 * Random::from_seed(neuron as u64).next_fraction() - 2.0;
-        let recovery = vec![0.0; neurons.len()];
-        Part { first: neurons.start, potential: neurons.map(potential).collect(), recovery, fired: 0.0 }
+        let (recovery, links) = (vec![0.0; neurons.len()], links(all, neurons.clone()));
+        Part { potential: neurons.map(potential).collect(), recovery, fired: 0.0, links }
     }
 
     /// Returns the rates of change at potentials and recoveries, with the potentials of all neurons.
-    fn rates(&self, potential: &[f64], recovery: &[f64], all: &[f64], links: &[Link]) -> [Vec<f64>; 2] {
-        let rates = potential.iter().zip(recovery).zip(links.chunks_exact(INPUTS)).map(|((&v, &w), links)| {
+    fn rates(&self, potential: &[f64], recovery: &[f64], all: &[f64]) -> [Vec<f64>; 2] {
+        let rates = potential.iter().zip(recovery).zip(self.links.chunks_exact(INPUTS)).map(|((&v, &w), links)| {
             let input: f64 = links.iter().map(|link| link.weight * all[link.from]).sum();
             (v - v * v * v / 3.0 - w + 0.5 + input, 0.08 * (v + 0.7 - 0.8 * w))
         });
@@ -63,12 +64,12 @@ impl Part {
     }
 
     /// Makes a step.
-    fn step(&mut self, links: &[Link], gather: &mut Gather<'_>) -> Result<(), Error> {
+    fn step(&mut self, gather: &mut Gather<'_>) -> Result<(), Error> {
         let mut sums = [vec![0.0; self.potential.len()], vec![0.0; self.potential.len()]];
         let mut at = [self.potential.clone(), self.recovery.clone()];
         for (stage, weight) in [1.0, 2.0, 2.0, 1.0].into_iter().enumerate() {
             let all = gather(&at[0])?;
-            let rates = self.rates(&at[0], &at[1], &all, links);
+            let rates = self.rates(&at[0], &at[1], &all);
             let next = if stage == 2 { STEP } else { STEP / 2.0 };
             for ((sum, rate), (at, from)) in
                 sums.iter_mut().zip(&rates).zip(at.iter_mut().zip([&self.potential, &self.recovery]))
@@ -93,13 +94,14 @@ impl Part {
 }
 
 /// An input of a neuron.
+#[derive(Debug)]
 struct Link {
     from: usize,
     weight: f64,
 }
 
 /// Returns the inputs of a rank's neurons. Every fifth neuron inhibits.
-fn links(neurons: usize, part: std::ops::Range<usize>) -> Vec<Link> {
+fn links(neurons: usize, part: Range<usize>) -> Vec<Link> {
     let of = |neuron: usize| {
         let mut random = Random::from_seed((neuron + neurons) as u64);
         let mut from: Vec<usize> =
@@ -123,10 +125,9 @@ impl Neurons {
 
     /// Computes the sum over all neurons, and how often they fired, without messages.
     fn known_answer(&self) -> Result<(u64, f64), Error> {
-        let mut whole = Part::start(0..self.neurons);
-        let links = links(self.neurons, 0..self.neurons);
+        let mut whole = Part::start(self.neurons, 0..self.neurons);
         for _ in 0..self.steps {
-            whole.step(&links, &mut |own| Ok(own.to_vec()))?;
+            whole.step(&mut |own| Ok(own.to_vec()))?;
         }
         Ok((place_sum(0, &whole.potential), whole.fired))
     }
@@ -141,52 +142,49 @@ impl Neurons {
     }
 }
 
-impl Workload for Neurons {
-    fn name(&self) -> &'static str {
-        NAME
-    }
+impl Steps for Neurons {
+    const NAME: &'static str = NAME;
+    const STATE_ID: u32 = 6;
+
+    type Part = Part;
 
     fn class(&self) -> Class {
         self.class
     }
 
-    fn deterministic(&self) -> bool {
-        true
+    fn ranks(&self) -> RangeInclusive<u32> {
+        1..=self.neurons as u32
     }
 
-    fn validate(&self, ranks: u32) -> Result<(), RanksError> {
-        RanksError::check(self, ranks, 1..=self.neurons as u32)
-    }
-
-    fn iterations(&self, _rank: u32, _ranks: u32) -> Iterations {
-        Iterations::exactly(self.steps)
+    fn steps(&self) -> u64 {
+        self.steps
     }
 
     fn message_bytes_max(&self, ranks: u32) -> usize {
         part(self.neurons, 0, ranks).len() * size_of::<f64>()
     }
 
-    fn run(&self, comm: &mut dyn Communicator, checkpoint_every: Option<u64>) -> Result<Outcome, Error> {
-        let (rank, ranks) = (comm.rank(), comm.size());
-        self.validate(ranks)?;
-        let owner = Owner { workload: STATE_ID, class: self.class, rank, ranks };
-        let range = part(self.neurons, rank, ranks);
-        let (mut own, links) = (Part::start(range.clone()), links(self.neurons, range.clone()));
-        let mut step = 0;
-        let saved = restore_numbers(comm, &owner, self.iterations(rank, ranks), 1 + 2 * range.len())?;
-        if let Some((iteration, numbers)) = saved {
-            let (potential, recovery) = numbers[1..].split_at(range.len());
-            (step, own.fired) = (iteration, numbers[0]);
-            (own.potential, own.recovery) = (potential.to_vec(), recovery.to_vec());
-        }
-        while step < self.steps {
-            step += 1;
-            comm.iteration(step)?;
-            own.step(&links, &mut |values| self.gather(comm, values))?;
-            if checkpoint_due(step, checkpoint_every) {
-                save(comm, &owner, step, &own.numbers())?;
-            }
-        }
+    fn start(&self, rank: u32, ranks: u32) -> Result<Part, RanksError> {
+        Ok(Part::start(self.neurons, part(self.neurons, rank, ranks)))
+    }
+
+    fn restore(&self, own: &mut Part, _step: u64, body: &[u8]) -> Result<(), StateError> {
+        let mut numbers = numbers(body, 1 + 2 * own.potential.len())?;
+        own.recovery = numbers.split_off(1 + own.potential.len());
+        own.potential = numbers.split_off(1);
+        own.fired = numbers[0];
+        Ok(())
+    }
+
+    fn encode(&self, own: &Part) -> Vec<u8> {
+        own.numbers().as_bytes().to_vec()
+    }
+
+    fn step(&self, comm: &mut dyn Communicator, _step: u64, own: &mut Part) -> Result<(), Error> {
+        own.step(&mut |values| self.gather(comm, values))
+    }
+
+    fn finish(&self, comm: &mut dyn Communicator, own: Part) -> Result<Outcome, Error> {
         let all = self.gather(comm, &own.potential)?;
         Ok(Outcome {
             verified: Some((place_sum(0, &all), own.fired) == self.known_answer()?),
@@ -203,10 +201,9 @@ mod tests {
     #[test]
     fn the_network_fires_and_stays_bounded() {
         let network = Neurons::new(Class::S);
-        let mut whole = Part::start(0..network.neurons);
-        let links = links(network.neurons, 0..network.neurons);
+        let mut whole = Part::start(network.neurons, 0..network.neurons);
         for _ in 0..1_000 {
-            whole.step(&links, &mut |own| Ok(own.to_vec())).unwrap();
+            whole.step(&mut |own| Ok(own.to_vec())).unwrap();
         }
         assert!(whole.fired > 100.0, "{}", whole.fired);
         assert!(whole.potential.iter().all(|potential| potential.abs() < 3.0));

@@ -5,14 +5,15 @@
 //! overtaken message changes all later hashes. At the end each rank computes the known answer serially.
 
 use std::iter::repeat_with;
+use std::ops::RangeInclusive;
 
 use counterfoil_runtime::communicator::Communicator;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U64;
 
-use crate::state::{Owner, decode, encode};
-use crate::{Class, Error, Iterations, MessageError, Outcome, RanksError, StateError, Value, Workload, checkpoint_due};
+use crate::steps::Steps;
+use crate::{Class, Error, MessageError, Outcome, RanksError, StateError, Value};
 
 /// Name of this workload.
 pub const NAME: &str = "ring";
@@ -20,7 +21,6 @@ pub const NAME: &str = "ring";
 /// Number of tokens in flight at a time.
 pub const TOKENS: u64 = 4;
 
-const STATE_ID: u32 = 2;
 const TAG: i32 = 7;
 
 /// Lengths of tokens in bytes: empty, small and large messages of a log, longer than a chunk.
@@ -46,15 +46,6 @@ impl Ring {
         Ring { class, laps }
     }
 
-    /// Restores the last complete lap, and this rank's hash after it.
-    fn resume(&self, comm: &mut dyn Communicator, owner: &Owner) -> Result<(u64, u64), Error> {
-        let Some(bytes) = comm.restore()? else { return Ok((0, first_hash(comm.rank()))) };
-        let (lap, body) = decode(owner, Iterations::exactly(self.laps), &bytes)?;
-        let hash = U64::read_from_bytes(body)
-            .map_err(|_| StateError::Length { expected: size_of::<U64>() as u64, found: body.len() as u64 })?;
-        Ok((lap, hash.get()))
-    }
-
     /// Computes all ranks' final hashes without messages.
     fn known_answer(&self, ranks: u32) -> Vec<u64> {
         let mut hashes: Vec<u64> = (0..ranks).map(first_hash).collect();
@@ -73,28 +64,23 @@ impl Ring {
     }
 }
 
-impl Workload for Ring {
-    fn name(&self) -> &'static str {
-        NAME
-    }
+impl Steps for Ring {
+    const NAME: &'static str = NAME;
+    const STATE_ID: u32 = 2;
+
+    /// Hash of the rank.
+    type Part = u64;
 
     fn class(&self) -> Class {
         self.class
     }
 
-    fn deterministic(&self) -> bool {
-        true
+    fn ranks(&self) -> RangeInclusive<u32> {
+        1..=u32::MAX
     }
 
-    fn validate(&self, ranks: u32) -> Result<(), RanksError> {
-        if ranks == 0 {
-            return Err(RanksError::TooFew { workload: NAME, ranks, at_least: 1 });
-        }
-        Ok(())
-    }
-
-    fn iterations(&self, _rank: u32, _ranks: u32) -> Iterations {
-        Iterations::exactly(self.laps)
+    fn steps(&self) -> u64 {
+        self.laps
     }
 
     fn message_bytes_max(&self, _ranks: u32) -> usize {
@@ -102,36 +88,45 @@ impl Workload for Ring {
         LENGTHS.into_iter().max().unwrap_or(0)
     }
 
-    fn run(&self, comm: &mut dyn Communicator, checkpoint_every: Option<u64>) -> Result<Outcome, Error> {
+    fn start(&self, rank: u32, _ranks: u32) -> Result<u64, RanksError> {
+        Ok(first_hash(rank))
+    }
+
+    fn restore(&self, hash: &mut u64, _lap: u64, body: &[u8]) -> Result<(), StateError> {
+        let saved = U64::read_from_bytes(body)
+            .map_err(|_| StateError::Length { expected: size_of::<U64>() as u64, found: body.len() as u64 })?;
+        *hash = saved.get();
+        Ok(())
+    }
+
+    fn encode(&self, hash: &u64) -> Vec<u8> {
+        hash.to_le_bytes().to_vec()
+    }
+
+    fn step(&self, comm: &mut dyn Communicator, lap: u64, hash: &mut u64) -> Result<(), Error> {
         let (rank, ranks) = (comm.rank(), comm.size());
-        self.validate(ranks)?;
-        let owner = Owner { workload: STATE_ID, class: self.class, rank, ranks };
         let right = if rank + 1 == ranks { 0 } else { rank + 1 };
         let left = if rank == 0 { ranks - 1 } else { rank - 1 };
-        let (mut lap, mut hash) = self.resume(comm, &owner)?;
-        while lap < self.laps {
-            lap += 1;
-            comm.iteration(lap)?;
-            if rank == 0 {
-                for index in 0..TOKENS {
-                    comm.send(right, TAG, &token(hash, lap, index, rank))?;
-                }
-            }
+        if rank == 0 {
             for index in 0..TOKENS {
-                let (_, received) = comm.recv(Some(left), Some(TAG))?;
-                hash = fold(hash, &received);
-                if rank != 0 {
-                    comm.send(right, TAG, &token(hash, lap, index, rank))?;
-                }
-            }
-            if checkpoint_due(lap, checkpoint_every) {
-                comm.checkpoint(&encode(&owner, lap, &hash.to_le_bytes()))?;
+                comm.send(right, TAG, &token(*hash, lap, index, rank))?;
             }
         }
+        for index in 0..TOKENS {
+            let (_, received) = comm.recv(Some(left), Some(TAG))?;
+            *hash = fold(*hash, &received);
+            if rank != 0 {
+                comm.send(right, TAG, &token(*hash, lap, index, rank))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(&self, comm: &mut dyn Communicator, hash: u64) -> Result<Outcome, Error> {
         let hashes = gather_hashes(comm, hash)?;
         let bytes: Vec<u8> = hashes.iter().flat_map(|hash| hash.to_le_bytes()).collect();
         Ok(Outcome {
-            verified: Some(hashes == self.known_answer(ranks)),
+            verified: Some(hashes == self.known_answer(comm.size())),
             value: Value::Text(format!("{:016x}", hashes[0])),
             digest: xxh3_64(&bytes),
         })

@@ -7,8 +7,7 @@ use counterfoil_runtime::communicator::Communicator;
 use xxhash_rust::xxh3::xxh3_64;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::state::{Owner, decode, encode};
-use crate::{Error, Iterations, MessageError, StateError};
+use crate::{MessageError, StateError};
 
 /// Returns the part of `0..len` of one of `ranks` ranks; the first ones are one longer if `len` isn't divisible.
 pub(crate) fn part(len: usize, rank: u32, ranks: u32) -> Range<usize> {
@@ -59,29 +58,6 @@ pub(crate) fn numbers(body: &[u8], len: usize) -> Result<Vec<f64>, StateError> {
 pub(crate) fn words(body: &[u8], len: usize) -> Result<Vec<u32>, StateError> {
     let expected = (len * size_of::<u32>()) as u64;
     copy(body, len).ok_or(StateError::Length { expected, found: body.len() as u64 })
-}
-
-/// Returns the saved state: last complete iteration and `len` numbers. `None` at a fresh start.
-pub(crate) fn restore_numbers(
-    comm: &mut dyn Communicator,
-    owner: &Owner,
-    iterations: Iterations,
-    len: usize,
-) -> Result<Option<(u64, Vec<f64>)>, Error> {
-    let Some(bytes) = comm.restore()? else { return Ok(None) };
-    let (iteration, body) = decode(owner, iterations, &bytes)?;
-    Ok(Some((iteration, numbers(body, len)?)))
-}
-
-/// Saves a state.
-pub(crate) fn save<T: IntoBytes + Immutable>(
-    comm: &mut dyn Communicator,
-    owner: &Owner,
-    iteration: u64,
-    values: &[T],
-) -> Result<(), Error> {
-    comm.checkpoint(&encode(owner, iteration, values.as_bytes()))?;
-    Ok(())
 }
 
 /// Returns the digest of a rank's values.

@@ -24,9 +24,7 @@ pub(super) struct Grid {
 impl Grid {
     /// Returns the place of `rank` among `ranks`, for a matrix of `order` rows and columns.
     pub(super) fn new(order: usize, rank: u32, ranks: u32) -> Result<Grid, RanksError> {
-        if !ranks.is_power_of_two() {
-            return Err(RanksError::NotPowerOfTwo { workload: NAME, ranks });
-        }
+        RanksError::check_power_of_two(NAME, ranks)?;
         let process_rows = 1 << (ranks.ilog2() / 2);
         let process_columns = ranks / process_rows;
         let (row, column) = (rank / process_columns, rank % process_columns);

@@ -44,10 +44,6 @@ impl<'a> Solver<'a> {
         Solver { comm, grid, matrix, received: product.clone(), product }
     }
 
-    pub(super) fn comm(&mut self) -> &mut dyn Communicator {
-        self.comm
-    }
-
     /// Solves A z = x, starting from z = 0.
     pub(super) fn solve(&mut self, x: &[f64]) -> Result<Solution, Error> {
         let mut z = vec![0.0; x.len()];
