@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use mpi_sys as ffi;
 
-use crate::session::key;
 use crate::session::requests::are_any;
+use crate::session::{key, last_size};
 
 /// Values of [`AWAITED`] that are no request.
 const NONE: usize = 0;
@@ -61,9 +61,12 @@ fn add(sum: &AtomicUsize, count: i64, datatype: ffi::MPI_Datatype) {
     if BYTES_MAX.load(Ordering::Relaxed) == usize::MAX {
         return;
     }
-    let mut size: c_int = 0;
-    // SAFETY: a datatype that MPI has accepted in a receive, and a pointer to a local variable.
-    unsafe { ffi::PMPI_Type_size(datatype, &raw mut size) };
+    let size = last_size(datatype).unwrap_or_else(|| {
+        let mut size: c_int = 0;
+        // SAFETY: a datatype that MPI has accepted in a receive, and a pointer to a local variable.
+        unsafe { ffi::PMPI_Type_size(datatype, &raw mut size) };
+        size.into()
+    });
     let bytes = usize::try_from(count).unwrap_or(0).saturating_mul(usize::try_from(size).unwrap_or(usize::MAX));
     sum.store(sum.load(Ordering::Relaxed).saturating_add(bytes), Ordering::Relaxed);
 }

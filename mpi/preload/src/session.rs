@@ -40,7 +40,7 @@ use stream_cache::StreamCaches;
 use watch::Watch;
 
 pub(crate) use collectives::BegunCollective;
-pub(crate) use datatypes::likely_bytes;
+pub(crate) use datatypes::{last_size, likely_bytes};
 pub(crate) use mpi_call::key;
 pub(crate) use sends::{CopyTime, Piece};
 pub(crate) use space::FullError;

@@ -37,11 +37,16 @@ impl Layout {
 /// Datatype looked up last, and the bytes of its elements.
 static LAST: (AtomicUsize, AtomicI64) = (AtomicUsize::new(usize::MAX), AtomicI64::new(1));
 
+/// Returns the bytes of an element, if its datatype is the one looked up last. Wrong while another thread looks one up.
+#[inline]
+pub(crate) fn last_size(datatype: ffi::MPI_Datatype) -> Option<i64> {
+    (LAST.0.load(Ordering::Relaxed) == key(datatype)).then(|| LAST.1.load(Ordering::Relaxed))
+}
+
 /// Guesses the bytes of a message from the datatype looked up last. Wrong for other datatypes, or while another thread looks one up.
 #[inline]
 pub(crate) fn likely_bytes(count: i64, datatype: ffi::MPI_Datatype) -> i64 {
-    let size = if LAST.0.load(Ordering::Relaxed) == key(datatype) { LAST.1.load(Ordering::Relaxed) } else { 1 };
-    count.saturating_mul(size)
+    count.saturating_mul(last_size(datatype).unwrap_or(1))
 }
 
 /// The datatypes used so far.
@@ -113,6 +118,7 @@ impl Datatypes {
     pub(crate) fn forget(&mut self, datatype: ffi::MPI_Datatype) {
         self.known.remove(&key(datatype));
         self.last = None;
+        LAST.0.store(usize::MAX, Ordering::Relaxed);
     }
 }
 

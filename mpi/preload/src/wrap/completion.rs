@@ -5,7 +5,9 @@ use std::ffi::c_int;
 use mpi_sys as ffi;
 
 use super::in_turn::wait_in_turn;
-use super::pending::{Completion, InlineHandles, are_known, end_one, first, put_back_one, snapshot, take_one};
+use super::pending::{
+    Completion, InlineHandles, RequestSnapshot, are_known, end_one, first, put_back_one, snapshot, take_one,
+};
 use crate::awaited::{are_many_bytes, while_awaiting, while_awaiting_several};
 use crate::global::{can_skip_session, count_failed_poll, enter, records_determinants};
 use crate::status::{Statuses, statuses_wanted, with_status};
@@ -176,7 +178,7 @@ pub(crate) unsafe fn test_any(
 ///
 /// # Safety
 /// `statuses` has one at `index`, filled in by a call that returned `code`.
-pub(super) unsafe fn completion_of<'a>(code: c_int, statuses: *const ffi::MPI_Status, index: usize) -> Completion<'a> {
+unsafe fn completion_of<'a>(code: c_int, statuses: *const ffi::MPI_Status, index: usize) -> Completion<'a> {
     // SAFETY: the caller's promise.
     let status = unsafe { &*statuses.add(index) };
     if code == 0 {
@@ -256,6 +258,42 @@ pub(crate) unsafe fn test_all(
     }
 }
 
+/// Calls a function for some of several requests, and handles those that have ended. Returns the code, and the indices of these; `None` if the call doesn't
+/// say which.
+///
+/// # Safety
+/// As for [`wait_some`].
+pub(super) unsafe fn some<'a>(
+    (count, requests): (c_int, *mut ffi::MPI_Request),
+    outcount: *const c_int,
+    indices: *const c_int,
+    statuses: *mut ffi::MPI_Status,
+    call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
+    handle: impl FnOnce(&mut RequestSnapshot<'_>, &[c_int]),
+) -> (c_int, &'a [c_int]) {
+    let mut handles = InlineHandles::new();
+    // SAFETY: the program's requests.
+    let mut pending = unsafe { snapshot(count, requests, &mut handles) };
+    let mut ours = Statuses::new();
+    let statuses = statuses_wanted(count, statuses, &mut ours);
+    let code = call(statuses);
+    let is_said = code == 0 || code == ffi::MPI_ERR_IN_STATUS as c_int;
+    // SAFETY: the call has said how many have ended, if any was active.
+    let ended = if is_said { usize::try_from(unsafe { *outcount }).unwrap_or(0) } else { 0 };
+    let ended = if ended > 0 && ended <= usize::try_from(count).unwrap_or(0) {
+        // SAFETY: the call has filled in as many indices and statuses.
+        unsafe { std::slice::from_raw_parts(indices, ended) }
+    } else {
+        &[]
+    };
+    handle(&mut pending, ended);
+    let place = |index: usize| ended.iter().position(|&at| usize::try_from(at) == Ok(index));
+    // SAFETY: as above.
+    let completion =
+        |index| place(index).map_or(Completion::Pending, |at| unsafe { completion_of(code, statuses, at) });
+    (if ended.is_empty() { code } else { first(code, pending.end(completion)) }, ended)
+}
+
 /// Waits for some of several requests.
 ///
 /// # Safety
@@ -268,35 +306,15 @@ pub(crate) unsafe fn wait_some(
     statuses: *mut ffi::MPI_Status,
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
 ) -> c_int {
-    let mut handles = InlineHandles::new();
-    // SAFETY: the program's requests.
-    let mut pending = unsafe { snapshot(count, requests, &mut handles) };
-    let mut ours = Statuses::new();
-    let statuses = statuses_wanted(count, statuses, &mut ours);
-    let code = while_awaiting_several(|| call(statuses));
-    let is_said = code == 0 || code == ffi::MPI_ERR_IN_STATUS as c_int;
-    // SAFETY: the call has said how many have ended, if any was active.
-    let ended = if is_said { usize::try_from(unsafe { *outcount }).unwrap_or(0) } else { 0 };
-    let ended = if ended > 0 && ended <= usize::try_from(count).unwrap_or(0) {
-        // SAFETY: the call has filled in as many indices and statuses.
-        unsafe { std::slice::from_raw_parts(indices, ended) }
-    } else {
-        &[]
+    let handle = |pending: &mut RequestSnapshot<'_>, ended: &[c_int]| {
+        if ended.is_empty() {
+            pending.put_back();
+        }
+        ended.iter().for_each(|index| record_completed(count, *index));
     };
-    if ended.is_empty() {
-        pending.put_back();
-        return code;
-    }
-    for index in ended {
-        record_completed(count, *index);
-    }
-    let place = |index: usize| ended.iter().position(|&at| usize::try_from(at) == Ok(index));
-    // SAFETY: as above.
-    first(
-        code,
-        pending
-            .end(|index| place(index).map_or(Completion::Pending, |at| unsafe { completion_of(code, statuses, at) })),
-    )
+    let call = |statuses| while_awaiting_several(|| call(statuses));
+    // SAFETY: as for this function.
+    unsafe { some((count, requests), outcount, indices, statuses, call, handle) }.0
 }
 
 /// Tests some of several requests.

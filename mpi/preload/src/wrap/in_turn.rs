@@ -5,8 +5,7 @@ use std::ffi::c_int;
 use mpi_sys as ffi;
 use smallvec::{SmallVec, smallvec};
 
-use super::completion::completion_of;
-use super::pending::{Completion, InlineHandles, first, snapshot};
+use super::completion::some;
 use crate::pass;
 use crate::session::requests::is_null;
 use crate::status::{Statuses, blank, empty, statuses_wanted};
@@ -43,38 +42,26 @@ impl Wait {
         let mut indices: SmallVec<[c_int; WINDOW]> = smallvec![0; len];
         let mut statuses = Statuses::new();
         statuses.resize(len, blank());
-        let mut handles = InlineHandles::new();
-        // SAFETY: `begin` and `len` are within the program's requests.
-        let requests = unsafe { self.requests.add(begin) };
         // An array of the program's has no more than that.
         let count = c_int::try_from(len).unwrap_or(c_int::MAX);
-        // SAFETY: as above.
-        let mut pending = unsafe { snapshot(count, requests, &mut handles) };
+        // SAFETY: `begin` and `len` are within the program's requests.
+        let requests = unsafe { self.requests.add(begin) };
+        let (outcount, into, of_ended) = (&raw mut ended, indices.as_mut_ptr(), statuses.as_mut_ptr());
         // SAFETY: as above, and arrays of as many elements.
-        let code = unsafe {
-            (pass::Testsome.get())(count, requests, &raw mut ended, indices.as_mut_ptr(), statuses.as_mut_ptr())
-        };
-        // SAFETY: a constant of the shim.
-        if code == 0 && ended == unsafe { ffi::RSMPI_UNDEFINED } {
-            return Tested::Inactive;
-        }
-        let has_failed = code == ffi::MPI_ERR_IN_STATUS as c_int;
-        if code != 0 && !has_failed {
-            return Tested::Failed(code);
-        }
-        let ended = &indices[..usize::try_from(ended).unwrap_or(0).min(len)];
-        for (at, index) in ended.iter().enumerate() {
+        let call = |statuses| unsafe { (pass::Testsome.get())(count, requests, outcount, into, statuses) };
+        // A test that finds none is not one of the program's.
+        // SAFETY: as above.
+        let (code, those) = unsafe { some((count, requests), outcount, into, of_ended, call, |_, _| {}) };
+        for (at, index) in those.iter().enumerate() {
             let Some(index) = usize::try_from(*index).ok().filter(|index| *index < len) else { continue };
             self.has_ended[begin + index] = true;
             // SAFETY: one status for each request.
             unsafe { self.statuses.add(begin + index).write(statuses[at]) };
         }
-        let place = |index: usize| ended.iter().position(|&at| usize::try_from(at) == Ok(index));
-        // SAFETY: the call has filled in a status for each that has ended.
-        let completion = |at| unsafe { completion_of(code, statuses.as_ptr(), at) };
-        let logged = pending.end(|index| place(index).map_or(Completion::Pending, completion));
-        match first(code, logged) {
-            0 => Tested::Ended { any: !ended.is_empty() },
+        match code {
+            // SAFETY: a constant of the shim.
+            0 if ended == unsafe { ffi::RSMPI_UNDEFINED } => Tested::Inactive,
+            0 => Tested::Ended { any: !those.is_empty() },
             code => Tested::Failed(code),
         }
     }
