@@ -261,7 +261,12 @@ impl Parameters {
         let tier = if pattern == Pattern::PowerCut { Tier::NodeLocal } else { any_tier };
         let ranks = random.choose(workload.rank_counts());
         let needs_checkpoints = pattern == Pattern::InCall(Call::Checkpoint);
-        let checkpoint_every = random.choose(if needs_checkpoints { &CHECKPOINTS[1..] } else { &CHECKPOINTS });
+        let checkpoint_every = random.choose(match rule {
+            // A rank takes an offered checkpoint only if the initiator has begun a line: one in few would leave the kill without a place.
+            RuleName::Coordinated if needs_checkpoints => &CHECKPOINTS[1..2],
+            _ if needs_checkpoints => &CHECKPOINTS[1..],
+            _ => &CHECKPOINTS,
+        });
         let protocol = match rule {
             RuleName::SenderBased => Protocol::SenderBased,
             RuleName::Pessimistic => Protocol::Pessimistic,
