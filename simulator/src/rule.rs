@@ -25,6 +25,7 @@ use counterfoil_protocols::event_logging::{self, EventLogging, LineCoordinator};
 use counterfoil_protocols::send_deterministic::{Clusters, ClustersError, RecoveryProcess, SendDeterministic};
 use counterfoil_protocols::{pessimistic, send_deterministic, sender_based, user_level};
 
+use super::canary;
 use super::program::Pattern;
 use super::schedule::Canary;
 pub use coordinated::Coordinated;
@@ -190,10 +191,7 @@ impl SimRule for Pessimistic {
 
     fn rank(rank: Rank, settings: &ProcessSettings) -> Result<Self::Rank, Refusal> {
         let ProcessSettings { ranks, incarnation, canary, .. } = *settings;
-        let canary = match canary {
-            Some(Canary::Pessimistic(canary)) => Some(canary),
-            _ => None,
-        };
+        let canary = canary::pessimistic::planted(canary);
         let config = pessimistic::Config { canary, ..pessimistic::Config::new(rank, ranks, incarnation, POLICY) };
         Ok(pessimistic::Pessimistic::new(config)?)
     }
@@ -223,10 +221,7 @@ impl SimRule for SendDet {
         let config = send_deterministic::Config::new(rank, settings.ranks);
         let (first_epoch, ceiling) =
             clusters(settings)?.map_or((config.first_epoch, config.ceiling), |clusters| clusters.epochs_of(rank));
-        let canary = match settings.canary {
-            Some(Canary::SendDeterministic(canary)) => Some(canary),
-            _ => None,
-        };
+        let canary = canary::send_deterministic::planted(settings.canary);
         let incarnation = settings.incarnation;
         let config = send_deterministic::Config { incarnation, policy: POLICY, first_epoch, ceiling, canary, ..config };
         Ok(SendDeterministic::new(config)?)
@@ -276,10 +271,7 @@ impl SimRule for UserLevel {
 
     fn rank(rank: Rank, settings: &ProcessSettings) -> Result<Self::Rank, Refusal> {
         let ProcessSettings { ranks, incarnation, canary, .. } = *settings;
-        let canary = match canary {
-            Some(Canary::UserLevel(canary)) => Some(canary),
-            _ => None,
-        };
+        let canary = canary::user_level::planted(canary);
         let config = user_level::Config { canary, ..user_level::Config::new(rank, ranks, incarnation, POLICY) };
         Ok(user_level::UserLevel::new(config)?)
     }
@@ -316,10 +308,7 @@ impl SimRule for EventLog {
 
     fn rank(rank: Rank, settings: &ProcessSettings) -> Result<EventLogging, Refusal> {
         let ProcessSettings { ranks, incarnation, canary, .. } = *settings;
-        let canary = match canary {
-            Some(Canary::EventLogging(canary)) => Some(canary),
-            _ => None,
-        };
+        let canary = canary::event_logging::planted(canary);
         Ok(EventLogging::new(event_logging::Config { canary, ..event_logging::Config::new(rank, ranks, incarnation) })?)
     }
 

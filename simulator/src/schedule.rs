@@ -151,16 +151,8 @@ impl Canary {
 
     /// Returns its name on a command line: `drop-record`, `phase-not-raised`. No two have the same.
     pub fn name(self) -> String {
-        let variant = match self {
-            Canary::SendDeterministic(canary) => format!("{canary:?}"),
-            Canary::Pessimistic(canary) => format!("{canary:?}"),
-            Canary::UserLevel(canary) => format!("{canary:?}"),
-            Canary::Coordinated(canary) => format!("{canary:?}"),
-            Canary::EventLogging(canary) => format!("{canary:?}"),
-            own => format!("{own:?}"),
-        };
         let mut name = String::new();
-        for character in variant.chars() {
+        for character in self.variant().chars() {
             if character.is_ascii_uppercase() && !name.is_empty() {
                 name.push('-');
             }

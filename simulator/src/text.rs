@@ -14,26 +14,11 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-use super::canary;
 use super::program::{Pattern, Shape};
 use super::schedule::{Canary, Fault, Mode, Schedule, Tier};
 
 /// First word of a line, with the version of the format.
 const VERSION: &str = "sim1";
-
-/// Prefix of the names of that rule's canaries.
-const SEND_DETERMINISTIC: &str = "send-deterministic/";
-
-/// Prefix of the names of that rule's canaries.
-const PESSIMISTIC: &str = "pessimistic/";
-/// Prefix of the event logging rule's canaries.
-const EVENT_LOGGING: &str = "event-logging/";
-
-/// Prefix of the names of that rule's canaries.
-const USER_LEVEL: &str = "user-level/";
-
-/// Prefix of the names of that rule's canaries.
-const COORDINATED: &str = "coordinated/";
 
 /// Largest number of choices that is read.
 const CHOICES_MAX: usize = 1 << 24;
@@ -107,15 +92,7 @@ impl fmt::Display for Schedule {
         if self.overtaking {
             f.write_str(" overtaking=1")?;
         }
-        match self.canary {
-            Some(Canary::SendDeterministic(canary)) => write!(f, " canary={SEND_DETERMINISTIC}{canary:?}"),
-            Some(Canary::Pessimistic(canary)) => write!(f, " canary={PESSIMISTIC}{canary:?}"),
-            Some(Canary::UserLevel(canary)) => write!(f, " canary={USER_LEVEL}{canary:?}"),
-            Some(Canary::Coordinated(canary)) => write!(f, " canary={COORDINATED}{canary:?}"),
-            Some(Canary::EventLogging(canary)) => write!(f, " canary={EVENT_LOGGING}{canary:?}"),
-            Some(canary) => write!(f, " canary={canary:?}"),
-            None => Ok(()),
-        }
+        self.canary.map_or(Ok(()), |canary| write!(f, " canary={canary}"))
     }
 }
 
@@ -296,22 +273,7 @@ fn parse_faults(text: &str) -> Option<Vec<Fault>> {
 }
 
 fn parse_canary(text: &str) -> Option<Canary> {
-    if let Some(name) = text.strip_prefix(SEND_DETERMINISTIC) {
-        return canary::send_deterministic::by_name(name).map(Canary::SendDeterministic);
-    }
-    if let Some(name) = text.strip_prefix(PESSIMISTIC) {
-        return canary::pessimistic::by_name(name).map(Canary::Pessimistic);
-    }
-    if let Some(name) = text.strip_prefix(USER_LEVEL) {
-        return canary::user_level::by_name(name).map(Canary::UserLevel);
-    }
-    if let Some(name) = text.strip_prefix(COORDINATED) {
-        return canary::coordinated::by_name(name).map(Canary::Coordinated);
-    }
-    if let Some(name) = text.strip_prefix(EVENT_LOGGING) {
-        return canary::event_logging::by_name(name).map(Canary::EventLogging);
-    }
-    Canary::ALL.into_iter().find(|canary| format!("{canary:?}") == text)
+    Canary::every().find(|canary| canary.to_string() == text)
 }
 
 #[cfg(test)]

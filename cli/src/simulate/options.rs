@@ -289,16 +289,8 @@ fn parse_canary(name: &str) -> Result<Planted, String> {
     if name == "list" {
         return Ok(Planted::List);
     }
-    let variant_name = |canary: Canary| match canary {
-        Canary::SendDeterministic(canary) => format!("{canary:?}"),
-        Canary::Pessimistic(canary) => format!("{canary:?}"),
-        Canary::UserLevel(canary) => format!("{canary:?}"),
-        Canary::Coordinated(canary) => format!("{canary:?}"),
-        Canary::EventLogging(canary) => format!("{canary:?}"),
-        canary => format!("{canary:?}"),
-    };
     let variant = name.rsplit_once('/').map_or(name, |(_, variant)| variant);
-    let found = Canary::every().find(|&canary| canary.name() == name || variant_name(canary) == variant);
+    let found = Canary::every().find(|&canary| canary.name() == name || canary.variant() == variant);
     let known = || Canary::every().map(Canary::name).collect::<Vec<_>>().join(", ");
     found.map(Planted::One).ok_or_else(|| format!("unknown canary; available: {}", known()))
 }

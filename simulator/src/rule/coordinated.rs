@@ -5,6 +5,7 @@ use counterfoil_protocols::api::{Coordinator, Properties};
 use counterfoil_protocols::coordinated::{self, Bits, Initiator, Moment};
 
 use super::{ProcessSettings, Refusal, SimRule};
+use crate::canary;
 use crate::program::Pattern;
 use crate::schedule::Canary;
 
@@ -33,12 +34,12 @@ impl<const ANY_TIME: bool, const PIGGYBACKED: bool> SimRule for Coordinated<ANY_
         let ProcessSettings { ranks, incarnation, canary, .. } = *settings;
         let moment = if ANY_TIME { Moment::AnyTime } else { Moment::Offered };
         let bits = if PIGGYBACKED { Bits::Piggybacked } else { Bits::Exchanged };
-        let canary = planted(canary);
+        let canary = canary::coordinated::planted(canary);
         Ok(coordinated::Coordinated::new(coordinated::Config { rank, ranks, incarnation, moment, bits, canary })?)
     }
 
     fn coordinator(settings: &ProcessSettings) -> Result<Initiator, Refusal> {
-        Ok(Initiator::new(settings.ranks, settings.incarnation.0, planted(settings.canary)))
+        Ok(Initiator::new(settings.ranks, settings.incarnation.0, canary::coordinated::planted(settings.canary)))
     }
 
     fn phase_of_line(rank: &Self::Rank) -> u32 {
@@ -48,12 +49,5 @@ impl<const ANY_TIME: bool, const PIGGYBACKED: bool> SimRule for Coordinated<ANY_
     fn waits_for(initiator: &Initiator) -> Option<String> {
         let (epoch, ranks) = initiator.open_line().filter(|_| ANY_TIME && !initiator.is_recovering())?;
         Some(format!("the line that begins {epoch}, for {ranks:?}"))
-    }
-}
-
-fn planted(canary: Option<Canary>) -> Option<coordinated::Canary> {
-    match canary {
-        Some(Canary::Coordinated(canary)) => Some(canary),
-        _ => None,
     }
 }
