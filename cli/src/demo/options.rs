@@ -47,7 +47,7 @@ pub(crate) struct DemoArguments {
     #[arg(long = "power-cut", value_name = "ITERATION", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) power_cuts: Vec<u64>,
     /// Lose the protocol's process apart from the ranks (initiator, recovery process) in this iteration of rank 0 (from 1), and replace
-    /// it by one that knows nothing of it. Repeatable; requires --protocol send-deterministic or coordinated
+    /// it by one that knows nothing of it. Repeatable; requires --protocol send-deterministic, coordinated or event-logging
     #[arg(long = "lose-initiator", value_name = "ITERATION", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) initiator_losses: Vec<u64>,
     /// Take a checkpoint after every ITERATIONS iterations [default: none]
@@ -233,16 +233,10 @@ impl DemoArguments {
                 "--lose-initiator requires --protocol send-deterministic, coordinated or event-logging".to_owned()
             );
         }
+        if self.clusters.is_some() && self.protocol != ProtocolName::SendDeterministic {
+            return Err("--clusters requires --protocol send-deterministic".to_owned());
+        }
         match self.protocol {
-            ProtocolName::SenderBased
-            | ProtocolName::Pessimistic
-            | ProtocolName::UserLevel
-            | ProtocolName::Coordinated
-            | ProtocolName::EventLogging
-                if self.clusters.is_some() =>
-            {
-                return Err("--clusters requires --protocol send-deterministic".to_owned());
-            }
             ProtocolName::EventLogging if self.mpi.is_some() => {
                 return Err("--mpi isn't available for --protocol event-logging".to_owned());
             }

@@ -227,12 +227,8 @@ impl DemoReport {
                 Rule::EventLogging => "event-logging",
             },
             clusters: match job.settings.rule {
-                Rule::SenderBased
-                | Rule::Pessimistic
-                | Rule::UserLevel
-                | Rule::Coordinated { .. }
-                | Rule::EventLogging => None,
                 Rule::SendDeterministic { clusters } => Some(clusters),
+                _ => None,
             },
             seed,
             mpi: None,

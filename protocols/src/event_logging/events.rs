@@ -163,10 +163,8 @@ impl Protocol for EventLogging {
         Ok(())
     }
 
-    fn handle_collective_failed(&mut self, _: &CollectiveCall) -> Result<(), ProtocolError> {
-        self.call = None;
-        self.ask_checkpoint();
-        Ok(())
+    fn handle_collective_failed(&mut self, call: &CollectiveCall) -> Result<(), ProtocolError> {
+        self.handle_collective_completed(call)
     }
 
     fn is_running(&self) -> bool {
