@@ -205,8 +205,8 @@ pub trait Protocol: fmt::Debug {
         None
     }
 
-    /// Returns `true` (the default) if a checkpoint should be taken at this point of the application.
-    fn wants_checkpoint(&self) -> bool {
+    /// Reports that the application offers a checkpoint at this point; returns `true` (the default) if it should be taken.
+    fn wants_checkpoint(&mut self) -> bool {
         true
     }
 

@@ -3,17 +3,20 @@
 //! [`api`] is the interface that all of them share: the events that a driver reports and the effects that it carries
 //! out, derived from a table of what five papers need, in `docs/protocols.md`. [`sender_based`] is plain sender-based
 //! message logging; [`pessimistic`] adds the receive order, recorded before each delivery; [`send_deterministic`] is
-//! the rule of Guermouche 2011; [`user_level`] is that of Liu 2014, [`coordinated`] that of C3. [`cluster`] groups ranks that share an epoch, for protocols that log only between
-//! epochs, and computes what is logged then.
+//! the rule of Guermouche 2011; [`user_level`] is that of Liu 2014, [`coordinated`] that of C3; [`event_logging`] and [`message_tagging`] are
+//! those of Zhao 2005, on [`chandy_lamport`]. [`cluster`] groups ranks that share an epoch, for protocols that log only between epochs, and
+//! computes what is logged then.
 
 #![forbid(unsafe_code)]
 
 pub mod api;
+pub mod chandy_lamport;
 pub mod cluster;
 pub mod coordinated;
 mod encoding;
 pub mod event_logging;
 mod link;
+pub mod message_tagging;
 pub mod pessimistic;
 pub mod send_deterministic;
 pub mod sender_based;

@@ -5,8 +5,10 @@ use std::fmt;
 use counterfoil::{Incarnation, Rank};
 use counterfoil_ack_piggyback::AckPolicy;
 use counterfoil_protocols::api::{Coordinator, Properties, Protocol, ProtocolError};
+use counterfoil_protocols::chandy_lamport::{self, LineCoordinator};
 use counterfoil_protocols::coordinated::{self, Bits, Coordinated, Initiator, Moment};
-use counterfoil_protocols::event_logging::{self, EventLogging, LineCoordinator};
+use counterfoil_protocols::event_logging::EventLogging;
+use counterfoil_protocols::message_tagging::MessageTagging;
 use counterfoil_protocols::pessimistic::{self, Pessimistic};
 use counterfoil_protocols::send_deterministic::{self, Clusters, RecoveryProcess, SendDeterministic};
 use counterfoil_protocols::sender_based::{self, SenderBased};
@@ -44,6 +46,9 @@ pub enum Rule {
     /// Zhao 2005 (libELC): envelopes are logged, and the messages that cross a checkpoint. When a rank fails, all go back to the last
     /// checkpoint that all have finished.
     EventLogging,
+    /// Zhao 2005 (libELC), the other method: like [`Rule::EventLogging`], but no envelopes are logged. Each message carries the number of
+    /// its sender's last checkpoint.
+    MessageTagging,
 }
 
 impl Rule {
@@ -56,6 +61,7 @@ impl Rule {
             Rule::UserLevel => UserLevel::PROPERTIES,
             Rule::Coordinated { .. } => Coordinated::PROPERTIES,
             Rule::EventLogging => EventLogging::PROPERTIES,
+            Rule::MessageTagging => MessageTagging::PROPERTIES,
         }
     }
 
@@ -84,7 +90,10 @@ impl Rule {
                 let config = coordinated::Config { rank, ranks, incarnation, moment, bits, canary: None };
                 Box::new(Coordinated::new(config)?)
             }
-            Rule::EventLogging => Box::new(EventLogging::new(event_logging::Config::new(rank, ranks, incarnation))?),
+            Rule::EventLogging => Box::new(EventLogging::new(chandy_lamport::Config::new(rank, ranks, incarnation))?),
+            Rule::MessageTagging => {
+                Box::new(MessageTagging::new(chandy_lamport::Config::new(rank, ranks, incarnation))?)
+            }
         })
     }
 
@@ -100,7 +109,7 @@ impl Rule {
                 }))
             }
             Rule::Coordinated { .. } => Some(Box::new(Initiator::new(ranks, replaced, None))),
-            Rule::EventLogging => Some(Box::new(LineCoordinator::new(ranks, replaced))),
+            Rule::EventLogging | Rule::MessageTagging => Some(Box::new(LineCoordinator::new(ranks, replaced))),
         }
     }
 }

@@ -55,8 +55,8 @@ rules! {
     user_level: UserLevel, "user-level/";
     /// Canaries of the coordinated rule.
     coordinated: Coordinated, "coordinated/";
-    /// Canaries of the event logging rule.
-    event_logging: EventLogging, "event-logging/";
+    /// Canaries of event logging and message tagging.
+    chandy_lamport: ChandyLamport, "chandy-lamport/";
 }
 
 impl Canary {

@@ -71,8 +71,8 @@ pub use damage::Damage;
 pub use program::{Pattern, Shape};
 pub use recording::{Activity, Dropped, Recorded};
 pub use rule::{
-    Coordinated, EventLog, NoCoordinator, Pessimistic, Plain, ProcessSettings, Refusal, SendDet, SimRule, TableSizes,
-    UserLevel,
+    Coordinated, EventLog, Lines, NoCoordinator, Pessimistic, Plain, ProcessSettings, Refusal, SendDet, SimRule,
+    TableSizes, Tagging, UserLevel,
 };
 pub use schedule::{Canary, Config, Fault, Mode, Schedule, Tier};
 pub use shrink::{Shrunk, shrink};

@@ -17,11 +17,14 @@
 mod coordinated;
 
 use std::convert::Infallible;
+use std::marker::PhantomData;
 
 use counterfoil_ack_piggyback::AckPolicy;
 use counterfoil_log_core::{Incarnation, Rank};
 use counterfoil_protocols::api::{Coordinator, CoordinatorError, Properties, Protocol};
-use counterfoil_protocols::event_logging::{self, EventLogging, LineCoordinator};
+use counterfoil_protocols::chandy_lamport::{self, ChandyLamport, Identification, LineCoordinator};
+use counterfoil_protocols::event_logging::EventLogs;
+use counterfoil_protocols::message_tagging::Tags;
 use counterfoil_protocols::send_deterministic::{Clusters, ClustersError, RecoveryProcess, SendDeterministic};
 use counterfoil_protocols::{pessimistic, send_deterministic, sender_based, user_level};
 
@@ -281,15 +284,21 @@ fn clusters(settings: &ProcessSettings) -> Result<Option<Clusters>, ClustersErro
     (settings.clusters > 0).then(|| Clusters::contiguous(settings.ranks, settings.clusters, CLUSTER_GAP)).transpose()
 }
 
-/// The [event logging rule](event_logging), with the coordinator of its lines.
+/// A rule of the [frame after Chandy and Lamport](chandy_lamport), with the coordinator of its lines.
 #[derive(Debug)]
-pub struct EventLog;
+pub struct Lines<I>(PhantomData<I>);
 
-impl SimRule for EventLog {
-    type Rank = EventLogging;
+/// The [event logging rule](mod@counterfoil_protocols::event_logging).
+pub type EventLog = Lines<EventLogs>;
+
+/// The [message tagging rule](mod@counterfoil_protocols::message_tagging).
+pub type Tagging = Lines<Tags>;
+
+impl<I: Identification> SimRule for Lines<I> {
+    type Rank = ChandyLamport<I>;
     type Coordinator = LineCoordinator;
 
-    const PROPERTIES: Properties = EventLogging::PROPERTIES;
+    const PROPERTIES: Properties = ChandyLamport::<I>::PROPERTIES;
 
     fn patterns() -> Vec<Pattern> {
         Pattern::ALL.into_iter().chain([Pattern::Calls]).collect()
@@ -298,7 +307,7 @@ impl SimRule for EventLog {
     /// Returns `false` for mistakes about records, which are neither kept nor replayed.
     fn is_affected_by(canary: Canary) -> bool {
         match canary {
-            Canary::EventLogging(_) => true,
+            Canary::ChandyLamport(canary) => I::CANARIES.contains(&canary),
             Canary::DropRecord | Canary::ForgetLog | Canary::FreeOneMore | Canary::SkipOne | Canary::FreeNothing => {
                 false
             }
@@ -306,10 +315,13 @@ impl SimRule for EventLog {
         }
     }
 
-    fn rank(rank: Rank, settings: &ProcessSettings) -> Result<EventLogging, Refusal> {
+    fn rank(rank: Rank, settings: &ProcessSettings) -> Result<ChandyLamport<I>, Refusal> {
         let ProcessSettings { ranks, incarnation, canary, .. } = *settings;
-        let canary = canary::event_logging::planted(canary);
-        Ok(EventLogging::new(event_logging::Config { canary, ..event_logging::Config::new(rank, ranks, incarnation) })?)
+        let canary = canary::chandy_lamport::planted(canary);
+        Ok(ChandyLamport::new(chandy_lamport::Config {
+            canary,
+            ..chandy_lamport::Config::new(rank, ranks, incarnation)
+        })?)
     }
 
     fn coordinator(settings: &ProcessSettings) -> Result<LineCoordinator, Refusal> {

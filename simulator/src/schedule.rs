@@ -1,6 +1,6 @@
 //! Schedules: everything that determines a run, so that it can be repeated.
 
-use counterfoil_protocols::{coordinated, event_logging, pessimistic, send_deterministic, user_level};
+use counterfoil_protocols::{chandy_lamport, coordinated, pessimistic, send_deterministic, user_level};
 use serde::{Deserialize, Serialize};
 
 use super::program::{Pattern, Program, Shape};
@@ -90,8 +90,8 @@ pub enum Canary {
     UserLevel(#[serde(with = "super::canary::user_level")] user_level::Canary),
     /// Mistake of the coordinated rule.
     Coordinated(#[serde(with = "super::canary::coordinated")] coordinated::Canary),
-    /// Mistake of the event logging rule.
-    EventLogging(#[serde(with = "super::canary::event_logging")] event_logging::Canary),
+    /// Mistake of event logging, message tagging, or both.
+    ChandyLamport(#[serde(with = "super::canary::chandy_lamport")] chandy_lamport::Canary),
 }
 
 impl Canary {
@@ -129,9 +129,9 @@ impl Canary {
         coordinated::Canary::ALL.into_iter().map(Canary::Coordinated)
     }
 
-    /// Returns all mistakes of the event logging rule.
-    pub fn of_event_logging() -> impl Iterator<Item = Canary> {
-        event_logging::Canary::ALL.into_iter().map(Canary::EventLogging)
+    /// Returns all mistakes of event logging and message tagging.
+    pub fn of_chandy_lamport() -> impl Iterator<Item = Canary> {
+        chandy_lamport::Canary::ALL.into_iter().map(Canary::ChandyLamport)
     }
 
     /// Returns the mistakes of the simulator and of all rules.
@@ -140,7 +140,7 @@ impl Canary {
             .chain(Canary::of_pessimistic())
             .chain(Canary::of_user_level())
             .chain(Canary::of_coordinated())
-            .chain(Canary::of_event_logging());
+            .chain(Canary::of_chandy_lamport());
         Canary::ALL.into_iter().chain(of_rules)
     }
 

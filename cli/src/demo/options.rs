@@ -47,7 +47,7 @@ pub(crate) struct DemoArguments {
     #[arg(long = "power-cut", value_name = "ITERATION", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) power_cuts: Vec<u64>,
     /// Lose the protocol's process apart from the ranks (initiator, recovery process) in this iteration of rank 0 (from 1), and replace
-    /// it by one that knows nothing of it. Repeatable; requires --protocol send-deterministic, coordinated or event-logging
+    /// it by one that knows nothing of it. Repeatable; requires --protocol send-deterministic, coordinated, event-logging or message-tagging
     #[arg(long = "lose-initiator", value_name = "ITERATION", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) initiator_losses: Vec<u64>,
     /// Take a checkpoint after every ITERATIONS iterations [default: none]
@@ -119,6 +119,16 @@ enum ProtocolName {
     /// Log envelopes, and the messages that cross a checkpoint; all ranks go back to the last checkpoint of the job (Zhao 2005, libELC).
     /// Messages needn't be kept; a failure costs all ranks the time since that checkpoint
     EventLogging,
+    /// As event-logging, but no envelopes are logged: each message carries the number of its sender's last checkpoint (Zhao 2005, libMTC).
+    /// For many small messages of different tags
+    MessageTagging,
+}
+
+impl ProtocolName {
+    /// Returns the name on the command line.
+    fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -201,6 +211,7 @@ impl DemoArguments {
                     Rule::Coordinated { piggybacked: matches!(self.bits, Some(BitsName::Piggybacked)) }
                 }
                 ProtocolName::EventLogging => Rule::EventLogging,
+                ProtocolName::MessageTagging => Rule::MessageTagging,
             },
             tier: self.tier.into(),
             keep: match self.keep {
@@ -224,22 +235,13 @@ impl DemoArguments {
         if self.bits.is_some() && self.protocol != ProtocolName::Coordinated {
             return Err("--bits requires --protocol coordinated".to_owned());
         }
-        let has_initiator = matches!(
-            self.protocol,
-            ProtocolName::SendDeterministic | ProtocolName::Coordinated | ProtocolName::EventLogging
-        );
-        if !self.initiator_losses.is_empty() && !has_initiator {
-            return Err(
-                "--lose-initiator requires --protocol send-deterministic, coordinated or event-logging".to_owned()
-            );
+        if !self.initiator_losses.is_empty() && !self.settings().rule.properties().has_coordinator {
+            return Err("--lose-initiator requires --protocol send-deterministic, coordinated, event-logging or message-tagging".to_owned());
         }
         if self.clusters.is_some() && self.protocol != ProtocolName::SendDeterministic {
             return Err("--clusters requires --protocol send-deterministic".to_owned());
         }
         match self.protocol {
-            ProtocolName::EventLogging if self.mpi.is_some() => {
-                return Err("--mpi isn't available for --protocol event-logging".to_owned());
-            }
             ProtocolName::SendDeterministic if self.clusters.is_some_and(|clusters| clusters > self.ranks) => {
                 return Err(format!("--clusters: there are only {} ranks", self.ranks));
             }
@@ -253,8 +255,10 @@ impl DemoArguments {
                     workload.name()
                 ));
             }
-            ProtocolName::Coordinated if self.mpi.is_some() => {
-                return Err("--protocol coordinated runs between local processes only".to_owned());
+            ProtocolName::Coordinated | ProtocolName::EventLogging | ProtocolName::MessageTagging
+                if self.mpi.is_some() =>
+            {
+                return Err(format!("--protocol {} runs between local processes only", self.protocol.name()));
             }
             _ => {}
         }

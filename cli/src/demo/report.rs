@@ -225,6 +225,7 @@ impl DemoReport {
                 Rule::UserLevel => "user-level",
                 Rule::Coordinated { .. } => "coordinated",
                 Rule::EventLogging => "event-logging",
+                Rule::MessageTagging => "message-tagging",
             },
             clusters: match job.settings.rule {
                 Rule::SendDeterministic { clusters } => Some(clusters),

@@ -38,8 +38,12 @@ mod tests {
         for canary in Canary::every() {
             assert!(!protocols(canary).is_empty(), "{canary:?}");
         }
-        assert_eq!(protocols(Canary::ForgetChoices), ["plain", "user-level", "event-logging"]);
-        assert!(Canary::of_event_logging().all(|canary| protocols(canary) == ["event-logging"]));
+        assert_eq!(protocols(Canary::ForgetChoices), ["plain", "user-level", "event-logging", "message-tagging"]);
+        let chandy_lamport = ["event-logging", "message-tagging"];
+        assert!(
+            Canary::of_chandy_lamport()
+                .all(|canary| protocols(canary).iter().all(|name| chandy_lamport.contains(name)))
+        );
         assert_eq!(protocols(Canary::DropRecord), ["plain", "pessimistic", "send-deterministic", "user-level"]);
         let coordinated = ["coordinated", "coordinated-offered"];
         assert!(Canary::of_coordinated().all(|canary| protocols(canary) == coordinated));

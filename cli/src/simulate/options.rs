@@ -226,7 +226,8 @@ impl SimulateArguments {
 
     /// Returns `true` if the coordinator acts when it is asked to: it collects, or begins a line of checkpoints.
     fn has_collections(&self) -> bool {
-        self.protocol.engine().coordinator && self.protocol != Protocol::EventLogging
+        self.protocol.engine().coordinator
+            && !matches!(self.protocol, Protocol::EventLogging | Protocol::MessageTagging)
     }
 
     fn has_clusters(&self) -> bool {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use clap::ValueEnum;
 use counterfoil_simulator::{
     self as simulator, Canary, Config, Coordinated, EventLog, Outcome, Pattern, Pessimistic, Plain, Recorded, Schedule,
-    SendDet, Shrunk, SimRule, Summary, UserLevel,
+    SendDet, Shrunk, SimRule, Summary, Tagging, UserLevel,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -27,6 +27,9 @@ pub(super) enum Protocol {
     /// Zhao 2005 (libELC): keeps envelopes only, and the messages that cross a checkpoint; all ranks go back to the last common one.
     /// For many ranks that fail seldom, and programs whose messages are too many to keep. Has a coordinator, which may fail too
     EventLogging,
+    /// Zhao 2005 (libELC), the other method: as event-logging, but each message carries the number of its sender's last checkpoint, and no
+    /// envelopes are kept. For many small messages of different tags
+    MessageTagging,
 }
 
 impl Protocol {
@@ -46,6 +49,7 @@ impl Protocol {
             Protocol::Coordinated => "coordinated",
             Protocol::CoordinatedOffered => "coordinated-offered",
             Protocol::EventLogging => "event-logging",
+            Protocol::MessageTagging => "message-tagging",
         }
     }
 
@@ -71,6 +75,7 @@ impl Protocol {
             Protocol::Coordinated => Engine::of::<Coordinated<true, false>>(true),
             Protocol::CoordinatedOffered => Engine::of::<Coordinated<false, true>>(true),
             Protocol::EventLogging => Engine::of::<EventLog>(true),
+            Protocol::MessageTagging => Engine::of::<Tagging>(true),
         }
     }
 }

@@ -2,10 +2,10 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "tests and their helpers fail by panicking")]
 
+mod chandy_lamport;
 mod coordinated;
 mod demo;
 mod demo_mpi;
-mod event_logging;
 #[path = "../cli/output.rs"]
 mod output;
 mod pessimistic;

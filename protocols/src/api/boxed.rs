@@ -97,7 +97,7 @@ impl<P: Protocol + ?Sized> Protocol for Box<P> {
         (**self).first_checkpoint()
     }
 
-    fn wants_checkpoint(&self) -> bool {
+    fn wants_checkpoint(&mut self) -> bool {
         (**self).wants_checkpoint()
     }
 

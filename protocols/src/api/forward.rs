@@ -59,7 +59,7 @@ macro_rules! forward_protocol {
         }
     };
     (@wants_checkpoint $core:ident) => {
-        fn wants_checkpoint(&self) -> bool {
+        fn wants_checkpoint(&mut self) -> bool {
             self.$core.wants_checkpoint()
         }
     };

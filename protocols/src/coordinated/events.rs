@@ -184,7 +184,7 @@ impl Protocol for Coordinated {
     }
 
     /// *checkpointRequested*.
-    fn wants_checkpoint(&self) -> bool {
+    fn wants_checkpoint(&mut self) -> bool {
         self.requested && self.has_repeated_log()
     }
 

@@ -2,48 +2,27 @@
 
 use std::collections::BTreeMap;
 
-use counterfoil_ack_piggyback::WireHeader;
-use counterfoil_log_core::Envelope;
 use serde::{Deserialize, Serialize};
+
+use crate::chandy_lamport::Key;
 
 /// Rows of a log beyond which it is put in order.
 const ROWS_MAX: usize = 1024;
-
-/// Envelope of a message whose source and destination are known (section 4.3.2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(super) struct Key {
-    comm: u32,
-    tag: i32,
-}
-
-impl From<&Envelope> for Key {
-    fn from(envelope: &Envelope) -> Key {
-        Key { comm: envelope.comm, tag: envelope.tag }
-    }
-}
-
-impl From<&WireHeader> for Key {
-    fn from(header: &WireHeader) -> Key {
-        Key { comm: header.comm(), tag: header.tag() }
-    }
-}
 
 /// Envelopes of one interval and channel, in the order of their events; consecutive equal ones share a row (section 3.4.2).
 ///
 /// A long log is put in the order of its envelopes, one row each, which matching doesn't notice (Logging Independency Principle, section
 /// 3.3.3): so its size follows the number of different envelopes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct EventLog {
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventLog {
     rows: Vec<(Key, u64)>,
     /// Rows left by the last ordering.
+    #[serde(skip)]
     ordered: usize,
 }
 
 impl EventLog {
-    pub(super) fn from_rows(rows: Vec<(Key, u64)>) -> EventLog {
-        EventLog { rows, ordered: 0 }
-    }
-
+    #[cfg(test)]
     pub(super) fn rows(&self) -> &[(Key, u64)] {
         &self.rows
     }
@@ -134,13 +113,6 @@ impl Counts {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    impl Key {
-        /// Returns the envelope of a message with a tag, in the job's communicator.
-        pub(in super::super) fn tagged(tag: i32) -> Key {
-            Key { comm: 0, tag }
-        }
-    }
 
     #[test]
     fn consecutive_equal_envelopes_share_a_row() {

@@ -2,14 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Canary;
 use super::log::{Counts, EventLog};
+use crate::chandy_lamport::Canary;
 
 /// Messages from one rank to another that cross a line, by envelope.
 ///
 /// Also the messages of earlier intervals that have no counterpart yet, however long ago they were sent or received (section 3.3.4).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Crossing {
+pub struct Crossing {
     /// Sent before the line, received after it.
     pub(super) in_transit: Counts,
     /// Received before the line, sent after it.
@@ -50,7 +50,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::event_logging::log::Key;
+    use crate::chandy_lamport::Key;
 
     fn log(tags: &[i32]) -> EventLog {
         let mut log = EventLog::default();

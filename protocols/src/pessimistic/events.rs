@@ -42,7 +42,7 @@ impl Protocol for Pessimistic {
 
     /// Returns `false` while recorded deliveries are to be repeated: the program may be where its predecessor was
     /// before them, and other ranks know what it did after them.
-    fn wants_checkpoint(&self) -> bool {
+    fn wants_checkpoint(&mut self) -> bool {
         self.deliveries.pending() == 0 && self.core.wants_checkpoint()
     }
 

@@ -173,7 +173,7 @@ impl Protocol for SendDeterministic {
 
     /// Returns `false` in a recovery, because a checkpoint would contain a state with open orphans, and where the next
     /// epoch would reach the cluster above.
-    fn wants_checkpoint(&self) -> bool {
+    fn wants_checkpoint(&mut self) -> bool {
         self.round.is_finished()
             && self.epoch.next().is_some_and(|next| next < self.ceiling || self.ceiling == Epoch::MAX)
     }

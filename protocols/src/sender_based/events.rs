@@ -106,7 +106,7 @@ impl Protocol for SenderBased {
     }
 
     /// Returns `false` while recorded choices are to be repeated: the log drops them at a checkpoint.
-    fn wants_checkpoint(&self) -> bool {
+    fn wants_checkpoint(&mut self) -> bool {
         self.choices.are_repeated()
     }
 

@@ -8,7 +8,8 @@ use counterfoil_protocols::api::{
     CollectiveCall, CollectiveClass, CollectivePlan, Coordinator, DiscardReason, Effect, EntryKey, EntryKind, Incoming,
     Party, Protocol, Snapshot, command_header,
 };
-use counterfoil_protocols::event_logging::{Config, EventLogging, LineCoordinator};
+use counterfoil_protocols::chandy_lamport::{Config, LineCoordinator};
+use counterfoil_protocols::event_logging::EventLogging;
 
 const RANKS: u32 = 2;
 

@@ -45,12 +45,12 @@ impl Rollback {
 
 impl<T: Transport, P: Protocol> Endpoint<T, P> {
     /// Returns `true` if the rule wants a checkpoint now, and the store has capacity for it.
-    pub(super) fn wants_checkpoint(&self) -> bool {
+    pub(super) fn wants_checkpoint(&mut self) -> bool {
         // Outcomes that are yet to be repeated would be lost with the part of the local log that precedes the checkpoint.
         self.cancelled.is_empty()
             && self.polls.are_repeated()
-            && self.protocol.wants_checkpoint()
             && !(self.properties.rolls_back_survivors && self.rollback.is_full())
+            && self.protocol.wants_checkpoint()
     }
 
     /// Discards checkpoints after `last`, which belong to an undone past, and those before `first`, which no recovery

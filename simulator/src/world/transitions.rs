@@ -3,7 +3,8 @@
 use counterfoil_ack_piggyback::Flags;
 use counterfoil_log_core::{Determinant, Envelope, Epoch, Rank, Ssn};
 use counterfoil_protocols::api::{
-    ChoiceRecord, Coordinator, DiscardReason, EntryKey, EntryKind, Floor, Incoming, Kept, Protocol, Transmission,
+    ChoiceRecord, Coordinator, DiscardReason, EntryKey, EntryKind, Floor, Incoming, Kept, Protocol, ProtocolError,
+    Transmission,
 };
 
 use super::World;
@@ -306,7 +307,7 @@ impl<P: SimRule> World<'_, P> {
     }
 
     fn checkpoint(&mut self, rank: u32, process: &mut Process<P>) -> Result<(), ViolationKind> {
-        if !process.rank().is_some_and(Protocol::wants_checkpoint) {
+        if !self.ask(rank, process, |rule| Ok::<_, ProtocolError>(rule.wants_checkpoint()))? {
             self.coverage.checkpoints_refused += 1;
             process.image.application.pass(&self.program, rank);
             return Ok(());

@@ -1,8 +1,8 @@
 //! Tests of the simulator and, under it, of the rules of recovery, in one program.
 #![forbid(unsafe_code)]
 
+mod chandy_lamport;
 mod coordinated;
-mod event_logging;
 mod global;
 mod pessimistic;
 mod plain;

@@ -49,7 +49,7 @@ impl Protocol for OnFailure {
         SenderBased::PROPERTIES
     }
 
-    fn wants_checkpoint(&self) -> bool {
+    fn wants_checkpoint(&mut self) -> bool {
         false
     }
 

@@ -32,16 +32,19 @@ pub enum SmallRule {
     },
     /// [`event_logging`](mod@counterfoil_protocols::event_logging), which takes checkpoints while a program waits, too.
     EventLogging,
+    /// [`message_tagging`](mod@counterfoil_protocols::message_tagging), likewise.
+    MessageTagging,
 }
 
 impl SmallRule {
     /// All of them.
-    pub const ALL: [SmallRule; 5] = [
+    pub const ALL: [SmallRule; 6] = [
         SmallRule::UserLevel,
         SmallRule::OnFailure,
         SmallRule::Coordinated { piggybacked: false },
         SmallRule::Coordinated { piggybacked: true },
         SmallRule::EventLogging,
+        SmallRule::MessageTagging,
     ];
 }
 
@@ -55,6 +58,7 @@ impl MakeRule for SmallRule {
                 return Rule::Coordinated { piggybacked: *piggybacked }.protocol(rank, ranks, incarnation);
             }
             SmallRule::EventLogging => return Rule::EventLogging.protocol(rank, ranks, incarnation),
+            SmallRule::MessageTagging => return Rule::MessageTagging.protocol(rank, ranks, incarnation),
         })
     }
 
@@ -64,6 +68,7 @@ impl MakeRule for SmallRule {
                 Rule::Coordinated { piggybacked: *piggybacked }.coordinator(ranks, 0)
             }
             SmallRule::EventLogging => Rule::EventLogging.coordinator(ranks, 0),
+            SmallRule::MessageTagging => Rule::MessageTagging.coordinator(ranks, 0),
             SmallRule::UserLevel | SmallRule::OnFailure => None,
         }
     }

@@ -107,6 +107,7 @@ pub(super) enum Protocol {
     UserLevel,
     Coordinated { piggybacked: bool },
     EventLogging,
+    MessageTagging,
 }
 
 /// Cell of the matrix of kills; the other parameters of a run are random.
@@ -126,6 +127,7 @@ enum RuleName {
     UserLevel,
     Coordinated,
     EventLogging,
+    MessageTagging,
 }
 
 const PATTERNS: [Pattern; 10] = [
@@ -140,13 +142,14 @@ const PATTERNS: [Pattern; 10] = [
     Pattern::InCall(Call::Checkpoint),
     Pattern::PowerCut,
 ];
-const RULES: [RuleName; 6] = [
+const RULES: [RuleName; 7] = [
     RuleName::SenderBased,
     RuleName::Pessimistic,
     RuleName::SendDeterministic,
     RuleName::UserLevel,
     RuleName::Coordinated,
     RuleName::EventLogging,
+    RuleName::MessageTagging,
 ];
 const WORKLOADS: [Workload; 9] = [
     Workload::Ring,
@@ -238,12 +241,13 @@ impl RuleName {
             Self::UserLevel => "user-level",
             Self::Coordinated => "coordinated",
             Self::EventLogging => "event-logging",
+            Self::MessageTagging => "message-tagging",
         }
     }
 
     /// Returns `true` if the protocol runs over MPI, too: rules whose ranks all go back together don't.
     const fn runs_over_mpi(self) -> bool {
-        !matches!(self, Self::Coordinated | Self::EventLogging)
+        !matches!(self, Self::Coordinated | Self::EventLogging | Self::MessageTagging)
     }
 }
 
@@ -274,6 +278,7 @@ impl Parameters {
             RuleName::UserLevel => Protocol::UserLevel,
             RuleName::Coordinated => Protocol::Coordinated { piggybacked: random.in_range(0, 1) == 1 },
             RuleName::EventLogging => Protocol::EventLogging,
+            RuleName::MessageTagging => Protocol::MessageTagging,
         };
         let kills = draw_kills(random, pattern, ranks, workload.iterations());
         Self {
@@ -327,6 +332,7 @@ impl Parameters {
             Protocol::UserLevel => RuleName::UserLevel,
             Protocol::Coordinated { .. } => RuleName::Coordinated,
             Protocol::EventLogging => RuleName::EventLogging,
+            Protocol::MessageTagging => RuleName::MessageTagging,
         };
         rule.name()
     }
@@ -447,7 +453,7 @@ mod tests {
     #[test]
     fn the_cells_are_in_a_mixed_order_and_all_there() {
         let cells = Cell::all();
-        assert_eq!(cells.len(), 10 * 52 - 6 - 36);
+        assert_eq!(cells.len(), 10 * 61 - 7 - 42);
         assert!(cells.iter().enumerate().all(|(at, cell)| !cells[at + 1..].contains(cell)));
         assert!(cells.windows(2).all(|two| two[0].pattern != two[1].pattern));
     }
@@ -488,7 +494,13 @@ mod tests {
         }
         let clusters = [1, 2, 4].map(|clusters| Protocol::SendDeterministic { clusters });
         let bits = [false, true].map(|piggybacked| Protocol::Coordinated { piggybacked });
-        let others = [Protocol::SenderBased, Protocol::Pessimistic, Protocol::UserLevel, Protocol::EventLogging];
+        let others = [
+            Protocol::SenderBased,
+            Protocol::Pessimistic,
+            Protocol::UserLevel,
+            Protocol::EventLogging,
+            Protocol::MessageTagging,
+        ];
         for protocol in others.into_iter().chain(clusters).chain(bits) {
             assert!(drawn.iter().any(|p| p.protocol == protocol), "{protocol:?}");
         }

@@ -13,8 +13,16 @@ use crate::table::Table;
 use crate::workspace::{TaskError, Workspace, command_line};
 
 /// Values of `--protocol`.
-const PROTOCOLS: [&str; 7] =
-    ["send-deterministic", "plain", "pessimistic", "user-level", "coordinated", "coordinated-offered", "event-logging"];
+const PROTOCOLS: [&str; 8] = [
+    "send-deterministic",
+    "plain",
+    "pessimistic",
+    "user-level",
+    "coordinated",
+    "coordinated-offered",
+    "event-logging",
+    "message-tagging",
+];
 /// Classes of ranks, and the most rounds of each: the effects of many ranks show in the first ones.
 const RANKS: [(u32, u32, u32); 4] = [(2, 2, 16), (3, 4, 12), (5, 8, 5), (9, 16, 2)];
 /// Classes of faults in a schedule.
@@ -293,7 +301,7 @@ mod tests {
             let collects = ["send-deterministic", "coordinated", "coordinated-offered"].contains(&protocol);
             assert_eq!((has("--collections"), has("--clusters")), (collects, protocol == "send-deterministic"));
         }
-        assert_eq!((groups(None).len(), groups(Some("pessimistic")).len()), (84, 12));
+        assert_eq!((groups(None).len(), groups(Some("pessimistic")).len()), (96, 12));
     }
 
     #[test]

@@ -117,7 +117,7 @@ impl Protocol for Refusing {
         Some(Snapshot { epoch: Epoch(9), tables: vec![1] })
     }
 
-    fn wants_checkpoint(&self) -> bool {
+    fn wants_checkpoint(&mut self) -> bool {
         self.wants_checkpoint
     }
 
@@ -168,7 +168,7 @@ fn a_boxed_rule_has_the_state_of_the_one_in_the_box() {
     assert_eq!((rule.properties(), rule.epoch(), rule.incarnation()), (PROPERTIES, Epoch(7), Incarnation(8)));
     for flag in 0..8 {
         let [running, recovering, wants_checkpoint] = [1, 2, 4].map(|bit| flag & bit != 0);
-        let rule: Box<dyn Protocol> = Box::new(Refusing { running, recovering, wants_checkpoint });
+        let mut rule: Box<dyn Protocol> = Box::new(Refusing { running, recovering, wants_checkpoint });
         let answers = (rule.is_running(), rule.is_recovering(), rule.wants_checkpoint());
         assert_eq!(answers, (running, recovering, wants_checkpoint));
     }

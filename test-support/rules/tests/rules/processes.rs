@@ -24,7 +24,7 @@ fn run(rule: SmallRule, tier: LogTier, checkpoint_every: u64, kills: &[Kill]) ->
     let mut options = JobOptions::new(vec![rank.into(), format!("{rule:?}").into()], RANKS);
     let per_rank_results = rule == SmallRule::UserLevel;
     // The others take theirs on request.
-    let offered_by = (rule == SmallRule::EventLogging).then_some(0);
+    let offered_by = matches!(rule, SmallRule::EventLogging | SmallRule::MessageTagging).then_some(0);
     let program = Program { iterations: ITERATIONS, checkpoint_every, per_rank_results, offered_by };
     options.settings = RankSettings { tier, log_bytes_max: 16 << 20, ..RankSettings::new(RANKS) };
     options.program = postcard::to_stdvec(&program).unwrap();
@@ -92,9 +92,11 @@ fn all_ranks_go_back_to_the_line() {
 
 /// Collectives run natively, and a receive may be open when another rank's request forces a checkpoint.
 #[test]
-fn all_ranks_go_back_to_the_line_of_event_logging() {
-    let sum = campaign(SmallRule::EventLogging, scaled(12));
-    assert!(sum.checkpoints_asked > 0 && sum.choices_logged > 0 && sum.collectives_failed > 0, "{sum:?}");
+fn all_ranks_go_back_to_the_line_of_event_logging_and_message_tagging() {
+    for rule in [SmallRule::EventLogging, SmallRule::MessageTagging] {
+        let sum = campaign(rule, scaled(12));
+        assert!(sum.checkpoints_asked > 0 && sum.choices_logged > 0 && sum.collectives_failed > 0, "{rule:?} {sum:?}");
+    }
 }
 
 #[test]

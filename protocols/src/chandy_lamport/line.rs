@@ -2,10 +2,12 @@
 
 use counterfoil_log_core::{Epoch, Rank};
 
-use super::channel::{Channel, Matched};
+use super::channel::Channel;
+use super::identification::{Identification, Matched};
 use super::message::{Order, Report};
-use super::{Canary, EventLogging, note};
+use super::{Canary, ChandyLamport, note};
 use crate::api::{Effect, EntryKind};
+use crate::encoding;
 
 /// Line that isn't committed.
 #[derive(Clone, Copy, Debug)]
@@ -20,14 +22,13 @@ pub(super) struct Line {
     pub(super) is_sealed: bool,
 }
 
-impl EventLogging {
+impl<I: Identification> ChandyLamport<I> {
     /// Matches as many intervals as possible, with all peers, and notes what crosses their lines.
     pub(super) fn match_intervals(&mut self) {
-        let canary = self.config.canary;
         for peer in self.peers() {
-            while let Some(Matched { line, crossing, dropped }) = self.channels[peer.index()].match_next(canary) {
-                if !crossing.is_empty() {
-                    self.keep_note(line, 1 + u64::from(peer.0), crossing.encode());
+            while let Some((line, Matched { crossing, dropped })) = self.channels[peer.index()].match_next() {
+                if let Some(crossing) = crossing {
+                    self.keep_note(line, 1 + u64::from(peer.0), encoding::encode_versioned(I::VERSION, &crossing));
                 }
                 dropped.into_iter().for_each(|number| self.discard(EntryKind::Message, number..number + 1));
             }
@@ -37,10 +38,9 @@ impl EventLogging {
 
     /// Seals the local log of each line of which this rank has everything: its checkpoint, the requests of all, and the messages in transit.
     pub(super) fn finish_lines(&mut self) {
-        let canary = self.config.canary;
         for place in 0..self.lines.len() {
             let Line { epoch, is_durable, is_sealed, .. } = self.lines[place];
-            let has_finished = |peer: Rank| self.channels[peer.index()].has_finished(epoch, canary);
+            let has_finished = |peer: Rank| self.channels[peer.index()].has_finished(epoch);
             if is_durable && !is_sealed && epoch > self.bisected && self.peers().all(has_finished) {
                 self.lines[place].is_sealed = true;
                 self.effects.push_back(Effect::SealLog { epoch });

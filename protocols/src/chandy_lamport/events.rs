@@ -5,22 +5,22 @@ use counterfoil_ack_piggyback::{Flags, Kind, ReceivedSet, Stamp, WireHeader};
 use counterfoil_log_core::{Determinant, Envelope, Epoch, Incarnation, Phase, Rank, Ssn};
 
 use super::channel::{Arrived, Channel};
+use super::identification::{Identification, Message};
 use super::line::Line;
-use super::log::Key;
-use super::matching::Crossing;
 use super::message::{REQUEST, Report, Request, decode};
 use super::tables::Tables;
-use super::{Call, Canary, Config, EventLogging, LINES_MAX};
+use super::{Call, Canary, ChandyLamport, Config, LINES_MAX};
 use crate::api::{
     ChoiceError, ChoiceRecord, CollectiveCall, CollectivePlan, DiscardReason, Effect, EntryKey, EntryKind, Hello,
     Incoming, Misbehaviour, NextChoice, Outgoing, Party, Properties, Protocol, ProtocolError, RestoreError, Scope,
     Snapshot, Transmission,
 };
+use crate::encoding;
 use crate::sender_based::choices::{self, Choices};
 
-impl Protocol for EventLogging {
+impl<I: Identification> Protocol for ChandyLamport<I> {
     fn properties(&self) -> Properties {
-        EventLogging::PROPERTIES
+        ChandyLamport::<I>::PROPERTIES
     }
 
     fn epoch(&self) -> Epoch {
@@ -47,30 +47,29 @@ impl Protocol for EventLogging {
     }
 
     fn handle_message(&mut self, header: &WireHeader) -> Result<Incoming, ProtocolError> {
-        let Config { rank, ranks, canary, .. } = self.config;
+        let Config { rank, ranks, .. } = self.config;
         ProtocolError::check_arrival(header, rank, ranks)?;
         ProtocolError::check_message(header)?;
-        let (peer, ssn, key) = (header.source(), header.ssn(), Key::from(header));
+        let (peer, ssn, message) = (header.source(), header.ssn(), Message::from(header));
         if header.phase() != Phase(self.attempt) {
             let (sent_by, now) = (header.incarnation(), self.met[peer.index()]);
             return Ok(Incoming::Discard(DiscardReason::DeadIncarnation { sent_by, now }));
         }
-        let epoch = self.epoch;
-        let arrived = self.channel(peer)?.receive(key, ssn, epoch, canary);
+        let arrived = self.channel(peer)?.receive(message, ssn);
         self.is_fresh = false;
         match arrived {
             Arrived::New { copied } => {
                 let mut keep = None;
                 if copied {
                     keep = Some(EntryKey { kind: EntryKind::Message, number: self.copies });
-                    self.channels[peer.index()].note_copy(self.copies, key, epoch);
+                    self.channels[peer.index()].note_copy(self.copies, message.key);
                     self.copies += 1;
                 }
                 self.finish_lines();
                 Ok(Incoming::Deliver { keep })
             }
             Arrived::Orphan => Ok(Incoming::Discard(DiscardReason::Orphan { ssn })),
-            Arrived::Duplicate => Ok(Incoming::Discard(DiscardReason::Duplicate { receive_epoch: epoch })),
+            Arrived::Duplicate => Ok(Incoming::Discard(DiscardReason::Duplicate { receive_epoch: self.epoch })),
             Arrived::AfterGap => Ok(Incoming::Hold),
         }
     }
@@ -86,7 +85,7 @@ impl Protocol for EventLogging {
         if header.kind() != Kind::Control {
             return Err(ProtocolError::UnexpectedKind { peer, kind: header.kind() });
         }
-        let request: Option<Request> = decode(body).filter(|_| header.tag() == REQUEST);
+        let request: Option<Request<I::Request>> = decode(body).filter(|_| header.tag() == REQUEST);
         let Some(request) = request else {
             let how = Misbehaviour::MalformedNotice { tag: header.tag(), len: body.len() };
             return Err(ProtocolError::PeerMisbehaved { peer, how });
@@ -95,7 +94,7 @@ impl Protocol for EventLogging {
             return Ok(());
         }
         let (line, committed) = (request.line(), request.committed());
-        self.channel(peer)?.handle_request(line, request.into_log());
+        self.channel(peer)?.handle_request(line, request.before);
         self.is_fresh = false;
         if line > self.requested {
             self.requested = line;
@@ -172,12 +171,14 @@ impl Protocol for EventLogging {
     }
 
     fn first_checkpoint(&self) -> Option<Snapshot> {
-        Some(Snapshot { epoch: Epoch::FIRST, tables: self.tables(0).encode() })
+        Some(Snapshot { epoch: Epoch::FIRST, tables: self.tables(0).encode(I::VERSION) })
     }
 
-    /// Returns `false` while many lines are open.
-    fn wants_checkpoint(&self) -> bool {
-        self.epoch.0 - self.committed.0 < LINES_MAX
+    /// Returns `false` while many lines are open, and if a checkpoint was requested since the last offer: it was in place of this one. So
+    /// ranks that offer checkpoints at the same points make one line, where the paper makes as many as there are ranks (section 4.3.1).
+    fn wants_checkpoint(&mut self) -> bool {
+        let was_taken = std::mem::take(&mut self.was_requested);
+        !was_taken && self.epoch.0 - self.committed.0 < LINES_MAX
     }
 
     /// Begins an interval, and requests the line of all others (section 4.3.1).
@@ -185,15 +186,16 @@ impl Protocol for EventLogging {
         let open = self.choices.open();
         let choices = self.choices.settled().ok_or(ProtocolError::ChoicesOpen { open })?;
         let epoch = self.epoch.next().ok_or(ProtocolError::EpochsExhausted)?;
+        self.was_requested = self.requested >= epoch || self.call_waits();
         self.epoch = epoch;
         self.is_fresh = false;
         for peer in self.peers() {
-            let log = self.channels[peer.index()].begin_interval(epoch);
-            self.send_request(peer, epoch, &log);
+            let before = self.channels[peer.index()].begin_interval(epoch);
+            self.send_request(peer, epoch, before);
         }
         let copies = self.copies;
         self.lines.push_back(Line { epoch, choices, copies, is_durable: false, is_sealed: false });
-        let tables = self.tables(choices).encode();
+        let tables = self.tables(choices).encode(I::VERSION);
         self.match_intervals();
         self.ask_checkpoint();
         if self.call.is_some() && !self.call_waits() {
@@ -232,17 +234,18 @@ impl Protocol for EventLogging {
     /// Restores the newest checkpoint, or after a rollback that of the line. Messages in transit and orphans follow with the entries of the
     /// local log.
     fn restore(&mut self, tables: &[u8], oldest: Epoch) -> Result<(), RestoreError> {
-        let Config { rank, ranks, .. } = self.config;
-        let tables = Tables::decode(tables, rank, ranks)?;
+        let Config { rank, ranks, canary, .. } = self.config;
+        let tables = Tables::decode(I::VERSION, tables, rank, ranks)?;
         self.rollbacks += u32::from(std::mem::replace(&mut self.rolls_back, false));
         let epoch = Epoch(tables.epoch);
-        let channel = |&(sent, received): &(u64, u64)| Channel::new(epoch, Ssn(sent), Ssn(received));
+        let channel = |&(sent, received): &(u64, u64)| Channel::new(epoch, Ssn(sent), Ssn(received), canary);
         self.channels = tables.channels.iter().map(channel).collect();
         self.choices = Choices::resume(tables.choices);
         (self.copies, self.copies_restored) = (tables.copies, tables.copies);
         (self.epoch, self.requested, self.bisected) = (epoch, epoch, epoch);
         self.committed = self.committed.max(oldest);
         (self.running, self.is_fresh, self.call) = (false, true, None);
+        self.was_requested = false;
         self.lines.clear();
         let incarnation = self.number().0;
         self.report(Report::Restored { incarnation });
@@ -261,7 +264,7 @@ impl Protocol for EventLogging {
                     // The process may have died before it dropped older checkpoints.
                     self.effects.push_back(Effect::KeepCheckpoints { first: self.committed, last: self.epoch });
                 } else if line == self.epoch {
-                    let crossing = Crossing::decode(bytes).ok_or(unexpected)?;
+                    let crossing = encoding::decode_versioned(I::VERSION, bytes).ok_or(unexpected)?;
                     self.channel(Rank(part - 1))?.restore_crossing(crossing);
                 }
                 Ok(false)
@@ -273,9 +276,9 @@ impl Protocol for EventLogging {
                 if self.epoch != self.committed {
                     return Ok(false);
                 }
-                let (peer, canary) = (header.source(), self.config.canary);
+                let (peer, message) = (header.source(), Message::from(header));
                 let is_after_line = number >= self.copies_restored;
-                let presented = is_after_line && self.channel(peer)?.present(number, header.into(), canary);
+                let presented = is_after_line && self.channel(peer)?.present(number, message);
                 if !presented {
                     self.discard(EntryKind::Message, number..number + 1);
                 }
@@ -321,7 +324,7 @@ impl Protocol for EventLogging {
         self.met[peer.index()] = incarnation;
         self.effects.push_back(Effect::Replay { peer, incarnation, after: Ssn::ZERO, upto: Ssn::MAX });
         let requests: Vec<_> = self.channels[peer.index()].requests_sent().cloned().collect();
-        requests.iter().for_each(|(line, log)| self.send_request(peer, *line, log));
+        requests.into_iter().for_each(|(line, before)| self.send_request(peer, line, before));
         Ok(())
     }
 
@@ -330,10 +333,10 @@ impl Protocol for EventLogging {
     }
 }
 
-impl EventLogging {
+impl<I: Identification> ChandyLamport<I> {
     /// Returns the tables of a checkpoint here that covers this many calls with an outcome that depends on timing.
     fn tables(&self, choices: u64) -> Tables {
-        let channel = |channel: &Channel| (channel.sent.0, channel.received().0);
+        let channel = |channel: &Channel<I>| (channel.sent.0, channel.received().0);
         Tables {
             rank: self.config.rank.0,
             epoch: self.epoch.0,

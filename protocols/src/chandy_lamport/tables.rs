@@ -1,14 +1,10 @@
-//! Checkpoint tables, and notes of what crosses a line: one byte of version, then postcard of plain numbers.
+//! Checkpoint tables: one byte of version, then postcard of plain numbers.
 
 use counterfoil_log_core::{Epoch, Rank, Ssn};
 use serde::{Deserialize, Serialize};
 
-use super::matching::Crossing;
 use crate::api::RestoreError;
 use crate::encoding;
-
-/// Version that is written, and the only one that is read. Distinct from those of other rules.
-const VERSION: u8 = 0xE1;
 
 /// State of the protocol in a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,13 +22,13 @@ pub(super) struct Tables {
 }
 
 impl Tables {
-    pub(super) fn encode(&self) -> Vec<u8> {
-        encoding::encode_versioned(VERSION, self)
+    pub(super) fn encode(&self, version: u8) -> Vec<u8> {
+        encoding::encode_versioned(version, self)
     }
 
     /// Decodes and checks the tables of `rank` in a job of `ranks`.
-    pub(super) fn decode(bytes: &[u8], rank: Rank, ranks: u32) -> Result<Tables, RestoreError> {
-        let tables: Tables = encoding::decode_tables(VERSION, bytes)?;
+    pub(super) fn decode(version: u8, bytes: &[u8], rank: Rank, ranks: u32) -> Result<Tables, RestoreError> {
+        let tables: Tables = encoding::decode_tables(version, bytes)?;
         encoding::check_owner((tables.rank, tables.channels.len() as u32), (rank, ranks))?;
         if !(Epoch::FIRST.0..=Epoch::MAX.0).contains(&tables.epoch) {
             return Err(RestoreError::Contradiction { what: "the epoch is out of range" });
@@ -41,16 +37,5 @@ impl Tables {
             return Err(RestoreError::Contradiction { what: "a number of messages is out of range" });
         }
         Ok(tables)
-    }
-}
-
-impl Crossing {
-    pub(super) fn encode(&self) -> Vec<u8> {
-        encoding::encode_versioned(VERSION, self)
-    }
-
-    /// Decodes a note; `None` for other bytes.
-    pub(super) fn decode(bytes: &[u8]) -> Option<Crossing> {
-        encoding::decode_versioned(VERSION, bytes)
     }
 }

@@ -3,7 +3,6 @@
 use counterfoil_log_core::Epoch;
 use serde::{Deserialize, Serialize};
 
-use super::log::{EventLog, Key};
 pub(super) use crate::encoding::{decode, encode};
 
 /// Tag of a checkpoint request in a control header.
@@ -11,18 +10,18 @@ pub(super) const REQUEST: i32 = 16;
 
 /// Checkpoint request (section 4.3.1).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Request {
+pub(super) struct Request<R> {
     /// Interval that the sender's checkpoint began: the number of the line.
     line: u32,
     /// Newest line that the sender knows to be committed.
     committed: u32,
-    /// Rows of its send log to the receiver.
-    rows: Vec<(Key, u64)>,
+    /// What it says of the messages that it sent to the receiver before the line.
+    pub(super) before: R,
 }
 
-impl Request {
-    pub(super) fn new(line: Epoch, committed: Epoch, log: &EventLog) -> Request {
-        Request { line: line.0, committed: committed.0, rows: log.rows().to_vec() }
+impl<R> Request<R> {
+    pub(super) fn new(line: Epoch, committed: Epoch, before: R) -> Request<R> {
+        Request { line: line.0, committed: committed.0, before }
     }
 
     pub(super) fn line(&self) -> Epoch {
@@ -31,10 +30,6 @@ impl Request {
 
     pub(super) fn committed(&self) -> Epoch {
         Epoch(self.committed)
-    }
-
-    pub(super) fn into_log(self) -> EventLog {
-        EventLog::from_rows(self.rows)
     }
 }
 

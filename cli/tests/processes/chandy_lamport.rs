@@ -1,26 +1,25 @@
-//! Tests of the event logging protocol, with the demo.
+//! Tests of event logging and message tagging, with the demo.
 
 use serde_json::{Value, json};
 
 use crate::program::Sandbox;
 
 /// Runs the demo under the protocol; it must succeed with the bytes of the run without kills, and leave no files.
-fn run_demo(arguments: &[&str]) -> Value {
+fn run_demo(protocol: &str, arguments: &[&str]) -> Value {
     let sandbox = Sandbox::new();
-    let report = sandbox.demo(&[&["--protocol", "event-logging", "--json"], arguments].concat()).checked_report();
+    let report = sandbox.demo(&[&["--protocol", protocol, "--json"], arguments].concat()).checked_report();
     assert_eq!(sandbox.remaining_jobs(), Vec::<String>::new());
-    assert_eq!(report["protocol"], json!("event-logging"));
+    assert_eq!(report["protocol"], json!(protocol));
     assert_eq!(report["digest_equal"], json!(true));
     report
 }
 
-#[test]
-fn all_ranks_go_back_on_all_tiers() {
+fn go_back_on_all_tiers(protocol: &str) {
     for workload in ["cg", "ring", "master-worker"] {
         for tier in ["volatile", "process-crash-safe", "node-local"] {
             for checkpoints in [&[][..], &["--checkpoint-every", "3"]] {
                 let kills = ["--workload", workload, "--tier", tier, "--kill", "1@5", "--kill", "0@7"];
-                let report = run_demo(&[&kills[..], checkpoints].concat());
+                let report = run_demo(protocol, &[&kills[..], checkpoints].concat());
                 let rolled_back = report["rolled_back"].as_array().unwrap();
                 // Those that weren't killed.
                 assert!(rolled_back[2..].iter().all(|count| count.as_u64() > Some(0)), "{report}");
@@ -31,20 +30,31 @@ fn all_ranks_go_back_on_all_tiers() {
 }
 
 #[test]
+fn all_ranks_go_back_on_all_tiers_with_event_logging() {
+    go_back_on_all_tiers("event-logging");
+}
+
+#[test]
+fn all_ranks_go_back_on_all_tiers_with_message_tagging() {
+    go_back_on_all_tiers("message-tagging");
+}
+
+#[test]
 fn ranks_die_in_a_recovery_and_in_a_checkpoint() {
     for kills in [
         &["--kill", "2@6", "--kill", "1@recovery:2", "--kill", "2@recovery:2"][..],
         &["--kill", "1@6", "--kill", "2@6", "--workload", "master-worker"],
         &["--kill", "1@6:checkpoint", "--checkpoint-every", "2", "--workload", "ring"],
     ] {
-        run_demo(kills);
+        run_demo("event-logging", kills);
+        run_demo("message-tagging", kills);
     }
 }
 
 /// A record that was saved with a checkpoint was still on disk after it and its successor had been transmitted and released.
 #[test]
 fn a_replay_begins_after_what_was_transmitted() {
-    run_demo(&[
+    let arguments = [
         "--workload",
         "ring",
         "--ranks",
@@ -59,5 +69,6 @@ fn a_replay_begins_after_what_was_transmitted() {
         "1@30",
         "--seed",
         "1698226198",
-    ]);
+    ];
+    run_demo("event-logging", &arguments);
 }

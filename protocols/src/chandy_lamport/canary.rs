@@ -3,7 +3,7 @@
 /// Mistake of the paper, or omission of one of its rules.
 ///
 /// A run with a canary must end wrong. For tests and simulators only; otherwise [`Config::canary`](super::Config::canary) is `None`.
-/// `docs/event-logging.md` says which schedule finds which.
+/// `docs/event-logging.md` and `docs/message-tagging.md` say which schedule finds which.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Canary {
@@ -11,15 +11,17 @@ pub enum Canary {
     IntraMaximum,
     /// The inductive step removes |(n - y) - (m - x)| messages from both logs (section 3.3.3, case 2).
     IntraDifference,
-    /// A message takes two intervals at most (section 3.3.1): what isn't matched in the next one is forgotten.
+    /// A message takes two intervals at most (section 3.3.1): what isn't received in the next one is forgotten, or isn't copied.
     TwoIntervals,
+    /// The number of messages in a request is that of the interval, not of the whole job (section 5.7).
+    MarkerOfInterval,
     /// The average of the interval numbers, rounded down, decides whether a rank takes a checkpoint before a collective (section 4.5.1).
     IntervalAverage,
     /// A rank takes a further checkpoint between the comparison of interval numbers and the collective.
     CheckpointInCall,
     /// A discarded orphan stays in the orphan queue (section 4.4.2).
     OrphansStay,
-    /// Messages that arrive between a checkpoint and the peer's request aren't copied (section 4.3.3).
+    /// Messages in transit that arrive between a checkpoint and the peer's request aren't copied (section 4.3.3).
     NotCopied,
     /// A line is finished with the last request, although messages in transit have yet to arrive (section 4.3.1).
     FinishedEarly,
@@ -37,10 +39,11 @@ pub enum Canary {
 
 impl Canary {
     /// All planted mistakes.
-    pub const ALL: [Canary; 13] = [
+    pub const ALL: [Canary; 14] = [
         Canary::IntraMaximum,
         Canary::IntraDifference,
         Canary::TwoIntervals,
+        Canary::MarkerOfInterval,
         Canary::IntervalAverage,
         Canary::CheckpointInCall,
         Canary::OrphansStay,

@@ -1,0 +1,226 @@
+//! Coordinated checkpoints after Chandy and Lamport, as libELC builds on them (Zhao 2005): the frame that [`event_logging`](crate::event_logging)
+//! and [`message_tagging`](crate::message_tagging) share (section 5.7).
+//!
+//! Checkpoints of one number form a *line*. A rank that takes one sends each other rank a request, which makes it take its own. Messages in
+//! transit over the line are copied into the receiver's local log; a line is committed when all ranks have all of their part on stable storage.
+//! A failure takes all ranks back to the committed line: copies are presented again, and orphans discarded when they are sent again. How
+//! the messages that cross a line are found is the rule's: [`Identification`].
+
+mod canary;
+mod channel;
+mod coordinator;
+mod events;
+mod identification;
+mod line;
+mod message;
+mod tables;
+
+use std::collections::VecDeque;
+
+use counterfoil_ack_piggyback::{Origin, WireHeader};
+use counterfoil_log_core::{Epoch, Incarnation, Phase, Rank, Ssn};
+
+use crate::api::{Effect, EntryKey, EntryKind, Kept, Party, Properties, ProtocolError, Repetition};
+use crate::sender_based::choices::Choices;
+pub use canary::Canary;
+use channel::Channel;
+pub use coordinator::LineCoordinator;
+pub use identification::{Identification, Key, Matched, Message};
+use line::Line;
+use message::{REQUEST, Report, Request};
+
+/// Lines after the committed one that a rank begins of its own accord.
+const LINES_MAX: u32 = 8;
+
+/// Identity of a rank, and a planted mistake.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// This rank.
+    pub rank: Rank,
+    /// Number of ranks in the job.
+    pub ranks: u32,
+    /// Number of times that this rank was replaced.
+    pub incarnation: Incarnation,
+    /// Mistake planted by a test; `None` otherwise.
+    pub canary: Option<Canary>,
+}
+
+impl Config {
+    /// Returns the configuration of `rank` in a job of `ranks`, without a planted mistake.
+    pub fn new(rank: Rank, ranks: u32, incarnation: Incarnation) -> Config {
+        Config { rank, ranks, incarnation, canary: None }
+    }
+}
+
+/// State of one rank. Memory: for each peer some hundred bytes, and that of its [`Identification`].
+#[derive(Debug)]
+pub struct ChandyLamport<I: Identification> {
+    config: Config,
+    /// Present interval.
+    epoch: Epoch,
+    /// Newest line known to be committed.
+    committed: Epoch,
+    /// Number of the attempt to run the job from a line; 0 before any.
+    attempt: u32,
+    running: bool,
+    /// Nothing has happened since it was restored.
+    is_fresh: bool,
+    /// A rollback was requested.
+    rolls_back: bool,
+    /// Number of rollbacks of this process.
+    rollbacks: u32,
+    choices: Choices,
+    /// By rank, and for this one unused.
+    channels: Vec<Channel<I>>,
+    /// By rank: newest incarnation that has sent a Hello.
+    met: Vec<Incarnation>,
+    /// Number of the next copy of a message, and the first that is after the restored line.
+    copies: u64,
+    copies_restored: u64,
+    /// Lines after the committed one, ascending.
+    lines: VecDeque<Line>,
+    /// Highest line that was requested.
+    requested: Epoch,
+    /// The newest checkpoint was requested, and the program has offered none since.
+    was_requested: bool,
+    call: Option<Call>,
+    /// Lines up to this one may be bisected by a collective.
+    bisected: Epoch,
+    effects: VecDeque<Effect>,
+}
+
+/// Collective in progress, from the comparison of the interval numbers on.
+#[derive(Clone, Copy, Debug)]
+struct Call {
+    /// Interval in which all participants make the call.
+    interval: Epoch,
+    /// The program can't be checkpointed here.
+    is_refused: bool,
+}
+
+impl<I: Identification> ChandyLamport<I> {
+    /// Properties of the rule.
+    pub const PROPERTIES: Properties = Properties {
+        repeats: Repetition::Nothing,
+        keeps: Kept::Nothing,
+        rolls_back_survivors: true,
+        has_coordinator: true,
+    };
+
+    /// Creates a rank that has done nothing yet.
+    ///
+    /// # Errors
+    /// [`ProtocolError::UnknownRank`] for a rank outside the job.
+    pub fn new(config: Config) -> Result<ChandyLamport<I>, ProtocolError> {
+        let Config { rank, ranks, canary, .. } = config;
+        if rank.0 >= ranks || rank > Rank::MAX {
+            return Err(ProtocolError::UnknownRank { rank, ranks });
+        }
+        Ok(ChandyLamport {
+            config,
+            epoch: Epoch::FIRST,
+            committed: Epoch::FIRST,
+            attempt: 0,
+            running: false,
+            is_fresh: true,
+            rolls_back: false,
+            rollbacks: 0,
+            choices: Choices::default(),
+            channels: (0..ranks).map(|_| Channel::new(Epoch::FIRST, Ssn::ZERO, Ssn::ZERO, canary)).collect(),
+            met: vec![Incarnation(0); ranks as usize],
+            copies: 0,
+            copies_restored: 0,
+            lines: VecDeque::new(),
+            requested: Epoch::FIRST,
+            was_requested: false,
+            call: None,
+            bisected: Epoch::FIRST,
+            effects: VecDeque::new(),
+        })
+    }
+
+    /// Returns the newest line that this rank knows to be committed.
+    pub fn committed(&self) -> Epoch {
+        self.committed
+    }
+
+    fn peers(&self) -> impl Iterator<Item = Rank> + use<I> {
+        let own = self.config.rank;
+        (0..self.config.ranks).map(Rank).filter(move |rank| *rank != own)
+    }
+
+    /// Returns the channels with another rank of the job.
+    fn channel(&mut self, peer: Rank) -> Result<&mut Channel<I>, ProtocolError> {
+        self.check_peer(peer)?;
+        Ok(&mut self.channels[peer.index()])
+    }
+
+    fn check_peer(&self, peer: Rank) -> Result<(), ProtocolError> {
+        let Config { rank, ranks, .. } = self.config;
+        if peer.0 >= ranks {
+            return Err(ProtocolError::UnknownRank { rank: peer, ranks });
+        }
+        if peer == rank {
+            return Err(ProtocolError::Misdirected { source_rank: rank, destination: rank, rank });
+        }
+        Ok(())
+    }
+
+    fn number(&self) -> Incarnation {
+        Incarnation(self.config.incarnation.0 << 16 | self.rollbacks)
+    }
+
+    /// Returns the origin of a frame. Its phase is the attempt, by which frames of an undone one are recognised.
+    fn origin(&self) -> Origin {
+        Origin { incarnation: self.number(), epoch: self.epoch, phase: Phase(self.attempt) }
+    }
+
+    fn report(&mut self, report: Report) {
+        let (rank, body) = (self.config.rank, message::encode(&report));
+        let header = WireHeader::control(rank, rank, self.origin(), 0, body.len() as u64, None);
+        self.effects.push_back(Effect::Transmit { to: Party::Coordinator, header, body });
+    }
+
+    fn send_request(&mut self, to: Rank, line: Epoch, before: I::Request) {
+        let body = message::encode(&Request::new(line, self.committed, before));
+        let header = WireHeader::control(self.config.rank, to, self.origin(), REQUEST, body.len() as u64, None);
+        self.effects.push_back(Effect::Transmit { to: Party::Rank(to), header, body });
+    }
+
+    /// Asks for a checkpoint if a line was requested that this rank isn't part of; in a collective, only for one that has to precede it.
+    fn ask_checkpoint(&mut self) {
+        let wanted = self.call.map_or(self.requested, |call| self.interval_of(call));
+        if self.epoch < wanted {
+            self.effects.push_back(Effect::TakeCheckpoint);
+        }
+    }
+
+    /// Returns `true` while a collective waits for a checkpoint.
+    fn call_waits(&self) -> bool {
+        self.call.is_some_and(|call| self.epoch < self.interval_of(call) && !call.is_refused)
+    }
+
+    /// Returns the interval in which this rank makes a collective.
+    fn interval_of(&self, call: Call) -> Epoch {
+        match self.config.canary {
+            Some(Canary::CheckpointInCall) => call.interval.max(self.requested),
+            _ => call.interval,
+        }
+    }
+
+    fn keep_note(&mut self, line: Epoch, part: u64, bytes: Vec<u8>) {
+        let entry = EntryKey { kind: EntryKind::Note, number: note(line) | part };
+        self.effects.push_back(Effect::KeepEntry { entry, bytes });
+    }
+
+    fn discard(&mut self, kind: EntryKind, numbers: std::ops::Range<u64>) {
+        if !numbers.is_empty() {
+            self.effects.push_back(Effect::DiscardEntries { kind, first: numbers.start, last: numbers.end - 1 });
+        }
+    }
+}
+
+/// Returns the number of the first note about a line: that it is committed. The next ones are, by rank, what crosses it.
+fn note(line: Epoch) -> u64 {
+    u64::from(line.0) << 32
+}

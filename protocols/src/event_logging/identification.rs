@@ -1,0 +1,166 @@
+//! Event logs, and the messages that cross lines.
+
+use std::collections::VecDeque;
+
+use counterfoil_log_core::{Epoch, Ssn};
+
+use super::log::{Counts, EventLog};
+use super::matching::Crossing;
+use crate::chandy_lamport::{Canary, Identification, Key, Matched, Message};
+
+/// Message identification by the envelopes of what was sent and received.
+///
+/// Memory: a row of 16 bytes for each run of equal envelopes since the last committed line, and 32 bytes for each copied message.
+#[derive(Debug)]
+pub struct EventLogs {
+    canary: Option<Canary>,
+    send_log: EventLog,
+    crossing: Crossing,
+    /// Receive logs of the interval that is matched next, and later ones; the last is that of the present interval.
+    receive_logs: VecDeque<EventLog>,
+    /// Messages in transit that have yet to arrive, by line.
+    awaited: VecDeque<(Epoch, Counts)>,
+    /// The orphan queue: messages that the peer sends again (section 4.4.2).
+    orphan_queue: Counts,
+    /// Ascending.
+    copies: VecDeque<Copy>,
+    /// After a restart: messages in transit that aren't presented yet.
+    unpresented: Counts,
+}
+
+/// Copy of a message that is in the local log.
+#[derive(Clone, Copy, Debug)]
+struct Copy {
+    number: u64,
+    key: Key,
+    /// Interval in which it was received.
+    interval: Epoch,
+}
+
+impl EventLogs {
+    fn push_receipt(&mut self, key: Key) {
+        if let Some(log) = self.receive_logs.back_mut() {
+            log.push(key);
+        }
+    }
+}
+
+impl Identification for EventLogs {
+    /// Send log of the interval before the line.
+    type Request = EventLog;
+    type Crossing = Crossing;
+
+    const VERSION: u8 = 0xE1;
+    const CANARIES: &'static [Canary] = &[
+        Canary::IntraMaximum,
+        Canary::IntraDifference,
+        Canary::TwoIntervals,
+        Canary::IntervalAverage,
+        Canary::CheckpointInCall,
+        Canary::OrphansStay,
+        Canary::NotCopied,
+        Canary::FinishedEarly,
+        Canary::CommittedAlone,
+        Canary::AllCopiesPresented,
+        Canary::PresentedUnlogged,
+        Canary::OutcomesNotForced,
+        Canary::UndoneRequests,
+    ];
+
+    fn new(_: Epoch, _: Ssn, canary: Option<Canary>) -> EventLogs {
+        EventLogs {
+            canary,
+            send_log: EventLog::default(),
+            crossing: Crossing::default(),
+            receive_logs: VecDeque::from([EventLog::default()]),
+            awaited: VecDeque::new(),
+            orphan_queue: Counts::default(),
+            copies: VecDeque::new(),
+            unpresented: Counts::default(),
+        }
+    }
+
+    fn log_send(&mut self, key: Key) {
+        self.send_log.push(key);
+    }
+
+    fn begin_interval(&mut self, _: Ssn, _: Ssn) -> EventLog {
+        self.receive_logs.push_back(EventLog::default());
+        std::mem::take(&mut self.send_log)
+    }
+
+    fn take_orphan(&mut self, message: Message) -> bool {
+        match self.canary {
+            Some(Canary::OrphansStay) => self.orphan_queue.contains(message.key),
+            _ => self.orphan_queue.take(message.key),
+        }
+    }
+
+    fn log_receipt(&mut self, message: Message, interval: Epoch) -> bool {
+        let key = message.key;
+        self.push_receipt(key);
+        // Of the present line, it isn't known whether this message crosses it, or it does.
+        let mut copied = self.receive_logs.len() > 1 && self.canary != Some(Canary::NotCopied);
+        for (line, awaited) in &mut self.awaited {
+            copied |= awaited.take(key) && *line == interval;
+        }
+        self.awaited.retain(|(_, awaited)| !awaited.is_empty());
+        copied
+    }
+
+    fn note_copy(&mut self, number: u64, key: Key, interval: Epoch) {
+        self.copies.push_back(Copy { number, key, interval });
+    }
+
+    fn match_line(&mut self, line: Epoch, sent: EventLog) -> Matched<Crossing> {
+        let received = self.receive_logs.pop_front().unwrap_or_default();
+        self.crossing.match_interval(&sent, &received, self.canary);
+
+        let mut awaited = self.crossing.in_transit.clone();
+        self.receive_logs.iter().for_each(|since| awaited.cancel(&mut since.counts()));
+        if !awaited.is_empty() {
+            self.awaited.push_back((line, awaited));
+        }
+        // Whatever is in transit over this line and was received in a later interval is in transit over that one's line, too.
+        let mut in_transit = self.crossing.in_transit.clone();
+        let mut dropped = Vec::new();
+        self.copies.retain(|copy| {
+            let stays = copy.interval != line || in_transit.take(copy.key);
+            if !stays {
+                dropped.push(copy.number);
+            }
+            stays
+        });
+        let crossing = Some(self.crossing.clone()).filter(|crossing| !crossing.is_empty());
+        Matched { crossing, dropped }
+    }
+
+    fn is_complete(&self, line: Epoch) -> bool {
+        self.canary == Some(Canary::FinishedEarly) || self.awaited.iter().all(|(awaiting, _)| *awaiting != line)
+    }
+
+    fn commit(&mut self, line: Epoch) {
+        self.copies.retain(|copy| copy.interval >= line);
+        self.awaited.retain(|(awaiting, _)| *awaiting >= line);
+    }
+
+    fn restore(&mut self, crossing: Crossing) {
+        self.unpresented = crossing.in_transit.clone();
+        self.orphan_queue = crossing.orphans.clone();
+        self.crossing = crossing;
+    }
+
+    fn orphans(&self) -> u64 {
+        self.orphan_queue.total()
+    }
+
+    fn present(&mut self, message: Message) -> bool {
+        if !self.unpresented.take(message.key) && self.canary != Some(Canary::AllCopiesPresented) {
+            return false;
+        }
+        if self.canary != Some(Canary::PresentedUnlogged) {
+            self.push_receipt(message.key);
+        }
+        true
+    }
+}

@@ -1,0 +1,214 @@
+//! Message tagging: libELC's other method (Zhao 2005, sections 3.2.2 and 5.7).
+//!
+//! Every message carries the number of the interval in which it was sent. A receiver that is in a later interval knows at once that the message
+//! is in transit over the lines in between, and copies it. The request for a line says how many messages were sent before it; with
+//! the number of those received that tells how many are still to come, and how many of the received ones are orphans. Everything else is the
+//! frame that it shares with [event logging](crate::event_logging).
+//!
+//! | paper, section 5.7 | here |
+//! |---|---|
+//! | (1), header on each message | the epoch of the wire header, from `ChandyLamport::handle_send` |
+//! | (2), the header is checked: is the message in transit? | [`Tags`], `log_receipt` |
+//! | (2), is it an orphan? | [`Tags`], `match_line`, `take_orphan` |
+//! | (3), `OUT`, the marker message | [`Tags`], `begin_interval`; `message::Request` |
+//! | (3), `OUT - IN` messages in transit to be logged | [`Tags`], `match_line`, `is_complete` |
+//!
+//! The paper tags by a derived datatype of header and message, in a copy of both. Here the header precedes each frame anyway, and
+//! no bytes are added.
+//!
+//! ```
+//! use counterfoil_log_core::{Incarnation, Rank};
+//! use counterfoil_protocols::api::Protocol;
+//! use counterfoil_protocols::chandy_lamport::Config;
+//! use counterfoil_protocols::message_tagging::MessageTagging;
+//!
+//! let mut rank = MessageTagging::new(Config::new(Rank(0), 2, Incarnation(0)))?;
+//! let first = rank.first_checkpoint().expect("every rank can go back to the start");
+//! rank.restore(&first.tables, first.epoch)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use std::collections::VecDeque;
+
+use counterfoil_log_core::{Epoch, Ssn};
+
+use crate::chandy_lamport::{Canary, ChandyLamport, Identification, Key, Matched, Message};
+
+/// State of one rank under the rule.
+pub type MessageTagging = ChandyLamport<Tags>;
+
+/// Message identification by the interval that each message carries, and the number of those sent before a line.
+///
+/// Memory: some hundred bytes, and 32 for each line that isn't committed.
+#[derive(Debug)]
+pub struct Tags {
+    canary: Option<Canary>,
+    /// Line at which it begins.
+    line: Epoch,
+    /// Number of the peer's messages that have arrived, those that are presented again among them.
+    arrived: u64,
+    /// `IN`: number of messages that the state had received at each line that isn't matched.
+    received: VecDeque<u64>,
+    /// Number of messages to the peer before the last line.
+    sent: u64,
+    /// `OUT`, by matched line: number of messages that were sent before it and have to arrive.
+    awaited: VecDeque<(Epoch, u64)>,
+    /// Number of messages that the peer sends again.
+    orphans: u64,
+}
+
+impl Identification for Tags {
+    /// `OUT`: number of messages sent before the line, since the start of the job.
+    type Request = u64;
+    /// Number of orphans.
+    type Crossing = u64;
+
+    const VERSION: u8 = 0xE2;
+    const CANARIES: &'static [Canary] = &[
+        Canary::TwoIntervals,
+        Canary::MarkerOfInterval,
+        Canary::IntervalAverage,
+        Canary::CheckpointInCall,
+        Canary::OrphansStay,
+        Canary::NotCopied,
+        Canary::FinishedEarly,
+        Canary::CommittedAlone,
+        Canary::AllCopiesPresented,
+        Canary::OutcomesNotForced,
+        Canary::UndoneRequests,
+    ];
+
+    fn new(line: Epoch, received: Ssn, canary: Option<Canary>) -> Tags {
+        Tags {
+            canary,
+            line,
+            arrived: received.0,
+            received: VecDeque::new(),
+            sent: 0,
+            awaited: VecDeque::new(),
+            orphans: 0,
+        }
+    }
+
+    fn log_send(&mut self, _: Key) {}
+
+    fn begin_interval(&mut self, sent: Ssn, received: Ssn) -> u64 {
+        self.received.push_back(received.0);
+        let before = std::mem::replace(&mut self.sent, sent.0);
+        if self.canary == Some(Canary::MarkerOfInterval) { sent.0 - before } else { sent.0 }
+    }
+
+    fn take_orphan(&mut self, _: Message) -> bool {
+        let is_orphan = self.orphans > 0;
+        if is_orphan {
+            self.arrived += 1;
+            self.orphans -= u64::from(self.canary != Some(Canary::OrphansStay));
+        }
+        is_orphan
+    }
+
+    fn log_receipt(&mut self, message: Message, interval: Epoch) -> bool {
+        self.arrived += 1;
+        match self.canary {
+            Some(Canary::TwoIntervals) => message.interval.next() == Some(interval),
+            Some(Canary::NotCopied) if !self.received.is_empty() => false,
+            _ => message.interval < interval,
+        }
+    }
+
+    fn note_copy(&mut self, _: u64, _: Key, _: Epoch) {}
+
+    fn match_line(&mut self, line: Epoch, sent: u64) -> Matched<u64> {
+        let received = self.received.pop_front().unwrap_or(self.arrived);
+        if sent > self.arrived {
+            self.awaited.push_back((line, sent));
+        }
+        // Messages arrive in order: either the last ones sent before the line have yet to, or the last ones received were sent after it.
+        Matched { crossing: received.checked_sub(sent).filter(|orphans| *orphans > 0), dropped: Vec::new() }
+    }
+
+    fn is_complete(&self, line: Epoch) -> bool {
+        let has_arrived = |&(awaiting, sent): &(Epoch, u64)| awaiting != line || sent <= self.arrived;
+        self.canary == Some(Canary::FinishedEarly) || self.awaited.iter().all(has_arrived)
+    }
+
+    fn commit(&mut self, line: Epoch) {
+        self.awaited.retain(|&(awaiting, sent)| awaiting >= line && sent > self.arrived);
+    }
+
+    fn restore(&mut self, orphans: u64) {
+        self.orphans = orphans;
+        self.arrived = self.arrived.saturating_sub(orphans);
+    }
+
+    fn orphans(&self) -> u64 {
+        self.orphans
+    }
+
+    fn present(&mut self, message: Message) -> bool {
+        let is_presented = message.interval < self.line || self.canary == Some(Canary::AllCopiesPresented);
+        self.arrived += u64::from(is_presented);
+        is_presented
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sent_in(interval: u32) -> Message {
+        Message { key: Key::tagged(7), interval: Epoch(interval) }
+    }
+
+    #[test]
+    fn a_message_of_an_earlier_interval_is_copied_at_once() {
+        let mut tags = Tags::new(Epoch(1), Ssn(0), None);
+        assert!(!tags.log_receipt(sent_in(1), Epoch(1)));
+        tags.begin_interval(Ssn(0), Ssn(1));
+        assert!(tags.log_receipt(sent_in(1), Epoch(2)));
+        tags.begin_interval(Ssn(0), Ssn(2));
+        assert!(tags.log_receipt(sent_in(1), Epoch(3)));
+        assert!(!tags.log_receipt(sent_in(3), Epoch(3)) && !tags.log_receipt(sent_in(4), Epoch(3)));
+    }
+
+    #[test]
+    fn a_line_is_complete_when_as_many_messages_have_arrived_as_were_sent_before_it() {
+        let mut tags = Tags::new(Epoch(1), Ssn(0), None);
+        tags.log_receipt(sent_in(1), Epoch(1));
+        tags.begin_interval(Ssn(0), Ssn(1));
+        assert_eq!(tags.match_line(Epoch(2), 3).crossing, None);
+        for _ in 0..2 {
+            assert!(!tags.is_complete(Epoch(2)));
+            tags.log_receipt(sent_in(1), Epoch(2));
+        }
+        assert!(tags.is_complete(Epoch(2)));
+        tags.commit(Epoch(2));
+        assert_eq!(tags.awaited, []);
+    }
+
+    #[test]
+    fn what_was_received_before_a_line_beyond_what_was_sent_before_it_is_an_orphan_once() {
+        let mut tags = Tags::new(Epoch(1), Ssn(0), None);
+        tags.log_receipt(sent_in(1), Epoch(1));
+        tags.log_receipt(sent_in(2), Epoch(1));
+        tags.begin_interval(Ssn(0), Ssn(2));
+        tags.log_receipt(sent_in(2), Epoch(2));
+        let orphans = tags.match_line(Epoch(2), 1).crossing;
+        assert_eq!(orphans, Some(1));
+
+        let mut restored = Tags::new(Epoch(2), Ssn(2), None);
+        restored.restore(orphans.unwrap());
+        assert!(restored.take_orphan(sent_in(2)) && !restored.take_orphan(sent_in(2)));
+        assert!(!restored.log_receipt(sent_in(2), Epoch(2)));
+        // The next line isn't crossed by them.
+        restored.begin_interval(Ssn(0), Ssn(3));
+        assert_eq!((restored.match_line(Epoch(3), 3).crossing, restored.is_complete(Epoch(3))), (None, true));
+    }
+
+    #[test]
+    fn copies_of_messages_sent_before_the_line_are_presented() {
+        let mut tags = Tags::new(Epoch(3), Ssn(5), None);
+        assert!(tags.present(sent_in(1)) && tags.present(sent_in(2)) && !tags.present(sent_in(3)));
+        assert_eq!(tags.arrived, 7);
+    }
+}

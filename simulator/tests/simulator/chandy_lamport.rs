@@ -1,0 +1,171 @@
+//! Event logging and message tagging: right on every schedule, and each planted mistake is found.
+
+use std::ops::Range;
+
+use counterfoil_campaign::scaled;
+use counterfoil_protocols::chandy_lamport;
+use counterfoil_simulator::{self as simulator, Canary, Config, Coverage, EventLog, Pattern, Schedule, SimRule};
+
+/// All patterns of messages.
+fn messages() -> Config {
+    Config { rounds: (1, 6), ..Config::default() }
+}
+
+/// Programs with collective calls, and many lines.
+fn calls() -> Config {
+    Config { patterns: vec![Pattern::Calls], rounds: (2, 10), faults: (1, 4), ..Config::default() }
+}
+
+/// Programs that leave messages for later, with many lines at once.
+fn backlog() -> Config {
+    Config { patterns: vec![Pattern::Backlog, Pattern::Graph], rounds: (3, 10), faults: (1, 4), ..Config::default() }
+}
+
+/// Programs whose orphans depend on the order in which their senders take messages.
+fn orphans() -> Config {
+    Config { patterns: vec![Pattern::Stencil], ranks: (3, 6), rounds: (3, 8), ..Config::default() }
+}
+
+/// Asserts that no schedule fails, and returns the counters.
+fn campaign<R: SimRule>(seeds: Range<u64>, config: Config) -> Coverage {
+    let schedules = seeds.end - seeds.start;
+    let summary = simulator::campaign::<R>(seeds, &config, |_| {});
+    let (failed, failures, coverage) = (summary.failed, summary.failures, summary.coverage);
+    let lines: Vec<String> =
+        failures.iter().take(5).map(|f| format!("seed {}: {}\n  {}", f.seed, f.violation, f.schedule)).collect();
+    assert!(failed == 0, "{failed} of {schedules}:\n{}", lines.join("\n"));
+    coverage
+}
+
+fn messages_in_transit_are_presented_and_orphans_discarded<R: SimRule>() {
+    let met = campaign::<R>(0..scaled(2_000), messages());
+    assert!(met.faults > scaled(3_500) && met.coordinator_faults > scaled(500), "{met:?}");
+    assert!(met.rollbacks > counterfoil_campaign::met(5_000) && met.faults_during_recovery > scaled(2_000), "{met:?}");
+    assert!(met.messages_copied > scaled(5_000) && met.messages_presented > scaled(100), "{met:?}");
+    assert!(met.orphans_dropped > scaled(10) && met.dead_messages > scaled(1_000), "{met:?}");
+    assert!(met.checkpoints_forced > scaled(20_000) && met.checkpoints_abandoned > scaled(1_000), "{met:?}");
+}
+
+fn no_line_bisects_a_collective_call<R: SimRule>() {
+    let met = campaign::<R>(0..scaled(1_000), calls());
+    assert!(met.checkpoints_in_calls > scaled(1_000) && met.calls_again > scaled(500), "{met:?}");
+}
+
+fn messages_may_take_any_number_of_intervals<R: SimRule>() {
+    let met = campaign::<R>(0..scaled(1_000), backlog());
+    assert!(met.messages_presented_late > scaled(10), "{met:?}");
+}
+
+fn outcomes_of_wildcard_receives_are_repeated<R: SimRule>() {
+    let met = campaign::<R>(0..scaled(700), orphans());
+    assert!(met.choices > scaled(10_000) && met.choices_forced > scaled(1_000), "{met:?}");
+    assert!(met.orphans_dropped > scaled(30), "{met:?}");
+}
+
+fn many_ranks_go_back_to_the_line<R: SimRule>() {
+    campaign::<R>(0..scaled(200), Config { ranks: (7, 16), ..messages() });
+}
+
+fn connections_between_survivors_may_break_and_be_made_again<R: SimRule>() {
+    let met = campaign::<R>(0..scaled(300), Config { ranks: (3, 8), revoked: true, ..messages() });
+    assert!(met.reconnections > scaled(1_000), "{met:?}");
+}
+
+/// With a line for each offer of each rank, the requests of all others alone exceeded the bound on events.
+fn a_checkpoint_that_all_ranks_offer_makes_one_line<R: SimRule>() {
+    let config = Config { ranks: (15, 15), rounds: (2, 2), faults: (0, 0), ..messages() };
+    let met = campaign::<R>(2_156_133_813..2_156_133_814, config);
+    // Of 15 ranks, for the start and each line.
+    assert!(met.checkpoints <= 15 * 10, "{met:?}");
+}
+
+/// Returns the first schedule of a campaign that a canary breaks, the number of schedules up to it, and the name of the violation.
+fn find<R: SimRule>(canary: Canary, schedules: u64, config: &Config) -> Option<(Schedule, u64, &'static str)> {
+    let config = Config { canary: Some(canary), ..config.clone() };
+    (0..schedules).find_map(|seed| {
+        let schedule = config.schedule(seed, true);
+        let violation = simulator::run::<R>(&schedule).violation?;
+        Some((schedule, seed + 1, violation.kind.name()))
+    })
+}
+
+/// Prints the table of the rule's page in `docs/`.
+fn every_mistake_is_found_within_ten_thousand_schedules<R: SimRule>() {
+    let mut missed = Vec::new();
+    let all = Config { patterns: [Pattern::ALL.to_vec(), vec![Pattern::Calls; 3]].concat(), ..backlog() };
+    for canary in Canary::every().filter(|&canary| R::is_affected_by(canary)) {
+        let config = match canary {
+            Canary::ForgetChoices | Canary::ChandyLamport(chandy_lamport::Canary::OutcomesNotForced) => orphans(),
+            _ => all.clone(),
+        };
+        let Some((schedule, after, name)) = find::<R>(canary, 10_000, &config) else {
+            missed.push(canary);
+            continue;
+        };
+        eprintln!("| `{}` | {after} | `{name}` |", canary.name());
+        let again: Schedule = schedule.to_string().parse().expect("a schedule");
+        assert_eq!(again, schedule);
+        assert_eq!(simulator::run::<R>(&Schedule { canary: None, ..again }).violation, None, "{schedule}");
+    }
+    assert_eq!(missed, []);
+}
+
+/// Planted mistakes about records are harmless: none is replayed.
+fn mistakes_about_records_make_no_schedule_fail<R: SimRule>() {
+    let others: Vec<Canary> = Canary::ALL.into_iter().filter(|&canary| !R::is_affected_by(canary)).collect();
+    assert!(others.contains(&Canary::DropRecord) && others.contains(&Canary::ForgetLog), "{others:?}");
+    for canary in others {
+        campaign::<R>(0..scaled(200), Config { canary: Some(canary), ..messages() });
+    }
+}
+
+/// Makes the tests of a rule.
+macro_rules! tests {
+    ($module:ident, $rule:ty: $($test:ident)*) => {
+        mod $module {
+            $(
+                #[test]
+                fn $test() {
+                    super::$test::<$rule>();
+                }
+            )*
+        }
+    };
+    ($module:ident, $rule:ty) => {
+        tests! {
+            $module, $rule:
+            messages_in_transit_are_presented_and_orphans_discarded
+            no_line_bisects_a_collective_call
+            messages_may_take_any_number_of_intervals
+            outcomes_of_wildcard_receives_are_repeated
+            many_ranks_go_back_to_the_line
+            connections_between_survivors_may_break_and_be_made_again
+            a_checkpoint_that_all_ranks_offer_makes_one_line
+            every_mistake_is_found_within_ten_thousand_schedules
+            mistakes_about_records_make_no_schedule_fail
+        }
+    };
+}
+
+tests!(event_logging, counterfoil_simulator::EventLog);
+tests!(message_tagging, counterfoil_simulator::Tagging);
+
+/// Schedules that once ended wrong.
+#[test]
+fn schedules_that_once_failed_pass() {
+    // A rank that had stopped repeated its requests of the undone attempt to a rank that was back at the line.
+    let line = "sim1 pattern=calls ranks=3 rounds=8 program=14477257330446655584 checkpoints=1 ordered=1 tier=volatile mode=priorities:6 \
+                seed=14557450600514164083 faults=87:1:4433118356046984572";
+    assert_eq!(simulator::run::<EventLog>(&line.parse().expect("a schedule")).violation, None);
+}
+
+/// Runs a schedule from the environment, if there is one, to look into a failure.
+#[test]
+fn a_schedule_of_the_environment_does_not_fail() {
+    let line = std::env::var("SIM_SCHEDULE").unwrap_or_else(|_| messages().schedule(3, true).to_string());
+    let (outcome, story) = simulator::transcript::<EventLog>(&line.parse().expect("a schedule"));
+    if outcome.violation.is_some() {
+        eprintln!("{}", story.join("\n"));
+    }
+    assert_eq!(outcome.violation, None, "{:#?}", outcome.coverage);
+}
