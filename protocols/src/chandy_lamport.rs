@@ -113,9 +113,7 @@ impl<I: Identification> ChandyLamport<I> {
     /// [`ProtocolError::UnknownRank`] for a rank outside the job.
     pub fn new(config: Config) -> Result<ChandyLamport<I>, ProtocolError> {
         let Config { rank, ranks, canary, .. } = config;
-        if rank.0 >= ranks || rank > Rank::MAX {
-            return Err(ProtocolError::UnknownRank { rank, ranks });
-        }
+        ProtocolError::check_rank(rank, ranks)?;
         Ok(ChandyLamport {
             config,
             epoch: Epoch::FIRST,
@@ -157,13 +155,7 @@ impl<I: Identification> ChandyLamport<I> {
 
     fn check_peer(&self, peer: Rank) -> Result<(), ProtocolError> {
         let Config { rank, ranks, .. } = self.config;
-        if peer.0 >= ranks {
-            return Err(ProtocolError::UnknownRank { rank: peer, ranks });
-        }
-        if peer == rank {
-            return Err(ProtocolError::Misdirected { source_rank: rank, destination: rank, rank });
-        }
-        Ok(())
+        ProtocolError::check_peer(peer, rank, ranks)
     }
 
     fn number(&self) -> Incarnation {

@@ -144,9 +144,7 @@ impl Coordinated {
     /// Rank outside the job, or too many replacements ([`ProtocolError::EpochsExhausted`]).
     pub fn new(config: Config) -> Result<Coordinated, ProtocolError> {
         let Config { rank, ranks, incarnation, .. } = config;
-        if rank.0 >= ranks || rank > Rank::MAX {
-            return Err(ProtocolError::UnknownRank { rank, ranks });
-        }
+        ProtocolError::check_rank(rank, ranks)?;
         let incarnation = incarnation.0.checked_mul(ROLLBACKS_MAX).map(Incarnation);
         let peers = (0..ranks).map(Rank).filter(|&peer| peer != rank);
         Ok(Coordinated {
@@ -206,11 +204,8 @@ impl Coordinated {
 
     fn channel(&mut self, peer: Rank) -> Result<&mut Channel, ProtocolError> {
         let Config { rank, ranks, .. } = self.config;
-        let unknown = match peer == rank {
-            true => ProtocolError::Misdirected { source_rank: rank, destination: rank, rank },
-            false => ProtocolError::UnknownRank { rank: peer, ranks },
-        };
-        self.channels.get_mut(&peer).ok_or(unknown)
+        ProtocolError::check_peer(peer, rank, ranks)?;
+        self.channels.get_mut(&peer).ok_or(ProtocolError::UnknownRank { rank: peer, ranks })
     }
 
     /// Sends the status to the initiator.

@@ -45,16 +45,14 @@ pub struct Tags {
     canary: Option<Canary>,
     /// Line at which it begins.
     line: Epoch,
-    /// Number of the peer's messages that have arrived, those that are presented again among them.
-    arrived: u64,
     /// `IN`: number of messages that the state had received at each line that isn't matched.
     received: VecDeque<u64>,
-    /// Number of messages to the peer before the last line.
-    sent: u64,
     /// `OUT`, by matched line: number of messages that were sent before it and have to arrive.
     awaited: VecDeque<(Epoch, u64)>,
     /// Number of messages that the peer sends again.
     orphans: u64,
+    /// Number of messages to the peer before the last line, for [`Canary::MarkerOfInterval`].
+    sent: u64,
 }
 
 impl Identification for Tags {
@@ -64,30 +62,13 @@ impl Identification for Tags {
     type Crossing = u64;
 
     const VERSION: u8 = 0xE2;
-    const CANARIES: &'static [Canary] = &[
-        Canary::TwoIntervals,
-        Canary::MarkerOfInterval,
-        Canary::IntervalAverage,
-        Canary::CheckpointInCall,
-        Canary::OrphansStay,
-        Canary::NotCopied,
-        Canary::FinishedEarly,
-        Canary::CommittedAlone,
-        Canary::AllCopiesPresented,
-        Canary::OutcomesNotForced,
-        Canary::UndoneRequests,
-    ];
 
-    fn new(line: Epoch, received: Ssn, canary: Option<Canary>) -> Tags {
-        Tags {
-            canary,
-            line,
-            arrived: received.0,
-            received: VecDeque::new(),
-            sent: 0,
-            awaited: VecDeque::new(),
-            orphans: 0,
-        }
+    fn is_affected_by(canary: Canary) -> bool {
+        !matches!(canary, Canary::IntraMaximum | Canary::IntraDifference | Canary::PresentedUnlogged)
+    }
+
+    fn new(line: Epoch, canary: Option<Canary>) -> Tags {
+        Tags { canary, line, received: VecDeque::new(), awaited: VecDeque::new(), orphans: 0, sent: 0 }
     }
 
     fn log_send(&mut self, _: Key) {}
@@ -100,15 +81,13 @@ impl Identification for Tags {
 
     fn take_orphan(&mut self, _: Message) -> bool {
         let is_orphan = self.orphans > 0;
-        if is_orphan {
-            self.arrived += 1;
-            self.orphans -= u64::from(self.canary != Some(Canary::OrphansStay));
+        if is_orphan && self.canary != Some(Canary::OrphansStay) {
+            self.orphans -= 1;
         }
         is_orphan
     }
 
     fn log_receipt(&mut self, message: Message, interval: Epoch) -> bool {
-        self.arrived += 1;
         match self.canary {
             Some(Canary::TwoIntervals) => message.interval.next() == Some(interval),
             Some(Canary::NotCopied) if !self.received.is_empty() => false,
@@ -119,26 +98,23 @@ impl Identification for Tags {
     fn note_copy(&mut self, _: u64, _: Key, _: Epoch) {}
 
     fn match_line(&mut self, line: Epoch, sent: u64) -> Matched<u64> {
-        let received = self.received.pop_front().unwrap_or(self.arrived);
-        if sent > self.arrived {
-            self.awaited.push_back((line, sent));
-        }
+        self.awaited.push_back((line, sent));
         // Messages arrive in order: either the last ones sent before the line have yet to, or the last ones received were sent after it.
-        Matched { crossing: received.checked_sub(sent).filter(|orphans| *orphans > 0), dropped: Vec::new() }
+        let orphans = self.received.pop_front().map_or(0, |received| received.saturating_sub(sent));
+        Matched { crossing: Some(orphans).filter(|orphans| *orphans > 0), dropped: Vec::new() }
     }
 
-    fn is_complete(&self, line: Epoch) -> bool {
-        let has_arrived = |&(awaiting, sent): &(Epoch, u64)| awaiting != line || sent <= self.arrived;
+    fn is_complete(&self, line: Epoch, arrived: Ssn) -> bool {
+        let has_arrived = |&(awaiting, sent): &(Epoch, u64)| awaiting != line || sent <= arrived.0;
         self.canary == Some(Canary::FinishedEarly) || self.awaited.iter().all(has_arrived)
     }
 
     fn commit(&mut self, line: Epoch) {
-        self.awaited.retain(|&(awaiting, sent)| awaiting >= line && sent > self.arrived);
+        self.awaited.retain(|(awaiting, _)| *awaiting > line);
     }
 
     fn restore(&mut self, orphans: u64) {
         self.orphans = orphans;
-        self.arrived = self.arrived.saturating_sub(orphans);
     }
 
     fn orphans(&self) -> u64 {
@@ -146,9 +122,7 @@ impl Identification for Tags {
     }
 
     fn present(&mut self, message: Message) -> bool {
-        let is_presented = message.interval < self.line || self.canary == Some(Canary::AllCopiesPresented);
-        self.arrived += u64::from(is_presented);
-        is_presented
+        message.interval < self.line || self.canary == Some(Canary::AllCopiesPresented)
     }
 }
 
@@ -162,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_message_of_an_earlier_interval_is_copied_at_once() {
-        let mut tags = Tags::new(Epoch(1), Ssn(0), None);
+        let mut tags = Tags::new(Epoch(1), None);
         assert!(!tags.log_receipt(sent_in(1), Epoch(1)));
         tags.begin_interval(Ssn(0), Ssn(1));
         assert!(tags.log_receipt(sent_in(1), Epoch(2)));
@@ -173,22 +147,19 @@ mod tests {
 
     #[test]
     fn a_line_is_complete_when_as_many_messages_have_arrived_as_were_sent_before_it() {
-        let mut tags = Tags::new(Epoch(1), Ssn(0), None);
+        let mut tags = Tags::new(Epoch(1), None);
         tags.log_receipt(sent_in(1), Epoch(1));
         tags.begin_interval(Ssn(0), Ssn(1));
         assert_eq!(tags.match_line(Epoch(2), 3).crossing, None);
-        for _ in 0..2 {
-            assert!(!tags.is_complete(Epoch(2)));
-            tags.log_receipt(sent_in(1), Epoch(2));
-        }
-        assert!(tags.is_complete(Epoch(2)));
+        assert!(!tags.is_complete(Epoch(2), Ssn(1)) && !tags.is_complete(Epoch(2), Ssn(2)));
+        assert!(tags.is_complete(Epoch(2), Ssn(3)));
         tags.commit(Epoch(2));
         assert_eq!(tags.awaited, []);
     }
 
     #[test]
     fn what_was_received_before_a_line_beyond_what_was_sent_before_it_is_an_orphan_once() {
-        let mut tags = Tags::new(Epoch(1), Ssn(0), None);
+        let mut tags = Tags::new(Epoch(1), None);
         tags.log_receipt(sent_in(1), Epoch(1));
         tags.log_receipt(sent_in(2), Epoch(1));
         tags.begin_interval(Ssn(0), Ssn(2));
@@ -196,19 +167,19 @@ mod tests {
         let orphans = tags.match_line(Epoch(2), 1).crossing;
         assert_eq!(orphans, Some(1));
 
-        let mut restored = Tags::new(Epoch(2), Ssn(2), None);
+        let mut restored = Tags::new(Epoch(2), None);
         restored.restore(orphans.unwrap());
         assert!(restored.take_orphan(sent_in(2)) && !restored.take_orphan(sent_in(2)));
         assert!(!restored.log_receipt(sent_in(2), Epoch(2)));
         // The next line isn't crossed by them.
         restored.begin_interval(Ssn(0), Ssn(3));
-        assert_eq!((restored.match_line(Epoch(3), 3).crossing, restored.is_complete(Epoch(3))), (None, true));
+        let crossing = restored.match_line(Epoch(3), 3).crossing;
+        assert_eq!((crossing, restored.is_complete(Epoch(3), Ssn(3))), (None, true));
     }
 
     #[test]
     fn copies_of_messages_sent_before_the_line_are_presented() {
-        let mut tags = Tags::new(Epoch(3), Ssn(5), None);
+        let mut tags = Tags::new(Epoch(3), None);
         assert!(tags.present(sent_in(1)) && tags.present(sent_in(2)) && !tags.present(sent_in(3)));
-        assert_eq!(tags.arrived, 7);
     }
 }

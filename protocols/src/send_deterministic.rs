@@ -140,9 +140,7 @@ impl SendDeterministic {
         config.policy.exceptions_max = 0;
         let Config { rank, ranks, incarnation, policy, first_epoch, ceiling, .. } = config;
         policy.validate()?;
-        if rank.0 >= ranks || rank > Rank::MAX {
-            return Err(ProtocolError::UnknownRank { rank, ranks });
-        }
+        ProtocolError::check_rank(rank, ranks)?;
         // Leave room for rollbacks between two replacements: a replacement doesn't know how often its predecessor was,
         // or was to be, rolled back, and must be above all of that.
         let incarnation = incarnation.0.checked_mul(ROLLBACKS_MAX).map(Incarnation);
@@ -234,13 +232,8 @@ impl SendDeterministic {
     /// Returns the channel with a peer, creating it if it is new.
     fn channel(&mut self, peer: Rank) -> Result<&mut Channel, ProtocolError> {
         let Config { rank, ranks, policy, .. } = self.config;
-        if peer == rank {
-            return Err(ProtocolError::Misdirected { source_rank: rank, destination: rank, rank });
-        }
+        ProtocolError::check_peer(peer, rank, ranks)?;
         let (epoch, restored) = (self.epoch, self.round.restored().is_some());
-        if peer.0 >= ranks {
-            return Err(ProtocolError::UnknownRank { rank: peer, ranks });
-        }
         Ok(self.channels.entry(peer).or_insert_with(|| Box::new(Channel::new(peer, policy, epoch, restored))))
     }
 

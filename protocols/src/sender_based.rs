@@ -98,9 +98,7 @@ impl SenderBased {
     pub fn new(config: Config) -> Result<SenderBased, ProtocolError> {
         let Config { rank, ranks, policy, .. } = config;
         policy.validate()?;
-        if rank.0 >= ranks || rank > Rank::MAX {
-            return Err(ProtocolError::UnknownRank { rank, ranks });
-        }
+        ProtocolError::check_rank(rank, ranks)?;
         let mut fresh = SenderBased {
             config,
             epoch: Epoch::FIRST,
@@ -184,13 +182,7 @@ impl SenderBased {
     /// Checks that `peer` is another rank of the job.
     fn check_peer(&self, peer: Rank) -> Result<(), ProtocolError> {
         let Config { rank, ranks, .. } = self.config;
-        if peer.0 >= ranks {
-            return Err(ProtocolError::UnknownRank { rank: peer, ranks });
-        }
-        if peer == rank {
-            return Err(ProtocolError::Misdirected { source_rank: rank, destination: rank, rank });
-        }
-        Ok(())
+        ProtocolError::check_peer(peer, rank, ranks)
     }
 
     /// Handles an acknowledgement of `peer`'s living incarnation.

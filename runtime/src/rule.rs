@@ -52,6 +52,19 @@ pub enum Rule {
 }
 
 impl Rule {
+    /// Returns the name on command lines and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Rule::SenderBased => "sender-based",
+            Rule::Pessimistic => "pessimistic",
+            Rule::SendDeterministic { .. } => "send-deterministic",
+            Rule::UserLevel => "user-level",
+            Rule::Coordinated { .. } => "coordinated",
+            Rule::EventLogging => "event-logging",
+            Rule::MessageTagging => "message-tagging",
+        }
+    }
+
     /// Returns the properties by which drivers distinguish rules.
     pub fn properties(self) -> Properties {
         match self {

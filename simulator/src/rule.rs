@@ -87,6 +87,9 @@ pub trait SimRule: Sized {
     /// Properties of the rule.
     const PROPERTIES: Properties;
 
+    /// `true` if the coordinator acts when it is asked to: it collects, or begins a line of checkpoints.
+    const COLLECTS: bool = Self::PROPERTIES.has_coordinator;
+
     /// `true` if messages may be presented out of order ([`Schedule::overtaking`](super::Schedule::overtaking)).
     const OVERTAKING: bool = false;
 
@@ -299,6 +302,7 @@ impl<I: Identification> SimRule for Lines<I> {
     type Coordinator = LineCoordinator;
 
     const PROPERTIES: Properties = ChandyLamport::<I>::PROPERTIES;
+    const COLLECTS: bool = false;
 
     fn patterns() -> Vec<Pattern> {
         Pattern::ALL.into_iter().chain([Pattern::Calls]).collect()
@@ -307,7 +311,7 @@ impl<I: Identification> SimRule for Lines<I> {
     /// Returns `false` for mistakes about records, which are neither kept nor replayed.
     fn is_affected_by(canary: Canary) -> bool {
         match canary {
-            Canary::ChandyLamport(canary) => I::CANARIES.contains(&canary),
+            Canary::ChandyLamport(canary) => I::is_affected_by(canary),
             Canary::DropRecord | Canary::ForgetLog | Canary::FreeOneMore | Canary::SkipOne | Canary::FreeNothing => {
                 false
             }

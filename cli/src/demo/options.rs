@@ -124,13 +124,6 @@ enum ProtocolName {
     MessageTagging,
 }
 
-impl ProtocolName {
-    /// Returns the name on the command line.
-    fn name(self) -> String {
-        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
-    }
-}
-
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum BitsName {
     /// In an exchange of their own before the call
@@ -258,7 +251,7 @@ impl DemoArguments {
             ProtocolName::Coordinated | ProtocolName::EventLogging | ProtocolName::MessageTagging
                 if self.mpi.is_some() =>
             {
-                return Err(format!("--protocol {} runs between local processes only", self.protocol.name()));
+                return Err(format!("--protocol {} runs between local processes only", self.settings().rule.name()));
             }
             _ => {}
         }
@@ -365,6 +358,8 @@ fn parse_bytes(text: &str) -> Result<usize, String> {
 
 #[cfg(test)]
 mod tests {
+    use clap::{Args, FromArgMatches};
+
     use super::*;
 
     #[test]
@@ -389,6 +384,17 @@ mod tests {
             &["1@recovery:2", "2@recovery:1", "3@7"],
         ] {
             assert_eq!(check(bad), Err(bad[0].to_owned()), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn protocols_have_the_names_of_their_rules() {
+        for protocol in ProtocolName::value_variants() {
+            let name = protocol.to_possible_value().unwrap().get_name().to_owned();
+            let command = DemoArguments::augment_args(clap::Command::new("demo"));
+            let matches = command.get_matches_from(["demo", "--protocol", &name]);
+            let arguments = DemoArguments::from_arg_matches(&matches).unwrap();
+            assert_eq!(arguments.settings().rule.name(), name);
         }
     }
 

@@ -218,15 +218,7 @@ impl DemoReport {
                 LogTier::ProcessCrashSafe => "process-crash-safe",
                 LogTier::NodeLocal => "node-local",
             },
-            protocol: match job.settings.rule {
-                Rule::SenderBased => "sender-based",
-                Rule::Pessimistic => "pessimistic",
-                Rule::SendDeterministic { .. } => "send-deterministic",
-                Rule::UserLevel => "user-level",
-                Rule::Coordinated { .. } => "coordinated",
-                Rule::EventLogging => "event-logging",
-                Rule::MessageTagging => "message-tagging",
-            },
+            protocol: job.settings.rule.name(),
             clusters: match job.settings.rule {
                 Rule::SendDeterministic { clusters } => Some(clusters),
                 _ => None,

@@ -195,7 +195,7 @@ impl SimulateArguments {
         }
         let given = [("--collections", self.collections), ("--clusters", self.clusters)];
         match given.into_iter().find(|(_, range)| range.is_some()) {
-            Some((option, _)) if !self.has_collections() => Err(format!(
+            Some((option, _)) if !self.protocol.engine().collects => Err(format!(
                 "{option} isn't available for {}; use --protocol send-deterministic or coordinated",
                 self.protocol.name()
             )),
@@ -215,19 +215,13 @@ impl SimulateArguments {
         }
     }
 
-    /// Returns the range of a quantity that only protocols with [collections](Self::has_collections) have.
+    /// Returns the range of a quantity that only protocols with collections have.
     fn coordinator_range(&self, range: Option<CountRange>) -> (u32, u32) {
         match range {
             Some(CountRange { min, max }) => (min, max),
-            None if self.has_collections() => (0, 3),
+            None if self.protocol.engine().collects => (0, 3),
             None => (0, 0),
         }
-    }
-
-    /// Returns `true` if the coordinator acts when it is asked to: it collects, or begins a line of checkpoints.
-    fn has_collections(&self) -> bool {
-        self.protocol.engine().coordinator
-            && !matches!(self.protocol, Protocol::EventLogging | Protocol::MessageTagging)
     }
 
     fn has_clusters(&self) -> bool {

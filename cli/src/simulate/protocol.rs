@@ -85,6 +85,8 @@ impl Protocol {
 pub(super) struct Engine {
     /// The protocol has a coordinator, a node besides the ranks that can fail.
     pub(super) coordinator: bool,
+    /// The coordinator acts when it is asked to: it collects, or begins a line of checkpoints.
+    pub(super) collects: bool,
     /// Programs may depend on the order of receives.
     pub(super) ordered: bool,
     /// Messages may be presented out of order.
@@ -104,6 +106,7 @@ impl Engine {
     fn of<P: SimRule>(ordered: bool) -> Engine {
         Engine {
             coordinator: P::PROPERTIES.has_coordinator,
+            collects: P::COLLECTS,
             ordered,
             overtaking: P::OVERTAKING,
             patterns: P::patterns,

@@ -342,6 +342,22 @@ impl ProtocolError {
         }
     }
 
+    /// Checks that a job of `ranks` can have `rank`.
+    pub(crate) fn check_rank(rank: Rank, ranks: u32) -> Result<(), ProtocolError> {
+        if rank.0 < ranks && rank <= Rank::MAX { Ok(()) } else { Err(ProtocolError::UnknownRank { rank, ranks }) }
+    }
+
+    /// Checks that `peer` is another rank of the job than `rank`.
+    pub(crate) fn check_peer(peer: Rank, rank: Rank, ranks: u32) -> Result<(), ProtocolError> {
+        if peer.0 >= ranks {
+            return Err(ProtocolError::UnknownRank { rank: peer, ranks });
+        }
+        if peer == rank {
+            return Err(ProtocolError::Misdirected { source_rank: rank, destination: rank, rank });
+        }
+        Ok(())
+    }
+
     /// Checks that `rank` is the source of a message.
     pub(crate) fn check_sender(source: Rank, destination: Rank, rank: Rank) -> Result<(), ProtocolError> {
         if source == rank { Ok(()) } else { Err(ProtocolError::Misdirected { source_rank: source, destination, rank }) }

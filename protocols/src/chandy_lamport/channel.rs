@@ -30,8 +30,6 @@ pub(super) struct Channel<I: Identification> {
 
     /// Last message that has arrived in this attempt.
     arrived: Ssn,
-    /// Present interval of this rank.
-    interval: Epoch,
     /// Newest line whose crossing messages are known.
     matched: Epoch,
     /// The peer's requests for the lines after it, as far as they have come.
@@ -46,10 +44,9 @@ impl<I: Identification> Channel<I> {
             sent,
             requests_sent: VecDeque::new(),
             arrived: received,
-            interval: line,
             matched: line,
             requests: VecDeque::new(),
-            messages: I::new(line, received, canary),
+            messages: I::new(line, canary),
         }
     }
 
@@ -66,7 +63,7 @@ impl<I: Identification> Channel<I> {
     }
 
     /// Logs a message of the peer (sections 4.3.3 and 4.4.2).
-    pub(super) fn receive(&mut self, message: Message, ssn: Ssn) -> Arrived {
+    pub(super) fn receive(&mut self, message: Message, ssn: Ssn, interval: Epoch) -> Arrived {
         if ssn != self.arrived.next() {
             return if ssn <= self.arrived { Arrived::Duplicate } else { Arrived::AfterGap };
         }
@@ -74,18 +71,17 @@ impl<I: Identification> Channel<I> {
         if self.messages.take_orphan(message) {
             return Arrived::Orphan;
         }
-        Arrived::New { copied: self.messages.log_receipt(message, self.interval) }
+        Arrived::New { copied: self.messages.log_receipt(message, interval) }
     }
 
     /// Notes a copy of the message that was received last, or that is presented again.
-    pub(super) fn note_copy(&mut self, number: u64, key: Key) {
-        self.messages.note_copy(number, key, self.interval);
+    pub(super) fn note_copy(&mut self, number: u64, key: Key, interval: Epoch) {
+        self.messages.note_copy(number, key, interval);
     }
 
     /// Begins the interval after `line`; returns the request for it.
     pub(super) fn begin_interval(&mut self, line: Epoch) -> I::Request {
         let request = self.messages.begin_interval(self.sent, self.received());
-        self.interval = line;
         self.requests_sent.push_back((line, request.clone()));
         request
     }
@@ -107,9 +103,9 @@ impl<I: Identification> Channel<I> {
         }
     }
 
-    /// Matches the next line, once this rank and the peer are beyond it.
-    pub(super) fn match_next(&mut self) -> Option<(Epoch, Matched<I::Crossing>)> {
-        let line = self.matched.next().filter(|line| *line <= self.interval)?;
+    /// Matches the next line, once this rank, now in `interval`, and the peer are beyond it.
+    pub(super) fn match_next(&mut self, interval: Epoch) -> Option<(Epoch, Matched<I::Crossing>)> {
+        let line = self.matched.next().filter(|line| *line <= interval)?;
         let request = self.requests.pop_front()?;
         self.matched = line;
         Some((line, self.messages.match_line(line, request)))
@@ -117,7 +113,7 @@ impl<I: Identification> Channel<I> {
 
     /// Returns `true` if the peer's request for a line has come, and all messages in transit over it have.
     pub(super) fn has_finished(&self, line: Epoch) -> bool {
-        self.matched >= line && self.messages.is_complete(line)
+        self.matched >= line && self.messages.is_complete(line, self.arrived)
     }
 
     /// Forgets what precedes a committed line.
@@ -137,8 +133,22 @@ impl<I: Identification> Channel<I> {
         let is_presented = self.messages.present(message);
         if is_presented {
             self.arrived = self.arrived.next();
-            self.note_copy(number, message.key);
+            self.note_copy(number, message.key, self.matched);
         }
         is_presented
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message_tagging::Tags;
+
+    #[test]
+    fn messages_that_are_presented_again_count_as_received() {
+        let mut channel = Channel::<Tags>::new(Epoch(3), Ssn(0), Ssn(5), None);
+        let sent_in = |interval| Message { key: Key::tagged(7), interval: Epoch(interval) };
+        assert!(channel.present(0, sent_in(1)) && channel.present(1, sent_in(2)) && !channel.present(2, sent_in(3)));
+        assert_eq!(channel.received(), Ssn(7));
     }
 }

@@ -55,21 +55,22 @@ impl<I: Identification> Protocol for ChandyLamport<I> {
             let (sent_by, now) = (header.incarnation(), self.met[peer.index()]);
             return Ok(Incoming::Discard(DiscardReason::DeadIncarnation { sent_by, now }));
         }
-        let arrived = self.channel(peer)?.receive(message, ssn);
+        let epoch = self.epoch;
+        let arrived = self.channel(peer)?.receive(message, ssn, epoch);
         self.is_fresh = false;
         match arrived {
             Arrived::New { copied } => {
                 let mut keep = None;
                 if copied {
                     keep = Some(EntryKey { kind: EntryKind::Message, number: self.copies });
-                    self.channels[peer.index()].note_copy(self.copies, message.key);
+                    self.channels[peer.index()].note_copy(self.copies, message.key, epoch);
                     self.copies += 1;
                 }
                 self.finish_lines();
                 Ok(Incoming::Deliver { keep })
             }
             Arrived::Orphan => Ok(Incoming::Discard(DiscardReason::Orphan { ssn })),
-            Arrived::Duplicate => Ok(Incoming::Discard(DiscardReason::Duplicate { receive_epoch: self.epoch })),
+            Arrived::Duplicate => Ok(Incoming::Discard(DiscardReason::Duplicate { receive_epoch: epoch })),
             Arrived::AfterGap => Ok(Incoming::Hold),
         }
     }
@@ -112,8 +113,7 @@ impl<I: Identification> Protocol for ChandyLamport<I> {
     }
 
     fn handle_choice(&mut self, choice: Determinant) -> Result<Option<ChoiceRecord>, ChoiceError> {
-        choices::check(choice, self.config.ranks)?;
-        self.choices.decide(choice)
+        self.choices.decide(choice, self.config.ranks)
     }
 
     fn handle_recovered_choice(&mut self, record: &[u8]) -> Result<(), ChoiceError> {

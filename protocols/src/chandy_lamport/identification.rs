@@ -66,11 +66,12 @@ pub trait Identification: fmt::Debug {
 
     /// Version of tables and notes. Distinct from those of other rules.
     const VERSION: u8;
-    /// Planted mistakes that apply to the rule.
-    const CANARIES: &'static [Canary];
 
-    /// Begins at a line; `received`: messages that the state of this rank has received before it.
-    fn new(line: Epoch, received: Ssn, canary: Option<Canary>) -> Self;
+    /// Returns `true` if a planted mistake applies to the rule.
+    fn is_affected_by(canary: Canary) -> bool;
+
+    /// Begins at a line.
+    fn new(line: Epoch, canary: Option<Canary>) -> Self;
 
     /// Notes a message to the peer.
     fn log_send(&mut self, key: Key);
@@ -90,8 +91,8 @@ pub trait Identification: fmt::Debug {
     /// Matches the next line, for which the request has come, and which precedes the present interval.
     fn match_line(&mut self, line: Epoch, request: Self::Request) -> Matched<Self::Crossing>;
 
-    /// Returns `true` once all messages in transit over a matched line have arrived.
-    fn is_complete(&self, line: Epoch) -> bool;
+    /// Returns `true` once all messages in transit over a matched line have arrived. `arrived`: messages of the peer that have.
+    fn is_complete(&self, line: Epoch, arrived: Ssn) -> bool;
 
     /// Forgets what precedes a committed line.
     fn commit(&mut self, line: Epoch);

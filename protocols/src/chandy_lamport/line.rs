@@ -25,8 +25,9 @@ pub(super) struct Line {
 impl<I: Identification> ChandyLamport<I> {
     /// Matches as many intervals as possible, with all peers, and notes what crosses their lines.
     pub(super) fn match_intervals(&mut self) {
+        let epoch = self.epoch;
         for peer in self.peers() {
-            while let Some((line, Matched { crossing, dropped })) = self.channels[peer.index()].match_next() {
+            while let Some((line, Matched { crossing, dropped })) = self.channels[peer.index()].match_next(epoch) {
                 if let Some(crossing) = crossing {
                     self.keep_note(line, 1 + u64::from(peer.0), encoding::encode_versioned(I::VERSION, &crossing));
                 }

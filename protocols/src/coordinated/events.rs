@@ -13,7 +13,7 @@ use crate::api::{
     EntryKind, Hello, Incoming, Misbehaviour, NextChoice, Outgoing, Party, Properties, Protocol, ProtocolError,
     RestoreError, Scope, Snapshot, Transmission,
 };
-use crate::sender_based::{Choices, check_choice};
+use crate::sender_based::Choices;
 
 impl Protocol for Coordinated {
     fn properties(&self) -> Properties {
@@ -96,8 +96,7 @@ impl Protocol for Coordinated {
 
     /// Records the outcome while logging. The record is durable with the log; before, no line depends on it.
     fn handle_choice(&mut self, choice: Determinant) -> Result<Option<ChoiceRecord>, ChoiceError> {
-        check_choice(choice, self.config.ranks)?;
-        self.choices.decide(choice)?;
+        self.choices.decide(choice, self.config.ranks)?;
         if self.am_logging() && !self.has(Canary::OutcomesNotLogged) {
             self.log.outcomes.push((choice.sequence, choice.source.0, choice.ssn.0));
         }

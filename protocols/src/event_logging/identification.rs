@@ -51,23 +51,12 @@ impl Identification for EventLogs {
     type Crossing = Crossing;
 
     const VERSION: u8 = 0xE1;
-    const CANARIES: &'static [Canary] = &[
-        Canary::IntraMaximum,
-        Canary::IntraDifference,
-        Canary::TwoIntervals,
-        Canary::IntervalAverage,
-        Canary::CheckpointInCall,
-        Canary::OrphansStay,
-        Canary::NotCopied,
-        Canary::FinishedEarly,
-        Canary::CommittedAlone,
-        Canary::AllCopiesPresented,
-        Canary::PresentedUnlogged,
-        Canary::OutcomesNotForced,
-        Canary::UndoneRequests,
-    ];
 
-    fn new(_: Epoch, _: Ssn, canary: Option<Canary>) -> EventLogs {
+    fn is_affected_by(canary: Canary) -> bool {
+        canary != Canary::MarkerOfInterval
+    }
+
+    fn new(_: Epoch, canary: Option<Canary>) -> EventLogs {
         EventLogs {
             canary,
             send_log: EventLog::default(),
@@ -135,7 +124,7 @@ impl Identification for EventLogs {
         Matched { crossing, dropped }
     }
 
-    fn is_complete(&self, line: Epoch) -> bool {
+    fn is_complete(&self, line: Epoch, _: Ssn) -> bool {
         self.canary == Some(Canary::FinishedEarly) || self.awaited.iter().all(|(awaiting, _)| *awaiting != line)
     }
 

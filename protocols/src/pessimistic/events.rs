@@ -8,6 +8,7 @@ use crate::api::{
     ChoiceError, ChoiceRecord, Effect, Hello, Incoming, Properties, Protocol, ProtocolError, RestoreError, Snapshot,
 };
 use crate::forward_protocol;
+use crate::sender_based::check_choice;
 
 impl Protocol for Pessimistic {
     fn properties(&self) -> Properties {
@@ -33,10 +34,7 @@ impl Protocol for Pessimistic {
 
     fn handle_recovered_delivery(&mut self, record: &[u8]) -> Result<(), ChoiceError> {
         let delivery = ChoiceRecord::decode(record)?;
-        let (rank, ranks) = (delivery.source, self.core.config().ranks);
-        if rank >= Rank(ranks) {
-            return Err(ChoiceError::UnknownRank { rank, ranks });
-        }
+        check_choice(delivery, self.core.config().ranks)?;
         self.deliveries.recover(delivery)
     }
 

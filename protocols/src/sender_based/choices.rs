@@ -63,8 +63,9 @@ impl Choices {
         NextChoice { sequence, forced }
     }
 
-    /// Decides a call; returns the record to append, or `None` if an earlier incarnation has appended it.
-    pub(crate) fn decide(&mut self, choice: Determinant) -> Result<Option<ChoiceRecord>, ChoiceError> {
+    /// Decides a call in a job of `ranks`; returns the record to append, or `None` if an earlier incarnation has appended it.
+    pub(crate) fn decide(&mut self, choice: Determinant, ranks: u32) -> Result<Option<ChoiceRecord>, ChoiceError> {
+        check(choice, ranks)?;
         let sequence = choice.sequence;
         let forced = *self.open.get(&sequence).ok_or(ChoiceError::NotOpen { sequence })?;
         if let Some(forced) = forced

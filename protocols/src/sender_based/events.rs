@@ -95,8 +95,7 @@ impl Protocol for SenderBased {
     }
 
     fn handle_choice(&mut self, choice: Determinant) -> Result<Option<ChoiceRecord>, ChoiceError> {
-        choices::check(choice, self.config.ranks)?;
-        self.choices.decide(choice)
+        self.choices.decide(choice, self.config.ranks)
     }
 
     fn handle_recovered_choice(&mut self, record: &[u8]) -> Result<(), ChoiceError> {
