@@ -126,9 +126,12 @@ pub enum RecoveryError {
         /// Number of ranks.
         ranks: u32,
     },
-    /// The send-deterministic rule needs a recovery process, which only a launcher has.
-    #[error("the send-deterministic rule needs a launcher: use the sender-based or the pessimistic rule")]
-    NeedsLauncher,
+    /// The rule has a process apart from the ranks, which only a launcher runs.
+    #[error("the {rule} rule has a coordinator, which needs a launcher: use the sender-based, the pessimistic or the user-level rule")]
+    NeedsLauncher {
+        /// The rule.
+        rule: &'static str,
+    },
     /// An earlier process of the rank ran on another host, and its log and checkpoints are there.
     #[error(
         "rank {rank} ran on host {lost}, and its log is lost with it for {host}: to outlive the loss of a host, use the node-local tier, with \
@@ -305,7 +308,7 @@ impl Job {
     fn join_all(universe: &Rc<Universe>, options: &Options) -> Result<Job, RecoveryError> {
         let (settings, world) = (&options.settings, universe.world());
         if settings.rule.properties().has_coordinator && !options.without_recovery {
-            return Err(RecoveryError::NeedsLauncher);
+            return Err(RecoveryError::NeedsLauncher { rule: settings.rule.name() });
         }
         let started = world.size()?;
         if started < settings.ranks {

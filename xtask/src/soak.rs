@@ -68,8 +68,17 @@ struct Failure {
 pub(crate) struct OverMpi {
     #[command(flatten)]
     choice: Choice,
+    /// Number of spares of each run; without any, the whole job is started again [default: one for each kill]
+    #[arg(long, value_name = "SPARES")]
+    spares: Option<u32>,
     #[command(flatten)]
     options: Options,
+}
+
+/// MPI of the runs.
+struct Mpi<'a> {
+    name: &'a str,
+    spares: Option<u32>,
 }
 
 /// Runs the soak test between local processes. Returns `true` if no run failed and enough kills fell between messages.
@@ -82,11 +91,11 @@ pub(crate) fn run_over_mpi(workspace: &Workspace, options: &OverMpi) -> Result<b
     let toolkit = Toolkit::find_or_install_any(workspace, &options.choice)?;
     eprintln!("MPI: {}", toolkit.mpi);
     toolkit.build_demo(workspace)?;
-    run_with(workspace, &options.options, Some(&toolkit.mpi.name))
+    run_with(workspace, &options.options, Some(Mpi { name: &toolkit.mpi.name, spares: options.spares }))
 }
 
-/// Runs the soak test; over the MPI of this name, if one is given.
-fn run_with(workspace: &Workspace, options: &Options, mpi: Option<&str>) -> Result<bool, TaskError> {
+/// Runs the soak test; over an MPI, if one is given.
+fn run_with(workspace: &Workspace, options: &Options, mpi: Option<Mpi<'_>>) -> Result<bool, TaskError> {
     let seed = options.seed.unwrap_or_else(seed_from_clock);
     let program = workspace.build_release()?;
     let folder = workspace.target().join("soak").join(format!("seed-{seed}"));
@@ -94,17 +103,17 @@ fn run_with(workspace: &Workspace, options: &Options, mpi: Option<&str>) -> Resu
     eprintln!("{} runs of `counterfoil demo`, seed {seed}", options.runs);
 
     let mut random = SplitMix64::new(seed);
-    let cells = Cell::of(options.protocol.as_deref(), mpi.is_some());
-    if cells.is_empty() {
-        return Err(TaskError::NotOverMpi { protocol: options.protocol.clone().unwrap_or_default() });
-    }
+    let cells = Cell::of(options.protocol.as_deref());
     let mut tally = Tally::default();
     let mut failures = Vec::new();
     for run in 1..=options.runs {
         // A generator per run: the parameters of a run do not depend on how many numbers the previous one drew.
         let cell = cells[usize::try_from(run - 1).unwrap_or(0) % cells.len()];
         let mut parameters = Parameters::draw(cell, &mut SplitMix64::new(random.next_u64()));
-        parameters.mpi = mpi.map(str::to_owned);
+        if let Some(mpi) = &mpi {
+            parameters.mpi = Some(mpi.name.to_owned());
+            parameters.spares = mpi.spares;
+        }
         let timeout = Duration::from_secs(options.timeout_s);
         let (verdict, failure) = run_once(&program, run, &parameters, timeout, &folder)?;
         tally.add(&parameters, &verdict);

@@ -30,9 +30,6 @@ pub(crate) enum TaskError {
     /// A third-party program is not installed.
     #[error("{} not found: {advice}", path.display())]
     Missing { path: PathBuf, advice: &'static str },
-    /// The protocol can't run over MPI.
-    #[error("{protocol} doesn't run over MPI")]
-    NotOverMpi { protocol: String },
     /// No MPI is available to build with.
     #[error(transparent)]
     Mpi(#[from] crate::mpi::MpiError),

@@ -248,11 +248,6 @@ impl DemoArguments {
                     workload.name()
                 ));
             }
-            ProtocolName::Coordinated | ProtocolName::EventLogging | ProtocolName::MessageTagging
-                if self.mpi.is_some() =>
-            {
-                return Err(format!("--protocol {} runs between local processes only", self.settings().rule.name()));
-            }
             _ => {}
         }
         if matches!(self.keep, KeepName::Acked) && !(self.kills().is_empty() && self.power_cuts.is_empty()) {

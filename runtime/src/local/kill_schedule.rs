@@ -59,8 +59,11 @@ impl KillSchedule {
     }
 
     /// Arms the kills planned during the recovery of `rank`, which begins now. Returns `true` if there are any: the recovery
-    /// must not end before them.
+    /// must not end before them. Makes those that were planned for the time until now due.
     pub(super) fn handle_recovery(&mut self, rank: u32, now: Instant) -> bool {
+        for armed in self.armed.iter_mut().filter(|armed| armed.kill.at == KillPoint::RepairOf(rank)) {
+            armed.due = armed.due.min(now);
+        }
         for kill in self.plan.kills_at(KillPoint::RecoveryOf(rank)) {
             self.arm(kill, now, LENGTH_GUESS);
         }
@@ -88,6 +91,11 @@ impl KillSchedule {
     pub(super) fn note_killed(&mut self, kill: Kill) {
         self.plan.take(kill);
         self.armed.retain(|armed| armed.kill != kill);
+    }
+
+    /// Disarms all kills: none can happen any more.
+    pub(super) fn disarm(&mut self) {
+        self.armed.clear();
     }
 
     /// Disarms the kills of `rank` in an iteration after its process has ended: they wait for its next one to reach the iteration.
@@ -179,6 +187,20 @@ mod tests {
         assert_eq!(schedule.next_due(), None);
         schedule.handle_death(2, now, Duration::from_millis(20));
         assert_eq!(schedule.due(now + Duration::from_millis(20)), ["0@repair:2".parse().unwrap()]);
+    }
+
+    #[test]
+    fn a_kill_during_a_repair_is_due_once_the_place_is_taken() {
+        let now = Instant::now();
+        let mut schedule = schedule(&["2@7", "0@repair:2"]);
+        schedule.note_killed("2@7".parse().unwrap());
+        schedule.handle_death(2, now, Duration::from_secs(1000));
+        schedule.handle_recovery(1, now);
+        assert_eq!(schedule.due(now), []);
+        schedule.handle_recovery(2, now);
+        assert_eq!(schedule.due(now), ["0@repair:2".parse().unwrap()]);
+        schedule.disarm();
+        assert_eq!((schedule.next_due(), schedule.pending().len()), (None, 1));
     }
 
     #[test]

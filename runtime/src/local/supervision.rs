@@ -55,6 +55,8 @@ impl Launcher<'_> {
             Exit::Unknown => (true, None, String::new()),
         };
         if take(&mut slot.rolling_back) && !was_killed && slot.failure.is_none() {
+            // A kill at the same instant hit a process that was about to exit.
+            slot.killed = None;
             self.handle_rollback(rank);
             return self.start_next(rank);
         }
@@ -152,8 +154,6 @@ impl Launcher<'_> {
     /// Counts the rollback of a rank to an earlier checkpoint.
     fn handle_rollback(&mut self, rank: usize) {
         let slot = &mut self.slots[rank];
-        // A kill at the same instant hit a process that was about to exit.
-        slot.killed = None;
         slot.rolled_back += 1;
         slot.incarnation += 1;
         slot.iteration = 0;
@@ -294,6 +294,7 @@ impl Launcher<'_> {
         match self.finishing {
             None if self.slots.iter().all(|slot| slot.outcome.is_some()) => {
                 self.finishing = Some(now);
+                self.kill_schedule.disarm();
                 let of_ranks = self.slots.iter_mut().filter_map(|slot| slot.control.as_mut());
                 for control in of_ranks.chain(self.spares.iter_mut().map(|spare| &mut spare.control)) {
                     // An error means that the process has exited.

@@ -96,6 +96,8 @@ pub(super) struct Parameters {
     pub(super) seed: u64,
     /// Name of the MPI to run over; `None` for local processes.
     pub(super) mpi: Option<String>,
+    /// Number of spares over MPI; `None`: one for each kill.
+    pub(super) spares: Option<u32>,
 }
 
 /// Recovery protocol.
@@ -206,11 +208,10 @@ impl Workload {
 }
 
 impl Cell {
-    /// Returns the cells of a protocol, or of all that can run.
-    pub(super) fn of(protocol: Option<&str>, over_mpi: bool) -> Vec<Self> {
+    /// Returns the cells of a protocol, or of all.
+    pub(super) fn of(protocol: Option<&str>) -> Vec<Self> {
         let is_wanted = |cell: &Self| protocol.is_none_or(|protocol| protocol == cell.rule.name());
-        let can_run = |cell: &Self| !over_mpi || cell.rule.runs_over_mpi();
-        Self::all().into_iter().filter(|cell| is_wanted(cell) && can_run(cell)).collect()
+        Self::all().into_iter().filter(is_wanted).collect()
     }
 
     /// Returns the cells in an order in which every few successive ones have several workloads, rules and patterns.
@@ -243,11 +244,6 @@ impl RuleName {
             Self::EventLogging => "event-logging",
             Self::MessageTagging => "message-tagging",
         }
-    }
-
-    /// Returns `true` if the protocol runs over MPI, too: rules whose ranks all go back together don't.
-    const fn runs_over_mpi(self) -> bool {
-        !matches!(self, Self::Coordinated | Self::EventLogging | Self::MessageTagging)
     }
 }
 
@@ -292,6 +288,7 @@ impl Parameters {
             // 32 bits keep the seed short enough to type.
             seed: random.next_u64() >> 32,
             mpi: None,
+            spares: None,
         }
     }
 
@@ -300,6 +297,9 @@ impl Parameters {
         let mut words = vec!["demo".to_owned(), "--json".to_owned()];
         words.extend(self.mpi.iter().map(|mpi| format!("--mpi={mpi}")));
         let mut option = |name: &str, value: String| words.extend([format!("--{name}"), value]);
+        if let Some(spares) = self.spares {
+            option("spares", spares.to_string());
+        }
         option("workload", self.workload.to_string());
         option("ranks", self.ranks.to_string());
         option("tier", self.tier.to_string());
@@ -468,15 +468,13 @@ mod tests {
     }
 
     #[test]
-    fn the_cells_of_one_protocol_have_no_other_and_those_over_mpi_not_the_coordinated_one() {
+    fn the_cells_of_one_protocol_have_no_other() {
         for rule in RULES {
             assert!(protocols().contains(&rule.name()));
-            let cells = Cell::of(Some(rule.name()), false);
+            let cells = Cell::of(Some(rule.name()));
             assert!(cells.len() >= 19 && cells.iter().all(|cell| cell.rule == rule));
         }
-        assert_eq!(Cell::of(None, false), Cell::all());
-        assert!(Cell::of(None, true).iter().all(|cell| cell.rule.runs_over_mpi()));
-        assert!(Cell::of(Some("coordinated"), true).is_empty());
+        assert_eq!(Cell::of(None), Cell::all());
     }
 
     #[test]
@@ -562,7 +560,7 @@ mod tests {
 
     #[test]
     fn the_command_line_has_all_parameters() {
-        let parameters = Parameters {
+        let mut parameters = Parameters {
             pattern: Pattern::DuringRecovery,
             workload: Workload::Cg,
             tier: Tier::ProcessCrashSafe,
@@ -572,11 +570,14 @@ mod tests {
             kills: vec![Kill::At { rank: 2, iteration: 7 }, Kill::DuringRecovery { rank: 0, recovering: 2 }],
             seed: 9,
             mpi: None,
+            spares: None,
         };
         assert_eq!(
             parameters.arguments().join(" "),
             "demo --json --workload cg --ranks 4 --tier process-crash-safe --checkpoint-every 3 \
              --protocol send-deterministic --clusters 2 --kill 2@7 --kill 0@recovery:2 --seed 9"
         );
+        (parameters.mpi, parameters.spares) = (Some("debian".to_owned()), Some(0));
+        assert!(parameters.arguments().join(" ").starts_with("demo --json --mpi=debian --spares 0 --workload cg"));
     }
 }
