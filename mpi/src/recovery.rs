@@ -362,7 +362,8 @@ impl Job {
         if settings.tier == LogTier::NodeLocal {
             directory.take_over(rank, &own_host())?;
         }
-        let transport = MpiTransport::without_launcher(membership, settings.log_bytes_max)?;
+        let coordinator = settings.rule.coordinator(settings.ranks, 0);
+        let transport = MpiTransport::without_launcher(membership, settings.log_bytes_max, coordinator)?;
         let welcome = Welcome::new(transport.incarnation(), settings.clone(), directory.checkpoints().to_owned());
         let endpoint = start(rank, directory.paths(), welcome, transport)?;
         Ok(Some((Place { rank, process, directory, record }, endpoint)))

@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use counterfoil_ack_piggyback::WireHeader;
+use counterfoil_protocols::api::Coordinator;
 use counterfoil_runtime::local::{LauncherConnection, Welcome};
 use counterfoil_runtime::transport::{Event, Interest, Report, Transport, TransportError};
 
@@ -33,7 +34,7 @@ use crate::membership::{Membership, MembershipError, RepairError};
 use crate::ulfm::Meeting;
 use buffers::Buffers;
 use peer::{IN_FLIGHT_BYTES_MAX, Peer};
-use supervisor::Supervisor;
+use supervisor::{COORDINATOR_RANK, Supervisor};
 
 pub use spare::SpareProcess;
 pub(crate) use spare::wait_without_launcher;
@@ -46,6 +47,10 @@ const HELLO: i32 = 1;
 const DONE: i32 = 2;
 /// Tag of a message to a spare, without a launcher: number of the vote to take part in u32.
 const VOTE: i32 = 3;
+/// Tag of a message to the rule's coordinator, without a launcher.
+const TO_COORDINATOR: i32 = 4;
+/// Tag of a message from the rule's coordinator to a rank, without a launcher.
+const ORDER: i32 = 5;
 /// Bytes of a hello before the protocol's.
 const HELLO_LEN: usize = 8;
 
@@ -115,12 +120,19 @@ impl MpiTransport {
     }
 
     /// Makes this process, which has a rank in `membership`, that rank in a job without a launcher: the ranks agree among themselves when
-    /// the job ends. Frames are limited to `frame_bytes_max` bytes.
+    /// the job ends. Frames are limited to `frame_bytes_max` bytes. `coordinator` is the rule's, and runs in the process of rank 0: it is lost
+    /// with that.
     ///
     /// # Errors
     /// [`TransportError`].
-    pub fn without_launcher(membership: Membership, frame_bytes_max: usize) -> Result<MpiTransport, TransportError> {
-        let supervisor = Supervisor::Ranks(vec![false; membership.ranks() as usize]);
+    pub fn without_launcher(
+        membership: Membership,
+        frame_bytes_max: usize,
+        coordinator: Option<Box<dyn Coordinator>>,
+    ) -> Result<MpiTransport, TransportError> {
+        let done = vec![false; membership.ranks() as usize];
+        let coordinator = coordinator.filter(|_| membership.rank() == Some(COORDINATOR_RANK));
+        let supervisor = Supervisor::Ranks { done, coordinator };
         let mut transport = MpiTransport::new(supervisor, membership)?;
         transport.incarnation = transport.membership.incarnation_of(transport.rank);
         transport.frame_bytes_max = frame_bytes_max;
@@ -328,10 +340,7 @@ impl MpiTransport {
     fn handle_message(&mut self, peer: u32, tag: i32, bytes: Bytes) -> Result<(), TransportError> {
         match tag {
             HELLO => return self.handle_hello(peer, &bytes),
-            DONE => {
-                self.supervisor.handle_done(peer);
-                return Ok(());
-            }
+            DONE | TO_COORDINATOR | ORDER => return self.handle_notice(peer, tag, &bytes),
             _ => {}
         }
         if !self.peers[peer as usize].is_connected {
@@ -343,6 +352,40 @@ impl MpiTransport {
         }
         let header = *header;
         self.events.push_back(Event::Frame { peer, header, body: bytes.slice(WireHeader::LEN..) });
+        Ok(())
+    }
+
+    /// Handles a message between the ranks of a job without a launcher.
+    fn handle_notice(&mut self, peer: u32, tag: i32, body: &[u8]) -> Result<(), TransportError> {
+        match tag {
+            DONE => self.supervisor.handle_done(peer),
+            TO_COORDINATOR => {
+                let handled = self.supervisor.handle_report(peer, body);
+                handled.map_err(|error| TransportError::Io { action: "coordinate", source: io::Error::other(error) })?;
+                self.send_orders()?;
+            }
+            _ => self.events.push_back(Event::Order { body: body.to_vec() }),
+        }
+        Ok(())
+    }
+
+    /// Sends a message to the rule's coordinator.
+    fn send_report(&mut self, body: Vec<u8>) -> Result<(), TransportError> {
+        if self.rank == COORDINATOR_RANK {
+            return self.handle_notice(self.rank, TO_COORDINATOR, &body);
+        }
+        self.post(COORDINATOR_RANK, TO_COORDINATOR, body).map(drop)
+    }
+
+    /// Sends the messages of the coordinator that this process runs.
+    fn send_orders(&mut self) -> Result<(), TransportError> {
+        while let Some((rank, body)) = self.supervisor.poll_order() {
+            if rank == self.rank {
+                self.events.push_back(Event::Order { body });
+            } else {
+                self.post(rank, ORDER, body)?;
+            }
+        }
         Ok(())
     }
 
@@ -385,7 +428,9 @@ impl MpiTransport {
         if let Supervisor::Launcher(launcher) = &mut self.supervisor {
             return launcher.poll(&mut self.events);
         }
-        self.take_done()?;
+        self.take_notices()?;
+        self.supervisor.consider_collection();
+        self.send_orders()?;
         if self.supervisor.are_all_done() && !self.membership.is_voting() {
             if self.membership.begin_vote().map_err(failed)? {
                 self.call_spares_to_vote()?;
@@ -404,19 +449,20 @@ impl MpiTransport {
         Ok(())
     }
 
-    /// Takes the news of ranks that are done, also of those from which nothing else is read.
-    fn take_done(&mut self) -> Result<(), TransportError> {
-        loop {
-            let message = self.membership.all().improbe(None, Some(DONE));
-            let Some(Some(message)) = self.or_repair(message)? else { return Ok(()) };
-            let process = message.source;
-            let received = message.receive();
-            if self.or_repair(received)?.is_some()
-                && let Some(peer) = self.membership.rank_of(process)
-            {
-                self.supervisor.handle_done(peer);
+    /// Takes the news of ranks that are done, and messages from and to the coordinator, also of those from which nothing else is read.
+    fn take_notices(&mut self) -> Result<(), TransportError> {
+        for tag in [DONE, TO_COORDINATOR, ORDER] {
+            loop {
+                let message = self.membership.all().improbe(None, Some(tag));
+                let Some(Some(message)) = self.or_repair(message)? else { break };
+                let process = message.source;
+                let received = message.receive();
+                if let (Some(body), Some(peer)) = (self.or_repair(received)?, self.membership.rank_of(process)) {
+                    self.handle_notice(peer, tag, &body)?;
+                }
             }
         }
+        Ok(())
     }
 
     /// Tells the other ranks that this one is done.
@@ -534,9 +580,9 @@ impl Transport for MpiTransport {
     fn report(&mut self, report: Report) -> Result<(), TransportError> {
         match &mut self.supervisor {
             Supervisor::Launcher(launcher) => launcher.report(report),
-            Supervisor::Ranks(_) => match report {
+            Supervisor::Ranks { .. } => match report {
                 Report::Done { .. } => self.announce_done(),
-                Report::ToCoordinator { .. } => Err(supervisor::no_launcher()),
+                Report::ToCoordinator { body } => self.send_report(body),
                 Report::Failed { error } => {
                     tracing::error!(rank = self.rank, %error, "the rank has failed");
                     Ok(())

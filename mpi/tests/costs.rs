@@ -32,6 +32,10 @@ fn every_rule_has_a_ratio_for_each_round() {
         Some(Rule::Pessimistic),
         Some(Rule::SendDeterministic { clusters: 1 }),
         Some(Rule::SendDeterministic { clusters: 2 }),
+        Some(Rule::UserLevel),
+        Some(Rule::Coordinated { piggybacked: true }),
+        Some(Rule::EventLogging),
+        Some(Rule::MessageTagging),
     ];
     for (workload, rounds, tier) in
         [("cg", 1, LogTier::ProcessCrashSafe), ("ring", 1, LogTier::Volatile), ("cg", 2, LogTier::NodeLocal)]

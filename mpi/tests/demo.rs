@@ -51,7 +51,7 @@ impl Job {
     fn under(rule: Rule, workload: &'static str, kills: &'static [&'static str]) -> Job {
         let mut job = Job::new(workload, 4);
         job.settings.rule = rule;
-        job.checkpoint_every = matches!(rule, Rule::SendDeterministic { .. }).then_some(3);
+        job.checkpoint_every = rule.properties().rolls_back_survivors.then_some(3);
         Job { kills, spares: kills.len() as u32, ..job }
     }
 
@@ -167,7 +167,9 @@ fn too_few_processes_are_refused() {
 
 #[test]
 fn an_mpirun_that_fails_to_start_is_started_again() {
-    Job { fails_to_start: true, ..Job::new("ring", 3) }.run();
+    for rule in [Rule::SenderBased, Rule::EventLogging] {
+        Job { fails_to_start: true, ..Job::under(rule, "ring", &[]) }.run();
+    }
 }
 
 /// Ranks that are killed: alone, rank 0, two at once, one after another, again, during a recovery, during repairs, and in calls.
@@ -181,6 +183,10 @@ const KILLS: [&[&str]; 8] = [
     &["2@7", "0@repair:2", "1@repair:0"],
     &["3@2:send", "0@4:receive", "2@6:receive", "1@9:send"],
 ];
+
+/// Rules under which all ranks go back together.
+const OF_THE_WHOLE_JOB: [Rule; 3] =
+    [Rule::Coordinated { piggybacked: true }, Rule::EventLogging, Rule::MessageTagging];
 
 fn kill_under(rule: Rule) {
     for kills in KILLS {
@@ -210,6 +216,17 @@ fn killed_ranks_are_replaced_under_the_send_deterministic_rule_and_others_go_bac
 }
 
 #[test]
+fn killed_ranks_are_replaced_under_the_user_level_rule() {
+    kill_under(Rule::UserLevel);
+}
+
+#[test]
+fn killed_ranks_are_replaced_under_the_rules_of_the_whole_job_and_all_go_back_in_place() {
+    kill_under(Rule::Coordinated { piggybacked: false });
+    OF_THE_WHOLE_JOB.into_iter().for_each(kill_under);
+}
+
+#[test]
 fn every_workload_and_tier_survives_a_kill() {
     Job::under(Rule::SenderBased, "ring", &["1@3"]).run();
     Job::under(Rule::SenderBased, "master-worker", &["0@3", "2@4"]).run();
@@ -226,11 +243,15 @@ fn a_rank_that_is_killed_in_a_collective_or_a_checkpoint_is_replaced() {
     for rule in [Rule::SenderBased, Rule::Pessimistic, Rule::SendDeterministic { clusters: 2 }] {
         Job { checkpoint_every: Some(4), ..Job::under(rule, "ring", &["2@9:checkpoint", "0@20:collective"]) }.run();
     }
+    // A rank may pass over a checkpoint that is no part of a line.
+    for rule in OF_THE_WHOLE_JOB.into_iter().chain([Rule::UserLevel]) {
+        Job { checkpoint_every: Some(1), ..Job::under(rule, "ring", &["2@9:checkpoint", "0@20:collective"]) }.run();
+    }
 }
 
 #[test]
 fn after_a_power_cut_the_whole_job_goes_on_from_its_checkpoints() {
-    for rule in [Rule::SenderBased, Rule::SendDeterministic { clusters: 2 }] {
+    for rule in [Rule::SenderBased, Rule::SendDeterministic { clusters: 2 }].into_iter().chain(OF_THE_WHOLE_JOB) {
         let mut job = Job { checkpoint_every: Some(3), power_cuts: &[8], ..Job::under(rule, "cg", &[]) };
         job.settings.tier = LogTier::NodeLocal;
         let report = job.run_and_compare();
@@ -240,7 +261,8 @@ fn after_a_power_cut_the_whole_job_goes_on_from_its_checkpoints() {
 
 #[test]
 fn after_a_death_without_a_spare_the_whole_job_goes_on_from_its_checkpoints() {
-    for rule in [Rule::SenderBased, Rule::Pessimistic, Rule::SendDeterministic { clusters: 2 }] {
+    let of_ranks = [Rule::SenderBased, Rule::Pessimistic, Rule::UserLevel, Rule::SendDeterministic { clusters: 2 }];
+    for rule in of_ranks.into_iter().chain(OF_THE_WHOLE_JOB) {
         for (kills, spares) in [(&["2@7"][..], 0), (&["2@4", "1@4", "3@9"], 1)] {
             let job = Job { checkpoint_every: Some(3), spares, ..Job::under(rule, "cg", kills) };
             let report = job.run_and_compare();

@@ -216,7 +216,6 @@ impl<'a> Launcher<'a> {
         }
         let slot = &mut self.slots[rank];
         let (number, incarnation) = (rank as u32, slot.incarnation);
-        slot.queued_orders.clear();
         slot.started = Some(Instant::now());
         if let Processes::Managed { .. } = self.options.processes {
             return Ok(());

@@ -110,6 +110,8 @@ impl Launcher<'_> {
             self.restart_job()?;
             return self.restart_if_ended();
         }
+        // They were for its predecessor.
+        self.slots[rank].queued_orders.clear();
         self.start(rank)
     }
 
@@ -237,6 +239,8 @@ impl Launcher<'_> {
         if self.restart.take() == Some(Restart::PowerCut) {
             self.job.discard_logs()?;
         }
+        // They were for the predecessors.
+        self.slots.iter_mut().for_each(|slot| slot.queued_orders.clear());
         self.start_all()
     }
 
