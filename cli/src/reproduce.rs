@@ -1,9 +1,13 @@
 //! `counterfoil reproduce`: tables and figures of the papers, measured with this project's code, the paper's numbers beside them.
 
+mod c3_bits;
+mod costs;
 mod figure_7;
 mod figure_8;
+mod libelc;
 mod scenarios;
 mod table_1;
+mod ulml_figures;
 
 use std::process::ExitCode;
 
@@ -31,6 +35,10 @@ enum PaperCommand {
     Figure7(figure_7::Figure7Arguments),
     #[command(name = "figure-8")]
     Figure8(figure_8::Figure8Arguments),
+    Libelc(libelc::LibelcArguments),
+    #[command(name = "c3-bits")]
+    C3Bits(c3_bits::C3BitsArguments),
+    UlmlFigures(ulml_figures::UlmlFiguresArguments),
 }
 
 impl ReproduceArguments {
@@ -40,8 +48,11 @@ impl ReproduceArguments {
             PaperCommand::Table1(arguments) => arguments.json,
             PaperCommand::Figure1(arguments) => arguments.wants_json(),
             PaperCommand::Figure2(arguments) => arguments.wants_json(),
-            PaperCommand::Figure7(arguments) => arguments.json,
+            PaperCommand::Figure7(arguments) => arguments.costs.json,
             PaperCommand::Figure8(arguments) => arguments.json,
+            PaperCommand::Libelc(arguments) => arguments.costs.json,
+            PaperCommand::C3Bits(arguments) => arguments.costs.json,
+            PaperCommand::UlmlFigures(arguments) => arguments.costs.json,
         }
     }
 }
@@ -53,6 +64,9 @@ pub(crate) fn run(arguments: &ReproduceArguments) -> Result<ExitCode, Failure> {
         PaperCommand::Figure2(arguments) => scenarios::figure_2(arguments),
         PaperCommand::Figure7(arguments) => figure_7::run(arguments),
         PaperCommand::Figure8(arguments) => figure_8::run(arguments),
+        PaperCommand::Libelc(arguments) => libelc::run(arguments),
+        PaperCommand::C3Bits(arguments) => c3_bits::run(arguments),
+        PaperCommand::UlmlFigures(arguments) => ulml_figures::run(arguments),
     }
 }
 

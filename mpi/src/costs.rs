@@ -1,4 +1,4 @@
-//! What the rules cost while nothing fails: a workload on plain MPI and under each rule in turn, inside one job.
+//! What the rules cost while nothing fails: a program on plain MPI and under each rule in turn, inside one job.
 //!
 //! Separate jobs differ by more than the effect, so a run under a rule is compared with the runs on plain MPI before and after it. Only the
 //! workload is timed, not the start of the log and its end.
@@ -8,9 +8,9 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use counterfoil_runtime::communicator::{Communicator, Reduction};
-use counterfoil_runtime::{LogTier, RankSettings, Rule};
-use counterfoil_workloads::costs::{Measured, Plan};
-use counterfoil_workloads::{LookupError, Outcome, Workload, by_name};
+use counterfoil_runtime::{LogTier, RankSettings};
+use counterfoil_workloads::costs::{Measured, Mode, Plan, Subject};
+use counterfoil_workloads::{LookupError, Outcome, Workload};
 
 use crate::error::MpiError;
 use crate::native::NativeCommunicator;
@@ -34,33 +34,47 @@ pub enum CostError {
     #[error(transparent)]
     Lookup(#[from] LookupError),
     /// A run found another answer than the known one.
-    #[error("a run under {rule:?} found a wrong answer: {value}")]
+    #[error("a run under {mode:?} found a wrong answer: {value}")]
     WrongAnswer {
-        /// The rule; `None` for plain MPI.
-        rule: Option<Rule>,
+        /// The mode; `None` for plain MPI.
+        mode: Option<Mode>,
         /// What it found.
         value: String,
     },
 }
 
-/// Runs the measurement on all processes of the job. Collective. `progress` is called before each round, with its number.
+/// Runs the measurement on all processes of the job; returns for each subject what was measured in each mode. Collective. `progress` is
+/// called before each round, with the number of rounds before it.
 ///
 /// # Errors
 /// [`CostError`].
-pub fn measure(universe: &Rc<Universe>, plan: &Plan, progress: impl Fn(u32)) -> Result<Vec<Measured>, CostError> {
-    let workload = by_name(&plan.workload, plan.class.parse()?)?;
-    let run = |rule| run(universe, workload.as_ref(), rule, plan.tier);
+pub fn measure(universe: &Rc<Universe>, plan: &Plan, progress: impl Fn(u32)) -> Result<Vec<Vec<Measured>>, CostError> {
+    let begun = |subject: usize| subject as u32 * plan.rounds;
+    let subjects = plan.subjects.iter().enumerate();
+    subjects
+        .map(|(number, subject)| measure_one(universe, subject, plan, |round| progress(begun(number) + round)))
+        .collect()
+}
+
+fn measure_one(
+    universe: &Rc<Universe>,
+    subject: &Subject,
+    plan: &Plan,
+    progress: impl Fn(u32),
+) -> Result<Vec<Measured>, CostError> {
+    let workload = subject.program.workload()?;
+    let run = |mode| run(universe, workload.as_ref(), mode, plan.tier);
     // Not counted: the first run finds cold caches.
     let mut before = run(None).and_then(|_| run(None))?;
-    let new = |rule: &Option<Rule>| Measured { rule: *rule, seconds: Vec::new(), ratios: Vec::new() };
-    let mut measured: Vec<Measured> = plan.rules.iter().map(new).collect();
+    let new = |mode: &Option<Mode>| Measured { mode: *mode, seconds: Vec::new(), ratios: Vec::new() };
+    let mut measured: Vec<Measured> = subject.modes.iter().map(new).collect();
     for round in 0..plan.rounds {
         progress(round);
-        for of_rule in &mut measured {
-            let seconds = run(of_rule.rule)?.as_secs_f64();
+        for of_mode in &mut measured {
+            let seconds = run(of_mode.mode)?.as_secs_f64();
             let after = run(None)?;
-            of_rule.seconds.push(seconds);
-            of_rule.ratios.push(2.0 * seconds / (before + after).as_secs_f64());
+            of_mode.seconds.push(seconds);
+            of_mode.ratios.push(2.0 * seconds / (before + after).as_secs_f64());
             before = after;
         }
     }
@@ -71,27 +85,27 @@ pub fn measure(universe: &Rc<Universe>, plan: &Plan, progress: impl Fn(u32)) -> 
 fn run(
     universe: &Rc<Universe>,
     workload: &dyn Workload,
-    rule: Option<Rule>,
+    mode: Option<Mode>,
     tier: LogTier,
 ) -> Result<Duration, CostError> {
-    let (outcome, took) = match rule {
+    let (outcome, took) = match mode {
         None => {
             let mut comm = NativeCommunicator::new(universe)?;
-            let done = timed(workload, &mut comm).map_err(CostError::Native)?;
+            let done = timed(workload, None, &mut comm).map_err(CostError::Native)?;
             comm.finish()?;
             done
         }
-        Some(rule) => {
+        Some(Mode { rule, checkpoint_every }) => {
             let ranks = universe.world().size()?;
             let settings = RankSettings { rule, tier, ..RankSettings::new(ranks) };
             let options = Options { without_recovery: true, settings, ..Options::new(ranks) };
-            let done = recovery::run(universe, &options, |comm| timed(workload, comm))?;
+            let done = recovery::run(universe, &options, |comm| timed(workload, checkpoint_every, comm))?;
             // All processes are ranks.
             done.ok_or_else(|| CostError::Native("a rank without a result".into()))?
         }
     };
     if outcome.verified == Some(false) {
-        return Err(CostError::WrongAnswer { rule, value: outcome.value.to_string() });
+        return Err(CostError::WrongAnswer { mode, value: outcome.value.to_string() });
     }
     Ok(took)
 }
@@ -99,11 +113,12 @@ fn run(
 /// Runs the workload after a barrier, which also opens all connections.
 fn timed(
     workload: &dyn Workload,
+    checkpoint_every: Option<u64>,
     comm: &mut dyn Communicator,
 ) -> Result<(Outcome, Duration), Box<dyn StdError + Send + Sync>> {
     comm.barrier()?;
     let begun = Instant::now();
-    let outcome = workload.run(comm, None)?;
+    let outcome = workload.run(comm, checkpoint_every)?;
     let mut took = [begun.elapsed().as_secs_f64()];
     comm.allreduce_f64(&mut took, Reduction::Max)?;
     Ok((outcome, Duration::from_secs_f64(took[0])))

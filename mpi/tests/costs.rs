@@ -10,7 +10,7 @@ mod mpirun;
 use std::process::Command;
 
 use counterfoil_runtime::{LogTier, Rule};
-use counterfoil_workloads::costs::{Measured, Plan};
+use counterfoil_workloads::costs::{Call, Measured, Mode, Plan, Program, Subject};
 use mpirun::mpirun;
 
 /// Runs the measurement; returns what rank 0 has printed.
@@ -24,28 +24,38 @@ fn measure(ranks: u32, plan: &Plan) -> Vec<serde_json::Value> {
     String::from_utf8(output.stdout).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
+fn workload(name: &str) -> Program {
+    Program::Workload { name: name.to_owned(), class: "S".to_owned() }
+}
+
+const RULES: [Rule; 8] = [
+    Rule::SenderBased,
+    Rule::Pessimistic,
+    Rule::SendDeterministic { clusters: 1 },
+    Rule::SendDeterministic { clusters: 2 },
+    Rule::UserLevel,
+    Rule::Coordinated { piggybacked: true },
+    Rule::EventLogging,
+    Rule::MessageTagging,
+];
+
 #[test]
 fn every_rule_has_a_ratio_for_each_round() {
-    let rules = vec![
-        None,
-        Some(Rule::SenderBased),
-        Some(Rule::Pessimistic),
-        Some(Rule::SendDeterministic { clusters: 1 }),
-        Some(Rule::SendDeterministic { clusters: 2 }),
-        Some(Rule::UserLevel),
-        Some(Rule::Coordinated { piggybacked: true }),
-        Some(Rule::EventLogging),
-        Some(Rule::MessageTagging),
-    ];
-    for (workload, rounds, tier) in
-        [("cg", 1, LogTier::ProcessCrashSafe), ("ring", 1, LogTier::Volatile), ("cg", 2, LogTier::NodeLocal)]
-    {
-        let rules = rules.clone();
-        let plan = Plan { workload: workload.to_owned(), class: "S".to_owned(), rounds, tier, rules };
+    let without = || [None].into_iter().chain(RULES.map(|rule| Some(rule.into())));
+    let with = RULES.map(|rule| Some(Mode { rule, checkpoint_every: Some(4) }));
+    for (program, rounds, tier) in [
+        (workload("cg"), 1, LogTier::ProcessCrashSafe),
+        (workload("ring"), 1, LogTier::Volatile),
+        (workload("cg"), 2, LogTier::NodeLocal),
+    ] {
+        let subject = Subject { program, modes: without().chain(with).collect() };
+        let plan = Plan { subjects: vec![subject], rounds, tier };
         let lines = measure(2, &plan);
         assert_eq!(lines.iter().filter(|line| line["round"].is_number()).count() as u32, rounds);
-        let measured: Vec<Measured> = serde_json::from_value(lines.last().unwrap()["measured"].clone()).unwrap();
-        assert_eq!(measured.iter().map(|of| of.rule).collect::<Vec<_>>(), plan.rules);
+        let mut measured: Vec<Vec<Measured>> =
+            serde_json::from_value(lines.last().unwrap()["measured"].clone()).unwrap();
+        let measured = measured.remove(0);
+        assert_eq!(measured.iter().map(|of| of.mode).collect::<Vec<_>>(), plan.subjects[0].modes);
         for of in measured {
             assert_eq!((of.seconds.len() as u32, of.ratios.len() as u32), (rounds, rounds), "{of:?}");
             assert!(of.seconds.iter().chain(&of.ratios).all(|value| *value > 0.0), "{of:?}");
@@ -55,12 +65,20 @@ fn every_rule_has_a_ratio_for_each_round() {
 
 #[test]
 fn a_workload_with_wildcards_finds_its_answer_on_plain_mpi() {
-    let plan = Plan {
-        workload: "master-worker".to_owned(),
-        class: "S".to_owned(),
-        rounds: 1,
-        tier: LogTier::ProcessCrashSafe,
-        rules: vec![None, Some(Rule::Pessimistic)],
-    };
+    let subject =
+        Subject { program: workload("master-worker"), modes: vec![None, Some(Rule::Pessimistic.into())] };
+    let plan = Plan { subjects: vec![subject], rounds: 1, tier: LogTier::ProcessCrashSafe };
     assert_eq!(measure(3, &plan).len(), 2);
+}
+
+#[test]
+fn calls_of_each_kind_have_right_results_under_every_rule() {
+    let calls = |call, bytes| Program::Calls { call, bytes, calls: 20 };
+    let modes: Vec<_> = RULES.map(|rule| Some(rule.into())).into();
+    let programs = [calls(Call::Allreduce, 8), calls(Call::Reduce, 4096), calls(Call::Bcast, 1 << 19)];
+    let subjects = programs.map(|program| Subject { program, modes: modes.clone() }).into();
+    let lines = measure(3, &Plan { subjects, rounds: 1, tier: LogTier::ProcessCrashSafe });
+    let rounds: Vec<u64> = lines.iter().filter_map(|line| line["round"].as_u64()).collect();
+    assert_eq!(rounds, [0, 1, 2]);
+    assert_eq!(lines.last().unwrap()["measured"].as_array().unwrap().len(), 3);
 }

@@ -1,30 +1,100 @@
 //! Measurement of what the rules cost while nothing fails: the plan that a launcher passes to a job, and what it returns.
 
+mod calls;
+
 use counterfoil_runtime::{LogTier, Rule};
 use serde::{Deserialize, Serialize};
+
+use crate::{LookupError, Workload, by_name};
+use calls::Calls;
 
 /// What is measured.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// Name of the workload.
-    pub workload: String,
-    /// Problem class of the workload: S, W or A.
-    pub class: String,
-    /// Number of runs under each rule.
+    /// What runs, one after the other.
+    pub subjects: Vec<Subject>,
+    /// Number of runs of each subject in each mode.
     pub rounds: u32,
     /// Storage of the logs.
     pub tier: LogTier,
-    /// Rules, in the order of the runs of a round; `None` is a run without any.
-    pub rules: Vec<Option<Rule>>,
 }
 
-/// Runs under one rule.
+/// A program, and the modes in which it runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Subject {
+    /// The program.
+    pub program: Program,
+    /// Modes, in the order of the runs of a round; `None` is a run on plain MPI, the control.
+    pub modes: Vec<Option<Mode>>,
+}
+
+/// A program whose runs are timed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Program {
+    /// A workload.
+    Workload {
+        /// Its name.
+        name: String,
+        /// Its problem class: S, W or A.
+        class: String,
+    },
+    /// A collective call, again and again.
+    Calls {
+        /// The call.
+        call: Call,
+        /// Bytes that each rank contributes or gets; a multiple of 8.
+        bytes: usize,
+        /// Number of calls.
+        calls: u64,
+    },
+}
+
+/// A collective call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Call {
+    /// A sum that all ranks get.
+    Allreduce,
+    /// A sum that rank 0 gets.
+    Reduce,
+    /// From rank 0 to all.
+    Bcast,
+}
+
+/// How a program runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mode {
+    /// Rule of recovery.
+    pub rule: Rule,
+    /// Iterations of a workload from one checkpoint to the next; none are taken if `None`.
+    pub checkpoint_every: Option<u64>,
+}
+
+impl From<Rule> for Mode {
+    fn from(rule: Rule) -> Mode {
+        Mode { rule, checkpoint_every: None }
+    }
+}
+
+/// Runs of one subject in one mode.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
-    /// The rule; `None` for runs without any, which are the control.
-    pub rule: Option<Rule>,
+    /// The mode; `None` for plain MPI.
+    pub mode: Option<Mode>,
     /// Length of each run in seconds.
     pub seconds: Vec<f64>,
-    /// For each run: its length by the mean length of the runs without a rule before and after it.
+    /// For each run: its length by the mean length of the runs on plain MPI before and after it.
     pub ratios: Vec<f64>,
+}
+
+impl Program {
+    /// Returns the program, to be run.
+    ///
+    /// # Errors
+    /// [`LookupError`] for a workload or a class that there isn't.
+    pub fn workload(&self) -> Result<Box<dyn Workload>, LookupError> {
+        match self {
+            Program::Workload { name, class } => by_name(name, class.parse()?),
+            &Program::Calls { call, bytes, calls } => Ok(Box::new(Calls::new(call, bytes, calls))),
+        }
+    }
 }

@@ -116,7 +116,7 @@ pub(super) struct Launcher<'a> {
     pub(super) slots: Vec<Slot>,
     /// `Some` for managed processes, until it has exited.
     pub(super) manager: Option<Process>,
-    /// Number of starts of the process manager since one of its processes last joined.
+    /// Number of starts of the process manager since a rank last joined.
     manager_starts: u32,
     pub(super) spares: Vec<Spare>,
     pub(super) deaths: Vec<(DeathReport, RecoveryClock)>,
@@ -313,7 +313,6 @@ impl<'a> Launcher<'a> {
                 Ok(Some(ToLauncher::Spare { pid })) => {
                     // An error means that it has died.
                     if let Ok(process) = Process::adopt(pid, self.job.paths()) {
-                        self.manager_starts = 0;
                         self.spares.push(Spare { control, process });
                     }
                 }
@@ -395,14 +394,15 @@ impl<'a> Launcher<'a> {
             // The last of these exits has started the job again.
             return Ok(());
         }
-        if self.loses_all_ranks_by_a_death() && self.slots.iter().any(|slot| slot.killed.is_some()) {
+        if self.slots.iter().all(|slot| slot.outcome.is_some()) && self.restart.is_none() {
+            return Ok(());
+        }
+        // Nobody may be left to ask for it: a rank had joined, and all have died.
+        if self.manager_starts == 0 || self.slots.iter().any(|slot| slot.killed.is_some()) {
             self.restart_job()?;
         }
         if self.restart.is_some() {
             return self.restart_if_ended();
-        }
-        if self.slots.iter().all(|slot| slot.outcome.is_some()) {
-            return Ok(());
         }
         let status = if let Exit::Status(status) = exit { status.to_string() } else { String::new() };
         if (1..MANAGER_STARTS_MAX).contains(&self.manager_starts) {

@@ -1,0 +1,267 @@
+//! What rules cost while nothing fails, over MPI: options, jobs, tables and pictures that several papers' measurements share.
+
+mod picture;
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+
+use clap::Args;
+use counterfoil_workloads::costs::{Measured, Plan, Subject};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::demo::TierName;
+use crate::mpi_build::Build;
+use crate::table::Table;
+use crate::{Failure, print};
+
+/// Options of every such measurement.
+#[derive(Debug, Args)]
+pub(super) struct CostArguments {
+    /// MPI to run over: wheel, debian, mpich, or an installation prefix for which `cargo xtask mpi` was run [default: the build in
+    /// COUNTERFOIL_MPI_BUILD, else the first one next to this program]
+    #[arg(long)]
+    mpi: Option<String>,
+    /// Number of ranks [default: as many as there are processors, rounded down to a power of two, from 2 to 16]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    ranks: Option<u32>,
+    /// Runs in each mode
+    #[arg(long, default_value_t = 11, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// Storage of the log
+    #[arg(long, value_enum, default_value = "process-crash-safe")]
+    tier: TierName,
+    /// Draw the ratios into this file
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Print a JSON array with an object per row
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+impl CostArguments {
+    /// Returns the number of ranks.
+    pub(super) fn ranks(&self) -> u32 {
+        self.ranks.unwrap_or_else(default_ranks)
+    }
+
+    /// Finds the MPI.
+    pub(super) fn build(&self) -> Result<Build, Failure> {
+        Build::find(self.mpi.as_deref()).map_err(Failure::failed)
+    }
+
+    /// Runs all subjects in one job of MPI; returns for each what was measured in each mode. `message`: the job, for the progress bar.
+    /// `options`: those of `mpirun`.
+    pub(super) fn measure(
+        &self,
+        build: &Build,
+        message: &'static str,
+        options: &[&str],
+        subjects: Vec<Subject>,
+    ) -> Result<Vec<Vec<Measured>>, Failure> {
+        let rounds = u64::from(self.rounds) * subjects.len() as u64;
+        let plan = Plan { subjects, rounds: self.rounds, tier: self.tier.into() };
+        let encoded = serde_json::to_string(&plan).map_err(Failure::failed)?;
+        let command = build.costs(self.ranks(), options, &encoded).map_err(Failure::failed)?;
+        let bar = self.progress_bar(rounds, message);
+        let measured = run(command, &bar);
+        bar.finish_and_clear();
+        measured
+    }
+
+    fn progress_bar(&self, rounds: u64, message: &'static str) -> ProgressBar {
+        if self.json {
+            return ProgressBar::hidden();
+        }
+        let bar = ProgressBar::new(rounds).with_message(message);
+        if let Ok(style) = ProgressStyle::with_template("{msg} {bar:32.cyan/blue} {pos}/{len} rounds, {eta} left") {
+            bar.set_style(style.progress_chars("=> "));
+        }
+        bar
+    }
+
+    /// Prints the rows, and draws them if that is wanted. `title`: what ran; `heading`: the title of the output before that; `group`: what
+    /// distinguishes the groups; `note`: the end of the output.
+    pub(super) fn report(&self, what: &Description<'_>, rows: &[Row]) -> Result<ExitCode, Failure> {
+        if let Some(file) = &self.svg {
+            let svg = picture::draw(what.title, rows).map_err(Failure::failed)?;
+            let written = std::fs::write(file, svg);
+            written.map_err(|error| Failure::failed(format!("cannot write {}: {error}", file.display())))?;
+        }
+        if self.json {
+            print(&Value::Array(rows.iter().map(|row| row.to_json(what.group)).collect()).to_string())?;
+        } else {
+            print(&what.text(self.rounds, rows))?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn default_ranks() -> u32 {
+    let processors = std::thread::available_parallelism().map_or(2, |processors| processors.get() as u32);
+    let processors = processors.clamp(2, 16);
+    1 << processors.ilog2()
+}
+
+/// Texts of a report.
+#[derive(Debug)]
+pub(super) struct Description<'a> {
+    /// Table or figure of the paper.
+    pub(super) paper: &'a str,
+    /// What ran here.
+    pub(super) title: &'a str,
+    /// What distinguishes the groups.
+    pub(super) group: &'static str,
+    /// What the paper's numbers are of.
+    pub(super) note: &'a str,
+}
+
+impl Description<'_> {
+    /// Formats a line for each row.
+    fn text(&self, rounds: u32, rows: &[Row]) -> String {
+        let group = format!("<{}", self.group);
+        let mut table = Table::new(&["<mode", &group, "ratio", "quartiles", "seconds", "<paper"]);
+        for row in rows {
+            table.row([
+                row.name.clone(),
+                row.group.clone(),
+                format!("{:.3}", row.quantile(0.5)),
+                format!("{:.3} to {:.3}", row.quantile(0.25), row.quantile(0.75)),
+                format!("{:.3}", row.seconds),
+                row.paper.clone().unwrap_or_else(|| "-".to_owned()),
+            ]);
+        }
+        format!(
+            "{}: {}\n\n{table}\n\nTime by that on plain MPI, medians of {rounds} runs in one job. {}",
+            self.paper, self.title, self.note
+        )
+    }
+}
+
+/// Ratios of one mode in one group.
+#[derive(Debug)]
+pub(super) struct Row {
+    pub(super) name: String,
+    pub(super) group: String,
+    /// Corresponding result of the paper.
+    pub(super) paper: Option<String>,
+    /// Ascending.
+    ratios: Vec<f64>,
+    seconds: f64,
+}
+
+impl Row {
+    pub(super) fn new(
+        name: impl Into<String>,
+        group: impl Into<String>,
+        paper: Option<String>,
+        measured: &Measured,
+    ) -> Row {
+        let sorted = |values: &[f64]| {
+            let mut values = values.to_vec();
+            values.sort_by(f64::total_cmp);
+            values
+        };
+        let seconds = quantile(&sorted(&measured.seconds), 0.5);
+        Row { name: name.into(), group: group.into(), paper, ratios: sorted(&measured.ratios), seconds }
+    }
+
+    fn quantile(&self, share: f64) -> f64 {
+        quantile(&self.ratios, share)
+    }
+
+    fn to_json(&self, group: &str) -> Value {
+        json!({
+            "mode": self.name,
+            group: self.group,
+            "ratio": self.quantile(0.5),
+            "ratio_lower_quartile": self.quantile(0.25),
+            "ratio_upper_quartile": self.quantile(0.75),
+            "ratios": self.ratios,
+            "seconds": self.seconds,
+            "paper": self.paper,
+        })
+    }
+}
+
+/// Returns the value below which this share of the ascending values lies.
+fn quantile(ascending: &[f64], share: f64) -> f64 {
+    let at = (ascending.len().saturating_sub(1) as f64 * share).round() as usize;
+    ascending.get(at).copied().unwrap_or(f64::NAN)
+}
+
+/// Line of output of rank 0.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Line {
+    Round(u64),
+    Measured(Vec<Vec<Measured>>),
+}
+
+/// Runs a job and returns what it has measured.
+fn run(mut command: Command, bar: &ProgressBar) -> Result<Vec<Vec<Measured>>, Failure> {
+    let mut job = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| Failure::failed(format!("cannot start mpirun: {error}")))?;
+    let mut measured = None;
+    for line in job.stdout.take().map(BufReader::new).into_iter().flat_map(BufRead::lines) {
+        match serde_json::from_str(&line.map_err(Failure::failed)?) {
+            Ok(Line::Round(round)) => bar.set_position(round),
+            Ok(Line::Measured(all)) => measured = Some(all),
+            // A message of mpirun.
+            Err(_) => {}
+        }
+    }
+    let mut errors = String::new();
+    if let Some(mut stderr) = job.stderr.take() {
+        // What isn't text is nobody's message.
+        let _ = stderr.read_to_string(&mut errors);
+    }
+    let status = job.wait().map_err(Failure::failed)?;
+    measured.ok_or_else(|| Failure::failed(format!("the job failed ({status}): {}", errors.trim_end())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows() -> Vec<Row> {
+        let measured = Measured { mode: None, seconds: vec![3.0, 1.0, 2.0], ratios: vec![1.2, 1.0, 1.1] };
+        ["all kept", "nothing kept"].map(|name| Row::new(name, "TCP", Some("below 1.05".to_owned()), &measured)).into()
+    }
+
+    #[test]
+    fn a_row_has_the_median_and_the_quartiles() {
+        let rows = rows();
+        assert_eq!([0.0, 0.5, 1.0].map(|share| rows[0].quantile(share)), [1.0, 1.1, 1.2]);
+        assert_eq!(rows[0].seconds, 2.0);
+        let what = Description { paper: "Figure 7", title: "cg", group: "transport", note: "On 45 nodes." };
+        let text = what.text(3, &rows);
+        assert!(text.contains("TCP        1.100"), "{text}");
+        assert!(text.contains("below 1.05"), "{text}");
+        assert_eq!(rows[0].to_json("transport")["transport"], "TCP");
+    }
+
+    #[test]
+    fn the_picture_names_every_mode_and_group() {
+        let svg = picture::draw("cg", &rows()).unwrap();
+        assert!(["all kept", "nothing kept", "TCP"].iter().all(|name| svg.contains(name)));
+    }
+
+    #[test]
+    fn lines_of_the_job_are_parsed() {
+        assert!(matches!(serde_json::from_str(r#"{"round":3}"#), Ok(Line::Round(3))));
+        let line = r#"{"measured":[[{"mode":null,"seconds":[1.0],"ratios":[1.0]}]]}"#;
+        assert!(matches!(serde_json::from_str(line), Ok(Line::Measured(all)) if all[0].len() == 1));
+    }
+
+    #[test]
+    fn ranks_are_a_power_of_two() {
+        assert!(default_ranks().is_power_of_two());
+    }
+}

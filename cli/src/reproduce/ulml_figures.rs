@@ -1,0 +1,78 @@
+//! Figures 6 and 7 of Liu 2014: what user-level message logging costs while nothing fails.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use counterfoil_runtime::Rule;
+use counterfoil_workloads::by_name;
+use counterfoil_workloads::costs::{Mode, Program, Subject};
+
+use super::costs::{CostArguments, Description, Row};
+use crate::Failure;
+
+/// Measure what user-level message logging costs over MPI while nothing fails, compared with figures 6 (CG) and 7 (FT) of Liu et al. 2014.
+///
+/// Runs under each protocol alternate with runs on plain MPI, inside one job; a ratio is the length of a run by the mean length of the two runs
+/// on plain MPI next to it. No checkpoint is taken. Requires `cargo xtask mpi`.
+#[derive(Debug, Args)]
+pub(crate) struct UlmlFiguresArguments {
+    #[command(flatten)]
+    pub(super) costs: CostArguments,
+    /// Problem size: S, W or A
+    #[arg(long, default_value = "A")]
+    class: String,
+}
+
+/// Workloads, with the number of their figure.
+const WORKLOADS: [(&str, u32); 2] = [("cg", 6), ("ft", 7)];
+
+/// A protocol in the figures, with the paper's result of each (section 4.2).
+struct Series {
+    name: &'static str,
+    rule: Option<Rule>,
+    paper: [Option<&'static str>; 2],
+}
+
+const SERIES: [Series; 4] = [
+    Series {
+        name: "user-level",
+        rule: Some(Rule::UserLevel),
+        paper: [Some("ULML: below 1.05"), Some("ULML: close to the error of measurement")],
+    },
+    Series {
+        name: "sender-based",
+        rule: Some(Rule::SenderBased),
+        paper: [Some("O2P (optimistic): below 1.05"), Some("O2P (optimistic): at most 1.06")],
+    },
+    Series { name: "pessimistic", rule: Some(Rule::Pessimistic), paper: [Some("at most 1.17"), None] },
+    Series { name: "plain MPI against itself", rule: None, paper: [None, None] },
+];
+
+pub(crate) fn run(arguments: &UlmlFiguresArguments) -> Result<ExitCode, Failure> {
+    let (costs, ranks) = (&arguments.costs, arguments.costs.ranks());
+    let class = arguments.class.parse().map_err(Failure::usage)?;
+    for (name, _) in WORKLOADS {
+        by_name(name, class).map_err(Failure::usage)?.validate(ranks).map_err(Failure::usage)?;
+    }
+    let build = costs.build()?;
+    let subject = |(name, _): (&str, u32)| Subject {
+        program: Program::Workload { name: name.to_owned(), class: class.to_string() },
+        modes: SERIES.iter().map(|series| series.rule.map(Mode::from)).collect(),
+    };
+    let measured = costs.measure(&build, "ULML", &[], WORKLOADS.map(subject).into())?;
+    let mut rows = Vec::new();
+    for (place, ((name, figure), measured)) in WORKLOADS.iter().zip(&measured).enumerate() {
+        let group = format!("{name} (figure {figure})");
+        rows.extend(SERIES.iter().zip(measured).map(|(series, of)| {
+            Row::new(series.name, group.clone(), series.paper[place].map(str::to_owned), of)
+        }));
+    }
+    let title = format!("class {class} on {ranks} ranks, {}", build.version);
+    let what = Description {
+        paper: "Figures 6 and 7 of Liu et al. 2014",
+        title: &title,
+        group: "program",
+        note: "The paper's are of class C on 16 to 512 cores of Tianhe-1A.",
+    };
+    costs.report(&what, &rows)
+}
