@@ -8,12 +8,14 @@ mod libelc;
 mod scenarios;
 mod table_1;
 mod ulml_figures;
+mod ulml_table_1;
+mod ulml_table_2;
 
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 
-use crate::Failure;
+use crate::{Failure, print};
 
 /// Measure again what the papers have measured, and print the paper's numbers beside ours.
 #[derive(Debug, Args)]
@@ -38,7 +40,12 @@ enum PaperCommand {
     Libelc(libelc::LibelcArguments),
     #[command(name = "c3-bits")]
     C3Bits(c3_bits::C3BitsArguments),
+    #[command(name = "ulml-table-1")]
+    UlmlTable1(ulml_table_1::UlmlTable1Arguments),
+    #[command(name = "ulml-table-2")]
+    UlmlTable2(ulml_table_2::UlmlTable2Arguments),
     UlmlFigures(ulml_figures::UlmlFiguresArguments),
+    All(AllArguments),
 }
 
 impl ReproduceArguments {
@@ -52,7 +59,10 @@ impl ReproduceArguments {
             PaperCommand::Figure8(arguments) => arguments.json,
             PaperCommand::Libelc(arguments) => arguments.costs.json,
             PaperCommand::C3Bits(arguments) => arguments.costs.json,
+            PaperCommand::UlmlTable1(arguments) => arguments.costs.json,
+            PaperCommand::UlmlTable2(arguments) => arguments.json,
             PaperCommand::UlmlFigures(arguments) => arguments.costs.json,
+            PaperCommand::All(arguments) => arguments.json,
         }
     }
 }
@@ -66,20 +76,45 @@ pub(crate) fn run(arguments: &ReproduceArguments) -> Result<ExitCode, Failure> {
         PaperCommand::Figure8(arguments) => figure_8::run(arguments),
         PaperCommand::Libelc(arguments) => libelc::run(arguments),
         PaperCommand::C3Bits(arguments) => c3_bits::run(arguments),
+        PaperCommand::UlmlTable1(arguments) => ulml_table_1::run(arguments),
+        PaperCommand::UlmlTable2(arguments) => ulml_table_2::run(arguments),
         PaperCommand::UlmlFigures(arguments) => ulml_figures::run(arguments),
+        PaperCommand::All(arguments) => run_all(arguments),
     }
 }
 
-/// Parser for the default arguments of `reproduce table-1`.
+/// Reproduce every table and figure, one after the other, with its defaults. Requires `cargo xtask mpi`, and a quarter of an hour.
+#[derive(Debug, Args)]
+struct AllArguments {
+    /// Print for each a line with its JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Parser of a `reproduce` with arguments of its own.
 #[derive(Debug, Parser)]
-struct Table1 {
+struct Reproduce {
     #[command(flatten)]
-    arguments: table_1::Table1Arguments,
+    arguments: ReproduceArguments,
+}
+
+/// Runs `reproduce NAME` with its defaults.
+fn run_with_defaults(name: &str, json: bool) -> Result<ExitCode, Failure> {
+    let words = ["reproduce", name].into_iter().chain(json.then_some("--json"));
+    run(&Reproduce::try_parse_from(words).map_err(Failure::usage)?.arguments)
+}
+
+fn run_all(arguments: &AllArguments) -> Result<ExitCode, Failure> {
+    for command in Reproduce::command().get_subcommands().filter(|command| !["all", "help"].contains(&command.get_name())) {
+        run_with_defaults(command.get_name(), arguments.json)?;
+        if !arguments.json {
+            print("")?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Runs `reproduce table-1` with its defaults, for `simulate --table-1`.
 pub(crate) fn table_1(json: bool) -> Result<ExitCode, Failure> {
-    let mut defaults = Table1::try_parse_from(["table-1"]).map_err(Failure::usage)?;
-    defaults.arguments.json = json;
-    table_1::run(&defaults.arguments)
+    run_with_defaults("table-1", json)
 }

@@ -8,8 +8,8 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use counterfoil_runtime::communicator::{Communicator, Reduction};
-use counterfoil_runtime::{LogTier, RankSettings};
-use counterfoil_workloads::costs::{Measured, Mode, Plan, Subject};
+use counterfoil_runtime::{LogTier, RankSettings, Tally};
+use counterfoil_workloads::costs::{Logged, Measured, Mode, Plan, Subject};
 use counterfoil_workloads::{LookupError, Outcome, Workload};
 
 use crate::error::MpiError;
@@ -65,14 +65,16 @@ fn measure_one(
     let workload = subject.program.workload()?;
     let run = |mode| run(universe, workload.as_ref(), mode, plan.tier);
     // Not counted: the first run finds cold caches.
-    let mut before = run(None).and_then(|_| run(None))?;
-    let new = |mode: &Option<Mode>| Measured { mode: *mode, seconds: Vec::new(), ratios: Vec::new() };
+    let (mut before, _) = run(None).and_then(|_| run(None))?;
+    let new = |mode: &Option<Mode>| Measured { mode: *mode, ..Measured::default() };
     let mut measured: Vec<Measured> = subject.modes.iter().map(new).collect();
     for round in 0..plan.rounds {
         progress(round);
         for of_mode in &mut measured {
-            let seconds = run(of_mode.mode)?.as_secs_f64();
-            let after = run(None)?;
+            let (took, logged) = run(of_mode.mode)?;
+            let (after, _) = run(None)?;
+            let seconds = took.as_secs_f64();
+            of_mode.logged = logged;
             of_mode.seconds.push(seconds);
             of_mode.ratios.push(2.0 * seconds / (before + after).as_secs_f64());
             before = after;
@@ -81,25 +83,25 @@ fn measure_one(
     Ok(measured)
 }
 
-/// Runs the workload once; returns the time of the slowest rank.
+/// Runs the workload once; returns the time of the slowest rank, and what all ranks have logged.
 fn run(
     universe: &Rc<Universe>,
     workload: &dyn Workload,
     mode: Option<Mode>,
     tier: LogTier,
-) -> Result<Duration, CostError> {
-    let (outcome, took) = match mode {
+) -> Result<(Duration, Logged), CostError> {
+    let ((outcome, took), tally) = match mode {
         None => {
             let mut comm = NativeCommunicator::new(universe)?;
             let done = timed(workload, None, &mut comm).map_err(CostError::Native)?;
             comm.finish()?;
-            done
+            (done, Tally::default())
         }
         Some(Mode { rule, checkpoint_every }) => {
             let ranks = universe.world().size()?;
             let settings = RankSettings { rule, tier, ..RankSettings::new(ranks) };
             let options = Options { without_recovery: true, settings, ..Options::new(ranks) };
-            let done = recovery::run(universe, &options, |comm| timed(workload, checkpoint_every, comm))?;
+            let done = recovery::run_counted(universe, &options, |comm| timed(workload, checkpoint_every, comm))?;
             // All processes are ranks.
             done.ok_or_else(|| CostError::Native("a rank without a result".into()))?
         }
@@ -107,7 +109,10 @@ fn run(
     if outcome.verified == Some(false) {
         return Err(CostError::WrongAnswer { mode, value: outcome.value.to_string() });
     }
-    Ok(took)
+    let mut logged = [tally.messages_logged, tally.bytes_logged, tally.entries_kept, tally.entry_bytes];
+    NativeCommunicator::new(universe)?.allreduce_u64(&mut logged, Reduction::Sum).map_err(|error| CostError::Native(error.into()))?;
+    let [messages, message_bytes, entries, entry_bytes] = logged;
+    Ok((took, Logged { messages, message_bytes, entries, entry_bytes }))
 }
 
 /// Runs the workload after a barrier, which also opens all connections.

@@ -35,7 +35,7 @@ use counterfoil_runtime::local::{
     JobError, SharedJobDirectory, Welcome, default_checkpoint_root, default_shm_root, start,
 };
 use counterfoil_runtime::transport::TransportError;
-use counterfoil_runtime::{Error, LogTier, RankSettings};
+use counterfoil_runtime::{Error, LogTier, RankSettings, Tally};
 
 use crate::control::failures::{is_world_revoked, outlives_failures};
 use crate::error::MpiError;
@@ -182,6 +182,18 @@ pub fn run<T, E>(
 where
     E: Into<Box<dyn StdError + Send + Sync>>,
 {
+    Ok(run_counted(universe, options, program)?.map(|(result, _)| result))
+}
+
+/// Runs `program` as [`run`] does; returns this rank's counters with its result.
+pub(crate) fn run_counted<T, E>(
+    universe: &Rc<Universe>,
+    options: &Options,
+    program: impl FnOnce(&mut dyn Communicator) -> Result<T, E>,
+) -> Result<Option<(T, Tally)>, RecoveryError>
+where
+    E: Into<Box<dyn StdError + Send + Sync>>,
+{
     let job = Job::join(universe, options)?;
     let name = job.name.clone();
     let ran = (|| {
@@ -189,7 +201,8 @@ where
         let mut communicator = FailStop::new(&mut endpoint);
         let done = or_abort(universe, || program(&mut communicator));
         let checked = communicator.check();
-        place.end(endpoint, done, checked)
+        let tally = endpoint.tally();
+        Ok(place.end(endpoint, done, checked)?.map(|result| (result, tally)))
     })();
     or_resumable(name, ran)
 }

@@ -42,6 +42,10 @@ pub struct Tally {
     pub collectives_failed: u64,
     /// Calls that this rank has taken part in once more, with dummy arguments.
     pub collectives_repeated: u64,
+    /// Results of collective calls, messages and notes that the rule kept in the local log.
+    pub entries_kept: u64,
+    /// Bytes of these entries.
+    pub entry_bytes: u64,
     /// Entries of the local log that were sent to other ranks.
     pub entries_sent: u64,
     /// 1 if logging stopped because the log was full; as a sum, the number of such ranks.
@@ -68,6 +72,8 @@ impl std::ops::AddAssign for Tally {
         self.collectives_recorded += other.collectives_recorded;
         self.collectives_failed += other.collectives_failed;
         self.collectives_repeated += other.collectives_repeated;
+        self.entries_kept += other.entries_kept;
+        self.entry_bytes += other.entry_bytes;
         self.entries_sent += other.entries_sent;
         self.logging_stopped += other.logging_stopped;
     }

@@ -76,7 +76,7 @@ impl From<Rule> for Mode {
 }
 
 /// Runs of one subject in one mode.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// The mode; `None` for plain MPI.
     pub mode: Option<Mode>,
@@ -84,6 +84,21 @@ pub struct Measured {
     pub seconds: Vec<f64>,
     /// For each run: its length by the mean length of the runs on plain MPI before and after it.
     pub ratios: Vec<f64>,
+    /// What all ranks together have logged in the last run, the barrier and the reduction around the program included.
+    pub logged: Logged,
+}
+
+/// What ranks have logged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Logged {
+    /// Messages in the lanes.
+    pub messages: u64,
+    /// Bytes of these messages.
+    pub message_bytes: u64,
+    /// Entries of the local logs: results of collective calls, messages and notes that the rule kept.
+    pub entries: u64,
+    /// Bytes of these entries.
+    pub entry_bytes: u64,
 }
 
 impl Program {

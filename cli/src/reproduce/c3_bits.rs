@@ -4,13 +4,22 @@ use std::process::ExitCode;
 
 use clap::Args;
 use counterfoil_runtime::Rule;
-use counterfoil_workloads::costs::{Call, Program, Subject};
+use counterfoil_workloads::by_name;
+use counterfoil_workloads::costs::{Call, Mode, Program, Subject};
 
 use super::costs::{CostArguments, Description, Row};
 use crate::Failure;
 
-/// Calls, with their names and the paper's figure of the protocol.
+/// Calls, with their names.
 const CALLS: [(Call, &str); 3] = [(Call::Allreduce, "allreduce"), (Call::Reduce, "reduce"), (Call::Bcast, "bcast")];
+/// Ways to move the bits.
+const WAYS: [(&str, Option<Rule>); 3] = [
+    ("exchanged", Some(Rule::Coordinated { piggybacked: false })),
+    ("on the data", Some(Rule::Coordinated { piggybacked: true })),
+    ("plain MPI", None),
+];
+/// Workloads of the second part.
+const WORKLOADS: [&str; 6] = ["cg", "ft", "laplace", "gauss", "neurons", "matmul"];
 /// Lengths in bytes.
 const LENGTHS: [usize; 6] = [8, 128, 2 << 10, 32 << 10, 256 << 10, 1 << 20];
 /// Limits of the number of calls in a run, and of their bytes.
@@ -22,40 +31,45 @@ const BYTES_PER_RUN: u64 = 32 << 20;
 ///
 /// Bronevetsky et al. describe both (section 4.2) and have no measurement. A run is some hundred calls of one length, alternating with runs on
 /// plain MPI inside one job, whose calls are made of the same messages; a ratio is the length of a run by the mean length of the two runs on
-/// plain MPI next to it. No checkpoint is taken. Requires `cargo xtask mpi`.
+/// plain MPI next to it; times are those of one call. Then workloads run in the same way. No checkpoint is taken. Requires `cargo xtask mpi`.
 #[derive(Debug, Args)]
 pub(crate) struct C3BitsArguments {
     #[command(flatten)]
     pub(super) costs: CostArguments,
+    /// Problem size of the workloads: S, W or A
+    #[arg(long, default_value = "A")]
+    class: String,
 }
 
 pub(crate) fn run(arguments: &C3BitsArguments) -> Result<ExitCode, Failure> {
-    let costs = &arguments.costs;
-    let build = costs.build()?;
-    let ways = [
-        ("exchanged", Some(Rule::Coordinated { piggybacked: false }.into())),
-        ("on the data", Some(Rule::Coordinated { piggybacked: true }.into())),
-        ("plain MPI against itself", None),
-    ];
-    let cells: Vec<(Call, &str, usize)> =
-        CALLS.into_iter().flat_map(|(call, name)| LENGTHS.map(|bytes| (call, name, bytes))).collect();
-    let subject = |&(call, _, bytes): &(Call, &str, usize)| Subject {
-        program: Program::Calls { call, bytes, calls: calls_of(bytes) },
-        modes: ways.iter().map(|(_, mode)| *mode).collect(),
-    };
-    let measured = costs.measure(&build, "C3's bits", &[], cells.iter().map(subject).collect())?;
-    let mut rows = Vec::new();
-    for ((_, call, bytes), measured) in cells.iter().zip(&measured) {
-        let group = |way: &&str| format!("{call}, {way}");
-        rows.extend(
-            ways.iter().zip(measured).map(|((way, _), of)| Row::new(length(*bytes), group(way), None, of)),
-        );
+    let (costs, ranks) = (&arguments.costs, arguments.costs.ranks());
+    let class = arguments.class.parse().map_err(Failure::usage)?;
+    for name in WORKLOADS {
+        by_name(name, class).map_err(Failure::usage)?.validate(ranks).map_err(Failure::usage)?;
     }
-    let title = format!("{} ranks, {}", costs.ranks(), build.version);
+    let build = costs.build()?;
+    let subject = |program| Subject { program, modes: WAYS.iter().map(|(_, rule)| rule.map(Mode::from)).collect() };
+    let cells = || CALLS.into_iter().flat_map(|(call, name)| LENGTHS.map(|bytes| (call, name, bytes)));
+    let calls = cells().map(|(call, _, bytes)| subject(Program::Calls { call, bytes, calls: calls_of(bytes) }));
+    let of_class = |name: &str| Program::Workload { name: name.to_owned(), class: class.to_string() };
+    let subjects = calls.chain(WORKLOADS.map(|name| subject(of_class(name)))).collect();
+    let mut measured = costs.measure(&build, ranks, ("C3's bits", &[]), subjects)?.into_iter();
+    let mut rows = Vec::new();
+    for ((_, call, bytes), measured) in cells().zip(measured.by_ref()) {
+        let of_ways = WAYS.iter().zip(&measured);
+        rows.extend(of_ways.map(|((way, _), of)| {
+            Row::new(format!("{call} of {}", length(bytes)), *way, None, of).per_call(calls_of(bytes))
+        }));
+    }
+    for (name, measured) in WORKLOADS.iter().zip(measured) {
+        rows.extend(WAYS.iter().zip(&measured).map(|((way, _), of)| Row::new(*name, *way, None, of)));
+    }
+    let title = format!("class {class} on {ranks} ranks, {}", build.version);
     let what = Description {
         paper: "Cost of C3's bits (Bronevetsky et al., section 4.2)",
         title: &title,
-        group: "call",
+        mode: "program",
+        group: "bits",
         note: "The paper has no measurement of it.",
     };
     costs.report(&what, &rows)

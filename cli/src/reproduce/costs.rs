@@ -47,24 +47,34 @@ impl CostArguments {
         self.ranks.unwrap_or_else(default_ranks)
     }
 
+    /// Returns the number of ranks if that was given.
+    pub(super) fn given_ranks(&self) -> Option<u32> {
+        self.ranks
+    }
+
+    /// Returns the number of runs in each mode.
+    pub(super) fn rounds(&self) -> u32 {
+        self.rounds
+    }
+
     /// Finds the MPI.
     pub(super) fn build(&self) -> Result<Build, Failure> {
         Build::find(self.mpi.as_deref()).map_err(Failure::failed)
     }
 
-    /// Runs all subjects in one job of MPI; returns for each what was measured in each mode. `message`: the job, for the progress bar.
+    /// Runs all subjects in one job of `ranks` ranks; returns for each what was measured in each mode. `message`: the job, for the progress bar.
     /// `options`: those of `mpirun`.
     pub(super) fn measure(
         &self,
         build: &Build,
-        message: &'static str,
-        options: &[&str],
+        ranks: u32,
+        (message, options): (&'static str, &[&str]),
         subjects: Vec<Subject>,
     ) -> Result<Vec<Vec<Measured>>, Failure> {
         let rounds = u64::from(self.rounds) * subjects.len() as u64;
         let plan = Plan { subjects, rounds: self.rounds, tier: self.tier.into() };
         let encoded = serde_json::to_string(&plan).map_err(Failure::failed)?;
-        let command = build.costs(self.ranks(), options, &encoded).map_err(Failure::failed)?;
+        let command = build.costs(ranks, options, &encoded).map_err(Failure::failed)?;
         let bar = self.progress_bar(rounds, message);
         let measured = run(command, &bar);
         bar.finish_and_clear();
@@ -82,8 +92,7 @@ impl CostArguments {
         bar
     }
 
-    /// Prints the rows, and draws them if that is wanted. `title`: what ran; `heading`: the title of the output before that; `group`: what
-    /// distinguishes the groups; `note`: the end of the output.
+    /// Prints the rows, and draws them if that is wanted.
     pub(super) fn report(&self, what: &Description<'_>, rows: &[Row]) -> Result<ExitCode, Failure> {
         if let Some(file) = &self.svg {
             let svg = picture::draw(what.title, rows).map_err(Failure::failed)?;
@@ -91,7 +100,7 @@ impl CostArguments {
             written.map_err(|error| Failure::failed(format!("cannot write {}: {error}", file.display())))?;
         }
         if self.json {
-            print(&Value::Array(rows.iter().map(|row| row.to_json(what.group)).collect()).to_string())?;
+            print(&Value::Array(rows.iter().map(|row| row.to_json(what)).collect()).to_string())?;
         } else {
             print(&what.text(self.rounds, rows))?;
         }
@@ -112,6 +121,8 @@ pub(super) struct Description<'a> {
     pub(super) paper: &'a str,
     /// What ran here.
     pub(super) title: &'a str,
+    /// What distinguishes the rows of a group.
+    pub(super) mode: &'static str,
     /// What distinguishes the groups.
     pub(super) group: &'static str,
     /// What the paper's numbers are of.
@@ -121,15 +132,15 @@ pub(super) struct Description<'a> {
 impl Description<'_> {
     /// Formats a line for each row.
     fn text(&self, rounds: u32, rows: &[Row]) -> String {
-        let group = format!("<{}", self.group);
-        let mut table = Table::new(&["<mode", &group, "ratio", "quartiles", "seconds", "<paper"]);
+        let (mode, group) = (format!("<{}", self.mode), format!("<{}", self.group));
+        let mut table = Table::new(&[&mode, &group, "ratio", "quartiles", "time", "<paper"]);
         for row in rows {
             table.row([
                 row.name.clone(),
                 row.group.clone(),
                 format!("{:.3}", row.quantile(0.5)),
                 format!("{:.3} to {:.3}", row.quantile(0.25), row.quantile(0.75)),
-                format!("{:.3}", row.seconds),
+                duration(row.seconds),
                 row.paper.clone().unwrap_or_else(|| "-".to_owned()),
             ]);
         }
@@ -149,7 +160,8 @@ pub(super) struct Row {
     pub(super) paper: Option<String>,
     /// Ascending.
     ratios: Vec<f64>,
-    seconds: f64,
+    /// Median.
+    pub(super) seconds: f64,
 }
 
 impl Row {
@@ -168,14 +180,20 @@ impl Row {
         Row { name: name.into(), group: group.into(), paper, ratios: sorted(&measured.ratios), seconds }
     }
 
-    fn quantile(&self, share: f64) -> f64 {
+    /// Divides the time by the number of calls in a run.
+    pub(super) fn per_call(mut self, calls: u64) -> Row {
+        self.seconds /= calls as f64;
+        self
+    }
+
+    pub(super) fn quantile(&self, share: f64) -> f64 {
         quantile(&self.ratios, share)
     }
 
-    fn to_json(&self, group: &str) -> Value {
+    fn to_json(&self, what: &Description<'_>) -> Value {
         json!({
-            "mode": self.name,
-            group: self.group,
+            what.mode: self.name,
+            what.group: self.group,
             "ratio": self.quantile(0.5),
             "ratio_lower_quartile": self.quantile(0.25),
             "ratio_upper_quartile": self.quantile(0.75),
@@ -186,8 +204,17 @@ impl Row {
     }
 }
 
+/// Formats a time with three digits or more.
+pub(super) fn duration(seconds: f64) -> String {
+    match seconds {
+        ..1e-3 => format!("{:.2} us", seconds * 1e6),
+        1e-3..1.0 => format!("{:.1} ms", seconds * 1e3),
+        _ => format!("{seconds:.2} s"),
+    }
+}
+
 /// Returns the value below which this share of the ascending values lies.
-fn quantile(ascending: &[f64], share: f64) -> f64 {
+pub(super) fn quantile(ascending: &[f64], share: f64) -> f64 {
     let at = (ascending.len().saturating_sub(1) as f64 * share).round() as usize;
     ascending.get(at).copied().unwrap_or(f64::NAN)
 }
@@ -231,7 +258,7 @@ mod tests {
     use super::*;
 
     fn rows() -> Vec<Row> {
-        let measured = Measured { mode: None, seconds: vec![3.0, 1.0, 2.0], ratios: vec![1.2, 1.0, 1.1] };
+        let measured = Measured { seconds: vec![3.0, 1.0, 2.0], ratios: vec![1.2, 1.0, 1.1], ..Measured::default() };
         ["all kept", "nothing kept"].map(|name| Row::new(name, "TCP", Some("below 1.05".to_owned()), &measured)).into()
     }
 
@@ -240,11 +267,17 @@ mod tests {
         let rows = rows();
         assert_eq!([0.0, 0.5, 1.0].map(|share| rows[0].quantile(share)), [1.0, 1.1, 1.2]);
         assert_eq!(rows[0].seconds, 2.0);
-        let what = Description { paper: "Figure 7", title: "cg", group: "transport", note: "On 45 nodes." };
+        let what = Description {
+            paper: "Figure 7",
+            title: "cg",
+            mode: "protocol",
+            group: "transport",
+            note: "On 45 nodes.",
+        };
         let text = what.text(3, &rows);
         assert!(text.contains("TCP        1.100"), "{text}");
         assert!(text.contains("below 1.05"), "{text}");
-        assert_eq!(rows[0].to_json("transport")["transport"], "TCP");
+        assert_eq!(rows[0].to_json(&what)["transport"], "TCP");
     }
 
     #[test]
@@ -256,7 +289,7 @@ mod tests {
     #[test]
     fn lines_of_the_job_are_parsed() {
         assert!(matches!(serde_json::from_str(r#"{"round":3}"#), Ok(Line::Round(3))));
-        let line = r#"{"measured":[[{"mode":null,"seconds":[1.0],"ratios":[1.0]}]]}"#;
+        let line = r#"{"measured":[[{"mode":null,"seconds":[1.0],"ratios":[1.0],"logged":{"messages":0,"message_bytes":0,"entries":0,"entry_bytes":0}}]]}"#;
         assert!(matches!(serde_json::from_str(line), Ok(Line::Measured(all)) if all[0].len() == 1));
     }
 

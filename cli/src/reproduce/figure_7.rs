@@ -91,7 +91,7 @@ pub(crate) fn run(arguments: &Figure7Arguments) -> Result<ExitCode, Failure> {
     let subject = Subject { program, modes };
     let mut rows = Vec::new();
     for transport in &arguments.transport {
-        let measured = costs.measure(&build, transport.name(), transport.options(), vec![subject.clone()])?;
+        let measured = costs.measure(&build, ranks, (transport.name(), transport.options()), vec![subject.clone()])?;
         let measured = measured.into_iter().flatten();
         rows.extend(series.iter().zip(measured).map(|(series, of)| {
             Row::new(series.name, transport.name(), series.paper.map(str::to_owned), &of)
@@ -101,6 +101,7 @@ pub(crate) fn run(arguments: &Figure7Arguments) -> Result<ExitCode, Failure> {
     let what = Description {
         paper: "Figure 7 of Guermouche et al. 2011",
         title: &title,
+        mode: "protocol",
         group: "transport",
         note: "The paper's are of NAS BT, CG and SP on 45 nodes.",
     };

@@ -87,7 +87,7 @@ pub(crate) fn run(arguments: &LibelcArguments) -> Result<ExitCode, Failure> {
         program: Program::Workload { name: experiment.workload.to_owned(), class: class.to_string() },
         modes: experiment.modes.iter().map(|(_, mode)| Some(*mode)).collect(),
     };
-    let measured = costs.measure(&build, "libELC", &[], experiments.iter().map(subject).collect())?;
+    let measured = costs.measure(&build, ranks, ("libELC", &[]), experiments.iter().map(subject).collect())?;
     let mut rows = Vec::new();
     for (experiment, measured) in experiments.iter().zip(&measured) {
         for (place, ((name, _), measured)) in experiment.modes.iter().zip(measured).enumerate() {
@@ -106,6 +106,7 @@ pub(crate) fn run(arguments: &LibelcArguments) -> Result<ExitCode, Failure> {
     let what = Description {
         paper: "Tables 5 to 22 and 24 to 26 of Zhao 2005",
         title: &title,
+        mode: "mode",
         group: "program",
         note: &note,
     };

@@ -59,7 +59,7 @@ pub(crate) fn run(arguments: &UlmlFiguresArguments) -> Result<ExitCode, Failure>
         program: Program::Workload { name: name.to_owned(), class: class.to_string() },
         modes: SERIES.iter().map(|series| series.rule.map(Mode::from)).collect(),
     };
-    let measured = costs.measure(&build, "ULML", &[], WORKLOADS.map(subject).into())?;
+    let measured = costs.measure(&build, ranks, ("ULML", &[]), WORKLOADS.map(subject).into())?;
     let mut rows = Vec::new();
     for (place, ((name, figure), measured)) in WORKLOADS.iter().zip(&measured).enumerate() {
         let group = format!("{name} (figure {figure})");
@@ -71,6 +71,7 @@ pub(crate) fn run(arguments: &UlmlFiguresArguments) -> Result<ExitCode, Failure>
     let what = Description {
         paper: "Figures 6 and 7 of Liu et al. 2014",
         title: &title,
+        mode: "protocol",
         group: "program",
         note: "The paper's are of class C on 16 to 512 cores of Tianhe-1A.",
     };

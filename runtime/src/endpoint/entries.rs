@@ -65,6 +65,8 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             return Err(Error::Unsupported { effect: format!("an entry of its own as {entry:?}") });
         }
         self.log.local().append(entry.kind as u8, entry.number, &bytes)?;
+        self.tally.entries_kept += 1;
+        self.tally.entry_bytes += bytes.len() as u64;
         self.entries.0.insert(entry, bytes);
         Ok(())
     }
