@@ -123,7 +123,7 @@ fn job_options(arguments: &DemoArguments, workload: &dyn Workload, seed: u64) ->
     job.power_cuts.clone_from(&arguments.power_cuts);
     job.coordinator_losses.clone_from(&arguments.initiator_losses);
     job.seed = seed;
-    let program = Program::new(workload, arguments.checkpoint_every);
+    let program = Program::new(workload, arguments.checkpoint_every());
     job.program = program.encode().map_err(Failure::failed)?;
     if let Some(directory) = &arguments.shm_dir {
         job.shm_root.clone_from(directory);

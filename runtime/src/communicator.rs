@@ -240,6 +240,13 @@ pub trait Communicator {
     /// incarnation of the rank has recorded, it may take none, and returns the current epoch.
     fn checkpoint(&mut self, state: &[u8]) -> Result<Epoch, Error>;
 
+    /// Returns `false` if a [`checkpoint`](Communicator::checkpoint) that were offered now would be passed over, because too little time has passed since
+    /// the last ([`RankSettings::mtbf`](crate::RankSettings::mtbf)): a program needn't encode its state then. Depends on the clock, so nothing but the
+    /// checkpoint may depend on it. By default, always `true`.
+    fn is_checkpoint_due(&self) -> bool {
+        true
+    }
+
     /// Returns the state from which this process restarted; `None` at a fresh start or a restart from the beginning.
     /// To be called before anything else. Later calls return the same.
     fn restore(&mut self) -> Result<Option<Bytes>, Error>;

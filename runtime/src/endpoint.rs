@@ -38,7 +38,7 @@ mod tests;
 
 use std::collections::BTreeSet;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use counterfoil::{Epoch, Log};
@@ -50,6 +50,7 @@ use crate::communicator::{
     APPLICATION_CONTEXT, COLLECTIVE_CONTEXT, CallError, CollectiveRun, Communicator, InternalTag, Request,
     StateProvider, Status, is_collective,
 };
+use crate::interval::Interval;
 use crate::matching::{Matching, Pattern};
 use crate::settings::{LogTier, RankSettings};
 use crate::tally::Tally;
@@ -93,6 +94,7 @@ pub struct Endpoint<T, P> {
     recovery: Option<Recovery>,
     held: HeldMessages,
     rollback: Rollback,
+    interval: Interval,
     native: Native,
     entries: Entries,
     asked: AskedCheckpoint,
@@ -255,12 +257,16 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
 
     /// Takes a checkpoint. Returns the epoch that it begins.
     fn save(&mut self, state: &[u8]) -> Result<Epoch, Error> {
+        let began = Instant::now();
         let snapshot = self.protocol.handle_checkpoint()?;
         let epoch = snapshot.epoch;
         self.record_polls()?;
         self.log.local().seal(epoch)?;
         self.write_checkpoint(epoch, snapshot.tables, state)?;
+        let now = Instant::now();
         self.tally.checkpoints += 1;
+        self.tally.checkpoint_us += (now - began).as_micros() as u64;
+        self.interval.note_checkpoint(now, &self.tally);
         self.rollback.note_checkpoint(epoch);
         self.protocol.handle_checkpoint_durable(epoch)?;
         self.carry_out_effects()?;
@@ -377,6 +383,10 @@ impl<T: Transport, P: Protocol> Communicator for Endpoint<T, P> {
             return Ok(self.protocol.epoch());
         }
         self.save(state)
+    }
+
+    fn is_checkpoint_due(&self) -> bool {
+        self.asked.asked.is_some() || self.interval.is_due(Instant::now())
     }
 
     fn restore(&mut self) -> Result<Option<Bytes>, Error> {

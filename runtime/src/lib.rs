@@ -12,6 +12,7 @@ pub mod communicator;
 mod damage;
 pub mod endpoint;
 mod error;
+mod interval;
 pub mod local;
 pub mod matching;
 pub mod oracle;

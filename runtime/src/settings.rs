@@ -75,6 +75,10 @@ pub struct RankSettings {
     pub unexpected_bytes_limit: usize,
     /// Limit on open requests.
     pub requests_max: usize,
+    /// Mean time between failures of the job, if checkpoints are taken by interval: of those that the program offers, a rank takes one once
+    /// the optimal time since its last has passed (Zhao 2005, section 5.8), which follows from this and from what its checkpoints cost. It takes the
+    /// first one at once. `None`: it takes all.
+    pub mtbf: Option<Duration>,
     /// Write traces for the [`oracle`](crate::oracle).
     pub trace: bool,
 }
@@ -96,6 +100,7 @@ impl RankSettings {
             unexpected_bytes_max: 64 << 20,
             unexpected_bytes_limit: 512 << 20,
             requests_max: 1 << 16,
+            mtbf: None,
             trace: false,
         }
     }

@@ -18,6 +18,8 @@ pub struct Tally {
     pub messages_delivered: u64,
     /// Checkpoints that became durable.
     pub checkpoints: u64,
+    /// Time that they took, in microseconds.
+    pub checkpoint_us: u64,
     /// Recorded non-deterministic outcomes.
     pub choices_logged: u64,
     /// Recorded deliveries.
@@ -60,6 +62,7 @@ impl std::ops::AddAssign for Tally {
         self.duplicates_dropped += other.duplicates_dropped;
         self.messages_delivered += other.messages_delivered;
         self.checkpoints += other.checkpoints;
+        self.checkpoint_us += other.checkpoint_us;
         self.choices_logged += other.choices_logged;
         self.determinants_logged += other.determinants_logged;
         self.determinant_bytes += other.determinant_bytes;

@@ -193,6 +193,6 @@ pub fn by_name(name: &str, class: Class) -> Result<Box<dyn Workload>, LookupErro
 }
 
 /// Returns `true` if a checkpoint is due at the end of iteration `n`.
-fn checkpoint_due(n: u64, checkpoint_every: Option<u64>) -> bool {
-    checkpoint_every.is_some_and(|every| every > 0 && n.is_multiple_of(every))
+fn checkpoint_due(comm: &dyn Communicator, n: u64, checkpoint_every: Option<u64>) -> bool {
+    checkpoint_every.is_some_and(|every| every > 0 && n.is_multiple_of(every)) && comm.is_checkpoint_due()
 }

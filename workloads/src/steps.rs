@@ -97,7 +97,7 @@ impl<S: Steps> Workload for S {
             step += 1;
             comm.iteration(step)?;
             self.step(comm, step, &mut part)?;
-            if checkpoint_due(step, checkpoint_every) {
+            if checkpoint_due(comm, step, checkpoint_every) {
                 comm.checkpoint(&encode(&owner, step, &self.encode(&part)))?;
             }
         }

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use counterfoil_protocols::api::Kept;
 use counterfoil_runtime::local::{DeathReport, JobOptions, JobReport, Kill, KillPoint, RecoveryTimes};
 use counterfoil_runtime::oracle::{Verdict, compare, judge};
 use counterfoil_runtime::{LogTier, Rule, Tally};
@@ -65,6 +66,8 @@ pub(super) struct DemoReport {
     /// Collective calls outside the log; zero except under `user-level`.
     collectives: Collectives,
     checkpoints: u64,
+    /// Mean time of a checkpoint.
+    checkpoint_ms: Option<f64>,
     /// Number of ranks whose log filled up and stopped.
     logging_stopped: u64,
     // From the traces only.
@@ -205,7 +208,7 @@ impl DemoReport {
             .deterministic()
             .then(|| compare(timelines, reference.timelines.as_deref().unwrap_or_default()).is_none());
         let Tally { messages_logged, bytes_logged, messages_replayed, duplicates_dropped, .. } = run.tally;
-        let Tally { sends_repeated, choices_logged, checkpoints, logging_stopped, .. } = run.tally;
+        let Tally { sends_repeated, choices_logged, checkpoints, checkpoint_us, logging_stopped, .. } = run.tally;
         let Tally { messages_kept, messages_released, determinants_logged, determinant_bytes, .. } = run.tally;
         let Tally { collectives, collectives_recorded, collectives_failed, entries_sent, .. } = run.tally;
         let digest = job_digest(&outcomes);
@@ -242,7 +245,7 @@ impl DemoReport {
             survivors: survivors(run),
             survivors_undisturbed: run.survivors_undisturbed,
             rolled_back: run.rolled_back.clone(),
-            lines: matches!(job.settings.rule, Rule::Coordinated { .. }).then(|| lines(run)),
+            lines: (job.settings.rule.properties().keeps == Kept::Nothing).then(|| lines(run)),
             initiators_lost: run.coordinators_lost,
             losses_missed: run.losses_missed.clone(),
             messages_kept,
@@ -261,6 +264,7 @@ impl DemoReport {
                 results_sent: entries_sent,
             },
             checkpoints,
+            checkpoint_ms: (checkpoints > 0).then(|| checkpoint_us as f64 / 1e3 / checkpoints as f64),
             logging_stopped,
             messages_sent: verdict.sent,
             messages_delivered: verdict.delivered,

@@ -94,7 +94,10 @@ mod tests {
 
     #[test]
     fn lengths_go_from_eight_bytes_to_a_mebibyte_and_runs_are_bounded() {
-        assert_eq!((length(LENGTHS[0]), length(2048), length(LENGTHS[5])), ("8 B".into(), "2 KiB".into(), "1 MiB".into()));
+        assert_eq!(
+            (length(LENGTHS[0]), length(2048), length(LENGTHS[5])),
+            ("8 B".into(), "2 KiB".into(), "1 MiB".into())
+        );
         assert_eq!([8, 256 << 10, 1 << 20].map(calls_of), [1000, 128, 32]);
     }
 }

@@ -267,13 +267,8 @@ mod tests {
         let rows = rows();
         assert_eq!([0.0, 0.5, 1.0].map(|share| rows[0].quantile(share)), [1.0, 1.1, 1.2]);
         assert_eq!(rows[0].seconds, 2.0);
-        let what = Description {
-            paper: "Figure 7",
-            title: "cg",
-            mode: "protocol",
-            group: "transport",
-            note: "On 45 nodes.",
-        };
+        let what =
+            Description { paper: "Figure 7", title: "cg", mode: "protocol", group: "transport", note: "On 45 nodes." };
         let text = what.text(3, &rows);
         assert!(text.contains("TCP        1.100"), "{text}");
         assert!(text.contains("below 1.05"), "{text}");

@@ -93,9 +93,12 @@ pub(crate) fn run(arguments: &Figure7Arguments) -> Result<ExitCode, Failure> {
     for transport in &arguments.transport {
         let measured = costs.measure(&build, ranks, (transport.name(), transport.options()), vec![subject.clone()])?;
         let measured = measured.into_iter().flatten();
-        rows.extend(series.iter().zip(measured).map(|(series, of)| {
-            Row::new(series.name, transport.name(), series.paper.map(str::to_owned), &of)
-        }));
+        rows.extend(
+            series
+                .iter()
+                .zip(measured)
+                .map(|(series, of)| Row::new(series.name, transport.name(), series.paper.map(str::to_owned), &of)),
+        );
     }
     let title = format!("{} of class {} on {ranks} ranks, {}", workload.name(), workload.class(), build.version);
     let what = Description {

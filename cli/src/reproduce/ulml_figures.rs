@@ -63,9 +63,12 @@ pub(crate) fn run(arguments: &UlmlFiguresArguments) -> Result<ExitCode, Failure>
     let mut rows = Vec::new();
     for (place, ((name, figure), measured)) in WORKLOADS.iter().zip(&measured).enumerate() {
         let group = format!("{name} (figure {figure})");
-        rows.extend(SERIES.iter().zip(measured).map(|(series, of)| {
-            Row::new(series.name, group.clone(), series.paper[place].map(str::to_owned), of)
-        }));
+        rows.extend(
+            SERIES
+                .iter()
+                .zip(measured)
+                .map(|(series, of)| Row::new(series.name, group.clone(), series.paper[place].map(str::to_owned), of)),
+        );
     }
     let title = format!("class {class} on {ranks} ranks, {}", build.version);
     let what = Description {

@@ -108,7 +108,8 @@ fn run_once(
     let mut job = JobOptions::new(vec![program.into(), crate::rank::NAME.into()], ranks);
     job.settings.rule = kind.rule;
     job.program = Program::new(workload, Some(CHECKPOINT_EVERY)).encode().map_err(Failure::failed)?;
-    job.kills = kind.has_kill.then_some(Kill { rank: KILLED, at: KillPoint::Iteration(KILLED_IN) }).into_iter().collect();
+    job.kills =
+        kind.has_kill.then_some(Kill { rank: KILLED, at: KillPoint::Iteration(KILLED_IN) }).into_iter().collect();
     job.seed = round.into();
     let before = cpu_of_children()?;
     let report = launch(&job, Some(interrupts), &mut ()).map_err(Failure::failed)?;
@@ -162,9 +163,8 @@ fn report(title: &str, rounds: u32, times: &[Times]) -> String {
         ]);
     }
     let [_, all_go_back, _, one_goes_back] = times else { return table.to_string() };
-    let saved = |of: fn(&Times) -> &Vec<f64>| {
-        100.0 * (1.0 - quantile(of(one_goes_back), 0.5) / quantile(of(all_go_back), 0.5))
-    };
+    let saved =
+        |of: fn(&Times) -> &Vec<f64>| 100.0 * (1.0 - quantile(of(one_goes_back), 0.5) / quantile(of(all_go_back), 0.5));
     format!(
         "Table 2 of Liu et al. 2014: {title}\n\n{table}\n\n\
          With a kill, user-level logging saves {:.1} % of the wall time (paper: 26.9 %) and {:.1} % of the CPU time (22.1 %). \
@@ -188,7 +188,8 @@ mod tests {
 
     #[test]
     fn the_saving_is_that_of_the_runs_with_a_kill() {
-        let times = [[1.0, 8.0], [2.0, 16.0], [1.0, 8.0], [1.5, 14.0]].map(|[wall, cpu]| Times { wall: vec![wall], cpu: vec![cpu] });
+        let times = [[1.0, 8.0], [2.0, 16.0], [1.0, 8.0], [1.5, 14.0]]
+            .map(|[wall, cpu]| Times { wall: vec![wall], cpu: vec![cpu] });
         let text = report("CG", 1, &times);
         assert!(text.contains("saves 25.0 % of the wall time (paper: 26.9 %) and 12.5 % of the CPU time"), "{text}");
         assert_eq!(to_json(&times)[3]["cpu_s"], 14.0);

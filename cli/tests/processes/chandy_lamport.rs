@@ -51,6 +51,22 @@ fn ranks_die_in_a_recovery_and_in_a_checkpoint() {
     }
 }
 
+#[test]
+fn checkpoints_by_interval_are_few_and_suffice() {
+    for protocol in ["event-logging", "message-tagging", "coordinated", "sender-based"] {
+        // A failure in an hour: after the first checkpoint none is due.
+        let arguments = ["--workload", "laplace", "--kill", "1@30", "--mtbf", "3600"];
+        let report = run_demo(protocol, &arguments);
+        let checkpoints = report["checkpoints"].as_u64().unwrap();
+        // Each process takes one, after a recovery too; coordinated, one more before the cost is known.
+        assert!((4..=16).contains(&checkpoints), "{report}");
+        assert!(report["checkpoint_ms"].as_f64() > Some(0.0), "{report}");
+        // Failures faster than checkpoints: all are due.
+        let report = run_demo(protocol, &["--workload", "laplace", "--kill", "1@30", "--mtbf", "0.000001"]);
+        assert!(report["checkpoints"].as_u64().unwrap() > 20, "{report}");
+    }
+}
+
 /// A record that was saved with a checkpoint was still on disk after it and its successor had been transmitted and released.
 #[test]
 fn a_replay_begins_after_what_was_transmitted() {

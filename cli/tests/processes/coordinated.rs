@@ -77,7 +77,6 @@ fn options_of_other_protocols_are_refused() {
     for arguments in [
         &["--protocol", "coordinated", "--clusters", "2"][..],
         &["--protocol", "pessimistic", "--bits", "piggybacked"],
-        &["--protocol", "coordinated", "--mpi"],
         &["--protocol", "pessimistic", "--lose-initiator", "3"],
     ] {
         assert_eq!(Sandbox::new().demo(arguments).code, Some(2), "{arguments:?}");

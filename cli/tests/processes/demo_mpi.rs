@@ -72,19 +72,30 @@ fn an_mpirun_that_ends_before_the_job_fails_the_demo() {
     assert_failure(&run(does_nothing.path(), &["--json"]), 1, "ended too early, with exit status: 0");
 }
 
-fn figure_7(build: &Path, more: &[&str]) -> Output {
+fn reproduce(build: &Path, name: &str, more: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_counterfoil"));
-    command.args(["reproduce", "figure-7", "--ranks", "2", "--rounds", "1"]).args(more);
+    command.args(["reproduce", name, "--ranks", "2", "--rounds", "1"]).args(more);
     command.env("COUNTERFOIL_MPI_BUILD", build).output().unwrap()
+}
+
+fn figure_7(build: &Path, more: &[&str]) -> Output {
+    reproduce(build, "figure-7", more)
+}
+
+/// Returns a line of a job that has measured `subjects` programs in `modes` modes each, with the ratios 1.01, 1.02, ...
+fn measured(subjects: usize, modes: u32) -> String {
+    let logged = serde_json::json!({"messages": 0, "message_bytes": 0, "entries": 0, "entry_bytes": 0});
+    let of_mode = |n: u32| {
+        let (n, ratio) = (f64::from(n), 1.0 + f64::from(n) / 100.0);
+        serde_json::json!({"mode": null, "seconds": [n], "ratios": [ratio], "logged": logged})
+    };
+    let of_subject: Vec<_> = (1..=modes).map(of_mode).collect();
+    serde_json::json!({ "measured": vec![of_subject; subjects] }).to_string()
 }
 
 #[test]
 fn figure_7_prints_what_the_job_has_measured_over_each_transport() {
-    let measured: Vec<_> = (1..=5)
-        .map(|n| serde_json::json!({"rule": null, "seconds": [f64::from(n)], "ratios": [1.0 + f64::from(n) / 100.0]}))
-        .collect();
-    let line = serde_json::json!({ "measured": measured });
-    let job = build(&format!("echo '{{\"round\":0}}'\necho a word of mpirun\necho '{line}'"));
+    let job = build(&format!("echo '{{\"round\":0}}'\necho a word of mpirun\necho '{}'", measured(1, 5)));
     let svg = job.path().join("figure.svg");
     let output = figure_7(job.path(), &["--json", "--svg", svg.to_str().unwrap()]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -93,6 +104,25 @@ fn figure_7_prints_what_the_job_has_measured_over_each_transport() {
     assert_eq!((&rows[0]["ratio"], &rows[0]["paper"]), (&1.01.into(), &"1.00".into()));
     assert_eq!((&rows[9]["transport"], &rows[9]["seconds"]), (&"TCP".into(), &5.0.into()));
     assert!(fs::read_to_string(svg).unwrap().contains("shared memory"));
+}
+
+#[test]
+fn every_measurement_prints_a_row_for_each_program_and_mode() {
+    for (name, subjects, modes, rows) in
+        [("libelc", 5, 2, 10), ("c3-bits", 24, 3, 72), ("ulml-figures", 2, 4, 8), ("ulml-table-1", 2, 2, 2)]
+    {
+        let job = build(&format!("echo '{}'", measured(subjects, modes)));
+        let output = reproduce(job.path(), name, &["--json"]);
+        assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+        let printed: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(printed.len(), rows, "{name}");
+        assert!(printed.iter().all(|row| row["ratio"].as_f64().unwrap() >= 1.01), "{name}");
+        let text = reproduce(job.path(), name, &[]);
+        assert!(
+            String::from_utf8_lossy(&text.stdout).contains("Time by that on plain MPI, medians of 1 runs"),
+            "{name}"
+        );
+    }
 }
 
 #[test]

@@ -95,6 +95,10 @@ impl Communicator for View<'_> {
         self.endpoint.checkpoint(state)
     }
 
+    fn is_checkpoint_due(&self) -> bool {
+        self.endpoint.is_checkpoint_due()
+    }
+
     fn restore(&mut self) -> Result<Option<Bytes>, Error> {
         self.endpoint.restore()
     }

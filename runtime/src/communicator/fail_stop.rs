@@ -122,6 +122,10 @@ impl<C: Communicator> Communicator for FailStop<'_, C> {
         self.call(|communicator| communicator.checkpoint(state))
     }
 
+    fn is_checkpoint_due(&self) -> bool {
+        self.communicator.is_checkpoint_due()
+    }
+
     fn restore(&mut self) -> Result<Option<Bytes>, Error> {
         self.call(C::restore)
     }

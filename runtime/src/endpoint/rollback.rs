@@ -1,5 +1,7 @@
 //! Rollback to an earlier checkpoint, and the checkpoints that are kept for it.
 
+use std::time::Instant;
+
 use counterfoil::{Epoch, Rank, Ssn};
 use counterfoil_protocols::api::Protocol;
 
@@ -44,12 +46,13 @@ impl Rollback {
 }
 
 impl<T: Transport, P: Protocol> Endpoint<T, P> {
-    /// Returns `true` if the rule wants a checkpoint now, and the store has capacity for it.
+    /// Returns `true` if a checkpoint is due, the rule wants one now, and the store has capacity for it.
     pub(super) fn wants_checkpoint(&mut self) -> bool {
         // Outcomes that are yet to be repeated would be lost with the part of the local log that precedes the checkpoint.
         self.cancelled.is_empty()
             && self.polls.are_repeated()
             && !(self.properties.rolls_back_survivors && self.rollback.is_full())
+            && self.interval.is_due(Instant::now())
             && self.protocol.wants_checkpoint()
     }
 

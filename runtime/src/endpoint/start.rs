@@ -10,6 +10,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use counterfoil::{Epoch, Keep, Log, OnFull, Options, OptionsError, Rank, Restored, Ssn, StoreOptions, Tier};
 use counterfoil_protocols::api::{Properties, Protocol, Repetition};
@@ -28,6 +29,7 @@ use super::{CANCELLED, CHOICE, DELIVERY, Endpoint, NOTHING};
 use crate::Error;
 use crate::checkpoint::Snapshot;
 use crate::damage::{DamageLocation, Expected};
+use crate::interval::Interval;
 use crate::matching::Matching;
 use crate::settings::{LogKeep, LogOnFull, LogTier, RankSettings};
 use crate::tally::Tally;
@@ -105,6 +107,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             native: Native::default(),
             entries: Entries::default(),
             asked: AskedCheckpoint::default(),
+            interval: Interval::new(settings.mtbf, Instant::now()),
             to_self: 0,
             restored: None,
             collectives: 0,

@@ -7,6 +7,7 @@ mod verdicts;
 
 use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use counterfoil::{OpenError, StoreError};
@@ -364,4 +365,21 @@ fn a_truncated_shared_log_is_refused() {
         Ok(End::Killed)
     });
     assert!(matches!(result, Err(Error::Open(_))));
+}
+
+#[test]
+fn a_checkpoint_that_is_not_due_is_passed_over() {
+    let of = |mtbf| RankSettings { ranks: 1, mtbf, ..settings(LogTier::Volatile) };
+    for (mtbf, taken) in [(None, 3), (Some(Duration::from_secs(3600)), 1)] {
+        let ran = ThreadJob::new(of(mtbf)).run(|endpoint, _| {
+            assert!(endpoint.is_checkpoint_due());
+            for _ in 0..3 {
+                endpoint.checkpoint(b"state")?;
+            }
+            assert_eq!(endpoint.is_checkpoint_due(), mtbf.is_none());
+            assert_eq!(endpoint.tally().checkpoints, taken);
+            Ok(End::Result(Vec::new()))
+        });
+        assert!(ran.is_ok(), "{:?}", ran.err());
+    }
 }

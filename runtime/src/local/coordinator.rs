@@ -1,12 +1,17 @@
 //! The process apart from the ranks, if the rule has one: it runs in the launcher, to which every rank is connected.
 
+use std::time::Instant;
+
 use counterfoil::Rank;
 use counterfoil_protocols::api::{self, Floor};
 
 use super::control::ToRank;
 use super::launcher::Launcher;
 use super::report::LaunchError;
+use crate::interval::Interval;
 use crate::rule::MakeRule;
+use crate::settings::RankSettings;
+use crate::tally::Tally;
 
 /// Coordinator of a job, and the time of its last collection.
 #[derive(Debug)]
@@ -16,23 +21,35 @@ pub(super) struct Coordinator {
     pub(super) replaced: u32,
     /// Total checkpoints of the ranks when the last collection began.
     collected_at: u64,
+    /// Time of the last collection, if ranks take checkpoints for one only.
+    interval: Interval,
 }
 
 impl Coordinator {
     /// Makes the coordinator of a job; `None` if its rule needs none.
-    pub(super) fn new(rule: &dyn MakeRule, ranks: u32) -> Option<Coordinator> {
-        Some(Coordinator { process: rule.coordinator(ranks)?, replaced: 0, collected_at: 0 })
+    pub(super) fn new(rule: &dyn MakeRule, settings: &RankSettings) -> Option<Coordinator> {
+        let process = rule.coordinator(settings.ranks)?;
+        Some(Coordinator {
+            process,
+            replaced: 0,
+            collected_at: 0,
+            interval: Interval::new(settings.mtbf, Instant::now()),
+        })
     }
 
-    /// Begins a collection if the ranks have taken new checkpoints, or take them only for a collection. `checkpoints`: their total.
-    fn note_checkpoints(&mut self, checkpoints: u64) {
+    /// Begins a collection if the ranks have taken new checkpoints, or take them only for a collection and that is due. `tally`: the sum of
+    /// theirs.
+    fn note_checkpoints(&mut self, tally: &Tally) {
+        let now = Instant::now();
         // The total shrinks when a process is replaced: its successor counts from 0.
-        self.collected_at = self.collected_at.min(checkpoints);
-        if (checkpoints > self.collected_at || self.process.makes_checkpoints())
-            && !self.process.is_collecting()
-            && self.process.begin_collection(Floor::ByLine)
-        {
-            self.collected_at = checkpoints;
+        self.collected_at = self.collected_at.min(tally.checkpoints);
+        let is_due = match self.process.makes_checkpoints() {
+            true => self.interval.is_due(now),
+            false => tally.checkpoints > self.collected_at,
+        };
+        if is_due && !self.process.is_collecting() && self.process.begin_collection(Floor::ByLine) {
+            self.collected_at = tally.checkpoints;
+            self.interval.note_checkpoint(now, tally);
         }
     }
 }
@@ -56,7 +73,7 @@ impl Launcher<'_> {
         if let Some(process) = self.rule.next_coordinator(ranks, coordinator.replaced + 1) {
             self.coordinator_losses.remove(place);
             let replaced = coordinator.replaced + 1;
-            *coordinator = Coordinator { process, replaced, collected_at: 0 };
+            (coordinator.process, coordinator.replaced, coordinator.collected_at) = (process, replaced, 0);
             self.slots.iter_mut().for_each(|slot| slot.queued_orders.clear());
             self.send_orders();
         }
@@ -64,9 +81,10 @@ impl Launcher<'_> {
 
     /// Begins a collection if the ranks have taken new checkpoints.
     pub(super) fn consider_collection(&mut self) {
-        let checkpoints = self.slots.iter().map(|slot| slot.tally.checkpoints).sum();
+        let mut tally = Tally::default();
+        self.slots.iter().for_each(|slot| tally += slot.tally);
         if let Some(coordinator) = &mut self.coordinator {
-            coordinator.note_checkpoints(checkpoints);
+            coordinator.note_checkpoints(&tally);
             self.send_orders();
         }
     }

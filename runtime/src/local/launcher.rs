@@ -164,7 +164,7 @@ impl<'a> Launcher<'a> {
             finishing: None,
             restart: None,
             power_cuts: Vec::new(),
-            coordinator: Coordinator::new(rule, options.settings.ranks),
+            coordinator: Coordinator::new(rule, &options.settings),
             rule,
             coordinator_losses: options.coordinator_losses.clone(),
         })

@@ -38,7 +38,7 @@ pub(super) fn run(
         let (status, payload) = receive(comm, n)?;
         master.answer.add(result(&status, &payload)?);
         master.reply(comm, plan, status.source)?;
-        if checkpoint_due(n, checkpoint_every) {
+        if checkpoint_due(comm, n, checkpoint_every) {
             comm.checkpoint(&encode(owner, n, &master.to_body()))?;
         }
     }

@@ -38,7 +38,7 @@ pub(super) fn run(
         let result = compute(plan.kind, task, input);
         done.add(result);
         comm.send(MASTER, TAG_RESULT, &result.to_le_bytes())?;
-        if checkpoint_due(n, checkpoint_every) {
+        if checkpoint_due(comm, n, checkpoint_every) {
             comm.checkpoint(&encode(owner, n, &done.to_bytes()))?;
         }
     }

@@ -167,6 +167,8 @@ const WORKLOADS: [Workload; 9] = [
 const TIERS: [Tier; 3] = [Tier::Volatile, Tier::ProcessCrashSafe, Tier::NodeLocal];
 /// Distance of successive cells; coprime to their number.
 const STRIDE: usize = 101;
+/// Least number of iterations from the one in a planned kill in a call to the end: the last checkpoint is up to as many before it.
+const CALLS_FROM_END: u32 = 4;
 const CHECKPOINTS: [Option<u32>; 5] = [None, Some(1), Some(2), Some(3), Some(4)];
 
 impl Workload {
@@ -276,7 +278,10 @@ impl Parameters {
             RuleName::EventLogging => Protocol::EventLogging,
             RuleName::MessageTagging => Protocol::MessageTagging,
         };
-        let kills = draw_kills(random, pattern, ranks, workload.iterations());
+        // The few lines of a short run may all be in its first iterations.
+        let has_few_lines = rule == RuleName::Coordinated && needs_checkpoints;
+        let iterations = if has_few_lines { CALLS_FROM_END + 1 } else { workload.iterations() };
+        let kills = draw_kills(random, pattern, ranks, iterations);
         Self {
             pattern,
             workload,
@@ -359,8 +364,7 @@ fn draw_kills(random: &mut SplitMix64, pattern: Pattern, ranks: u32, iterations:
         Pattern::TwoAtOnce => vec![first, Kill::At { rank: other, iteration }],
         Pattern::DuringRepair => vec![first, Kill::DuringRepair { rank: other, dead: rank }],
         Pattern::InCall(call) => {
-            // The last checkpoint is up to four iterations before the end.
-            let iteration = random.in_range(1, iterations - 4);
+            let iteration = random.in_range(1, iterations - CALLS_FROM_END);
             vec![Kill::InCall { rank, iteration, call }]
         }
         Pattern::DuringRecovery => vec![first, Kill::DuringRecovery { rank: other, recovering: rank }],

@@ -123,8 +123,10 @@ impl DemoReport {
         if self.checkpoints + self.choices_logged > 0 {
             writeln!(
                 text,
-                "  recorded        {} checkpoints, {} non-deterministic outcomes",
-                self.checkpoints, self.choices_logged
+                "  recorded        {} checkpoints{}, {} non-deterministic outcomes",
+                self.checkpoints,
+                self.checkpoint_ms.map(|ms| format!(" of {ms:.1} ms")).unwrap_or_default(),
+                self.choices_logged
             )?;
         }
         if self.determinants.count > 0 {

@@ -38,8 +38,7 @@ pub(super) fn draw(title: &str, rows: &[Row]) -> Result<String, Box<dyn Error>> 
             names.push(&row.name);
         }
     }
-    let bars: Vec<i32> =
-        names.iter().map(|name| rows.iter().filter(|row| row.name == *name).count() as i32).collect();
+    let bars: Vec<i32> = names.iter().map(|name| rows.iter().filter(|row| row.name == *name).count() as i32).collect();
     let height_of = |bars: i32| BAR * bars + GAP;
     let height: i32 = bars.iter().copied().map(height_of).sum();
     let most = rows.iter().map(|row| row.quantile(0.75)).fold(1.1, f64::max);

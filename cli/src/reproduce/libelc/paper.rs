@@ -235,14 +235,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_printed_overheads_of_five_tables_do_not_follow_from_their_runs() {
+    fn the_printed_overheads_of_four_tables_do_not_follow_from_their_runs() {
         let tables = GAUSS.iter().chain(&LAPLACE).chain(&NEURONS).chain(&DISKS).chain(&MATMUL);
         let differ: Vec<(u32, usize)> = tables
             .flat_map(|table| [0, 1].map(|mode| (table, mode)))
             .filter(|(table, mode)| !table.follows(*mode))
             .map(|(table, mode)| (table.number, mode))
             .collect();
-        assert_eq!(differ, [(5, 0), (5, 1), (9, 0), (9, 1), (14, 1), (24, 0), (24, 1)]);
+        assert_eq!(differ, [(5, 0), (5, 1), (9, 0), (9, 1), (14, 1), (24, 0)]);
         let event_logging = &MATMUL[0];
         assert!(event_logging.printed(0) > 1.02 && event_logging.of_runs(0) < 0.995, "Table 24");
         assert!((LAPLACE[0].of_runs(0) - 1.071).abs() < 0.001, "Table 9");
