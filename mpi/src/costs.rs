@@ -110,7 +110,9 @@ fn run(
         return Err(CostError::WrongAnswer { mode, value: outcome.value.to_string() });
     }
     let mut logged = [tally.messages_logged, tally.bytes_logged, tally.entries_kept, tally.entry_bytes];
-    NativeCommunicator::new(universe)?.allreduce_u64(&mut logged, Reduction::Sum).map_err(|error| CostError::Native(error.into()))?;
+    let mut all = NativeCommunicator::new(universe)?;
+    all.allreduce_u64(&mut logged, Reduction::Sum).map_err(|error| CostError::Native(error.into()))?;
+    all.finish()?;
     let [messages, message_bytes, entries, entry_bytes] = logged;
     Ok((took, Logged { messages, message_bytes, entries, entry_bytes }))
 }

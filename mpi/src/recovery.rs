@@ -127,7 +127,9 @@ pub enum RecoveryError {
         ranks: u32,
     },
     /// The rule has a process apart from the ranks, which only a launcher runs.
-    #[error("the {rule} rule has a coordinator, which needs a launcher: use the sender-based, the pessimistic or the user-level rule")]
+    #[error(
+        "the {rule} rule has a coordinator, which needs a launcher: use the sender-based, the pessimistic or the user-level rule"
+    )]
     NeedsLauncher {
         /// The rule.
         rule: &'static str,

@@ -361,7 +361,8 @@ impl MpiTransport {
             DONE => self.supervisor.handle_done(peer),
             TO_COORDINATOR => {
                 let handled = self.supervisor.handle_report(peer, body);
-                handled.map_err(|error| TransportError::Io { action: "coordinate", source: io::Error::other(error) })?;
+                handled
+                    .map_err(|error| TransportError::Io { action: "coordinate", source: io::Error::other(error) })?;
                 self.send_orders()?;
             }
             _ => self.events.push_back(Event::Order { body: body.to_vec() }),
@@ -489,10 +490,12 @@ impl MpiTransport {
         Ok(())
     }
 
-    fn frame(&self, header: &WireHeader, payload: &[u8]) -> Vec<u8> {
-        let mut frame = self.buffers.take(WireHeader::LEN + payload.len());
+    /// Makes a frame of a header and the parts of its payload.
+    fn frame(&self, header: &WireHeader, payload: &[&[u8]]) -> Vec<u8> {
+        let len: usize = payload.iter().map(|part| part.len()).sum();
+        let mut frame = self.buffers.take(WireHeader::LEN + len);
         frame.extend_from_slice(header.as_bytes());
-        frame.extend_from_slice(payload);
+        payload.iter().for_each(|part| frame.extend_from_slice(part));
         frame
     }
 
@@ -551,7 +554,7 @@ impl Transport for MpiTransport {
         self.peers[peer as usize].is_connected = false;
     }
 
-    fn send_control(&mut self, peer: u32, header: &WireHeader, body: &[u8]) -> Result<(), TransportError> {
+    fn send_control(&mut self, peer: u32, header: &WireHeader, body: &[&[u8]]) -> Result<(), TransportError> {
         if self.peers[peer as usize].is_connected && self.post(peer, FRAME, self.frame(header, body))? {
             let len = self.peers[peer as usize].bytes;
             if len > IN_FLIGHT_BYTES_MAX + CONTROL_BYTES_MAX + self.frame_bytes_max {
@@ -572,7 +575,7 @@ impl Transport for MpiTransport {
                 return Ok(0);
             }
         }
-        let frame = self.frame(header, payload);
+        let frame = self.frame(header, &[payload]);
         let len = frame.len();
         Ok(if self.post(peer, FRAME, frame)? { len } else { 0 })
     }

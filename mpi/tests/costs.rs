@@ -65,8 +65,7 @@ fn every_rule_has_a_ratio_for_each_round() {
 
 #[test]
 fn a_workload_with_wildcards_finds_its_answer_on_plain_mpi() {
-    let subject =
-        Subject { program: workload("master-worker"), modes: vec![None, Some(Rule::Pessimistic.into())] };
+    let subject = Subject { program: workload("master-worker"), modes: vec![None, Some(Rule::Pessimistic.into())] };
     let plan = Plan { subjects: vec![subject], rounds: 1, tier: LogTier::ProcessCrashSafe };
     assert_eq!(measure(3, &plan).len(), 2);
 }

@@ -185,8 +185,7 @@ const KILLS: [&[&str]; 8] = [
 ];
 
 /// Rules under which all ranks go back together.
-const OF_THE_WHOLE_JOB: [Rule; 3] =
-    [Rule::Coordinated { piggybacked: true }, Rule::EventLogging, Rule::MessageTagging];
+const OF_THE_WHOLE_JOB: [Rule; 3] = [Rule::Coordinated { piggybacked: true }, Rule::EventLogging, Rule::MessageTagging];
 
 fn kill_under(rule: Rule) {
     for kills in KILLS {

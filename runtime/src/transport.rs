@@ -247,11 +247,11 @@ pub trait Transport {
     /// Closes the connection to `peer`, without an [`Event::Disconnected`].
     fn disconnect(&mut self, peer: u32);
 
-    /// Sends a frame that no log keeps. Dropped if `peer` isn't connected.
+    /// Sends a frame that no log keeps. Its body is made of parts. Dropped if `peer` isn't connected.
     ///
     /// # Errors
     /// [`TransportError::NotRead`] if too many bytes are queued.
-    fn send_control(&mut self, peer: u32, header: &WireHeader, body: &[u8]) -> Result<(), TransportError>;
+    fn send_control(&mut self, peer: u32, header: &WireHeader, body: &[&[u8]]) -> Result<(), TransportError>;
 
     /// Sends the frame of `header` and `payload` from byte `offset` on, and returns the number of bytes taken: 0 if the
     /// connection is busy or gone. A partial frame must be completed with the same bytes before the next is sent.

@@ -74,7 +74,10 @@ impl CostArguments {
         let rounds = u64::from(self.rounds) * subjects.len() as u64;
         let plan = Plan { subjects, rounds: self.rounds, tier: self.tier.into() };
         let encoded = serde_json::to_string(&plan).map_err(Failure::failed)?;
-        let command = build.costs(ranks, options, &encoded).map_err(Failure::failed)?;
+        let mut command = build.costs(ranks, options, &encoded).map_err(Failure::failed)?;
+        // Sessions that killed process managers have left in a shared directory can prevent a start.
+        let temporary = tempfile::tempdir().map_err(Failure::failed)?;
+        command.env("TMPDIR", temporary.path());
         let bar = self.progress_bar(rounds, message);
         let measured = run(command, &bar);
         bar.finish_and_clear();

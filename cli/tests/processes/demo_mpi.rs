@@ -1,4 +1,4 @@
-//! Tests of `counterfoil demo --mpi` and `counterfoil reproduce figure-7` with an mpirun that is missing, fails or must be stopped. For a real one, see `mpi/tests/{demo,costs}.rs`.
+//! Tests of `counterfoil demo --mpi` and `counterfoil reproduce` with an mpirun that is missing, fails or must be stopped. For a real one, see `mpi/tests/{demo,costs}.rs`.
 
 use std::fs;
 use std::path::Path;

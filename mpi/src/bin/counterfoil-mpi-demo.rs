@@ -1,4 +1,4 @@
-//! One process of `counterfoil demo --mpi` or `counterfoil reproduce figure-7`, which start it with `mpirun`.
+//! One process of `counterfoil demo --mpi` or `counterfoil reproduce`, which start it with `mpirun`.
 
 use std::error::Error;
 use std::io::Write;
@@ -31,7 +31,7 @@ enum Command {
         #[arg(long)]
         job: PathBuf,
     },
-    /// A rank of a workload on plain MPI and under each rule in turn. Rank 0 prints a JSON object for each round, and one with the times
+    /// A rank of programs on plain MPI and under each rule in turn. Rank 0 prints a JSON object for each round, and one with the times
     Costs {
         /// What is measured, as JSON
         plan: String,

@@ -115,10 +115,11 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     /// Sends a copy of an entry to a peer, if that is connected.
     pub(super) fn send_entry(&mut self, to: Rank, entry: EntryKey) -> Result<(), Error> {
         let bytes = self.entries.get(entry).ok_or_else(|| Error::NoEntry { entry: format!("{entry:?}") })?;
-        let body = [&[entry.kind as u8][..], &entry.number.to_le_bytes(), &bytes].concat();
-        let header = WireHeader::control(Rank(self.rank), to, Origin::default(), ENTRY, body.len() as u64, None);
+        let (kind, number) = ([entry.kind as u8], entry.number.to_le_bytes());
+        let len = kind.len() + number.len() + bytes.len();
+        let header = WireHeader::control(Rank(self.rank), to, Origin::default(), ENTRY, len as u64, None);
         self.tally.entries_sent += 1;
-        Ok(self.transport.send_control(to.0, &header, &body)?)
+        Ok(self.transport.send_control(to.0, &header, &[&kind, &number, &bytes])?)
     }
 
     /// Handles a copy of an entry of a peer.

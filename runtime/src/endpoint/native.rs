@@ -280,7 +280,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         let (own, ranks) = (Rank(self.rank), 0..self.settings.ranks);
         let has = |from: Rank, to: Rank| from != to && (scope == Scope::All || call.class.flows(from, to));
         for to in ranks.clone().filter(|&to| has(own, Rank(to))) {
-            self.send_frame(call, WORD, to, 0, &word.to_le_bytes())?;
+            self.send_frame(call, WORD, (to, 0), &[&word.to_le_bytes()])?;
         }
         let mut words = Vec::new();
         for from in ranks {
@@ -308,14 +308,15 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         let (call, place) = (*call, &mut sent[to as usize]);
         *place += 1;
         let place = *place;
-        let with_words = words.as_ref().map(|words| prepend_words(words, payload));
-        let payload = with_words.as_deref().unwrap_or(payload);
+        let encoded = words.as_ref().map(encode_words);
+        let words = encoded.as_deref().unwrap_or_default();
         if to == self.rank {
-            self.native.arrived.insert((call.comm, call.number, to, place), Bytes::copy_from_slice(payload));
-            self.native.bytes += payload.len();
+            let hop = Bytes::from([words, payload].concat());
+            self.native.bytes += hop.len();
+            self.native.arrived.insert((call.comm, call.number, to, place), hop);
         } else {
-            let tag = if with_words.is_some() { HOP_WITH_WORDS } else { HOP };
-            self.send_frame(call, tag, to, place, payload)?;
+            let tag = if encoded.is_some() { HOP_WITH_WORDS } else { HOP };
+            self.send_frame(call, tag, (to, place), &[words, payload])?;
         }
         self.stop_if_fatal(CallKind::Collective)?;
         Ok(Some(Request::new(NATIVE | SENT | u64::from(to))))
@@ -367,20 +368,27 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         }
     }
 
-    /// Sends a frame of a call, once the receiver is connected.
-    fn send_frame(&mut self, call: CollectiveCall, tag: i32, to: u32, place: u32, payload: &[u8]) -> Result<(), Error> {
+    /// Sends a frame of a call, once the receiver is connected. `payload`: parts.
+    fn send_frame(
+        &mut self,
+        call: CollectiveCall,
+        tag: i32,
+        (to, place): (u32, u32),
+        payload: &[&[u8]],
+    ) -> Result<(), Error> {
         while !self.is_connected(to) {
             self.check_call()?;
             self.progress(Wait::Forever)?;
         }
         self.check_call()?;
         self.sync_choices()?;
-        let mut body = Vec::with_capacity(PREFIX + payload.len());
-        body.extend(call.comm.to_le_bytes());
-        body.extend(call.number.to_le_bytes());
-        body.extend(place.to_le_bytes());
-        body.extend(payload);
-        let header = WireHeader::control(Rank(self.rank), Rank(to), Origin::default(), tag, body.len() as u64, None);
+        let mut prefix = [0; PREFIX];
+        prefix[..4].copy_from_slice(&call.comm.to_le_bytes());
+        prefix[4..12].copy_from_slice(&call.number.to_le_bytes());
+        prefix[12..].copy_from_slice(&place.to_le_bytes());
+        let body: Vec<&[u8]> = [&prefix[..]].into_iter().chain(payload.iter().copied()).collect();
+        let len: usize = body.iter().map(|part| part.len()).sum();
+        let header = WireHeader::control(Rank(self.rank), Rank(to), Origin::default(), tag, len as u64, None);
         Ok(self.transport.send_control(to, &header, &body)?)
     }
 
@@ -437,14 +445,14 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
 /// Bytes of a word in a hop, with its rank.
 const WORD_BYTES: usize = 12;
 
-fn prepend_words(words: &BTreeMap<u32, u64>, payload: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(4 + words.len() * WORD_BYTES + payload.len());
+/// Encodes the words before a hop's payload: their number, and the rank and the word of each.
+fn encode_words(words: &BTreeMap<u32, u64>) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(4 + words.len() * WORD_BYTES);
     bytes.extend((words.len() as u32).to_le_bytes());
     for (rank, word) in words {
         bytes.extend(rank.to_le_bytes());
         bytes.extend(word.to_le_bytes());
     }
-    bytes.extend(payload);
     bytes
 }
 

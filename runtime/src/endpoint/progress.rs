@@ -210,7 +210,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         while let Some(effect) = self.protocol.poll_effect() {
             match effect {
                 Effect::Transmit { to: Party::Rank(to), header, body } => {
-                    self.transport.send_control(to.0, &header, &body)?;
+                    self.transport.send_control(to.0, &header, &[&body])?;
                 }
                 Effect::Transmit { to: Party::Coordinator, body, .. } => {
                     self.transport.report(Report::ToCoordinator { body })?;

@@ -95,6 +95,6 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     fn send_list(&mut self, to: u32, tag: i32, list: &[u64]) -> Result<(), Error> {
         let body: Vec<u8> = list.iter().flat_map(|ssn| ssn.to_le_bytes()).collect();
         let header = WireHeader::control(Rank(self.rank), Rank(to), Origin::default(), tag, body.len() as u64, None);
-        Ok(self.transport.send_control(to, &header, &body)?)
+        Ok(self.transport.send_control(to, &header, &[&body])?)
     }
 }

@@ -242,7 +242,7 @@ fn a_full_log_is_an_error_that_names_the_holder() {
 fn a_log_that_stays_full_is_an_error_after_the_wait() {
     let settings = RankSettings {
         log_bytes_max: 1 << 20,
-        full_wait_max: std::time::Duration::from_millis(50),
+        full_wait_max: Duration::from_millis(50),
         ..settings(LogTier::Volatile)
     };
     let message = vec![7; 100_000];

@@ -135,12 +135,12 @@ impl Connection {
 
     /// Queues a control frame and sends as much as the connection takes. A frame before the greeting was meant for the
     /// previous incarnation, and is dropped.
-    pub(super) fn send_control(&mut self, header: &WireHeader, body: &[u8]) -> Result<(), TransportError> {
+    pub(super) fn send_control(&mut self, header: &WireHeader, body: &[&[u8]]) -> Result<(), TransportError> {
         if !self.is_greeted {
             return Ok(());
         }
         self.outbox.extend_from_slice(header.as_bytes());
-        self.outbox.extend_from_slice(body);
+        body.iter().for_each(|part| self.outbox.extend_from_slice(part));
         self.flush()?;
         if self.outbox.len() > CONTROL_BYTES_MAX {
             let len = self.outbox.len();
@@ -279,7 +279,7 @@ mod tests {
         let mut offset = sender.send(&header, &large, 0).unwrap();
         assert!(offset < large.len());
         let control = WireHeader::control(Rank(0), Rank(1), Origin::default(), 9, 4, None);
-        sender.send_control(&control, b"body").unwrap();
+        sender.send_control(&control, &[b"bo", b"dy"]).unwrap();
         assert!(sender.wants_to_write());
         let mut kinds = Vec::new();
         while kinds.len() < 2 {

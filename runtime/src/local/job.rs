@@ -145,6 +145,12 @@ impl JobPaths {
         self.directory.join("manager")
     }
 
+    /// Returns the directory for temporary files of the process manager. One that is killed leaves its session there: in a directory that all jobs
+    /// share, another manager with the same process id would find it.
+    pub fn manager_temporary(&self) -> PathBuf {
+        self.directory.join("mpirun")
+    }
+
     /// Returns the file with the standard error of an incarnation of a rank.
     pub fn standard_error(&self, rank: u32, incarnation: u32) -> PathBuf {
         self.directory.join(format!("e{rank}.{incarnation}"))

@@ -297,7 +297,7 @@ impl Transport for LocalTransport {
         self.peers[peer as usize].connection = None;
     }
 
-    fn send_control(&mut self, peer: u32, header: &WireHeader, body: &[u8]) -> Result<(), TransportError> {
+    fn send_control(&mut self, peer: u32, header: &WireHeader, body: &[&[u8]]) -> Result<(), TransportError> {
         match &mut self.peers[peer as usize].connection {
             Some(connection) => connection.send_control(header, body),
             None => Ok(()),

@@ -34,7 +34,7 @@ pub(crate) enum End {
 /// Message from a rank's thread to the launcher.
 enum RankMessage {
     Done,
-    End(u32, Result<(Vec<u8>, Tally), Error>),
+    End(u32, Box<Result<(Vec<u8>, Tally), Error>>),
 }
 
 /// Launcher's side of the control connections; `None` once a rank has failed and all have to end.
@@ -138,7 +138,7 @@ impl ThreadJob {
                 scope.spawn(move || {
                     let _all_end = EndAllOnPanic(&self.launchers);
                     let result = self.run_rank(rank, program, &sender);
-                    let _ = sender.send(RankMessage::End(rank, result));
+                    let _ = sender.send(RankMessage::End(rank, Box::new(result)));
                 });
             }
             drop(sender);
@@ -147,15 +147,18 @@ impl ThreadJob {
             while let Ok(message) = messages.recv() {
                 match message {
                     RankMessage::Done => done += 1,
-                    RankMessage::End(rank, Ok((result, counted))) => {
-                        results[rank as usize] = result;
-                        tally += counted;
+                    RankMessage::End(rank, result) => {
                         ended += 1;
-                    }
-                    RankMessage::End(_, Err(why)) => {
-                        error.get_or_insert(why);
-                        ended += 1;
-                        *self.launchers.lock().unwrap() = None;
+                        match *result {
+                            Ok((result, counted)) => {
+                                results[rank as usize] = result;
+                                tally += counted;
+                            }
+                            Err(why) => {
+                                error.get_or_insert(why);
+                                *self.launchers.lock().unwrap() = None;
+                            }
+                        }
                     }
                 }
                 if done == ranks && ended == 0 {

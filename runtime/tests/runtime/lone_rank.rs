@@ -49,7 +49,7 @@ impl Transport for Wire {
 
     fn disconnect(&mut self, _: u32) {}
 
-    fn send_control(&mut self, _: u32, _: &WireHeader, _: &[u8]) -> Result<(), TransportError> {
+    fn send_control(&mut self, _: u32, _: &WireHeader, _: &[&[u8]]) -> Result<(), TransportError> {
         Ok(())
     }
 
