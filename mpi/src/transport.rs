@@ -554,6 +554,10 @@ impl Transport for MpiTransport {
         self.peers[peer as usize].is_connected = false;
     }
 
+    fn has_room(&self, peer: u32) -> bool {
+        self.peers[peer as usize].has_room()
+    }
+
     fn send_control(&mut self, peer: u32, header: &WireHeader, body: &[&[u8]]) -> Result<(), TransportError> {
         if self.peers[peer as usize].is_connected && self.post(peer, FRAME, self.frame(header, body))? {
             let len = self.peers[peer as usize].bytes;

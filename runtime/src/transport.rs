@@ -247,10 +247,17 @@ pub trait Transport {
     /// Closes the connection to `peer`, without an [`Event::Disconnected`].
     fn disconnect(&mut self, peer: u32);
 
+    /// Returns `false` while too many control frames for `peer` are queued for another one that can wait.
+    /// [`poll`](Transport::poll) with a write interest in it returns once there is room. By default, always `true`.
+    fn has_room(&self, peer: u32) -> bool {
+        let _ = peer;
+        true
+    }
+
     /// Sends a frame that no log keeps. Its body is made of parts. Dropped if `peer` isn't connected.
     ///
     /// # Errors
-    /// [`TransportError::NotRead`] if too many bytes are queued.
+    /// [`TransportError::NotRead`] if too many bytes were queued before.
     fn send_control(&mut self, peer: u32, header: &WireHeader, body: &[&[u8]]) -> Result<(), TransportError>;
 
     /// Sends the frame of `header` and `payload` from byte `offset` on, and returns the number of bytes taken: 0 if the

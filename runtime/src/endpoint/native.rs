@@ -51,6 +51,8 @@ pub(super) struct Native {
     /// Hops that have arrived.
     arrived: BTreeMap<HopKey, Bytes>,
     bytes: usize,
+    /// Peer whose connection a hop waits for.
+    awaited_room: Option<u32>,
     /// By communicator: first call that this rank hasn't completed.
     next: BTreeMap<u32, u64>,
     /// Calls to take part in once more, with dummy arguments.
@@ -78,6 +80,16 @@ struct OpenCall {
 impl Native {
     pub(super) fn is_open(&self) -> bool {
         self.call.is_some()
+    }
+
+    /// Returns the bytes of hops that have arrived and wait for their calls.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Returns `true` if a hop waits for room on the connection of `peer`.
+    pub(super) fn awaits_room(&self, peer: u32) -> bool {
+        self.awaited_room == Some(peer)
     }
 
     /// Returns `true` if no data of a call has left, and no call is to be repeated.
@@ -368,7 +380,8 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         }
     }
 
-    /// Sends a frame of a call, once the receiver is connected. `payload`: parts.
+    /// Sends a frame of a call, once the receiver is connected and earlier ones have left: a root that broadcasts again and again waits for those
+    /// that are slower. `payload`: parts.
     fn send_frame(
         &mut self,
         call: CollectiveCall,
@@ -376,9 +389,12 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         (to, place): (u32, u32),
         payload: &[&[u8]],
     ) -> Result<(), Error> {
-        while !self.is_connected(to) {
+        while !(self.is_connected(to) && self.transport.has_room(to)) {
             self.check_call()?;
-            self.progress(Wait::Forever)?;
+            self.native.awaited_room = Some(to);
+            let progressed = self.progress(Wait::Forever);
+            self.native.awaited_room = None;
+            progressed?;
         }
         self.check_call()?;
         self.sync_choices()?;

@@ -43,7 +43,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         let unwanted_bytes_max = self.unwanted_bytes_max(wait);
         for peer in 0..self.settings.ranks {
             self.interest.0[peer as usize] = self.is_read(peer, unwanted_bytes_max);
-            self.interest.1[peer as usize] = self.outbound[peer as usize].has_backlog;
+            self.interest.1[peer as usize] = self.outbound[peer as usize].has_backlog || self.native.awaits_room(peer);
         }
         let (read, write) = &self.interest;
         self.transport.poll(&Interest { read, write, timeout })?;
@@ -59,8 +59,8 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(())
     }
 
-    /// Returns `true` if the connection of `peer` is read. It isn't while many of its messages are unexpected and no receive
-    /// or probe could take one: then the peer has to wait. A send that waits for log space reads all connections, since only that
+    /// Returns `true` if the connection of `peer` is read. It isn't while many of its messages are unexpected, or many hops wait for their calls, and no
+    /// receive or probe could take one: then the peer has to wait. A send that waits for log space reads all connections, since only that
     /// can free space; and a call that waits for a synchronous send its receiver's, for the answer.
     fn is_read(&self, peer: u32, unwanted_bytes_max: usize) -> bool {
         let max = self.settings.unexpected_bytes_max;
@@ -69,7 +69,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         }
         // No receive can take held messages, and they are in order: messages that a recovery needs precede them.
         self.held.bytes_of(peer) < max
-            && (self.matching.unexpected_bytes(peer) < max.max(unwanted_bytes_max)
+            && (self.matching.unexpected_bytes(peer) + self.native.bytes() < max.max(unwanted_bytes_max)
                 || self.awaits_log_space
                 || self.native.is_open()
                 || self.matching.is_awaited(peer)

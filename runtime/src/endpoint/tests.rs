@@ -16,6 +16,7 @@ use counterfoil_campaign::{scaled, stride};
 use crate::communicator::{ANY_SOURCE, ANY_TAG, CallError, Communicator, Reduction};
 use crate::local::testing::{End, Killable, ThreadJob};
 use crate::oracle::judge;
+use crate::rule::Rule;
 use crate::settings::{LogKeep, LogOnFull, LogTier, RankSettings};
 use crate::{Error, Tally};
 
@@ -382,4 +383,35 @@ fn a_checkpoint_that_is_not_due_is_passed_over() {
         });
         assert!(ran.is_ok(), "{:?}", ran.err());
     }
+}
+
+#[test]
+fn a_root_that_broadcasts_again_and_again_waits_for_slower_ranks() {
+    const LENGTH: usize = 1 << 20;
+    const CALLS: u8 = 40;
+    let settings = RankSettings {
+        rule: Rule::UserLevel,
+        local_log_bytes_max: 128 << 20,
+        unexpected_bytes_max: 4 << 20,
+        unexpected_bytes_limit: 16 << 20,
+        ..settings(LogTier::Volatile)
+    };
+    let receives = |comm: &mut dyn Communicator| {
+        // The root has filled the connection meanwhile.
+        std::thread::sleep(Duration::from_millis(100));
+        for call in 0..CALLS {
+            assert!(comm.bcast(0, &[])?.iter().all(|byte| *byte == call));
+        }
+        assert_eq!(comm.bcast(0, &[])?.len(), 6 * LENGTH, "longer than all control frames that may be queued");
+        comm.send(0, 1, b"done")
+    };
+    let sends = |comm: &mut dyn Communicator| {
+        for call in 0..CALLS {
+            comm.bcast(0, &vec![call; LENGTH])?;
+        }
+        comm.bcast(0, &vec![CALLS; 6 * LENGTH])?;
+        comm.recv(Some(1), Some(1)).map(drop)
+    };
+    let ran = pair(settings, sends, receives);
+    assert!(ran.is_ok(), "{:?}", ran.err());
 }

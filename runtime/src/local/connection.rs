@@ -139,14 +139,13 @@ impl Connection {
         if !self.is_greeted {
             return Ok(());
         }
-        self.outbox.extend_from_slice(header.as_bytes());
-        body.iter().for_each(|part| self.outbox.extend_from_slice(part));
-        self.flush()?;
-        if self.outbox.len() > CONTROL_BYTES_MAX {
-            let len = self.outbox.len();
+        let len = self.outbox.len();
+        if len > CONTROL_BYTES_MAX {
             return Err(TransportError::NotRead { peer: self.peer, len, max: CONTROL_BYTES_MAX });
         }
-        Ok(())
+        self.outbox.extend_from_slice(header.as_bytes());
+        body.iter().for_each(|part| self.outbox.extend_from_slice(part));
+        self.flush()
     }
 
     /// Queues the greeting (or its unsent rest), which is no frame. Frames may be sent afterwards.

@@ -297,6 +297,10 @@ impl Transport for LocalTransport {
         self.peers[peer as usize].connection = None;
     }
 
+    fn has_room(&self, peer: u32) -> bool {
+        self.peers[peer as usize].connection.as_ref().is_none_or(|connection| !connection.wants_to_write())
+    }
+
     fn send_control(&mut self, peer: u32, header: &WireHeader, body: &[&[u8]]) -> Result<(), TransportError> {
         match &mut self.peers[peer as usize].connection {
             Some(connection) => connection.send_control(header, body),

@@ -141,6 +141,6 @@ fn a_rule_that_keeps_nothing_sends_more_than_the_log_holds() {
             Ok(End::Result(Vec::new()))
         })
     };
-    assert!(matches!(send_all(Box::new(crate::Rule::SenderBased)), Err(Error::Append { to: 1, .. })));
+    assert!(matches!(send_all(Box::new(Rule::SenderBased)), Err(Error::Append { to: 1, .. })));
     send_all(Box::new(What::KeepNothing)).unwrap();
 }
