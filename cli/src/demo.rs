@@ -12,10 +12,10 @@ use counterfoil::{Options, Rank, create_private_dir};
 use counterfoil_ack_piggyback::WireHeader;
 use counterfoil_runtime::local::{Interrupts, JobOptions, JobReport, LaunchError, launch};
 use counterfoil_runtime::{RankSettings, Rule};
-use counterfoil_workloads::{Program, Workload};
+use counterfoil_workloads::Workload;
 
 use crate::mpi_build::Build;
-use crate::{Failure, print};
+use crate::{Failure, print, rank};
 pub(crate) use options::{DemoArguments, TierName};
 use options::{check_iterations, check_kills};
 use report::{DemoReport, Runs};
@@ -114,8 +114,7 @@ impl Drop for KeepDirectory<'_> {
 }
 
 fn job_options(arguments: &DemoArguments, workload: &dyn Workload, seed: u64) -> Result<JobOptions, Failure> {
-    let program = std::env::current_exe().map_err(Failure::failed)?;
-    let mut job = JobOptions::new(vec![program.into(), crate::rank::NAME.into()], arguments.ranks);
+    let mut job = rank::job(workload, arguments.ranks, arguments.checkpoint_every())?;
     job.settings = arguments.settings();
     job.settings.trace = true;
     arguments.check(workload).map_err(Failure::usage)?;
@@ -123,8 +122,6 @@ fn job_options(arguments: &DemoArguments, workload: &dyn Workload, seed: u64) ->
     job.power_cuts.clone_from(&arguments.power_cuts);
     job.coordinator_losses.clone_from(&arguments.initiator_losses);
     job.seed = seed;
-    let program = Program::new(workload, arguments.checkpoint_every());
-    job.program = program.encode().map_err(Failure::failed)?;
     if let Some(directory) = &arguments.shm_dir {
         job.shm_root.clone_from(directory);
     }

@@ -5,6 +5,7 @@
 mod advice;
 mod bench;
 mod clean;
+mod colours;
 mod command_line;
 mod config;
 mod demo;

@@ -4,14 +4,22 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use counterfoil_runtime::local::{JoinOptions, join};
-use counterfoil_workloads::Program;
+use counterfoil_runtime::local::{JobOptions, JoinOptions, join};
+use counterfoil_workloads::{Program, Workload};
 
 use crate::Failure;
 use crate::advice::with_advice;
 
 /// Name of the subcommand; unlikely to be typed by mistake.
 pub(crate) const NAME: &str = "internal-rank";
+
+/// Returns a job of `ranks` processes of this program that run `workload`, with the defaults of everything else.
+pub(crate) fn job(workload: &dyn Workload, ranks: u32, checkpoint_every: Option<u64>) -> Result<JobOptions, Failure> {
+    let program = std::env::current_exe().map_err(Failure::failed)?;
+    let mut job = JobOptions::new(vec![program.into(), NAME.into()], ranks);
+    job.program = Program::new(workload, checkpoint_every).encode().map_err(Failure::failed)?;
+    Ok(job)
+}
 
 /// Run one rank of a job (started by `counterfoil demo`).
 #[derive(Debug, Args)]

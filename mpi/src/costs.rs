@@ -90,12 +90,12 @@ fn run(
     mode: Option<Mode>,
     tier: LogTier,
 ) -> Result<(Duration, Logged), CostError> {
-    let ((outcome, took), tally) = match mode {
+    let ((outcome, took), logged) = match mode {
         None => {
             let mut comm = NativeCommunicator::new(universe)?;
             let done = timed(workload, None, &mut comm).map_err(CostError::Native)?;
             comm.finish()?;
-            (done, Tally::default())
+            (done, Logged::default())
         }
         Some(Mode { rule, checkpoint_every }) => {
             let ranks = universe.world().size()?;
@@ -103,18 +103,24 @@ fn run(
             let options = Options { without_recovery: true, settings, ..Options::new(ranks) };
             let done = recovery::run_counted(universe, &options, |comm| timed(workload, checkpoint_every, comm))?;
             // All processes are ranks.
-            done.ok_or_else(|| CostError::Native("a rank without a result".into()))?
+            let (done, tally) = done.ok_or_else(|| CostError::Native("a rank without a result".into()))?;
+            (done, sum(universe, tally)?)
         }
     };
     if outcome.verified == Some(false) {
         return Err(CostError::WrongAnswer { mode, value: outcome.value.to_string() });
     }
-    let mut logged = [tally.messages_logged, tally.bytes_logged, tally.entries_kept, tally.entry_bytes];
-    let mut all = NativeCommunicator::new(universe)?;
-    all.allreduce_u64(&mut logged, Reduction::Sum).map_err(|error| CostError::Native(error.into()))?;
-    all.finish()?;
-    let [messages, message_bytes, entries, entry_bytes] = logged;
-    Ok((took, Logged { messages, message_bytes, entries, entry_bytes }))
+    Ok((took, logged))
+}
+
+/// Sums what all ranks have logged. Collective.
+fn sum(universe: &Rc<Universe>, tally: Tally) -> Result<Logged, CostError> {
+    let mut sums = [tally.messages_logged, tally.bytes_logged, tally.entries_kept, tally.entry_bytes];
+    let mut comm = NativeCommunicator::new(universe)?;
+    comm.allreduce_u64(&mut sums, Reduction::Sum).map_err(|error| CostError::Native(error.into()))?;
+    comm.finish()?;
+    let [messages, message_bytes, entries, entry_bytes] = sums;
+    Ok(Logged { messages, message_bytes, entries, entry_bytes })
 }
 
 /// Runs the workload after a barrier, which also opens all connections.

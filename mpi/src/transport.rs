@@ -12,6 +12,7 @@
 //! between survivors go on, on the same communicator.
 
 mod buffers;
+mod notice;
 mod peer;
 mod spare;
 mod supervisor;
@@ -43,14 +44,10 @@ pub(crate) use spare::wait_without_launcher;
 const FRAME: i32 = 0;
 /// Tag of a hello: incarnation of the sender u32, that of the receiver u32, the protocol's hello.
 const HELLO: i32 = 1;
-/// Tag of an empty message of a rank that is done, without a launcher.
-const DONE: i32 = 2;
+/// Tag of a message about the job, without a launcher: see [`notice`].
+const NOTICE: i32 = 2;
 /// Tag of a message to a spare, without a launcher: number of the vote to take part in u32.
 const VOTE: i32 = 3;
-/// Tag of a message to the rule's coordinator, without a launcher.
-const TO_COORDINATOR: i32 = 4;
-/// Tag of a message from the rule's coordinator to a rank, without a launcher.
-const ORDER: i32 = 5;
 /// Bytes of a hello before the protocol's.
 const HELLO_LEN: usize = 8;
 
@@ -340,7 +337,7 @@ impl MpiTransport {
     fn handle_message(&mut self, peer: u32, tag: i32, bytes: Bytes) -> Result<(), TransportError> {
         match tag {
             HELLO => return self.handle_hello(peer, &bytes),
-            DONE | TO_COORDINATOR | ORDER => return self.handle_notice(peer, tag, &bytes),
+            NOTICE => return self.handle_notice(peer, &bytes),
             _ => {}
         }
         if !self.peers[peer as usize].is_connected {
@@ -352,41 +349,6 @@ impl MpiTransport {
         }
         let header = *header;
         self.events.push_back(Event::Frame { peer, header, body: bytes.slice(WireHeader::LEN..) });
-        Ok(())
-    }
-
-    /// Handles a message between the ranks of a job without a launcher.
-    fn handle_notice(&mut self, peer: u32, tag: i32, body: &[u8]) -> Result<(), TransportError> {
-        match tag {
-            DONE => self.supervisor.handle_done(peer),
-            TO_COORDINATOR => {
-                let handled = self.supervisor.handle_report(peer, body);
-                handled
-                    .map_err(|error| TransportError::Io { action: "coordinate", source: io::Error::other(error) })?;
-                self.send_orders()?;
-            }
-            _ => self.events.push_back(Event::Order { body: body.to_vec() }),
-        }
-        Ok(())
-    }
-
-    /// Sends a message to the rule's coordinator.
-    fn send_report(&mut self, body: Vec<u8>) -> Result<(), TransportError> {
-        if self.rank == COORDINATOR_RANK {
-            return self.handle_notice(self.rank, TO_COORDINATOR, &body);
-        }
-        self.post(COORDINATOR_RANK, TO_COORDINATOR, body).map(drop)
-    }
-
-    /// Sends the messages of the coordinator that this process runs.
-    fn send_orders(&mut self) -> Result<(), TransportError> {
-        while let Some((rank, body)) = self.supervisor.poll_order() {
-            if rank == self.rank {
-                self.events.push_back(Event::Order { body });
-            } else {
-                self.post(rank, ORDER, body)?;
-            }
-        }
         Ok(())
     }
 
@@ -424,70 +386,12 @@ impl MpiTransport {
         self.peers.iter().zip(write).any(|(peer, write)| *write && peer.has_room())
     }
 
-    /// Handles the orders of the launcher. Without one, votes to end the job as soon as all ranks are done.
+    /// Handles the orders of the launcher. Without one, those of the other ranks.
     fn poll_supervisor(&mut self) -> Result<(), TransportError> {
-        if let Supervisor::Launcher(launcher) = &mut self.supervisor {
-            return launcher.poll(&mut self.events);
+        match &mut self.supervisor {
+            Supervisor::Launcher(launcher) => launcher.poll(&mut self.events),
+            Supervisor::Ranks { .. } => self.poll_ranks(),
         }
-        self.take_notices()?;
-        self.supervisor.consider_collection();
-        self.send_orders()?;
-        if self.supervisor.are_all_done() && !self.membership.is_voting() {
-            if self.membership.begin_vote().map_err(failed)? {
-                self.call_spares_to_vote()?;
-            } else {
-                self.repair()?;
-            }
-        }
-        if self.membership.poll_vote().map_err(failed)? == Some(true) {
-            if !self.supervisor.is_done(self.rank) {
-                self.came_too_late = true;
-                let source = io::Error::other("all ranks were done before");
-                return Err(TransportError::Io { action: "go on", source });
-            }
-            self.events.push_back(Event::Finish);
-        }
-        Ok(())
-    }
-
-    /// Takes the news of ranks that are done, and messages from and to the coordinator, also of those from which nothing else is read.
-    fn take_notices(&mut self) -> Result<(), TransportError> {
-        for tag in [DONE, TO_COORDINATOR, ORDER] {
-            loop {
-                let message = self.membership.all().improbe(None, Some(tag));
-                let Some(Some(message)) = self.or_repair(message)? else { break };
-                let process = message.source;
-                let received = message.receive();
-                if let (Some(body), Some(peer)) = (self.or_repair(received)?, self.membership.rank_of(process)) {
-                    self.handle_notice(peer, tag, &body)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Tells the other ranks that this one is done.
-    fn announce_done(&mut self) -> Result<(), TransportError> {
-        let rank = self.rank;
-        self.supervisor.handle_done(rank);
-        (0..self.membership.ranks()).filter(|peer| *peer != rank).try_for_each(|peer| self.post_done(peer))
-    }
-
-    /// Tells a rank that this one is done; after a repair, that is repeated.
-    fn post_done(&mut self, peer: u32) -> Result<(), TransportError> {
-        self.post(peer, DONE, Vec::new()).map(drop)
-    }
-
-    fn call_spares_to_vote(&mut self) -> Result<(), TransportError> {
-        let number = self.membership.votes().to_le_bytes();
-        for spare in self.membership.spares() {
-            let sending = self.membership.all().isend(number.to_vec(), spare, VOTE);
-            // After a failure the vote is repeated, and with it this.
-            if let Some(sending) = self.or_repair(sending)? {
-                self.sent_to_spares.push(sending);
-            }
-        }
-        Ok(())
     }
 
     /// Makes a frame of a header and the parts of its payload.
@@ -589,7 +493,7 @@ impl Transport for MpiTransport {
             Supervisor::Launcher(launcher) => launcher.report(report),
             Supervisor::Ranks { .. } => match report {
                 Report::Done { .. } => self.announce_done(),
-                Report::ToCoordinator { body } => self.send_report(body),
+                Report::ToCoordinator { body } => self.send_report(&body),
                 Report::Failed { error } => {
                     tracing::error!(rank = self.rank, %error, "the rank has failed");
                     Ok(())

@@ -102,6 +102,11 @@ pub struct Logged {
 }
 
 impl Program {
+    /// Returns the program that runs `workload`.
+    pub fn of(workload: &dyn Workload) -> Program {
+        Program::Workload { name: workload.name().to_owned(), class: workload.class().to_string() }
+    }
+
     /// Returns the program, to be run.
     ///
     /// # Errors

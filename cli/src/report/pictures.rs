@@ -9,8 +9,6 @@ mod units;
 
 use std::error::Error;
 
-use plotters::prelude::RGBColor;
-
 use super::figures::Figures;
 use bars::Bars;
 use units::{Numbers, Unit};
@@ -19,21 +17,6 @@ pub(super) use units::duration;
 
 /// Error while drawing.
 type DrawError = Box<dyn Error>;
-
-/// Line colours, in order of use.
-const COLOURS: [RGBColor; 8] = [
-    RGBColor(31, 119, 180),
-    RGBColor(214, 96, 20),
-    RGBColor(44, 140, 60),
-    RGBColor(148, 103, 189),
-    RGBColor(140, 86, 75),
-    RGBColor(200, 60, 140),
-    RGBColor(110, 110, 110),
-    RGBColor(150, 145, 20),
-];
-/// Colour of minor grid lines.
-const FAINT: RGBColor = RGBColor(238, 238, 238);
-const GRID: RGBColor = RGBColor(205, 205, 205);
 
 /// A picture of the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,10 +4,9 @@ use std::process::ExitCode;
 
 use clap::Args;
 use counterfoil_runtime::Rule;
-use counterfoil_workloads::by_name;
 use counterfoil_workloads::costs::{Call, Mode, Program, Subject};
 
-use super::costs::{CostArguments, Description, Row};
+use super::costs::{CostArguments, Description, Row, workload};
 use crate::Failure;
 
 /// Calls, with their names.
@@ -43,16 +42,13 @@ pub(crate) struct C3BitsArguments {
 
 pub(crate) fn run(arguments: &C3BitsArguments) -> Result<ExitCode, Failure> {
     let (costs, ranks) = (&arguments.costs, arguments.costs.ranks());
-    let class = arguments.class.parse().map_err(Failure::usage)?;
-    for name in WORKLOADS {
-        by_name(name, class).map_err(Failure::usage)?.validate(ranks).map_err(Failure::usage)?;
-    }
+    let programs = WORKLOADS.map(|name| Ok(Program::of(workload(name, &arguments.class, ranks)?.as_ref())));
+    let programs = programs.into_iter().collect::<Result<Vec<_>, Failure>>()?;
     let build = costs.build()?;
     let subject = |program| Subject { program, modes: WAYS.iter().map(|(_, rule)| rule.map(Mode::from)).collect() };
     let cells = || CALLS.into_iter().flat_map(|(call, name)| LENGTHS.map(|bytes| (call, name, bytes)));
     let calls = cells().map(|(call, _, bytes)| subject(Program::Calls { call, bytes, calls: calls_of(bytes) }));
-    let of_class = |name: &str| Program::Workload { name: name.to_owned(), class: class.to_string() };
-    let subjects = calls.chain(WORKLOADS.map(|name| subject(of_class(name)))).collect();
+    let subjects = calls.chain(programs.into_iter().map(subject)).collect();
     let mut measured = costs.measure(&build, ranks, ("C3's bits", &[]), subjects)?.into_iter();
     let mut rows = Vec::new();
     for ((_, call, bytes), measured) in cells().zip(measured.by_ref()) {
@@ -64,7 +60,7 @@ pub(crate) fn run(arguments: &C3BitsArguments) -> Result<ExitCode, Failure> {
     for (name, measured) in WORKLOADS.iter().zip(measured) {
         rows.extend(WAYS.iter().zip(&measured).map(|((way, _), of)| Row::new(*name, *way, None, of)));
     }
-    let title = format!("class {class} on {ranks} ranks, {}", build.version);
+    let title = format!("class {} on {ranks} ranks, {}", arguments.class, build.version);
     let what = Description {
         paper: "Cost of C3's bits (Bronevetsky et al., section 4.2)",
         title: &title,

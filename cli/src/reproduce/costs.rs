@@ -8,6 +8,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use clap::Args;
 use counterfoil_workloads::costs::{Measured, Plan, Subject};
+use counterfoil_workloads::{Class, Workload, by_name};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -24,12 +25,12 @@ pub(super) struct CostArguments {
     /// COUNTERFOIL_MPI_BUILD, else the first one next to this program]
     #[arg(long)]
     mpi: Option<String>,
-    /// Number of ranks [default: as many as there are processors, rounded down to a power of two, from 2 to 16]
+    /// Number of ranks [default: 4 for ulml-table-1, else as many as there are processors, rounded down to a power of two, from 2 to 16]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
-    ranks: Option<u32>,
+    pub(super) ranks: Option<u32>,
     /// Runs in each mode
     #[arg(long, default_value_t = 11, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    rounds: u32,
+    pub(super) rounds: u32,
     /// Storage of the log
     #[arg(long, value_enum, default_value = "process-crash-safe")]
     tier: TierName,
@@ -45,16 +46,6 @@ impl CostArguments {
     /// Returns the number of ranks.
     pub(super) fn ranks(&self) -> u32 {
         self.ranks.unwrap_or_else(default_ranks)
-    }
-
-    /// Returns the number of ranks if that was given.
-    pub(super) fn given_ranks(&self) -> Option<u32> {
-        self.ranks
-    }
-
-    /// Returns the number of runs in each mode.
-    pub(super) fn rounds(&self) -> u32 {
-        self.rounds
     }
 
     /// Finds the MPI.
@@ -78,21 +69,10 @@ impl CostArguments {
         // Sessions that killed process managers have left in a shared directory can prevent a start.
         let temporary = tempfile::tempdir().map_err(Failure::failed)?;
         command.env("TMPDIR", temporary.path());
-        let bar = self.progress_bar(rounds, message);
+        let bar = progress_bar(self.json, message, rounds, "rounds");
         let measured = run(command, &bar);
         bar.finish_and_clear();
         measured
-    }
-
-    fn progress_bar(&self, rounds: u64, message: &'static str) -> ProgressBar {
-        if self.json {
-            return ProgressBar::hidden();
-        }
-        let bar = ProgressBar::new(rounds).with_message(message);
-        if let Ok(style) = ProgressStyle::with_template("{msg} {bar:32.cyan/blue} {pos}/{len} rounds, {eta} left") {
-            bar.set_style(style.progress_chars("=> "));
-        }
-        bar
     }
 
     /// Prints the rows, and draws them if that is wanted.
@@ -109,6 +89,27 @@ impl CostArguments {
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Returns a progress bar of `len` runs or rounds; hidden for JSON.
+pub(super) fn progress_bar(json: bool, message: &'static str, len: u64, unit: &str) -> ProgressBar {
+    if json {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new(len).with_message(message);
+    let template = format!("{{msg}} {{bar:32.cyan/blue}} {{pos}}/{{len}} {unit}, {{eta}} left");
+    if let Ok(style) = ProgressStyle::with_template(&template) {
+        bar.set_style(style.progress_chars("=> "));
+    }
+    bar
+}
+
+/// Returns a workload that runs on so many ranks.
+pub(super) fn workload(name: &str, class: &str, ranks: u32) -> Result<Box<dyn Workload>, Failure> {
+    let class: Class = class.parse().map_err(Failure::usage)?;
+    let workload = by_name(name, class).map_err(Failure::usage)?;
+    workload.validate(ranks).map_err(Failure::usage)?;
+    Ok(workload)
 }
 
 fn default_ranks() -> u32 {
@@ -142,7 +143,7 @@ impl Description<'_> {
                 row.name.clone(),
                 row.group.clone(),
                 format!("{:.3}", row.quantile(0.5)),
-                format!("{:.3} to {:.3}", row.quantile(0.25), row.quantile(0.75)),
+                row.quartiles(),
                 duration(row.seconds),
                 row.paper.clone().unwrap_or_else(|| "-".to_owned()),
             ]);
@@ -174,13 +175,8 @@ impl Row {
         paper: Option<String>,
         measured: &Measured,
     ) -> Row {
-        let sorted = |values: &[f64]| {
-            let mut values = values.to_vec();
-            values.sort_by(f64::total_cmp);
-            values
-        };
-        let seconds = quantile(&sorted(&measured.seconds), 0.5);
-        Row { name: name.into(), group: group.into(), paper, ratios: sorted(&measured.ratios), seconds }
+        let (ratios, seconds) = (sorted(measured.ratios.clone()), median(measured.seconds.clone()));
+        Row { name: name.into(), group: group.into(), paper, ratios, seconds }
     }
 
     /// Divides the time by the number of calls in a run.
@@ -191,6 +187,11 @@ impl Row {
 
     pub(super) fn quantile(&self, share: f64) -> f64 {
         quantile(&self.ratios, share)
+    }
+
+    /// Formats the quartiles of the ratios.
+    pub(super) fn quartiles(&self) -> String {
+        format!("{:.3} to {:.3}", self.quantile(0.25), self.quantile(0.75))
     }
 
     fn to_json(&self, what: &Description<'_>) -> Value {
@@ -214,6 +215,16 @@ pub(super) fn duration(seconds: f64) -> String {
         1e-3..1.0 => format!("{:.1} ms", seconds * 1e3),
         _ => format!("{seconds:.2} s"),
     }
+}
+
+/// Sorts values, ascending.
+pub(super) fn sorted(mut values: Vec<f64>) -> Vec<f64> {
+    values.sort_by(f64::total_cmp);
+    values
+}
+
+pub(super) fn median(values: Vec<f64>) -> f64 {
+    quantile(&sorted(values), 0.5)
 }
 
 /// Returns the value below which this share of the ascending values lies.

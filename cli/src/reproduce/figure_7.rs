@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use counterfoil_runtime::Rule;
 use counterfoil_workloads::costs::{Mode, Program, Subject};
 
-use super::costs::{CostArguments, Description, Row};
+use super::costs::{CostArguments, Description, Row, workload};
 use crate::Failure;
 
 /// Measure what the protocols cost over MPI while nothing fails, compared with Figure 7 of Guermouche et al. 2011.
@@ -78,9 +78,7 @@ fn series(ranks: u32) -> [Series; 5] {
 
 pub(crate) fn run(arguments: &Figure7Arguments) -> Result<ExitCode, Failure> {
     let (costs, ranks) = (&arguments.costs, arguments.costs.ranks());
-    let program = Program::Workload { name: arguments.workload.clone(), class: arguments.class.clone() };
-    let workload = program.workload().map_err(Failure::usage)?;
-    workload.validate(ranks).map_err(Failure::usage)?;
+    let workload = workload(&arguments.workload, &arguments.class, ranks)?;
     if !workload.deterministic() {
         let why = format!("the sends of {} depend on its receive order: use cg or ring", workload.name());
         return Err(Failure::usage(why));
@@ -88,7 +86,7 @@ pub(crate) fn run(arguments: &Figure7Arguments) -> Result<ExitCode, Failure> {
     let build = costs.build()?;
     let series = series(ranks);
     let modes = series.iter().map(|series| series.rule.map(Mode::from)).collect();
-    let subject = Subject { program, modes };
+    let subject = Subject { program: Program::of(workload.as_ref()), modes };
     let mut rows = Vec::new();
     for transport in &arguments.transport {
         let measured = costs.measure(&build, ranks, (transport.name(), transport.options()), vec![subject.clone()])?;

@@ -7,9 +7,8 @@ use std::process::ExitCode;
 use clap::Args;
 use counterfoil_runtime::Rule;
 use counterfoil_workloads::costs::{Mode, Program, Subject};
-use counterfoil_workloads::{Workload, by_name};
 
-use super::costs::{CostArguments, Description, Row};
+use super::costs::{CostArguments, Description, Row, workload};
 use crate::Failure;
 use paper::PaperTable;
 
@@ -34,32 +33,35 @@ pub(crate) struct LibelcArguments {
 /// A program of the paper.
 struct Experiment {
     workload: &'static str,
-    /// Modes, with their names.
-    modes: [(&'static str, Mode); 2],
+    second: Second,
     tables: &'static [PaperTable],
 }
 
-/// Returns the paper's programs. `iterations`: those of a workload.
-fn experiments(iterations: impl Fn(&str) -> Result<u64, Failure>) -> Result<Vec<Experiment>, Failure> {
-    let all: [(_, &'static [PaperTable]); 4] = [
-        ("gauss", &paper::GAUSS),
-        ("laplace", &paper::LAPLACE),
-        ("neurons", &paper::NEURONS),
-        ("disks", &paper::DISKS),
-    ];
-    let of_modes = |(workload, tables)| {
-        let checkpoint_every = Some((iterations(workload)? / CHECKPOINTS).max(1));
-        let with_checkpoints = Mode { rule: Rule::EventLogging, checkpoint_every };
-        let modes = [("event logging", Rule::EventLogging.into()), ("the same, four checkpoints", with_checkpoints)];
-        Ok(Experiment { workload, modes, tables })
-    };
-    let mut experiments: Vec<Experiment> = all.into_iter().map(of_modes).collect::<Result<_, Failure>>()?;
-    experiments.push(Experiment {
-        workload: "matmul",
-        modes: [("event logging", Rule::EventLogging.into()), ("message tagging", Rule::MessageTagging.into())],
-        tables: &paper::MATMUL,
-    });
-    Ok(experiments)
+/// Mode beside event logging without checkpoints.
+#[derive(Clone, Copy)]
+enum Second {
+    Checkpoints,
+    MessageTagging,
+}
+
+const EXPERIMENTS: [Experiment; 5] = [
+    Experiment { workload: "gauss", second: Second::Checkpoints, tables: &paper::GAUSS },
+    Experiment { workload: "laplace", second: Second::Checkpoints, tables: &paper::LAPLACE },
+    Experiment { workload: "neurons", second: Second::Checkpoints, tables: &paper::NEURONS },
+    Experiment { workload: "disks", second: Second::Checkpoints, tables: &paper::DISKS },
+    Experiment { workload: "matmul", second: Second::MessageTagging, tables: &paper::MATMUL },
+];
+
+impl Experiment {
+    /// Returns the modes, with their names. `iterations`: those of the workload.
+    fn modes(&self, iterations: u64) -> [(&'static str, Mode); 2] {
+        let checkpoint_every = Some((iterations / CHECKPOINTS).max(1));
+        let second = match self.second {
+            Second::Checkpoints => ("the same, four checkpoints", Mode { rule: Rule::EventLogging, checkpoint_every }),
+            Second::MessageTagging => ("message tagging", Rule::MessageTagging.into()),
+        };
+        [("event logging", Rule::EventLogging.into()), second]
+    }
 }
 
 /// Returns the paper's ratios of a mode, 0 or 1.
@@ -75,27 +77,24 @@ fn ratios(tables: &[PaperTable], mode: usize) -> String {
 
 pub(crate) fn run(arguments: &LibelcArguments) -> Result<ExitCode, Failure> {
     let (costs, ranks) = (&arguments.costs, arguments.costs.ranks());
-    let class = arguments.class.parse().map_err(Failure::usage)?;
-    let workload = |name: &str| -> Result<Box<dyn Workload>, Failure> {
-        let workload = by_name(name, class).map_err(Failure::usage)?;
-        workload.validate(ranks).map_err(Failure::usage)?;
-        Ok(workload)
-    };
-    let experiments = experiments(|name| Ok(workload(name)?.iterations(0, ranks).at_least))?;
+    let (mut subjects, mut names) = (Vec::new(), Vec::new());
+    for experiment in &EXPERIMENTS {
+        let workload = workload(experiment.workload, &arguments.class, ranks)?;
+        let modes = experiment.modes(workload.iterations(0, ranks).at_least);
+        let program = Program::of(workload.as_ref());
+        subjects.push(Subject { program, modes: modes.iter().map(|(_, mode)| Some(*mode)).collect() });
+        names.push(modes.map(|(name, _)| name));
+    }
     let build = costs.build()?;
-    let subject = |experiment: &Experiment| Subject {
-        program: Program::Workload { name: experiment.workload.to_owned(), class: class.to_string() },
-        modes: experiment.modes.iter().map(|(_, mode)| Some(*mode)).collect(),
-    };
-    let measured = costs.measure(&build, ranks, ("libELC", &[]), experiments.iter().map(subject).collect())?;
+    let measured = costs.measure(&build, ranks, ("libELC", &[]), subjects)?;
     let mut rows = Vec::new();
-    for (experiment, measured) in experiments.iter().zip(&measured) {
-        for (place, ((name, _), measured)) in experiment.modes.iter().zip(measured).enumerate() {
+    for ((experiment, names), measured) in EXPERIMENTS.iter().zip(names).zip(&measured) {
+        for (place, (name, measured)) in names.iter().zip(measured).enumerate() {
             rows.push(Row::new(*name, experiment.workload, Some(ratios(experiment.tables, place)), measured));
         }
     }
-    let title = format!("class {class} on {ranks} ranks, {}", build.version);
-    let problems = experiments.iter().map(|experiment| {
+    let title = format!("class {} on {ranks} ranks, {}", arguments.class, build.version);
+    let problems = EXPERIMENTS.iter().map(|experiment| {
         let problems: Vec<&str> = experiment.tables.iter().map(|table| table.problem).collect();
         format!("{}: {}", experiment.workload, problems.join("; "))
     });
@@ -119,9 +118,8 @@ mod tests {
 
     #[test]
     fn every_program_has_four_checkpoints_or_two_rules() {
-        let experiments = experiments(|_| Ok(50)).unwrap_or_default();
-        assert_eq!(experiments.len(), 5);
-        let every: Vec<_> = experiments.iter().map(|of| of.modes[1].1.checkpoint_every).collect();
+        assert_eq!(EXPERIMENTS.len(), 5);
+        let every: Vec<_> = EXPERIMENTS.iter().map(|of| of.modes(50)[1].1.checkpoint_every).collect();
         assert_eq!(every, [Some(12), Some(12), Some(12), Some(12), None]);
     }
 

@@ -6,14 +6,13 @@ use std::time::Duration;
 use clap::Args;
 use counterfoil_protocols::event_logging::optimal_interval;
 use counterfoil_runtime::Rule;
-use counterfoil_runtime::local::{Interrupts, JobOptions, JobReport, Kill, KillPoint, launch};
-use counterfoil_workloads::{Class, Program, Workload, by_name};
-use indicatif::{ProgressBar, ProgressStyle};
+use counterfoil_runtime::local::{Interrupts, JobReport, Kill, KillPoint, launch};
+use counterfoil_workloads::Workload;
 use serde_json::{Value, json};
 
-use super::costs::{duration, quantile};
+use super::costs::{duration, median, progress_bar, workload};
 use crate::table::Table;
-use crate::{Failure, print};
+use crate::{Failure, print, rank};
 
 /// Intervals, by the optimal one.
 const SHARES: [f64; 5] = [0.25, 0.5, 1.0, 2.0, 4.0];
@@ -79,25 +78,19 @@ impl Model {
 /// Runs at one interval.
 #[derive(Debug, Default)]
 struct AtInterval {
-    /// Wall times in seconds, ascending in the end.
+    /// Wall times in seconds.
     walls: Vec<f64>,
     checkpoints: Vec<f64>,
 }
 
 pub(crate) fn run(arguments: &LibelcIntervalArguments) -> Result<ExitCode, Failure> {
-    let class: Class = arguments.class.parse().map_err(Failure::usage)?;
-    let workload = by_name(WORKLOAD, class).map_err(Failure::usage)?;
-    workload.validate(arguments.ranks).map_err(Failure::usage)?;
+    let workload = workload(WORKLOAD, &arguments.class, arguments.ranks)?;
     let interrupts = Interrupts::install().map_err(Failure::failed)?;
     let run = |checkpoint_every, mtbf, kill| {
         run_once(workload.as_ref(), arguments.ranks, (checkpoint_every, mtbf), kill, &interrupts)
     };
     let rounds = u64::from(arguments.rounds);
-    let bar = ProgressBar::new(rounds * (3 + SHARES.len() as u64));
-    let bar = if arguments.json { ProgressBar::hidden() } else { bar };
-    if let Ok(style) = ProgressStyle::with_template("laplace {bar:32.cyan/blue} {pos}/{len} runs, {eta} left") {
-        bar.set_style(style.progress_chars("=> "));
-    }
+    let bar = progress_bar(arguments.json, WORKLOAD, rounds * (3 + SHARES.len() as u64), "runs");
     let (mut program, mut checkpoint, mut recovery) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..rounds {
         program.push(run(None, None, None)?.wall.as_secs_f64());
@@ -121,15 +114,11 @@ pub(crate) fn run(arguments: &LibelcIntervalArguments) -> Result<ExitCode, Failu
         }
     }
     bar.finish_and_clear();
-    at.iter_mut().for_each(|at| at.walls.sort_by(f64::total_cmp));
-    let title = format!("{WORKLOAD} of class {class} on {} local processes, event-logging", arguments.ranks);
-    print(&if arguments.json { to_json(model, at).to_string() } else { report(&title, arguments, model, at) })?;
+    let lines = lines(model, at);
+    let title =
+        format!("{WORKLOAD} of class {} on {} local processes, event-logging", arguments.class, arguments.ranks);
+    print(&if arguments.json { to_json(model, &lines).to_string() } else { report(&title, arguments, model, &lines) })?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    quantile(&values, 0.5)
 }
 
 /// Runs a job. `checkpoints`: iterations between offered ones, and the mean time between failures.
@@ -140,10 +129,8 @@ fn run_once(
     kill: Option<Kill>,
     interrupts: &Interrupts,
 ) -> Result<JobReport, Failure> {
-    let program = std::env::current_exe().map_err(Failure::failed)?;
-    let mut job = JobOptions::new(vec![program.into(), crate::rank::NAME.into()], ranks);
+    let mut job = rank::job(workload, ranks, checkpoint_every)?;
     (job.settings.rule, job.settings.mtbf) = (Rule::EventLogging, mtbf);
-    job.program = Program::new(workload, checkpoint_every).encode().map_err(Failure::failed)?;
     job.kills = kill.into_iter().collect();
     launch(&job, Some(interrupts), &mut ()).map_err(Failure::failed)
 }
@@ -154,42 +141,61 @@ fn recovery_of(report: &JobReport) -> f64 {
     [of_death.detect, of_death.repair, of_death.start].into_iter().flatten().sum::<Duration>().as_secs_f64()
 }
 
-/// A line of the table: interval, checkpoints of a rank, measured time, with the expected loss, by the formula.
-fn lines(model: Model, at: [AtInterval; SHARES.len()]) -> Vec<(f64, f64, f64, f64, f64)> {
+/// A line of the table; times in seconds.
+#[derive(Debug)]
+struct Line {
+    /// The interval by the optimal one.
+    share: f64,
+    interval: f64,
+    /// Number of checkpoints of a rank.
+    checkpoints: f64,
+    wall: f64,
+    /// The measured time with the expected loss.
+    expected: f64,
+    formula: f64,
+}
+
+fn lines(model: Model, at: [AtInterval; SHARES.len()]) -> Vec<Line> {
     let line = |(share, at): (f64, AtInterval)| {
-        let (interval, wall) = (share * model.optimum(), quantile(&at.walls, 0.5));
-        (interval, median(at.checkpoints), wall, wall + model.lost(interval), model.expected(interval))
+        let (interval, wall) = (share * model.optimum(), median(at.walls));
+        let (expected, formula) = (wall + model.lost(interval), model.expected(interval));
+        Line { share, interval, checkpoints: median(at.checkpoints), wall, expected, formula }
     };
     SHARES.into_iter().zip(at).map(line).collect()
 }
 
-fn to_json(model: Model, at: [AtInterval; SHARES.len()]) -> Value {
-    let rows =
-        lines(model, at).into_iter().zip(SHARES).map(|((interval, checkpoints, wall, with_loss, formula), share)| {
-            json!({"interval_s": interval, "interval_by_optimum": share, "checkpoints": checkpoints, "wall_s": wall,
-               "expected_s": with_loss, "formula_s": formula})
-        });
+fn to_json(model: Model, lines: &[Line]) -> Value {
+    let intervals = lines.iter().map(|line| {
+        json!({
+            "interval_s": line.interval,
+            "interval_by_optimum": line.share,
+            "checkpoints": line.checkpoints,
+            "wall_s": line.wall,
+            "expected_s": line.expected,
+            "formula_s": line.formula,
+        })
+    });
     json!({
         "program_s": model.program,
         "checkpoint_s": model.checkpoint,
         "recovery_s": model.recovery,
         "mtbf_s": model.uptime,
         "optimum_s": model.optimum(),
-        "intervals": rows.collect::<Vec<_>>(),
+        "intervals": intervals.collect::<Vec<_>>(),
     })
 }
 
-fn report(title: &str, arguments: &LibelcIntervalArguments, model: Model, at: [AtInterval; SHARES.len()]) -> String {
+fn report(title: &str, arguments: &LibelcIntervalArguments, model: Model, lines: &[Line]) -> String {
     let headings = ["interval", "by the optimum", "checkpoints", "without failures", "expected", "formula"];
     let mut table = Table::new(&headings);
-    for ((interval, checkpoints, wall, with_loss, formula), share) in lines(model, at).into_iter().zip(SHARES) {
+    for line in lines {
         table.row([
-            duration(interval),
-            format!("{share}"),
-            format!("{checkpoints:.0}"),
-            duration(wall),
-            duration(with_loss),
-            duration(formula),
+            duration(line.interval),
+            line.share.to_string(),
+            format!("{:.0}", line.checkpoints),
+            duration(line.wall),
+            duration(line.expected),
+            duration(line.formula),
         ]);
     }
     format!(
@@ -226,9 +232,9 @@ mod tests {
     fn a_line_adds_the_loss_to_the_measured_time() {
         let model = Model { program: 100.0, checkpoint: 4.0, recovery: 2.0, uptime: 50.0 };
         let at = SHARES.map(|_| AtInterval { walls: vec![120.0], checkpoints: vec![5.0] });
-        let (interval, checkpoints, wall, with_loss, formula) = lines(model, at)[2];
+        let line = &lines(model, at)[2];
         assert_eq!(
-            (interval.round(), checkpoints, wall, with_loss.round(), formula.round()),
+            (line.interval.round(), line.checkpoints, line.wall, line.expected.round(), line.formula.round()),
             (20.0, 5.0, 120.0, 144.0, 144.0)
         );
     }

@@ -4,10 +4,9 @@ use std::process::ExitCode;
 
 use clap::Args;
 use counterfoil_runtime::Rule;
-use counterfoil_workloads::by_name;
 use counterfoil_workloads::costs::{Mode, Program, Subject};
 
-use super::costs::{CostArguments, Description, Row};
+use super::costs::{CostArguments, Description, Row, workload};
 use crate::Failure;
 
 /// Measure what user-level message logging costs over MPI while nothing fails, compared with figures 6 (CG) and 7 (FT) of Liu et al. 2014.
@@ -50,16 +49,13 @@ const SERIES: [Series; 4] = [
 
 pub(crate) fn run(arguments: &UlmlFiguresArguments) -> Result<ExitCode, Failure> {
     let (costs, ranks) = (&arguments.costs, arguments.costs.ranks());
-    let class = arguments.class.parse().map_err(Failure::usage)?;
-    for (name, _) in WORKLOADS {
-        by_name(name, class).map_err(Failure::usage)?.validate(ranks).map_err(Failure::usage)?;
-    }
-    let build = costs.build()?;
-    let subject = |(name, _): (&str, u32)| Subject {
-        program: Program::Workload { name: name.to_owned(), class: class.to_string() },
-        modes: SERIES.iter().map(|series| series.rule.map(Mode::from)).collect(),
+    let subject = |(name, _)| -> Result<Subject, Failure> {
+        let program = Program::of(workload(name, &arguments.class, ranks)?.as_ref());
+        Ok(Subject { program, modes: SERIES.iter().map(|series| series.rule.map(Mode::from)).collect() })
     };
-    let measured = costs.measure(&build, ranks, ("ULML", &[]), WORKLOADS.map(subject).into())?;
+    let subjects = WORKLOADS.into_iter().map(subject).collect::<Result<_, _>>()?;
+    let build = costs.build()?;
+    let measured = costs.measure(&build, ranks, ("ULML", &[]), subjects)?;
     let mut rows = Vec::new();
     for (place, ((name, figure), measured)) in WORKLOADS.iter().zip(&measured).enumerate() {
         let group = format!("{name} (figure {figure})");
@@ -70,7 +66,7 @@ pub(crate) fn run(arguments: &UlmlFiguresArguments) -> Result<ExitCode, Failure>
                 .map(|(series, of)| Row::new(series.name, group.clone(), series.paper[place].map(str::to_owned), of)),
         );
     }
-    let title = format!("class {class} on {ranks} ranks, {}", build.version);
+    let title = format!("class {} on {ranks} ranks, {}", arguments.class, build.version);
     let what = Description {
         paper: "Figures 6 and 7 of Liu et al. 2014",
         title: &title,

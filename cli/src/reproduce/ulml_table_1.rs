@@ -98,7 +98,7 @@ fn levels(ranks: u32, bytes: u64, runs: [(&Measured, &Measured); 2]) -> [Level; 
 
 pub(crate) fn run(arguments: &UlmlTable1Arguments) -> Result<ExitCode, Failure> {
     let (costs, bytes) = (&arguments.costs, arguments.bytes);
-    let ranks = costs.given_ranks().unwrap_or(RANKS);
+    let ranks = costs.ranks.unwrap_or(RANKS);
     let build = costs.build()?;
     let subject = |calls| Subject {
         program: Program::Calls { call: Call::Allreduce, bytes: bytes as usize, calls },
@@ -106,15 +106,16 @@ pub(crate) fn run(arguments: &UlmlTable1Arguments) -> Result<ExitCode, Failure> 
     };
     let subjects = vec![subject(CALLS), subject(2 * CALLS)];
     let measured = costs.measure(&build, ranks, ("ULML", &[]), subjects)?;
-    let [shorter, longer] = &measured[..] else { return Err(Failure::failed("the job measured something else")) };
-    let pair = |mode: usize| shorter.get(mode).zip(longer.get(mode));
-    let Some(runs) = pair(0).zip(pair(1)) else { return Err(Failure::failed("the job measured something else")) };
-    let levels = levels(ranks, bytes, runs.into());
+    let [[library, user], [library_longer, user_longer]] = &measured.iter().map(Vec::as_slice).collect::<Vec<_>>()[..]
+    else {
+        return Err(Failure::failed("the job measured something else"));
+    };
+    let levels = levels(ranks, bytes, [(library, library_longer), (user, user_longer)]);
     if costs.json {
         print(&Value::Array(levels.iter().map(Level::to_json).collect()).to_string())?;
     } else {
         let title = format!("an allreduce of {bytes} bytes on {ranks} ranks, {}", build.version);
-        print(&report(&title, costs.rounds(), &levels))?;
+        print(&report(&title, costs.rounds, &levels))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -131,7 +132,7 @@ fn report(title: &str, rounds: u32, levels: &[Level]) -> String {
             format!("{:.0}", level.paper.bytes),
             duration(level.row.seconds),
             format!("{:.3}", level.row.quantile(0.5)),
-            format!("{:.3} to {:.3}", level.row.quantile(0.25), level.row.quantile(0.75)),
+            level.row.quartiles(),
         ]);
     }
     format!(

@@ -1,18 +1,18 @@
 //! Table 2 of Liu 2014: time to the end of a run in which a process is killed, when all ranks go back, and when only that one does.
 
+use std::mem::take;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
 use counterfoil_runtime::Rule;
-use counterfoil_runtime::local::{Interrupts, JobOptions, Kill, KillPoint, launch};
-use counterfoil_workloads::{Class, Program, Workload, by_name};
-use indicatif::{ProgressBar, ProgressStyle};
+use counterfoil_runtime::local::{Interrupts, Kill, KillPoint, launch};
+use counterfoil_workloads::Workload;
 use serde_json::{Value, json};
 
-use super::costs::quantile;
+use super::costs::{progress_bar, quantile, sorted, workload};
 use crate::table::Table;
-use crate::{Failure, print};
+use crate::{Failure, print, rank};
 
 /// Iterations from one checkpoint to the next, and the one of the kill, of CG's 15: one checkpoint precedes the kill.
 const CHECKPOINT_EVERY: u64 = 8;
@@ -66,20 +66,15 @@ struct Times {
 
 impl Times {
     fn sort(&mut self) {
-        self.wall.sort_by(f64::total_cmp);
-        self.cpu.sort_by(f64::total_cmp);
+        self.wall = sorted(take(&mut self.wall));
+        self.cpu = sorted(take(&mut self.cpu));
     }
 }
 
 pub(crate) fn run(arguments: &UlmlTable2Arguments) -> Result<ExitCode, Failure> {
-    let class: Class = arguments.class.parse().map_err(Failure::usage)?;
-    let workload = by_name("cg", class).map_err(Failure::usage)?;
-    workload.validate(arguments.ranks).map_err(Failure::usage)?;
+    let workload = workload("cg", &arguments.class, arguments.ranks)?;
     let interrupts = Interrupts::install().map_err(Failure::failed)?;
-    let bar = if arguments.json { ProgressBar::hidden() } else { ProgressBar::new(4 * u64::from(arguments.rounds)) };
-    if let Ok(style) = ProgressStyle::with_template("CG {bar:32.cyan/blue} {pos}/{len} runs, {eta} left") {
-        bar.set_style(style.progress_chars("=> "));
-    }
+    let bar = progress_bar(arguments.json, "CG", KINDS.len() as u64 * u64::from(arguments.rounds), "runs");
     let mut times = KINDS.map(|_| Times::default());
     for round in 0..arguments.rounds {
         for (kind, times) in KINDS.iter().zip(&mut times) {
@@ -91,7 +86,7 @@ pub(crate) fn run(arguments: &UlmlTable2Arguments) -> Result<ExitCode, Failure> 
     }
     bar.finish_and_clear();
     times.iter_mut().for_each(Times::sort);
-    let title = format!("CG of class {class} on {} local processes", arguments.ranks);
+    let title = format!("CG of class {} on {} local processes", arguments.class, arguments.ranks);
     print(&if arguments.json { to_json(&times).to_string() } else { report(&title, arguments.rounds, &times) })?;
     Ok(ExitCode::SUCCESS)
 }
@@ -104,10 +99,8 @@ fn run_once(
     round: u32,
     interrupts: &Interrupts,
 ) -> Result<(f64, f64), Failure> {
-    let program = std::env::current_exe().map_err(Failure::failed)?;
-    let mut job = JobOptions::new(vec![program.into(), crate::rank::NAME.into()], ranks);
+    let mut job = rank::job(workload, ranks, Some(CHECKPOINT_EVERY))?;
     job.settings.rule = kind.rule;
-    job.program = Program::new(workload, Some(CHECKPOINT_EVERY)).encode().map_err(Failure::failed)?;
     job.kills =
         kind.has_kill.then_some(Kill { rank: KILLED, at: KillPoint::Iteration(KILLED_IN) }).into_iter().collect();
     job.seed = round.into();

@@ -292,7 +292,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         let (own, ranks) = (Rank(self.rank), 0..self.settings.ranks);
         let has = |from: Rank, to: Rank| from != to && (scope == Scope::All || call.class.flows(from, to));
         for to in ranks.clone().filter(|&to| has(own, Rank(to))) {
-            self.send_frame(call, WORD, (to, 0), &[&word.to_le_bytes()])?;
+            self.send_frame(call, WORD, (to, 0), [&[], &word.to_le_bytes()])?;
         }
         let mut words = Vec::new();
         for from in ranks {
@@ -328,7 +328,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             self.native.arrived.insert((call.comm, call.number, to, place), hop);
         } else {
             let tag = if encoded.is_some() { HOP_WITH_WORDS } else { HOP };
-            self.send_frame(call, tag, (to, place), &[words, payload])?;
+            self.send_frame(call, tag, (to, place), [words, payload])?;
         }
         self.stop_if_fatal(CallKind::Collective)?;
         Ok(Some(Request::new(NATIVE | SENT | u64::from(to))))
@@ -381,13 +381,13 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     }
 
     /// Sends a frame of a call, once the receiver is connected and earlier ones have left: a root that broadcasts again and again waits for those
-    /// that are slower. `payload`: parts.
+    /// that are slower. `payload`: words, and data.
     fn send_frame(
         &mut self,
         call: CollectiveCall,
         tag: i32,
         (to, place): (u32, u32),
-        payload: &[&[u8]],
+        payload: [&[u8]; 2],
     ) -> Result<(), Error> {
         while !(self.is_connected(to) && self.transport.has_room(to)) {
             self.check_call()?;
@@ -402,10 +402,10 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         prefix[..4].copy_from_slice(&call.comm.to_le_bytes());
         prefix[4..12].copy_from_slice(&call.number.to_le_bytes());
         prefix[12..].copy_from_slice(&place.to_le_bytes());
-        let body: Vec<&[u8]> = [&prefix[..]].into_iter().chain(payload.iter().copied()).collect();
-        let len: usize = body.iter().map(|part| part.len()).sum();
+        let [words, data] = payload;
+        let len = PREFIX + words.len() + data.len();
         let header = WireHeader::control(Rank(self.rank), Rank(to), Origin::default(), tag, len as u64, None);
-        Ok(self.transport.send_control(to, &header, &body)?)
+        Ok(self.transport.send_control(to, &header, &[&prefix, words, data])?)
     }
 
     /// Checks that the call goes on: no rank was lost, and the rule has no other plan.

@@ -81,12 +81,11 @@ impl Launcher<'_> {
 
     /// Begins a collection if the ranks have taken new checkpoints.
     pub(super) fn consider_collection(&mut self) {
-        let mut tally = Tally::default();
-        self.slots.iter().for_each(|slot| tally += slot.tally);
-        if let Some(coordinator) = &mut self.coordinator {
-            coordinator.note_checkpoints(&tally);
-            self.send_orders();
-        }
+        let Some(coordinator) = &mut self.coordinator else { return };
+        let sum = |count: fn(&Tally) -> u64| self.slots.iter().map(|slot| count(&slot.tally)).sum();
+        let (checkpoints, checkpoint_us) = (sum(|tally| tally.checkpoints), sum(|tally| tally.checkpoint_us));
+        coordinator.note_checkpoints(&Tally { checkpoints, checkpoint_us, ..Tally::default() });
+        self.send_orders();
     }
 
     /// Sends the coordinator's messages, or keeps them until their ranks have joined.

@@ -185,7 +185,7 @@ impl JobDirectory {
         let checkpoints = OwnedDirectory::create(&checkpoint_root.join(format!("{name}{CHECKPOINTS_SUFFIX}")))?;
         let paths = JobPaths { directory };
         paths.write_checkpoints(&checkpoints.path)?;
-        for sub in [paths.logs(), paths.traces()] {
+        for sub in [paths.logs(), paths.traces(), paths.manager_temporary()] {
             create_private_dir(&sub)?;
         }
         Ok(JobDirectory { memory, checkpoints, paths })

@@ -1,9 +1,9 @@
 //! The process of a rank. Killed on drop, and reaped if the launcher started it.
 
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -54,13 +54,8 @@ impl Process {
 
     /// Starts the job's command, a process manager that starts all processes of the job.
     pub(super) fn start_manager(options: &JobOptions, paths: &JobPaths) -> io::Result<Process> {
-        let temporary = paths.manager_temporary();
-        match DirBuilder::new().mode(0o700).create(&temporary) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            _ => {}
-        }
         let mut command = command(options, paths)?;
-        command.env("TMPDIR", temporary);
+        command.env("TMPDIR", paths.manager_temporary());
         Process::spawn(command, paths.manager_standard_error())
     }
 

@@ -47,6 +47,16 @@ pub(super) struct Slot {
     pub(super) last_report: Option<(Instant, LastReport)>,
 }
 
+impl Slot {
+    /// Prepares for the rank's next execution.
+    pub(super) fn begin_incarnation(&mut self) {
+        self.incarnation += 1;
+        self.iteration = 0;
+        self.iteration_began = None;
+        self.outcome_before = self.outcome.take().or(self.outcome_before.take());
+    }
+}
+
 /// Last report of a rank, for error messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LastReport {

@@ -157,10 +157,7 @@ impl Launcher<'_> {
     fn handle_rollback(&mut self, rank: usize) {
         let slot = &mut self.slots[rank];
         slot.rolled_back += 1;
-        slot.incarnation += 1;
-        slot.iteration = 0;
-        slot.iteration_began = None;
-        slot.outcome_before = slot.outcome.take().or(slot.outcome_before.take());
+        slot.begin_incarnation();
         self.kill_schedule.handle_end(rank as u32);
     }
 
@@ -195,11 +192,8 @@ impl Launcher<'_> {
         });
         slot.recovering_from = Some(self.deaths.len());
         self.deaths.push((report, RecoveryClock::new(killed.map(|(when, _)| when), now)));
-        slot.incarnation += 1;
-        slot.iteration = 0;
-        slot.iteration_began = None;
+        slot.begin_incarnation();
         slot.last_report = None;
-        slot.outcome_before = slot.outcome.take().or(slot.outcome_before.take());
         self.kill_schedule.handle_end(number);
         let takes = match self.options.processes {
             Processes::Started => START_GUESS,

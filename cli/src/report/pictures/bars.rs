@@ -5,8 +5,9 @@ use plotters::prelude::{
 };
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
+use super::DrawError;
 use super::units::{Numbers, Unit};
-use super::{COLOURS, DrawError};
+use crate::colours::COLOURS;
 
 const COLOUR: RGBColor = COLOURS[0];
 const WIDTH: i32 = 720;

@@ -6,8 +6,9 @@ use plotters::prelude::{
 };
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
+use super::DrawError;
 use super::units::{Unit, tick};
-use super::{COLOURS, DrawError, FAINT, GRID};
+use crate::colours::{COLOURS, FAINT, GRID};
 use crate::report::figures::Figures;
 
 /// Number of points of a line that combines several ranks.

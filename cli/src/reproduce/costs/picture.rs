@@ -3,20 +3,13 @@
 use std::error::Error;
 
 use plotters::prelude::{
-    BLACK, Color, IntoDrawingArea, IntoFont, PathElement, RGBColor, Rectangle, SVGBackend, TextStyle, WHITE,
+    BLACK, Color, IntoDrawingArea, IntoFont, PathElement, Rectangle, SVGBackend, TextStyle, WHITE,
 };
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::Row;
+use crate::colours::{COLOURS, GRID};
 
-const COLOURS: [RGBColor; 5] = [
-    RGBColor(31, 119, 180),
-    RGBColor(214, 96, 20),
-    RGBColor(44, 140, 60),
-    RGBColor(128, 90, 170),
-    RGBColor(110, 110, 110),
-];
-const GRID: RGBColor = RGBColor(205, 205, 205);
 /// Pixels.
 const WIDTH: i32 = 760;
 const LEFT: i32 = 330;

@@ -3,14 +3,13 @@
 use std::error::Error;
 
 use plotters::prelude::{
-    BLACK, ChartBuilder, Circle, Color, IntoDrawingArea, IntoFont, IntoLogRange, LineSeries, PathElement, RGBColor,
-    SVGBackend, WHITE,
+    BLACK, ChartBuilder, Circle, Color, IntoDrawingArea, IntoFont, IntoLogRange, LineSeries, PathElement, SVGBackend,
+    WHITE,
 };
 
 use super::Row;
 use super::torus::Arrangement;
-
-const COLOURS: [RGBColor; 3] = [RGBColor(31, 119, 180), RGBColor(214, 96, 20), RGBColor(44, 140, 60)];
+use crate::colours::{COLOURS, FAINT, GRID};
 
 /// Draws a line per number of axes on logarithmic scales, as SVG. Shows the first available arrangement of stripes, boxes and
 /// alternating boxes; the first two roll back most ranks, and so take longest.
@@ -37,8 +36,8 @@ pub(super) fn draw(rows: &[Row]) -> Result<String, Box<dyn Error>> {
             .y_desc("milliseconds")
             .x_label_formatter(&|ranks| format!("{ranks:.0}"))
             .y_label_formatter(&|milliseconds| format!("{milliseconds}"))
-            .light_line_style(RGBColor(238, 238, 238))
-            .bold_line_style(RGBColor(205, 205, 205))
+            .light_line_style(FAINT)
+            .bold_line_style(GRID)
             .label_style(("sans-serif", 13))
             .axis_desc_style(("sans-serif", 14))
             .draw()?;
