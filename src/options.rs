@@ -6,7 +6,7 @@ use counterfoil_log_core::{BLOCK_BYTES_MIN, MEMORY_BYTES_MAX, OptionsError, Pool
 use counterfoil_log_io::{BackendChoice, BackendOptions};
 
 /// Chunks that the budget of a log that [`retain`](Options::retain)s records is worth, and their largest size.
-const RETAINED_CHUNKS: (usize, usize) = (256, 4 << 20);
+const RETAINED_CHUNKS: (usize, usize) = (256, 16 << 20);
 /// The same, where chunks are written to disk one by one.
 const SPILLED_CHUNKS: (usize, usize) = (64, 1 << 20);
 /// Most bytes that such a log prefaults at the start, and that it commits ahead.
@@ -197,7 +197,7 @@ impl Options {
 
     /// Sets what is kept, the memory budget, and the sizes that suit them. Released records are overwritten while they are still in the
     /// cache: chunks are small, and little is prefaulted. Records that are kept go to new memory all the time: up to 16 MiB are
-    /// prefaulted, a thread commits memory ahead, and chunks are larger: a 256th of the budget, from 64 KiB to 4 MiB, and in the node-local
+    /// prefaulted, a thread commits memory ahead, and chunks are larger: a 256th of the budget, from 64 KiB to 16 MiB, and in the node-local
     /// tier a 64th, up to 1 MiB.
     pub fn retain(&mut self, keep: Keep, memory_bytes_max: usize) {
         let default = Options::new(self.rank, self.ranks);

@@ -31,6 +31,18 @@ pub(crate) enum MpiBuildError {
     NoBuild { folder: PathBuf, reason: String },
     #[error("--mpi={requested}: no build for it in {}: `cargo xtask mpi --mpi {requested}` makes one", folder.display())]
     NotRequested { requested: String, folder: PathBuf },
+    #[error(
+        "--mpi: {} is of another build, `{theirs}`, than this program, `{}`: `cargo xtask mpi --mpi {mpi}` builds it anew, and \
+         `cargo build --release` this program",
+        program.display(), counterfoil_workloads::BUILD
+    )]
+    OtherBuild { program: PathBuf, theirs: String, mpi: String },
+    #[error("--mpi: cannot start {}: {source}", program.display())]
+    Start {
+        program: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
     #[error("cannot find the path of this program: {0}")]
     OwnPath(#[source] std::io::Error),
 }
@@ -58,14 +70,32 @@ pub(crate) struct Build {
 
 impl Build {
     /// Finds the build for the requested MPI, else the one named by the environment, else one next to this program.
+    ///
+    /// # Errors
+    /// There is none, or its program is of other sources than this one.
     pub(crate) fn find(requested: Option<&str>) -> Result<Build, MpiBuildError> {
-        if let Some(requested) = requested {
-            return Build::find_requested(requested);
+        let build = match (requested, std::env::var_os(VARIABLE)) {
+            (Some(requested), _) => Build::find_requested(requested)?,
+            (None, Some(folder)) => Build::open(Path::new(&folder))?,
+            (None, None) => Build::all(&Build::folder()?).next().ok_or(MpiBuildError::NotBuilt)?,
+        };
+        build.check_sources()?;
+        Ok(build)
+    }
+
+    /// Checks that the program of a rank and this one understand each other.
+    fn check_sources(&self) -> Result<(), MpiBuildError> {
+        let program = &self.program;
+        let start = |source| MpiBuildError::Start { program: program.clone(), source };
+        let output = Command::new(program).arg("--version").output().map_err(start)?;
+        let said = String::from_utf8_lossy(&output.stdout);
+        let theirs = said.split_once(' ').map_or(&*said, |(_, version)| version).trim();
+        if theirs == counterfoil_workloads::BUILD {
+            return Ok(());
         }
-        if let Some(folder) = std::env::var_os(VARIABLE) {
-            return Build::open(Path::new(&folder));
-        }
-        Build::all(&Build::folder()?).next().ok_or(MpiBuildError::NotBuilt)
+        let folder = program.ancestors().nth(2).and_then(Path::file_name).unwrap_or_default().to_string_lossy();
+        let mpi = folder.strip_prefix("build-").unwrap_or("PREFIX").to_owned();
+        Err(MpiBuildError::OtherBuild { program: program.clone(), theirs: theirs.to_owned(), mpi })
     }
 
     /// Returns the folder of the builds next to this program.

@@ -69,6 +69,14 @@ impl Calls {
         (0..).zip(begun).any(differs)
     }
 
+    /// Returns the ranks that began a call in a later epoch than others; `None` if some have not begun it.
+    pub(crate) fn later_epochs(&self, number: u64) -> Option<Vec<bool>> {
+        let begun = self.begun.get(&number)?;
+        let epochs = begun.iter().map(|of| Some((*of)?.epoch)).collect::<Option<Vec<Epoch>>>()?;
+        let first = epochs.iter().min()?;
+        Some(epochs.iter().map(|epoch| epoch > first).collect())
+    }
+
     /// Returns the result of a call at a rank, and the words that have come to it; `None` if it can't complete.
     pub(crate) fn outcome(
         &self,

@@ -1,6 +1,10 @@
 //! Counters of the cases that schedules reached.
 
+mod splits;
+
 use serde::{Deserialize, Serialize};
+
+pub use splits::Splits;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
@@ -8,15 +12,21 @@ macro_rules! counters {
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
         pub struct Coverage {
             $($(#[$doc])* pub $name: u64,)*
+            /// Calls that some ranks had completed and others had not, when a rank died, and all others lived.
+            pub splits_at_faults: Splits,
+            /// Calls that some ranks began in a later epoch than others.
+            pub splits_at_lines: Splits,
         }
 
         impl Coverage {
             /// Adds the counters of another run.
             pub fn add(&mut self, other: &Coverage) {
                 $(self.$name += other.$name;)*
+                self.splits_at_faults.add(&other.splits_at_faults);
+                self.splits_at_lines.add(&other.splits_at_lines);
             }
 
-            /// Returns all counters by name, in the order of their declaration.
+            /// Returns all counters but the splits by name, in the order of their declaration.
             pub fn each(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($name), self.$name),)*].into_iter()
             }

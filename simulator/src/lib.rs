@@ -66,7 +66,7 @@ mod violation;
 mod world;
 
 pub use campaign::{Failure, Progress, Summary, campaign};
-pub use coverage::Coverage;
+pub use coverage::{Coverage, Splits};
 pub use damage::Damage;
 pub use program::{Pattern, Shape};
 pub use recording::{Activity, Dropped, Recorded};

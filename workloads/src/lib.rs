@@ -47,6 +47,10 @@ pub use outcome::{Outcome, Value, job_digest};
 pub use program::{Program, ProgramError};
 pub use state::StateError;
 
+/// Version of this build, with a hash of the sources of what the processes of a job tell each other. Only programs of equal builds make a
+/// job together.
+pub const BUILD: &str = concat!(env!("CARGO_PKG_VERSION"), " (sources ", env!("COUNTERFOIL_SOURCES"), ")");
+
 /// A parallel program with a known answer.
 pub trait Workload: fmt::Debug + Send + Sync {
     /// Returns the name, as for [`by_name`].

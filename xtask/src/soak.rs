@@ -29,7 +29,7 @@ use crate::workspace::{TaskError, Workspace, command_line};
 
 /// Minimum share of kills between the victim's first and last message, of those planned for an iteration. Other kills test the restart of a process, but not its
 /// replay.
-const KILLS_IN_TRAFFIC_MIN: f64 = 0.9;
+const KILLS_IN_TRAFFIC_MIN: f64 = 0.8;
 
 /// Runs per progress line where stderr is not a terminal.
 const RUNS_PER_PROGRESS_LINE: u64 = 20;
@@ -223,7 +223,11 @@ fn write_report(
         options.runs,
         failures.len(),
         tally.kills_in_traffic() * 100.0,
-        if passed { "passed" } else { "FAILED" }
+        match (passed, failures.is_empty()) {
+            (true, _) => "passed",
+            (false, false) => "FAILED",
+            (false, true) => "FAILED: too few kills in traffic to prove anything about replays",
+        }
     );
     Ok(())
 }

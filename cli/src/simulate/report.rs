@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::ops::Range;
 
-use counterfoil_simulator::{self as simulator, Coverage, Shrunk, Violation};
+use counterfoil_simulator::{self as simulator, Coverage, Shrunk, Splits, Violation};
 use serde_json::{Value, json};
 
 use super::campaign::Tally;
@@ -106,6 +106,19 @@ impl Report<'_> {
         for line in counters(&summary.coverage) {
             let _ = writeln!(text, "  {line}");
         }
+        for (name, splits) in splits(&summary.coverage) {
+            let counts: Vec<u64> = splits.each().map(|(_, count)| count).collect();
+            let met = counts.iter().filter(|count| **count > 0).count();
+            if met > 0 {
+                let fewest = counts.iter().filter(|count| **count > 0).min().unwrap_or(&0);
+                let _ = writeln!(
+                    text,
+                    "  {}: {met} of {}, each {fewest} times or more",
+                    name.replace('_', " "),
+                    counts.len()
+                );
+            }
+        }
         let _ = write!(text, "{} failed: {lost} lost, {duplicated} duplicated, {reordered} reordered", summary.failed);
         if !kinds.is_empty() {
             let kinds: Vec<String> = kinds.iter().map(|(kind, times)| format!("{kind} {times}")).collect();
@@ -148,9 +161,17 @@ pub(super) fn violation_object(violation: &Violation) -> Value {
     })
 }
 
-/// Adds each coverage counter to an object, under its name.
+/// Returns the ways in which calls of four ranks were split, by the name of their counters.
+fn splits(coverage: &Coverage) -> [(&'static str, &Splits); 2] {
+    [("splits_at_faults", &coverage.splits_at_faults), ("splits_at_lines", &coverage.splits_at_lines)]
+}
+
+/// Adds each coverage counter to an object, under its name. The splits are objects of their own.
 pub(super) fn add_coverage(object: &mut Value, coverage: &Coverage) {
     for (name, count) in coverage.each() {
         object[name] = json!(count);
+    }
+    for (name, splits) in splits(coverage) {
+        object[name] = splits.each().map(|(split, count)| (split, json!(count))).collect();
     }
 }

@@ -10,15 +10,20 @@ use tempfile::TempDir;
 
 use crate::script;
 
-/// Creates the folder of a build, as `cargo xtask mpi` does, with a script in place of mpirun.
+/// Creates the folder of a build, as `cargo xtask mpi` does, with scripts in place of mpirun and of the program of a rank.
 fn build(lines: &str) -> TempDir {
+    build_of(counterfoil_workloads::BUILD, lines)
+}
+
+fn build_of(version: &str, lines: &str) -> TempDir {
     let folder = TempDir::new().unwrap();
     let mpirun = folder.path().join("mpirun");
     script::write(&mpirun, lines);
     let description = serde_json::json!({ "version": "Open MPI 0", "mpirun": mpirun });
     fs::write(folder.path().join("mpi.json"), description.to_string()).unwrap();
     fs::create_dir(folder.path().join("release")).unwrap();
-    fs::write(folder.path().join("release/counterfoil-mpi-demo"), "").unwrap();
+    let program = folder.path().join("release/counterfoil-mpi-demo");
+    script::write(&program, &format!("echo 'counterfoil-mpi-demo {version}'"));
     folder
 }
 
@@ -60,6 +65,18 @@ fn a_folder_without_a_build_and_an_mpi_without_one_are_refused() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_counterfoil"));
     let output = command.args(["demo", "--mpi=/nonexistent"]).output().unwrap();
     assert_failure(&output, 1, "`cargo xtask mpi --mpi /nonexistent` makes one");
+}
+
+#[test]
+fn a_program_of_other_sources_is_refused() {
+    let other = build_of("0.0.1 (sources 0)", "echo it was started >&2; exit 3");
+    for output in [run(other.path(), &[]), figure_7(other.path(), &[])] {
+        assert_failure(&output, 1, "is of another build, `0.0.1 (sources 0)`, than this program");
+        assert!(!String::from_utf8_lossy(&output.stderr).contains("it was started"));
+    }
+    fs::remove_file(other.path().join("release/counterfoil-mpi-demo")).unwrap();
+    std::os::unix::fs::symlink("/proc/version", other.path().join("release/counterfoil-mpi-demo")).unwrap();
+    assert_failure(&run(other.path(), &[]), 1, "cannot start");
 }
 
 #[test]

@@ -14,7 +14,7 @@ use tracing_subscriber::prelude::*;
 
 /// Run one process of a job over MPI (started by `counterfoil`).
 #[derive(Debug, Parser)]
-#[command(name = "counterfoil-mpi-demo", version)]
+#[command(name = "counterfoil-mpi-demo", version = counterfoil_workloads::BUILD)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,

@@ -105,6 +105,9 @@ impl<P: SimRule> World<'_, P> {
     fn begin_call(&mut self, rank: u32, process: &Process<P>, call: CollectiveCall, contribution: Contribution) {
         self.coverage.calls_again += u64::from(process.call_failed);
         self.calls.begin(call.number, rank, contribution);
+        if let Some(are_beyond) = self.calls.later_epochs(call.number) {
+            self.coverage.splits_at_lines.count(call.class, &are_beyond);
+        }
         // Others may have waited for it.
         self.touched = u64::MAX;
     }
@@ -149,6 +152,18 @@ impl<P: SimRule> World<'_, P> {
                 CollectiveClass::Barrier => coverage.calls_straddled_barriers += 1,
                 CollectiveClass::ToRoot(_) => {}
             }
+        }
+    }
+
+    /// Counts the calls that some ranks have completed and others have not, while all of them live.
+    pub(super) fn count_splits(&mut self) {
+        let ranks = &self.nodes[..self.program.ranks() as usize];
+        let made = ranks.iter().map(|node| Some(node.process.as_ref()?.image.application.calls()));
+        let Some(made) = made.collect::<Option<Vec<u64>>>() else { return };
+        let (Some(&fewest), Some(&most)) = (made.iter().min(), made.iter().max()) else { return };
+        for number in fewest..most {
+            let are_beyond: Vec<bool> = made.iter().map(|calls| *calls > number).collect();
+            self.coverage.splits_at_faults.count(self.program.calls[number as usize], &are_beyond);
         }
     }
 

@@ -86,8 +86,11 @@ impl<P: SimRule> World<'_, P> {
         let recovering = (0..self.program.ranks()).any(behind);
         let faults = self.coverage.faults;
         let another_is_dead = (0..self.nodes.len() as u32).any(|other| !self.lives(other));
-        let here = &self.nodes[node as usize];
         let is_rank = node < self.program.ranks();
+        if is_rank {
+            self.count_splits();
+        }
+        let here = &self.nodes[node as usize];
         let process = here.process.as_ref().filter(|_| is_rank);
         let coverage = &mut self.coverage;
         coverage.faults += 1;

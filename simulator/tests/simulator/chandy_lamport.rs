@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use counterfoil_campaign::scaled;
+use counterfoil_campaign::{percent, scaled};
 use counterfoil_protocols::chandy_lamport;
 use counterfoil_simulator::{self as simulator, Canary, Config, Coverage, EventLog, Pattern, Schedule, SimRule};
 
@@ -49,6 +49,14 @@ fn messages_in_transit_are_presented_and_orphans_discarded<R: SimRule>() {
 fn no_line_bisects_a_collective_call<R: SimRule>() {
     let met = campaign::<R>(0..scaled(1_000), calls());
     assert!(met.checkpoints_in_calls > scaled(1_000) && met.calls_again > scaled(500), "{met:?}");
+}
+
+fn calls_of_four_ranks_are_split_in_every_way<R: SimRule>() {
+    let met = campaign::<R>(0..scaled(3_000), Config { ranks: (4, 4), rounds: (4, 12), faults: (2, 4), ..calls() });
+    for splits in [met.splits_at_faults, met.splits_at_lines] {
+        let missed = splits.each().filter(|(split, count)| *count == 0 && !split.starts_with("to root"));
+        assert!(percent() < 100 || missed.count() == 0, "{splits:?}");
+    }
 }
 
 fn messages_may_take_any_number_of_intervals<R: SimRule>() {
@@ -136,6 +144,7 @@ macro_rules! tests {
             $module, $rule:
             messages_in_transit_are_presented_and_orphans_discarded
             no_line_bisects_a_collective_call
+            calls_of_four_ranks_are_split_in_every_way
             messages_may_take_any_number_of_intervals
             outcomes_of_wildcard_receives_are_repeated
             many_ranks_go_back_to_the_line

@@ -51,6 +51,20 @@ fn a_job_that_goes_back_to_the_committed_line_loses_nothing() {
     assert!(met.coordinator_faults_collecting > least / 2, "{met:?}");
 }
 
+#[test]
+fn calls_of_four_ranks_are_split_in_every_way() {
+    let patterns = vec![Pattern::Calls, Pattern::CallsToRoot];
+    let config =
+        Config { patterns, ranks: (4, 4), rounds: (4, 12), faults: (2, 4), collections: (2, 6), ..Config::default() };
+    let summary = campaign::<AnyTime>(0..scaled(10_000), &config, |_| {});
+    assert_eq!(summary.failed, 0, "{:#?}", summary.failures);
+    let Coverage { splits_at_faults, splits_at_lines, .. } = summary.coverage;
+    for splits in [splits_at_faults, splits_at_lines] {
+        let missed: Vec<_> = splits.each().filter(|(_, count)| *count == 0).collect();
+        assert!(percent() < 100 || missed.is_empty(), "{missed:?}");
+    }
+}
+
 /// Programs in which outcomes matter, with many messages that cross a line.
 fn neighbours() -> Config {
     Config { patterns: vec![Pattern::Stencil], rounds: (4, 16), ..config() }

@@ -1,6 +1,6 @@
 //! The user-level rule under the simulator: programs with collective calls, and messages that overtake each other.
 
-use counterfoil_campaign::{scaled, stride};
+use counterfoil_campaign::{percent, scaled, stride};
 use counterfoil_simulator::{
     self as simulator, Canary, Config, Coverage, Mode, Pattern, Schedule, SimRule, Summary, Tier, UserLevel,
 };
@@ -43,6 +43,16 @@ fn calls_that_others_have_completed_are_skipped_or_served() {
     assert!(met.entries_sent > scaled(2_000), "{met:?}");
     assert!(met.calls_straddled_barriers > scaled(200) && met.calls_straddled_all_to_all > scaled(200), "{met:?}");
     assert!(met.calls_straddled_from_root > scaled(200) && met.calls_straddled_root_lost > scaled(50), "{met:?}");
+}
+
+#[test]
+fn calls_of_four_ranks_are_split_in_every_way() {
+    let met = right(3_000, &Config { ranks: (4, 4), rounds: (2, 8), faults: (1, 3), ..calls() });
+    let (to_root, others): (Vec<_>, Vec<_>) =
+        met.splits_at_faults.each().partition(|(split, _)| split.starts_with("to root"));
+    assert!(percent() < 100 || others.iter().all(|(_, count)| *count > 0), "{others:?}");
+    // The rule has no plan for calls to a root, and these programs have none.
+    assert!(others.len() == 84 && to_root.iter().all(|(_, count)| *count == 0), "{to_root:?}");
 }
 
 #[test]

@@ -39,6 +39,9 @@ const COLUMNS: [(&str, &str); 6] = [
     ("violations", "violations"),
 ];
 
+/// Counters of the ways in which calls of four ranks were split.
+const SPLITS: [&str; 2] = ["splits_at_faults", "splits_at_lines"];
+
 /// Options of `cargo xtask soak simulate`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -193,13 +196,27 @@ fn run_slice(mut command: Command, group: &mut Group) -> Result<Option<Failure>,
     Ok(Some(Failure { command: line, details }))
 }
 
-/// Adds the numbers of a report, except those that are not counts.
+/// Adds the numbers of a report, except those that are not counts. The name of a split follows that of its group and a colon.
 fn add_counters(counters: &mut BTreeMap<String, u64>, report: &Value) {
     for (name, value) in report.as_object().into_iter().flatten() {
         if let (Some(count), false) = (value.as_u64(), matches!(name.as_str(), "seed" | "schedules_wanted")) {
             *counters.entry(name.clone()).or_default() += count;
         }
+        if SPLITS.contains(&name.as_str()) {
+            for (split, count) in value.as_object().into_iter().flatten() {
+                *counters.entry(format!("{name}: {split}")).or_default() += count.as_u64().unwrap_or(0);
+            }
+        }
     }
+}
+
+/// Describes how many ways to split a call of four ranks were met; `None` if there was none.
+fn splits_met(counters: &BTreeMap<String, u64>, group: &str) -> Option<String> {
+    let splits =
+        counters.iter().filter_map(|(name, count)| Some((name.strip_prefix(group)?.strip_prefix(": ")?, *count)));
+    let (ways, met) = (splits.clone().count(), splits.filter(|(_, count)| *count > 0));
+    let (split, fewest) = met.clone().min_by_key(|(_, count)| *count)?;
+    Some(format!("{} of {ways}, fewest of those {split}: {fewest}", met.count()))
 }
 
 fn report_progress(done: u64, total: u64, group: &Group, failed: usize) {
@@ -258,8 +275,11 @@ fn print_report(options: &Options, seed: u64, groups: &[Group], failures: &[Fail
         table.row(words.into_iter().chain(counts));
     }
     println!("\n{table}");
-    for (name, count) in &total {
+    for (name, count) in total.iter().filter(|(name, _)| !name.contains(": ")) {
         println!("{name:<26}{count:>16}");
+    }
+    for (group, met) in SPLITS.iter().filter_map(|group| Some((group, splits_met(&total, group)?))) {
+        println!("{group}: {met}");
     }
     let result = if failures.is_empty() { "passed" } else { "FAILED" };
     println!("{} schedules, {} slices failed, seed {seed}: {result}", options.schedules, failures.len());
@@ -278,6 +298,19 @@ mod tests {
         add_counters(&mut counters, &report);
         let expected = [("faults", 10), ("lost", 0), ("schedules", 8)].map(|(name, count)| (name.to_owned(), count));
         assert_eq!(counters, BTreeMap::from(expected));
+    }
+
+    #[test]
+    fn splits_are_counted_by_group_and_name() {
+        let mut counters = BTreeMap::new();
+        let report =
+            json!({ "splits_at_lines": { "barrier beyond 1": 5, "barrier beyond 2": 0, "barrier beyond 3": 2 } });
+        add_counters(&mut counters, &report);
+        add_counters(&mut counters, &report);
+        assert_eq!(counters["splits_at_lines: barrier beyond 1"], 10);
+        let met = splits_met(&counters, "splits_at_lines").expect("two are met");
+        assert_eq!(met, "2 of 3, fewest of those barrier beyond 3: 4");
+        assert_eq!(splits_met(&counters, "splits_at_faults"), None);
     }
 
     #[test]

@@ -52,7 +52,9 @@ enum LogKind {
     ProcessCrashSafe,
     /// Keep all messages in memory: a budget of 4 GiB
     KeepAllInMemory,
-    /// The same, in shared memory that survives the process
+    /// The same, and 1.5 GiB are committed in MPI_Init
+    KeepAllPrefaulted,
+    /// Keep all messages in shared memory that survives the process
     KeepAllInSharedMemory,
     /// Keep all messages: 64 MiB in memory, the rest spilled to disk
     KeepAllSpilled,
@@ -68,6 +70,7 @@ impl LogKind {
             LogKind::Volatile => "volatile",
             LogKind::ProcessCrashSafe => "process-crash-safe",
             LogKind::KeepAllInMemory => "keep all, volatile",
+            LogKind::KeepAllPrefaulted => "keep all, prefaulted",
             LogKind::KeepAllInSharedMemory => "keep all, process-crash-safe",
             LogKind::KeepAllSpilled => "keep all, spilled",
         }
@@ -262,6 +265,10 @@ impl Bench<'_> {
             LogKind::None | LogKind::Volatile => {}
             LogKind::ProcessCrashSafe => variables.push(("COUNTERFOIL_TIER", "process-crash-safe")),
             LogKind::KeepAllInMemory => variables.extend(KEEP_ALL_IN_MEMORY),
+            LogKind::KeepAllPrefaulted => {
+                variables.extend(KEEP_ALL_IN_MEMORY);
+                variables.push(("COUNTERFOIL_PREFAULT", "1536MiB"));
+            }
             LogKind::KeepAllInSharedMemory => {
                 variables.extend(KEEP_ALL_IN_MEMORY);
                 variables.push(("COUNTERFOIL_TIER", "process-crash-safe"));

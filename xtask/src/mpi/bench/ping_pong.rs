@@ -116,8 +116,6 @@ impl Keep {
 const SIZES: [u32; 10] = [8, 64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
 /// Rounds of the measured program, unless they are given.
 const ROUNDS: u32 = 101;
-/// Longest message that shares a chunk with others; longer ones have blocks of their own, of which none is prefaulted.
-const CHUNK_BYTES: u32 = 4 << 20;
 
 /// Returns the bytes that a rank logs in a job, with a margin: a batch of a millisecond has 5 MiB or 8 messages at most, and a record
 /// headers and a rest of its chunk.
@@ -232,7 +230,7 @@ impl Job<'_> {
             Keep::All | Keep::AllAhead => {
                 set("COUNTERFOIL_KEEP", "all");
                 set("COUNTERFOIL_BUDGET", &bytes.to_string());
-                if self.keep == Keep::All && self.sizes.iter().all(|size| *size < CHUNK_BYTES) {
+                if self.keep == Keep::All {
                     set("COUNTERFOIL_PREFAULT", &bytes.to_string());
                 }
             }
