@@ -250,6 +250,27 @@ mod tests {
         assert_eq!(header(16).seal_and_parse(room), Ok(()));
         assert!(header(17).seal_and_parse(room).is_err(), "more than 16 MiB of chunks");
         assert!(header(16).seal_and_parse(16 << 20).is_err(), "more than the segment has left");
+        let with_stored = |stored: u64| {
+            let mut header = header(16);
+            header.stored_bytes = stored.into();
+            header.seal_and_parse(room)
+        };
+        let most = header(16).stored_bytes.get();
+        assert_eq!(with_stored(most), Ok(()));
+        assert!(with_stored(most + PAGE_BYTES as u64).is_err(), "one page more than 16 MiB of chunks");
+        assert!(with_stored(most - 8).is_err(), "no whole pages");
+    }
+
+    #[test]
+    fn chunks_with_as_many_bytes_of_records_as_the_block_has_are_refused() {
+        let with_raw = |raw: u64| {
+            let mut header = header(1);
+            header.raw_bytes = raw.into();
+            header.seal_and_parse(64 << 20)
+        };
+        let stored = header(1).stored_bytes.get();
+        assert_eq!(with_raw(stored - 1), Ok(()));
+        assert!(with_raw(stored).is_err());
     }
 
     /// Creates the header of a compressed block that expands to `raw` bytes.
@@ -297,10 +318,19 @@ mod tests {
         let wrong = Some("the lengths in the block's header are wrong");
         assert_eq!((parsed(4096, |_| ()), parsed(4095, |_| ()), parsed(3199, |_| ())), (None, wrong, wrong));
         assert_eq!((parsed(4096, raw(2400)), parsed(4096, raw(2399)), parsed(4096, raw(0))), (None, wrong, wrong));
+        assert_eq!(parsed(4096, raw(u64::MAX - 50)), wrong, "no sum of lengths overflows");
         assert_eq!(parsed(4096, |header| header.stored_bytes = 3199.into()), wrong);
         assert_eq!(parsed(4096, |header| header.records = 0.into()), wrong);
         assert_eq!(parsed(4096, |header| header.records = 134.into()), wrong, "more than fit");
         assert_eq!(parsed(u64::MAX, |header| header.flags = (FLAG_LZ4 | FLAG_CHUNKS).into()), wrong);
+    }
+
+    #[test]
+    fn a_header_of_another_version_or_with_an_unknown_flag_is_refused() {
+        let other = Some("the block has another version");
+        assert_eq!(parsed(4096, |header| header.version = 2.into()), other);
+        assert_eq!(parsed(4096, |header| header.flags = 8.into()), other);
+        assert_eq!(parsed(4096, |header| header.flags = FLAG_UNCHECKED.into()), None);
     }
 
     #[test]

@@ -161,3 +161,115 @@ impl BlockBuffer {
         Err(StoreError::damaged(name, block.at, "it isn't the block that the index refers to"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use counterfoil_log_core::{Rank, Ssn};
+
+    use super::*;
+    use crate::block::{FLAG_UNCHECKED, frame, framed};
+    use crate::memory_file::MemoryFile;
+
+    /// Offset of the block in its file.
+    const AT: u64 = 4096;
+
+    /// Builds a file with a block of records of these SSNs, after `change` of its header and its records.
+    fn file(ssns: &[u64], change: impl Fn(&mut BlockHeader, &mut Vec<u8>)) -> MemoryFile {
+        let mut records = Vec::new();
+        for &ssn in ssns {
+            let body = vec![ssn as u8; ssn as usize % 20];
+            let record = Record::new(Ssn(ssn), &body, 0).expect("a record");
+            let at = records.len();
+            records.extend(frame(&record));
+            records.extend(&body);
+            records.resize(at + framed(body.len()), 0);
+        }
+        let mut header = BlockHeader::new(1, 2, Rank(0), AT);
+        header.records = (ssns.len() as u32).into();
+        (header.first, header.last) = (ssns[0].into(), ssns[ssns.len() - 1].into());
+        (header.raw_bytes, header.stored_bytes) = ((records.len() as u64).into(), (records.len() as u64).into());
+        change(&mut header, &mut records);
+        if header.stored_crc.get() == 0 {
+            header.stored_crc = crc32c(&records).into();
+        }
+        header.seal();
+        let mut bytes = vec![0; AT as usize];
+        bytes.extend(zerocopy::IntoBytes::as_bytes(&header));
+        bytes.extend(records);
+        bytes.resize(bytes.len().next_multiple_of(PAGE_BYTES), 0);
+        MemoryFile(bytes)
+    }
+
+    /// Reads the block. Returns its SSNs, or what is wrong with it.
+    fn read(file: &MemoryFile) -> Result<Vec<u64>, &'static str> {
+        let mut buffer = BlockBuffer::default();
+        let len = file.0.len() as u64 - AT;
+        match buffer.read(file, "segment-00000002", 1, (2, AT, len)) {
+            Ok(()) => Ok(buffer.records().map(|record| record.ssn().0).collect()),
+            Err(StoreError::Damaged { file, offset: AT, what }) if file == "segment-00000002" => {
+                assert_eq!(buffer.records().count(), 0, "a refused block has no records");
+                Err(what)
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    #[test]
+    fn records_that_are_not_those_of_the_header_are_refused() {
+        let ssns = [3, 4, 9, 40];
+        assert_eq!(read(&file(&ssns, |_, _| ())), Ok(ssns.to_vec()));
+        let other = Err("the block's records aren't those of its header");
+        assert_eq!(read(&file(&ssns, |header, _| header.records = 3.into())), other);
+        assert_eq!(read(&file(&ssns, |header, _| header.records = 5.into())), other);
+        assert_eq!(read(&file(&ssns, |header, _| header.last = 41.into())), other);
+        // Zeros after the last record, which are no record.
+        let longer = |header: &mut BlockHeader, records: &mut Vec<u8>| {
+            records.resize(records.len() + 8, 0);
+            (header.raw_bytes, header.stored_bytes) = ((records.len() as u64).into(), (records.len() as u64).into());
+        };
+        assert_eq!(read(&file(&ssns, longer)), other);
+        let unordered = Err("the block's records aren't in order");
+        assert_eq!(read(&file(&ssns, |header, _| header.first = 2.into())), unordered);
+        assert_eq!(read(&file(&[3, 3], |_, _| ())), unordered);
+        assert_eq!(read(&file(&[3, 5, 4, 9], |_, _| ())), unordered);
+    }
+
+    #[test]
+    fn the_checksum_counts_unless_the_block_has_none() {
+        let wrong = |header: &mut BlockHeader, _: &mut Vec<u8>| header.stored_crc = 99.into();
+        assert_eq!(read(&file(&[1, 2], wrong)), Err("the block's checksum is wrong"));
+        let unchecked = |header: &mut BlockHeader, records: &mut Vec<u8>| {
+            wrong(header, records);
+            header.flags = FLAG_UNCHECKED.into();
+        };
+        assert_eq!(read(&file(&[1, 2], unchecked)), Ok(vec![1, 2]));
+    }
+
+    #[test]
+    fn a_block_is_read_only_within_its_file_and_as_what_it_is() {
+        let whole = file(&[1, 2], |_, _| ());
+        let mut buffer = BlockBuffer::default();
+        let mut read =
+            |len| buffer.read(&whole, "segment-00000002", 1, (2, AT, len)).err().map(|error| error.to_string());
+        assert_eq!(read(4096), None);
+        for len in [4097, 8192, u64::MAX - 4096, u64::MAX] {
+            assert!(read(len).is_some_and(|error| error.contains("goes beyond the end of the file")), "{len}");
+        }
+        assert_eq!(read(4096), None);
+        let block = buffer.header().expect("a block").block();
+        assert!(buffer.check_identity(&block, "segment-00000002").is_ok());
+        let other = Block { records: 1, ..block };
+        assert!(buffer.check_identity(&other, "segment-00000002").is_err());
+        assert!(buffer.header().is_none() && buffer.records().next().is_none());
+    }
+
+    #[test]
+    fn a_cleared_buffer_has_no_records() {
+        let whole = file(&[1, 2], |_, _| ());
+        let mut buffer = BlockBuffer::default();
+        buffer.read(&whole, "segment-00000002", 1, (2, AT, 4096)).expect("a block");
+        assert_eq!(buffer.records().count(), 2);
+        buffer.clear();
+        assert_eq!(buffer.records().count(), 0);
+    }
+}

@@ -147,3 +147,35 @@ impl Buffer {
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.capacity) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_has_whole_pages_and_the_slot_that_it_was_given() {
+        let mut buffer = Buffer::new(PAGE_BYTES + 1);
+        assert_eq!((buffer.capacity(), buffer.len(), buffer.slot()), (2 * PAGE_BYTES, 0, None));
+        assert!(buffer.is_empty());
+        buffer.bytes_mut().fill(7);
+        buffer.set_len(10);
+        assert_eq!((buffer.len(), &buffer.as_slice()[8..12]), (PAGE_BYTES, &[7, 7, 0, 0][..]));
+        assert!(!buffer.is_empty() && buffer.as_slice()[10..].iter().all(|byte| *byte == 0));
+        for slot in [0, 1, 5] {
+            buffer = buffer.with_slot(slot);
+            assert_eq!(buffer.slot(), Some(slot));
+        }
+    }
+
+    #[test]
+    fn buffers_of_one_allocation_do_not_overlap() {
+        let mut buffers = Buffer::several(3, PAGE_BYTES + 1);
+        for (value, buffer) in (1..).zip(&mut buffers) {
+            assert_eq!(buffer.capacity(), 2 * PAGE_BYTES);
+            buffer.bytes_mut().fill(value);
+        }
+        for (value, mut buffer) in (1..).zip(buffers) {
+            assert!(buffer.bytes_mut().iter().all(|byte| *byte == value));
+        }
+    }
+}

@@ -283,6 +283,55 @@ mod tests {
         }
     }
 
+    /// Returns what is wrong with the block after `change`, with valid checksums.
+    fn refusal(change: impl Fn(&mut BlockHeader, &mut Vec<u8>)) -> Option<&'static str> {
+        let (mut header, mut bytes) = block();
+        change(&mut header, &mut bytes);
+        seal(&mut header, &mut bytes);
+        Chunks::default().verify(&header, &bytes).err()
+    }
+
+    #[test]
+    fn a_table_with_other_sums_than_its_header_is_refused() {
+        let other = Some("the block's table isn't that of its header");
+        assert_eq!(refusal(|_, _| ()), None);
+        assert_eq!(refusal(|header, _| header.raw_bytes = (header.raw_bytes.get() + 8).into()), other);
+        assert_eq!(refusal(|header, _| header.records = (header.records.get() + 1).into()), other);
+        assert_eq!(refusal(|header, _| header.first = (header.first.get() + 1).into()), other);
+        assert_eq!(refusal(|header, _| header.last = (header.last.get() - 1).into()), other);
+        let page_more = |header: &mut BlockHeader, bytes: &mut Vec<u8>| {
+            header.stored_bytes = (header.stored_bytes.get() + PAGE_BYTES as u64).into();
+            bytes.resize(bytes.len() + PAGE_BYTES, 0);
+        };
+        assert_eq!(refusal(page_more), other);
+        // The second chunk begins with the record that the first one ends with.
+        let overlap = |_: &mut BlockHeader, bytes: &mut Vec<u8>| {
+            let last = bytes[HEADER_BYTES + 8..][..8].to_vec();
+            bytes[HEADER_BYTES + ENTRY_BYTES..][..8].copy_from_slice(&last);
+        };
+        assert_eq!(refusal(overlap), other);
+    }
+
+    #[test]
+    fn a_chunk_without_the_records_of_its_entry_is_refused() {
+        let other = Some("the block's records aren't those of its table");
+        // An entry and the header agree on a number of records that the chunk doesn't have.
+        let more = |header: &mut BlockHeader, bytes: &mut Vec<u8>| {
+            header.records = (header.records.get() + 1).into();
+            let count = &mut bytes[HEADER_BYTES + 28..][..4];
+            let more = u32::from_le_bytes(count.try_into().expect("four bytes")) + 1;
+            count.copy_from_slice(&more.to_le_bytes());
+        };
+        assert_eq!(refusal(more), other);
+        // They agree on a last record that it doesn't have.
+        let last = |header: &mut BlockHeader, bytes: &mut Vec<u8>| {
+            header.last = (header.last.get() + 1000).into();
+            let last = header.last.get().to_le_bytes();
+            bytes[HEADER_BYTES + ENTRY_BYTES + 8..][..8].copy_from_slice(&last);
+        };
+        assert_eq!(refusal(last), other);
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 

@@ -21,6 +21,9 @@ use crate::manifest::MANIFEST;
 use crate::probe::{self, BackendOptions, PROBE_FILE, Probe, ProbeError};
 use crate::{PAGE_BYTES, StorageBackend, listing};
 
+/// Flags of every opening, here for reading: links aren't followed, programs that this process starts don't inherit the file and its lock, and
+/// the opening of a pipe doesn't wait for its other end.
+pub(crate) const OPEN: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK);
 /// Longest wait of an owner for readers.
 const READERS_WAIT: Duration = Duration::from_secs(30);
 /// Pause between two attempts to lock.
@@ -165,8 +168,8 @@ impl Directory {
             DirectoryAccess::ReadWrite => check_private_dir(path)?,
             DirectoryAccess::ReadOnly | DirectoryAccess::Inspect => check_readable_dir(path)?,
         }
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(failed("opening", path))?;
+        let fd =
+            rustix::fs::open(path, OPEN.union(OFlags::DIRECTORY), Mode::empty()).map_err(failed("opening", path))?;
         let lock_path = path.join(LOCK_FILE);
         let lock = match access {
             DirectoryAccess::ReadWrite => Some(lock_after_readers(path, &lock_path, &fd)?),
@@ -244,8 +247,7 @@ fn lock_alone(directory: &Path, path: &Path) -> Result<File, DirectoryError> {
 
 /// Takes a shared lock on the lock file, without writing to it: it keeps out writers, and no readers.
 fn lock_shared(directory: &Path, path: &Path, fd: &OwnedFd) -> Result<Option<File>, DirectoryError> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let file = match rustix::fs::openat(fd, LOCK_FILE, flags, Mode::empty()) {
+    let file = match rustix::fs::openat(fd, LOCK_FILE, OPEN, Mode::empty()) {
         Ok(file) => File::from(file),
         // An owner would have created the file.
         Err(Errno::NOENT) => return Ok(None),
@@ -264,8 +266,7 @@ fn lock_shared(directory: &Path, path: &Path, fd: &OwnedFd) -> Result<Option<Fil
 }
 
 fn read_pid(path: &Path) -> Option<u32> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let file = File::from(rustix::fs::open(path, flags, Mode::empty()).ok()?);
+    let file = File::from(rustix::fs::open(path, OPEN, Mode::empty()).ok()?);
     let mut text = [0; 10];
     file.read_exact_at(&mut text, 0).ok()?;
     std::str::from_utf8(&text).ok()?.trim().parse().ok()
@@ -277,8 +278,9 @@ fn sync_parent(path: &Path) -> Result<(), DirectoryError> {
         Some(parent) if parent != Path::new("") => parent,
         _ => Path::new("."),
     };
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let fd = rustix::fs::open(parent, flags, Mode::empty()).map_err(failed("opening", parent))?;
+    // It may be a link.
+    let fd = rustix::fs::open(parent, OFlags::DIRECTORY.union(OFlags::CLOEXEC), Mode::empty())
+        .map_err(failed("opening", parent))?;
     rustix::fs::fsync(fd).map_err(failed("syncing", parent))
 }
 

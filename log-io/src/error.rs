@@ -248,3 +248,17 @@ impl StoreError {
 fn mib(bytes: u64) -> String {
     format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_says_how_much_is_missing_and_where() {
+        let full =
+            |dir: Option<&str>| StoreError::DiskFull { dir: dir.map(PathBuf::from), needed: 3 << 19, available: 0 };
+        let words = full(Some("/logs/rank-1")).to_string();
+        assert!(words.starts_with("the disk is full: 1.5 MiB needed, 0.0 MiB left in /logs/rank-1; free"), "{words}");
+        assert!(full(None).to_string().contains("0.0 MiB left; free"));
+    }
+}

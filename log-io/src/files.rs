@@ -11,11 +11,14 @@ use counterfoil_log_core::ChunkImage;
 use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::directory::{Directory, DirectoryAccess, LOCK_FILE, check_owned};
+use crate::directory::{Directory, DirectoryAccess, LOCK_FILE, OPEN, check_owned};
 use crate::file_reader::FileReader;
 use crate::preallocate::{fallocate, preallocate};
 use crate::vectored_write::VectoredWrite;
 use crate::{BackendKind, Buffer, FileId, PAGE_BYTES, ReadAt, StorageBackend};
+
+/// Access that creates a file.
+const NEW: OFlags = OFlags::RDWR.union(OFlags::CREATE).union(OFlags::EXCL);
 
 /// A way of writing files. The writer owns everything that a write needs until the write is complete.
 pub(crate) trait Writer: Send + fmt::Debug {
@@ -155,8 +158,7 @@ impl<W: Writer> StorageBackend for Files<W> {
     fn create(&mut self, name: &str, bytes: u64) -> io::Result<FileId> {
         check_name(name)?;
         self.writable()?;
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
-        let fd = open_at(&self.directory, name, flags)?;
+        let fd = open_at(&self.directory, name, NEW)?;
         let made = preallocate(&fd, bytes).and_then(|()| self.enter(name, fd));
         if made.is_err() {
             // If the removal fails, too, an unknown file is left; the first error is the more useful one.
@@ -237,7 +239,7 @@ impl<W: Writer> StorageBackend for Files<W> {
         }
         let file = Arc::clone(self.file(file)?);
         self.writer.wait_for_file(&file)?;
-        fallocate(&file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, at, len)
+        fallocate(&file, FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE), at, len)
     }
 
     fn truncate(&mut self, file: FileId, len: u64) -> io::Result<()> {
@@ -309,10 +311,9 @@ fn check_is_file(directory: &Directory, name: &str) -> io::Result<()> {
 
 /// Opens a file with `O_DIRECT` if its file system supports it for pages, otherwise without.
 fn open_at(directory: &Directory, name: &str, access: OFlags) -> io::Result<OwnedFd> {
-    // NONBLOCK: opening a pipe doesn't wait for its other end.
-    let flags = access | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let flags = access.union(OPEN);
     let mode = Mode::RUSR | Mode::WUSR;
-    match rustix::fs::openat(directory.fd(), name, flags | OFlags::DIRECT, mode) {
+    match rustix::fs::openat(directory.fd(), name, flags.union(OFlags::DIRECT), mode) {
         Ok(fd) => {
             if !direct_in_pages(&fd) {
                 let flags = rustix::fs::fcntl_getfl(&fd)?;

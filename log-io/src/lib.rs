@@ -23,6 +23,8 @@ mod image;
 mod lane_source;
 mod listing;
 mod manifest;
+#[cfg(test)]
+mod memory_file;
 mod options;
 mod pieces;
 mod preallocate;

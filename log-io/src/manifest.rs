@@ -311,26 +311,11 @@ fn is_unfinished(slots: [SlotState; 2], names: &[String]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-
     use super::*;
+    use crate::memory_file::MemoryFile;
 
-    #[derive(Debug)]
-    struct Bytes(Vec<u8>);
-
-    impl ReadAt for Bytes {
-        fn len(&self) -> io::Result<u64> {
-            Ok(self.0.len() as u64)
-        }
-
-        fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
-            into.copy_from_slice(&self.0[at as usize..][..into.len()]);
-            Ok(())
-        }
-    }
-
-    fn slot(sequence: u64) -> Vec<u8> {
-        let manifest = Manifest {
+    fn manifest(sequence: u64) -> Manifest {
+        Manifest {
             store: 1,
             sequence,
             session: 1,
@@ -339,15 +324,22 @@ mod tests {
             ranks: 2,
             kept: Vec::new(),
             floors: BTreeMap::new(),
-        };
+        }
+    }
+
+    fn encoded(manifest: &Manifest) -> Vec<u8> {
         let mut slot = manifest.encode();
-        slot.resize(slot_bytes(2) as usize, 0);
+        slot.resize(slot_bytes(manifest.ranks) as usize, 0);
         slot
+    }
+
+    fn slot(sequence: u64) -> Vec<u8> {
+        encoded(&manifest(sequence))
     }
 
     /// Returns the sequence of the manifest that two slots have.
     fn newest(slots: [Vec<u8>; 2]) -> Option<u64> {
-        FoundManifest::read(&Bytes(slots.concat())).unwrap().newest.map(|manifest| manifest.sequence)
+        FoundManifest::read(&MemoryFile(slots.concat())).unwrap().newest.map(|manifest| manifest.sequence)
     }
 
     #[test]
@@ -365,5 +357,84 @@ mod tests {
         assert_eq!(newest([torn(5), slot(4)]), Some(4));
         assert_eq!(newest([torn(5), torn(4)]), None);
         assert_eq!(newest([empty(), empty()]), None);
+    }
+
+    #[test]
+    fn a_slot_has_room_for_all_checkpoints_and_a_floor_of_each_rank() {
+        // 80 bytes of header, 64 checkpoints of 24 bytes, and 16 bytes for each rank.
+        for (ranks, bytes) in [(1, 4096), (155, 4096), (156, 8192), (411, 8192), (412, 12_288), (1 << 20, 4097 << 12)] {
+            assert_eq!(slot_bytes(ranks), bytes, "{ranks}");
+        }
+        let mut full = Manifest { ranks: 155, ..manifest(1) };
+        let kept = |number| KeptCheckpoint { number, epoch: Epoch(number), bytes: 4096, header_crc: 5 };
+        full.kept = (1..=64).map(kept).collect();
+        full.floors = (0..155).map(|lane| (Rank(lane), Ssn(lane.into()))).collect();
+        assert_eq!((full.encode().len(), Manifest::decode(&encoded(&full))), (4096, Ok(full)));
+    }
+
+    #[test]
+    fn numbers_beyond_their_limits_are_neither_written_nor_read() {
+        let most = SESSIONS_MAX;
+        let counted = |change: fn(&mut Manifest)| {
+            let mut manifest = manifest(7);
+            change(&mut manifest);
+            manifest.count_change().map(|()| manifest.sequence).ok()
+        };
+        assert_eq!(counted(|_| ()), Some(8));
+        assert_eq!(counted(|manifest| manifest.sequence = SESSIONS_MAX - 1), Some(most));
+        assert_eq!(counted(|manifest| manifest.sequence = SESSIONS_MAX), None);
+        assert_eq!(counted(|manifest| manifest.session = SESSIONS_MAX), Some(8));
+        assert_eq!(counted(|manifest| manifest.session = SESSIONS_MAX + 1), None);
+
+        let kept = |bytes| KeptCheckpoint { number: 1, epoch: Epoch(1), bytes, header_crc: 0 };
+        let is_read = |manifest: Manifest| match Manifest::decode(&encoded(&manifest)) {
+            Ok(read) => {
+                assert_eq!(read, manifest);
+                true
+            }
+            Err(state) => {
+                assert_eq!(state, SlotState::Damaged);
+                false
+            }
+        };
+        for (count, expected) in [(most, true), (most + 1, false), (u64::MAX, false)] {
+            assert_eq!(is_read(manifest(count)), expected);
+            assert_eq!(is_read(Manifest { session: count, ..manifest(1) }), expected);
+            assert_eq!(is_read(Manifest { tail_session: count, ..manifest(1) }), expected);
+        }
+        for (bytes, expected) in [(CHECKPOINT_BYTES_MAX, true), (CHECKPOINT_BYTES_MAX + 1, false), (u64::MAX, false)] {
+            assert_eq!(is_read(Manifest { kept: vec![kept(4096), kept(bytes)], ..manifest(1) }), expected);
+        }
+    }
+
+    #[test]
+    fn the_state_of_each_slot_is_told_apart() {
+        let slots = |bytes: Vec<u8>| FoundManifest::read(&MemoryFile(bytes)).unwrap().slots;
+        let empty = vec![0; slot_bytes(2) as usize];
+        let valid = SlotState::Valid { sequence: 3 };
+        assert_eq!(slots([slot(3), empty.clone()].concat()), [valid, SlotState::Empty]);
+        assert_eq!(slots([empty.clone(), slot(3)].concat()), [SlotState::Empty, valid]);
+        assert_eq!(slots([slot(3), vec![7; empty.len()]].concat()), [valid, SlotState::Damaged]);
+        // Zeros of any length are a creation that was interrupted; other bytes are damage.
+        for len in [0, 10, 8192] {
+            assert_eq!(slots(vec![0; len]), [SlotState::Empty; 2], "{len}");
+        }
+        for len in [10, 158, 160, 8192] {
+            assert_eq!(slots(vec![7; len]), [SlotState::Damaged; 2], "{len}");
+        }
+        assert_eq!(slots(vec![0; (2 * SLOT_BYTES_MAX) as usize]), [SlotState::Empty; 2]);
+        assert_eq!(slots(vec![0; (2 * SLOT_BYTES_MAX) as usize + 1]), [SlotState::Damaged; 2], "longer than any");
+    }
+
+    #[test]
+    fn a_change_writes_the_slot_first_that_is_not_the_only_valid_one() {
+        let first = |slots: [Vec<u8>; 2]| FoundManifest::read(&MemoryFile(slots.concat())).unwrap().first_to_write();
+        let empty = || vec![0; slot_bytes(2) as usize];
+        assert_eq!(first([slot(3), slot(3)]), 0);
+        assert_eq!(first([slot(4), slot(3)]), 1);
+        assert_eq!(first([slot(3), slot(4)]), 0);
+        assert_eq!(first([slot(3), empty()]), 1);
+        assert_eq!(first([empty(), slot(3)]), 0);
+        assert_eq!(first([empty(), empty()]), 0);
     }
 }

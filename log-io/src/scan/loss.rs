@@ -133,3 +133,17 @@ impl LossTally {
         sums
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loss_names_the_lane_and_says_how_precise_its_number_is() {
+        let loss = |lane, blocks, records, bound| Loss { lane, blocks, records, bytes: 90, bound }.to_string();
+        assert_eq!(loss(Rank(3), 2, 1, Bound::Exact), "lost from the lane to rank 3: 1 record in 2 blocks, 90 bytes");
+        assert_eq!(loss(LOCAL, 1, 4, Bound::AtMost), "lost from the local log: at most 4 records in 1 block, 90 bytes");
+        let listed = "lost from the lane to rank 0: among the first 65,536 blocks, 2 records in 1 block, 90 bytes";
+        assert_eq!(loss(Rank(0), 1, 2, Bound::Listed), listed);
+    }
+}

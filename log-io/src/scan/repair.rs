@@ -275,3 +275,41 @@ fn change_manifest(
     backend.close(file);
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scan::Bound;
+
+    #[test]
+    fn each_step_names_the_file_and_what_is_lost() {
+        let (file, what) = ("segment-00000001".to_owned(), "the block's checksum is wrong");
+        let (first, last, lane) = (Ssn(5), Ssn(9), Rank(2));
+        let block = Block { lane, first, last, records: 5, segment: 1, at: 8192, disk_bytes: 4096, raw_bytes: 200 };
+        let loss = Loss { lane, blocks: 1, records: 5, bytes: 200, bound: Bound::Exact };
+        let steps = [
+            (Repair::Slot { slot: 1 }, "manifest: rewrite slot 1 from the other one; nothing is lost"),
+            (
+                Repair::Tail { file: file.clone(), at: 4096, len: 12_288 },
+                "segment-00000001: remove torn writes from byte 4096 on, and truncate the file to 12288 bytes",
+            ),
+            (
+                Repair::Block { file, block, what },
+                "segment-00000001: lost at byte 8192: SSN 5 to SSN 9 of the lane to rank 2 (the block's checksum is wrong)",
+            ),
+            (
+                Repair::Lane { epoch: Epoch(3), lane, upto: Ssn(9) },
+                "checkpoint of epoch 3: the lane to rank 2 begins after SSN 9; records up to it are lost",
+            ),
+            (
+                Repair::Checkpoint { epoch: Epoch(3), bytes: 70, what: "it is gone".to_owned() },
+                "checkpoint of epoch 3: lost, with the program's state in it (70 bytes; it is gone)",
+            ),
+            (Repair::LocalLog, "entries of the local log since the lost checkpoint: lost"),
+            (Repair::Loss(loss), "lost from the lane to rank 2: 5 records in 1 block, 200 bytes"),
+        ];
+        for (step, words) in steps {
+            assert_eq!(step.to_string(), words);
+        }
+    }
+}

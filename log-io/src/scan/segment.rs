@@ -173,3 +173,44 @@ impl BlockList<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use counterfoil_log_core::{Rank, Ssn};
+
+    use super::*;
+
+    #[test]
+    fn a_full_list_leaves_out_all_but_damaged_blocks_of_checkpoints() {
+        let block = |at: u64| {
+            let (first, last) = (Ssn(1), Ssn(1));
+            Block { lane: Rank(0), first, last, records: 1, segment: 1, at, disk_bytes: 4096, raw_bytes: 24 }
+        };
+        let (mut room, mut left_out) = (2, 3);
+        let mut list = BlockList { blocks: Vec::new(), room: &mut room, left_out: &mut left_out };
+        let damage = Some("it is damaged");
+        let pushes = [(true, None), (false, None), (true, damage), (false, damage), (true, None), (true, damage)];
+        for (at, (is_referenced, damage)) in (0..).zip(pushes) {
+            list.push(block(at), is_referenced, damage);
+        }
+        let listed: Vec<u64> = list.blocks.iter().map(|of| of.block.at).collect();
+        assert_eq!((listed, room, left_out), (vec![0, 1, 2, 5], 0, 5));
+    }
+
+    #[test]
+    fn adjacent_torn_ranges_are_one_and_a_report_lists_so_many() {
+        let mut torn = Vec::new();
+        for (at, bytes) in [(4096, 4096), (8192, 8192), (20_480, 4096), (24_576, 4096)] {
+            push_torn(&mut torn, at, bytes);
+        }
+        assert_eq!(torn, [(4096, 12_288), (20_480, 8192)]);
+        for at in (1..2000).map(|page| page * 2 * 4096 + (1 << 20)) {
+            push_torn(&mut torn, at, 4096);
+        }
+        assert_eq!(torn.len(), PLACES_MAX);
+        // The last one still grows.
+        let (at, bytes) = torn[PLACES_MAX - 1];
+        push_torn(&mut torn, at + bytes, 4096);
+        assert_eq!(torn[PLACES_MAX - 1], (at, bytes + 4096));
+    }
+}

@@ -130,6 +130,14 @@ fn a_directory_that_is_accessible_to_others_or_a_link_is_refused() {
 }
 
 #[test]
+fn a_directory_that_cannot_be_created_is_refused_for_that() {
+    let (keep, _) = place();
+    std::fs::write(keep.path().join("file"), "").unwrap();
+    let created = Directory::create(&keep.path().join("file/rank-0"), BackendChoice::Auto);
+    assert!(matches!(created, Err(DirectoryError::Private(PrivateFileError::Io { .. }))));
+}
+
+#[test]
 fn a_lock_that_is_accessible_to_others_or_a_link_is_refused() {
     let (keep, path) = place();
     drop(create(&path));
@@ -194,4 +202,30 @@ fn buffers_out_of_bounds_are_refused() {
         backend.write(file, at, buffer).unwrap();
     }
     backend.sync(file).unwrap();
+}
+
+#[test]
+fn the_removal_of_a_store_leaves_what_is_not_its_own_and_ends_with_the_manifest() {
+    let (_keep, path) = place();
+    let mut backend = create(&path);
+    assert_eq!(backend.path(), Some(&*path));
+    let names = ["segment-00000001", "checkpoint-00000002", "reserve", "manifest", "a-note"];
+    for name in names {
+        backend.create(name, 4096).unwrap();
+    }
+    assert!(matches!(Directory::remove_store(&path), Err(DirectoryError::Locked { .. })));
+    drop(backend);
+    std::fs::write(path.join("probe"), "").unwrap();
+    // A segment that can't be removed stops the removal, and the manifest stays.
+    std::fs::create_dir(path.join("segment-00000099")).unwrap();
+    let error = Directory::remove_store(&path).unwrap_err();
+    assert!(error.to_string().contains("segment-00000099"), "{error}");
+    assert!(path.join("manifest").exists());
+    std::fs::remove_dir(path.join("segment-00000099")).unwrap();
+    Directory::remove_store(&path).unwrap();
+    let left: Vec<_> = std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["a-note"]);
+    std::fs::remove_file(path.join("a-note")).unwrap();
+    Directory::remove_store(&path).unwrap();
+    assert!(!path.exists());
 }

@@ -14,13 +14,14 @@ fn an_entry_that_is_no_regular_file_is_ignored_by_readers_and_refused_by_writers
     let precious = keep.path().join("precious");
     std::fs::write(&precious, "x").unwrap();
     type Make = fn(&Path, &Path);
-    let makes: [(&str, &str, Make); 4] = [
+    let makes: [(&str, &str, Make); 5] = [
         ("segment-00000099", "a symbolic link", |precious, at| symlink(precious, at).unwrap()),
         ("segment-00000099", "a directory", |_, at| std::fs::create_dir(at).unwrap()),
         ("checkpoint-00000099", "a named pipe", |_, at| {
             let made = std::process::Command::new("mkfifo").arg(at).status().unwrap();
             assert!(made.success());
         }),
+        ("segment-00000098", "a socket", |_, at| drop(std::os::unix::net::UnixListener::bind(at).unwrap())),
         ("reserve", "a directory", |_, at| {
             std::fs::remove_file(at).unwrap();
             std::fs::create_dir(at).unwrap();

@@ -15,3 +15,4 @@ mod scan;
 mod small_chunks;
 mod small_store;
 mod store;
+mod view;

@@ -2,8 +2,8 @@
 
 use counterfoil_log_core::{Disposition, Epoch, Phase, Rank, Run, Ssn};
 use counterfoil_log_io::{
-    Access, Bound, CheckpointImage, LOCAL, LaneImage, LocalImage, Repair, Report, SlotState, Store, StoreError, Tail,
-    repair, scan,
+    Access, Bound, CheckpointImage, LOCAL, LaneImage, LocalImage, Repair, Report, SlotState, StorageBackend, Store,
+    StoreError, Tail, repair, scan,
 };
 use counterfoil_test_support::SimulatedDisk;
 
@@ -45,6 +45,8 @@ fn a_whole_store_is_clean() {
     build(&disk, options(), &RECORDS);
     let report = inspect(&disk);
     assert!(report.is_whole());
+    assert_eq!((report.not_files.len(), report.blocks_left_out), (0, 0));
+    assert_eq!(StorageBackend::not_files(&mut disk.clone()).unwrap(), []);
     assert_eq!(report.slots, [SlotState::Valid { sequence: 2 }; 2]);
     assert_eq!(report.manifest.as_ref().map(|manifest| (manifest.rank, manifest.ranks)), Some((Rank(1), 3)));
     assert_eq!(report.checkpoints[0].contents, Ok((1, 1, 1)));
@@ -128,7 +130,8 @@ fn a_damaged_checkpoint_becomes_invalid() {
     let disk = SimulatedDisk::new(4096);
     build(&disk, options(), &RECORDS);
     damage(&disk, CHECKPOINT, 4096);
-    assert!(inspect(&disk).checkpoints[0].contents.is_err());
+    let finding = inspect(&disk).checkpoints[0].contents.clone().unwrap_err();
+    assert!(finding.starts_with("checkpoint-00000002 at byte ") && !finding.contains("counterfoil log"), "{finding}");
     assert!(inspect(&disk).left_over.is_empty(), "the checkpoint that can't be read may refer to it");
     assert!(matches!(read_all(&disk, options()), Err(StoreError::Damaged { .. })));
     let repairs = repaired(&disk);
@@ -191,6 +194,50 @@ fn lost_records_are_counted_exactly_if_all_were_needed() {
     // The block before the damaged one is whole, but can't be replayed without a gap.
     let sum = (loss.records, loss.blocks, loss.bytes, loss.bound);
     assert_eq!(sum, (4, 2, blocks[0].raw_bytes + blocks[1].raw_bytes, Bound::Exact));
+}
+
+#[test]
+fn of_lost_records_only_those_above_the_covered_ssn_count() {
+    let disk = SimulatedDisk::new(4096);
+    let mut store = Store::create(Box::new(disk.clone()), options()).unwrap();
+    let mut blocks = Vec::new();
+    let records: Vec<(u64, &[u8])> = (1..=10).map(|ssn| (ssn, &b"p1 a record"[..])).collect();
+    store.append(Rank(2), &mut Bodies(records.iter()), &mut blocks).unwrap();
+    let runs = Vec::new();
+    let lane = LaneImage { peer: Rank(2), next: Ssn(11), acked: Ssn(0), covered: Ssn(3), runs, blocks: blocks.clone() };
+    store.checkpoint(&CheckpointImage { epoch: Epoch(1), lanes: vec![lane], ..CheckpointImage::default() }).unwrap();
+    drop(store);
+    damage(&disk, SEGMENT, blocks[0].at as usize + 200);
+    let repairs = repaired(&disk);
+    let Some(Repair::Loss(loss)) = repairs.last() else { panic!("{repairs:?}") };
+    assert_eq!((loss.records, loss.blocks, loss.bound), (7, 1, Bound::AtMost));
+    let bytes = blocks[0].raw_bytes;
+    assert_eq!(loss.to_string(), format!("lost from the lane to rank 2: at most 7 records in 1 block, {bytes} bytes"));
+}
+
+#[test]
+fn the_progress_of_a_scan_rises_from_segment_to_segment_to_the_bytes_of_all() {
+    let disk = SimulatedDisk::new(4096);
+    let mut store = Store::create(Box::new(disk.clone()), options()).unwrap();
+    let body = vec![7; 3000];
+    let records: Vec<(u64, &[u8])> = (1..=8).map(|ssn| (ssn, &body[..])).collect();
+    store.append(Rank(2), &mut Bodies(records.iter()), &mut Vec::new()).unwrap();
+    store.sync().unwrap();
+    drop(store);
+    let bytes = disk
+        .names()
+        .into_iter()
+        .filter(|name| name.starts_with("segment"))
+        .map(|name| disk.bytes(&name).unwrap().len());
+    let all: u64 = bytes.map(|bytes| bytes as u64).sum();
+    let mut steps = Vec::new();
+    scan(&mut disk.clone(), &mut |done, total| steps.push((done, total))).unwrap();
+    assert!(steps.iter().all(|(done, total)| *total == all && done <= total), "{steps:?}");
+    assert!(steps.is_sorted() && steps.last() == Some(&(all, all)), "{steps:?}");
+    // Each block of four pages, and the end of each segment.
+    for done in [8192, 12_288, 16_384, 16_384 + 8192, 2 * 16_384 + 8192] {
+        assert!(steps.contains(&(done, all)), "{done}: {steps:?}");
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@
 #[path = "../log_io/backend_suite/mod.rs"]
 mod backend_suite;
 mod full_disk;
+mod inherited;
 mod kill;
 #[path = "../log_io/many_segments.rs"]
 mod many_segments;

@@ -3,10 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use indicatif::BinaryBytes;
 use serde_json::Value;
 
 use super::{Ending, JobSummary, RankSummary, by_reason, text};
 use crate::report::rank_list;
+
+/// Least bytes of memory provided during sends that are worth a note: some 0.1 s.
+const LATE_COMMIT_BYTES_MIN: u64 = 128 << 20;
 
 impl JobSummary {
     /// Returns the notes, the most important first.
@@ -18,7 +22,22 @@ impl JobSummary {
         notes.extend(self.taken_over());
         notes.extend(self.on_other_hosts());
         notes.extend(self.ranks.iter().flat_map(RankSummary::notes));
+        notes.extend(self.late_commitment());
         notes
+    }
+
+    /// Reports that sends had to wait for memory, if it was much.
+    fn late_commitment(&self) -> Option<String> {
+        let figure = |one: &RankSummary, name: &str| one.figures.get(name).and_then(Value::as_u64).unwrap_or(0);
+        let late = self.ranks.iter().map(|one| figure(one, "late_commit_bytes")).max()?;
+        let peak = self.ranks.iter().map(|one| figure(one, "memory_peak_bytes")).max()?;
+        (late >= LATE_COMMIT_BYTES_MIN).then(|| {
+            format!(
+                "up to {} of a rank's log went to memory that the system had to provide during a send; --prefault {}MiB has it provided in MPI_Init",
+                BinaryBytes(late),
+                peak.div_ceil(1 << 20)
+            )
+        })
     }
 
     /// Reports the ranks that can't log, grouped by reason.
@@ -152,6 +171,19 @@ mod tests {
         let refused =
             notes(&[("rank-0.json", br#"{"sends_refused":1}"#), ("rank-1.json", br#"{"sends_refused":0}"#)], 0, false);
         assert_eq!(refused, "rank 0's log was full: 1 send failed (--on-full fail)");
+    }
+
+    #[test]
+    fn memory_that_was_provided_late_is_a_note_if_it_was_much() {
+        let notes = |late: u64, other: u64| {
+            let text = |late| format!(r#"{{"late_commit_bytes":{late},"memory_peak_bytes":{}}}"#, late + (8 << 20) + 1);
+            let (first, second) = (text(late), text(other));
+            summary(&[("rank-0.json", first.as_bytes()), ("rank-1.json", second.as_bytes())], 0, false).notes("prog")
+        };
+        assert!(notes((128 << 20) - 1, 0).is_empty());
+        let expected = "up to 128.00 MiB of a rank's log went to memory that the system had to provide during a send; --prefault 137MiB has it \
+                        provided in MPI_Init";
+        assert_eq!(notes(0, 128 << 20), [expected]);
     }
 
     #[test]

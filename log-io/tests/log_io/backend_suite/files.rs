@@ -23,9 +23,15 @@ pub(crate) fn a_new_file_is_preallocated_zeros(choice: BackendChoice) {
     assert_eq!(backend.len(again).unwrap(), 1 << 20);
     let empty = backend.create("checkpoint-1", 0).unwrap();
     assert_eq!(backend.len(empty).unwrap(), 0);
+    let reader = backend.reader("checkpoint-1").unwrap();
+    assert!(reader.is_empty().unwrap());
+    let beyond = reader.read_at(i64::MAX as u64 - 4, &mut [0; 50]).unwrap_err();
+    assert!(beyond.to_string().contains("beyond what a file can hold"), "{beyond}");
     write(&mut *backend, empty, 0, 2, 9);
     backend.sync(empty).unwrap();
     assert_eq!(backend.len(empty).unwrap(), 2 * PAGE);
+    assert!(!reader.is_empty().unwrap());
+    assert_eq!(backend.not_files().unwrap(), []);
 }
 
 pub(crate) fn only_plain_names_are_valid(choice: BackendChoice) {

@@ -1,0 +1,131 @@
+//! Views of a store, which read it without opening it.
+
+use counterfoil_log_core::{Epoch, Rank, Record, Ssn};
+use counterfoil_log_io::{
+    Access, Block, BlockBuffer, CheckpointImage, LaneImage, RecordSource, Store, StoreError, StoreView, scan,
+};
+use counterfoil_test_support::SimulatedDisk;
+
+use crate::small_store::{Bodies, RECORDS, build, entry, options};
+
+/// Returns SSN and body of each record of a block, from the view.
+fn read(view: &mut StoreView<'_>, block: &Block) -> Result<Vec<(u64, Vec<u8>)>, StoreError> {
+    let mut buffer = BlockBuffer::default();
+    view.read(block, &mut buffer)?;
+    Ok(buffer.records().map(|record| (record.ssn().0, record.wire().to_vec())).collect())
+}
+
+#[test]
+fn a_view_has_what_the_manifest_and_its_checkpoints_have() {
+    let disk = SimulatedDisk::new(4096);
+    let right = build(&disk, options(), &RECORDS);
+    let mut backend = disk.clone();
+    let report = scan(&mut backend, &mut |_, _| {}).unwrap();
+    let mut view = StoreView::new(&mut backend).unwrap();
+    assert_eq!(view.manifest(), report.manifest);
+    assert_eq!(view.checkpoints(), [Epoch(2)]);
+    // The program's own bytes and later entries of the local log are left out.
+    let expected = CheckpointImage { application: Vec::new(), local: vec![entry(1)], ..right.clone() };
+    assert_eq!(view.image(Epoch(2)).unwrap(), expected);
+    for epoch in [1, 3] {
+        assert!(matches!(view.image(Epoch(epoch)), Err(StoreError::NoCheckpoint { epoch: Epoch(of) }) if of == epoch));
+    }
+    assert_eq!(read(&mut view, &right.lanes[0].blocks[0]).unwrap(), crate::small_store::owned(&RECORDS));
+
+    let mut blocks_alone = StoreView::of_blocks(&mut backend);
+    assert_eq!((blocks_alone.manifest(), blocks_alone.checkpoints()), (None, vec![]));
+    assert!(matches!(blocks_alone.image(Epoch(2)), Err(StoreError::NoCheckpoint { .. })));
+    assert_eq!(read(&mut blocks_alone, &right.lanes[0].blocks[0]).unwrap(), crate::small_store::owned(&RECORDS));
+    assert!(matches!(StoreView::new(&mut SimulatedDisk::new(4096)), Err(StoreError::Missing)));
+}
+
+#[test]
+fn a_view_reads_blocks_of_several_segments_in_any_order() {
+    let disk = SimulatedDisk::new(4096);
+    let mut store = Store::create(Box::new(disk.clone()), options()).unwrap();
+    let bodies: Vec<(u64, Vec<u8>)> = (1..=8).map(|ssn| (ssn, vec![ssn as u8; 3000])).collect();
+    let records: Vec<(u64, &[u8])> = bodies.iter().map(|(ssn, body)| (*ssn, &body[..])).collect();
+    let mut blocks = Vec::new();
+    store.append(Rank(0), &mut Bodies(records.iter()), &mut blocks).unwrap();
+    let lane = LaneImage {
+        peer: Rank(0),
+        next: Ssn(9),
+        acked: Ssn(0),
+        covered: Ssn(0),
+        runs: Vec::new(),
+        blocks: blocks.clone(),
+    };
+    store.checkpoint(&CheckpointImage { epoch: Epoch(1), lanes: vec![lane], ..CheckpointImage::default() }).unwrap();
+    store.raise_floors(&[(Rank(0), Ssn(2))]).unwrap();
+    drop(store);
+    assert!(blocks.last().unwrap().segment > blocks[0].segment + 1, "three segments");
+
+    let mut backend = disk.clone();
+    let mut view = StoreView::new(&mut backend).unwrap();
+    let image = view.image(Epoch(1)).unwrap();
+    assert_eq!((image.lanes[0].covered, &image.lanes[0].blocks[..]), (Ssn(2), &blocks[2..]));
+    for index in [7, 2, 3, 6, 4, 7] {
+        assert_eq!(read(&mut view, &blocks[index]).unwrap(), [bodies[index].clone()], "block {index}");
+    }
+    let another = Block { last: Ssn(100), ..blocks[3] };
+    assert!(matches!(read(&mut view, &another), Err(StoreError::Damaged { .. })));
+    // A failed read leaves nothing of the block before.
+    let mut buffer = BlockBuffer::default();
+    view.read(&blocks[4], &mut buffer).unwrap();
+    assert!(view.read(&Block { segment: 77, ..blocks[4] }, &mut buffer).is_err());
+    assert_eq!(buffer.records().count(), 0);
+}
+
+/// A source of one record.
+struct Once<'a>(Option<(Ssn, &'a [u8])>);
+
+impl RecordSource for Once<'_> {
+    fn next(&mut self) -> Option<Record<'_>> {
+        let (ssn, wire) = self.0.take()?;
+        Record::new(ssn, wire, 2)
+    }
+}
+
+#[test]
+fn a_record_larger_than_any_block_is_verified_in_a_scan_and_can_be_read() {
+    let body: Vec<u8> = (0..(17 << 20) + 13).map(|at: u32| (at % 251) as u8).collect();
+    for checksums in [true, false] {
+        let disk = SimulatedDisk::new(4096);
+        let options = counterfoil_log_io::StoreOptions { checksums, disk_bytes_max: 64 << 20, ..options() };
+        let mut store = Store::create(Box::new(disk.clone()), options.clone()).unwrap();
+        let mut blocks = Vec::new();
+        store.append(Rank(0), &mut Once(Some((Ssn(1), &body))), &mut blocks).unwrap();
+        store.sync().unwrap();
+        drop(store);
+        let [block] = blocks[..] else { panic!("it isn't one block") };
+        let name = format!("segment-{:08}", block.segment);
+        let damages = |disk: &SimulatedDisk| {
+            let report = scan(&mut disk.clone(), &mut |done, total| assert!(done <= total)).unwrap();
+            let segment = report.segments.into_iter().find(|segment| segment.file == name).unwrap();
+            assert!(segment.blocks.iter().all(|of| of.block == block && !of.is_referenced), "{:?}", segment.blocks);
+            segment.blocks.iter().map(|of| of.damage).collect::<Vec<_>>()
+        };
+        assert_eq!(damages(&disk), [None]);
+        let read = |disk: &SimulatedDisk| read(&mut StoreView::of_blocks(&mut disk.clone()), &block);
+        assert!(read(&disk).unwrap() == [(1, body.clone())]);
+
+        let right = disk.bytes(&name).unwrap();
+        for at in [block.at as usize + 96, block.at as usize + (9 << 20), block.at as usize + 95 + (17 << 20)] {
+            let mut bytes = right.clone();
+            bytes[at] ^= 1;
+            disk.set_bytes(&name, &bytes);
+            let damage = checksums.then_some("the block's checksum is wrong");
+            assert_eq!(damages(&disk), [damage], "byte {at}");
+        }
+        // A header that is damaged isn't a block.
+        let mut bytes = right.clone();
+        bytes[block.at as usize + 9] ^= 1;
+        disk.set_bytes(&name, &bytes);
+        assert_eq!(damages(&disk), []);
+        // A file that ends within the block has none: its header names more than there is.
+        disk.set_bytes(&name, &right[..12 << 20]);
+        assert_eq!(damages(&disk), []);
+        let opened = Store::open(Box::new(disk.clone()), options, Access::ReadOnly);
+        assert!(opened.is_ok_and(|(_, image)| image.is_none()), "no checkpoint needs it");
+    }
+}
