@@ -38,11 +38,6 @@ impl<'a> Fields<'a> {
     pub(crate) fn is_at_end(&self) -> bool {
         self.rest.is_empty()
     }
-
-    /// Checks that no bytes remain.
-    pub(crate) fn end(&self) -> Result<(), Malformed> {
-        if self.is_at_end() { Ok(()) } else { Err(Malformed) }
-    }
 }
 
 #[cfg(test)]
@@ -50,16 +45,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_are_taken_in_order_and_none_may_be_left() {
+    fn fields_are_taken_in_order() {
         let bytes = [1, 2, 3, 4, 5, 6, 7];
         let mut fields = Fields::new(&bytes);
         assert!(matches!(fields.one::<[u8; 2]>(), Ok([1, 2])));
         assert!(matches!(fields.many::<[u8; 2]>(2), Ok([[3, 4], [5, 6]])));
-        assert!(!fields.is_at_end() && fields.end().is_err());
+        assert!(!fields.is_at_end());
         assert!(
             fields.bytes(2).is_err() && fields.bytes(u64::MAX).is_err() && fields.many::<[u8; 8]>(u32::MAX).is_err()
         );
         assert!(matches!(fields.bytes(1), Ok([7])));
-        assert!(fields.is_at_end() && fields.end().is_ok());
+        assert!(fields.is_at_end());
     }
 }

@@ -119,9 +119,35 @@ mod tests {
         let least = StoreOptions { disk_bytes_max: 17 << 20, ..StoreOptions::new(Rank(0), 2) };
         assert!(least.validate().is_ok());
         let less = StoreOptions { disk_bytes_max: least.disk_bytes_max - 1, ..least.clone() };
-        assert!(less.validate().is_err());
+        let refused = less.validate().unwrap_err().to_string();
+        assert!(refused.contains(&format!("at least {}", 17 << 20)), "{refused}");
         let without_reserve = StoreOptions { reserve_bytes: 0, disk_bytes_max: 16 << 20, ..least };
         assert!(without_reserve.validate().is_ok());
+    }
+
+    #[test]
+    fn sizes_are_whole_pages_within_their_limits() {
+        let is_valid = |change: fn(&mut StoreOptions)| {
+            let mut options = StoreOptions { disk_bytes_max: 4 << 30, ..StoreOptions::new(Rank(0), 2) };
+            change(&mut options);
+            options.validate().is_ok()
+        };
+        assert!(is_valid(|_| ()));
+        assert!(is_valid(|options| options.segment_bytes = 1 << 30));
+        assert!(!is_valid(|options| options.segment_bytes = (1 << 30) + 4096));
+        assert!(!is_valid(|options| options.segment_bytes += 1));
+        assert!(is_valid(|options| (options.segment_bytes, options.block_bytes) = (8192, 4096)));
+        assert!(!is_valid(|options| (options.segment_bytes, options.block_bytes) = (4096, 4096)));
+        assert!(is_valid(|options| (options.segment_bytes, options.block_bytes) = (32 << 20, 16 << 20)));
+        assert!(!is_valid(|options| (options.segment_bytes, options.block_bytes) = (32 << 20, (16 << 20) + 4096)));
+        assert!(!is_valid(|options| options.block_bytes = 0) && !is_valid(|options| options.block_bytes = 4097));
+        assert!(!is_valid(|options| options.reserve_bytes = 1) && is_valid(|options| options.reserve_bytes = 0));
+        assert!(
+            is_valid(|options| options.checkpoints_kept = 64) && !is_valid(|options| options.checkpoints_kept = 65)
+        );
+        assert!(!is_valid(|options| options.checkpoints_kept = 0));
+        assert!(is_valid(|options| options.ranks = 1 << 20) && !is_valid(|options| options.ranks = (1 << 20) + 1));
+        assert!(is_valid(|options| options.rank = Rank(1)) && !is_valid(|options| options.rank = Rank(2)));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
+use crate::chunk_table::CHUNKS_MAX;
 use crate::files::{OpenFile, Writer};
 use crate::transfer::{PAUSE, Progress, Step};
 use crate::vectored_write::{IOVECS_MAX, VectoredWrite, chunk_writes_max, write_adjacent};
@@ -18,6 +19,8 @@ use crate::{BackendKind, Buffer, PAGE_BYTES};
 const THREADS_MAX: usize = 8;
 /// Bytes of adjacent queued writes that one call writes, at most: each call costs two thread switches.
 const MERGED_BYTES_MAX: usize = 1 << 20;
+// Each range of a write has a page or more, and a write of chunks one for each of them and one for its header.
+const _: () = assert!(MERGED_BYTES_MAX / PAGE_BYTES + CHUNKS_MAX < IOVECS_MAX);
 
 /// A pool of writing threads. It is started with the second write before a flush.
 #[derive(Debug)]
@@ -265,16 +268,15 @@ fn run_thread(queue: &Mutex<Receiver<Write>>, done: &Sender<Completed>) {
 /// write that was taken and isn't adjacent.
 fn receive_adjacent(queue: &Receiver<Write>, writes: &mut Vec<Write>) -> Option<Write> {
     let first = queue.recv().ok()?;
-    let (mut bytes, mut places, mut end) = (first.data.len(), first.data.iovecs_max(), first.end());
+    let (mut bytes, mut end) = (first.data.len(), first.end());
     let file = Arc::clone(&first.file);
     writes.push(first);
     while bytes < MERGED_BYTES_MAX
         && let Ok(next) = queue.try_recv()
     {
         bytes += next.data.len();
-        places += next.data.iovecs_max();
         let joins = Arc::ptr_eq(&file, &next.file) && next.at == end;
-        if !joins || bytes > MERGED_BYTES_MAX || places > IOVECS_MAX {
+        if !joins || bytes > MERGED_BYTES_MAX {
             return Some(next);
         }
         end = next.end();

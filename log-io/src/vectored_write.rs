@@ -89,11 +89,6 @@ impl VectoredWrite {
             None => write_adjacent(&[self], file, at),
         }
     }
-
-    /// Returns the most ranges that [`VectoredWrite::iovecs`] may return.
-    pub(crate) fn iovecs_max(&self) -> usize {
-        1 + self.chunks.len()
-    }
 }
 
 /// Writes all of these at offset `at`, in order, in as many calls as needed. Together they have at most [`IOVECS_MAX`] ranges.

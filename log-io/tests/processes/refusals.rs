@@ -3,8 +3,10 @@
 use std::io::ErrorKind;
 use std::process::Command;
 
+use counterfoil_log_core::{Rank, Ssn};
 use counterfoil_log_io::{
-    BackendChoice, BackendKind, BlockBuffer, BlockCursor, Directory, DirectoryError, Probe, StorageBackend,
+    BackendChoice, BackendKind, BlockBuffer, BlockCursor, Directory, DirectoryError, Probe, StorageBackend, Store,
+    StoreOptions,
 };
 use counterfoil_test_support::child;
 use rustix::process::{Resource, Rlimit, setrlimit};
@@ -14,6 +16,7 @@ use seccompiler::{
 };
 
 use crate::backend_suite::{TestDir, recovery, write};
+use crate::many_segments::One;
 
 // The same numbers on every architecture.
 const SETUP: i64 = 425;
@@ -22,11 +25,14 @@ const REGISTER: i64 = 427;
 
 /// Differs by architecture.
 const FSYNC: i64 = if cfg!(target_arch = "x86_64") { 74 } else { 82 };
+const FALLOCATE: i64 = if cfg!(target_arch = "x86_64") { 285 } else { 47 };
 
 const EPERM: u32 = 1;
 const EAGAIN: u32 = 11;
 const ENOMEM: u32 = 12;
+const EACCES: u32 = 13;
 const ENOSYS: u32 = 38;
+const EOPNOTSUPP: u32 = 95;
 
 struct Refusal {
     calls: &'static [i64],
@@ -46,6 +52,13 @@ const REFUSALS: &[Refusal] = &[
         errno: EPERM,
         expected: Err("io_uring is not permitted (EPERM): by a seccomp filter"),
         suite: true,
+    },
+    Refusal {
+        calls: &[SETUP],
+        above: None,
+        errno: EACCES,
+        expected: Err("io_uring is not permitted (EACCES): by a seccomp filter"),
+        suite: false,
     },
     Refusal {
         calls: &[SETUP],
@@ -255,4 +268,49 @@ fn without_syncs() {
     let error = Directory::create(&place.path(), BackendChoice::Pwrite).map(drop).unwrap_err();
     let DirectoryError::Io { action: "syncing", path, .. } = &error else { panic!("{error}") };
     assert_eq!(Some(path.as_path()), place.path().parent());
+}
+
+#[test]
+fn a_file_system_that_cannot_allocate_gets_zeros_and_no_holes() {
+    for errno in [EOPNOTSUPP, ENOSYS] {
+        child::run("refusals::without_allocation", &errno.to_string());
+    }
+}
+
+#[test]
+#[ignore = "run by `a_file_system_that_cannot_allocate_gets_zeros_and_no_holes`"]
+fn without_allocation() {
+    refuse(&[FALLOCATE], None, child::argument().parse().unwrap());
+    let place = TestDir::new();
+    let mut backend = crate::backend_suite::backend(&place.path(), BackendChoice::Pwrite);
+    let bytes = (1 << 20) + (300 << 10);
+    let file = backend.create("segment-9", bytes).unwrap();
+    assert_eq!(backend.len(file).unwrap(), bytes);
+    assert!(place.blocks_bytes("segment-9") >= bytes, "its space is allocated");
+    assert_eq!(backend.punch(file, 0, 4096).unwrap_err().kind(), ErrorKind::Unsupported);
+    backend.remove("segment-9").unwrap();
+
+    // A store keeps its dead blocks until their segment is dead.
+    let options = StoreOptions {
+        segment_bytes: 16 << 10,
+        block_bytes: 4 << 10,
+        reserve_bytes: 0,
+        ..StoreOptions::new(Rank(0), 2)
+    };
+    let mut store = Store::create(backend, options).unwrap();
+    let body = vec![7; 3000];
+    let mut blocks = Vec::new();
+    for ssn in 1..=7 {
+        store.append(Rank(1), &mut One(Some((Ssn(ssn), &body))), &mut blocks).unwrap();
+    }
+    store.sync().unwrap();
+    let before = store.usage();
+    store.free(&blocks[..2]);
+    let after = store.usage();
+    assert_eq!((after.disk_bytes, after.dead_bytes, after.segments), (before.disk_bytes, 2 * 4096, before.segments));
+    store.free(&blocks[2..3]);
+    assert_eq!(store.usage().segments, before.segments - 1);
+    let mut buffer = BlockBuffer::default();
+    store.reader().read(&blocks[3], &mut buffer).unwrap();
+    store.sync().unwrap();
 }

@@ -66,7 +66,7 @@ impl TestDir {
         self.keep.path().join("rank-0")
     }
 
-    fn blocks_bytes(&self, name: &str) -> u64 {
+    pub(crate) fn blocks_bytes(&self, name: &str) -> u64 {
         std::fs::metadata(self.path().join(name)).unwrap().blocks() * 512
     }
 }
