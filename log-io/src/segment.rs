@@ -295,3 +295,164 @@ impl<'a> SegmentWalk<'a> {
 }
 
 const _: () = assert!(HEADER_BYTES < PAGE_BYTES && SEGMENT_HEADER_BYTES < PAGE_BYTES);
+
+#[cfg(test)]
+mod tests {
+    use counterfoil_log_core::Ssn;
+
+    use super::*;
+    use crate::memory_file::MemoryFile;
+
+    const PAGE: u64 = PAGE_BYTES as u64;
+
+    fn header() -> SegmentHeader {
+        SegmentHeader::new(5, 11, 3, 13, 16 * PAGE, (Rank(1), 3))
+    }
+
+    /// Returns a file with this header, with a valid checksum, and `pages` pages of zeros.
+    fn file(mut header: SegmentHeader, pages: usize) -> MemoryFile {
+        header.header_crc = header.checksum().into();
+        let mut bytes = header.as_bytes().to_vec();
+        bytes.resize((1 + pages) * PAGE_BYTES, 0);
+        MemoryFile(bytes)
+    }
+
+    fn block_header(at: u64, stored: u64) -> BlockHeader {
+        let mut header = BlockHeader::new(13, 5, Rank(2), at);
+        (header.records, header.first, header.last) = (1.into(), 7.into(), 7.into());
+        (header.raw_bytes, header.stored_bytes) = (stored.into(), stored.into());
+        header.seal();
+        header
+    }
+
+    #[test]
+    fn a_header_is_read_as_it_was_made_and_refused_with_any_other_number() {
+        assert_eq!(SegmentHeader::read(&file(header(), 1), 5).expect("a header"), header());
+        let refused = |change: fn(&mut SegmentHeader)| {
+            let mut changed = header();
+            change(&mut changed);
+            match SegmentHeader::read(&file(changed, 1), 5) {
+                Err(StoreError::Damaged { file, offset, what }) => {
+                    assert_eq!(file, "segment-00000005");
+                    (offset, what)
+                }
+                other => panic!("{other:?}"),
+            }
+        };
+        let wrong = "the segment's header is wrong";
+        assert_eq!(refused(|header| header.magic = 1.into()), (0, wrong));
+        assert_eq!(refused(|header| header.session = (SESSIONS_MAX + 1).into()), (24, wrong));
+        assert_eq!(refused(|header| header.segment = 6.into()), (12, "the segment was written under another number"));
+        let most = SegmentHeader { session: SESSIONS_MAX.into(), ..header() };
+        assert!(SegmentHeader::read(&file(most, 1), 5).is_ok());
+        let newer = SegmentHeader { version: 2.into(), ..header() };
+        assert!(matches!(SegmentHeader::read(&file(newer, 1), 5), Err(StoreError::Version { found: 2, .. })));
+        for at in 0..SEGMENT_HEADER_BYTES {
+            let mut file = file(header(), 1);
+            file.0[at] ^= 1;
+            let read = SegmentHeader::read(&file, 5);
+            assert!(matches!(read, Err(StoreError::Damaged { offset: 0, what, .. }) if what == wrong), "byte {at}");
+        }
+        let short = MemoryFile(file(header(), 0).0[..SEGMENT_HEADER_BYTES - 1].to_vec());
+        assert!(matches!(SegmentHeader::read(&short, 5), Err(StoreError::Damaged { .. })));
+    }
+
+    #[test]
+    fn names_have_eight_digits_or_as_many_as_the_number_needs() {
+        for number in [0, 1, 99_999_999, 100_000_000, FILE_NUMBER_MAX] {
+            assert_eq!(file_number(&segment_name(number), "segment"), Some(number));
+        }
+        let others = [
+            "segment-1",
+            "segment-0000001",
+            "segment-000000001",
+            "segment-2147483649",
+            "segment-99999999999",
+            "segment-+0000001",
+            "segment-0000000x",
+            "segment-",
+            "segment00000001",
+            "checkpoint-00000001",
+        ];
+        assert!(others.iter().all(|name| file_number(name, "segment").is_none()));
+    }
+
+    fn block(at: u64, disk_bytes: u64) -> Block {
+        let (first, last) = (Ssn(1), Ssn(1));
+        Block { lane: Rank(2), first, last, records: 1, segment: 5, at, disk_bytes, raw_bytes: 24 }
+    }
+
+    #[test]
+    fn a_segment_counts_the_bytes_of_the_blocks_to_which_something_refers() {
+        let mut segment = Segment::new(13, 3, 16 * PAGE, FIRST_BLOCK);
+        for (at, pages) in [(6, 1), (2, 2), (2, 2), (9, 3)] {
+            segment.add(&block(at * PAGE, pages * PAGE));
+        }
+        let places =
+            |segment: &Segment| segment.blocks.iter().map(|of| (of.at / PAGE, of.bytes / PAGE)).collect::<Vec<_>>();
+        assert_eq!(
+            (places(&segment), segment.end, segment.room()),
+            (vec![(2, 2), (6, 1), (9, 3)], 12 * PAGE, 4 * PAGE)
+        );
+        let live = |segment: &mut Segment, page: u64, is_live| segment.change(page * PAGE, |of| of.is_live = is_live);
+        assert!(!live(&mut segment, 3, true) && !segment.has(2 * PAGE) && segment.live_bytes == 0);
+        assert!(live(&mut segment, 2, true) && live(&mut segment, 2, true) && live(&mut segment, 9, true));
+        assert_eq!((segment.live_bytes, segment.has(2 * PAGE), segment.has(6 * PAGE)), (5 * PAGE, true, false));
+        // Two references: the index, and a checkpoint.
+        segment.change(9 * PAGE, |of| of.checkpoints += 1);
+        live(&mut segment, 9, false);
+        assert_eq!((segment.live_bytes, segment.has(9 * PAGE)), (5 * PAGE, true));
+        segment.change(9 * PAGE, |of| of.checkpoints -= 1);
+        assert_eq!((segment.live_bytes, segment.has(9 * PAGE)), (2 * PAGE, false));
+        segment.add_gaps();
+        assert_eq!(places(&segment), [(1, 1), (2, 2), (4, 2), (6, 1), (7, 2), (9, 3)]);
+        assert!(segment.blocks.iter().all(|of| of.is_dead() == (of.at != 2 * PAGE) && !of.is_punched));
+        assert_eq!(segment.end, 12 * PAGE);
+    }
+
+    /// Walks over a file. Returns the page of each thing found, and its pages if it is a block.
+    fn walked(file: &MemoryFile, from: u64, limit: Option<(u64, u64)>) -> Vec<(u64, Option<u64>)> {
+        let mut walk = SegmentWalk::new(file, header(), from).expect("a length");
+        limit.into_iter().for_each(|(from, to)| walk.limit_to(from, to));
+        let mut found = Vec::new();
+        while let Some(next) = walk.next().expect("bytes") {
+            found.push(match next {
+                Found::Block(block) => (block.at.get() / PAGE, Some(block.disk_bytes() / PAGE)),
+                Found::Unknown { at, .. } => (at / PAGE, None),
+            });
+        }
+        found
+    }
+
+    #[test]
+    fn a_walk_finds_blocks_and_other_bytes_and_skips_zeros() {
+        // More pages than a window of the walk has.
+        let mut file = file(header(), 200);
+        let mut put = |page: usize, bytes: &[u8]| file.0[page * PAGE_BYTES..][..bytes.len()].copy_from_slice(bytes);
+        for (page, stored) in [(3, 100), (4, 2 * PAGE), (63, 3 * PAGE), (130, 80 * PAGE)] {
+            put(page, block_header(page as u64 * PAGE, stored).as_bytes());
+        }
+        // Bytes inside a block aren't looked at; a header of another place is no block.
+        put(5, &[1]);
+        put(20, &[0, 0, 7]);
+        put(21, block_header(3 * PAGE, 100).as_bytes());
+        put(129, &[9; PAGE_BYTES]);
+        let all = [(3, Some(1)), (4, Some(3)), (20, None), (21, None), (63, Some(4)), (129, None)];
+        // The last block is longer than the file.
+        assert_eq!(walked(&file, 0, None), [&all[..], &[(130, None)]].concat());
+        file.0.resize(file.0.len() + 11 * PAGE_BYTES, 0);
+        let last = (130, Some(81));
+        assert_eq!(walked(&file, 0, None), [&all[..], &[last]].concat());
+        assert_eq!(walked(&file, 4 * PAGE, None), [&all[1..], &[last]].concat());
+        assert_eq!(walked(&file, 7 * PAGE, Some((20 * PAGE, 64 * PAGE))), [(20, None), (21, None), (63, None)]);
+        assert_eq!(walked(&file, 0, Some((0, 5 * PAGE))), [(3, Some(1)), (4, None)]);
+        // The file ends within a page.
+        let end = file.0.len();
+        file.0[end - PAGE_BYTES - 100] = 1;
+        file.0.truncate(end - PAGE_BYTES + 100);
+        assert_eq!(walked(&file, 131 * PAGE, Some((209 * PAGE, u64::MAX))), [(210, None)]);
+        let mut file = file;
+        file.0.push(5);
+        assert_eq!(walked(&file, 0, Some((211 * PAGE, u64::MAX))), [(211, None)]);
+    }
+}

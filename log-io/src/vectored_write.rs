@@ -144,6 +144,13 @@ mod tests {
     use crate::PAGE_BYTES;
 
     #[test]
+    fn chunk_writes_in_flight_have_eight_mib_together_and_are_few() {
+        for (buffer_bytes, writes) in [(4096, 32), (256 << 10, 32), (512 << 10, 16), (8 << 20, 1), (16 << 20, 1)] {
+            assert_eq!(chunk_writes_max(buffer_bytes), writes, "{buffer_bytes}");
+        }
+    }
+
+    #[test]
     fn a_short_write_continues_at_any_page() {
         let options =
             PoolOptions { memory_bytes_max: 1 << 20, chunk_bytes: 16 << 10, prefault_bytes: 0, cursors_max: 1 };

@@ -71,3 +71,60 @@ fn join_neighbours(extents: &[Extent], read_bytes: usize) -> Vec<Range<usize>> {
     }
     reads
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory_file::MemoryFile;
+
+    const PAGE: u64 = PAGE_BYTES as u64;
+
+    #[test]
+    fn adjacent_extents_of_a_file_are_read_together_as_far_as_they_fit() {
+        let files: [Arc<dyn ReadAt>; 2] = [(); 2].map(|()| Arc::new(MemoryFile(Vec::new())) as Arc<dyn ReadAt>);
+        let extent = |file: usize, page: u64, len: u64| Extent {
+            file: Arc::clone(&files[file]),
+            at: page * PAGE,
+            len: len as usize,
+        };
+        let extents = vec![
+            extent(0, 1, PAGE),
+            extent(0, 2, 2 * PAGE),
+            // More than four pages together.
+            extent(0, 4, 2 * PAGE),
+            extent(0, 6, 2 * PAGE),
+            // A gap, another file, a page before, and a length within a page.
+            extent(0, 9, PAGE),
+            extent(1, 10, PAGE),
+            extent(1, 9, PAGE),
+            extent(1, 10, 100),
+            extent(1, 11, PAGE),
+            // Longer than a read: alone.
+            extent(1, 12, 6 * PAGE),
+            extent(1, 18, PAGE),
+        ];
+        let plan = Plan::new(extents, 4 * PAGE_BYTES);
+        assert_eq!(plan.reads, [0..2, 2..4, 4..5, 5..6, 6..8, 8..9, 9..10, 10..11]);
+        let places: Vec<(u64, usize)> = (0..plan.reads.len())
+            .map(|number| plan.read(number).map(|(_, at, len)| (at / PAGE, len)).unwrap())
+            .collect();
+        let page = PAGE_BYTES;
+        let expected = [
+            (1, 3 * page),
+            (4, 4 * page),
+            (9, page),
+            (10, page),
+            (9, page + 100),
+            (11, page),
+            (12, 6 * page),
+            (18, page),
+        ];
+        assert_eq!(places, expected);
+        assert!(plan.read(8).is_none());
+        // Buffers for the longest read, unless they are more than 8 MiB.
+        assert_eq!(plan.buffers(3).iter().map(Buffer::capacity).collect::<Vec<_>>(), [6 * page; 3]);
+        let most = BUFFERS_BYTES_MAX / (6 * page);
+        assert_eq!(plan.buffers(most)[0].capacity(), 6 * page);
+        assert_eq!(plan.buffers(most + 1).iter().map(Buffer::capacity).sum::<usize>(), 0);
+    }
+}

@@ -159,6 +159,37 @@ fn on_a_full_disk_the_reserve_makes_space_for_a_checkpoint() {
 }
 
 #[test]
+fn a_reserve_is_not_made_again_beyond_the_budget() {
+    let disk = SimulatedDisk::new(4096);
+    // Two slots, two checkpoints of two pages, and three segments, or two segments and the reserve.
+    let options = StoreOptions { reserve_bytes: 16 << 10, disk_bytes_max: 76 << 10, ..options() };
+    let mut store = create(&disk, options);
+    let blocks = append(&mut store, 1..4, 3000).unwrap();
+    disk.set_capacity(disk.names().iter().map(|name| disk.bytes(name).unwrap().len() as u64).sum());
+    store.checkpoint(&image(1, &blocks)).unwrap();
+    assert!(!disk.names().contains(&"reserve".to_owned()), "the checkpoint took its place");
+    disk.set_capacity(u64::MAX);
+    let more = append(&mut store, 4..10, 3000).unwrap();
+    store.checkpoint(&image(2, &[&blocks[..], &more].concat())).unwrap();
+    assert!(!disk.names().contains(&"reserve".to_owned()), "{:?}", store.usage());
+    // With the second segment gone there is room for it.
+    store.free(&more[..3]);
+    store.checkpoint(&image(3, &[&blocks[..], &more[3..]].concat())).unwrap();
+    assert!(disk.names().contains(&"reserve".to_owned()), "{:?}", store.usage());
+    assert!(store.usage().disk_bytes <= 76 << 10);
+}
+
+#[test]
+fn the_manifest_has_its_whole_length_before_it_is_written() {
+    let disk = SimulatedDisk::new(4096);
+    disk.record_history();
+    drop(create(&disk, options()));
+    let lengths: Vec<usize> =
+        disk.take_history().iter().filter_map(|disk| Some(disk.bytes("manifest")?.len())).collect();
+    assert!(!lengths.is_empty() && lengths.iter().all(|len| *len == 8192), "{lengths:?}");
+}
+
+#[test]
 fn after_a_failed_write_the_store_is_read_only() {
     for fault in [Fault::Error, Fault::Short(100)] {
         let disk = SimulatedDisk::new(4096);

@@ -13,6 +13,7 @@ mod kill;
 #[path = "../log_io/many_segments.rs"]
 mod many_segments;
 mod open_files;
+mod punches;
 mod refusals;
 mod syncs;
 mod traced;

@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::process::Command;
 
-use counterfoil_log_core::{Rank, Ssn};
+use counterfoil_log_core::{LaneWriter, Pool, PoolOptions, Rank, Ssn};
 use counterfoil_log_io::{
     BackendChoice, BackendKind, BlockBuffer, BlockCursor, Directory, DirectoryError, Probe, StorageBackend, Store,
     StoreOptions,
@@ -242,6 +242,25 @@ fn with_a_limit_to_the_size_of_files() {
         assert_eq!(backend.len(file).unwrap(), LIMIT);
         assert_eq!(backend.create("segment-2", LIMIT + 4096).unwrap_err().kind(), ErrorKind::FileTooLarge);
         assert_eq!(backend.list().unwrap(), ["segment-1"]);
+        // A write of chunks, of which the first pages are within the limit.
+        let mut lane = LaneWriter::new(Pool::volatile(PoolOptions::default()).unwrap(), Rank(1));
+        for _ in 0..2000 {
+            let mut claim = lane.claim(8, 100).unwrap();
+            claim.body_mut().fill(5);
+            claim.commit();
+        }
+        let mut cursor = lane.cursor(Ssn::FIRST).unwrap();
+        let chunk = loop {
+            match cursor.read_chunk(Ssn::MAX, 1 << 20) {
+                Some(chunk) if chunk.len() >= 64 << 10 => break chunk,
+                _ => drop(cursor.read().unwrap()),
+            }
+        };
+        let mut head = backend.header_buffer().unwrap();
+        head.set_len(1);
+        backend.write_chunks(file, LIMIT - (16 << 10), head, vec![chunk]).unwrap();
+        assert_eq!(backend.flush().unwrap_err().kind(), ErrorKind::FileTooLarge);
+
         write(&mut *backend, file, 256 << 10, 36, 9);
         backend.sync(file).unwrap();
         let mut bytes = vec![0; LIMIT as usize];

@@ -1,6 +1,6 @@
-//! Observes the syncs that a child process asks of the kernel, by system calls and through an io_uring.
+//! Observes the syncs, the writes and the holes that a child process asks of the kernel, by system calls and through an io_uring.
 //!
-//! A seccomp filter stops the child before each call that can start a sync, for its tracer: this program. At a stop, `/proc` has
+//! A seccomp filter stops the child before each call that can start one, for its tracer: this program. At a stop, `/proc` has
 //! the arguments of the call, the files of its descriptors, and the queued requests of a ring. This needs no privilege, and the code
 //! under test isn't changed. A filter alone can't see the requests of a ring, which lie in memory; `LD_PRELOAD` can't see system calls
 //! made without the C library, as rustix makes them; tracepoints of the kernel need privileges that a container doesn't have.
@@ -19,8 +19,11 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 
-/// Calls that can start a sync of a file or a directory.
-const CALLS: [i64; 6] = [
+/// Calls that can start a sync of a file or a directory, a write, or a hole.
+const CALLS: [i64; 9] = [
+    libc::SYS_pwrite64,
+    libc::SYS_pwritev,
+    libc::SYS_fallocate,
     libc::SYS_fsync,
     libc::SYS_fdatasync,
     libc::SYS_io_uring_enter,
@@ -46,7 +49,20 @@ pub(crate) struct Sync {
     pub(crate) path: PathBuf,
 }
 
-/// Lets this thread, and threads that it starts, be traced by the process that started this one with [`syncs_of`].
+/// A write, or what comes after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// A system call writes.
+    Write,
+    /// A ring gets this many writes, which it may perform later.
+    Queued(usize),
+    /// The end of requests of a ring is awaited.
+    Awaited,
+    /// A hole is punched.
+    Punch,
+}
+
+/// Lets this thread, and threads that it starts, be traced by the process that started this one with [`syncs_of`] or [`steps_of`].
 ///
 /// # Panics
 /// Tracing or seccomp filters are refused.
@@ -66,8 +82,21 @@ pub(crate) fn begin() {
 ///
 /// # Panics
 /// The test fails, or its syncs can't be observed.
-#[expect(clippy::zombie_processes, reason = "`waitpid` waits for it, as for its threads")]
 pub(crate) fn syncs_of(test: &str, argument: &str) -> Option<Vec<Sync>> {
+    observe(test, argument, syncs_at)
+}
+
+/// Returns the writes and holes of a test, and the waits between them, as [`syncs_of`] does the syncs.
+///
+/// # Panics
+/// The test fails, or its writes can't be observed.
+pub(crate) fn steps_of(test: &str, argument: &str) -> Option<Vec<Step>> {
+    observe(test, argument, steps_at)
+}
+
+/// Runs a test, and calls `at` with each thread that is stopped before one of [`CALLS`]. Returns what it returned.
+#[expect(clippy::zombie_processes, reason = "`waitpid` waits for it, as for its threads")]
+fn observe<T>(test: &str, argument: &str, at: fn(Pid) -> Vec<T>) -> Option<Vec<T>> {
     let (mut printed, mut errors) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(child::arguments(test)).env(child::ARGUMENT, argument);
@@ -75,7 +104,7 @@ pub(crate) fn syncs_of(test: &str, argument: &str) -> Option<Vec<Sync>> {
     // The tracer is a thread: all of this function runs in one.
     let process = command.spawn().unwrap();
     let leader = Pid::from_raw(process.id().cast_signed());
-    let mut syncs = Vec::new();
+    let mut seen = Vec::new();
     let mut tracees = BTreeSet::new();
     let status = loop {
         // Other threads have children of their own.
@@ -90,7 +119,7 @@ pub(crate) fn syncs_of(test: &str, argument: &str) -> Option<Vec<Sync>> {
             WaitStatus::Stopped(thread, signal) => ptrace::cont(thread, signal).unwrap(),
             WaitStatus::PtraceEvent(thread, _, event) => {
                 if event == libc::PTRACE_EVENT_SECCOMP {
-                    syncs.extend(syncs_at(thread));
+                    seen.extend(at(thread));
                 }
                 ptrace::cont(thread, None).unwrap();
             }
@@ -109,7 +138,7 @@ pub(crate) fn syncs_of(test: &str, argument: &str) -> Option<Vec<Sync>> {
     }
     child::assert_passed(&output, argument);
     assert!(!tracees.is_empty(), "the process wasn't traced");
-    Some(syncs)
+    Some(seen)
 }
 
 /// Returns `true` if this kernel lists the queued requests of an io_uring: Linux 5.16 does.
@@ -120,24 +149,51 @@ pub(crate) fn lists_requests() -> bool {
     version >= (5, 16)
 }
 
-/// Returns the syncs that the call will start before which this thread is stopped.
-fn syncs_at(thread: Pid) -> Vec<Sync> {
+/// Returns the number and the first three arguments of the call before which this thread is stopped.
+fn call_of(thread: Pid) -> (i64, [u64; 3]) {
     let line = read_to_string(format!("/proc/{thread}/syscall")).expect("the call of a stopped thread, in /proc");
     let mut words = line.split(' ');
     let call: i64 = words.next().unwrap().parse().unwrap_or_else(|_| panic!("no call of a stopped thread: {line}"));
     let mut argument = || u64::from_str_radix(words.next().unwrap().trim_start_matches("0x"), 16).unwrap();
-    let file = argument();
+    (call, [argument(), argument(), argument()])
+}
+
+/// Returns the syncs that the call will start before which this thread is stopped.
+fn syncs_at(thread: Pid) -> Vec<Sync> {
+    let (call, [file, submitted, awaited]) = call_of(thread);
     let by = match call {
+        libc::SYS_pwrite64 | libc::SYS_pwritev | libc::SYS_fallocate => return Vec::new(),
         libc::SYS_fsync => "fsync",
         libc::SYS_fdatasync => "fdatasync",
-        libc::SYS_io_uring_enter => return syncs_of_a_ring(thread, file, argument(), argument()),
-        _ => panic!("a call that syncs something else: {line}"),
+        libc::SYS_io_uring_enter => return syncs_of_a_ring(thread, file, submitted, awaited),
+        _ => panic!("a call that syncs something else: {call}"),
     };
     vec![Sync { by, path: path(thread, &file.to_string()) }]
 }
 
-/// Returns the syncs among the first `submitted` queued requests of a ring.
-fn syncs_of_a_ring(thread: Pid, ring: u64, submitted: u64, awaited: u64) -> Vec<Sync> {
+/// Returns the writes and the hole that the call will start, and whether it waits.
+fn steps_at(thread: Pid) -> Vec<Step> {
+    let (call, [file, second, awaited]) = call_of(thread);
+    match call {
+        libc::SYS_pwrite64 | libc::SYS_pwritev => vec![Step::Write],
+        libc::SYS_fallocate if second & libc::FALLOC_FL_PUNCH_HOLE as u64 != 0 => vec![Step::Punch],
+        libc::SYS_io_uring_enter => {
+            let requests = requests_of_a_ring(thread, file);
+            // Linux before 6.0 lists numbers: of WRITE, WRITE_FIXED and WRITEV.
+            let is_write = |request: &&String| {
+                let operation = request.split(", ").next().unwrap_or_default();
+                operation.starts_with("WRITE") || ["2", "5", "23"].contains(&operation)
+            };
+            let writes = requests.iter().take(second as usize).filter(is_write).count();
+            let queued = (writes > 0).then_some(Step::Queued(writes));
+            queued.into_iter().chain((awaited > 0).then_some(Step::Awaited)).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Returns the queued requests of a ring: each begins with its operation.
+fn requests_of_a_ring(thread: Pid, ring: u64) -> Vec<String> {
     let info = read_to_string(format!("/proc/{thread}/fdinfo/{ring}")).expect("the state of a ring, in /proc");
     let field = |name| info.lines().find_map(|line| line.strip_prefix(name)).map(|value| value.trim().parse::<usize>());
     let queued = match field("SQEs:") {
@@ -146,8 +202,14 @@ fn syncs_of_a_ring(thread: Pid, ring: u64, submitted: u64, awaited: u64) -> Vec<
     };
     let requests: Vec<&str> = info.lines().filter_map(|line| Some(line.split_once(": opcode:")?.1)).collect();
     assert_eq!(requests.len(), queued, "the requests of a ring:\n{info}");
+    requests.into_iter().map(str::to_owned).collect()
+}
+
+/// Returns the syncs among the first `submitted` queued requests of a ring.
+fn syncs_of_a_ring(thread: Pid, ring: u64, submitted: u64, awaited: u64) -> Vec<Sync> {
+    let requests = requests_of_a_ring(thread, ring);
     let mut syncs = Vec::new();
-    for request in requests.into_iter().take(submitted as usize) {
+    for request in requests.iter().take(submitted as usize) {
         let mut fields = request.split(", ");
         // Linux before 6.0 lists numbers.
         if !matches!(fields.next(), Some("FSYNC" | "3")) {
