@@ -14,5 +14,6 @@ mod read_ahead;
 mod scan;
 mod small_chunks;
 mod small_store;
+mod space;
 mod store;
 mod view;

@@ -3,10 +3,10 @@
 //! A poll during the call looks at the other receives ([`count_early`](crate::session::Session::count_early)), but not at these:
 //! Open MPI's `MPI_Request_get_status` takes a request on which a wait sleeps for complete. Nor at any while ended requests are handled one
 //! by one, since MPI has freed those that are still in the table. So a wait for many bytes doesn't sleep on its requests
-//! (`wrap::in_turn`).
+//! (`wrap::in_turn`). With several threads a call takes its requests out of the table, so a poll finds only those that no thread awaits.
 
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use mpi_sys as ffi;
 
@@ -19,16 +19,22 @@ const SEVERAL: usize = usize::MAX;
 
 /// Key of the request.
 static AWAITED: AtomicUsize = AtomicUsize::new(NONE);
-/// Bytes of receives up to which no log is full because of them; `usize::MAX` where requests can't be looked at.
+/// Bytes of receives up to which no log is full because of them.
 static BYTES_MAX: AtomicUsize = AtomicUsize::new(usize::MAX);
+/// Polls may look at receives.
+static MAY_LOOK: AtomicBool = AtomicBool::new(false);
+/// Several threads may be in calls at the same time.
+static IS_SHARED: AtomicBool = AtomicBool::new(false);
 /// Bytes of the receives that were begun since none was pending, and of persistent ones.
 static POSTED: AtomicUsize = AtomicUsize::new(0);
 static PERSISTENT: AtomicUsize = AtomicUsize::new(0);
 
-/// Makes requests be looked at: one thread at a time calls MPI, and no receive is complete without a message, as one is that a failure has
-/// interrupted. `bytes_max`: bytes of receives for which that isn't needed, since no log is full because of them.
-pub(crate) fn allow(bytes_max: usize) {
+/// Makes a wait for more than `bytes_max` bytes, which may be received without a full log, handle its requests one by one, and polls look at the
+/// others. These aren't looked at if processes outlive failures: then a receive may be complete without a message.
+pub(crate) fn begin(bytes_max: usize, is_multiple: bool, outlives_failures: bool) {
     BYTES_MAX.store(bytes_max, Ordering::Relaxed);
+    MAY_LOOK.store(!outlives_failures, Ordering::Relaxed);
+    IS_SHARED.store(is_multiple, Ordering::Relaxed);
 }
 
 /// Makes a call that waits for one request.
@@ -51,10 +57,11 @@ fn with<T>(awaited: usize, call: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Returns `true` if a poll may look at this receive.
+/// Returns `true` if a poll may look at this receive, which is in the table of requests.
 pub(crate) fn can_look_at(request: ffi::MPI_Request) -> bool {
     let awaited = AWAITED.load(Ordering::Relaxed);
-    BYTES_MAX.load(Ordering::Relaxed) != usize::MAX && awaited != SEVERAL && awaited != key(request)
+    let is_awaited = || !IS_SHARED.load(Ordering::Relaxed) && (awaited == SEVERAL || awaited == key(request));
+    MAY_LOOK.load(Ordering::Relaxed) && !is_awaited()
 }
 
 fn add(sum: &AtomicUsize, count: i64, datatype: ffi::MPI_Datatype) {
@@ -68,7 +75,13 @@ fn add(sum: &AtomicUsize, count: i64, datatype: ffi::MPI_Datatype) {
         size.into()
     });
     let bytes = usize::try_from(count).unwrap_or(0).saturating_mul(usize::try_from(size).unwrap_or(usize::MAX));
-    sum.store(sum.load(Ordering::Relaxed).saturating_add(bytes), Ordering::Relaxed);
+    if IS_SHARED.load(Ordering::Relaxed) {
+        let add = |sum: usize| Some(sum.saturating_add(bytes));
+        // It never fails.
+        let _ = sum.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+    } else {
+        sum.store(sum.load(Ordering::Relaxed).saturating_add(bytes), Ordering::Relaxed);
+    }
 }
 
 /// Notes a receive of `count` elements that was posted.

@@ -132,11 +132,16 @@ impl Session {
 
     /// Handles control messages while the program waits in an MPI call.
     pub(crate) fn poll_in_call(&mut self) {
+        self.count_early_if_queried();
+        self.poll_control();
+        self.release_all();
+    }
+
+    /// Looks for receives that MPI has completed, if a sender waits for space.
+    pub(crate) fn count_early_if_queried(&mut self) {
         if self.logger.has_pending_queries() {
             self.count_early();
         }
-        self.poll_control();
-        self.release_all();
     }
 
     /// Handles ranks that have failed.

@@ -204,9 +204,14 @@ fn take(requests: &[ffi::MPI_Request]) -> Vec<TakenRequest> {
     enter(|session| session.take_requests(requests)).unwrap_or_default()
 }
 
+/// Puts back requests that have not ended. Those of them that MPI has completed, while others of the call are pending, are looked at here, if a
+/// sender waits for space: no poll finds them during a call.
 #[inline(never)]
 fn put_back(taken: &mut Vec<TakenRequest>) {
-    enter(|session| taken.drain(..).for_each(|taken| session.put_back(taken)));
+    enter(|session| {
+        taken.drain(..).for_each(|taken| session.put_back(taken));
+        session.count_early_if_queried();
+    });
 }
 
 impl RequestSnapshot<'_> {
@@ -216,6 +221,13 @@ impl RequestSnapshot<'_> {
             RequestSnapshot::Empty => true,
             RequestSnapshot::Inline(_) | RequestSnapshot::Heap(_) => false,
             RequestSnapshot::Taken(taken) => taken.is_empty(),
+        }
+    }
+
+    /// Handles a call of the library's that has ended none of the requests.
+    pub(super) fn restore(&mut self) {
+        if let RequestSnapshot::Taken(taken) = self {
+            put_back(taken);
         }
     }
 

@@ -103,7 +103,7 @@ unsafe fn receive_multiple(
     unsafe {
         let mut request = ffi::RSMPI_REQUEST_NULL;
         let at = &raw mut request;
-        let code = receive_immediate(incoming, at, || begin(buf, count, datatype, source, tag, comm, at));
+        let code = post(incoming, at, || begin(buf, count, datatype, source, tag, comm, at));
         if code == 0 { wait(at, status, |status| (pass::Wait.get())(at, status)) } else { code }
     }
 }
@@ -127,6 +127,19 @@ pub(crate) unsafe fn receive_immediate(
         }
         return code;
     }
+    // SAFETY: as for this function.
+    let code = unsafe { post(incoming, request, call) };
+    if code == 0 {
+        note_posted(incoming.count, incoming.datatype);
+    }
+    code
+}
+
+/// Posts a receive, in the session.
+///
+/// # Safety
+/// As for [`receive_immediate`].
+unsafe fn post(incoming: &Incoming, request: *mut ffi::MPI_Request, call: impl FnOnce() -> c_int) -> c_int {
     let mut call = Some(call);
     let mut now = || call.take().map_or(0, |call| call());
     let code = enter(|session| {

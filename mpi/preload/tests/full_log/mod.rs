@@ -98,6 +98,22 @@ fn receives_that_are_waited_for_together_are_acknowledged_one_by_one() {
 }
 
 #[test]
+fn receives_that_a_thread_waits_for_together_are_acknowledged_one_by_one() {
+    expect_logged("threads-posted-one-way", 2, "1MiB", 40);
+    for case in [
+        "threads-posted-exchange",
+        "threads-posted-any-source",
+        "threads-posted-persistent",
+        "threads-posted-last",
+        "threads-posted-barrier",
+        "threads-posted-tests",
+        "threads-posted-self",
+    ] {
+        expect_logged(case, 4, "1MiB", 4 * 40);
+    }
+}
+
+#[test]
 fn messages_to_self_are_released() {
     // On each rank: a quarter of a message to itself, and a broadcast to no other rank.
     expect_logged("itself", 4, "1MiB", 4 * (10 + 40));

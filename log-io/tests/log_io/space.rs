@@ -1,0 +1,204 @@
+//! Space on the disk: what is counted, what is given back, and when.
+
+use counterfoil_log_core::{Epoch, Rank, Ssn};
+use counterfoil_log_io::{
+    Access, Block, CheckpointImage, DiskUsage, LaneImage, StorageBackend, Store, StoreError, StoreOptions,
+};
+use counterfoil_test_support::SimulatedDisk;
+
+use crate::small_store::{Bodies, RECORDS, build, options, read_all};
+
+const PAGE: u64 = 4096;
+const SEGMENT: &str = "segment-00000001";
+
+/// Segments with room for 15 blocks of a page.
+fn wide() -> StoreOptions {
+    StoreOptions { segment_bytes: 16 * PAGE, reserve_bytes: 0, ..options() }
+}
+
+fn create(disk: &SimulatedDisk, options: StoreOptions) -> Store {
+    Store::create(Box::new(disk.clone()), options).unwrap()
+}
+
+/// Appends records of `len` bytes to lane 0; those of 3,000 have a block each.
+fn append(store: &mut Store, ssns: std::ops::Range<u64>, len: usize) -> Vec<Block> {
+    let bodies: Vec<(u64, Vec<u8>)> = ssns.map(|ssn| (ssn, vec![ssn as u8; len])).collect();
+    let records: Vec<(u64, &[u8])> = bodies.iter().map(|(ssn, body)| (*ssn, body.as_slice())).collect();
+    let mut blocks = Vec::new();
+    store.append(Rank(0), &mut Bodies(records.iter()), &mut blocks).unwrap();
+    blocks
+}
+
+fn image(epoch: u32, blocks: &[Block]) -> CheckpointImage {
+    let next = blocks.last().map_or(Ssn::FIRST, |block| block.last.next());
+    let lane = LaneImage {
+        peer: Rank(0),
+        next,
+        acked: Ssn::ZERO,
+        covered: Ssn::ZERO,
+        runs: Vec::new(),
+        blocks: blocks.to_vec(),
+    };
+    CheckpointImage { epoch: Epoch(epoch), lanes: vec![lane], ..CheckpointImage::default() }
+}
+
+#[test]
+fn usage_counts_live_dead_and_all_bytes() {
+    let disk = SimulatedDisk::new(4096);
+    let mut store = create(&disk, wide());
+    let manifest = 2 * PAGE;
+    let empty = DiskUsage { disk_bytes: manifest, max_bytes: wide().disk_bytes_max, ..DiskUsage::default() };
+    assert_eq!(store.usage(), empty);
+    // Two full segments and one block of a third.
+    let blocks = append(&mut store, 1..32, 3000);
+    let before = store.usage();
+    assert_eq!((before.segments, before.live_bytes, before.dead_bytes), (3, 31 * PAGE, 0));
+    assert_eq!(before.disk_bytes, manifest + 3 * 16 * PAGE);
+    // A segment that is mostly live isn't punched.
+    store.free(&[blocks[3], blocks[20], blocks[21]]);
+    let dead = DiskUsage { live_bytes: 28 * PAGE, dead_bytes: 3 * PAGE, ..before };
+    assert_eq!(store.usage(), dead);
+    // Eight of 15 are live: one more would be half of the segment's 16 pages.
+    store.free(&blocks[4..9]);
+    assert_eq!((store.usage().dead_bytes, store.usage().disk_bytes), (8 * PAGE, dead.disk_bytes));
+    store.free(&blocks[9..10]);
+    let punched = store.usage();
+    assert_eq!((punched.live_bytes, punched.dead_bytes), (22 * PAGE, 2 * PAGE), "seven blocks are punched together");
+    assert_eq!(punched.disk_bytes, dead.disk_bytes - 7 * PAGE);
+    let bytes = disk.bytes(SEGMENT).unwrap();
+    let is_zero = |block: &Block| bytes[block.at as usize..][..PAGE as usize].iter().all(|byte| *byte == 0);
+    let zeros: Vec<usize> = (0..15).filter(|index| is_zero(&blocks[*index])).collect();
+    assert_eq!(zeros, [3, 4, 5, 6, 7, 8, 9]);
+}
+
+#[test]
+fn dead_blocks_are_punched_when_the_budget_is_used_up() {
+    let disk = SimulatedDisk::new(4096);
+    // The manifest, and two segments less a page.
+    let options = StoreOptions { disk_bytes_max: 33 * PAGE, ..wide() };
+    let mut store = create(&disk, options);
+    let blocks = append(&mut store, 1..16, 3000);
+    let mut more = Vec::new();
+    let record: [(u64, &[u8]); 1] = [(16, &[7; 3000])];
+    let refused = store.append(Rank(0), &mut Bodies(record.iter()), &mut more);
+    assert!(matches!(refused, Err(StoreError::Budget { .. })), "{refused:?}");
+    store.free(&blocks[5..6]);
+    assert_eq!(store.usage().dead_bytes, PAGE, "it isn't punched yet");
+    store.append(Rank(0), &mut Bodies(record.iter()), &mut more).unwrap();
+    let usage = store.usage();
+    assert_eq!((usage.dead_bytes, usage.segments, usage.disk_bytes), (0, 2, 33 * PAGE));
+}
+
+#[test]
+fn a_checkpoint_that_is_replaced_leaves_no_file_and_frees_its_blocks() {
+    for kept in [1, 2] {
+        let disk = SimulatedDisk::new(4096);
+        let mut store = create(&disk, StoreOptions { checkpoints_kept: kept, ..options() });
+        let checkpoints = || disk.names().iter().filter(|name| name.starts_with("checkpoint")).count();
+        let mut before = Vec::new();
+        for epoch in 1..6 {
+            let first = u64::from(epoch) * 10;
+            let blocks = append(&mut store, first..first + 3, 3000);
+            store.free(&before);
+            store.checkpoint(&image(epoch, &blocks)).unwrap();
+            before = blocks;
+            let most = (epoch as usize).min(kept);
+            assert_eq!((checkpoints(), store.usage().checkpoints), (most, most), "epoch {epoch}");
+            assert_eq!(store.usage().live_bytes, most as u64 * 3 * PAGE, "epoch {epoch}");
+        }
+        store.discard_before(Epoch(5)).unwrap();
+        assert_eq!((checkpoints(), store.usage().live_bytes), (1, 3 * PAGE));
+        assert_eq!(store.discard_beyond(Epoch(4)).unwrap(), None);
+        assert_eq!((checkpoints(), store.usage().live_bytes, store.usage().segments), (0, 0, 0));
+    }
+}
+
+#[test]
+fn an_old_segment_ends_after_its_last_block_when_the_store_is_opened() {
+    let disk = SimulatedDisk::new(4096);
+    let mut store = create(&disk, wide());
+    let blocks = append(&mut store, 1..4, 3000);
+    store.checkpoint(&image(1, &blocks)).unwrap();
+    drop(store);
+    assert_eq!(disk.bytes(SEGMENT).unwrap().len() as u64, 16 * PAGE);
+    let (store, _) = Store::open(Box::new(disk.clone()), wide(), Access::ReadOnly).unwrap();
+    drop(store);
+    assert_eq!(disk.bytes(SEGMENT).unwrap().len() as u64, 16 * PAGE);
+    let operations = disk.operations();
+    let (store, _) = Store::open(Box::new(disk.clone()), wide(), Access::ReadWrite).unwrap();
+    assert_eq!(disk.bytes(SEGMENT).unwrap().len() as u64, 4 * PAGE);
+    assert_eq!(store.usage().disk_bytes, 2 * PAGE + 4 * PAGE + disk.bytes("checkpoint-00000002").unwrap().len() as u64);
+    drop(store);
+    // A segment that ends there already isn't truncated again.
+    let first = disk.operations() - operations;
+    Store::open(Box::new(disk.clone()), wide(), Access::ReadWrite).unwrap();
+    assert!(disk.operations() - operations - first < first, "{first}");
+}
+
+#[test]
+fn a_large_record_has_a_segment_of_its_own_only_if_no_other_holds_it() {
+    let disk = SimulatedDisk::new(4096);
+    let mut store = create(&disk, options());
+    // Three pages after the header of a segment of four; a record's header and that of a block take 120 bytes.
+    let most = 3 * 4096 - 120;
+    let fits = append(&mut store, 1..2, most);
+    let small = append(&mut store, 2..3, 100);
+    let two = append(&mut store, 3..4, most - 4096);
+    let over = append(&mut store, 4..5, most + 1);
+    let after = append(&mut store, 5..6, 100);
+    let segments: Vec<u32> = [fits, small, two, over, after].iter().map(|blocks| blocks[0].segment).collect();
+    assert_eq!(segments, [1, 2, 2, 3, 4], "{segments:?}");
+    assert_eq!(disk.bytes("segment-00000003").unwrap().len(), 5 * 4096, "as long as the record needs");
+    assert!([1, 2, 4].iter().all(|of| disk.bytes(&format!("segment-{of:08}")).unwrap().len() == 4 * 4096));
+}
+
+#[test]
+fn blocks_are_compressed_if_that_saves_an_eighth() {
+    let compressed = StoreOptions { compress: true, block_bytes: 12 << 10, ..options() };
+    let disk = SimulatedDisk::new(12 << 10);
+    let mut store = create(&disk, compressed);
+    let equal = append(&mut store, 1..2, 10_000);
+    assert_eq!((equal[0].raw_bytes, equal[0].disk_bytes), (10_024, PAGE));
+    // Bytes that don't repeat.
+    let mut state = 1_u64;
+    let body: Vec<u8> = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    })
+    .take(10_000)
+    .collect();
+    let mut blocks = Vec::new();
+    store.append(Rank(0), &mut Bodies([(2, &body[..])].iter()), &mut blocks).unwrap();
+    assert_eq!((blocks[0].raw_bytes, blocks[0].disk_bytes), (10_024, 3 * PAGE));
+}
+
+#[test]
+fn a_missing_checkpoint_file_and_a_segment_of_another_generation_are_damage() {
+    let disk = SimulatedDisk::new(4096);
+    build(&disk, options(), &RECORDS);
+    let without = disk.copy();
+    without.clone().remove("checkpoint-00000002").unwrap();
+    let error = read_all(&without, options()).unwrap_err().to_string();
+    assert!(error.contains("checkpoint-00000002") && error.contains("it isn't there"), "{error}");
+    let without = disk.copy();
+    without.clone().remove(SEGMENT).unwrap();
+    let error = read_all(&without, options()).unwrap_err().to_string();
+    assert!(error.contains(SEGMENT) && error.contains("it isn't there"), "{error}");
+    // The same store, made with another seed: all but the identities is the same.
+    let other = SimulatedDisk::new(4096);
+    build(&other, StoreOptions { seed: Some(8), ..options() }, &RECORDS);
+    let mixed = disk.copy();
+    mixed.set_bytes(SEGMENT, &other.bytes(SEGMENT).unwrap());
+    assert!(matches!(read_all(&mixed, options()), Err(StoreError::Damaged { file, .. }) if file == SEGMENT));
+}
+
+#[test]
+fn a_store_without_any_segment_is_opened_and_not_created_again() {
+    let disk = SimulatedDisk::new(4096);
+    drop(create(&disk, wide()));
+    assert_eq!(disk.names(), ["manifest"]);
+    let session = || counterfoil_log_io::scan(&mut disk.clone(), &mut |_, _| {}).unwrap().manifest.unwrap().session;
+    assert_eq!(session(), 1);
+    let (store, image) = Store::open_or_create(Box::new(disk.clone()), wide()).unwrap();
+    assert_eq!((image, store.checkpoints().len(), session()), (None, 0, 2));
+}
