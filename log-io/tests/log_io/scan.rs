@@ -147,6 +147,20 @@ fn a_damaged_checkpoint_becomes_invalid() {
 }
 
 #[test]
+fn a_block_that_is_damaged_too_is_not_among_the_records_of_a_lost_checkpoint() {
+    let disk = SimulatedDisk::new(4096);
+    build(&disk, options(), &RECORDS);
+    damage(&disk, CHECKPOINT, 4096);
+    damage(&disk, SEGMENT, 4096 + 120);
+    let session = inspect(&disk).manifest.unwrap().session;
+    let repairs = repaired(&disk);
+    let losses: Vec<_> =
+        repairs.iter().filter_map(|step| if let Repair::Loss(loss) = step { Some(loss) } else { None }).collect();
+    assert_eq!(losses.iter().map(|loss| (loss.lane, loss.records)).collect::<Vec<_>>(), [(LOCAL, 1)]);
+    assert_eq!(inspect(&disk).manifest.unwrap().session, session + 1);
+}
+
+#[test]
 fn a_damaged_slot_is_rewritten() {
     for slot in 0..2 {
         let disk = SimulatedDisk::new(4096);
@@ -183,7 +197,9 @@ fn lost_records_are_counted_exactly_if_all_were_needed() {
     store.append(Rank(2), &mut Bodies(records.iter()), &mut blocks).unwrap();
     assert_eq!(blocks.iter().map(|block| (block.first, block.last)).collect::<Vec<_>>().len(), 3);
     let retained = Disposition::Retain { epoch: Epoch(1), phase: Phase(0) };
-    let runs = vec![Run { first: Ssn(1), last: Ssn(5), disposition: retained }];
+    // The first run ends with the first record of the first block.
+    let run = |first, last| Run { first: Ssn(first), last: Ssn(last), disposition: retained };
+    let runs = vec![run(1, 1), run(2, 5)];
     let lane = LaneImage { peer: Rank(2), next: Ssn(7), acked: Ssn(5), covered: Ssn(0), runs, blocks: blocks.clone() };
     let image = CheckpointImage { epoch: Epoch(2), lanes: vec![lane], ..CheckpointImage::default() };
     store.checkpoint(&image).unwrap();
