@@ -115,6 +115,18 @@ fn a_damaged_block_is_refused_and_its_repair_reports_the_loss() {
 }
 
 #[test]
+fn a_repair_on_a_full_disk_says_so_and_can_be_repeated() {
+    let disk = SimulatedDisk::new(4096);
+    build(&disk, options(), &RECORDS);
+    damage(&disk, SEGMENT, 4096 + 120);
+    disk.set_capacity(disk.names().iter().map(|name| disk.bytes(name).unwrap().len() as u64).sum());
+    let refused = repair(&mut disk.clone(), false);
+    assert!(matches!(refused, Err(StoreError::DiskFull { needed: 8192, available: 0, .. })), "{refused:?}");
+    disk.set_capacity(u64::MAX);
+    assert!(matches!(repaired(&disk)[..], [Repair::Block { .. }, Repair::Lane { .. }, Repair::Loss(_)]));
+}
+
+#[test]
 fn a_missing_segment_is_damage() {
     let disk = SimulatedDisk::new(4096);
     build(&disk, options(), &RECORDS);

@@ -1,8 +1,8 @@
 //! Space on the disk: what is counted, what is given back, and when.
 
-use counterfoil_log_core::{Epoch, Rank, Ssn};
+use counterfoil_log_core::{Epoch, LaneWriter, Pool, PoolOptions, Rank, Ssn};
 use counterfoil_log_io::{
-    Access, Block, CheckpointImage, DiskUsage, LaneImage, StorageBackend, Store, StoreError, StoreOptions,
+    Access, Block, CheckpointImage, DiskUsage, LaneImage, LaneSource, StorageBackend, Store, StoreError, StoreOptions,
 };
 use counterfoil_test_support::SimulatedDisk;
 
@@ -201,4 +201,24 @@ fn a_store_without_any_segment_is_opened_and_not_created_again() {
     assert_eq!(session(), 1);
     let (store, image) = Store::open_or_create(Box::new(disk.clone()), wide()).unwrap();
     assert_eq!((image, store.checkpoints().len(), session()), (None, 0, 2));
+}
+
+#[test]
+fn chunks_share_a_block_as_far_as_they_fit() {
+    let pool = PoolOptions { memory_bytes_max: 1 << 20, chunk_bytes: 8 << 10, prefault_bytes: 0, cursors_max: 1 };
+    let mut lane = LaneWriter::new(Pool::volatile(pool).unwrap(), Rank(0));
+    for _ in 0..200 {
+        lane.claim(2, 998).unwrap().commit();
+    }
+    let disk = SimulatedDisk::new(4096);
+    let options = StoreOptions { segment_bytes: 1 << 20, block_bytes: 64 << 10, disk_bytes_max: 4 << 20, ..options() };
+    let mut store = create(&disk, options);
+    let mut blocks = Vec::new();
+    store.append(Rank(0), &mut LaneSource::new(lane.cursor(Ssn::FIRST).unwrap(), Ssn::MAX), &mut blocks).unwrap();
+    store.flush().unwrap();
+    let records: u32 = blocks.iter().map(|block| block.records).sum();
+    // Blocks of chunks may be an eighth larger: eight or nine chunks, and a page for their table.
+    let most = blocks.iter().map(|block| block.disk_bytes).max().unwrap();
+    assert!((60 << 10..=76 << 10).contains(&most) && records == 200, "{blocks:?}");
+    assert!(blocks.len() <= 6, "{blocks:?}");
 }
