@@ -8,12 +8,13 @@
 #[path = "../log_io/backend_suite/mod.rs"]
 mod backend_suite;
 mod full_disk;
+mod in_flight;
 mod inherited;
 mod kill;
 #[path = "../log_io/many_segments.rs"]
 mod many_segments;
 mod open_files;
-mod punches;
+
 mod refusals;
 mod syncs;
 mod traced;

@@ -54,7 +54,7 @@ pub(crate) struct Sync {
 pub(crate) enum Step {
     /// A system call writes.
     Write,
-    /// A ring gets this many writes, which it may perform later.
+    /// A ring gets this many writes or reads, which it may perform later.
     Queued(usize),
     /// The end of requests of a ring is awaited.
     Awaited,
@@ -171,7 +171,7 @@ fn syncs_at(thread: Pid) -> Vec<Sync> {
     vec![Sync { by, path: path(thread, &file.to_string()) }]
 }
 
-/// Returns the writes and the hole that the call will start, and whether it waits.
+/// Returns the writes, the reads of a ring and the hole that the call will start, and whether it waits.
 fn steps_at(thread: Pid) -> Vec<Step> {
     let (call, [file, second, awaited]) = call_of(thread);
     match call {
@@ -179,13 +179,13 @@ fn steps_at(thread: Pid) -> Vec<Step> {
         libc::SYS_fallocate if second & libc::FALLOC_FL_PUNCH_HOLE as u64 != 0 => vec![Step::Punch],
         libc::SYS_io_uring_enter => {
             let requests = requests_of_a_ring(thread, file);
-            // Linux before 6.0 lists numbers: of WRITE, WRITE_FIXED and WRITEV.
-            let is_write = |request: &&String| {
+            // Linux before 6.0 lists numbers: of WRITEV, WRITE_FIXED, READ and WRITE.
+            let is_transfer = |request: &&String| {
                 let operation = request.split(", ").next().unwrap_or_default();
-                operation.starts_with("WRITE") || ["2", "5", "23"].contains(&operation)
+                operation.starts_with("WRITE") || operation == "READ" || ["2", "5", "22", "23"].contains(&operation)
             };
-            let writes = requests.iter().take(second as usize).filter(is_write).count();
-            let queued = (writes > 0).then_some(Step::Queued(writes));
+            let transfers = requests.iter().take(second as usize).filter(is_transfer).count();
+            let queued = (transfers > 0).then_some(Step::Queued(transfers));
             queued.into_iter().chain((awaited > 0).then_some(Step::Awaited)).collect()
         }
         _ => Vec::new(),
