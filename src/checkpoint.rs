@@ -2,7 +2,9 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use counterfoil_log_core::{CursorError, Entry, Epoch, Rank, Run, Ssn};
 use counterfoil_log_io::{LocalImage, StoreError};
@@ -128,7 +130,7 @@ impl From<Arc<StoreError>> for CheckpointError {
     }
 }
 
-/// A checkpoint being written.
+/// A checkpoint being written. It is also a future with the result of [`wait`](Self::wait), for a caller that has more to wait for.
 ///
 /// Dropping this doesn't cancel the checkpoint.
 #[derive(Debug)]
@@ -156,6 +158,15 @@ impl PendingCheckpoint {
     pub fn wait(self) -> Result<Epoch, CheckpointError> {
         self.reply.wait()?;
         Ok(self.epoch)
+    }
+}
+
+impl Future for PendingCheckpoint {
+    type Output = Result<Epoch, CheckpointError>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let epoch = self.epoch;
+        self.reply.poll(context.waker()).map(|outcome| Ok(outcome.map(|()| epoch)?))
     }
 }
 

@@ -51,8 +51,9 @@ impl Reader {
 /// A position in a lane. Reads committed records in SSN order, spilled ones from disk and the others from memory, and
 /// protects unread records from reuse of their memory.
 ///
-/// At the writer's position [`peek`](Cursor::peek) returns `None`; it continues when more is committed. Bytes from disk
-/// are verified before they are returned.
+/// At the writer's position [`peek`](Cursor::peek) returns `None`; it continues when more is committed. No task is woken for that: a
+/// commit that must not miss a waiting reader needs a fence, which costs as much as the commit. The writer tells its readers, or they poll.
+/// Bytes from disk are verified before they are returned.
 ///
 /// On disk, a cursor delays the collection of records that a checkpoint of the receiver covers. It doesn't delay the
 /// release of records that are acknowledged, or when logging stops: if those were ahead of it, it fails with

@@ -1,5 +1,7 @@
 //! A rank's log: lanes and the local log, under one memory budget.
 
+use std::task::{Context, Poll};
+
 use counterfoil_ack_piggyback::Ack;
 use counterfoil_log_core::{
     AckError, Claim, CursorError, Disposition, Epoch, ImportError, LaneWriter, Lanes, LocalLog, Phase, Rank,
@@ -94,6 +96,32 @@ impl Log {
             return Ok(());
         }
         self.budget.try_make_room(&mut self.lanes, peer, prefix, payload)
+    }
+
+    /// Makes room for a record as [`reserve`](Self::reserve) does. While appends outrun the disk, which [`claim`](Self::claim) waits for, it is
+    /// pending, and the task is woken after the next write to the disk: for a caller that has more to wait for.
+    ///
+    /// One task waits at a time: a later call takes the place of an earlier one.
+    ///
+    /// # Errors
+    /// Those of [`try_claim`](Self::try_claim), but never [`AppendError::SpillBehind`]. A log that is full of records that aren't acknowledged
+    /// is refused at once: acknowledgements come through this log.
+    pub fn poll_reserve(
+        &mut self,
+        context: &mut Context<'_>,
+        peer: Rank,
+        prefix: usize,
+        payload: usize,
+    ) -> Poll<Result<(), Box<AppendError>>> {
+        let is_behind = |made: &Result<(), Box<AppendError>>| matches!(made, Err(error) if matches!(**error, AppendError::SpillBehind(_)));
+        let made = self.reserve(peer, prefix, payload);
+        if !is_behind(&made) {
+            return Poll::Ready(made);
+        }
+        self.budget.wake_after_write(context.waker());
+        // A result that came before is handled now; one that comes later wakes the task.
+        let made = self.reserve(peer, prefix, payload);
+        if is_behind(&made) { Poll::Pending } else { Poll::Ready(made) }
     }
 
     /// Reserves a record if the channel's current chunk has room for it, and does nothing else: for latency-bound senders.

@@ -12,6 +12,7 @@ mod worker;
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Waker;
 use std::thread::JoinHandle;
 
 use counterfoil_log_core::{Cursor, Epoch, Rank, Run, Ssn};
@@ -19,7 +20,7 @@ use counterfoil_log_io::{Block, DiskUsage, LocalImage, Store, StoreError, StoreR
 
 use crate::disk_index::DiskIndex;
 pub(crate) use reply::Reply;
-use reply::ReplySender;
+use reply::{ReplySender, WakeAtEnd, WriteWaker};
 use worker::Worker;
 
 /// Read side of the store, shared with cursors.
@@ -101,7 +102,7 @@ pub(crate) struct Spiller {
 
 #[derive(Debug)]
 enum Port {
-    Thread { jobs: Option<Sender<Job>>, written: Receiver<Written>, thread: Option<JoinHandle<()>> },
+    Thread { jobs: Option<Sender<Job>>, written: Receiver<Written>, waker: WriteWaker, thread: Option<JoinHandle<()>> },
     Inline { worker: Box<Worker>, written: VecDeque<Written> },
 }
 
@@ -119,10 +120,15 @@ impl Spiller {
         }
         let (jobs, queue) = channel();
         let (report, written) = channel();
-        let thread = std::thread::Builder::new()
-            .name("counterfoil-spill".to_owned())
-            .spawn(move || worker.serve(&queue, &report))?;
-        let port = Port::Thread { jobs: Some(jobs), written, thread: Some(thread) };
+        let waker = WriteWaker::default();
+        let at_end = WakeAtEnd(waker.clone());
+        let serve = move || {
+            // Dropped after the sender of results.
+            let (at_end, report) = (at_end, report);
+            worker.serve(&queue, &report, &at_end.0);
+        };
+        let thread = std::thread::Builder::new().name("counterfoil-spill".to_owned()).spawn(serve)?;
+        let port = Port::Thread { jobs: Some(jobs), written, waker, thread: Some(thread) };
         Ok(Spiller { disk, port, in_flight: 0, is_gone: false })
     }
 
@@ -206,6 +212,15 @@ impl Spiller {
         };
         self.in_flight -= usize::from(written.is_some());
         written
+    }
+
+    /// Has `waker` woken after the next result of a write, or when there will be none.
+    pub(crate) fn wake_after_write(&self, waker: &Waker) {
+        match &self.port {
+            Port::Thread { waker: of_thread, .. } => of_thread.set(waker),
+            // Nothing is in flight.
+            Port::Inline { .. } => waker.wake_by_ref(),
+        }
     }
 
     /// Waits for the next result; `None` if no write is in flight.

@@ -1,6 +1,7 @@
 //! Spilling: moves retained records from memory to disk.
 
 use std::sync::Arc;
+use std::task::Waker;
 
 use counterfoil_log_core::{Backpressure, ChunkId, CursorError, LaneWriter, Lanes, Rank, Ssn};
 use counterfoil_log_io::StoreError;
@@ -155,6 +156,11 @@ impl Budget {
         while let Some(written) = self.spiller.as_mut().and_then(Spiller::poll) {
             self.handle_report(written);
         }
+    }
+
+    /// Has a task woken after the next write.
+    pub(crate) fn wake_after_write(&self, waker: &Waker) {
+        self.spiller.iter().for_each(|spiller| spiller.wake_after_write(waker));
     }
 
     /// Waits for a write to complete; returns `false` if none is in flight.

@@ -1,24 +1,44 @@
 //! Replies of the store's thread.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
 
 use counterfoil_log_io::StoreError;
 
 type Outcome = Result<(), Arc<StoreError>>;
-type Slot = Arc<(Mutex<Option<Outcome>>, Condvar)>;
+
+/// What both halves share.
+#[derive(Debug, Default)]
+struct Slot {
+    state: Mutex<State>,
+    is_set: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    outcome: Option<Outcome>,
+    /// Tasks that wait.
+    wakers: Vec<Waker>,
+}
+
+impl Slot {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// The receiving half: a reply that can be awaited, any number of times.
 #[derive(Clone, Debug)]
-pub(crate) struct Reply(Slot);
+pub(crate) struct Reply(Arc<Slot>);
 
 /// The sending half. Dropping it unused, as a panic of the store's thread does, sends [`StoreError::WriterEnded`], so that
 /// [`Reply::wait`] always returns.
 #[derive(Debug)]
-pub(super) struct ReplySender(Slot);
+pub(super) struct ReplySender(Arc<Slot>);
 
 /// Creates a one-shot channel.
 pub(super) fn channel() -> (ReplySender, Reply) {
-    let slot = Slot::default();
+    let slot = Arc::<Slot>::default();
     (ReplySender(slot.clone()), Reply(slot))
 }
 
@@ -29,9 +49,12 @@ impl ReplySender {
 
     /// Keeps the first outcome; later ones have no effect.
     fn set(&self, outcome: Outcome) {
-        let (slot, is_set) = &*self.0;
-        slot.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(outcome);
-        is_set.notify_all();
+        let mut state = self.0.lock();
+        state.outcome.get_or_insert(outcome);
+        let wakers = std::mem::take(&mut state.wakers);
+        drop(state);
+        self.0.is_set.notify_all();
+        wakers.into_iter().for_each(Waker::wake);
     }
 }
 
@@ -43,17 +66,54 @@ impl Drop for ReplySender {
 
 impl Reply {
     pub(crate) fn wait(&self) -> Outcome {
-        let (slot, is_set) = &*self.0;
-        let mut outcome = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.lock();
         loop {
-            match &*outcome {
+            match &state.outcome {
                 Some(result) => return result.clone(),
-                None => outcome = is_set.wait(outcome).unwrap_or_else(PoisonError::into_inner),
+                None => state = self.0.is_set.wait(state).unwrap_or_else(PoisonError::into_inner),
             }
         }
     }
 
+    /// Returns the outcome; if there is none yet, `waker` is woken when there is.
+    pub(crate) fn poll(&self, waker: &Waker) -> Poll<Outcome> {
+        let mut state = self.0.lock();
+        if let Some(result) = &state.outcome {
+            return Poll::Ready(result.clone());
+        }
+        if !state.wakers.iter().any(|known| known.will_wake(waker)) {
+            state.wakers.push(waker.clone());
+        }
+        Poll::Pending
+    }
+
     pub(crate) fn is_ready(&self) -> bool {
-        self.0.0.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.0.lock().outcome.is_some()
+    }
+}
+
+/// The task that waits for the result of a write.
+#[derive(Clone, Debug, Default)]
+pub(super) struct WriteWaker(Arc<Mutex<Option<Waker>>>);
+
+impl WriteWaker {
+    /// Has `waker` woken after the next result. It takes the place of an earlier one.
+    pub(super) fn set(&self, waker: &Waker) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).replace(waker.clone());
+    }
+
+    pub(super) fn wake(&self) {
+        let waker = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        waker.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// Wakes the task when the store's thread ends, also by a panic: then there is no further result.
+#[derive(Debug)]
+pub(super) struct WakeAtEnd(pub(super) WriteWaker);
+
+impl Drop for WakeAtEnd {
+    fn drop(&mut self) {
+        self.0.wake();
     }
 }

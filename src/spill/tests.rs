@@ -1,9 +1,11 @@
 //! Failures of the store's thread and of its store.
 
+use std::future::Future;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 
 use counterfoil_ack_piggyback::Ack;
 use counterfoil_log_core::{Epoch, LaneWriter, Phase, Pool, PoolOptions, Rank, Ssn};
@@ -121,6 +123,45 @@ fn calls_return_an_error_after_the_stores_thread_panicked() {
     drop(cursor);
     log.truncate(Rank(1), Ssn(500)).unwrap();
     assert_eq!(log.next_ssn(Rank(1)), Ssn(501));
+}
+
+/// Counts wakes.
+#[derive(Default)]
+struct Wakes(AtomicU64);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn tasks_are_woken_when_the_stores_thread_panics() {
+    let (mut log, panics) = log();
+    for _ in 0..100 {
+        append(&mut log).unwrap();
+    }
+    panics.store(true, Ordering::Relaxed);
+    let (of_room, of_checkpoint) = (Arc::<Wakes>::default(), Arc::<Wakes>::default());
+    log.budget.wake_after_write(&Waker::from(of_room.clone()));
+    let mut pending = std::pin::pin!(log.begin_checkpoint(Epoch(2), Contents::default()).unwrap());
+    let waker = Waker::from(of_checkpoint.clone());
+    let mut context = Context::from_waker(&waker);
+    let start = std::time::Instant::now();
+    let result = loop {
+        // The same task waits once, however often it polls.
+        match pending.as_mut().poll(&mut context) {
+            Poll::Ready(result) => break result,
+            Poll::Pending => std::thread::yield_now(),
+        }
+        assert!(start.elapsed().as_secs() < 60);
+    };
+    assert!(is_gone(result.map(drop)));
+    assert!(of_checkpoint.0.load(Ordering::Relaxed) <= 1);
+    while of_room.0.load(Ordering::Relaxed) == 0 {
+        assert!(start.elapsed().as_secs() < 60, "the task that waits for room wasn't woken");
+        std::thread::yield_now();
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@ use counterfoil_log_io::{Block, CheckpointImage, LOCAL, LaneImage, LaneSource, L
 
 use crate::disk_index::Cuts;
 
+use super::reply::WriteWaker;
 use super::{CheckpointJob, Disk, Job, LaneState, Write, Written};
 
 /// Maximum number of jobs in a batch, whose writes are flushed together.
@@ -46,9 +47,13 @@ impl Worker {
         }
     }
 
-    pub(super) fn serve(&mut self, jobs: &Receiver<Job>, reports: &Sender<Written>) {
-        // If the log is gone, results are dropped.
-        let report = &mut |written| drop(reports.send(written));
+    /// Does the jobs until there is no sender, sends the results, and wakes the task that waits for one.
+    pub(super) fn serve(&mut self, jobs: &Receiver<Job>, reports: &Sender<Written>, waker: &WriteWaker) {
+        let report = &mut |written| {
+            // If the log is gone, results are dropped.
+            drop(reports.send(written));
+            waker.wake();
+        };
         while let Ok(job) = jobs.recv() {
             self.run(job, report);
             // Batch the queued jobs, so that several writes are in flight; report their results afterwards.

@@ -15,3 +15,4 @@ mod power_cuts;
 mod recover;
 mod spilled;
 mod tables;
+mod wakers;

@@ -1,0 +1,122 @@
+//! A caller that waits for more than the log: checkpoints as futures, and room that the disk has yet to make.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::Duration;
+
+use counterfoil::{AppendError, CheckpointError, Contents, Epoch, Keep, Log, Options, Phase, Rank, Ssn};
+
+use crate::spilled::{acknowledge, check_replay, payload, with_dir};
+
+/// Unparks the thread that waits, and counts.
+struct Unpark(Thread, AtomicU64);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        self.0.unpark();
+    }
+}
+
+fn unpark() -> Arc<Unpark> {
+    Arc::new(Unpark(std::thread::current(), AtomicU64::new(0)))
+}
+
+/// Polls until the result is ready, and parks between two polls. Returns the result and the number of pending polls.
+fn block_on<T>(mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> (T, u64) {
+    let unpark = unpark();
+    let waker = Waker::from(unpark.clone());
+    let mut pending = 0;
+    loop {
+        if let Poll::Ready(result) = poll(&mut Context::from_waker(&waker)) {
+            return (result, pending);
+        }
+        pending += 1;
+        // A thread may be unparked for no reason; without a wake it would be parked for ever.
+        let woken = || unpark.1.load(Ordering::Relaxed) >= pending;
+        let start = std::time::Instant::now();
+        while !woken() {
+            std::thread::park_timeout(Duration::from_secs(60).saturating_sub(start.elapsed()));
+            assert!(woken() || start.elapsed() < Duration::from_secs(60), "nobody woke the task");
+        }
+    }
+}
+
+#[test]
+fn a_checkpoint_is_a_future() {
+    with_dir(2, |options| {
+        let mut log = Log::create(options.clone()).unwrap();
+        for epoch in 2..20 {
+            let peer = Rank(1);
+            for _ in 0..100 {
+                let bytes = payload(peer, log.next_ssn(peer));
+                let mut claim = log.claim(peer, 0, bytes.len()).unwrap();
+                claim.payload_mut().copy_from_slice(&bytes);
+                claim.commit();
+            }
+            let mut pending = pin!(log.begin_checkpoint(Epoch(epoch), Contents::default()).unwrap());
+            let (result, _) = block_on(|context| pending.as_mut().poll(context));
+            assert_eq!(result.unwrap(), Epoch(epoch));
+            // Ready once, ready for ever.
+            assert!(pending.is_done() && block_on(|context| pending.as_mut().poll(context)).1 == 0);
+        }
+        // An epoch that isn't later is refused by the store.
+        let mut pending = pin!(log.begin_checkpoint(Epoch(3), Contents::default()).unwrap());
+        let (refused, _) = block_on(|context| pending.as_mut().poll(context));
+        assert!(matches!(refused, Err(CheckpointError::Store(_))), "{refused:?}");
+        drop(log);
+        let (_, recovered) = Log::recover(options).unwrap();
+        assert_eq!(recovered.checkpoint.map(|restored| restored.epoch), Some(Epoch(19)));
+    });
+}
+
+#[test]
+fn a_task_is_woken_when_the_disk_has_made_room() {
+    with_dir(2, |mut options| {
+        options.keep = Keep::All;
+        let mut log = Log::create(options).unwrap();
+        log.begin_checkpoint(Epoch(2), Contents::default()).unwrap().wait().unwrap();
+        let (peer, mut waits) = (Rank(1), 0);
+        // Ten times as much as memory holds.
+        for ssn in (1..=10_000).map(Ssn) {
+            let bytes = payload(peer, ssn);
+            let (made, pending) = block_on(|context| log.poll_reserve(context, peer, 0, bytes.len()));
+            made.unwrap();
+            waits += pending;
+            let mut claim = log.claim_if_room(peer, 0, bytes.len()).expect("it was reserved");
+            claim.payload_mut().copy_from_slice(&bytes);
+            assert_eq!(claim.commit(), ssn);
+            if ssn.0 % 50 == 0 {
+                acknowledge(&mut log, peer, ssn);
+                log.collect();
+            }
+        }
+        assert!(waits > 0, "the disk kept up with every append");
+        assert_eq!(check_replay(&mut log, peer), (Ssn(1), Ssn(10_001)));
+    });
+}
+
+#[test]
+fn what_only_acknowledgements_free_is_refused_at_once() {
+    let mut options = Options::new(Rank(0), 2);
+    (options.memory_bytes_max, options.chunk_bytes, options.prefault_bytes) = (64 << 10, 16 << 10, 0);
+    options.keep = Keep::Acked;
+    let mut log = Log::create(options).unwrap();
+    let full = loop {
+        match block_on(|context| log.poll_reserve(context, Rank(1), 0, 1000)) {
+            (Ok(()), 0) => log.claim_if_room(Rank(1), 0, 1000).expect("it was reserved").commit(),
+            (Err(refused), 0) => break refused,
+            (_, pending) => panic!("pending {pending} times"),
+        };
+    };
+    assert!(matches!(*full, AppendError::Full(_)), "{full}");
+    let last = log.next_ssn(Rank(1)).prev();
+    let ack = counterfoil::Ack { ssn: last, epoch: Epoch::FIRST };
+    log.acknowledge(Rank(1), ack, Phase(0)).unwrap();
+    log.collect();
+    assert!(matches!(block_on(|context| log.poll_reserve(context, Rank(1), 0, 1000)), (Ok(()), 0)));
+}
