@@ -1,4 +1,5 @@
 //! Hashes the sources of what the processes of a job tell each other, so that programs built from different ones refuse each other.
+#![forbid(unsafe_code)]
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};

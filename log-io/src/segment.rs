@@ -451,7 +451,6 @@ mod tests {
         file.0[end - PAGE_BYTES - 100] = 1;
         file.0.truncate(end - PAGE_BYTES + 100);
         assert_eq!(walked(&file, 131 * PAGE, Some((209 * PAGE, u64::MAX))), [(210, None)]);
-        let mut file = file;
         file.0.push(5);
         assert_eq!(walked(&file, 0, Some((211 * PAGE, u64::MAX))), [(211, None)]);
     }

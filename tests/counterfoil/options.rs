@@ -79,7 +79,9 @@ fn sizes_suit_what_is_kept_and_the_budget() {
     assert_eq!(retain(Tier::Volatile, Keep::All, 64 * kib), (64 * kib, 64 * kib, 0));
     assert_eq!(retain(Tier::Volatile, Keep::All, 64 * mib), (256 * kib, 16 * mib, mib));
     assert_eq!(retain(Tier::ProcessCrashSafe, Keep::Checkpoint, gib), (4 * mib, 16 * mib, 16 * mib));
-    assert_eq!(retain(Tier::Volatile, Keep::All, 256 * gib), (4 * mib, 16 * mib, 64 * mib));
+    assert_eq!(retain(Tier::Volatile, Keep::All, 2 * gib), (8 * mib, 16 * mib, 32 * mib));
+    assert_eq!(retain(Tier::Volatile, Keep::All, 4 * gib), (16 * mib, 16 * mib, 64 * mib));
+    assert_eq!(retain(Tier::Volatile, Keep::All, 256 * gib), (16 * mib, 16 * mib, 64 * mib));
     assert_eq!(retain(Tier::NodeLocal, Keep::All, 4 * mib), (64 * kib, 4 * mib, 0));
     assert_eq!(retain(Tier::NodeLocal, Keep::All, 64 * mib), (mib, 16 * mib, 4 * mib));
     assert_eq!(retain(Tier::NodeLocal, Keep::All, gib), (mib, 16 * mib, 16 * mib));
