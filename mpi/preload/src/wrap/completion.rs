@@ -258,7 +258,7 @@ pub(crate) unsafe fn test_all(
     }
 }
 
-/// Calls a function for some of several requests, and handles those that have ended. Returns the code, and the indices of these; `None` if the call doesn't
+/// Calls a function for some of several requests, and handles those that have ended. `handle` gets their indices. Returns the code, and the indices of these; `None` if the call doesn't
 /// say which.
 ///
 /// # Safety
@@ -269,7 +269,7 @@ pub(super) unsafe fn some<'a>(
     indices: *const c_int,
     statuses: *mut ffi::MPI_Status,
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
-    handle: impl FnOnce(&mut RequestSnapshot<'_>, &[c_int]),
+    handle: impl FnOnce(&RequestSnapshot<'_>, &[c_int]),
 ) -> (c_int, &'a [c_int]) {
     let mut handles = InlineHandles::new();
     // SAFETY: the program's requests.
@@ -286,7 +286,10 @@ pub(super) unsafe fn some<'a>(
     } else {
         &[]
     };
-    handle(&mut pending, ended);
+    if ended.is_empty() {
+        pending.restore();
+    }
+    handle(&pending, ended);
     let place = |index: usize| ended.iter().position(|&at| usize::try_from(at) == Ok(index));
     // SAFETY: as above.
     let completion =
@@ -306,9 +309,9 @@ pub(crate) unsafe fn wait_some(
     statuses: *mut ffi::MPI_Status,
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
 ) -> c_int {
-    let handle = |pending: &mut RequestSnapshot<'_>, ended: &[c_int]| {
+    let handle = |pending: &RequestSnapshot<'_>, ended: &[c_int]| {
         if ended.is_empty() {
-            pending.put_back();
+            pending.count_failure();
         }
         ended.iter().for_each(|index| record_completed(count, *index));
     };

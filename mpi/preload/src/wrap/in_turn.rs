@@ -6,7 +6,6 @@ use mpi_sys as ffi;
 use smallvec::{SmallVec, smallvec};
 
 use super::completion::some;
-use super::pending::RequestSnapshot;
 use crate::pass;
 use crate::session::requests::is_null;
 use crate::status::{Statuses, blank, empty, statuses_wanted};
@@ -51,13 +50,8 @@ impl Wait {
         // SAFETY: as above, and arrays of as many elements.
         let call = |statuses| unsafe { (pass::Testsome.get())(count, requests, outcount, into, statuses) };
         // A test that finds none is not one of the program's.
-        let handle = |pending: &mut RequestSnapshot<'_>, ended: &[c_int]| {
-            if ended.is_empty() {
-                pending.restore();
-            }
-        };
         // SAFETY: as above.
-        let (code, those) = unsafe { some((count, requests), outcount, into, of_ended, call, handle) };
+        let (code, those) = unsafe { some((count, requests), outcount, into, of_ended, call, |_, _| {}) };
         for (at, index) in those.iter().enumerate() {
             let Some(index) = usize::try_from(*index).ok().filter(|index| *index < len) else { continue };
             self.has_ended[begin + index] = true;

@@ -224,22 +224,29 @@ impl RequestSnapshot<'_> {
         }
     }
 
-    /// Handles a call of the library's that has ended none of the requests.
+    /// Puts back what was taken out of the session, after a call that has ended none of the requests.
+    #[inline]
     pub(super) fn restore(&mut self) {
         if let RequestSnapshot::Taken(taken) = self {
             put_back(taken);
         }
     }
 
-    /// Handles a call that has ended none of the requests.
+    /// Counts a call of the program's that has ended none of the requests.
     #[inline]
-    pub(super) fn put_back(&mut self) {
-        if let RequestSnapshot::Taken(taken) = self {
-            put_back(taken);
+    pub(super) fn count_failure(&self) {
+        if let RequestSnapshot::Taken(_) = self {
             count_failed_poll();
         } else {
             count_failed_test();
         }
+    }
+
+    /// Handles a call of the program's that has ended none of the requests.
+    #[inline]
+    pub(super) fn put_back(&mut self) {
+        self.restore();
+        self.count_failure();
     }
 
     /// Handles the requests by their completions. Returns a code of MPI: an error if a record was refused.

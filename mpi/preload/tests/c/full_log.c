@@ -366,8 +366,11 @@ static void held_back(void) {
 
 int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "";
+    /* Any case with MPI_THREAD_MULTIPLE. */
+    int is_threaded = !strncmp(what, "threads-", 8);
+    if (is_threaded) what += 8;
     int is_begun = !strcmp(what, "startall") || !strcmp(what, "replace") || !strcmp(what, "partitioned");
-    int level, has_threads = is_begun || !strcmp(what, "threads") || !strcmp(what, "numbers") || !strncmp(what, "threads-", 8);
+    int level, has_threads = is_begun || !strcmp(what, "threads") || !strcmp(what, "numbers") || is_threaded;
     MPI_Comm half, copy;
     DO(MPI_Init_thread(&argc, &argv, has_threads ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, &level));
     DO(MPI_Comm_rank(MPI_COMM_WORLD, &rank));
@@ -394,7 +397,6 @@ int main(int argc, char **argv) {
     else if (!strcmp(what, "done-early")) done_early();
     else if (!strncmp(what, "backwards", 9)) backwards(what);
     else if (!strncmp(what, "posted-", 7)) posted(what + 7);
-    else if (!strncmp(what, "threads-posted-", 15)) posted(what + 15);
     else rooted(what, half);
     DO(MPI_Comm_free(&copy));
     DO(MPI_Comm_free(&half));
