@@ -26,6 +26,11 @@ macro_rules! counters {
                 self.splits_at_lines.add(&other.splits_at_lines);
             }
 
+            /// Returns the ways in which calls of four ranks were split, by name.
+            pub fn splits(&self) -> [(&'static str, &Splits); 2] {
+                [("splits_at_faults", &self.splits_at_faults), ("splits_at_lines", &self.splits_at_lines)]
+            }
+
             /// Returns all counters but the splits by name, in the order of their declaration.
             pub fn each(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($name), self.$name),)*].into_iter()

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::ops::Range;
 
-use counterfoil_simulator::{self as simulator, Coverage, Shrunk, Splits, Violation};
+use counterfoil_simulator::{self as simulator, Coverage, Shrunk, Violation};
 use serde_json::{Value, json};
 
 use super::campaign::Tally;
@@ -106,17 +106,11 @@ impl Report<'_> {
         for line in counters(&summary.coverage) {
             let _ = writeln!(text, "  {line}");
         }
-        for (name, splits) in splits(&summary.coverage) {
-            let counts: Vec<u64> = splits.each().map(|(_, count)| count).collect();
-            let met = counts.iter().filter(|count| **count > 0).count();
-            if met > 0 {
-                let fewest = counts.iter().filter(|count| **count > 0).min().unwrap_or(&0);
-                let _ = writeln!(
-                    text,
-                    "  {}: {met} of {}, each {fewest} times or more",
-                    name.replace('_', " "),
-                    counts.len()
-                );
+        for (name, splits) in summary.coverage.splits() {
+            let (ways, met) = (splits.each().count(), splits.each().map(|(_, count)| count).filter(|count| *count > 0));
+            if let Some(fewest) = met.clone().min() {
+                let (name, met) = (name.replace('_', " "), met.count());
+                let _ = writeln!(text, "  {name}: {met} of {ways}, each {fewest} times or more");
             }
         }
         let _ = write!(text, "{} failed: {lost} lost, {duplicated} duplicated, {reordered} reordered", summary.failed);
@@ -161,17 +155,12 @@ pub(super) fn violation_object(violation: &Violation) -> Value {
     })
 }
 
-/// Returns the ways in which calls of four ranks were split, by the name of their counters.
-fn splits(coverage: &Coverage) -> [(&'static str, &Splits); 2] {
-    [("splits_at_faults", &coverage.splits_at_faults), ("splits_at_lines", &coverage.splits_at_lines)]
-}
-
 /// Adds each coverage counter to an object, under its name. The splits are objects of their own.
 pub(super) fn add_coverage(object: &mut Value, coverage: &Coverage) {
     for (name, count) in coverage.each() {
         object[name] = json!(count);
     }
-    for (name, splits) in splits(coverage) {
+    for (name, splits) in coverage.splits() {
         object[name] = splits.each().map(|(split, count)| (split, json!(count))).collect();
     }
 }

@@ -32,7 +32,7 @@ impl Splits {
     }
 
     /// Returns all counters, with the class, its root and the ranks beyond the call in words.
-    pub fn each(&self) -> impl Iterator<Item = (String, u64)> {
+    pub fn each(&self) -> impl Iterator<Item = (String, u64)> + Clone {
         (0..).zip(&self.0).flat_map(|(class, counts)| {
             (1usize..).zip(counts).map(move |(beyond, count)| {
                 let ranks: String =

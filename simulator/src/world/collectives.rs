@@ -137,10 +137,16 @@ impl<P: SimRule> World<'_, P> {
         }
     }
 
+    /// Returns the number of calls that each rank has completed; `None` of one that is dead.
+    fn calls_made(&self) -> Vec<Option<u64>> {
+        let ranks = &self.nodes[..self.program.ranks() as usize];
+        ranks.iter().map(|node| Some(node.process.as_ref()?.image.application.calls())).collect()
+    }
+
     /// Counts the calls that some living ranks have completed and others have not, when the process of a rank is replaced.
     pub(super) fn count_straddled(&mut self, lost: u32) {
-        let made = self.nodes.iter().filter_map(|node| Some(node.process.as_ref()?.image.application.calls()));
-        let (Some(fewest), Some(most)) = (made.clone().min(), made.max()) else { return };
+        let made = self.calls_made();
+        let (Some(&fewest), Some(&most)) = (made.iter().flatten().min(), made.iter().flatten().max()) else { return };
         for number in fewest..most {
             let coverage = &mut self.coverage;
             match self.program.calls[number as usize] {
@@ -157,9 +163,7 @@ impl<P: SimRule> World<'_, P> {
 
     /// Counts the calls that some ranks have completed and others have not, while all of them live.
     pub(super) fn count_splits(&mut self) {
-        let ranks = &self.nodes[..self.program.ranks() as usize];
-        let made = ranks.iter().map(|node| Some(node.process.as_ref()?.image.application.calls()));
-        let Some(made) = made.collect::<Option<Vec<u64>>>() else { return };
+        let Some(made) = self.calls_made().into_iter().collect::<Option<Vec<u64>>>() else { return };
         let (Some(&fewest), Some(&most)) = (made.iter().min(), made.iter().max()) else { return };
         for number in fewest..most {
             let are_beyond: Vec<bool> = made.iter().map(|calls| *calls > number).collect();
