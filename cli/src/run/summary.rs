@@ -164,13 +164,18 @@ fn text<'a>(figures: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
     figures.get(name).and_then(Value::as_str)
 }
 
+/// Returns a count; 0 where the figures don't have it.
+fn number(figures: &Map<String, Value>, name: &str) -> u64 {
+    figures.get(name).and_then(Value::as_u64).unwrap_or(0)
+}
+
 impl fmt::Display for JobSummary {
     /// Writes a table with one line per rank, and the totals.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut table =
             Table::new(&["rank", "logged", "bytes", "received", "collectives", "peak memory", "spilled", "waited"]);
         for one in &self.ranks {
-            let number = |name: &str| one.figures.get(name).and_then(Value::as_u64).unwrap_or(0);
+            let number = |name: &str| number(&one.figures, name);
             let bytes = |name: &str| BinaryBytes(number(name)).to_string();
             let waited = one.figures.get("waited_s").and_then(Value::as_f64).unwrap_or(0.0);
             table.row([
@@ -184,9 +189,7 @@ impl fmt::Display for JobSummary {
                 format!("{waited:.3} s"),
             ]);
         }
-        let sum = |name: &str| -> u64 {
-            self.ranks.iter().filter_map(|one| one.figures.get(name).and_then(Value::as_u64)).sum()
-        };
+        let sum = |name| -> u64 { self.ranks.iter().map(|one| number(&one.figures, name)).sum() };
         writeln!(f, "counterfoil: {} over {}, {:.3} s", self.protocol, self.mpi, self.wall.as_secs_f64())?;
         writeln!(f, "{table}")?;
         let (messages, bytes) = (sum("messages_logged"), BinaryBytes(sum("bytes_logged")));

@@ -6,7 +6,7 @@ use std::path::Path;
 use indicatif::BinaryBytes;
 use serde_json::Value;
 
-use super::{Ending, JobSummary, RankSummary, by_reason, text};
+use super::{Ending, JobSummary, RankSummary, by_reason, number, text};
 use crate::report::rank_list;
 
 /// Least bytes of memory provided during sends that are worth a note: some 0.1 s.
@@ -28,9 +28,8 @@ impl JobSummary {
 
     /// Reports that sends had to wait for memory, if it was much.
     fn late_commitment(&self) -> Option<String> {
-        let figure = |one: &RankSummary, name: &str| one.figures.get(name).and_then(Value::as_u64).unwrap_or(0);
-        let late = self.ranks.iter().map(|one| figure(one, "late_commit_bytes")).max()?;
-        let peak = self.ranks.iter().map(|one| figure(one, "memory_peak_bytes")).max()?;
+        let most = |name| self.ranks.iter().map(|one| number(&one.figures, name)).max();
+        let (late, peak) = (most("late_commit_bytes")?, most("memory_peak_bytes")?);
         (late >= LATE_COMMIT_BYTES_MIN).then(|| {
             format!(
                 "up to {} of a rank's log went to memory that the system had to provide during a send; --prefault {}MiB has it provided in MPI_Init",
@@ -135,7 +134,8 @@ impl RankSummary {
         if let Some(why) = text(&self.figures, "gave_up") {
             notes.push(format!("rank {rank} gave up logging: {why}"));
         }
-        if let Some(count) = self.figures.get("sends_refused").and_then(Value::as_u64).filter(|count| *count > 0) {
+        let count = number(&self.figures, "sends_refused");
+        if count > 0 {
             let sends = if count == 1 { "send" } else { "sends" };
             notes.push(format!("rank {rank}'s log was full: {count} {sends} failed (--on-full fail)"));
         }
