@@ -113,15 +113,17 @@ impl Log {
         prefix: usize,
         payload: usize,
     ) -> Poll<Result<(), Box<AppendError>>> {
-        let is_behind = |made: &Result<(), Box<AppendError>>| matches!(made, Err(error) if matches!(**error, AppendError::SpillBehind(_)));
-        let made = self.reserve(peer, prefix, payload);
-        if !is_behind(&made) {
-            return Poll::Ready(made);
+        // A result that comes before the task is registered is handled by the second attempt; one that comes later wakes the task.
+        for is_registered in [false, true] {
+            match self.reserve(peer, prefix, payload) {
+                Err(refused) if matches!(*refused, AppendError::SpillBehind(_)) => {}
+                made => return Poll::Ready(made),
+            }
+            if !is_registered {
+                self.budget.wake_after_write(context.waker());
+            }
         }
-        self.budget.wake_after_write(context.waker());
-        // A result that came before is handled now; one that comes later wakes the task.
-        let made = self.reserve(peer, prefix, payload);
-        if is_behind(&made) { Poll::Pending } else { Poll::Ready(made) }
+        Poll::Pending
     }
 
     /// Reserves a record if the channel's current chunk has room for it, and does nothing else: for latency-bound senders.

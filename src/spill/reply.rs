@@ -17,8 +17,8 @@ struct Slot {
 #[derive(Debug, Default)]
 struct State {
     outcome: Option<Outcome>,
-    /// Tasks that wait.
-    wakers: Vec<Waker>,
+    /// The task that waits.
+    waker: Option<Waker>,
 }
 
 impl Slot {
@@ -28,7 +28,7 @@ impl Slot {
 }
 
 /// The receiving half: a reply that can be awaited, any number of times.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Reply(Arc<Slot>);
 
 /// The sending half. Dropping it unused, as a panic of the store's thread does, sends [`StoreError::WriterEnded`], so that
@@ -51,10 +51,10 @@ impl ReplySender {
     fn set(&self, outcome: Outcome) {
         let mut state = self.0.lock();
         state.outcome.get_or_insert(outcome);
-        let wakers = std::mem::take(&mut state.wakers);
+        let waker = state.waker.take();
         drop(state);
         self.0.is_set.notify_all();
-        wakers.into_iter().for_each(Waker::wake);
+        waker.into_iter().for_each(Waker::wake);
     }
 }
 
@@ -75,15 +75,13 @@ impl Reply {
         }
     }
 
-    /// Returns the outcome; if there is none yet, `waker` is woken when there is.
+    /// Returns the outcome; if there is none yet, `waker` is woken when there is. It takes the place of an earlier one.
     pub(crate) fn poll(&self, waker: &Waker) -> Poll<Outcome> {
         let mut state = self.0.lock();
         if let Some(result) = &state.outcome {
             return Poll::Ready(result.clone());
         }
-        if !state.wakers.iter().any(|known| known.will_wake(waker)) {
-            state.wakers.push(waker.clone());
-        }
+        state.waker = Some(waker.clone());
         Poll::Pending
     }
 

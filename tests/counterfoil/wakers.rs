@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use counterfoil::{AppendError, CheckpointError, Contents, Epoch, Keep, Log, Options, Phase, Rank, Ssn};
 
-use crate::spilled::{acknowledge, check_replay, payload, with_dir};
+use crate::spilled::{acknowledge, append, check_replay, payload, with_dir};
 
 /// Unparks the thread that waits, and counts.
 struct Unpark(Thread, AtomicU64);
@@ -51,12 +51,8 @@ fn a_checkpoint_is_a_future() {
     with_dir(2, |options| {
         let mut log = Log::create(options.clone()).unwrap();
         for epoch in 2..20 {
-            let peer = Rank(1);
             for _ in 0..100 {
-                let bytes = payload(peer, log.next_ssn(peer));
-                let mut claim = log.claim(peer, 0, bytes.len()).unwrap();
-                claim.payload_mut().copy_from_slice(&bytes);
-                claim.commit();
+                append(&mut log, Rank(1)).unwrap();
             }
             let mut pending = pin!(log.begin_checkpoint(Epoch(epoch), Contents::default()).unwrap());
             let (result, _) = block_on(|context| pending.as_mut().poll(context));
