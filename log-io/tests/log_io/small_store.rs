@@ -76,6 +76,32 @@ pub(crate) fn build_from(
     image
 }
 
+/// Creates a store of its own.
+pub(crate) fn create(disk: &SimulatedDisk, options: StoreOptions) -> Store {
+    Store::create(Box::new(disk.clone()), options).unwrap()
+}
+
+/// Returns the body of a record that [`append`] appends.
+pub(crate) fn body(ssn: u64, len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at as u64 * 31 + ssn) as u8).collect()
+}
+
+/// Appends records of `len` bytes to lane 0; long records get a block each.
+pub(crate) fn append(store: &mut Store, ssns: std::ops::Range<u64>, len: usize) -> Result<Vec<Block>, StoreError> {
+    let bodies: Vec<(u64, Vec<u8>)> = ssns.map(|ssn| (ssn, body(ssn, len))).collect();
+    let records: Vec<(u64, &[u8])> = bodies.iter().map(|(ssn, body)| (*ssn, body.as_slice())).collect();
+    let mut blocks = Vec::new();
+    store.append(Rank(0), &mut Bodies(records.iter()), &mut blocks).map(|()| blocks)
+}
+
+/// Returns a checkpoint of lane 0 with these blocks.
+pub(crate) fn image(epoch: u32, blocks: &[Block]) -> CheckpointImage {
+    let next = blocks.last().map_or(Ssn::FIRST, |block| block.last.next());
+    let (peer, covered) = (Rank(0), Ssn::ZERO);
+    let lane = LaneImage { peer, next, acked: Ssn::ZERO, covered, runs: Vec::new(), blocks: blocks.to_vec() };
+    CheckpointImage { epoch: Epoch(epoch), lanes: vec![lane], ..CheckpointImage::default() }
+}
+
 /// SSN and body of each record.
 pub(crate) type OwnedRecords = Vec<(u64, Vec<u8>)>;
 

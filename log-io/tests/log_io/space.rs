@@ -1,12 +1,10 @@
 //! Space on the disk: what is counted, what is given back, and when.
 
 use counterfoil_log_core::{Epoch, LaneWriter, Pool, PoolOptions, Rank, Ssn};
-use counterfoil_log_io::{
-    Access, Block, CheckpointImage, DiskUsage, LaneImage, LaneSource, StorageBackend, Store, StoreError, StoreOptions,
-};
+use counterfoil_log_io::{Access, Block, DiskUsage, LaneSource, StorageBackend, Store, StoreError, StoreOptions};
 use counterfoil_test_support::SimulatedDisk;
 
-use crate::small_store::{Bodies, RECORDS, build, options, read_all};
+use crate::small_store::{Bodies, RECORDS, append, build, create, image, options, read_all};
 
 const PAGE: u64 = 4096;
 const SEGMENT: &str = "segment-00000001";
@@ -14,32 +12,6 @@ const SEGMENT: &str = "segment-00000001";
 /// Segments with room for 15 blocks of a page.
 fn wide() -> StoreOptions {
     StoreOptions { segment_bytes: 16 * PAGE, reserve_bytes: 0, ..options() }
-}
-
-fn create(disk: &SimulatedDisk, options: StoreOptions) -> Store {
-    Store::create(Box::new(disk.clone()), options).unwrap()
-}
-
-/// Appends records of `len` bytes to lane 0; those of 3,000 have a block each.
-fn append(store: &mut Store, ssns: std::ops::Range<u64>, len: usize) -> Vec<Block> {
-    let bodies: Vec<(u64, Vec<u8>)> = ssns.map(|ssn| (ssn, vec![ssn as u8; len])).collect();
-    let records: Vec<(u64, &[u8])> = bodies.iter().map(|(ssn, body)| (*ssn, body.as_slice())).collect();
-    let mut blocks = Vec::new();
-    store.append(Rank(0), &mut Bodies(records.iter()), &mut blocks).unwrap();
-    blocks
-}
-
-fn image(epoch: u32, blocks: &[Block]) -> CheckpointImage {
-    let next = blocks.last().map_or(Ssn::FIRST, |block| block.last.next());
-    let lane = LaneImage {
-        peer: Rank(0),
-        next,
-        acked: Ssn::ZERO,
-        covered: Ssn::ZERO,
-        runs: Vec::new(),
-        blocks: blocks.to_vec(),
-    };
-    CheckpointImage { epoch: Epoch(epoch), lanes: vec![lane], ..CheckpointImage::default() }
 }
 
 #[test]
@@ -50,7 +22,7 @@ fn usage_counts_live_dead_and_all_bytes() {
     let empty = DiskUsage { disk_bytes: manifest, max_bytes: wide().disk_bytes_max, ..DiskUsage::default() };
     assert_eq!(store.usage(), empty);
     // Two full segments and one block of a third.
-    let blocks = append(&mut store, 1..32, 3000);
+    let blocks = append(&mut store, 1..32, 3000).unwrap();
     let before = store.usage();
     assert_eq!((before.segments, before.live_bytes, before.dead_bytes), (3, 31 * PAGE, 0));
     assert_eq!(before.disk_bytes, manifest + 3 * 16 * PAGE);
@@ -77,7 +49,7 @@ fn dead_blocks_are_punched_when_the_budget_is_used_up() {
     // The manifest, and two segments less a page.
     let options = StoreOptions { disk_bytes_max: 33 * PAGE, ..wide() };
     let mut store = create(&disk, options);
-    let blocks = append(&mut store, 1..16, 3000);
+    let blocks = append(&mut store, 1..16, 3000).unwrap();
     let mut more = Vec::new();
     let record: [(u64, &[u8]); 1] = [(16, &[7; 3000])];
     let refused = store.append(Rank(0), &mut Bodies(record.iter()), &mut more);
@@ -98,7 +70,7 @@ fn a_checkpoint_that_is_replaced_leaves_no_file_and_frees_its_blocks() {
         let mut before = Vec::new();
         for epoch in 1..6 {
             let first = u64::from(epoch) * 10;
-            let blocks = append(&mut store, first..first + 3, 3000);
+            let blocks = append(&mut store, first..first + 3, 3000).unwrap();
             store.free(&before);
             store.checkpoint(&image(epoch, &blocks)).unwrap();
             before = blocks;
@@ -117,7 +89,7 @@ fn a_checkpoint_that_is_replaced_leaves_no_file_and_frees_its_blocks() {
 fn an_old_segment_ends_after_its_last_block_when_the_store_is_opened() {
     let disk = SimulatedDisk::new(4096);
     let mut store = create(&disk, wide());
-    let blocks = append(&mut store, 1..4, 3000);
+    let blocks = append(&mut store, 1..4, 3000).unwrap();
     store.checkpoint(&image(1, &blocks)).unwrap();
     drop(store);
     assert_eq!(disk.bytes(SEGMENT).unwrap().len() as u64, 16 * PAGE);
@@ -141,11 +113,11 @@ fn a_large_record_has_a_segment_of_its_own_only_if_no_other_holds_it() {
     let mut store = create(&disk, options());
     // Three pages after the header of a segment of four; a record's header and that of a block take 120 bytes.
     let most = 3 * 4096 - 120;
-    let fits = append(&mut store, 1..2, most);
-    let small = append(&mut store, 2..3, 100);
-    let two = append(&mut store, 3..4, most - 4096);
-    let over = append(&mut store, 4..5, most + 1);
-    let after = append(&mut store, 5..6, 100);
+    let fits = append(&mut store, 1..2, most).unwrap();
+    let small = append(&mut store, 2..3, 100).unwrap();
+    let two = append(&mut store, 3..4, most - 4096).unwrap();
+    let over = append(&mut store, 4..5, most + 1).unwrap();
+    let after = append(&mut store, 5..6, 100).unwrap();
     let segments: Vec<u32> = [fits, small, two, over, after].iter().map(|blocks| blocks[0].segment).collect();
     assert_eq!(segments, [1, 2, 2, 3, 4], "{segments:?}");
     assert_eq!(disk.bytes("segment-00000003").unwrap().len(), 5 * 4096, "as long as the record needs");
@@ -157,7 +129,7 @@ fn blocks_are_compressed_if_that_saves_an_eighth() {
     let compressed = StoreOptions { compress: true, block_bytes: 12 << 10, ..options() };
     let disk = SimulatedDisk::new(12 << 10);
     let mut store = create(&disk, compressed);
-    let equal = append(&mut store, 1..2, 10_000);
+    let equal = append(&mut store, 1..2, 10_000).unwrap();
     assert_eq!((equal[0].raw_bytes, equal[0].disk_bytes), (10_024, PAGE));
     // Bytes that don't repeat.
     let mut state = 1_u64;

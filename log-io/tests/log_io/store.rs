@@ -2,32 +2,11 @@
 
 use counterfoil_log_core::{Epoch, Rank, Ssn};
 use counterfoil_log_io::{
-    Access, Block, BlockBuffer, BlockCursor, CheckpointImage, LOCAL, LaneImage, LocalImage, Store, StoreError,
-    StoreOptions, scan,
+    Access, Block, BlockBuffer, BlockCursor, CheckpointImage, LOCAL, LocalImage, Store, StoreError, StoreOptions, scan,
 };
 use counterfoil_test_support::{Fault, SimulatedDisk};
 
-use crate::small_store::{Bodies, RECORDS, build, entry, options, owned, read_all};
-
-fn create(disk: &SimulatedDisk, options: StoreOptions) -> Store {
-    Store::create(Box::new(disk.clone()), options).unwrap()
-}
-
-/// Appends records of `len` bytes to lane 0; long records get a block each.
-fn append(store: &mut Store, ssns: std::ops::Range<u64>, len: usize) -> Result<Vec<Block>, StoreError> {
-    let body = |ssn: u64| (0..len).map(|at| (at as u64 * 31 + ssn) as u8).collect::<Vec<u8>>();
-    let bodies: Vec<(u64, Vec<u8>)> = ssns.map(|ssn| (ssn, body(ssn))).collect();
-    let records: Vec<(u64, &[u8])> = bodies.iter().map(|(ssn, body)| (*ssn, body.as_slice())).collect();
-    let mut blocks = Vec::new();
-    store.append(Rank(0), &mut Bodies(records.iter()), &mut blocks).map(|()| blocks)
-}
-
-fn image(epoch: u32, blocks: &[Block]) -> CheckpointImage {
-    let next = blocks.last().map_or(Ssn::FIRST, |block| block.last.next());
-    let (peer, covered) = (Rank(0), Ssn::ZERO);
-    let lane = LaneImage { peer, next, acked: Ssn::ZERO, covered, runs: Vec::new(), blocks: blocks.to_vec() };
-    CheckpointImage { epoch: Epoch(epoch), lanes: vec![lane], ..CheckpointImage::default() }
-}
+use crate::small_store::{Bodies, RECORDS, append, build, create, entry, image, options, owned, read_all};
 
 #[test]
 fn records_of_any_length_are_read_back() {

@@ -1,15 +1,16 @@
 //! Views of a store, which read it without opening it.
 
-use counterfoil_log_core::{Epoch, Rank, Record, Ssn};
+use counterfoil_log_core::{Epoch, Rank, Ssn};
 use counterfoil_log_io::{
-    Access, Block, BlockBuffer, CheckpointImage, LaneImage, RecordSource, Store, StoreError, StoreView, scan,
+    Access, Block, BlockBuffer, CheckpointImage, Store, StoreError, StoreOptions, StoreView, scan,
 };
 use counterfoil_test_support::SimulatedDisk;
 
-use crate::small_store::{Bodies, RECORDS, build, entry, options};
+use crate::many_segments::One;
+use crate::small_store::{OwnedRecords, RECORDS, append, body, build, create, entry, image, options, owned};
 
 /// Returns SSN and body of each record of a block, from the view.
-fn read(view: &mut StoreView<'_>, block: &Block) -> Result<Vec<(u64, Vec<u8>)>, StoreError> {
+fn read(view: &mut StoreView<'_>, block: &Block) -> Result<OwnedRecords, StoreError> {
     let mut buffer = BlockBuffer::default();
     view.read(block, &mut buffer)?;
     Ok(buffer.records().map(|record| (record.ssn().0, record.wire().to_vec())).collect())
@@ -30,32 +31,21 @@ fn a_view_has_what_the_manifest_and_its_checkpoints_have() {
     for epoch in [1, 3] {
         assert!(matches!(view.image(Epoch(epoch)), Err(StoreError::NoCheckpoint { epoch: Epoch(of) }) if of == epoch));
     }
-    assert_eq!(read(&mut view, &right.lanes[0].blocks[0]).unwrap(), crate::small_store::owned(&RECORDS));
+    assert_eq!(read(&mut view, &right.lanes[0].blocks[0]).unwrap(), owned(&RECORDS));
 
     let mut blocks_alone = StoreView::of_blocks(&mut backend);
     assert_eq!((blocks_alone.manifest(), blocks_alone.checkpoints()), (None, vec![]));
     assert!(matches!(blocks_alone.image(Epoch(2)), Err(StoreError::NoCheckpoint { .. })));
-    assert_eq!(read(&mut blocks_alone, &right.lanes[0].blocks[0]).unwrap(), crate::small_store::owned(&RECORDS));
+    assert_eq!(read(&mut blocks_alone, &right.lanes[0].blocks[0]).unwrap(), owned(&RECORDS));
     assert!(matches!(StoreView::new(&mut SimulatedDisk::new(4096)), Err(StoreError::Missing)));
 }
 
 #[test]
 fn a_view_reads_blocks_of_several_segments_in_any_order() {
     let disk = SimulatedDisk::new(4096);
-    let mut store = Store::create(Box::new(disk.clone()), options()).unwrap();
-    let bodies: Vec<(u64, Vec<u8>)> = (1..=8).map(|ssn| (ssn, vec![ssn as u8; 3000])).collect();
-    let records: Vec<(u64, &[u8])> = bodies.iter().map(|(ssn, body)| (*ssn, &body[..])).collect();
-    let mut blocks = Vec::new();
-    store.append(Rank(0), &mut Bodies(records.iter()), &mut blocks).unwrap();
-    let lane = LaneImage {
-        peer: Rank(0),
-        next: Ssn(9),
-        acked: Ssn(0),
-        covered: Ssn(0),
-        runs: Vec::new(),
-        blocks: blocks.clone(),
-    };
-    store.checkpoint(&CheckpointImage { epoch: Epoch(1), lanes: vec![lane], ..CheckpointImage::default() }).unwrap();
+    let mut store = create(&disk, options());
+    let blocks = append(&mut store, 1..9, 3000).unwrap();
+    store.checkpoint(&image(1, &blocks)).unwrap();
     store.raise_floors(&[(Rank(0), Ssn(2))]).unwrap();
     drop(store);
     assert!(blocks.last().unwrap().segment > blocks[0].segment + 1, "three segments");
@@ -65,7 +55,8 @@ fn a_view_reads_blocks_of_several_segments_in_any_order() {
     let image = view.image(Epoch(1)).unwrap();
     assert_eq!((image.lanes[0].covered, &image.lanes[0].blocks[..]), (Ssn(2), &blocks[2..]));
     for index in [7, 2, 3, 6, 4, 7] {
-        assert_eq!(read(&mut view, &blocks[index]).unwrap(), [bodies[index].clone()], "block {index}");
+        let ssn = index as u64 + 1;
+        assert_eq!(read(&mut view, &blocks[index]).unwrap(), [(ssn, body(ssn, 3000))], "block {index}");
     }
     let another = Block { last: Ssn(100), ..blocks[3] };
     assert!(matches!(read(&mut view, &another), Err(StoreError::Damaged { .. })));
@@ -76,25 +67,15 @@ fn a_view_reads_blocks_of_several_segments_in_any_order() {
     assert_eq!(buffer.records().count(), 0);
 }
 
-/// A source of one record.
-struct Once<'a>(Option<(Ssn, &'a [u8])>);
-
-impl RecordSource for Once<'_> {
-    fn next(&mut self) -> Option<Record<'_>> {
-        let (ssn, wire) = self.0.take()?;
-        Record::new(ssn, wire, 2)
-    }
-}
-
 #[test]
 fn a_record_larger_than_any_block_is_verified_in_a_scan_and_can_be_read() {
     let body: Vec<u8> = (0..(17 << 20) + 13).map(|at: u32| (at % 251) as u8).collect();
     for checksums in [true, false] {
         let disk = SimulatedDisk::new(4096);
-        let options = counterfoil_log_io::StoreOptions { checksums, disk_bytes_max: 64 << 20, ..options() };
-        let mut store = Store::create(Box::new(disk.clone()), options.clone()).unwrap();
+        let options = StoreOptions { checksums, disk_bytes_max: 64 << 20, ..options() };
+        let mut store = create(&disk, options.clone());
         let mut blocks = Vec::new();
-        store.append(Rank(0), &mut Once(Some((Ssn(1), &body))), &mut blocks).unwrap();
+        store.append(Rank(0), &mut One(Some((Ssn(1), &body))), &mut blocks).unwrap();
         store.sync().unwrap();
         drop(store);
         let [block] = blocks[..] else { panic!("it isn't one block") };
