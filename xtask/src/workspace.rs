@@ -56,8 +56,8 @@ pub(crate) struct CrateRoot {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Package {
     pub(crate) name: String,
-    /// The package has a library target.
-    pub(crate) has_library: bool,
+    /// Root source file of its library, if it has one, relative to the workspace root.
+    pub(crate) library: Option<PathBuf>,
 }
 
 /// The workspace that contains this program.
@@ -101,19 +101,19 @@ impl Workspace {
                 .and_then(|folder| folder.strip_prefix(&root).ok())
                 .ok_or("a package is outside the workspace")?
                 .to_owned();
-            let mut has_library = false;
+            let mut library = None;
             for cargo_target in array_field(package, "targets")? {
                 let kinds = array_field(cargo_target, "kind")?;
-                has_library |= kinds.iter().any(|kind| kind == "lib");
+                let file = PathBuf::from(str_field(cargo_target, "src_path")?);
+                if kinds.iter().any(|kind| kind == "lib") {
+                    library = file.strip_prefix(&root).ok().map(Path::to_owned);
+                }
                 if kinds.iter().any(|kind| kind == "test") {
                     test_programs.insert(str_field(cargo_target, "name")?.to_owned());
                 }
-                crate_roots.push(CrateRoot {
-                    folder: folder.clone(),
-                    file: PathBuf::from(str_field(cargo_target, "src_path")?),
-                });
+                crate_roots.push(CrateRoot { folder: folder.clone(), file });
             }
-            packages.push(Package { name: str_field(package, "name")?.to_owned(), has_library });
+            packages.push(Package { name: str_field(package, "name")?.to_owned(), library });
         }
         Ok(Self { root, target, packages, crate_roots, test_programs })
     }
@@ -262,8 +262,8 @@ mod tests {
             .collect();
         assert_eq!(found, [("", "/w/src/lib.rs"), ("", "/w/tests/kill.rs"), ("cli", "/w/cli/src/main.rs")]);
         assert!(workspace.test_programs().eq(["kill"]));
-        let libraries = workspace.packages().iter().map(|package| (package.name.as_str(), package.has_library));
-        assert!(libraries.eq([("counterfoil", true), ("cli", false)]));
+        let libraries = workspace.packages().iter().map(|package| (package.name.as_str(), package.library.as_deref()));
+        assert!(libraries.eq([("counterfoil", Some(Path::new("src/lib.rs"))), ("cli", None)]));
     }
 
     #[test]

@@ -1,163 +1,184 @@
 //! `cargo xtask soak mutants`: changes one thing at a time in a crate, and counts the changes that its tests find.
+//!
+//! cargo-mutants names the changes. All are compiled into one program, which makes the one that an environment variable names, and each
+//! is judged by the tests that reach it: minutes, where a build for each change takes days.
 
-use std::ffi::OsStr;
+mod judge;
+mod list;
+mod switch;
+mod tree;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::num::NonZero;
+use std::str::FromStr;
+use std::thread;
 
-use clap::{Args, ValueEnum};
-use serde_json::{Value, json};
+use clap::Args;
+use serde_json::json;
 
+use self::judge::Fate;
+use self::list::Mutant;
+use self::switch::Id;
 use crate::table::Table;
-use crate::workspace::{TaskError, Workspace, command_line};
+use crate::workspace::{TaskError, Workspace};
 
 /// Share of the changes that has to be found.
 const CAUGHT_MIN: f64 = 0.95;
 
-/// A crate, with the packages whose tests it is judged by.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Mutated {
-    Protocols,
-    AckPiggyback,
-    Gc,
-    LogIo,
-    LogCore,
-}
-
-impl Mutated {
-    fn package(self) -> &'static str {
-        self.tests()[0]
-    }
-
-    fn tests(self) -> &'static [&'static str] {
-        match self {
-            Mutated::Protocols => &["counterfoil-protocols", "counterfoil-simulator"],
-            Mutated::AckPiggyback => &["counterfoil-ack-piggyback", "counterfoil-protocols"],
-            Mutated::Gc => &["counterfoil-gc", "counterfoil"],
-            Mutated::LogIo => &["counterfoil-log-io", "counterfoil"],
-            Mutated::LogCore => &["counterfoil-log-core", "counterfoil"],
-        }
-    }
-}
-
 /// Options of `cargo xtask soak mutants`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Crate to change
-    #[arg(short, long, value_enum)]
-    package: Mutated,
-    /// Part K of N of the changes, from 0: `0/8`
-    #[arg(long, value_name = "K/N")]
-    shard: Option<String>,
+    /// Crate to change: protocols, ack-piggyback, gc, log-io, log-core or another one with a library
+    #[arg(short, long)]
+    package: String,
+    /// Judge by this crate's tests too, and those of the changed one [repeatable]
+    #[arg(long = "tests-of", value_name = "PACKAGE")]
+    tests_of: Vec<String>,
+    /// Only the changes of files whose path matches: `**/recovery/*.rs`
+    #[arg(long, value_name = "GLOB")]
+    file: Option<String>,
+    /// Every Nth change, from number K on, from 0: `0/8`
+    #[arg(long, value_name = "K/N", default_value = "0/1")]
+    shard: Shard,
+    /// Size of the campaigns in the tests, in percent of their usual one
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
+    campaign_percent: u32,
+    /// Number of tests at a time [default: number of cores]
+    #[arg(long)]
+    jobs: Option<NonZero<usize>>,
     /// Print one JSON object instead of the table
     #[arg(long)]
     json: bool,
 }
 
-/// Numbers of changes, and those that no test found.
+/// Part of the changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Shard {
+    first: usize,
+    step: usize,
+}
+
+impl FromStr for Shard {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (first, step) = text.split_once('/').ok_or("K/N is two numbers with a slash")?;
+        match (first.parse(), step.parse()) {
+            (Ok(first), Ok(step)) if first < step => Ok(Shard { first, step }),
+            _ => Err("K/N is two numbers, and K is less than N"),
+        }
+    }
+}
+
+/// Number of changes with each fate, and the names of those that no test found.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Outcome {
-    caught: usize,
-    /// The tests didn't end.
+    found: usize,
     timed_out: usize,
     /// The change doesn't compile.
     unviable: usize,
-    survivors: Vec<String>,
+    /// In constants, in other configurations, or of a kind that a switch can't make.
+    left_out: usize,
+    not_found: Vec<String>,
+    not_reached: Vec<String>,
 }
 
 impl Outcome {
-    /// Reads `outcomes.json` of cargo-mutants.
-    fn parse(outcomes: &Value) -> Option<Outcome> {
-        let mut all = Outcome::default();
-        for outcome in outcomes["outcomes"].as_array()? {
-            // The first is the run without a change.
-            let Some(name) = outcome["scenario"]["Mutant"]["name"].as_str() else { continue };
-            match outcome["summary"].as_str()? {
-                "CaughtMutant" => all.caught += 1,
-                "Timeout" => all.timed_out += 1,
-                "Unviable" => all.unviable += 1,
-                _ => all.survivors.push(name.to_owned()),
+    fn new(mutants: &[Mutant], fates: &BTreeMap<Id, Fate>, unviable: &BTreeSet<Id>) -> Outcome {
+        let mut all = Outcome { unviable: unviable.len(), ..Outcome::default() };
+        for (id, mutant) in mutants.iter().enumerate().filter(|(id, _)| !unviable.contains(id)) {
+            match fates.get(&id) {
+                Some(Fate::Found) => all.found += 1,
+                Some(Fate::TimedOut) => all.timed_out += 1,
+                Some(Fate::NotFound) => all.not_found.push(mutant.name.clone()),
+                Some(Fate::NotReached) => all.not_reached.push(mutant.name.clone()),
+                None => all.left_out += 1,
             }
         }
-        Some(all)
+        all
     }
 
-    /// Returns the share of the changes that compile and are found.
+    /// Returns the share of the changes that were made and are found; 0 if none was made.
     fn share(&self) -> f64 {
-        let found = self.caught + self.timed_out;
-        let all = found + self.survivors.len();
+        let found = self.found + self.timed_out;
+        let all = found + self.not_found.len() + self.not_reached.len();
         if all == 0 { 0.0 } else { found as f64 / all as f64 }
     }
 }
 
-/// Runs cargo-mutants. Returns `true` if enough changes were found.
+/// Judges the changes. Returns `true` if enough of them were found.
 ///
 /// # Errors
-/// [`TaskError::Missing`] without cargo-mutants.
+/// [`TaskError::Missing`] without cargo-mutants, [`TaskError::NoPackage`] for a crate without a library, and [`TaskError::Output`] for tests
+/// that fail without a change.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, TaskError> {
-    let has_mutants = workspace.cargo(["mutants", "--version"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
-    if !has_mutants.is_ok_and(|status| status.success()) {
-        return Err(TaskError::Missing {
-            path: "cargo-mutants".into(),
-            advice: "`cargo install cargo-mutants --locked` installs it",
-        });
+    let (package, library) = find(workspace, &options.package)?;
+    let mut packages = vec![package.clone()];
+    for name in &options.tests_of {
+        packages.push(find(workspace, name)?.0);
     }
-    let output = workspace.target().join("soak").join("mutants").join(options.package.package());
-    fs::create_dir_all(&output).map_err(TaskError::file(&output))?;
-    let mut command = mutants(workspace, options, &output);
-    let line = command_line(&command);
-    // Its status tells of changes that no test found, which its files name; it prints its progress.
-    let status = command.status().map_err(|source| TaskError::Start { program: line.clone(), source })?;
-    let path = output.join("mutants.out").join("outcomes.json");
-    let text = fs::read_to_string(&path).map_err(TaskError::file(&path))?;
-    let outcome = serde_json::from_str(&text).ok().as_ref().and_then(Outcome::parse);
-    let unknown = || TaskError::Output { program: line.clone(), reason: format!("{} has no outcomes", path.display()) };
-    let outcome = outcome.ok_or_else(unknown)?;
-    if outcome.share() == 0.0 && !status.success() {
-        // The tests fail without a change.
-        return Err(TaskError::Failed { program: line });
-    }
-    Ok(print_report(options, &outcome))
+    let Shard { first, step } = options.shard;
+    let mutants = list::list(workspace, &package, options.file.as_deref())?;
+    let mutants: Vec<_> = mutants.into_iter().skip(first).step_by(step).collect();
+    eprintln!("{} changes of {package}", mutants.len());
+    let folder = workspace.target().join("soak").join("mutants");
+    let built = tree::build(workspace, &folder, &library, &packages, &mutants)?;
+    let made: Vec<_> =
+        (0..mutants.len()).filter(|id| !built.unviable.contains(id) && !built.left_out.contains(id)).collect();
+    let jobs = options.jobs.or(thread::available_parallelism().ok()).map_or(1, NonZero::get);
+    let scratch = folder.join("scratch");
+    let tests =
+        judge::Tests { programs: &built.programs, scratch: &scratch, campaign_percent: options.campaign_percent };
+    let fates = judge::judge(&tests, &made, jobs)?;
+    // What a test couldn't remove doesn't change the result.
+    let _ = fs::remove_dir_all(&scratch);
+    Ok(print_report(options, &package, &Outcome::new(&mutants, &fates, &built.unviable)))
 }
 
-/// Returns the command `cargo mutants` for the crate.
-fn mutants(workspace: &Workspace, options: &Options, output: &Path) -> Command {
-    let package = options.package;
-    let mut command = workspace.cargo(["mutants", "--package", package.package(), "--no-shuffle"]);
-    command.args(["--test-package", &package.tests().join(",")]);
-    command.args([OsStr::new("--output"), output.as_os_str()]);
-    if let Some(shard) = &options.shard {
-        command.args(["--shard", shard]);
+/// Returns the name of a package, which may be given without its prefix, and the root file of its library.
+fn find(workspace: &Workspace, name: &str) -> Result<(String, std::path::PathBuf), TaskError> {
+    let full = format!("counterfoil-{name}");
+    let libraries =
+        || workspace.packages().iter().filter_map(|package| Some((&package.name, package.library.as_ref()?)));
+    match libraries().find(|(known, _)| **known == full || *known == name) {
+        Some((name, library)) => Ok((name.clone(), library.clone())),
+        None => Err(TaskError::NoPackage {
+            name: name.to_owned(),
+            known: libraries().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", "),
+        }),
     }
-    command
 }
 
 /// Prints the table or the JSON object. Returns `true` if enough changes were found.
-fn print_report(options: &Options, outcome: &Outcome) -> bool {
-    let Outcome { caught, timed_out, unviable, survivors } = outcome;
+fn print_report(options: &Options, package: &str, outcome: &Outcome) -> bool {
+    let Outcome { found, timed_out, unviable, left_out, not_found, not_reached } = outcome;
     let passed = outcome.share() >= CAUGHT_MIN;
     if options.json {
-        let package = options.package.package();
         println!(
             "{}",
             json!({
-                "package": package, "passed": passed, "caught": caught, "timed_out": timed_out, "unviable": unviable,
-                "survivors": survivors,
+                "package": package, "passed": passed, "share": outcome.share(), "found": found, "timed_out": timed_out,
+                "unviable": unviable, "left_out": left_out, "not_found": not_found, "not_reached": not_reached,
             })
         );
         return passed;
     }
-    let mut table = Table::new(["package", "found", "timeouts", "not found", "don't compile", "share"]);
+    let mut table =
+        Table::new(["package", "found", "timeouts", "not found", "not reached", "don't compile", "not made", "share"]);
     table.row([
-        options.package.package().to_owned(),
-        caught.to_string(),
+        package.to_owned(),
+        found.to_string(),
         timed_out.to_string(),
-        survivors.len().to_string(),
+        not_found.len().to_string(),
+        not_reached.len().to_string(),
         unviable.to_string(),
+        left_out.to_string(),
         format!("{:.1} %", 100.0 * outcome.share()),
     ]);
     println!("\n{table}");
-    survivors.iter().for_each(|name| println!("not found: {name}"));
+    not_found.iter().for_each(|name| println!("not found: {name}"));
+    not_reached.iter().for_each(|name| println!("not reached by a test: {name}"));
     passed
 }
 
@@ -167,20 +188,24 @@ mod tests {
 
     #[test]
     fn outcomes_are_counted_and_survivors_named() {
-        let of = |name: &str, summary: &str| json!({ "scenario": { "Mutant": { "name": name } }, "summary": summary });
-        let baseline = json!({ "scenario": "Baseline", "summary": "Success" });
-        let outcomes = [
-            baseline,
-            of("a", "CaughtMutant"),
-            of("b", "Timeout"),
-            of("c", "Unviable"),
-            of("d", "MissedMutant"),
-            of("e", "CaughtMutant"),
-        ];
-        let outcome = Outcome::parse(&json!({ "outcomes": outcomes })).unwrap();
-        let survivors = vec!["d".to_owned()];
-        assert_eq!(outcome, Outcome { caught: 2, timed_out: 1, unviable: 1, survivors });
-        assert!((outcome.share() - 0.75).abs() < 1e-9);
-        assert_eq!(Outcome::parse(&json!({})), None);
+        let mutants = ["a", "b", "c", "d", "e", "f"].map(|name| Mutant {
+            name: name.to_owned(),
+            file: "src/lib.rs".into(),
+            genre: "FnValue".to_owned(),
+            start: (1, 1),
+            replacement: "0".to_owned(),
+        });
+        let fates = [Fate::Found, Fate::TimedOut, Fate::NotFound, Fate::NotReached].into_iter().enumerate().collect();
+        let outcome = Outcome::new(&mutants, &fates, &BTreeSet::from([4]));
+        let (not_found, not_reached) = (vec!["c".to_owned()], vec!["d".to_owned()]);
+        assert_eq!(outcome, Outcome { found: 1, timed_out: 1, unviable: 1, left_out: 1, not_found, not_reached });
+        assert!((outcome.share() - 0.5).abs() < 1e-9);
+        assert_eq!(Outcome::default().share(), 0.0);
+    }
+
+    #[test]
+    fn a_shard_is_two_numbers() {
+        assert_eq!("1/4".parse(), Ok(Shard { first: 1, step: 4 }));
+        assert!(["4/4", "1", "a/b", "1/0", "-1/2"].iter().all(|text| text.parse::<Shard>().is_err()));
     }
 }

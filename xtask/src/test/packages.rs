@@ -27,7 +27,7 @@ impl Packages {
             let is_named = |package: &str| package == name || package == long;
             if let Some(package) = workspace.packages().iter().find(|package| is_named(&package.name)) {
                 found.root.push(package.name.clone());
-                found.has_docs |= package.has_library;
+                found.has_docs |= package.library.is_some();
             } else if let Some(package) = OVER_MPI.into_iter().find(|package| is_named(package)) {
                 found.over_mpi.push(package.to_owned());
             } else {

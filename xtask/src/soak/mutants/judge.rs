@@ -1,0 +1,226 @@
+//! Runs the tests of a program with changes, one change at a time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::{self, IsTerminal, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::switch::Id;
+use super::tree::TestProgram;
+use crate::soak::clear_progress;
+use crate::workspace::TaskError;
+
+/// Time that a test has with a change, in its times without one, and the least of it.
+const TIME_FACTOR: u32 = 8;
+const TIME_MIN: Duration = Duration::from_secs(10);
+/// Time that a test has without a change.
+const TIME_WITHOUT_CHANGE: Duration = Duration::from_secs(600);
+
+/// Result of the tests with a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    Found,
+    /// A test didn't end.
+    TimedOut,
+    NotFound,
+    /// No test runs what was changed.
+    NotReached,
+}
+
+/// A test of a program.
+#[derive(Debug)]
+struct Test {
+    program: TestProgram,
+    name: String,
+    elapsed: Duration,
+    reaches: BTreeSet<Id>,
+}
+
+/// What a run of a test gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Passed,
+    Failed,
+    TimedOut,
+}
+
+/// Programs of tests, and how to run them.
+#[derive(Debug)]
+pub(super) struct Tests<'a> {
+    pub(super) programs: &'a [TestProgram],
+    /// Folder for the files of the tests.
+    pub(super) scratch: &'a Path,
+    pub(super) campaign_percent: u32,
+}
+
+/// Runs the tests that reach each change, with it, until one fails.
+///
+/// # Errors
+/// [`TaskError::Output`] if a test fails without a change.
+pub(super) fn judge(all: &Tests<'_>, ids: &[Id], jobs: usize) -> Result<BTreeMap<Id, Fate>, TaskError> {
+    let percent = all.campaign_percent.to_string();
+    let scratch = Scratch { folder: all.scratch.to_owned(), next: AtomicUsize::new(0), percent };
+    let mut tests = Vec::new();
+    for program in all.programs {
+        tests.extend(list(program)?);
+    }
+    let results = in_parallel(&tests, jobs, "tests without a change", |test| observe(test, &scratch));
+    for (test, result) in tests.iter_mut().zip(results) {
+        (test.elapsed, test.reaches) = result?;
+    }
+    tests.sort_by_key(|test| test.elapsed);
+    let fates = in_parallel(ids, jobs, "changes", |id| fate(*id, &tests, &scratch));
+    ids.iter().copied().zip(fates).map(|(id, fate)| Ok((id, fate?))).collect()
+}
+
+/// Lists the tests of a program.
+fn list(program: &TestProgram) -> Result<Vec<Test>, TaskError> {
+    let line = program.path.display().to_string();
+    let output = Command::new(&program.path)
+        .args(["--list", "--format", "terse"])
+        .current_dir(&program.folder)
+        .output()
+        .map_err(|source| TaskError::Start { program: line.clone(), source })?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let names = text.lines().filter_map(|line| line.strip_suffix(": test"));
+    let test = |name: &str| Test {
+        program: program.clone(),
+        name: name.to_owned(),
+        elapsed: Duration::ZERO,
+        reaches: BTreeSet::new(),
+    };
+    Ok(names.map(test).collect())
+}
+
+/// Runs a test without a change: twice, since the one that records what it reaches does more.
+fn observe(test: &Test, scratch: &Scratch) -> Result<(Duration, BTreeSet<Id>), TaskError> {
+    let file = scratch.unused();
+    run(test, ("COUNTERFOIL_MUTANTS_REACHED", file.as_os_str()), TIME_WITHOUT_CHANGE, scratch)?;
+    let reached = fs::read_to_string(&file).unwrap_or_default();
+    // The file is missing where nothing was reached.
+    let _ = fs::remove_file(&file);
+    let start = Instant::now();
+    let end = run(test, ("COUNTERFOIL_MUTANT", "none".as_ref()), TIME_WITHOUT_CHANGE, scratch)?;
+    if end != End::Passed {
+        return Err(TaskError::Output {
+            program: test.program.path.display().to_string(),
+            reason: format!("{} fails without a change ({end:?})", test.name),
+        });
+    }
+    Ok((start.elapsed(), reached.lines().filter_map(|id| id.parse().ok()).collect()))
+}
+
+fn fate(id: Id, tests: &[Test], scratch: &Scratch) -> Result<Fate, TaskError> {
+    let mut fate = Fate::NotReached;
+    for test in tests.iter().filter(|test| test.reaches.contains(&id)) {
+        let limit = TIME_MIN.max(test.elapsed * TIME_FACTOR);
+        match run(test, ("COUNTERFOIL_MUTANT", id.to_string().as_ref()), limit, scratch)? {
+            End::Failed => return Ok(Fate::Found),
+            End::TimedOut => return Ok(Fate::TimedOut),
+            End::Passed => fate = Fate::NotFound,
+        }
+    }
+    Ok(fate)
+}
+
+/// Runs a test in a process of its own, with a variable of the environment and a folder for its files.
+fn run(
+    test: &Test,
+    (name, value): (&str, &std::ffi::OsStr),
+    limit: Duration,
+    scratch: &Scratch,
+) -> Result<End, TaskError> {
+    let folder = scratch.unused();
+    fs::create_dir_all(&folder).map_err(TaskError::file(&folder))?;
+    let mut command = Command::new(&test.program.path);
+    command.args(["--exact", &test.name]).current_dir(&test.program.folder).env(name, value);
+    command.env("TMPDIR", &folder).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+    command.env("CARGO_MANIFEST_DIR", &test.program.folder).env("COUNTERFOIL_CAMPAIGN_PERCENT", &scratch.percent);
+    let line = test.program.path.display().to_string();
+    let mut child = command.spawn().map_err(|source| TaskError::Start { program: line, source })?;
+    let end = wait(&mut child, limit);
+    end_group(&child);
+    // A process of the test may still write there for a moment.
+    let _ = fs::remove_dir_all(&folder);
+    end.map_err(TaskError::file(&test.program.path))
+}
+
+fn wait(child: &mut Child, limit: Duration) -> io::Result<End> {
+    let start = Instant::now();
+    let mut pause = Duration::from_micros(500);
+    loop {
+        match child.try_wait()? {
+            Some(status) => return Ok(if status.success() { End::Passed } else { End::Failed }),
+            None if start.elapsed() > limit => {
+                end_group(child);
+                child.wait()?;
+                return Ok(End::TimedOut);
+            }
+            None => thread::sleep(pause),
+        }
+        pause = (pause * 2).min(Duration::from_millis(10));
+    }
+}
+
+/// Ends the processes that the test left behind.
+fn end_group(child: &Child) {
+    let group = format!("-{}", child.id());
+    let _ = Command::new("kill").args(["-KILL", "--", &group]).stderr(Stdio::null()).status();
+}
+
+/// Folder in which each name is used once.
+struct Scratch {
+    folder: PathBuf,
+    next: AtomicUsize,
+    /// Size of the campaigns.
+    percent: String,
+}
+
+impl Scratch {
+    fn unused(&self) -> PathBuf {
+        self.folder.join(self.next.fetch_add(1, Ordering::Relaxed).to_string())
+    }
+}
+
+/// Applies `work` to all items, `jobs` at a time, with a line of progress.
+fn in_parallel<T: Sync, R: Send>(items: &[T], jobs: usize, what: &str, work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let done = Mutex::new(Vec::with_capacity(items.len()));
+    thread::scope(|scope| {
+        for _ in 0..jobs {
+            scope.spawn(|| {
+                loop {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(item) = items.get(at) else { return };
+                    let result = work(item);
+                    let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+                    done.push((at, result));
+                    report_progress(done.len(), items.len(), what);
+                }
+            });
+        }
+    });
+    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    done.sort_by_key(|(at, _)| *at);
+    done.into_iter().map(|(_, result)| result).collect()
+}
+
+fn report_progress(done: usize, total: usize, what: &str) {
+    if io::stderr().is_terminal() {
+        clear_progress();
+        eprint!("{done} of {total} {what}");
+        // A failure to print progress must not end the task.
+        let _ = io::stderr().flush();
+        if done == total {
+            eprintln!();
+        }
+    } else if done.is_multiple_of(total.div_ceil(20)) || done == total {
+        eprintln!("{done} of {total} {what}");
+    }
+}

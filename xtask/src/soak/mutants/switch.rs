@@ -1,0 +1,511 @@
+//! Many changes in one program: each is made where the function of the switch says so, and the environment names the one.
+//!
+//! Mutant schemata (R. Untch, A. Offutt, M. Harrold: Mutation Analysis Using Mutant Schemata, ISSTA 1993): one build in place of one for each
+//! change.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+
+use syn::spanned::Spanned;
+use syn::visit::{self, Visit};
+
+use super::list::{Mutant, Position};
+
+/// Number of a change, and its place in the list.
+pub(super) type Id = usize;
+
+/// Configurations in which the tests aren't built.
+const OTHER_CONFIGURATIONS: [&str; 3] = ["counterfoil_loom", "counterfoil_shuttle", "miri"];
+
+/// Source of the module `mutation_switch`, which goes into the changed crate.
+///
+/// `is` returns whether the change `id` is the one of this process. Where `COUNTERFOIL_MUTANTS_REACHED` names a file instead, the number of
+/// each change that is reached is added to that file, once for each process.
+pub(super) fn module(changes: usize) -> String {
+    format!(
+        r#"use std::io::Write;
+use std::sync::LazyLock;
+use std::sync::atomic::{{AtomicBool, Ordering}};
+
+static CHOSEN: LazyLock<Option<usize>> =
+    LazyLock::new(|| std::env::var("COUNTERFOIL_MUTANT").ok().and_then(|id| id.parse().ok()));
+static FILE: LazyLock<Option<std::ffi::OsString>> = LazyLock::new(|| std::env::var_os("COUNTERFOIL_MUTANTS_REACHED"));
+static REACHED: [AtomicBool; {changes}] = [const {{ AtomicBool::new(false) }}; {changes}];
+
+pub fn is(id: usize) -> bool {{
+    if let Some(chosen) = *CHOSEN {{
+        return id == chosen;
+    }}
+    if let Some(file) = &*FILE && !REACHED[id].swap(true, Ordering::Relaxed) {{
+        let mut file = std::fs::File::options().append(true).create(true).open(file).unwrap();
+        file.write_all(format!("{{id}}\n").as_bytes()).unwrap();
+    }}
+    false
+}}
+"#
+    )
+}
+
+/// A source file with changes.
+#[derive(Debug)]
+pub(super) struct Switched {
+    pub(super) text: String,
+    /// Where the text of each change is, and, without a number of its own, the whole expression that has it.
+    regions: Vec<(Range<usize>, Vec<Id>)>,
+    /// Changes that can't be made by a switch: of constants, and those that no build of the tests compiles.
+    pub(super) left_out: Vec<Id>,
+}
+
+impl Switched {
+    /// Returns the changes in the smallest region around the bytes: those that a compiler's message there is about.
+    pub(super) fn changes_at(&self, bytes: &Range<usize>) -> &[Id] {
+        let around = self.regions.iter().filter(|(region, _)| region.start <= bytes.start && bytes.end <= region.end);
+        around.min_by_key(|(region, _)| region.len()).map_or(&[], |(_, ids)| ids)
+    }
+}
+
+/// Puts the changes into the source. `changes` are those of this file.
+///
+/// # Errors
+/// The parser's.
+pub(super) fn switch(source: &str, changes: &[(Id, &Mutant)]) -> syn::Result<Switched> {
+    let file = syn::parse_file(source)?;
+    let lines = line_starts(source);
+    let mut wanted: HashMap<usize, Vec<(Id, &Mutant)>> = HashMap::new();
+    for &(id, mutant) in changes {
+        wanted.entry(offset(source, &lines, mutant.start)).or_default().push((id, mutant));
+    }
+    let mut finder = Finder { wanted, places: Vec::new(), constant: 0 };
+    finder.visit_file(&file);
+    let left_out = finder.wanted.into_values().flatten().map(|(id, _)| id).collect();
+    let mut places = finder.places;
+    // An outer place comes before those in it, and text that is inserted before what starts there.
+    places.sort_by_key(|place| (place.at.start, !place.at.is_empty(), usize::MAX - place.at.end));
+    let mut writer = Writer { source, places: &places, text: String::new(), regions: Vec::new() };
+    writer.copy(0..source.len(), &mut 0);
+    Ok(Switched { text: writer.text, regions: writer.regions, left_out })
+}
+
+fn line_starts(source: &str) -> Vec<usize> {
+    std::iter::once(0).chain(source.match_indices('\n').map(|(at, _)| at + 1)).collect()
+}
+
+fn offset(source: &str, lines: &[usize], (line, column): Position) -> usize {
+    let start = lines.get(line.wrapping_sub(1)).copied().unwrap_or(source.len());
+    let in_line = source[start..].char_indices().nth(column.saturating_sub(1));
+    in_line.map_or(source.len(), |(at, _)| start + at)
+}
+
+/// A place in the source where a change is made.
+struct Place {
+    /// What is replaced; empty where text is inserted.
+    at: Range<usize>,
+    kind: Kind,
+}
+
+enum Kind {
+    /// Beginning of a body: another value is returned.
+    Body(Vec<(Id, String)>),
+    /// Binary operator between two operands.
+    Binary { left: Range<usize>, operator: Range<usize>, right: Range<usize>, others: Vec<(Id, String)> },
+    /// Unary operator that is left out.
+    Unary { operand: Range<usize>, id: Id },
+    /// Condition of an arm that is replaced by a value.
+    Guard(Vec<(Id, String)>),
+    /// Pattern without a condition, of an arm that is left out.
+    Arm(Id),
+    /// Condition of an arm that is left out.
+    ArmGuard(Id),
+}
+
+/// Finds the places of the changes in a syntax tree.
+struct Finder<'a> {
+    /// Changes by the place where their text starts. What is found is removed.
+    wanted: HashMap<usize, Vec<(Id, &'a Mutant)>>,
+    places: Vec<Place>,
+    /// Depth of constant expressions, in which the switch can't be asked.
+    constant: usize,
+}
+
+impl<'a> Finder<'a> {
+    fn take(&mut self, at: usize, genre: &str) -> Vec<(Id, &'a Mutant)> {
+        if self.constant > 0 {
+            return Vec::new();
+        }
+        let Some(found) = self.wanted.get_mut(&at) else { return Vec::new() };
+        let (taken, kept) = std::mem::take(found).into_iter().partition(|(_, mutant)| mutant.genre == genre);
+        *found = kept;
+        taken
+    }
+
+    fn replacements(&mut self, at: usize, genre: &str) -> Vec<(Id, String)> {
+        self.take(at, genre).into_iter().map(|(id, mutant)| (id, mutant.replacement.clone())).collect()
+    }
+
+    fn body(&mut self, signature: &syn::Signature, block: &syn::Block) {
+        let is_constant = usize::from(signature.constness.is_some());
+        self.constant += is_constant;
+        if let Some(first) = block.stmts.first() {
+            let at = first.span().byte_range().start;
+            // A body that returns an iterator of another type doesn't compile.
+            let opaque =
+                matches!(&signature.output, syn::ReturnType::Type(_, of) if matches!(**of, syn::Type::ImplTrait(_)));
+            let values = if opaque { Vec::new() } else { self.replacements(at, "FnValue") };
+            if !values.is_empty() {
+                self.places.push(Place { at: at..at, kind: Kind::Body(values) });
+            }
+        }
+        visit::visit_block(self, block);
+        self.constant -= is_constant;
+    }
+
+    fn in_constant(&mut self, visit: impl FnOnce(&mut Self)) {
+        self.constant += 1;
+        visit(self);
+        self.constant -= 1;
+    }
+}
+
+impl<'ast> Visit<'ast> for Finder<'_> {
+    fn visit_item(&mut self, item: &'ast syn::Item) {
+        let attributes = match item {
+            syn::Item::Fn(item) => &item.attrs,
+            syn::Item::Impl(item) => &item.attrs,
+            syn::Item::Mod(item) => &item.attrs,
+            syn::Item::Trait(item) => &item.attrs,
+            _ => return visit::visit_item(self, item),
+        };
+        if is_built(attributes) {
+            visit::visit_item(self, item);
+        }
+    }
+
+    fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
+        self.body(&item.sig, &item.block);
+    }
+
+    fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
+        if is_built(&item.attrs) {
+            self.body(&item.sig, &item.block);
+        }
+    }
+
+    fn visit_trait_item_fn(&mut self, item: &'ast syn::TraitItemFn) {
+        if let Some(block) = &item.default {
+            self.body(&item.sig, block);
+        }
+    }
+
+    fn visit_item_const(&mut self, item: &'ast syn::ItemConst) {
+        self.in_constant(|finder| visit::visit_item_const(finder, item));
+    }
+
+    fn visit_item_static(&mut self, item: &'ast syn::ItemStatic) {
+        self.in_constant(|finder| visit::visit_item_static(finder, item));
+    }
+
+    fn visit_impl_item_const(&mut self, item: &'ast syn::ImplItemConst) {
+        self.in_constant(|finder| visit::visit_impl_item_const(finder, item));
+    }
+
+    fn visit_trait_item_const(&mut self, item: &'ast syn::TraitItemConst) {
+        self.in_constant(|finder| visit::visit_trait_item_const(finder, item));
+    }
+
+    fn visit_item_enum(&mut self, item: &'ast syn::ItemEnum) {
+        self.in_constant(|finder| visit::visit_item_enum(finder, item));
+    }
+
+    fn visit_type(&mut self, of: &'ast syn::Type) {
+        self.in_constant(|finder| visit::visit_type(finder, of));
+    }
+
+    fn visit_generic_argument(&mut self, argument: &'ast syn::GenericArgument) {
+        self.in_constant(|finder| visit::visit_generic_argument(finder, argument));
+    }
+
+    fn visit_expr_const(&mut self, block: &'ast syn::ExprConst) {
+        self.in_constant(|finder| visit::visit_expr_const(finder, block));
+    }
+
+    fn visit_expr_repeat(&mut self, repeat: &'ast syn::ExprRepeat) {
+        self.visit_expr(&repeat.expr);
+        self.in_constant(|finder| finder.visit_expr(&repeat.len));
+    }
+
+    fn visit_pat(&mut self, pattern: &'ast syn::Pat) {
+        if let syn::Pat::Guard(guarded) = pattern {
+            return self.visit_expr(&guarded.guard);
+        }
+        self.in_constant(|finder| visit::visit_pat(finder, pattern));
+    }
+
+    fn visit_expr_binary(&mut self, expression: &'ast syn::ExprBinary) {
+        let operator = expression.op.span().byte_range();
+        // A pattern is no value that an `if` could yield.
+        let has_pattern = contains_let(&expression.left) || contains_let(&expression.right);
+        let others = if has_pattern { Vec::new() } else { self.replacements(operator.start, "BinaryOperator") };
+        if !others.is_empty() {
+            let (left, right) = (expression.left.span().byte_range(), expression.right.span().byte_range());
+            let at = left.start..right.end;
+            self.places.push(Place { at, kind: Kind::Binary { left, operator, right, others } });
+        }
+        visit::visit_expr_binary(self, expression);
+    }
+
+    fn visit_expr_unary(&mut self, expression: &'ast syn::ExprUnary) {
+        let at = expression.span().byte_range();
+        if let Some((id, _)) = self.take(at.start, "UnaryOperator").first() {
+            let operand = expression.expr.span().byte_range();
+            self.places.push(Place { at, kind: Kind::Unary { operand, id: *id } });
+        }
+        visit::visit_expr_unary(self, expression);
+    }
+
+    fn visit_arm(&mut self, arm: &'ast syn::Arm) {
+        let left_out = self.take(arm.span().byte_range().start, "MatchArm").first().map(|(id, _)| *id);
+        let guard = if let syn::Pat::Guard(pattern) = &arm.pat { Some(&pattern.guard) } else { None };
+        match (guard, left_out) {
+            (Some(guard), _) if !contains_let(guard) => {
+                let at = guard.span().byte_range();
+                // Before those of the condition, which are inside of it.
+                if let Some(id) = left_out {
+                    self.places.push(Place { at: at.clone(), kind: Kind::ArmGuard(id) });
+                }
+                let values = self.replacements(at.start, "MatchArmGuard");
+                if !values.is_empty() {
+                    self.places.push(Place { at, kind: Kind::Guard(values) });
+                }
+            }
+            (None, Some(id)) => {
+                let end = arm.pat.span().byte_range().end;
+                self.places.push(Place { at: end..end, kind: Kind::Arm(id) });
+            }
+            _ => {}
+        }
+        visit::visit_arm(self, arm);
+    }
+}
+
+/// Returns whether the tests are built with what has these attributes.
+fn is_built(attributes: &[syn::Attribute]) -> bool {
+    attributes.iter().filter(|attribute| attribute.path().is_ident("cfg")).all(|attribute| {
+        let condition = attribute.parse_args::<syn::Meta>();
+        condition.map_or(true, |condition| holds(&condition) != Some(false))
+    })
+}
+
+/// Evaluates a condition of `cfg`; `None` if it isn't known.
+fn holds(condition: &syn::Meta) -> Option<bool> {
+    match condition {
+        syn::Meta::Path(name) => OTHER_CONFIGURATIONS.iter().any(|other| name.is_ident(other)).then_some(false),
+        syn::Meta::List(list) => {
+            let parser = syn::punctuated::Punctuated::<syn::Meta, syn::Token![,]>::parse_terminated;
+            let parts: Vec<_> = list.parse_args_with(parser).ok()?.iter().map(holds).collect();
+            let all = |wanted| parts.iter().all(|part| *part == Some(wanted)).then_some(wanted);
+            let any = |wanted| parts.contains(&Some(wanted)).then_some(wanted);
+            match &list.path {
+                path if path.is_ident("not") => parts.first().copied().flatten().map(|value| !value),
+                path if path.is_ident("all") => any(false).or_else(|| all(true)),
+                path if path.is_ident("any") => any(true).or_else(|| all(false)),
+                _ => None,
+            }
+        }
+        syn::Meta::NameValue(_) => None,
+    }
+}
+
+/// Returns whether a pattern is matched in the condition itself, as `let` in a chain does.
+fn contains_let(expression: &syn::Expr) -> bool {
+    match expression {
+        syn::Expr::Let(_) => true,
+        syn::Expr::Binary(binary) => contains_let(&binary.left) || contains_let(&binary.right),
+        _ => false,
+    }
+}
+
+/// Writes the source with the changes.
+struct Writer<'a> {
+    source: &'a str,
+    places: &'a [Place],
+    text: String,
+    regions: Vec<(Range<usize>, Vec<Id>)>,
+}
+
+impl Writer<'_> {
+    /// Copies a part of the source. `next` is the first place that may be in it, and afterwards the first one behind it.
+    fn copy(&mut self, part: Range<usize>, next: &mut usize) {
+        let mut from = part.start;
+        while let Some(place) = self.places.get(*next).filter(|place| place.at.end <= part.end) {
+            self.text.push_str(&self.source[from..place.at.start]);
+            from = place.at.end;
+            *next += 1;
+            let begin = self.text.len();
+            let ids = self.place(place, next);
+            self.regions.push((begin..self.text.len(), ids));
+        }
+        self.text.push_str(&self.source[from..part.end]);
+    }
+
+    /// Writes a place. The text of a change has the source's operands; the other branch has those with their changes.
+    fn place(&mut self, place: &Place, next: &mut usize) -> Vec<Id> {
+        let (source, at) = (self.source, place.at.clone());
+        match &place.kind {
+            Kind::Body(values) => {
+                for (id, value) in values {
+                    self.branch("", *id, &format!("return {value};"), "");
+                }
+                values.iter().map(|(id, _)| *id).collect()
+            }
+            Kind::Binary { left, operator, right, others } => {
+                let (l, r) = (&source[left.clone()], &source[right.clone()]);
+                self.text.push('(');
+                for (id, other) in others {
+                    self.branch("", *id, &format!("{l} {other} {r}"), "else ");
+                }
+                self.text.push_str("{ ");
+                self.copy(left.clone(), next);
+                self.text.push_str(&source[left.end..operator.end]);
+                self.copy(operator.end..right.end, next);
+                self.text.push_str(" })");
+                others.iter().map(|(id, _)| *id).collect()
+            }
+            Kind::Unary { operand, id } => {
+                self.branch("(", *id, &source[operand.clone()], "else { ");
+                self.text.push_str(&source[at.start..operand.start]);
+                self.copy(operand.clone(), next);
+                self.text.push_str(" })");
+                vec![*id]
+            }
+            Kind::Guard(values) => {
+                self.text.push('(');
+                for (id, value) in values {
+                    self.branch("", *id, value, "else ");
+                }
+                self.text.push_str("{ ");
+                self.copy(at, next);
+                self.text.push_str(" })");
+                values.iter().map(|(id, _)| *id).collect()
+            }
+            Kind::ArmGuard(id) => {
+                self.branch("(", *id, "false", "else { ");
+                self.copy(at, next);
+                self.text.push_str(" })");
+                vec![*id]
+            }
+            Kind::Arm(id) => {
+                self.branch(" if (", *id, "false", "else { true })");
+                vec![*id]
+            }
+        }
+    }
+
+    /// Writes `if` the change is chosen, then `text`.
+    fn branch(&mut self, before: &str, id: Id, text: &str, after: &str) {
+        self.text.push_str(&format!("{before}if crate::mutation_switch::is({id}) {{ "));
+        let begin = self.text.len();
+        self.text.push_str(text);
+        self.regions.push((begin..self.text.len(), vec![id]));
+        self.text.push_str(&format!(" }} {after}"));
+    }
+}
+
+/// Groups the changes by file. The number of each is its place in the list.
+pub(super) fn by_file<'a>(
+    mutants: &'a [Mutant],
+    kept: impl Fn(Id) -> bool,
+) -> BTreeMap<&'a std::path::Path, Vec<(Id, &'a Mutant)>> {
+    let mut files: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for (id, mutant) in mutants.iter().enumerate().filter(|(id, _)| kept(*id)) {
+        files.entry(mutant.file.as_path()).or_default().push((id, mutant));
+    }
+    files
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the change of the text that follows `before` in the source.
+    fn change(source: &str, before: &str, genre: &str, replacement: &str) -> Mutant {
+        let at = source.find(before).unwrap() + before.len();
+        let line = source[..at].matches('\n').count() + 1;
+        let column = source[..at].rsplit('\n').next().unwrap().chars().count() + 1;
+        let (name, replacement) = (replacement.to_owned(), replacement.to_owned());
+        Mutant { name, file: "src/lib.rs".into(), genre: genre.to_owned(), start: (line, column), replacement }
+    }
+
+    fn switched(source: &str, changes: &[Mutant]) -> Switched {
+        let switched = switch(source, &changes.iter().enumerate().collect::<Vec<_>>()).unwrap();
+        syn::parse_file(&switched.text).unwrap();
+        switched
+    }
+
+    #[test]
+    fn changes_of_one_expression_are_alternatives_and_those_in_it_stay_possible() {
+        let source = "fn f() -> bool { /* ö */ a + b < c * d }";
+        let changes = [
+            change(source, "/* ö */ ", "FnValue", "true"),
+            change(source, "b ", "BinaryOperator", "<="),
+            change(source, "a ", "BinaryOperator", "-"),
+            change(source, "b ", "BinaryOperator", "=="),
+            change(source, "c ", "BinaryOperator", "/"),
+        ];
+        let made = switched(source, &changes);
+        assert_eq!(
+            made.text.replace("crate::mutation_switch::", ""),
+            "fn f() -> bool { /* ö */ if is(0) { return true; } \
+             (if is(1) { a + b <= c * d } else if is(3) { a + b == c * d } \
+             else { (if is(2) { a - b } else { a + b }) < (if is(4) { c / d } else { c * d }) }) }"
+        );
+        assert!(made.left_out.is_empty());
+    }
+
+    #[test]
+    fn a_message_is_about_the_change_whose_text_it_is_in_or_about_all_of_the_expression() {
+        let source = "fn f() -> bool { a < b }";
+        let changes = ["==", ">"].map(|other| change(source, "a ", "BinaryOperator", other));
+        let made = switched(source, &changes);
+        let at = |text: &str| made.text.find(text).map(|at| at..at + text.len()).unwrap();
+        assert_eq!(made.changes_at(&at("a == b")), [0]);
+        assert_eq!(made.changes_at(&at("a > b")), [1]);
+        assert_eq!(made.changes_at(&at("a < b")), [0, 1]);
+        assert!(made.changes_at(&at("fn f")).is_empty());
+    }
+
+    #[test]
+    fn operators_and_arms_are_left_out_and_conditions_replaced() {
+        let source = "fn f(x: u8) -> bool { match x { 1 => !g(), 2 if h(!x) => false, _ => true } }";
+        let changes = [
+            change(source, "match x { ", "MatchArm", ""),
+            change(source, "1 => ", "UnaryOperator", ""),
+            change(source, "!g(), ", "MatchArm", ""),
+            change(source, "2 if ", "MatchArmGuard", "true"),
+            change(source, "2 if ", "MatchArmGuard", "false"),
+            change(source, "h(", "UnaryOperator", ""),
+        ];
+        let made = switched(source, &changes);
+        assert_eq!(
+            made.text.replace("crate::mutation_switch::", ""),
+            "fn f(x: u8) -> bool { match x { \
+             1 if (if is(0) { false } else { true }) => (if is(1) { g() } else { !g() }), \
+             2 if (if is(2) { false } else { (if is(3) { true } else if is(4) { false } \
+             else { h((if is(5) { x } else { !x })) }) }) => false, _ => true } }"
+        );
+        assert!(made.left_out.is_empty());
+    }
+
+    #[test]
+    fn constants_other_configurations_and_patterns_in_conditions_are_left_out() {
+        let source = "const A: u8 = 1 + 2;
+            const fn f() -> u8 { 3 + 4 }
+            #[cfg(all(test, counterfoil_loom))] fn g() -> u8 { 5 + 6 }
+            #[cfg(not(counterfoil_loom))] fn h() -> u8 { if let 7 = x && y { 8 } else { [9; 10 + 11][0] } }";
+        let changes = ["1 ", "3 ", "5 ", "= x ", "10 "].map(|before| change(source, before, "BinaryOperator", "-"));
+        let made = switched(source, &changes);
+        assert_eq!(made.text, source);
+        assert_eq!(made.left_out.iter().copied().collect::<std::collections::BTreeSet<_>>(), (0..5).collect());
+        let built = change(source, "fn h() -> u8 { ", "FnValue", "0");
+        assert!(switched(source, &[built]).left_out.is_empty());
+    }
+}
