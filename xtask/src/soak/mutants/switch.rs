@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
+use std::path::Path;
 
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
@@ -410,13 +411,10 @@ impl Writer<'_> {
     }
 }
 
-/// Groups the changes by file. The number of each is its place in the list.
-pub(super) fn by_file<'a>(
-    mutants: &'a [Mutant],
-    kept: impl Fn(Id) -> bool,
-) -> BTreeMap<&'a std::path::Path, Vec<(Id, &'a Mutant)>> {
-    let mut files: BTreeMap<_, Vec<_>> = BTreeMap::new();
-    for (id, mutant) in mutants.iter().enumerate().filter(|(id, _)| kept(*id)) {
+/// Groups the changes by file; `library` is there even without any. The number of each is its place in the list.
+pub(super) fn by_file<'a>(mutants: &'a [Mutant], library: &'a Path) -> BTreeMap<&'a Path, Vec<(Id, &'a Mutant)>> {
+    let mut files: BTreeMap<_, Vec<_>> = BTreeMap::from([(library, Vec::new())]);
+    for (id, mutant) in mutants.iter().enumerate() {
         files.entry(mutant.file.as_path()).or_default().push((id, mutant));
     }
     files

@@ -47,9 +47,8 @@ pub(super) fn build(
     let mut built = Built::default();
     loop {
         let mut files = Vec::new();
-        // Without the line that the round before added, where no change is in this file.
-        fs::copy(workspace.root().join(library), root.join(library)).map_err(TaskError::file(library))?;
-        for (file, changes) in switch::by_file(mutants, |id| !built.unviable.contains(&id)) {
+        for (file, mut changes) in switch::by_file(mutants, library) {
+            changes.retain(|(id, _)| !built.unviable.contains(id));
             let original = workspace.root().join(file);
             let source = fs::read_to_string(&original).map_err(TaskError::file(&original))?;
             let switched = switch::switch(&source, &changes).map_err(|error| TaskError::Output {
