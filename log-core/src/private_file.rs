@@ -251,9 +251,34 @@ mod tests {
         symlink(&target, &link).unwrap();
         assert!(matches!(open_private_file(&link), Err(PrivateFileError::WrongKind { .. })));
         assert!(matches!(create_private_file(&link), Err(PrivateFileError::Io { .. })));
+        assert!(matches!(share_private_file(&link), Err(PrivateFileError::WrongKind { .. })));
         let dir_link = dir.join("dir-link");
         symlink(&dir, &dir_link).unwrap();
         assert!(matches!(check_private_dir(&dir_link), Err(PrivateFileError::WrongKind { .. })));
+    }
+
+    #[test]
+    fn a_file_is_not_taken_for_a_directory() {
+        let (_keep, dir) = private_dir();
+        let path = dir.join("log");
+        drop(create_private_file(&path).unwrap());
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
+        let refused = check_private_dir(&path);
+        assert!(matches!(refused, Err(PrivateFileError::WrongKind { expected: "directory", .. })), "{refused:?}");
+    }
+
+    /// A program that the owner starts would hold its lock otherwise, after the owner's death.
+    #[test]
+    fn programs_do_not_inherit_a_private_file() {
+        let (_keep, dir) = private_dir();
+        let path = dir.join("log");
+        let check = |file: File| {
+            let flags = rustix::io::fcntl_getfd(&file).unwrap();
+            assert!(flags.contains(rustix::io::FdFlags::CLOEXEC), "{flags:?}");
+        };
+        check(create_private_file(&path).unwrap());
+        check(open_private_file(&path).unwrap());
+        check(share_private_file(&path).unwrap());
     }
 
     #[test]

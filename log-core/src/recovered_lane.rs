@@ -241,9 +241,10 @@ mod tests {
     use super::*;
     #[cfg(not(counterfoil_loom))]
     use crate::{
-        chunk::{ChunkState, read_state},
+        chunk::{ChunkState, read_state, sealed_word},
         lane::LaneWriter,
         pool::PoolOptions,
+        record::{pad_word, record_word},
         sync::Arc,
     };
 
@@ -316,6 +317,110 @@ mod tests {
                 assert_eq!(what(order_lanes(&pool, chunks)), expected, "chunk {without_end}, {last_is_empty}");
             }
         }
+    }
+
+    #[cfg(not(counterfoil_loom))]
+    fn in_order() -> (Arc<Pool>, Vec<ActiveChunk>) {
+        let (pool, mut chunks) = four_chunks();
+        chunks.sort_by_key(|(_, header)| header.sequence);
+        (pool, chunks)
+    }
+
+    #[cfg(not(counterfoil_loom))]
+    #[test]
+    fn a_record_ends_inside_its_chunk() {
+        let (pool, chunks) = in_order();
+        let (block, header) = chunks[3];
+        let record = block.at() + CHUNK_HEADER;
+        let limit = block.at() + pool.block_bytes(block) - RECORD_ALIGN;
+        let largest = (1..4096).rev().find(|body| record + footprint(*body) <= limit).unwrap();
+        let with = |word: u64| {
+            pool.arena.word(record).store(word, Ordering::Relaxed);
+            read_chunk(&pool, block, &header).map(|read| read.at)
+        };
+        for word in [record_word(0, largest), pad_word(largest)] {
+            assert_eq!(with(word), Ok(limit));
+        }
+        for word in [record_word(0, largest + 1), pad_word(largest + 1), record_word(0, 1 << 30)] {
+            assert_eq!(with(word), Err(DamageError::Damaged { at: record, what: "a record ends outside its chunk" }));
+        }
+    }
+
+    #[cfg(not(counterfoil_loom))]
+    #[test]
+    fn numbers_in_a_chunk_follow_each_other_and_the_last_is_that_of_its_end() {
+        let (pool, chunks) = in_order();
+        let (block, header) = chunks[1];
+        let sparse = ChunkHeader { sparse: true, ..header };
+        let ssn_at = block.at() + CHUNK_HEADER + SSN_AT;
+        let last_at = block.at() + LAST_AT;
+        let with = |at: usize, value: u64, header: &ChunkHeader| {
+            let word = pool.arena.word(at);
+            let before = word.swap(value, Ordering::Relaxed);
+            let read = read_chunk(&pool, block, header).map(|read| read.next.0);
+            word.store(before, Ordering::Relaxed);
+            read
+        };
+        let record = Err(DamageError::Damaged { at: ssn_at, what: "a record's sequence number doesn't follow" });
+        let what = "a chunk's last sequence number isn't the one in its header";
+        let end = Err(DamageError::Damaged { at: last_at, what });
+        assert_eq!(header.first, Ssn(2));
+        assert_eq!(read_chunk(&pool, block, &header).map(|read| read.next), Ok(Ssn(3)));
+        for (ssn, of_dense, of_sparse) in [(1, &record, &record), (3, &record, &end), (Ssn::MAX.0, &record, &record)] {
+            assert_eq!(&with(ssn_at, ssn, &header), of_dense, "record {ssn}");
+            assert_eq!(&with(ssn_at, ssn, &sparse), of_sparse, "record {ssn} of a sparse chunk");
+        }
+        for (last, of_sparse) in [(1, end.clone()), (3, Ok(4)), (Ssn::MAX.0, end.clone())] {
+            assert_eq!(with(last_at, sealed_word(Ssn(last)), &header), end, "the last is {last}");
+            assert_eq!(
+                with(last_at, sealed_word(Ssn(last)), &sparse),
+                of_sparse,
+                "the last of a sparse chunk is {last}"
+            );
+        }
+    }
+
+    #[cfg(not(counterfoil_loom))]
+    #[test]
+    fn a_link_leads_to_a_chunk_that_comes_later() {
+        for (from, to) in (0..3).flat_map(|from| (0..4).map(move |to| (from, to))) {
+            let (pool, chunks) = in_order();
+            let at = chunks[from].0.at() + NEXT_AT;
+            pool.arena.word(at).store(chunks[to].0.0, Ordering::Relaxed);
+            let found = order_lanes(&pool, chunks.clone()).map(|lanes| lanes[0].next);
+            let what = "a chunk's link leads to no chunk after it";
+            let expected = if to > from { Ok(Ssn(5)) } else { Err(DamageError::Damaged { at, what }) };
+            assert_eq!(found, expected, "from {from} to {to}");
+            // One that no chunk of the lane has.
+            pool.arena.word(at).store(BlockRef::new(chunks[3].0.at() + (8 << 12), 0).0, Ordering::Relaxed);
+            assert_eq!(order_lanes(&pool, chunks).err(), Some(DamageError::Damaged { at, what }));
+        }
+    }
+
+    /// The second chunk's link skips the third, the third has no end, and the last is empty.
+    #[cfg(not(counterfoil_loom))]
+    #[test]
+    fn a_recovered_lane_is_linked_anew() {
+        let (pool, chunks) = in_order();
+        let at: Vec<usize> = chunks.iter().map(|(block, _)| block.at()).collect();
+        let ends: Vec<usize> =
+            chunks.iter().map(|(block, header)| read_chunk(&pool, *block, header).unwrap().at).collect();
+        let store = |at: usize, value: u64| pool.arena.word(at).store(value, Ordering::Relaxed);
+        store(at[1] + NEXT_AT, chunks[3].0.0);
+        [ends[2], at[2] + NEXT_AT, at[3] + CHUNK_HEADER].into_iter().for_each(|at| store(at, 0));
+        store(at[2] + LAST_AT, OPEN);
+        let lanes = order_lanes(&pool, chunks.clone()).unwrap();
+        // A writer that died may have begun the next record.
+        store(at[3] + LAST_AT, sealed_word(Ssn(9)));
+        store(at[3] + NEXT_AT, 7);
+        relink(&pool, &lanes[0]);
+        let word = |at: usize| pool.arena.word(at).load(Ordering::Relaxed);
+        for index in 0..3 {
+            assert_eq!(word(at[index] + NEXT_AT), chunks[index + 1].0.0, "link of chunk {index}");
+            assert_eq!(word(at[index] + LAST_AT), sealed_word(Ssn(index as u64 + 1)), "last of chunk {index}");
+            assert_eq!(word(ends[index]), END_WORD, "end of chunk {index}");
+        }
+        assert_eq!([at[3] + NEXT_AT, at[3] + LAST_AT, at[3] + CHUNK_HEADER].map(word), [0, OPEN, 0]);
     }
 
     proptest! {

@@ -202,3 +202,61 @@ fn advise_large_pages(map: &MmapRaw, geometry: &Geometry) {
 /// Under Miri, which has no `madvise`.
 #[cfg(miri)]
 fn advise_large_pages(_: &MmapRaw, _: &Geometry) {}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+    use crate::pool::PoolOptions;
+    use crate::private_file::create_private_dir;
+
+    fn geometry() -> Geometry {
+        let options = PoolOptions { memory_bytes_max: 8 << 20, chunk_bytes: 65536, prefault_bytes: 0, cursors_max: 1 };
+        options.geometry().unwrap()
+    }
+
+    #[test]
+    fn a_file_has_memory_where_it_was_committed_and_not_discarded() {
+        let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        let private = directory.path().join("job");
+        create_private_dir(&private).unwrap();
+        let tier = ProcessCrashSafe::create(&private.join("log"), &geometry()).unwrap();
+        assert!(!tier.is_empty() && tier.survives_process());
+        assert_eq!(tier.allocated().unwrap(), []);
+        tier.commit(65536, 4 * 65536).unwrap();
+        assert_eq!(tier.allocated().unwrap(), [(65536, 5 * 65536)]);
+        tier.discard(2 * 65536, 65536).unwrap();
+        assert_eq!(tier.allocated().unwrap(), [(65536, 2 * 65536), (3 * 65536, 5 * 65536)]);
+        assert_eq!(tier.file.metadata().unwrap().len(), geometry().len() as u64);
+    }
+
+    /// Returns the line `VmFlags` of the mapping that has this address (proc_pid_smaps(5)).
+    fn flags_of(address: usize) -> String {
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let mut inside = false;
+        for line in maps.lines() {
+            let bound = |text: &str| usize::from_str_radix(text, 16).ok();
+            let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+            match range.and_then(|(from, to)| Some(bound(from)?..bound(to)?)) {
+                Some(range) => inside = range.contains(&address),
+                None if inside && line.starts_with("VmFlags:") => return line.to_owned(),
+                None => {}
+            }
+        }
+        panic!("no mapping has {address:#x}");
+    }
+
+    #[test]
+    fn large_pages_are_asked_for_where_they_pay() {
+        if !Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
+            // This kernel has no large pages to ask for.
+            return;
+        }
+        let geometry = geometry();
+        let tier = Volatile::reserve(&geometry).unwrap();
+        let (at, len) = geometry.large_pages().next().unwrap();
+        for (offset, is_large) in [(0, false), (at, true), (at + len - 1, true)] {
+            let flags = flags_of(tier.base().addr().get() + offset);
+            assert_eq!(flags.split(' ').any(|flag| flag == "hg"), is_large, "offset {offset}: {flags}");
+        }
+    }
+}

@@ -37,3 +37,27 @@ fn memory_within_the_budget_stays_warm() {
     pool.discard_excess();
     assert_eq!((pool.resident_bytes(), pool.used_bytes()), (16 * CHUNK, 0));
 }
+
+#[cfg(not(miri))]
+#[test]
+fn memory_that_is_returned_to_the_system_is_zero() {
+    let pool = pool();
+    let word = pool.arena.word(CHUNK);
+    word.store(7, Ordering::Relaxed);
+    pool.arena.discard(CHUNK, CHUNK).unwrap();
+    assert_eq!(word.load(Ordering::Relaxed), 0);
+}
+
+/// The address of each byte is the one that its offset says, and no word reaches beyond the end.
+#[test]
+fn words_are_inside_the_arena() {
+    let pool = pool();
+    let len = pool.geometry.len();
+    assert_eq!(pool.arena.address(CHUNK).addr() - pool.arena.address(0).addr(), CHUNK);
+    assert_eq!(pool.arena.word(8).as_ptr().addr() - pool.arena.address(0).addr(), 8);
+    pool.arena.word(len - 8);
+    for at in [len, len - 4, len + 8, 4, 9] {
+        let outside = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| pool.arena.word(at).as_ptr()));
+        assert!(outside.is_err(), "{at} of {len}");
+    }
+}

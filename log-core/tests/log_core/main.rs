@@ -9,6 +9,7 @@ mod lanes;
 #[cfg(not(miri))]
 mod local_log;
 mod model;
+mod options;
 #[cfg(not(miri))]
 mod process_crash_safe;
 mod recovered_lanes;

@@ -239,6 +239,30 @@ fn files_of_a_living_owner_or_of_another_log_are_refused() {
     Pool::recover(&at.path, OWNER, options()).unwrap();
 }
 
+/// The layout that the module's page has: a program of this version reads the file of another program of it.
+#[test]
+fn the_header_has_its_layout_and_its_check() {
+    let at = scratch();
+    drop(Pool::create(&at.path, OWNER, options()).unwrap());
+    let file = std::fs::read(&at.path).unwrap();
+    let words: Vec<u64> = (0..9).map(|index| word(&file, index * 8)).collect();
+    let user = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(&at.path).unwrap());
+    let expected = [
+        u64::from_le_bytes(*b"CFOILSHM"),
+        1 << 32 | 3,
+        u64::from(user) << 32 | u64::from(std::process::id()),
+        7,
+        0,
+        256 << 10,
+        4096,
+        file.len() as u64,
+    ];
+    assert_eq!(words[..8], expected);
+    let check =
+        expected.iter().fold(0, |sum: u64, word| (sum ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29));
+    assert_eq!(words[8], check);
+}
+
 #[test]
 fn another_version_and_a_file_cut_short_are_refused() {
     let at = scratch();

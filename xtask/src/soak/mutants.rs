@@ -11,10 +11,12 @@ mod tree;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::num::NonZero;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::thread;
 
 use clap::Args;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use self::judge::Fate;
@@ -41,6 +43,9 @@ pub(crate) struct Options {
     /// Every Nth change, from number K on, from 0: `0/8`
     #[arg(long, value_name = "K/N", default_value = "0/1")]
     shard: Shard,
+    /// Judge only the changes that the last report of this package has as not found, and add the result to it
+    #[arg(long, conflicts_with_all = ["file", "shard"])]
+    again: bool,
     /// Size of the campaigns in the tests, in percent of their usual one
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
     campaign_percent: u32,
@@ -72,7 +77,7 @@ impl FromStr for Shard {
 }
 
 /// Number of changes with each fate, and the names of those that no test found.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Outcome {
     found: usize,
     timed_out: usize,
@@ -85,18 +90,23 @@ struct Outcome {
 }
 
 impl Outcome {
-    fn new(mutants: &[Mutant], fates: &BTreeMap<Id, Fate>, unviable: &BTreeSet<Id>) -> Outcome {
-        let mut all = Outcome { unviable: unviable.len(), ..Outcome::default() };
+    /// Reads the last report of a package.
+    fn read(report: &Path) -> Result<Outcome, TaskError> {
+        let text = fs::read_to_string(report).map_err(TaskError::file(report))?;
+        serde_json::from_str(&text).map_err(|error| TaskError::file(report)(error.into()))
+    }
+
+    fn add(&mut self, mutants: &[Mutant], fates: &BTreeMap<Id, Fate>, unviable: &BTreeSet<Id>) {
+        self.unviable += unviable.len();
         for (id, mutant) in mutants.iter().enumerate().filter(|(id, _)| !unviable.contains(id)) {
             match fates.get(&id) {
-                Some(Fate::Found) => all.found += 1,
-                Some(Fate::TimedOut) => all.timed_out += 1,
-                Some(Fate::NotFound) => all.not_found.push(mutant.name.clone()),
-                Some(Fate::NotReached) => all.not_reached.push(mutant.name.clone()),
-                None => all.left_out += 1,
+                Some(Fate::Found) => self.found += 1,
+                Some(Fate::TimedOut) => self.timed_out += 1,
+                Some(Fate::NotFound) => self.not_found.push(mutant.name.clone()),
+                Some(Fate::NotReached) => self.not_reached.push(mutant.name.clone()),
+                None => self.left_out += 1,
             }
         }
-        all
     }
 
     /// Returns the share of the changes that were made and are found; 0 if none was made.
@@ -119,25 +129,38 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Task
         packages.push(find(workspace, name)?.0);
     }
     let Shard { first, step } = options.shard;
-    let mutants = list::list(workspace, &package, options.file.as_deref())?;
-    let mutants: Vec<_> = mutants.into_iter().skip(first).step_by(step).collect();
-    eprintln!("{} changes of {package}", mutants.len());
     let folder = workspace.target().join("soak").join("mutants");
+    fs::create_dir_all(&folder).map_err(TaskError::file(&folder))?;
+    let report = folder.join(format!("{package}.json"));
+    let mut outcome = if options.again { Outcome::read(&report)? } else { Outcome::default() };
+    let mutants = list::list(workspace, &package, options.file.as_deref())?;
+    let mut mutants: Vec<_> = mutants.into_iter().skip(first).step_by(step).collect();
+    if options.again {
+        let names: BTreeSet<_> = outcome.not_found.drain(..).chain(outcome.not_reached.drain(..)).collect();
+        mutants.retain(|mutant| names.contains(&mutant.name));
+        if mutants.len() < names.len() {
+            eprintln!("{} changes of the report are not in the source any more", names.len() - mutants.len());
+        }
+    }
+    eprintln!("{} changes of {package}", mutants.len());
     let built = tree::build(workspace, &folder, &library, &packages, &mutants)?;
     let made: Vec<_> =
         (0..mutants.len()).filter(|id| !built.unviable.contains(id) && !built.left_out.contains(id)).collect();
     let jobs = options.jobs.or(thread::available_parallelism().ok()).map_or(1, NonZero::get);
     let scratch = folder.join("scratch");
-    let tests =
-        judge::Tests { programs: &built.programs, scratch: &scratch, campaign_percent: options.campaign_percent };
+    let campaign_percent = options.campaign_percent;
+    let tests = judge::Tests { programs: &built.programs, package: &package, scratch: &scratch, campaign_percent };
     let fates = judge::judge(&tests, &made, jobs)?;
     // What a test couldn't remove doesn't change the result.
     let _ = fs::remove_dir_all(&scratch);
-    Ok(print_report(options, &package, &Outcome::new(&mutants, &fates, &built.unviable)))
+    outcome.add(&mutants, &fates, &built.unviable);
+    let text = serde_json::to_string_pretty(&outcome).map_err(|error| TaskError::file(&report)(error.into()))?;
+    fs::write(&report, text).map_err(TaskError::file(&report))?;
+    Ok(print_report(options, &package, &outcome))
 }
 
 /// Returns the name of a package, which may be given without its prefix, and the root file of its library.
-fn find(workspace: &Workspace, name: &str) -> Result<(String, std::path::PathBuf), TaskError> {
+fn find(workspace: &Workspace, name: &str) -> Result<(String, PathBuf), TaskError> {
     let full = format!("counterfoil-{name}");
     let libraries =
         || workspace.packages().iter().filter_map(|package| Some((&package.name, package.library.as_ref()?)));
@@ -155,13 +178,7 @@ fn print_report(options: &Options, package: &str, outcome: &Outcome) -> bool {
     let Outcome { found, timed_out, unviable, left_out, not_found, not_reached } = outcome;
     let passed = outcome.share() >= CAUGHT_MIN;
     if options.json {
-        println!(
-            "{}",
-            json!({
-                "package": package, "passed": passed, "share": outcome.share(), "found": found, "timed_out": timed_out,
-                "unviable": unviable, "left_out": left_out, "not_found": not_found, "not_reached": not_reached,
-            })
-        );
+        println!("{}", json!({ "package": package, "passed": passed, "share": outcome.share(), "outcome": outcome }));
         return passed;
     }
     let mut table =
@@ -196,10 +213,11 @@ mod tests {
             replacement: "0".to_owned(),
         });
         let fates = [Fate::Found, Fate::TimedOut, Fate::NotFound, Fate::NotReached].into_iter().enumerate().collect();
-        let outcome = Outcome::new(&mutants, &fates, &BTreeSet::from([4]));
+        let mut outcome = Outcome { found: 2, ..Outcome::default() };
+        outcome.add(&mutants, &fates, &BTreeSet::from([4]));
         let (not_found, not_reached) = (vec!["c".to_owned()], vec!["d".to_owned()]);
-        assert_eq!(outcome, Outcome { found: 1, timed_out: 1, unviable: 1, left_out: 1, not_found, not_reached });
-        assert!((outcome.share() - 0.5).abs() < 1e-9);
+        assert_eq!(outcome, Outcome { found: 3, timed_out: 1, unviable: 1, left_out: 1, not_found, not_reached });
+        assert!((outcome.share() - 4.0 / 6.0).abs() < 1e-9);
         assert_eq!(Outcome::default().share(), 0.0);
     }
 

@@ -54,6 +54,8 @@ enum End {
 #[derive(Debug)]
 pub(super) struct Tests<'a> {
     pub(super) programs: &'a [TestProgram],
+    /// Package that is changed.
+    pub(super) package: &'a str,
     /// Folder for the files of the tests.
     pub(super) scratch: &'a Path,
     pub(super) campaign_percent: u32,
@@ -74,7 +76,8 @@ pub(super) fn judge(all: &Tests<'_>, ids: &[Id], jobs: usize) -> Result<BTreeMap
     for (test, result) in tests.iter_mut().zip(results) {
         (test.elapsed, test.reaches) = result?;
     }
-    tests.sort_by_key(|test| test.elapsed);
+    // The crate's own tests come first.
+    tests.sort_by_key(|test| (test.program.package != all.package, test.elapsed));
     let fates = in_parallel(ids, jobs, "changes", |id| fate(*id, &tests, &scratch));
     ids.iter().copied().zip(fates).map(|(id, fate)| Ok((id, fate?))).collect()
 }

@@ -18,6 +18,7 @@ pub(super) struct TestProgram {
     pub(super) path: PathBuf,
     /// Directory of its package, in which cargo runs it.
     pub(super) folder: PathBuf,
+    pub(super) package: String,
 }
 
 /// What became of the changes.
@@ -63,6 +64,9 @@ pub(super) fn build(
         add_module(&root, library, mutants.len())?;
         let refused = compile(workspace, &root, folder, packages, &files, &mut built)?;
         if refused.is_empty() {
+            let sources = sources(&built.programs);
+            let is_built = |mutant: &Mutant| sources.contains(mutant.file.as_path());
+            built.left_out.extend((0..mutants.len()).filter(|id| !is_built(&mutants[*id])));
             return Ok(built);
         }
         eprintln!("{} more changes don't compile", refused.len());
@@ -123,10 +127,19 @@ fn compile(
     Err(TaskError::Output { program: line, reason: format!("errors outside of the changes:\n{}", unknown.join("\n")) })
 }
 
+/// Returns the source files that the programs were built from, relative to the workspace root, which is where cargo runs the compiler.
+fn sources(programs: &[TestProgram]) -> BTreeSet<PathBuf> {
+    let texts = programs.iter().filter_map(|program| fs::read_to_string(program.path.with_extension("d")).ok());
+    let line = |text: String| text.lines().next().map(str::to_owned).unwrap_or_default();
+    texts.flat_map(|text| line(text).split(' ').skip(1).map(PathBuf::from).collect::<Vec<_>>()).collect()
+}
+
 fn program(artifact: &Value) -> Option<TestProgram> {
     let path = artifact["executable"].as_str()?.into();
     let folder = Path::new(artifact["manifest_path"].as_str()?).parent()?.to_owned();
-    Some(TestProgram { path, folder })
+    // `path+file:///…/gc#counterfoil-gc@0.1.0`
+    let package = artifact["package_id"].as_str()?.rsplit(['#', '/']).next()?.split('@').next()?.to_owned();
+    Some(TestProgram { path, folder, package })
 }
 
 /// Returns the changes that an error is about: those whose text has one of its spans, or else those of the smallest expression around one.
