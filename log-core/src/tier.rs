@@ -203,7 +203,8 @@ fn advise_large_pages(map: &MmapRaw, geometry: &Geometry) {
 #[cfg(miri)]
 fn advise_large_pages(_: &MmapRaw, _: &Geometry) {}
 
-#[cfg(all(test, not(miri)))]
+#[cfg(not(miri))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::pool::PoolOptions;

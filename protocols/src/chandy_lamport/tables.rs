@@ -39,3 +39,27 @@ impl Tables {
         Ok(tables)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_with_an_impossible_number_are_refused() {
+        let decode = |epoch, sent, received| {
+            let channels = vec![(0, 0), (sent, received)];
+            let tables = Tables { rank: 0, epoch, choices: 0, copies: 0, channels };
+            Tables::decode(7, &tables.encode(7), Rank(0), 2).err()
+        };
+        let most = Ssn::MAX.0;
+        assert_eq!(decode(Epoch::MAX.0, most, most), None);
+        for (sent, received) in [(most + 1, 0), (0, most + 1)] {
+            let what = "a number of messages is out of range";
+            assert_eq!(decode(1, sent, received), Some(RestoreError::Contradiction { what }));
+        }
+        for epoch in [0, Epoch::MAX.0 + 1] {
+            let what = "the epoch is out of range";
+            assert_eq!(decode(epoch, 0, 0), Some(RestoreError::Contradiction { what }));
+        }
+    }
+}

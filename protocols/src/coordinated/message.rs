@@ -116,3 +116,19 @@ pub(super) struct Greeting {
     /// Calls to this rank, by communicator and number, that the peer has to suppress (section 5.2).
     pub(super) suppressed: Vec<(u32, u64)>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_further_epoch_and_attempt_can_follow_a_status() {
+        let status = |attempt, committed, epoch| {
+            let (execution, progress) = (Execution::Running, Progress::Behind);
+            Status { failed: false, attempt, committed, epoch, execution, progress }.is_in_range()
+        };
+        let most = Epoch::MAX.0;
+        assert!(status(u32::MAX - 1, most, most));
+        assert!(!status(u32::MAX, 1, 1) && !status(1, most + 1, 1) && !status(1, 1, most + 1));
+    }
+}

@@ -90,3 +90,32 @@ pub(super) fn place_of(entry: EntryKey) -> (Epoch, u32) {
 pub(super) const SEALED: u32 = 0;
 /// Place of the note that a line is committed.
 pub(super) const COMMITTED: u32 = 1;
+
+#[cfg(test)]
+mod tests {
+    use counterfoil_ack_piggyback::ReceivedSet;
+
+    use super::*;
+
+    #[test]
+    fn tables_with_an_impossible_channel_are_refused() {
+        let channel = |peer, sent| {
+            let received = ReceivedSet::default().snapshot();
+            ChannelTable { peer, sent, received, early: 0 }
+        };
+        let decode = |channels: Vec<ChannelTable>| {
+            let (calls, repeated, suppressed) = (BTreeMap::new(), Vec::new(), Vec::new());
+            let tables = Tables { rank: 0, ranks: 3, epoch: 1, choices: 0, calls, repeated, suppressed, channels };
+            Tables::decode(&message::encode(&tables), Rank(0), 3).err()
+        };
+        let refused = |what| Some(RestoreError::Contradiction { what });
+        assert_eq!(decode(vec![channel(1, 0), channel(2, Ssn::MAX.0)]), None);
+        for order in [[1, 1], [2, 1]] {
+            assert_eq!(decode(order.map(|peer| channel(peer, 0)).into()), refused("the channels are not in order"));
+        }
+        for (peer, sent) in [(3, 0), (1, Ssn::MAX.0 + 1)] {
+            let what = "a channel with a rank or a message that doesn't exist";
+            assert_eq!(decode(vec![channel(peer, sent)]), refused(what));
+        }
+    }
+}

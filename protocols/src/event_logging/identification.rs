@@ -153,3 +153,43 @@ impl Identification for EventLogs {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_commit_forgets_what_precedes_the_line() {
+        let mut logs = EventLogs::new(Epoch(1), None);
+        let (key, other) = (Key::tagged(7), Key::tagged(8));
+        for (number, interval) in [(0, 1), (1, 2), (2, 3)] {
+            logs.note_copy(number, key, Epoch(interval));
+        }
+        for (line, tag) in [(2, key), (3, other)] {
+            logs.begin_interval(Ssn(0), Ssn(0));
+            let mut sent = EventLog::default();
+            sent.push(tag);
+            logs.match_line(Epoch(line), sent);
+        }
+        assert!(!logs.is_complete(Epoch(2), Ssn(0)) && !logs.is_complete(Epoch(3), Ssn(0)));
+        logs.commit(Epoch(3));
+        assert!(logs.is_complete(Epoch(2), Ssn(0)) && !logs.is_complete(Epoch(3), Ssn(0)));
+        assert!(logs.copies.iter().all(|copy| copy.interval >= Epoch(3)), "{:?}", logs.copies);
+        assert_eq!(logs.copies.back().map(|copy| copy.number), Some(2));
+    }
+
+    /// Of a message that two lines await, this interval's says whether it is copied.
+    #[test]
+    fn a_message_in_transit_over_the_present_line_is_copied() {
+        let mut logs = EventLogs::new(Epoch(1), None);
+        let key = Key::tagged(7);
+        logs.begin_interval(Ssn(0), Ssn(0));
+        let mut sent = EventLog::default();
+        sent.push(key);
+        logs.match_line(Epoch(2), sent);
+        let message = |key| Message { key, interval: Epoch(2) };
+        assert!(!logs.log_receipt(message(Key::tagged(8)), Epoch(2)), "nobody awaits it");
+        assert!(logs.log_receipt(message(key), Epoch(2)));
+        assert!(!logs.log_receipt(message(key), Epoch(2)), "it was one");
+    }
+}

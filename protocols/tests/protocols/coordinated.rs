@@ -28,6 +28,9 @@ struct Job {
     waiting: Vec<Vec<(Party, WireHeader, Vec<u8>)>>,
     /// Rank that gets nothing for now.
     deaf: Option<Rank>,
+    /// All orders and statuses so far, each with its rank.
+    orders: Vec<(Rank, Vec<u8>)>,
+    statuses: Vec<(Rank, Vec<u8>)>,
 }
 
 impl Job {
@@ -41,7 +44,8 @@ impl Job {
         let checkpoints = ranks.iter().map(first).collect();
         let (entries, waiting) = (vec![BTreeMap::new(); 2], vec![Vec::new(); 2]);
         let initiator = Initiator::new(2, 0, None);
-        let mut job = Job { ranks, initiator, entries, checkpoints, waiting, deaf: None };
+        let (orders, statuses) = (Vec::new(), Vec::new());
+        let mut job = Job { ranks, initiator, entries, checkpoints, waiting, deaf: None, orders, statuses };
         job.connect();
         job.settle();
         assert!(job.ranks.iter().all(Protocol::is_running));
@@ -70,6 +74,7 @@ impl Job {
                 }
             }
             while let Some((rank, body)) = self.initiator.poll_message() {
+                self.orders.push((rank, body.clone()));
                 self.waiting[rank.index()].push((Party::Coordinator, command_header(rank, &body), body));
             }
             let deaf = self.deaf;
@@ -89,7 +94,8 @@ impl Job {
         let at = rank.index();
         match effect {
             Effect::Transmit { to: Party::Coordinator, body, .. } => {
-                self.initiator.handle_control(rank, &body).unwrap()
+                self.initiator.handle_control(rank, &body).unwrap();
+                self.statuses.push((rank, body));
             }
             Effect::Transmit { to: Party::Rank(to), header, body } => {
                 self.waiting[to.index()].push((Party::Rank(rank), header, body));
@@ -155,7 +161,38 @@ impl Job {
         self.rank(rank).handle_checkpoint_durable(snapshot.epoch).unwrap();
         self.settle();
     }
+
+    /// Commits a line, without messages that cross it.
+    fn commit_line(&mut self) {
+        self.begin_line();
+        self.checkpoint(A);
+        self.checkpoint(B);
+    }
+
+    /// Presents all orders again: those of earlier executions, as from an initiator that was replaced, and those of this one for lines.
+    /// Returns what the ranks do, but for their statuses.
+    fn repeat_orders(&mut self, to: Rank) -> Vec<String> {
+        let attempt = self.orders.last().unwrap().1[2];
+        let mut effects = Vec::new();
+        for (rank, body) in self.orders.clone().into_iter().filter(|(rank, _)| *rank == to) {
+            if (body[1], body[2]) != (ORDER_LINE, attempt) {
+                self.rank(rank).handle_control(Party::Coordinator, &command_header(rank, &body), &body).unwrap();
+                effects.extend(std::iter::from_fn(|| self.rank(rank).poll_effect()));
+            }
+        }
+        effects.retain(|effect| !matches!(effect, Effect::Transmit { to: Party::Coordinator, .. }));
+        effects.iter().map(|effect| format!("{effect:?}")).collect()
+    }
+
+    /// Returns epoch, committed line and phase of each rank, and whether it executes.
+    fn states(&self) -> Vec<(Epoch, Epoch, u32, bool)> {
+        let state = |rank: &Coordinated| (rank.epoch(), rank.committed(), rank.phase_of_line(), rank.is_running());
+        self.ranks.iter().map(state).collect()
+    }
 }
+
+/// Number of the order to go back to a line; the attempt follows it.
+const ORDER_LINE: u8 = 2;
 
 const PLAIN: Incoming = Incoming::Deliver { keep: None };
 
@@ -280,6 +317,230 @@ fn a_new_initiator_goes_on_with_an_open_line_and_with_half_a_commit() {
     job.settle();
     assert_eq!([job.ranks[0].committed(), job.ranks[1].committed()], [Epoch(2); 2]);
     assert!(job.ranks.iter().all(Protocol::is_running), "nobody has rolled back");
+}
+
+/// A replaced initiator's orders may arrive after those of its successor.
+#[test]
+fn orders_that_come_again_change_nothing() {
+    let mut job = Job::new();
+    job.commit_line();
+    job.kill(A);
+    job.settle();
+    job.commit_line();
+    job.begin_line();
+    job.checkpoint(A);
+    let before = job.states();
+    assert_eq!(before, [(Epoch(4), Epoch(3), 2, true), (Epoch(3), Epoch(3), 1, true)]);
+    for rank in [A, B] {
+        assert_eq!(job.repeat_orders(rank), [""; 0]);
+    }
+    assert_eq!(job.states(), before);
+    // Nor do they move a rank that has stopped because it has lost a peer.
+    job.rank(B).handle_peer_lost(A).unwrap();
+    job.rank(B).handle_peer_lost(A).unwrap();
+    let stopped = (Epoch(3), Epoch(3), 1, false);
+    assert_eq!((job.states()[1], job.repeat_orders(B)), (stopped, vec![]));
+    assert_eq!(job.states()[1], stopped);
+}
+
+#[test]
+fn a_rank_that_has_stopped_does_nothing_for_the_line_that_was_open() {
+    let mut job = Job::new();
+    job.deaf = Some(B);
+    job.begin_line();
+    job.rank(B).handle_peer_lost(A).unwrap();
+    job.deaf = None;
+    let (from, header, body) = job.waiting[1].pop().unwrap();
+    job.rank(B).handle_control(from, &header, &body).unwrap();
+    assert!(!job.rank(B).wants_checkpoint());
+}
+
+#[test]
+fn a_loss_that_was_reported_in_an_earlier_execution_is_not_another_one() {
+    let mut job = Job::new();
+    assert_eq!(job.initiator.line(), Some((1, &[Some(1), Some(1)][..])));
+    job.commit_line();
+    job.rank(B).handle_peer_lost(A).unwrap();
+    job.kill(A);
+    job.settle();
+    assert_eq!(job.initiator.line(), Some((2, &[Some(2), Some(2)][..])));
+    // The second byte says that the rank has lost a peer, the third is the attempt.
+    let lost = job.statuses.iter().filter(|(_, body)| body[1] == 1 && body[2] != 0).cloned().collect::<Vec<_>>();
+    assert!(!lost.is_empty());
+    for (rank, body) in lost {
+        job.initiator.handle_control(rank, &body).unwrap();
+    }
+    assert!(job.initiator.poll_message().is_none() && !job.initiator.is_recovering());
+}
+
+#[test]
+fn the_initiator_tells_what_it_is_about() {
+    let mut job = Job::new();
+    assert!(job.initiator.makes_checkpoints());
+    let says = |job: &Job| (job.initiator.is_collecting(), job.initiator.is_recovering());
+    assert_eq!(says(&job), (false, false));
+    job.begin_line();
+    assert_eq!((says(&job), job.initiator.begin_collection(Floor::ByLine)), ((true, false), false));
+    job.checkpoint(A);
+    job.deaf = Some(B);
+    job.checkpoint(B);
+    assert_eq!(job.initiator.open_line(), Some((Epoch(2), vec![B])), "A has stopped logging");
+    job.rank(B).handle_peer_lost(A).unwrap();
+    let Some(Effect::Transmit { body, .. }) = job.rank(B).poll_effect() else { panic!("no status") };
+    job.initiator.handle_control(B, &body).unwrap();
+    assert_eq!(says(&job), (false, true));
+    let fresh = Initiator::new(2, 0, None);
+    assert_eq!((fresh.is_recovering(), fresh.line()), (true, None));
+}
+
+#[test]
+fn a_checkpoint_is_durable_once_and_its_log_sealed_once() {
+    let mut job = Job::new();
+    let refused = |epoch| Err(ProtocolError::NotCheckpointing { epoch: Epoch(epoch) });
+    assert_eq!(job.rank(A).handle_checkpoint_durable(Epoch(1)), refused(1));
+    job.begin_line();
+    let snapshot = job.rank(A).handle_checkpoint().unwrap();
+    assert_eq!(job.rank(A).handle_checkpoint_durable(Epoch(1)), refused(1));
+    assert_eq!(job.rank(A).handle_checkpoint_durable(snapshot.epoch), Ok(()));
+    assert_eq!(job.rank(A).handle_checkpoint_durable(snapshot.epoch), refused(2));
+    job.checkpoints[0].insert(snapshot.epoch, snapshot.tables);
+    job.checkpoint(B);
+    assert_eq!(job.states(), [(Epoch(2), Epoch(2), 0, true); 2]);
+    for epoch in [1, 2, 3] {
+        job.rank(A).handle_log_sealed(Epoch(epoch)).unwrap();
+        assert!(job.rank(A).poll_effect().is_none(), "the log of {epoch} isn't being sealed");
+    }
+}
+
+/// The process died after it noted the commit, and before it dropped the older checkpoint.
+#[test]
+fn a_note_tells_the_committed_line_and_the_incarnation_grows_with_each_rollback() {
+    let mut job = Job::new();
+    let start = job.checkpoints[0][&Epoch(1)].clone();
+    job.commit_line();
+    job.checkpoints[0].insert(Epoch(1), start);
+    let survivor = job.ranks[1].incarnation();
+    job.kill(A);
+    assert_eq!(job.ranks[0].committed(), Epoch(2));
+    job.settle();
+    let after = job.ranks[1].incarnation();
+    assert!(after > survivor, "{survivor:?} {after:?}");
+    job.kill(A);
+    job.settle();
+    assert!(job.ranks[1].incarnation() > after);
+}
+
+#[test]
+fn records_from_before_the_line_are_released_once_after_a_restart() {
+    let mut job = Job::new();
+    let released = |job: &mut Job| {
+        let effects: Vec<_> = std::iter::from_fn(|| job.rank(B).poll_effect()).collect();
+        effects.iter().filter(|effect| matches!(effect, Effect::Acknowledged { .. })).count()
+    };
+    let hello = job.rank(A).hello(B).unwrap();
+    job.rank(B).handle_hello(A, &hello).unwrap();
+    assert_eq!(released(&mut job), 0, "no message precedes the start");
+    let (message, _) = job.send(B, A);
+    assert_eq!(job.deliver(&message), PLAIN);
+    job.commit_line();
+    let tables = job.checkpoints[1][&Epoch(2)].clone();
+    job.rank(B).restore(&tables, Epoch(2)).unwrap();
+    for expected in [1, 0] {
+        let hello = job.rank(A).hello(B).unwrap();
+        job.rank(B).handle_hello(A, &hello).unwrap();
+        assert_eq!(released(&mut job), expected);
+    }
+}
+
+#[test]
+fn a_record_of_another_rank_is_not_transmitted() {
+    let mut job = Job::new();
+    let (mut header, _) = job.send(A, B);
+    let (sent, epoch) = (header, job.ranks[0].epoch());
+    job.rank(A).handle_transmit(&mut header).unwrap();
+    assert_eq!((header.as_bytes(), epoch), (sent.as_bytes(), Epoch(1)), "unchanged");
+    assert!(job.rank(B).handle_transmit(&mut header).is_err());
+    let refused = job.rank(A).handle_recovered_choice(&[1, 2]);
+    assert!(refused.is_err(), "outcomes are in the log: {refused:?}");
+}
+
+/// Makes a call at both ranks.
+fn make_call(job: &mut Job, call: &CollectiveCall, of: [(u32, bool); 2]) {
+    for rank in [A, B] {
+        let entry = job.rank(rank).handle_collective_words(call, &words(of)).unwrap();
+        if let Some(entry) = entry {
+            job.entries[rank.index()].insert(entry, Vec::new());
+        }
+        job.rank(rank).handle_collective_completed(call).unwrap();
+    }
+    job.settle();
+}
+
+#[test]
+fn calls_before_the_line_count_after_a_restart() {
+    let mut job = Job::new();
+    let call = |number| CollectiveCall { class: CollectiveClass::AllToAll, comm: 5, number, uniform: true };
+    (0..3).for_each(|number| make_call(&mut job, &call(number), [(1, false); 2]));
+    job.commit_line();
+    job.kill(A);
+    job.settle();
+    job.commit_line();
+    assert_eq!(job.states(), [(Epoch(3), Epoch(3), 0, true); 2]);
+}
+
+#[test]
+fn no_checkpoint_is_taken_before_the_logged_results_are_used_and_the_suppressed_calls_skipped() {
+    let mut job = Job::new();
+    let call = |class, number| CollectiveCall { class, comm: 0, number, uniform: true };
+    job.begin_line();
+    job.checkpoint(B);
+    // B keeps the result: data came from behind its line. A's data goes to B alone in the second call, and B has it.
+    make_call(&mut job, &call(CollectiveClass::AllToAll, 0), [(1, false), (2, true)]);
+    make_call(&mut job, &call(CollectiveClass::ToRoot(A), 1), [(1, false), (2, true)]);
+    job.checkpoint(A);
+    assert_eq!(job.ranks[1].committed(), Epoch(2));
+    job.kill(A);
+    job.settle();
+    job.begin_line();
+    // A's checkpoint follows both calls. B has yet to repeat them: the first from its log, the second without its data.
+    assert!(job.rank(A).wants_checkpoint());
+    let repeats = |job: &mut Job, number, plan| {
+        let again = call(if number == 0 { CollectiveClass::AllToAll } else { CollectiveClass::ToRoot(A) }, number);
+        assert!(!job.rank(B).wants_checkpoint(), "before call {number}");
+        assert_eq!(job.rank(B).handle_collective(&again), Ok(plan));
+        job.rank(B).handle_collective_completed(&again).unwrap();
+    };
+    repeats(&mut job, 0, CollectivePlan::Recorded(EntryKey { kind: EntryKind::Collective, number: 2 << 32 }));
+    repeats(&mut job, 1, CollectivePlan::Skip);
+    assert!(job.rank(B).wants_checkpoint());
+}
+
+#[test]
+fn what_the_words_of_a_failed_call_said_is_forgotten() {
+    let mut job = Job::new();
+    job.begin_line();
+    job.checkpoint(B);
+    let call = CollectiveCall { class: CollectiveClass::AllToAll, comm: 0, number: 0, uniform: true };
+    assert!(job.rank(B).handle_collective_words(&call, &words([(1, false), (2, true)])).unwrap().is_some());
+    job.rank(B).handle_collective_failed(&call).unwrap();
+    job.rank(B).handle_collective_completed(&call).unwrap();
+    job.rank(A).handle_collective_completed(&call).unwrap();
+    job.checkpoint(A);
+    assert_eq!(job.ranks[1].committed(), Epoch(2));
+    job.kill(A);
+    job.settle();
+    let plan = job.rank(B).handle_collective(&call).unwrap();
+    assert!(!matches!(plan, CollectivePlan::Recorded(_)), "{plan:?}");
+}
+
+#[test]
+fn a_result_that_no_open_line_allows_is_refused() {
+    let mut job = Job::new();
+    job.commit_line();
+    let call = CollectiveCall { class: CollectiveClass::AllToAll, comm: 0, number: 0, uniform: true };
+    let how = Misbehaviour::OutOfLine { sent_in: Epoch(1), received_in: Epoch(2) };
+    let refused = job.rank(B).handle_collective_words(&call, &words([(1, false), (2, false)]));
+    assert_eq!(refused, Err(ProtocolError::PeerMisbehaved { peer: A, how }));
 }
 
 /// Returns the words of a call, by rank: epoch and amLogging.

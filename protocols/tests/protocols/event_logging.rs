@@ -3,15 +3,17 @@
 use std::collections::BTreeMap;
 
 use counterfoil_ack_piggyback::WireHeader;
-use counterfoil_log_core::{Envelope, Epoch, Incarnation, Rank};
+use counterfoil_log_core::{Determinant, Envelope, Epoch, Incarnation, Rank, Ssn};
 use counterfoil_protocols::api::{
     CollectiveCall, CollectiveClass, CollectivePlan, Coordinator, DiscardReason, Effect, EntryKey, EntryKind, Incoming,
-    Party, Protocol, Snapshot, command_header,
+    Party, Protocol, ProtocolError, Snapshot, command_header,
 };
 use counterfoil_protocols::chandy_lamport::{Config, LineCoordinator};
 use counterfoil_protocols::event_logging::EventLogging;
 
 const RANKS: u32 = 2;
+/// Most lines that are open before a rank offers no further one.
+const LINES_MAX: u32 = 8;
 
 /// Rank, with its checkpoints and its local log.
 struct Node {
@@ -20,6 +22,8 @@ struct Node {
     entries: BTreeMap<EntryKey, Vec<u8>>,
     wants_checkpoint: bool,
     resumed: bool,
+    /// Calls with an outcome that its log has forgotten, as last told.
+    choices_discarded: Option<u64>,
 }
 
 /// Job whose control messages arrive at once, unless they are withheld.
@@ -28,6 +32,11 @@ struct Job {
     coordinator: LineCoordinator,
     /// Requests that have yet to arrive: destination, header, body.
     requests: Vec<(Rank, WireHeader, Vec<u8>)>,
+    /// All orders and reports so far, each with its rank.
+    orders: Vec<(Rank, Vec<u8>)>,
+    reports: Vec<(Rank, Vec<u8>)>,
+    /// Rank to which the coordinator's orders are lost.
+    deaf: Option<Rank>,
 }
 
 impl Job {
@@ -36,12 +45,22 @@ impl Job {
             let rank = EventLogging::new(Config::new(Rank(rank), RANKS, Incarnation(0))).unwrap();
             let first = rank.first_checkpoint().unwrap();
             let checkpoints = BTreeMap::from([(first.epoch, first.tables)]);
-            Node { rank, checkpoints, entries: BTreeMap::new(), wants_checkpoint: false, resumed: false }
+            Node {
+                rank,
+                checkpoints,
+                entries: BTreeMap::new(),
+                wants_checkpoint: false,
+                resumed: false,
+                choices_discarded: None,
+            }
         };
         let mut job = Job {
             nodes: (0..RANKS).map(node).collect(),
             coordinator: LineCoordinator::new(RANKS, 0),
             requests: Vec::new(),
+            orders: Vec::new(),
+            reports: Vec::new(),
+            deaf: None,
         };
         for (a, b) in [(0, 1), (1, 0)] {
             let hello = job.nodes[a].rank.hello(Rank(b as u32)).unwrap();
@@ -57,9 +76,11 @@ impl Job {
         loop {
             let mut moved = false;
             while let Some((to, body)) = self.coordinator.poll_message() {
-                let header = command_header(to, &body);
-                self.nodes[to.index()].rank.handle_control(Party::Coordinator, &header, &body).unwrap();
                 moved = true;
+                if self.deaf != Some(to) {
+                    self.order(to, &body);
+                    self.orders.push((to, body));
+                }
             }
             for place in 0..self.nodes.len() {
                 while let Some(effect) = self.nodes[place].rank.poll_effect() {
@@ -73,11 +94,17 @@ impl Job {
         }
     }
 
+    fn order(&mut self, to: Rank, body: &[u8]) {
+        let header = command_header(to, body);
+        self.nodes[to.index()].rank.handle_control(Party::Coordinator, &header, body).unwrap();
+    }
+
     fn carry_out(&mut self, place: usize, effect: Effect) {
         let node = &mut self.nodes[place];
         match effect {
             Effect::Transmit { to: Party::Coordinator, body, .. } => {
                 self.coordinator.handle_control(Rank(place as u32), &body).unwrap();
+                self.reports.push((Rank(place as u32), body));
             }
             Effect::Transmit { to: Party::Rank(to), header, body } => self.requests.push((to, header, body)),
             Effect::KeepEntry { entry, bytes } => drop(node.entries.insert(entry, bytes)),
@@ -95,7 +122,8 @@ impl Job {
             Effect::SealLog { epoch } => node.rank.handle_log_sealed(epoch).unwrap(),
             Effect::TakeCheckpoint => node.wants_checkpoint = true,
             Effect::Resume => node.resumed = true,
-            Effect::Replay { .. } | Effect::DiscardChoices { .. } => {}
+            Effect::DiscardChoices { before } => node.choices_discarded = Some(before),
+            Effect::Replay { .. } => {}
             other => panic!("{other:?}"),
         }
     }
@@ -146,6 +174,21 @@ impl Job {
         node.recover();
         self.settle();
         self.requests.clear();
+    }
+
+    /// Commits a line that no message crosses.
+    fn commit_line(&mut self) {
+        self.checkpoint(0);
+        self.checkpoint(1);
+        self.deliver_requests();
+    }
+
+    /// Returns what a rank asks for, formatted, but for its reports to the coordinator.
+    fn effects(&mut self, place: usize) -> Vec<String> {
+        let rank = &mut self.nodes[place].rank;
+        let effects = std::iter::from_fn(|| rank.poll_effect());
+        let is_other = |effect: &Effect| !matches!(effect, Effect::Transmit { to: Party::Coordinator, .. });
+        effects.filter(is_other).map(|effect| format!("{effect:?}")).collect()
     }
 
     fn committed(&self) -> Vec<u32> {
@@ -280,4 +323,212 @@ fn a_line_that_a_collective_bisects_because_the_program_cannot_be_checkpointed_i
     job.checkpoint(0);
     job.deliver_requests();
     assert_eq!(job.committed(), [3, 3]);
+}
+
+/// A replaced coordinator's orders may arrive after those of its successor.
+#[test]
+fn orders_and_reports_that_come_again_change_nothing() {
+    let mut job = Job::new();
+    job.commit_line();
+    job.replace(0, 1);
+    job.commit_line();
+    job.checkpoint(0);
+    assert_eq!(job.committed(), [3, 3]);
+    let state = |job: &Job| {
+        let state = |node: &Node| (node.rank.epoch(), node.rank.committed(), node.rank.is_running());
+        job.nodes.iter().map(state).collect::<Vec<_>>()
+    };
+    let before = state(&job);
+    for (to, body) in job.orders.clone() {
+        job.order(to, &body);
+        assert_eq!((job.effects(to.index()), state(&job)), (vec![], before.clone()), "{body:?}");
+    }
+    // But for those of a restart, which begin with 0: each begins an attempt.
+    for (from, body) in job.reports.clone().into_iter().filter(|(_, body)| body[0] != 0) {
+        job.coordinator.handle_control(from, &body).unwrap();
+        assert_eq!((job.coordinator.poll_message(), job.coordinator.is_recovering()), (None, false), "{body:?}");
+    }
+}
+
+#[test]
+fn a_restored_rank_begins_an_attempt_also_the_first_process_and_not_one_that_was_replaced() {
+    let mut job = Job::new();
+    let restored = |job: &mut Job, incarnation| {
+        let mut rank = EventLogging::new(Config::new(Rank(0), RANKS, Incarnation(incarnation))).unwrap();
+        rank.restore(&job.nodes[0].checkpoints[&Epoch(1)].clone(), Epoch(1)).unwrap();
+        let Some(Effect::Transmit { to: Party::Coordinator, body, .. }) = rank.poll_effect() else { panic!() };
+        body
+    };
+    let report = restored(&mut job, 0);
+    job.coordinator.handle_control(Rank(0), &report).unwrap();
+    assert!(job.coordinator.is_recovering() && job.coordinator.poll_message().is_some());
+    job.settle();
+    let (old, new) = (restored(&mut job, 1), restored(&mut job, 2));
+    job.coordinator.handle_control(Rank(0), &new).unwrap();
+    while job.coordinator.poll_message().is_some() {}
+    job.coordinator.handle_control(Rank(0), &old).unwrap();
+    assert_eq!(job.coordinator.poll_message(), None);
+}
+
+#[test]
+fn a_rank_may_finish_a_line_before_another_has_finished_the_one_before() {
+    let mut job = Job::new();
+    (0..2).for_each(|_| [0, 1].into_iter().for_each(|rank| job.checkpoint(rank)));
+    let (to_first, to_second): (Vec<_>, Vec<_>) =
+        std::mem::take(&mut job.requests).into_iter().partition(|(to, ..)| *to == Rank(0));
+    job.requests = to_first;
+    job.deliver_requests();
+    assert_eq!(job.committed(), [1, 1]);
+    job.requests = to_second[..1].to_vec();
+    job.deliver_requests();
+    assert_eq!(job.committed(), [2, 2]);
+    job.requests = to_second[1..].to_vec();
+    job.deliver_requests();
+    assert_eq!(job.committed(), [3, 3]);
+}
+
+#[test]
+fn requests_wait_for_the_checkpoints_of_their_receiver() {
+    let mut job = Job::new();
+    (0..3).for_each(|_| job.checkpoint(0));
+    // The last one comes twice, and asks once.
+    job.requests.push(job.requests.last().unwrap().clone());
+    for (_, header, body) in std::mem::take(&mut job.requests) {
+        job.nodes[1].rank.handle_control(Party::Rank(Rank(0)), &header, &body).unwrap();
+    }
+    assert_eq!(job.effects(1), ["TakeCheckpoint"; 3]);
+    (0..3).for_each(|_| job.checkpoint(1));
+    job.deliver_requests();
+    assert_eq!(job.committed(), [4, 4]);
+}
+
+#[test]
+fn a_request_tells_of_a_commit_and_is_repeated_until_its_line_is_committed() {
+    let mut job = Job::new();
+    job.deaf = Some(Rank(1));
+    job.commit_line();
+    assert_eq!(job.committed(), [2, 1]);
+    let requests = |job: &mut Job, at: usize| {
+        let from = Rank(1 - at as u32);
+        let hello = job.nodes[from.index()].rank.hello(Rank(at as u32)).unwrap();
+        job.nodes[at].rank.handle_hello(from, &hello).unwrap();
+        job.effects(at).iter().filter(|effect| effect.starts_with("Transmit")).count()
+    };
+    assert_eq!([requests(&mut job, 0), requests(&mut job, 1)], [0, 1]);
+    job.checkpoint(0);
+    assert_eq!(requests(&mut job, 0), 1);
+    job.deliver_requests();
+    assert_eq!(job.committed(), [2, 2]);
+    assert_eq!(requests(&mut job, 1), 0);
+}
+
+#[test]
+fn choices_are_forgotten_with_the_commit_of_the_newest_line_alone() {
+    let mut job = Job::new();
+    let rank = &mut job.nodes[0].rank;
+    let sequence = rank.next_choice().sequence;
+    rank.handle_choice(Determinant { sequence, source: Rank(1), ssn: Ssn(1) }).unwrap();
+    job.checkpoint(0);
+    job.checkpoint(0);
+    assert_eq!(job.effects(0), [""; 0]);
+    job.checkpoint(1);
+    job.deliver_requests();
+    assert_eq!((job.committed(), job.nodes[0].choices_discarded), (vec![2, 2], None));
+    job.checkpoint(1);
+    job.deliver_requests();
+    assert_eq!((job.committed(), job.nodes[0].choices_discarded), (vec![3, 3], Some(1)));
+}
+
+#[test]
+fn no_more_checkpoints_are_taken_while_many_lines_are_open() {
+    let mut job = Job::new();
+    let mut open = 0;
+    while job.nodes[0].rank.wants_checkpoint() {
+        job.checkpoint(0);
+        open += 1;
+    }
+    assert_eq!(open, LINES_MAX);
+    (0..open).for_each(|_| job.checkpoint(1));
+    job.deliver_requests();
+    assert!(job.nodes[0].rank.wants_checkpoint());
+}
+
+#[test]
+fn a_checkpoint_that_was_requested_in_a_call_is_taken_after_it() {
+    for fails in [false, true] {
+        let mut job = Job::new();
+        job.nodes[1].resumed = false;
+        let call = CollectiveCall { class: CollectiveClass::Barrier, comm: 0, number: 0, uniform: true };
+        let rank = &mut job.nodes[1].rank;
+        assert!(matches!(rank.handle_collective(&call).unwrap(), CollectivePlan::Exchange { word: 1, .. }));
+        rank.handle_collective_words(&call, &[(Rank(0), 1), (Rank(1), 1)]).unwrap();
+        // Nothing has to precede the call, so a refusal is of no matter.
+        rank.handle_checkpoint_refused().unwrap();
+        assert_eq!(job.effects(1), [""; 0]);
+        job.checkpoint(0);
+        job.deliver_requests();
+        assert!(!job.nodes[1].wants_checkpoint);
+        let rank = &mut job.nodes[1].rank;
+        let ended = if fails { rank.handle_collective_failed(&call) } else { rank.handle_collective_completed(&call) };
+        ended.unwrap();
+        job.settle();
+        assert!(job.nodes[1].wants_checkpoint, "fails: {fails}");
+        job.checkpoint(1);
+        assert!(!job.nodes[1].resumed, "no call waits");
+    }
+}
+
+#[test]
+fn a_log_is_sealed_that_was_to_be_sealed() {
+    let mut job = Job::new();
+    job.checkpoint(0);
+    for epoch in [1, 2, 3] {
+        let refused = job.nodes[0].rank.handle_log_sealed(Epoch(epoch));
+        assert_eq!(refused, Err(ProtocolError::NotSealing { epoch: Epoch(epoch) }));
+    }
+    job.checkpoint(1);
+    job.deliver_requests();
+    job.checkpoint(0);
+    let refused = job.nodes[0].rank.handle_log_sealed(Epoch(3));
+    assert_eq!(refused, Err(ProtocolError::NotSealing { epoch: Epoch(3) }));
+}
+
+#[test]
+fn copies_are_numbered_above_those_of_the_dead_process() {
+    let mut job = Job::new();
+    let late = job.send(0, 7);
+    job.commit_line();
+    assert!(matches!(job.arrive(late), Incoming::Deliver { keep: Some(_) }));
+    assert_eq!(job.committed(), [2, 2]);
+    job.replace(1, 1);
+    let late = job.send(0, 8);
+    job.checkpoint(1);
+    let Incoming::Deliver { keep: Some(entry) } = job.arrive(late) else { panic!("not copied") };
+    assert_eq!(entry.number, 1);
+}
+
+#[test]
+fn a_transmission_has_the_number_of_the_process_and_of_its_rollbacks() {
+    let mut job = Job::new();
+    let mut early = job.send(1, 7);
+    for rollbacks in 1..3 {
+        job.replace(0, rollbacks);
+        let number = [rollbacks << 16, rollbacks].map(Incarnation);
+        assert_eq!([0, 1].map(|rank: usize| job.nodes[rank].rank.incarnation()), number);
+    }
+    job.nodes[1].rank.handle_transmit(&mut early).unwrap();
+    assert_eq!(early.incarnation(), Incarnation(2));
+    assert!(job.nodes[0].rank.handle_transmit(&mut early).is_err(), "it is another rank's");
+}
+
+#[test]
+fn ranks_outside_of_the_job_are_refused() {
+    let mut job = Job::new();
+    let hello = job.nodes[1].rank.hello(Rank(0)).unwrap();
+    let rank = &mut job.nodes[0].rank;
+    for other in [Rank(0), Rank(RANKS)] {
+        assert!(rank.handle_peer_lost(other).is_err() && rank.hello(other).is_err());
+        assert!(rank.handle_hello(other, &hello).is_err());
+    }
+    assert!(rank.handle_peer_lost(Rank(1)).is_ok());
 }
