@@ -147,6 +147,9 @@ mod tests {
             assert!(class.bytes >= bytes && class.bytes <= bytes + bytes / 8 + BLOCK_BYTES_MIN);
         }
         assert!(geometry.class_for((64 << 20) + 1).is_none());
+        for (index, class) in geometry.classes.iter().enumerate() {
+            assert_eq!(geometry.class_for(class.bytes), Some(index), "{} bytes fit", class.bytes);
+        }
     }
     #[cfg(not(miri))]
     #[test]

@@ -1,6 +1,7 @@
 //! Guarantees of a lane that one thread suffices to test.
 
 mod appending;
+mod growing;
 mod images;
 mod reading;
 mod retaining;

@@ -1,8 +1,6 @@
 //! Claims, limits, and the report on a full budget.
 
-use counterfoil_log_core::{
-    AllocError, AppendError, BLOCK_BYTES_MIN, Disposition, LaneWriter, Lanes, PoolOptions, Rank, Ssn,
-};
+use counterfoil_log_core::{AllocError, AppendError, BLOCK_BYTES_MIN, Disposition, LaneWriter, Lanes, Rank, Ssn};
 
 use super::{PEER, append, fill, lane, payload, pool, records, ssns};
 
@@ -159,34 +157,6 @@ fn a_dropped_lane_frees_its_memory() {
     assert!(pool.used_bytes() > 10 * BLOCK_BYTES_MIN);
     drop(lane);
     assert_eq!(pool.used_bytes(), 0);
-}
-
-#[test]
-fn options_out_of_their_limits_are_named() {
-    let bad = [
-        (PoolOptions { chunk_bytes: 5000, ..PoolOptions::default() }, "chunk_bytes"),
-        (PoolOptions { memory_bytes_max: 100, ..PoolOptions::default() }, "memory_bytes_max"),
-        (PoolOptions { memory_bytes_max: usize::MAX, ..PoolOptions::default() }, "memory_bytes_max"),
-        (PoolOptions { prefault_bytes: 1 << 40, ..PoolOptions::default() }, "prefault_bytes"),
-        (PoolOptions { cursors_max: 0, ..PoolOptions::default() }, "cursors_max"),
-    ];
-    for (options, name) in bad {
-        assert_eq!(options.geometry().unwrap_err().option, name);
-    }
-}
-
-#[test]
-fn a_record_fits_into_the_budget_that_it_needs_and_into_no_smaller_one() {
-    let options = PoolOptions { memory_bytes_max: 4096, chunk_bytes: 4096, prefault_bytes: 0, cursors_max: 2 };
-    for (prefix, payload) in [(0, 0), (3, 1000), (8, 5000), (0, 100_000), (100, 1 << 20), (4095, 3 << 20)] {
-        let least = options.memory_bytes_for(prefix, payload).unwrap();
-        let claims = |memory: usize| LaneWriter::new(pool(memory, 4096), PEER).claim(prefix, payload).is_ok();
-        assert!(claims(least), "{prefix} + {payload} bytes");
-        assert!(least == 4096 || !claims(least - BLOCK_BYTES_MIN), "{prefix} + {payload} bytes");
-    }
-    for (prefix, payload) in [(4096, 0), (1, usize::MAX), (0, usize::MAX / 2), (0, 1 << 38)] {
-        assert_eq!(options.memory_bytes_for(prefix, payload), None, "{prefix} + {payload} bytes");
-    }
 }
 
 #[test]
