@@ -236,6 +236,9 @@ mod tests {
             pool.arena.word(block.at() + STATE_AT).store((STATE_MAGIC | FREE | 3) ^ 1 << bit, Ordering::Relaxed);
             assert_eq!(read().0, ChunkState::Damaged, "bit {bit}");
         }
+        // A generation without a state.
+        pool.arena.word(block.at() + STATE_AT).store(3, Ordering::Relaxed);
+        assert_eq!(read(), (ChunkState::Damaged, 3));
     }
 
     #[test]

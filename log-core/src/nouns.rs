@@ -144,3 +144,14 @@ pub struct Determinant {
     /// Number of that message on its channel.
     pub ssn: Ssn,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_printed_with_what_they_count() {
+        let printed = [Rank(3).to_string(), Epoch(4).to_string(), Incarnation(5).to_string()];
+        assert_eq!(printed, ["rank 3", "epoch 4", "incarnation 5"]);
+    }
+}

@@ -248,13 +248,18 @@ mod tests {
         sync::Arc,
     };
 
-    /// Returns a lane's pool and its four chunks of one record each; the last chunk is not sealed.
     #[cfg(not(counterfoil_loom))]
     fn four_chunks() -> (Arc<Pool>, Vec<ActiveChunk>) {
+        some_chunks(4)
+    }
+
+    /// Returns a lane's pool and its chunks of one record each; the last chunk is not sealed.
+    #[cfg(not(counterfoil_loom))]
+    fn some_chunks(count: usize) -> (Arc<Pool>, Vec<ActiveChunk>) {
         let options = PoolOptions { memory_bytes_max: 64 << 10, chunk_bytes: 4096, prefault_bytes: 0, cursors_max: 1 };
         let pool = Pool::volatile(options).unwrap();
         let mut lane = LaneWriter::new(pool.clone(), Rank(1));
-        for _ in 0..4 {
+        for _ in 0..count {
             lane.claim(0, 3000).unwrap().commit();
         }
         // The chunks stay in the lane.
@@ -297,9 +302,9 @@ mod tests {
     #[cfg(not(counterfoil_loom))]
     #[test]
     fn only_the_chunk_before_an_empty_last_one_may_have_no_end() {
-        for without_end in 0..3 {
-            for last_is_empty in [false, true] {
-                let (pool, mut chunks) = four_chunks();
+        for count in 2..6 {
+            for (without_end, last_is_empty) in (0..count - 1).flat_map(|at| [(at, false), (at, true)]) {
+                let (pool, mut chunks) = some_chunks(count);
                 chunks.sort_by_key(|(_, header)| header.sequence);
                 let store = |at: usize, value: u64| pool.arena.word(at).store(value, Ordering::Relaxed);
                 let at = chunks[without_end].0.at();
@@ -307,14 +312,18 @@ mod tests {
                 [end, at + NEXT_AT].into_iter().for_each(|at| store(at, 0));
                 store(at + LAST_AT, OPEN);
                 if last_is_empty {
-                    store(chunks[3].0.at() + CHUNK_HEADER, 0);
+                    store(chunks[count - 1].0.at() + CHUNK_HEADER, 0);
                 }
-                let expected = if without_end == 2 && last_is_empty {
-                    Ok(Ssn(4))
+                let expected = if without_end == count - 2 && last_is_empty {
+                    Ok(Ssn(count as u64))
                 } else {
                     Err("a chunk that another follows has no end")
                 };
-                assert_eq!(what(order_lanes(&pool, chunks)), expected, "chunk {without_end}, {last_is_empty}");
+                assert_eq!(
+                    what(order_lanes(&pool, chunks)),
+                    expected,
+                    "chunk {without_end} of {count}, {last_is_empty}"
+                );
             }
         }
     }

@@ -214,3 +214,39 @@ pub fn record_in_image(records: &[u8], at: usize) -> Option<(Option<Record<'_>>,
     let after = at + footprint(body);
     (after <= records.len()).then_some((record, after))
 }
+
+#[cfg(not(counterfoil_loom))]
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lane::LaneWriter;
+    use crate::nouns::Rank;
+    use crate::pool::{Pool, PoolOptions};
+
+    /// A chunk of a file that was taken over has the lengths that a damaged file says.
+    #[test]
+    fn a_chunk_with_impossible_lengths_has_no_image() {
+        let options = PoolOptions { memory_bytes_max: 64 << 10, chunk_bytes: 4096, prefault_bytes: 0, cursors_max: 1 };
+        let mut lane = LaneWriter::new(Pool::volatile(options).unwrap(), Rank(1));
+        for _ in 0..3 {
+            lane.claim(0, 2000).unwrap().commit();
+        }
+        let mut cursor = lane.reader().open(Ssn(1)).unwrap();
+        assert!(cursor.peek().is_some());
+        let (pool, at) = (cursor.pool.clone(), cursor.block.at());
+        let room = 4096 - CHUNK_HEADER - RECORD_ALIGN;
+        let record_bytes = pool.arena.word(at + RECORD_BYTES_AT).load(Ordering::Relaxed);
+        for (of, value) in [
+            (RECORD_BYTES_AT, room as u64 + 1),
+            (RECORD_BYTES_AT, u64::MAX),
+            (PAD_BYTES_AT, record_bytes),
+            (PAD_BYTES_AT, record_bytes + 1),
+        ] {
+            let word = pool.arena.word(at + of);
+            let before = word.swap(value, Ordering::Relaxed);
+            assert!(cursor.read_chunk(Ssn::MAX, 1 << 20).is_none(), "{value} at {of}");
+            word.store(before, Ordering::Relaxed);
+        }
+        assert!(cursor.read_chunk(Ssn(1), 1 << 20).is_none(), "less than half of it and its description");
+    }
+}

@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 
-use counterfoil_log_core::{Epoch, LocalLog, LocalLogError, Owner, Pool, PoolOptions, Rank};
+use counterfoil_log_core::{Epoch, LocalLog, LocalLogError, Owner, Pool, PoolOptions, Rank, Ssn};
 use tempfile::TempDir;
 
 const OWNER: Owner = Owner { rank: Rank(3), label: 1 };
@@ -105,4 +105,57 @@ fn an_entry_with_a_key_or_a_higher_one_is_found_consumed_or_not() {
         assert!(log.has_from(2, 9) && !log.has_from(2, 10) && !log.has_from(3, 0));
         let _ = log.consume(1, 5);
     }
+}
+
+#[test]
+fn entries_are_forgotten_up_to_their_seal_and_those_behind_it_stay_as_they_are() {
+    let mut log = LocalLog::new(Pool::volatile(OPTIONS).unwrap());
+    assert!(log.is_empty());
+    for number in 0..4 {
+        log.append(1, number, b"before").unwrap();
+    }
+    log.seal(Epoch(2)).unwrap();
+    for number in 4..8 {
+        log.append(1, number, b"after").unwrap();
+        // The key of the seal that is looked for, and another kind.
+        log.append(3, 2, b"other").unwrap();
+    }
+    assert_eq!((log.is_empty(), log.len(), log.pending(1)), (false, 13, 8));
+    for number in [0, 1, 2, 3, 4, 6] {
+        assert!(log.consume(1, number).is_some());
+    }
+    assert!(!log.discard_sealed(Epoch(3)) && log.len() == 13);
+    assert!(log.discard_sealed(Epoch(2)));
+    assert_eq!((log.len(), log.pending(1), log.next_key(1)), (8, 2, Some(5)));
+    assert!(log.consume(1, 4).is_none() && log.consume(1, 6).is_none(), "they were consumed");
+    log.skip_below(1, 7);
+    assert_eq!((log.pending(1), log.next_key(1), log.pending(3)), (1, Some(7), 4));
+    assert_eq!(log.consume(3, 2).map(|entry| entry.bytes), Some(b"other".to_vec()));
+    log.skip_below(1, 8);
+    log.skip_below(3, 3);
+    assert_eq!((log.pending(1), log.pending(3), log.len()), (0, 0, 8));
+    log.append(1, 8, b"last").unwrap();
+    assert_eq!(log.consume(1, 8).map(|entry| entry.bytes), Some(b"last".to_vec()));
+}
+
+#[test]
+fn a_restored_log_has_the_numbers_seals_and_entries_that_were_saved() {
+    let mut log = LocalLog::new(Pool::volatile(OPTIONS).unwrap());
+    for number in 0..5 {
+        log.append(1, number, &[number as u8]).unwrap();
+        log.seal(Epoch(number as u32 + 2)).unwrap();
+    }
+    assert!(log.discard_sealed(Epoch(3)));
+    let saved = log.entries_after(Ssn(4));
+    assert_eq!((saved.len(), log.last(), saved[0].0), (6, Ssn(10), Ssn(5)));
+    let mut restored = LocalLog::new(Pool::volatile(OPTIONS).unwrap());
+    for (ssn, entry) in &saved {
+        restored.restore(*ssn, entry.kind, entry.key, &entry.bytes).unwrap();
+    }
+    assert!(restored.restore(Ssn(7), 1, 0, &[]).is_err(), "numbers rise");
+    assert_eq!((restored.last(), restored.pending(1), restored.len()), (Ssn(10), 3, 6));
+    for number in 2..5 {
+        assert_eq!(restored.consume(1, number).map(|entry| entry.bytes), Some(vec![number as u8]));
+    }
+    assert!(restored.discard_sealed(Epoch(5)) && restored.len() == 2);
 }

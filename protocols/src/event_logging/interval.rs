@@ -17,3 +17,16 @@ pub fn optimal_interval(cost: Duration, uptime: Duration) -> Duration {
     let seconds = (2.0 * cost.as_secs_f64() * uptime.as_secs_f64()).sqrt();
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_interval_is_the_root_of_twice_the_product() {
+        let seconds = Duration::from_secs;
+        assert_eq!(optimal_interval(seconds(2), seconds(100)), seconds(20));
+        assert_eq!(optimal_interval(Duration::ZERO, seconds(100)), Duration::ZERO);
+        assert_eq!(optimal_interval(seconds(0), Duration::MAX), Duration::ZERO);
+    }
+}

@@ -489,30 +489,83 @@ fn calls_before_the_line_count_after_a_restart() {
 }
 
 #[test]
-fn no_checkpoint_is_taken_before_the_logged_results_are_used_and_the_suppressed_calls_skipped() {
+fn no_checkpoint_is_taken_before_the_logged_results_are_used_the_calls_skipped_and_the_early_messages_made() {
+    // B keeps the result of the first: data came from behind its line. Of the second, A has B's data.
+    for class in [Some(CollectiveClass::AllToAll), Some(CollectiveClass::ToRoot(A)), None] {
+        let mut job = Job::new();
+        let call = class.map(|class| CollectiveCall { class, comm: 0, number: 0, uniform: true });
+        job.begin_line();
+        job.checkpoint(B);
+        match &call {
+            Some(call) => make_call(&mut job, call, [(1, false), (2, true)]),
+            None => {
+                let (early, _) = job.send(B, A);
+                assert_eq!(job.deliver(&early), PLAIN);
+            }
+        }
+        job.checkpoint(A);
+        assert_eq!(job.ranks[1].committed(), Epoch(2));
+        job.kill(A);
+        job.settle();
+        job.begin_line();
+        assert!(job.rank(A).wants_checkpoint() && !job.rank(B).wants_checkpoint(), "{class:?}");
+        match call {
+            Some(call) => {
+                let plan = match call.class {
+                    CollectiveClass::AllToAll => {
+                        CollectivePlan::Recorded(EntryKey { kind: EntryKind::Collective, number: 2 << 32 })
+                    }
+                    _ => CollectivePlan::Skip,
+                };
+                assert_eq!(job.rank(B).handle_collective(&call), Ok(plan));
+                job.rank(B).handle_collective_completed(&call).unwrap();
+            }
+            None => assert_eq!(job.send(B, A).1, Transmission::Suppress),
+        }
+        assert!(job.rank(B).wants_checkpoint(), "{class:?}");
+    }
+}
+
+#[test]
+fn a_new_initiator_repeats_a_commit_that_a_rank_has_not_heard_of_and_begins_nothing() {
     let mut job = Job::new();
-    let call = |class, number| CollectiveCall { class, comm: 0, number, uniform: true };
     job.begin_line();
-    job.checkpoint(B);
-    // B keeps the result: data came from behind its line. A's data goes to B alone in the second call, and B has it.
-    make_call(&mut job, &call(CollectiveClass::AllToAll, 0), [(1, false), (2, true)]);
-    make_call(&mut job, &call(CollectiveClass::ToRoot(A), 1), [(1, false), (2, true)]);
     job.checkpoint(A);
-    assert_eq!(job.ranks[1].committed(), Epoch(2));
-    job.kill(A);
-    job.settle();
+    job.checkpoint(B);
     job.begin_line();
-    // A's checkpoint follows both calls. B has yet to repeat them: the first from its log, the second without its data.
-    assert!(job.rank(A).wants_checkpoint());
-    let repeats = |job: &mut Job, number, plan| {
-        let again = call(if number == 0 { CollectiveClass::AllToAll } else { CollectiveClass::ToRoot(A) }, number);
-        assert!(!job.rank(B).wants_checkpoint(), "before call {number}");
-        assert_eq!(job.rank(B).handle_collective(&again), Ok(plan));
-        job.rank(B).handle_collective_completed(&again).unwrap();
-    };
-    repeats(&mut job, 0, CollectivePlan::Recorded(EntryKey { kind: EntryKind::Collective, number: 2 << 32 }));
-    repeats(&mut job, 1, CollectivePlan::Skip);
-    assert!(job.rank(B).wants_checkpoint());
+    job.checkpoint(A);
+    job.deaf = Some(A);
+    job.checkpoint(B);
+    // A has B's counts and the order to stop, and not that to commit.
+    while job.ranks[1].committed() < Epoch(3) {
+        let (from, header, body) = job.waiting[0].remove(0);
+        job.rank(A).handle_control(from, &header, &body).unwrap();
+        job.settle();
+    }
+    assert_eq!([job.ranks[0].committed(), job.ranks[1].committed()], [Epoch(2), Epoch(3)]);
+    job.waiting[0].clear();
+    job.deaf = None;
+    for replaced in [1, 2] {
+        let before = job.orders.len();
+        job.initiator = Initiator::new(2, replaced, None);
+        job.settle();
+        assert_eq!(job.states(), [(Epoch(3), Epoch(3), 0, true); 2]);
+        assert!(!job.initiator.is_collecting());
+        // It asks both, and tells both of the commit once.
+        assert_eq!(job.orders.len() - before, if replaced == 1 { 4 } else { 2 });
+    }
+}
+
+#[test]
+fn a_connection_in_a_job_without_an_open_line_tells_no_counts_and_releases_nothing() {
+    let mut job = Job::new();
+    let mut fresh = Coordinated::new(config(A, 0)).unwrap();
+    let hello = job.rank(B).hello(A).unwrap();
+    for rank in [&mut fresh, job.rank(A)] {
+        rank.handle_hello(B, &hello).unwrap();
+        let effects: Vec<_> = std::iter::from_fn(|| rank.poll_effect()).collect();
+        assert!(effects.iter().all(|effect| matches!(effect, Effect::Replay { .. })), "{effects:?}");
+    }
 }
 
 #[test]

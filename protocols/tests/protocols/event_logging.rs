@@ -417,9 +417,14 @@ fn a_request_tells_of_a_commit_and_is_repeated_until_its_line_is_committed() {
     assert_eq!([requests(&mut job, 0), requests(&mut job, 1)], [0, 1]);
     job.checkpoint(0);
     assert_eq!(requests(&mut job, 0), 1);
+    job.checkpoint(1);
     job.deliver_requests();
-    assert_eq!(job.committed(), [2, 2]);
-    assert_eq!(requests(&mut job, 1), 0);
+    assert_eq!(job.committed(), [3, 2], "its own line is open still");
+    assert_eq!([requests(&mut job, 0), requests(&mut job, 1)], [0, 1]);
+    (0..2).for_each(|_| job.checkpoint(0));
+    job.deliver_requests();
+    assert_eq!(job.committed(), [3, 3]);
+    assert_eq!([requests(&mut job, 0), requests(&mut job, 1)], [2, 0]);
 }
 
 #[test]
@@ -531,4 +536,61 @@ fn ranks_outside_of_the_job_are_refused() {
         assert!(rank.handle_hello(other, &hello).is_err());
     }
     assert!(rank.handle_peer_lost(Rank(1)).is_ok());
+}
+
+#[test]
+fn what_a_rank_finished_in_an_undone_attempt_commits_nothing() {
+    let mut job = Job::new();
+    job.commit_line();
+    let requests_to = |job: &mut Job, rank| {
+        job.requests.retain(|(to, ..)| *to == Rank(rank));
+        job.deliver_requests();
+    };
+    let attempt = |job: &mut Job, rank| {
+        job.checkpoint(0);
+        job.checkpoint(1);
+        requests_to(job, rank);
+    };
+    attempt(&mut job, 1);
+    let (from, finished) = job.reports.last().unwrap().clone();
+    assert_eq!(from, Rank(1));
+    job.replace(0, 1);
+    attempt(&mut job, 0);
+    assert_eq!(job.committed(), [2, 2]);
+    job.coordinator.handle_control(from, &finished).unwrap();
+    assert_eq!(job.coordinator.poll_message(), None);
+}
+
+#[test]
+fn that_a_rank_stopped_in_an_earlier_attempt_does_not_count() {
+    let mut job = Job::new();
+    let stopped: Vec<_> = job.reports.iter().filter(|(_, body)| body[0] == 1).cloned().collect();
+    assert_eq!(stopped.len(), 2);
+    let mut rank = EventLogging::new(Config::new(Rank(0), RANKS, Incarnation(1))).unwrap();
+    rank.restore(&job.nodes[0].checkpoints[&Epoch(1)], Epoch(1)).unwrap();
+    let Some(Effect::Transmit { to: Party::Coordinator, body, .. }) = rank.poll_effect() else { panic!() };
+    job.coordinator.handle_control(Rank(0), &body).unwrap();
+    while job.coordinator.poll_message().is_some() {}
+    for (from, body) in stopped {
+        job.coordinator.handle_control(from, &body).unwrap();
+        assert_eq!(job.coordinator.poll_message(), None);
+    }
+}
+
+#[test]
+fn a_copy_that_is_not_in_transit_over_the_line_is_dropped_at_a_restart() {
+    let mut job = Job::new();
+    let copies = [7, 8].map(|tag| job.send(0, tag));
+    job.checkpoint(1);
+    copies.into_iter().for_each(|copy| assert!(matches!(job.arrive(copy), Incoming::Deliver { keep: Some(_) })));
+    job.checkpoint(0);
+    job.deliver_requests();
+    assert_eq!((job.committed(), job.nodes[1].copies()), (vec![2, 2], 2));
+    // One that the dead process had yet to drop.
+    let message = job.send(0, 9);
+    let number = EntryKey { kind: EntryKind::Message, number: 2 };
+    job.nodes[1].entries.insert(number, message.as_bytes().to_vec());
+    job.replace(1, 1);
+    assert_eq!(job.nodes[1].copies(), 2);
+    assert!(!job.nodes[1].entries.contains_key(&number));
 }

@@ -4,7 +4,7 @@ use counterfoil_log_core::{
     ChunkImage, Cursor, Disposition, Epoch, LaneWriter, Phase, Ssn, TruncateError, record_in_image,
 };
 
-use super::{PEER, append, fill, lane, payload, pool};
+use super::{COUNTING, PEER, append, fill, lane, payload, pool};
 
 /// Limit in bytes that every chunk here is below.
 const ANY: usize = 1 << 20;
@@ -115,6 +115,27 @@ fn there_is_no_image_of_an_open_or_sparse_chunk_or_of_few_records() {
     lane.relocate(settled[3].chunk, settled[3].chunk, Ssn::ZERO).unwrap();
     let mut cursor = lane.reader().open(settled[3].first).unwrap();
     assert!(cursor.read_chunk(Ssn::MAX, ANY).is_none());
+}
+
+#[test]
+fn a_chunk_of_one_record_has_an_image_and_pads_before_its_records_are_passed() {
+    let mut lane = LaneWriter::new(pool(1 << 20, 16 << 10), PEER);
+    append(&mut lane, b"x");
+    let large = COUNTING.repeat(4);
+    append(&mut lane, &large);
+    // The next chunk begins with a pad, and the cursor comes from the end of the one before.
+    drop(lane.claim(3, 12 << 10).unwrap());
+    append(&mut lane, b"y");
+    fill(&mut lane, 2000);
+    let mut cursor = lane.reader().open(Ssn(1)).unwrap();
+    assert_eq!(cursor.read().unwrap().ssn(), Ssn(1));
+    let image = cursor.read_chunk(Ssn(2), ANY).unwrap();
+    assert_eq!((image.first(), image.last(), cursor.position()), (Ssn(2), Ssn(2), Ssn(3)));
+    assert!(cursor.read_chunk(Ssn::MAX, ANY).is_none(), "it is mostly the pad");
+    while cursor.position() < Ssn(2000) && cursor.read_chunk(Ssn::MAX, ANY).is_none() {
+        cursor.advance();
+    }
+    assert!(cursor.position() < Ssn(2000));
 }
 
 #[test]
