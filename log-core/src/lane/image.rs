@@ -226,15 +226,16 @@ mod tests {
     /// A chunk of a file that was taken over has the lengths that a damaged file says.
     #[test]
     fn a_chunk_with_impossible_lengths_has_no_image() {
-        let options = PoolOptions { memory_bytes_max: 64 << 10, chunk_bytes: 4096, prefault_bytes: 0, cursors_max: 1 };
+        const BYTES: usize = 16 << 10;
+        let options = PoolOptions { memory_bytes_max: 64 << 10, chunk_bytes: BYTES, prefault_bytes: 0, cursors_max: 1 };
         let mut lane = LaneWriter::new(Pool::volatile(options).unwrap(), Rank(1));
-        for _ in 0..3 {
-            lane.claim(0, 2000).unwrap().commit();
+        for _ in 0..2 {
+            lane.claim(0, 10_000).unwrap().commit();
         }
         let mut cursor = lane.reader().open(Ssn(1)).unwrap();
         assert!(cursor.peek().is_some());
         let (pool, at) = (cursor.pool.clone(), cursor.block.at());
-        let room = 4096 - CHUNK_HEADER - RECORD_ALIGN;
+        let room = BYTES - CHUNK_HEADER - RECORD_ALIGN;
         let record_bytes = pool.arena.word(at + RECORD_BYTES_AT).load(Ordering::Relaxed);
         for (of, value) in [
             (RECORD_BYTES_AT, room as u64 + 1),
@@ -247,6 +248,6 @@ mod tests {
             assert!(cursor.read_chunk(Ssn::MAX, 1 << 20).is_none(), "{value} at {of}");
             word.store(before, Ordering::Relaxed);
         }
-        assert!(cursor.read_chunk(Ssn(1), 1 << 20).is_none(), "less than half of it and its description");
+        assert!(cursor.read_chunk(Ssn(1), (12 << 10) - 1).is_none(), "the image takes more");
     }
 }

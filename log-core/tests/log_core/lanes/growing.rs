@@ -1,6 +1,8 @@
 //! Sizes of a lane's chunks, and what is kept of them when they are freed.
 
-use counterfoil_log_core::{AppendError, BODY_BYTES_MAX, Disposition, Epoch, LaneWriter, PREFIX_BYTES_MAX, Phase, Ssn};
+use counterfoil_log_core::{
+    AllocError, AppendError, BODY_BYTES_MAX, Disposition, Epoch, LaneWriter, PREFIX_BYTES_MAX, Phase, Rank, Ssn,
+};
 
 use super::{PEER, append, fill, lane, payload, pool, records, ssns};
 
@@ -44,6 +46,42 @@ fn chunks_shrink_where_large_records_leave_them_half_empty() {
         append_bytes(&mut lane, 100 << 10);
         assert_eq!(next_chunk(&mut lane), expected, "{used} bytes used");
     }
+}
+
+#[test]
+fn a_chunk_that_is_half_full_is_not_half_empty_and_an_ordinary_chunk_changes_nothing() {
+    let mut lane = growing();
+    append_bytes(&mut lane, SMALL / 2 - 112 - 16);
+    append_bytes(&mut lane, 100 << 10);
+    assert_eq!(next_chunk(&mut lane), ORDINARY, "2 of 4 KiB are used");
+
+    let mut lane = growing();
+    while next_chunk(&mut lane) < ORDINARY {}
+    append_bytes(&mut lane, 65_000);
+    assert_eq!(next_chunk(&mut lane), ORDINARY, "an ordinary chunk was nearly empty");
+}
+
+#[test]
+fn an_empty_chunk_and_that_of_a_rewound_lane_are_not_left() {
+    let mut lane = growing();
+    while next_chunk(&mut lane) < ORDINARY {}
+    lane.rewind(Ssn(3));
+    assert!(!lane.leave_current(0));
+    lane.rewind(lane.next_ssn().prev());
+    // The cut is where the current chunk begins.
+    lane.truncate(lane.next_ssn().prev().prev()).unwrap();
+    assert!(!lane.leave_current(0));
+    append_bytes(&mut lane, 500);
+    assert!(lane.leave_current(0));
+}
+
+#[test]
+fn a_lane_without_memory_holds_none_of_a_full_budget() {
+    let pool = pool(2 * SMALL, SMALL);
+    let (mut full, mut idle) = (LaneWriter::new(pool.clone(), Rank(2)), LaneWriter::new(pool, PEER));
+    (0..2).for_each(|_| append_bytes(&mut full, 3000));
+    let Err(AppendError::Alloc(AllocError::Full(pressure))) = idle.claim(0, 8) else { panic!("there is room") };
+    assert_eq!(pressure.holders, [(Rank(2), 2 * SMALL)]);
 }
 
 #[test]
@@ -219,14 +257,16 @@ fn numbers_may_stay_and_a_record_that_is_imported_takes_one_chunk() {
 }
 
 #[test]
-fn a_lane_that_is_cut_at_a_record_begins_no_chunk() {
+fn a_lane_that_is_cut_begins_no_chunk() {
+    let full = |lane: &LaneWriter| lane.unsettled().map(|(last, _)| last).collect::<Vec<_>>();
     for last in (1..120).step_by(if cfg!(miri) { 40 } else { 1 }) {
         let mut lane = lane();
         fill(&mut lane, 120);
+        let mut expected = full(&lane);
+        // A chunk that ends with the cut stays full: the next one is empty.
+        expected.retain(|sealed| *sealed <= Ssn(last));
         lane.truncate(Ssn(last)).unwrap();
-        let sealed = lane.unsettled().last().map_or(Ssn::ZERO, |(last, _)| last);
-        assert!(sealed < Ssn(last) || lane.has_room(3, 0), "{last}");
-        assert_eq!(lane.next_ssn(), Ssn(last + 1));
+        assert_eq!((full(&lane), lane.next_ssn()), (expected, Ssn(last + 1)), "cut at {last}");
         fill(&mut lane, 120);
         assert_eq!(ssns(&lane, Ssn(1)).unwrap(), (1..=120).collect::<Vec<_>>());
     }
@@ -239,6 +279,27 @@ fn bytes_of_a_chunk_that_is_written_again_count_once() {
     let (sealed, _) = lane.unsettled().last().unwrap();
     lane.truncate(sealed.prev()).unwrap();
     assert_eq!(lane.appended_bytes(), records(Ssn(1), sealed.prev()) as u64);
+}
+
+#[test]
+fn a_waiting_cursor_attaches_to_a_first_chunk_that_begins_with_a_gap() {
+    let mut lane = lane();
+    let mut cursor = lane.reader().open(Ssn(1)).unwrap();
+    assert_eq!(cursor.attach(), Ok(false));
+    lane.set_next(Ssn(5)).unwrap();
+    append(&mut lane, b"data");
+    assert_eq!(cursor.attach(), Ok(true));
+    assert_eq!(cursor.peek().map(|record| record.ssn()), Some(Ssn(5)));
+}
+
+#[test]
+fn a_waiting_cursor_of_a_resumed_lane_reads_what_is_appended() {
+    let mut lane = lane();
+    lane.resume(Ssn(31), Ssn(30), &[]).unwrap();
+    let mut cursor = lane.reader().open(Ssn(31)).unwrap();
+    assert!(cursor.peek().is_none());
+    append(&mut lane, b"data");
+    assert_eq!(cursor.peek().map(|record| record.ssn()), Some(Ssn(31)));
 }
 
 #[test]

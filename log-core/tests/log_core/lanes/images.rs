@@ -121,6 +121,7 @@ fn there_is_no_image_of_an_open_or_sparse_chunk_or_of_few_records() {
 fn a_chunk_of_one_record_has_an_image_and_pads_before_its_records_are_passed() {
     let mut lane = LaneWriter::new(pool(1 << 20, 16 << 10), PEER);
     append(&mut lane, b"x");
+    drop(lane.claim(3, 7).unwrap());
     let large = COUNTING.repeat(4);
     append(&mut lane, &large);
     // The next chunk begins with a pad, and the cursor comes from the end of the one before.
