@@ -230,6 +230,33 @@ mod tests {
         assert_eq!(tier.file.metadata().unwrap().len(), geometry().len() as u64);
     }
 
+    #[derive(Debug)]
+    struct Nothing;
+
+    // SAFETY: there are no bytes.
+    unsafe impl Tier for Nothing {
+        fn base(&self) -> NonNull<u8> {
+            NonNull::dangling()
+        }
+        fn len(&self) -> usize {
+            0
+        }
+        fn commit(&self, _: usize, _: usize) -> io::Result<()> {
+            Err(io::ErrorKind::OutOfMemory.into())
+        }
+        fn discard(&self, _: usize, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+        fn survives_process(&self) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn a_tier_without_address_space_is_empty() {
+        assert!(Nothing.is_empty() && !Volatile::reserve(&geometry()).unwrap().is_empty());
+    }
+
     /// Returns the line `VmFlags` of the mapping that has this address (proc_pid_smaps(5)).
     fn flags_of(address: usize) -> String {
         let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();

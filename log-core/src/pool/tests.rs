@@ -54,6 +54,7 @@ fn words_are_inside_the_arena() {
     let pool = pool();
     let len = pool.geometry.len();
     assert_eq!(pool.arena.address(CHUNK).addr() - pool.arena.address(0).addr(), CHUNK);
+    assert_eq!(format!("{:?}", pool.arena), "Arena { survives_process: false, .. }");
     assert_eq!(pool.arena.word(8).as_ptr().addr() - pool.arena.address(0).addr(), 8);
     pool.arena.word(len - 8);
     for at in [len, len - 4, len + 8, 4, 9] {

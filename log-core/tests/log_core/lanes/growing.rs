@@ -208,6 +208,21 @@ fn chunks_after_one_that_was_freed_in_the_middle_are_settled_once() {
 }
 
 #[test]
+fn a_chunk_is_settled_with_the_acknowledgement_of_its_last_record() {
+    let mut lane = lane();
+    fill(&mut lane, 400);
+    let full: Vec<_> = lane.unsettled().map(|(last, _)| last).collect();
+    for last in full {
+        let retain = |epoch| Disposition::Retain { epoch: Epoch(epoch), phase: Phase(1) };
+        lane.acknowledge(last.prev(), retain(1)).unwrap();
+        assert!(lane.poll_settled().is_none());
+        lane.acknowledge(last, retain(1)).unwrap();
+        assert_eq!(lane.poll_settled().map(|settled| settled.last), Some(last));
+        assert!(lane.poll_settled().is_none());
+    }
+}
+
+#[test]
 fn the_record_at_the_floor_of_a_relocation_is_not_kept() {
     let mut lane = lane();
     fill(&mut lane, 200);

@@ -140,6 +140,21 @@ fn a_chunk_of_one_record_has_an_image_and_pads_before_its_records_are_passed() {
 }
 
 #[test]
+fn a_chunk_without_a_byte_to_spare_has_an_image() {
+    const BYTES: usize = 16 << 10;
+    let mut lane = LaneWriter::new(pool(1 << 20, BYTES), PEER);
+    for ssn in 1..=3 {
+        // With 16 bytes of header, and 16 for the end after it.
+        lane.claim(0, BYTES - 112 - 16 - 16).unwrap().commit();
+        assert_eq!(lane.held_bytes(), ssn * BYTES);
+    }
+    let mut cursor = lane.reader().open(Ssn(1)).unwrap();
+    assert!(cursor.peek().is_some());
+    assert_eq!(cursor.read_chunk(Ssn::MAX, BYTES).map(|image| image.len()), Some(BYTES));
+    assert!(cursor.read_chunk(Ssn::MAX, BYTES - 1).is_none());
+}
+
+#[test]
 fn there_is_no_image_of_a_chunk_full_of_pads() {
     let mut lane = LaneWriter::new(pool(1 << 20, 16 << 10), PEER);
     fill(&mut lane, 1000);
