@@ -26,6 +26,12 @@ pub(crate) enum MpiError {
     /// The installation has a compiler wrapper but no launcher.
     #[error("{} has no mpirun in its directory: install the complete MPI (Debian: openmpi-bin)", mpicc.display())]
     NoLauncher { mpicc: PathBuf },
+    /// The installation has a compiler wrapper but no `mpi.h`.
+    #[error(
+        "{} doesn't compile a program with mpi.h: install the MPI's headers (Debian: libopenmpi-dev) and a C compiler, or use --mpi wheel",
+        mpicc.display()
+    )]
+    NoHeaders { mpicc: PathBuf },
     /// The compiler wrapper cannot be queried.
     #[error("cannot run `{}`: {source}", mpicc.display())]
     Wrapper { mpicc: PathBuf, source: io::Error },

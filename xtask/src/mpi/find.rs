@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use super::error::MpiError;
 use super::pypi;
@@ -133,6 +133,9 @@ impl Mpi {
         if !mpirun.exists() {
             return Err(MpiError::NoLauncher { mpicc: mpicc.to_owned() });
         }
+        if !has_headers(mpicc)? {
+            return Err(MpiError::NoHeaders { mpicc: mpicc.to_owned() });
+        }
         let name = if DEBIAN_WRAPPERS.iter().any(|known| Path::new(known) == mpicc) {
             "debian".to_owned()
         } else {
@@ -195,6 +198,14 @@ fn query(mpicc: &Path, question: &str) -> Result<String, MpiError> {
     Ok(text)
 }
 
+/// Returns `true` if the wrapper's compiler finds `mpi.h`. Debian's openmpi-bin has the wrapper without it.
+fn has_headers(mpicc: &Path) -> Result<bool, MpiError> {
+    let mut command = Command::new(mpicc);
+    command.args(["-E", "-include", "mpi.h", "-x", "c", "/dev/null"]).stdout(Stdio::null()).stderr(Stdio::null());
+    let status = command.status().map_err(|source| MpiError::Wrapper { mpicc: mpicc.to_owned(), source })?;
+    Ok(status.success())
+}
+
 /// Parses the version in `mpicc: Open MPI 5.0.11 (Language: C)` or `mpicc for MPICH version 5.0.2`. Returns `None` for unsupported versions.
 fn parse_version(output: &str) -> Option<(Implementation, String)> {
     let known = [("Open MPI ", Implementation::OpenMpi), ("MPICH version ", Implementation::Mpich)];
@@ -225,8 +236,8 @@ mod tests {
         let _ = fs::remove_dir_all(&prefix);
         fs::create_dir_all(prefix.join("bin")).unwrap();
         let script = format!(
-            "#!/bin/sh\ncase $1 in *version|-v) echo '{version}';; -show) echo cc -I/opt/include -L/opt/lib -lmpi;; *) echo \
-             /opt/lib /opt/more;; esac\n"
+            "#!/bin/sh\ncase $1 in *version|-v) echo '{version}';; -show) echo cc -I/opt/include -L/opt/lib -lmpi;; \
+             -E) test ! -e \"$0.no-headers\";; *) echo /opt/lib /opt/more;; esac\n"
         );
         // Another process writes the script: a process started by a concurrent test could inherit the open file, and executing
         // a file that is open for writing fails (ETXTBSY).
@@ -273,6 +284,10 @@ mod tests {
         }
         let prefix = installation("half", "mpicc: Open MPI 4.1.4 (Language: C)", false);
         assert!(matches!(from_prefix(&prefix), Err(MpiError::NoLauncher { .. })));
+        // As of Debian's openmpi-bin without libopenmpi-dev.
+        let prefix = installation("bare", "mpicc: Open MPI 4.1.4 (Language: C)", true);
+        fs::write(prefix.join("bin/mpicc.no-headers"), "").unwrap();
+        assert!(matches!(from_prefix(&prefix), Err(MpiError::NoHeaders { .. })));
     }
 
     #[test]

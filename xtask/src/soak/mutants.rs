@@ -34,7 +34,7 @@ pub(crate) struct Options {
     /// Crate to change: protocols, ack-piggyback, gc, log-io, log-core or another one with a library
     #[arg(short, long)]
     package: String,
-    /// Judge by this crate's tests too, and those of the changed one [repeatable]
+    /// Judge by this crate's tests too, and those of the changed one; repeatable
     #[arg(long = "tests-of", value_name = "PACKAGE")]
     tests_of: Vec<String>,
     /// Only the changes of files whose path matches: `**/recovery/*.rs`

@@ -31,8 +31,8 @@ pub(super) struct Built {
     pub(super) left_out: BTreeSet<Id>,
 }
 
-/// Copies the workspace to `folder`, makes the changes of the crate whose root is `library` there, and builds the tests of `packages`. What the compiler refuses is left
-/// out, a round at a time, until the rest compiles.
+/// Copies the workspace to `folder`, makes the changes of the crate whose root is `library` there, and builds the tests of `packages`. What the
+/// compiler refuses is left out, a round at a time, until the rest compiles.
 pub(super) fn build(
     workspace: &Workspace,
     folder: &Path,
