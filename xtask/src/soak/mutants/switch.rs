@@ -76,7 +76,7 @@ pub(super) fn switch(source: &str, changes: &[(Id, &Mutant)]) -> syn::Result<Swi
     for &(id, mutant) in changes {
         wanted.entry(offset(source, &lines, mutant.start)).or_default().push((id, mutant));
     }
-    let mut finder = Finder { wanted, places: Vec::new(), constant: 0 };
+    let mut finder = Finder { source, wanted, places: Vec::new(), constant: 0 };
     finder.visit_file(&file);
     let left_out = finder.wanted.into_values().flatten().map(|(id, _)| id).collect();
     let mut places = finder.places;
@@ -97,30 +97,28 @@ fn offset(source: &str, lines: &[usize], (line, column): Position) -> usize {
     in_line.map_or(source.len(), |(at, _)| start + at)
 }
 
-/// A place in the source where a change is made.
+/// A place in the source where changes are made.
 struct Place {
-    /// What is replaced; empty where text is inserted.
+    /// Expression that is replaced, or the empty range where text is inserted.
     at: Range<usize>,
     kind: Kind,
+    /// Text of each change, with the source's operands.
+    others: Vec<(Id, String)>,
 }
 
+#[derive(Clone, Copy)]
 enum Kind {
+    /// An expression, which stays the last alternative.
+    Expression,
     /// Beginning of a body: another value is returned.
-    Body(Vec<(Id, String)>),
-    /// Binary operator between two operands.
-    Binary { left: Range<usize>, operator: Range<usize>, right: Range<usize>, others: Vec<(Id, String)> },
-    /// Unary operator that is left out.
-    Unary { operand: Range<usize>, id: Id },
-    /// Condition of an arm that is replaced by a value.
-    Guard(Vec<(Id, String)>),
-    /// Pattern without a condition, of an arm that is left out.
-    Arm(Id),
-    /// Condition of an arm that is left out.
-    ArmGuard(Id),
+    Body,
+    /// Pattern without a condition.
+    Pattern,
 }
 
 /// Finds the places of the changes in a syntax tree.
 struct Finder<'a> {
+    source: &'a str,
     /// Changes by the place where their text starts. What is found is removed.
     wanted: HashMap<usize, Vec<(Id, &'a Mutant)>>,
     places: Vec<Place>,
@@ -139,8 +137,13 @@ impl<'a> Finder<'a> {
         taken
     }
 
-    fn replacements(&mut self, at: usize, genre: &str) -> Vec<(Id, String)> {
-        self.take(at, genre).into_iter().map(|(id, mutant)| (id, mutant.replacement.clone())).collect()
+    /// Adds a place for the changes whose text starts at `at`, if there are any; `text` makes the text of each from its replacement.
+    fn add(&mut self, at: usize, genre: &str, place: (Range<usize>, Kind), text: impl Fn(&str) -> String) {
+        let others = self.take(at, genre).into_iter().map(|(id, mutant)| (id, text(&mutant.replacement)));
+        let others: Vec<_> = others.collect();
+        if !others.is_empty() {
+            self.places.push(Place { at: place.0, kind: place.1, others });
+        }
     }
 
     fn body(&mut self, signature: &syn::Signature, block: &syn::Block) {
@@ -151,9 +154,8 @@ impl<'a> Finder<'a> {
             // A body that returns an iterator of another type doesn't compile.
             let opaque =
                 matches!(&signature.output, syn::ReturnType::Type(_, of) if matches!(**of, syn::Type::ImplTrait(_)));
-            let values = if opaque { Vec::new() } else { self.replacements(at, "FnValue") };
-            if !values.is_empty() {
-                self.places.push(Place { at: at..at, kind: Kind::Body(values) });
+            if !opaque {
+                self.add(at, "FnValue", (at..at, Kind::Body), |value| format!("return {value};"));
             }
         }
         visit::visit_block(self, block);
@@ -165,6 +167,15 @@ impl<'a> Finder<'a> {
         visit(self);
         self.constant -= 1;
     }
+}
+
+/// Visits what is constant as a whole.
+macro_rules! in_constants {
+    ($($visit:ident: $node:ident),* $(,)?) => {
+        $(fn $visit(&mut self, node: &'ast syn::$node) {
+            self.in_constant(|finder| visit::$visit(finder, node));
+        })*
+    };
 }
 
 impl<'ast> Visit<'ast> for Finder<'_> {
@@ -197,36 +208,10 @@ impl<'ast> Visit<'ast> for Finder<'_> {
         }
     }
 
-    fn visit_item_const(&mut self, item: &'ast syn::ItemConst) {
-        self.in_constant(|finder| visit::visit_item_const(finder, item));
-    }
-
-    fn visit_item_static(&mut self, item: &'ast syn::ItemStatic) {
-        self.in_constant(|finder| visit::visit_item_static(finder, item));
-    }
-
-    fn visit_impl_item_const(&mut self, item: &'ast syn::ImplItemConst) {
-        self.in_constant(|finder| visit::visit_impl_item_const(finder, item));
-    }
-
-    fn visit_trait_item_const(&mut self, item: &'ast syn::TraitItemConst) {
-        self.in_constant(|finder| visit::visit_trait_item_const(finder, item));
-    }
-
-    fn visit_item_enum(&mut self, item: &'ast syn::ItemEnum) {
-        self.in_constant(|finder| visit::visit_item_enum(finder, item));
-    }
-
-    fn visit_type(&mut self, of: &'ast syn::Type) {
-        self.in_constant(|finder| visit::visit_type(finder, of));
-    }
-
-    fn visit_generic_argument(&mut self, argument: &'ast syn::GenericArgument) {
-        self.in_constant(|finder| visit::visit_generic_argument(finder, argument));
-    }
-
-    fn visit_expr_const(&mut self, block: &'ast syn::ExprConst) {
-        self.in_constant(|finder| visit::visit_expr_const(finder, block));
+    in_constants! {
+        visit_item_const: ItemConst, visit_item_static: ItemStatic, visit_impl_item_const: ImplItemConst,
+        visit_trait_item_const: TraitItemConst, visit_item_enum: ItemEnum, visit_type: Type,
+        visit_generic_argument: GenericArgument, visit_expr_const: ExprConst,
     }
 
     fn visit_expr_repeat(&mut self, repeat: &'ast syn::ExprRepeat) {
@@ -245,44 +230,37 @@ impl<'ast> Visit<'ast> for Finder<'_> {
         let operator = expression.op.span().byte_range();
         // A pattern is no value that an `if` could yield.
         let has_pattern = contains_let(&expression.left) || contains_let(&expression.right);
-        let others = if has_pattern { Vec::new() } else { self.replacements(operator.start, "BinaryOperator") };
-        if !others.is_empty() {
+        if !has_pattern {
+            let source = self.source;
             let (left, right) = (expression.left.span().byte_range(), expression.right.span().byte_range());
-            let at = left.start..right.end;
-            self.places.push(Place { at, kind: Kind::Binary { left, operator, right, others } });
+            let place = (left.start..right.end, Kind::Expression);
+            let text = |other: &str| format!("{} {other} {}", &source[left.clone()], &source[right.clone()]);
+            self.add(operator.start, "BinaryOperator", place, text);
         }
         visit::visit_expr_binary(self, expression);
     }
 
     fn visit_expr_unary(&mut self, expression: &'ast syn::ExprUnary) {
-        let at = expression.span().byte_range();
-        if let Some((id, _)) = self.take(at.start, "UnaryOperator").first() {
-            let operand = expression.expr.span().byte_range();
-            self.places.push(Place { at, kind: Kind::Unary { operand, id: *id } });
-        }
+        let (at, source) = (expression.span().byte_range(), self.source);
+        let operand = &source[expression.expr.span().byte_range()];
+        self.add(at.start, "UnaryOperator", (at, Kind::Expression), |_| operand.to_owned());
         visit::visit_expr_unary(self, expression);
     }
 
     fn visit_arm(&mut self, arm: &'ast syn::Arm) {
-        let left_out = self.take(arm.span().byte_range().start, "MatchArm").first().map(|(id, _)| *id);
-        let guard = if let syn::Pat::Guard(pattern) = &arm.pat { Some(&pattern.guard) } else { None };
-        match (guard, left_out) {
-            (Some(guard), _) if !contains_let(guard) => {
+        let start = arm.span().byte_range().start;
+        match &arm.pat {
+            syn::Pat::Guard(syn::PatGuard { guard, .. }) if !contains_let(guard) => {
                 let at = guard.span().byte_range();
-                // Before those of the condition, which are inside of it.
-                if let Some(id) = left_out {
-                    self.places.push(Place { at: at.clone(), kind: Kind::ArmGuard(id) });
-                }
-                let values = self.replacements(at.start, "MatchArmGuard");
-                if !values.is_empty() {
-                    self.places.push(Place { at, kind: Kind::Guard(values) });
-                }
+                // An arm that is left out comes before the other changes of its condition, which are inside of it.
+                self.add(start, "MatchArm", (at.clone(), Kind::Expression), |_| "false".to_owned());
+                self.add(at.start, "MatchArmGuard", (at, Kind::Expression), str::to_owned);
             }
-            (None, Some(id)) => {
-                let end = arm.pat.span().byte_range().end;
-                self.places.push(Place { at: end..end, kind: Kind::Arm(id) });
+            syn::Pat::Guard(_) => {}
+            pattern => {
+                let end = pattern.span().byte_range().end;
+                self.add(start, "MatchArm", (end..end, Kind::Pattern), |_| "false".to_owned());
             }
-            _ => {}
         }
         visit::visit_arm(self, arm);
     }
@@ -342,72 +320,36 @@ impl Writer<'_> {
             from = place.at.end;
             *next += 1;
             let begin = self.text.len();
-            let ids = self.place(place, next);
-            self.regions.push((begin..self.text.len(), ids));
+            self.place(place, next);
+            self.regions.push((begin..self.text.len(), place.others.iter().map(|(id, _)| *id).collect()));
         }
         self.text.push_str(&self.source[from..part.end]);
     }
 
-    /// Writes a place. The text of a change has the source's operands; the other branch has those with their changes.
-    fn place(&mut self, place: &Place, next: &mut usize) -> Vec<Id> {
-        let (source, at) = (self.source, place.at.clone());
-        match &place.kind {
-            Kind::Body(values) => {
-                for (id, value) in values {
-                    self.branch("", *id, &format!("return {value};"), "");
-                }
-                values.iter().map(|(id, _)| *id).collect()
-            }
-            Kind::Binary { left, operator, right, others } => {
-                let (l, r) = (&source[left.clone()], &source[right.clone()]);
-                self.text.push('(');
-                for (id, other) in others {
-                    self.branch("", *id, &format!("{l} {other} {r}"), "else ");
-                }
-                self.text.push_str("{ ");
-                self.copy(left.clone(), next);
-                self.text.push_str(&source[left.end..operator.end]);
-                self.copy(operator.end..right.end, next);
-                self.text.push_str(" })");
-                others.iter().map(|(id, _)| *id).collect()
-            }
-            Kind::Unary { operand, id } => {
-                self.branch("(", *id, &source[operand.clone()], "else { ");
-                self.text.push_str(&source[at.start..operand.start]);
-                self.copy(operand.clone(), next);
-                self.text.push_str(" })");
-                vec![*id]
-            }
-            Kind::Guard(values) => {
-                self.text.push('(');
-                for (id, value) in values {
-                    self.branch("", *id, value, "else ");
-                }
-                self.text.push_str("{ ");
-                self.copy(at, next);
-                self.text.push_str(" })");
-                values.iter().map(|(id, _)| *id).collect()
-            }
-            Kind::ArmGuard(id) => {
-                self.branch("(", *id, "false", "else { ");
-                self.copy(at, next);
-                self.text.push_str(" })");
-                vec![*id]
-            }
-            Kind::Arm(id) => {
-                self.branch(" if (", *id, "false", "else { true })");
-                vec![*id]
-            }
+    /// Writes a place. In the last alternative, the source's own, the changes inside of it are made.
+    fn place(&mut self, place: &Place, next: &mut usize) {
+        let (before, otherwise) = match place.kind {
+            Kind::Expression => ("(", "else "),
+            Kind::Body => ("", ""),
+            Kind::Pattern => (" if (", "else "),
+        };
+        self.text.push_str(before);
+        for (id, text) in &place.others {
+            self.text.push_str(&format!("if crate::mutation_switch::is({id}) {{ "));
+            let begin = self.text.len();
+            self.text.push_str(text);
+            self.regions.push((begin..self.text.len(), vec![*id]));
+            self.text.push_str(&format!(" }} {otherwise}"));
         }
-    }
-
-    /// Writes `if` the change is chosen, then `text`.
-    fn branch(&mut self, before: &str, id: Id, text: &str, after: &str) {
-        self.text.push_str(&format!("{before}if crate::mutation_switch::is({id}) {{ "));
-        let begin = self.text.len();
-        self.text.push_str(text);
-        self.regions.push((begin..self.text.len(), vec![id]));
-        self.text.push_str(&format!(" }} {after}"));
+        match place.kind {
+            Kind::Expression => {
+                self.text.push_str("{ ");
+                self.copy(place.at.clone(), next);
+                self.text.push_str(" })");
+            }
+            Kind::Body => {}
+            Kind::Pattern => self.text.push_str("{ true })"),
+        }
     }
 }
 
