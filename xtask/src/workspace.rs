@@ -133,6 +133,12 @@ impl Workspace {
         &self.packages
     }
 
+    /// Finds a package of the root workspace by its name, with or without `counterfoil-`.
+    pub(crate) fn package(&self, name: &str) -> Option<&Package> {
+        let long = format!("counterfoil-{name}");
+        self.packages.iter().find(|package| package.name == name || package.name == long)
+    }
+
     /// Returns the distinct names of the integration tests.
     pub(crate) fn test_programs(&self) -> impl Iterator<Item = &str> {
         self.test_programs.iter().map(String::as_str)

@@ -23,7 +23,7 @@ use self::judge::Fate;
 use self::list::Mutant;
 use self::switch::Id;
 use crate::table::Table;
-use crate::workspace::{TaskError, Workspace};
+use crate::workspace::{Package, TaskError, Workspace};
 
 /// Share of the changes that has to be found.
 const CAUGHT_MIN: f64 = 0.95;
@@ -161,16 +161,11 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Task
 
 /// Returns the name of a package, which may be given without its prefix, and the root file of its library.
 fn find(workspace: &Workspace, name: &str) -> Result<(String, PathBuf), TaskError> {
-    let full = format!("counterfoil-{name}");
-    let libraries =
-        || workspace.packages().iter().filter_map(|package| Some((&package.name, package.library.as_ref()?)));
-    match libraries().find(|(known, _)| **known == full || *known == name) {
-        Some((name, library)) => Ok((name.clone(), library.clone())),
-        None => Err(TaskError::NoPackage {
-            name: name.to_owned(),
-            known: libraries().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", "),
-        }),
-    }
+    let library_of = |package: &Package| Some((package.name.clone(), package.library.clone()?));
+    workspace.package(name).and_then(library_of).ok_or_else(|| {
+        let known: Vec<_> = workspace.packages().iter().filter_map(library_of).map(|(name, _)| name).collect();
+        TaskError::NoPackage { name: name.to_owned(), known: known.join(", ") }
+    })
 }
 
 /// Prints the table or the JSON object. Returns `true` if enough changes were found.

@@ -24,11 +24,10 @@ impl Packages {
         let mut found = Packages::default();
         for name in names {
             let long = format!("counterfoil-{name}");
-            let is_named = |package: &str| package == name || package == long;
-            if let Some(package) = workspace.packages().iter().find(|package| is_named(&package.name)) {
+            if let Some(package) = workspace.package(name) {
                 found.root.push(package.name.clone());
                 found.has_docs |= package.library.is_some();
-            } else if let Some(package) = OVER_MPI.into_iter().find(|package| is_named(package)) {
+            } else if let Some(package) = OVER_MPI.into_iter().find(|package| package == name || *package == long) {
                 found.over_mpi.push(package.to_owned());
             } else {
                 let mut known: Vec<&str> = workspace.packages().iter().map(|package| package.name.as_str()).collect();
