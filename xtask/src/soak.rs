@@ -160,18 +160,23 @@ fn report_failure(failure: &Failure) {
     eprintln!("  output:  {}", failure.output_dir.display());
 }
 
-/// Overwrites the progress line on a terminal. Prints one line per [`RUNS_PER_PROGRESS_LINE`] elsewhere.
+/// Reports each run on a terminal, and every [`RUNS_PER_PROGRESS_LINE`]th elsewhere.
 fn report_progress(run: u64, runs: u64, failed: usize, last: &Parameters) {
     let line = format!("{run} of {runs} runs, {failed} failed; last: {last}");
+    show_progress(&line, run == runs, run.is_multiple_of(RUNS_PER_PROGRESS_LINE));
+}
+
+/// Overwrites the progress line on a terminal. Elsewhere prints the line if it is the last one, or one `of_log`.
+fn show_progress(line: &str, is_last: bool, of_log: bool) {
     if io::stderr().is_terminal() {
         clear_progress();
         eprint!("{line}");
         // A failure to print progress must not end the soak test.
         let _ = io::stderr().flush();
-        if run == runs {
+        if is_last {
             eprintln!();
         }
-    } else if run.is_multiple_of(RUNS_PER_PROGRESS_LINE) || run == runs {
+    } else if is_last || of_log {
         eprintln!("{line}");
     }
 }

@@ -1,14 +1,13 @@
 //! `cargo xtask soak crash`: cuts the power of simulated disks at every operation of random histories and compares the remaining
 //! data with a model, for stores alone and for whole logs that spill.
 
-use std::io::{self, IsTerminal, Write};
 use std::process::Command;
 
 use clap::Args;
 use serde_json::json;
 
 use super::random::SplitMix64;
-use super::{clear_progress, seed_from_clock};
+use super::{clear_progress, seed_from_clock, show_progress};
 use crate::table::Table;
 use crate::workspace::{TaskError, Workspace, command_line, run_checked};
 
@@ -85,17 +84,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Task
 fn report_progress(level: &Level, wanted: u64) {
     let Level { name, crashes, failures } = level;
     let line = format!("{name}: {crashes} of {wanted} power cuts, {} failures", failures.len());
-    if io::stderr().is_terminal() {
-        clear_progress();
-        eprint!("{line}");
-        // A failure to print progress must not end the soak test.
-        let _ = io::stderr().flush();
-        if *crashes >= wanted {
-            eprintln!();
-        }
-    } else if *crashes >= wanted || crashes % (20 * CRASHES_PER_PROCESS) < CRASHES_PER_PROCESS {
-        eprintln!("{line}");
-    }
+    show_progress(&line, *crashes >= wanted, crashes % (20 * CRASHES_PER_PROCESS) < CRASHES_PER_PROCESS);
 }
 
 /// Prints the table or the JSON object. Returns `true` if there is no failure.

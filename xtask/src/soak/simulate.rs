@@ -1,14 +1,13 @@
 //! `cargo xtask soak simulate`: runs `counterfoil simulate` for all protocols, with settings drawn from wide ranges.
 
 use std::collections::BTreeMap;
-use std::io::{self, IsTerminal, Write};
 use std::process::Command;
 
 use clap::Args;
 use serde_json::{Value, json};
 
 use super::random::SplitMix64;
-use super::{clear_progress, seed_from_clock};
+use super::{clear_progress, seed_from_clock, show_progress};
 use crate::table::Table;
 use crate::workspace::{TaskError, Workspace, command_line};
 
@@ -221,17 +220,7 @@ fn splits_met(counters: &BTreeMap<String, u64>, group: &str) -> Option<String> {
 
 fn report_progress(done: u64, total: u64, group: &Group, failed: usize) {
     let line = format!("{done} of {total} schedules, {failed} slices failed; last: {group}");
-    if io::stderr().is_terminal() {
-        clear_progress();
-        eprint!("{line}");
-        // A failure to print progress must not end the soak test.
-        let _ = io::stderr().flush();
-        if done == total {
-            eprintln!();
-        }
-    } else {
-        eprintln!("{line}");
-    }
+    show_progress(&line, done == total, true);
 }
 
 impl std::fmt::Display for Group {

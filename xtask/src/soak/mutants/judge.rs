@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::{self, IsTerminal, Write};
+use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -11,9 +11,11 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process_group};
+
 use super::switch::Id;
 use super::tree::TestProgram;
-use crate::soak::clear_progress;
+use crate::soak::show_progress;
 use crate::workspace::TaskError;
 
 /// Time that a test has with a change, in its times without one, and the least of it.
@@ -148,33 +150,26 @@ fn run(
     let line = test.program.path.display().to_string();
     let mut child = command.spawn().map_err(|source| TaskError::Start { program: line, source })?;
     let end = wait(&mut child, limit);
-    end_group(&child);
+    // With the processes that the test left behind; the group is gone if there are none.
+    let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
+    let ended = child.wait();
     // A process of the test may still write there for a moment.
     let _ = fs::remove_dir_all(&folder);
-    end.map_err(TaskError::file(&test.program.path))
+    ended.and(end).map_err(TaskError::file(&test.program.path))
 }
 
+/// Waits for a test, `limit` at most. One that timed out still runs.
 fn wait(child: &mut Child, limit: Duration) -> io::Result<End> {
     let start = Instant::now();
     let mut pause = Duration::from_micros(500);
     loop {
         match child.try_wait()? {
             Some(status) => return Ok(if status.success() { End::Passed } else { End::Failed }),
-            None if start.elapsed() > limit => {
-                end_group(child);
-                child.wait()?;
-                return Ok(End::TimedOut);
-            }
+            None if start.elapsed() > limit => return Ok(End::TimedOut),
             None => thread::sleep(pause),
         }
         pause = (pause * 2).min(Duration::from_millis(10));
     }
-}
-
-/// Ends the processes that the test left behind.
-fn end_group(child: &Child) {
-    let group = format!("-{}", child.id());
-    let _ = Command::new("kill").args(["-KILL", "--", &group]).stderr(Stdio::null()).status();
 }
 
 /// Folder in which each name is used once.
@@ -204,7 +199,12 @@ fn in_parallel<T: Sync, R: Send>(items: &[T], jobs: usize, what: &str, work: imp
                     let result = work(item);
                     let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
                     done.push((at, result));
-                    report_progress(done.len(), items.len(), what);
+                    let line = format!("{} of {} {what}", done.len(), items.len());
+                    show_progress(
+                        &line,
+                        done.len() == items.len(),
+                        done.len().is_multiple_of(items.len().div_ceil(20)),
+                    );
                 }
             });
         }
@@ -212,18 +212,4 @@ fn in_parallel<T: Sync, R: Send>(items: &[T], jobs: usize, what: &str, work: imp
     let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
     done.sort_by_key(|(at, _)| *at);
     done.into_iter().map(|(_, result)| result).collect()
-}
-
-fn report_progress(done: usize, total: usize, what: &str) {
-    if io::stderr().is_terminal() {
-        clear_progress();
-        eprint!("{done} of {total} {what}");
-        // A failure to print progress must not end the task.
-        let _ = io::stderr().flush();
-        if done == total {
-            eprintln!();
-        }
-    } else if done.is_multiple_of(total.div_ceil(20)) || done == total {
-        eprintln!("{done} of {total} {what}");
-    }
 }
