@@ -258,8 +258,8 @@ pub(crate) unsafe fn test_all(
     }
 }
 
-/// Calls a function for some of several requests, and handles those that have ended. `handle` gets their indices. Returns the code, and the indices of these; `None` if the call doesn't
-/// say which.
+/// Calls a function for some of several requests, and handles those that have ended. `handle` gets their indices. Returns the code, and the
+/// indices of these, which are none if the call doesn't say.
 ///
 /// # Safety
 /// As for [`wait_some`].
