@@ -9,7 +9,9 @@ mod truncating;
 
 use std::sync::Arc;
 
-use counterfoil_log_core::{CursorError, LaneWriter, Pool, PoolOptions, Rank, Ssn};
+use counterfoil_log_core::{
+    CursorError, Disposition, Epoch, LaneWriter, Phase, Pool, PoolOptions, Rank, SettledChunk, Ssn,
+};
 
 pub(crate) const PEER: Rank = Rank(1);
 
@@ -55,6 +57,16 @@ pub(crate) fn fill(lane: &mut LaneWriter, upto: u64) {
         let bytes = payload(lane.next_ssn().0);
         append(lane, &bytes);
     }
+}
+
+/// Acknowledges the records up to `upto`, which are retained.
+pub(crate) fn retain(lane: &mut LaneWriter, upto: u64) {
+    lane.acknowledge(Ssn(upto), Disposition::Retain { epoch: Epoch(1), phase: Phase(1) }).unwrap();
+}
+
+/// Returns the chunks that are settled and were not reported.
+pub(crate) fn settled(lane: &mut LaneWriter) -> Vec<SettledChunk> {
+    std::iter::from_fn(|| lane.poll_settled()).collect()
 }
 
 pub(crate) fn ssns(lane: &LaneWriter, from: Ssn) -> Result<Vec<u64>, CursorError> {

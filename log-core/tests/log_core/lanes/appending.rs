@@ -1,6 +1,9 @@
 //! Claims, limits, and the report on a full budget.
 
-use counterfoil_log_core::{AllocError, AppendError, BLOCK_BYTES_MIN, Disposition, LaneWriter, Lanes, Rank, Ssn};
+use counterfoil_log_core::{
+    AllocError, AppendError, BLOCK_BYTES_MIN, BODY_BYTES_MAX, Disposition, LaneWriter, Lanes, PREFIX_BYTES_MAX, Rank,
+    Ssn,
+};
 
 use super::{PEER, append, fill, lane, payload, pool, records, ssns};
 
@@ -185,4 +188,38 @@ fn bytes_that_were_appended_count_after_they_are_gone() {
     lane.acknowledge(Ssn(1000), Disposition::Release).unwrap();
     assert!(lane.kept_from() > Ssn(900));
     assert_eq!(lane.appended_bytes(), appended);
+}
+
+#[test]
+fn a_lane_without_memory_holds_none_of_a_full_budget() {
+    let pool = pool(2 * BLOCK_BYTES_MIN, BLOCK_BYTES_MIN);
+    let (mut full, mut idle) = (LaneWriter::new(pool.clone(), Rank(2)), LaneWriter::new(pool, PEER));
+    for _ in 0..2 {
+        full.claim(0, 3000).unwrap().commit();
+    }
+    let Err(AppendError::Alloc(AllocError::Full(pressure))) = idle.claim(0, 8) else { panic!("there is room") };
+    assert_eq!(pressure.holders, [(Rank(2), 2 * BLOCK_BYTES_MIN)]);
+}
+
+#[test]
+fn records_beyond_the_limits_are_refused() {
+    let mut lane = lane();
+    for (prefix, payload) in [(PREFIX_BYTES_MAX + 1, 0), (1, BODY_BYTES_MAX), (1, usize::MAX)] {
+        assert!(matches!(lane.claim(prefix, payload), Err(AppendError::TooLong { .. })), "{prefix} and {payload}");
+    }
+    assert!(lane.claim(PREFIX_BYTES_MAX, 0).is_ok());
+    assert!(matches!(lane.claim(0, BODY_BYTES_MAX), Err(AppendError::Alloc(_))), "no budget holds it");
+}
+
+/// A chunk has fewer than 2^32 records, so its first number decides.
+#[test]
+fn a_chunk_begins_as_long_as_its_records_have_numbers() {
+    let last = Ssn(Ssn::MAX.0 - (1 << 32));
+    let claim = |next| {
+        let mut lane = lane();
+        lane.resume(next, Ssn::ZERO, &[]).unwrap();
+        lane.claim(0, 8).map(|claim| claim.ssn())
+    };
+    assert!(matches!(claim(last), Ok(ssn) if ssn == last));
+    assert!(matches!(claim(last.next()), Err(AppendError::SsnExhausted { peer: PEER })));
 }

@@ -4,17 +4,13 @@ use counterfoil_log_core::{
     ChunkImage, Cursor, Disposition, Epoch, LaneWriter, Phase, Ssn, TruncateError, record_in_image,
 };
 
-use super::{COUNTING, PEER, append, fill, lane, payload, pool};
+use super::{COUNTING, PEER, append, fill, lane, payload, pool, retain, settled};
 
 /// Limit in bytes that every chunk here is below.
 const ANY: usize = 1 << 20;
 
 /// Records in lanes of several full chunks.
 const RECORDS: u64 = if cfg!(miri) { 1000 } else { 3000 };
-
-fn retain(lane: &mut LaneWriter, upto: u64) {
-    lane.acknowledge(Ssn(upto), Disposition::Retain { epoch: Epoch(1), phase: Phase(0) }).unwrap();
-}
 
 /// Returns the SSNs that an image was asked for, after a check of their records.
 fn checked_ssns(image: &ChunkImage) -> Vec<u64> {
@@ -111,7 +107,7 @@ fn there_is_no_image_of_an_open_or_sparse_chunk_or_of_few_records() {
         };
         lane.acknowledge(Ssn(ssn), disposition).unwrap();
     }
-    let settled: Vec<_> = std::iter::from_fn(|| lane.poll_settled()).collect();
+    let settled = settled(&mut lane);
     lane.relocate(settled[3].chunk, settled[3].chunk, Ssn::ZERO).unwrap();
     let mut cursor = lane.reader().open(settled[3].first).unwrap();
     assert!(cursor.read_chunk(Ssn::MAX, ANY).is_none());

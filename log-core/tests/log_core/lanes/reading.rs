@@ -1,8 +1,8 @@
 //! Cursors: the records that they see, and the memory that they keep.
 
-use counterfoil_log_core::{CursorError, Disposition, Epoch, LaneWriter, Phase, Ssn};
+use counterfoil_log_core::{CursorError, Disposition, LaneWriter, Ssn};
 
-use super::{fill, lane, payload, ssns};
+use super::{PEER, append, fill, lane, payload, retain, settled, ssns};
 
 #[test]
 fn records_are_read_back_in_order_across_chunks() {
@@ -76,8 +76,8 @@ fn a_cursor_keeps_records_that_it_has_not_read() {
 fn a_cursor_that_has_passed_freed_chunks_keeps_none_of_them() {
     let mut lane = lane();
     fill(&mut lane, 1000);
-    lane.acknowledge(Ssn(1000), Disposition::Retain { epoch: Epoch(1), phase: Phase(1) }).unwrap();
-    let settled: Vec<_> = std::iter::from_fn(|| lane.poll_settled()).collect();
+    retain(&mut lane, 1000);
+    let settled = settled(&mut lane);
     let mut cursor = lane.reader().open(Ssn::FIRST).unwrap();
     while cursor.position() <= settled[0].last {
         cursor.read().unwrap();
@@ -118,9 +118,9 @@ fn the_writers_cursor_begins_where_a_readers_does() {
     check(&lane);
     for upto in (10..=990).step_by(10) {
         lane.acknowledge(Ssn(upto - 1), Disposition::Release).unwrap();
-        lane.acknowledge(Ssn(upto), Disposition::Retain { epoch: Epoch(1), phase: Phase(1) }).unwrap();
+        retain(&mut lane, upto);
     }
-    let settled: Vec<_> = std::iter::from_fn(|| lane.poll_settled()).collect();
+    let settled = settled(&mut lane);
     for pair in settled.chunks_exact(2) {
         lane.relocate(pair[0].chunk, pair[1].chunk, Ssn(100)).unwrap();
         check(&lane);
@@ -129,4 +129,41 @@ fn the_writers_cursor_begins_where_a_readers_does() {
     check(&lane);
     lane.truncate(Ssn(995)).unwrap();
     check(&lane);
+}
+
+#[test]
+fn a_waiting_cursor_attaches_to_a_first_chunk_that_begins_with_a_gap() {
+    let mut lane = lane();
+    let mut cursor = lane.reader().open(Ssn(1)).unwrap();
+    assert_eq!(cursor.attach(), Ok(false));
+    lane.set_next(Ssn(5)).unwrap();
+    append(&mut lane, b"data");
+    assert_eq!(cursor.attach(), Ok(true));
+    assert_eq!(cursor.peek().map(|record| record.ssn()), Some(Ssn(5)));
+}
+
+#[test]
+fn a_waiting_cursor_of_a_resumed_lane_reads_what_is_appended() {
+    let mut lane = lane();
+    lane.resume(Ssn(31), Ssn(30), &[]).unwrap();
+    let mut cursor = lane.reader().open(Ssn(31)).unwrap();
+    assert!(cursor.peek().is_none());
+    append(&mut lane, b"data");
+    assert_eq!(cursor.peek().map(|record| record.ssn()), Some(Ssn(31)));
+}
+
+#[test]
+fn readers_know_their_lane_and_where_they_are() {
+    let mut lane = lane();
+    let reader = lane.reader();
+    assert_eq!(reader.peer(), PEER);
+    let mut cursor = reader.open(Ssn(1)).unwrap();
+    assert_eq!((cursor.peer(), cursor.is_attached()), (PEER, false));
+    let claim = lane.claim(3, 4).unwrap();
+    assert_eq!((claim.len(), claim.is_empty()), (7, false));
+    drop(claim);
+    assert!(lane.claim(0, 0).unwrap().is_empty());
+    append(&mut lane, b"data");
+    assert_eq!(cursor.attach(), Ok(true));
+    assert!(cursor.is_attached() && cursor.peek().is_some());
 }

@@ -2,7 +2,7 @@
 
 use counterfoil_log_core::{Disposition, Epoch, Phase, Relocated, Ssn};
 
-use super::{append, fill, lane, payload, records, ssns};
+use super::{append, fill, lane, payload, records, retain, settled, ssns};
 
 #[test]
 fn an_acknowledgement_of_a_record_never_sent_is_refused() {
@@ -24,7 +24,7 @@ fn retained_records_are_settled_chunk_by_chunk() {
     lane.acknowledge(Ssn(300), retain(1)).unwrap();
     lane.acknowledge(Ssn(400), Disposition::Release).unwrap();
     lane.acknowledge(Ssn(900), retain(2)).unwrap();
-    let settled: Vec<_> = std::iter::from_fn(|| lane.poll_settled()).collect();
+    let settled = settled(&mut lane);
     assert!(settled.len() > 5);
     assert!(settled.windows(2).all(|pair| pair[0].last.next() == pair[1].first));
     assert!(settled.last().unwrap().last <= Ssn(900));
@@ -46,8 +46,8 @@ fn pads_are_not_used_bytes_of_a_chunk() {
     // A truncation inside a chunk keeps the pads before the cut and drops those after it.
     lane.truncate(Ssn(250)).unwrap();
     fill(&mut lane, 400);
-    lane.acknowledge(Ssn(400), Disposition::Retain { epoch: Epoch(1), phase: Phase(1) }).unwrap();
-    let settled: Vec<_> = std::iter::from_fn(|| lane.poll_settled()).collect();
+    retain(&mut lane, 400);
+    let settled = settled(&mut lane);
     assert!(settled.last().unwrap().last > Ssn(300));
     for chunk in settled {
         assert_eq!(chunk.used_bytes, 112 + records(chunk.first, chunk.last), "{chunk:?}");
@@ -61,10 +61,10 @@ fn relocation_keeps_the_retained_records_and_no_others() {
     fill(&mut lane, 2000);
     for upto in (10..=1990).step_by(10) {
         lane.acknowledge(Ssn(upto - 1), Disposition::Release).unwrap();
-        lane.acknowledge(Ssn(upto), Disposition::Retain { epoch: Epoch(1), phase: Phase(1) }).unwrap();
+        retain(&mut lane, upto);
     }
     let before = lane.held_bytes();
-    let settled: Vec<_> = std::iter::from_fn(|| lane.poll_settled()).collect();
+    let settled = settled(&mut lane);
     let mut chunks = settled.iter();
     while let (Some(a), Some(b)) = (chunks.next(), chunks.next()) {
         let moved = lane.relocate(a.chunk, b.chunk, Ssn(100)).unwrap();
@@ -85,12 +85,12 @@ fn a_rollback_of_the_receiver_makes_records_unacknowledged() {
     fill(&mut lane, 1000);
     let retain = Disposition::Retain { epoch: Epoch(1), phase: Phase(1) };
     lane.acknowledge(Ssn(1000 - 1), retain).unwrap();
-    let first: Vec<_> = std::iter::from_fn(|| lane.poll_settled()).collect();
+    let first = settled(&mut lane);
     lane.unacknowledge(Ssn(400));
     assert_eq!(lane.acked(), Ssn(400));
     assert!(lane.poll_settled().is_none());
     lane.acknowledge(Ssn(999), retain).unwrap();
-    let again: Vec<_> = std::iter::from_fn(|| lane.poll_settled()).collect();
+    let again = settled(&mut lane);
     assert_eq!(again.last(), first.last());
     assert!(again.len() < first.len());
 }
@@ -99,7 +99,7 @@ fn a_rollback_of_the_receiver_makes_records_unacknowledged() {
 fn used_bytes_above_a_floor_are_those_of_later_records() {
     let mut lane = lane();
     fill(&mut lane, 300);
-    lane.acknowledge(Ssn(300), Disposition::Retain { epoch: Epoch(1), phase: Phase(1) }).unwrap();
+    retain(&mut lane, 300);
     let chunk = lane.poll_settled().unwrap();
     for floor in [chunk.first, Ssn(chunk.last.0 - 2), chunk.last.prev()] {
         let above = 112 + records(floor.next(), chunk.last);
@@ -117,4 +117,93 @@ fn records_acknowledged_alike_are_one_run() {
     }
     let runs: Vec<_> = lane.runs().map(|run| (run.first.0, run.last.0)).collect();
     assert_eq!(runs, [(1, 50), (51, 100)]);
+}
+
+#[test]
+fn dispositions_are_restored_and_forgotten_with_their_records() {
+    let retain = |epoch| Disposition::Retain { epoch: Epoch(epoch), phase: Phase(1) };
+    let mut before = lane();
+    fill(&mut before, 30);
+    for (upto, disposition) in [(10, retain(1)), (20, Disposition::Release), (30, retain(2))] {
+        before.acknowledge(Ssn(upto), disposition).unwrap();
+    }
+    let runs: Vec<_> = before.runs().collect();
+    assert_eq!(runs.len(), 3);
+    let mut after = lane();
+    after.resume(Ssn(31), Ssn(30), &runs).unwrap();
+    assert_eq!(after.runs().collect::<Vec<_>>(), runs);
+    // 20 is in the second run, so that stays.
+    after.forget_runs_upto(Ssn(19));
+    assert_eq!(after.runs().collect::<Vec<_>>(), runs[1..]);
+    after.forget_runs_upto(Ssn(20));
+    assert_eq!(after.runs().collect::<Vec<_>>(), runs[2..]);
+    // Of released records alone there is no table.
+    let mut released = lane();
+    released.resume(Ssn(31), Ssn(20), &runs[1..2]).unwrap();
+    assert_eq!(released.runs().count(), 0);
+}
+
+#[test]
+fn freed_chunks_take_their_dispositions_along_unless_they_are_on_disk() {
+    for is_on_disk in [false, true] {
+        let mut lane = lane();
+        for epoch in 1..=400 {
+            fill(&mut lane, u64::from(epoch));
+            let disposition = Disposition::Retain { epoch: Epoch(epoch), phase: Phase(1) };
+            lane.acknowledge(Ssn(u64::from(epoch)), disposition).unwrap();
+        }
+        let settled = settled(&mut lane);
+        assert!(settled.len() > 4);
+        for settled in &settled[..3] {
+            assert!(if is_on_disk { lane.evict(settled.chunk) } else { lane.free(settled.chunk) });
+        }
+        let first = if is_on_disk { Ssn(1) } else { lane.kept_from() };
+        assert_eq!(lane.runs().next().map(|run| run.first), Some(first), "on disk: {is_on_disk}");
+    }
+}
+
+#[test]
+fn chunks_after_one_that_was_freed_in_the_middle_are_settled_once() {
+    let mut lane = lane();
+    fill(&mut lane, 400);
+    retain(&mut lane, 1);
+    retain(&mut lane, 200);
+    let early = settled(&mut lane);
+    assert!(early.len() > 2);
+    assert!(lane.free(early[1].chunk) && !lane.free(early[1].chunk));
+    retain(&mut lane, 400);
+    let late = settled(&mut lane);
+    let lasts: Vec<_> = early.iter().chain(&late).map(|settled| settled.last).collect();
+    assert!(lasts.is_sorted_by(|a, b| a < b), "{lasts:?}");
+    let kept = ssns(&lane, Ssn(1)).unwrap();
+    let expected = (1..=400).filter(|ssn| *ssn <= early[0].last.0 || *ssn > early[1].last.0);
+    assert_eq!(kept, expected.collect::<Vec<_>>());
+    // All but the current chunk were reported.
+    assert_eq!(lane.unsettled().count(), 0);
+}
+
+#[test]
+fn a_chunk_is_settled_with_the_acknowledgement_of_its_last_record() {
+    let mut lane = lane();
+    fill(&mut lane, 400);
+    let full: Vec<_> = lane.unsettled().map(|(last, _)| last).collect();
+    for last in full {
+        let retain = |epoch| Disposition::Retain { epoch: Epoch(epoch), phase: Phase(1) };
+        lane.acknowledge(last.prev(), retain(1)).unwrap();
+        assert!(lane.poll_settled().is_none());
+        lane.acknowledge(last, retain(1)).unwrap();
+        assert_eq!(lane.poll_settled().map(|settled| settled.last), Some(last));
+        assert!(lane.poll_settled().is_none());
+    }
+}
+
+#[test]
+fn the_record_at_the_floor_of_a_relocation_is_not_kept() {
+    let mut lane = lane();
+    fill(&mut lane, 200);
+    retain(&mut lane, 200);
+    let settled = settled(&mut lane);
+    let floor = settled[0].last.prev();
+    lane.relocate(settled[0].chunk, settled[0].chunk, floor).unwrap();
+    assert_eq!(ssns(&lane, lane.kept_from()).unwrap(), (floor.0 + 1..=200).collect::<Vec<_>>());
 }

@@ -1,8 +1,8 @@
 //! Lanes that are truncated, rewound and repeated, or restored from a checkpoint.
 
-use counterfoil_log_core::{CursorError, Disposition, RepeatError, Ssn, TruncateError};
+use counterfoil_log_core::{CursorError, Disposition, LaneWriter, RepeatError, Ssn, TruncateError};
 
-use super::{fill, lane, payload, ssns};
+use super::{fill, lane, payload, records, ssns};
 
 #[test]
 fn a_truncated_lane_reuses_the_numbers_that_were_cut_off() {
@@ -75,4 +75,81 @@ fn a_checkpoints_records_are_imported_under_their_numbers() {
     let expected: Vec<u64> = (40..400).step_by(3).chain(500..=600).collect();
     assert_eq!(ssns(&lane, Ssn(40)).unwrap(), expected);
     assert!(matches!(lane.reader().open(Ssn(39)), Err(CursorError::Gone { kept_from: Ssn(40), .. })));
+}
+
+#[test]
+fn a_lane_is_resumed_before_its_first_use_and_within_the_limits() {
+    let mut used = lane();
+    fill(&mut used, 1);
+    assert!(used.resume(Ssn(5), Ssn(3), &[]).is_err());
+    let mut raised = lane();
+    raised.resume(Ssn(5), Ssn(3), &[]).unwrap();
+    assert!(raised.resume(Ssn(6), Ssn(3), &[]).is_err(), "no record is in memory, but numbers are used");
+    for (next, acked) in [(Ssn::ZERO, Ssn::ZERO), (Ssn::MAX, Ssn::ZERO), (Ssn(5), Ssn(5)), (Ssn(5), Ssn(6))] {
+        assert!(lane().resume(next, acked, &[]).is_err(), "{next} and {acked}");
+    }
+    assert!(lane().resume(Ssn(Ssn::MAX.0 - 1), Ssn(4), &[]).is_ok());
+}
+
+#[test]
+fn a_repeated_message_is_compared_wherever_its_record_is() {
+    for ssn in (1..=40).step_by(if cfg!(miri) { 13 } else { 1 }) {
+        let mut lane = lane();
+        fill(&mut lane, 20);
+        // A pad between the records.
+        drop(lane.claim(3, 50).unwrap());
+        fill(&mut lane, 40);
+        lane.rewind(Ssn(ssn - 1));
+        assert_eq!(lane.rewound_to(), Some(Ssn(ssn)));
+        assert!(lane.repeat(b"something else that was never sent").is_err(), "message {ssn}");
+        assert_eq!(lane.repeat(&payload(ssn)), Ok(Ssn(ssn)));
+    }
+    let mut lane = lane();
+    fill(&mut lane, 40);
+    lane.rewind(Ssn(40));
+    assert_eq!(lane.rewound_to(), None, "nothing is to be repeated");
+}
+
+#[test]
+fn numbers_may_stay_and_a_record_that_is_imported_takes_one_chunk() {
+    for bytes in (3800..4096).step_by(if cfg!(miri) { 50 } else { 1 }) {
+        let mut lane = lane();
+        lane.import(Ssn(5), 3, bytes).unwrap().commit();
+        assert_eq!(lane.unsettled().count(), 0, "{bytes} bytes");
+        let fits = 112 + (16 + 3 + bytes).next_multiple_of(16) + 16 <= 4096;
+        assert_eq!(lane.held_bytes() == 4096, fits, "{bytes} bytes take {}", lane.held_bytes());
+    }
+    let mut lane = lane();
+    fill(&mut lane, 3);
+    let held = lane.held_bytes();
+    lane.set_next(Ssn(4)).unwrap();
+    lane.import(Ssn(4), 3, 8).unwrap().commit();
+    assert_eq!((lane.held_bytes(), lane.next_ssn()), (held, Ssn(5)), "no number is skipped");
+    assert!(lane.set_next(Ssn(4)).is_err() && lane.import(Ssn(4), 0, 0).is_err());
+    assert!(lane.set_next(Ssn::MAX).is_err() && lane.import(Ssn::MAX, 0, 0).is_err());
+}
+
+#[test]
+fn a_lane_that_is_cut_begins_no_chunk() {
+    let full = |lane: &LaneWriter| lane.unsettled().map(|(last, _)| last).collect::<Vec<_>>();
+    for last in (1..120).step_by(if cfg!(miri) { 40 } else { 1 }) {
+        let mut lane = lane();
+        fill(&mut lane, 120);
+        let mut expected = full(&lane);
+        // A chunk that ends with the cut stays full: the next one is empty.
+        expected.retain(|sealed| *sealed <= Ssn(last));
+        lane.truncate(Ssn(last)).unwrap();
+        assert_eq!((full(&lane), lane.next_ssn()), (expected, Ssn(last + 1)), "cut at {last}");
+        fill(&mut lane, 120);
+        assert_eq!(ssns(&lane, Ssn(1)).unwrap(), (1..=120).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn bytes_of_a_chunk_that_is_written_again_count_once() {
+    let mut lane = lane();
+    fill(&mut lane, 120);
+    let (sealed, _) = lane.unsettled().last().unwrap();
+    lane.truncate(sealed.prev()).unwrap();
+    assert_eq!(lane.appended_bytes(), records(Ssn(1), sealed.prev()) as u64);
 }
