@@ -136,11 +136,12 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Task
     let mutants = list::list(workspace, &package, options.file.as_deref())?;
     let mut mutants: Vec<_> = mutants.into_iter().skip(first).step_by(step).collect();
     if options.again {
-        let names: BTreeSet<_> = outcome.not_found.drain(..).chain(outcome.not_reached.drain(..)).collect();
-        mutants.retain(|mutant| names.contains(&mutant.name));
-        if mutants.len() < names.len() {
-            eprintln!("{} changes of the report are not in the source any more", names.len() - mutants.len());
+        let mut names: BTreeSet<_> = outcome.not_found.drain(..).chain(outcome.not_reached.drain(..)).collect();
+        mutants.retain(|mutant| names.remove(&mutant.name));
+        if !names.is_empty() {
+            eprintln!("{} changes of the report are not in the source any more, and stay not found", names.len());
         }
+        outcome.not_found.extend(names);
     }
     eprintln!("{} changes of {package}", mutants.len());
     let built = tree::build(workspace, &folder, &library, &packages, &mutants)?;

@@ -68,19 +68,19 @@ pub(super) struct Tests<'a> {
 /// # Errors
 /// [`TaskError::Output`] if a test fails without a change.
 pub(super) fn judge(all: &Tests<'_>, ids: &[Id], jobs: usize) -> Result<BTreeMap<Id, Fate>, TaskError> {
-    let percent = all.campaign_percent.to_string();
-    let scratch = Scratch { folder: all.scratch.to_owned(), next: AtomicUsize::new(0), percent };
+    let campaign_percent = all.campaign_percent.to_string();
+    let runs = Runs { folder: all.scratch.to_owned(), next: AtomicUsize::new(0), campaign_percent };
     let mut tests = Vec::new();
     for program in all.programs {
         tests.extend(list(program)?);
     }
-    let results = in_parallel(&tests, jobs, "tests without a change", |test| observe(test, &scratch));
+    let results = in_parallel(&tests, jobs, "tests without a change", |test| observe(test, &runs));
     for (test, result) in tests.iter_mut().zip(results) {
         (test.elapsed, test.reaches) = result?;
     }
     // The crate's own tests come first.
     tests.sort_by_key(|test| (test.program.package != all.package, test.elapsed));
-    let fates = in_parallel(ids, jobs, "changes", |id| fate(*id, &tests, &scratch));
+    let fates = in_parallel(ids, jobs, "changes", |id| fate(*id, &tests, &runs));
     ids.iter().copied().zip(fates).map(|(id, fate)| Ok((id, fate?))).collect()
 }
 
@@ -104,14 +104,14 @@ fn list(program: &TestProgram) -> Result<Vec<Test>, TaskError> {
 }
 
 /// Runs a test without a change: twice, since the one that records what it reaches does more.
-fn observe(test: &Test, scratch: &Scratch) -> Result<(Duration, BTreeSet<Id>), TaskError> {
-    let file = scratch.unused();
-    run(test, ("COUNTERFOIL_MUTANTS_REACHED", file.as_os_str()), TIME_WITHOUT_CHANGE, scratch)?;
+fn observe(test: &Test, runs: &Runs) -> Result<(Duration, BTreeSet<Id>), TaskError> {
+    let file = runs.unused();
+    run(test, ("COUNTERFOIL_MUTANTS_REACHED", file.as_os_str()), TIME_WITHOUT_CHANGE, runs)?;
     let reached = fs::read_to_string(&file).unwrap_or_default();
     // The file is missing where nothing was reached.
     let _ = fs::remove_file(&file);
     let start = Instant::now();
-    let end = run(test, ("COUNTERFOIL_MUTANT", "none".as_ref()), TIME_WITHOUT_CHANGE, scratch)?;
+    let end = run(test, ("COUNTERFOIL_MUTANT", "none".as_ref()), TIME_WITHOUT_CHANGE, runs)?;
     if end != End::Passed {
         return Err(TaskError::Output {
             program: test.program.path.display().to_string(),
@@ -121,11 +121,11 @@ fn observe(test: &Test, scratch: &Scratch) -> Result<(Duration, BTreeSet<Id>), T
     Ok((start.elapsed(), reached.lines().filter_map(|id| id.parse().ok()).collect()))
 }
 
-fn fate(id: Id, tests: &[Test], scratch: &Scratch) -> Result<Fate, TaskError> {
+fn fate(id: Id, tests: &[Test], runs: &Runs) -> Result<Fate, TaskError> {
     let mut fate = Fate::NotReached;
     for test in tests.iter().filter(|test| test.reaches.contains(&id)) {
         let limit = TIME_MIN.max(test.elapsed * TIME_FACTOR);
-        match run(test, ("COUNTERFOIL_MUTANT", id.to_string().as_ref()), limit, scratch)? {
+        match run(test, ("COUNTERFOIL_MUTANT", id.to_string().as_ref()), limit, runs)? {
             End::Failed => return Ok(Fate::Found),
             End::TimedOut => return Ok(Fate::TimedOut),
             End::Passed => fate = Fate::NotFound,
@@ -135,18 +135,13 @@ fn fate(id: Id, tests: &[Test], scratch: &Scratch) -> Result<Fate, TaskError> {
 }
 
 /// Runs a test in a process of its own, with a variable of the environment and a folder for its files.
-fn run(
-    test: &Test,
-    (name, value): (&str, &std::ffi::OsStr),
-    limit: Duration,
-    scratch: &Scratch,
-) -> Result<End, TaskError> {
-    let folder = scratch.unused();
+fn run(test: &Test, (name, value): (&str, &std::ffi::OsStr), limit: Duration, runs: &Runs) -> Result<End, TaskError> {
+    let folder = runs.unused();
     fs::create_dir_all(&folder).map_err(TaskError::file(&folder))?;
     let mut command = Command::new(&test.program.path);
     command.args(["--exact", &test.name]).current_dir(&test.program.folder).env(name, value);
     command.env("TMPDIR", &folder).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
-    command.env("CARGO_MANIFEST_DIR", &test.program.folder).env("COUNTERFOIL_CAMPAIGN_PERCENT", &scratch.percent);
+    command.env("CARGO_MANIFEST_DIR", &test.program.folder).env("COUNTERFOIL_CAMPAIGN_PERCENT", &runs.campaign_percent);
     let line = test.program.path.display().to_string();
     let mut child = command.spawn().map_err(|source| TaskError::Start { program: line, source })?;
     let end = wait(&mut child, limit);
@@ -172,15 +167,15 @@ fn wait(child: &mut Child, limit: Duration) -> io::Result<End> {
     }
 }
 
-/// Folder in which each name is used once.
-struct Scratch {
+/// What all runs of tests share.
+struct Runs {
+    /// Folder for their files, in which each name is used once.
     folder: PathBuf,
     next: AtomicUsize,
-    /// Size of the campaigns.
-    percent: String,
+    campaign_percent: String,
 }
 
-impl Scratch {
+impl Runs {
     fn unused(&self) -> PathBuf {
         self.folder.join(self.next.fetch_add(1, Ordering::Relaxed).to_string())
     }
