@@ -414,3 +414,23 @@ impl ProtocolError {
         Ok(incarnation == known)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rank_is_one_of_the_job() {
+        for (rank, ranks, is_known) in [
+            (0, 1, true),
+            (1, 2, true),
+            (2, 2, false),
+            (Rank::MAX.0, u32::MAX, true),
+            (Rank::MAX.0 + 1, u32::MAX, false),
+        ] {
+            let checked = ProtocolError::check_rank(Rank(rank), ranks);
+            let unknown = Err(ProtocolError::UnknownRank { rank: Rank(rank), ranks });
+            assert_eq!(checked, if is_known { Ok(()) } else { unknown }, "rank {rank} of {ranks}");
+        }
+    }
+}

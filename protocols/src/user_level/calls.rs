@@ -207,3 +207,92 @@ fn comm_of(number: u64) -> u32 {
 fn key(number: u64) -> EntryKey {
     EntryKey { kind: EntryKind::Collective, number }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::CollectiveClass;
+
+    const OWN: Rank = Rank(0);
+    const PEER: Rank = Rank(1);
+
+    fn call(comm: u32, number: u64) -> CollectiveCall {
+        CollectiveCall { class: CollectiveClass::AllToAll, comm, number, uniform: true }
+    }
+
+    fn entry(comm: u32, number: u64) -> EntryKey {
+        call(comm, number).entry()
+    }
+
+    /// Calls of two communicators: three and one, all with results.
+    fn two_communicators() -> Calls {
+        let mut calls = Calls::new(OWN, 2);
+        for (comm, number) in [(5, 0), (5, 1), (5, 2), (6, 0)] {
+            calls.complete(&call(comm, number), true);
+        }
+        calls
+    }
+
+    /// The report of a peer that has completed so many calls of each communicator.
+    fn completed(of: &[(u32, u64)]) -> Report {
+        let counts = |next| super::super::Counts { next, all_to_all: next, ..Default::default() };
+        Report { completed: of.iter().map(|&(comm, next)| (comm, counts(next))).collect(), ..Report::default() }
+    }
+
+    #[test]
+    fn a_peer_lacks_the_results_of_each_communicator_that_it_has_not_completed_and_does_not_hold() {
+        let mut calls = two_communicators();
+        assert!(!calls.has_met(PEER));
+        let report = Report { held: vec![(entry(5, 2).number, entry(5, 2).number)], ..completed(&[(5, 1)]) };
+        calls.meet(PEER, &report);
+        assert!(calls.has_met(PEER) && calls.is_ahead_of(PEER));
+        assert_eq!(calls.lacked_by(PEER), [entry(5, 1), entry(6, 0)]);
+        assert_eq!(calls.lacked_by(PEER), [], "they are on their way");
+        calls.note(PEER, &completed(&[(5, 3), (6, 1)]));
+        assert!(!calls.is_ahead_of(PEER));
+        // A report that was under way says less.
+        calls.note(PEER, &completed(&[(5, 2)]));
+        assert!(!calls.is_ahead_of(PEER));
+    }
+
+    #[test]
+    fn a_result_is_kept_if_its_call_is_to_come_in_its_communicator() {
+        let mut calls = two_communicators();
+        for (comm, number, is_new) in
+            [(5, 2, false), (5, 3, true), (5, 3, false), (6, 0, false), (6, 1, true), (7, 0, true)]
+        {
+            assert_eq!(calls.insert(Some(PEER), entry(comm, number)), is_new, "call {number} of {comm}");
+        }
+        let held = [entry(5, 3), entry(6, 1), entry(7, 0)].map(|entry| (entry.number, entry.number));
+        assert_eq!(calls.report().held, held);
+        // What the peer has sent isn't sent back.
+        calls.note(PEER, &completed(&[(5, 3), (6, 1)]));
+        assert_eq!(calls.lacked_by(PEER), []);
+    }
+
+    #[test]
+    fn results_are_dropped_in_each_communicator_below_what_all_durable_checkpoints_are_beyond() {
+        let mut calls = two_communicators();
+        calls.meet(PEER, &completed(&[]));
+        let durable = calls.durable_now();
+        calls.note_durable(OWN, &durable);
+        assert_eq!(calls.collect(false), []);
+        calls.note_durable(PEER, &Durable::from([(5, 2)]));
+        assert_eq!(calls.collect(false), [(entry(5, 0).number, entry(5, 1).number)]);
+        assert_eq!(calls.collect(false), [], "once");
+        assert_eq!(calls.lacked_by(PEER), [entry(5, 2), entry(6, 0)]);
+    }
+
+    /// A result that a peer holds is dropped there, too: its number may be that of another call after a restart.
+    #[test]
+    fn what_a_peer_holds_is_forgotten_with_the_result() {
+        let mut calls = two_communicators();
+        assert_eq!(calls.lacked_by(PEER).len(), 4);
+        for rank in [OWN, PEER] {
+            calls.note_durable(rank, &Durable::from([(5, 2)]));
+        }
+        calls.collect(false);
+        let held: Vec<u64> = calls.peers[PEER.index()].holds.iter().copied().collect();
+        assert_eq!(held, [entry(5, 2).number, entry(6, 0).number]);
+    }
+}
