@@ -258,15 +258,16 @@ mod tests {
     #[test]
     fn a_result_is_kept_if_its_call_is_to_come_in_its_communicator() {
         let mut calls = two_communicators();
+        calls.complete(&call(7, 0), false);
         for (comm, number, is_new) in
-            [(5, 2, false), (5, 3, true), (5, 3, false), (6, 0, false), (6, 1, true), (7, 0, true)]
+            [(5, 2, false), (5, 3, true), (5, 3, false), (6, 0, false), (6, 1, true), (7, 0, false), (7, 1, true)]
         {
             assert_eq!(calls.insert(Some(PEER), entry(comm, number)), is_new, "call {number} of {comm}");
         }
-        let held = [entry(5, 3), entry(6, 1), entry(7, 0)].map(|entry| (entry.number, entry.number));
+        let held = [entry(5, 3), entry(6, 1), entry(7, 1)].map(|entry| (entry.number, entry.number));
         assert_eq!(calls.report().held, held);
         // What the peer has sent isn't sent back.
-        calls.note(PEER, &completed(&[(5, 3), (6, 1)]));
+        calls.note(PEER, &completed(&[(5, 3), (6, 1), (7, 1)]));
         assert_eq!(calls.lacked_by(PEER), []);
     }
 
