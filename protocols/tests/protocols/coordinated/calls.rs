@@ -37,7 +37,9 @@ fn no_checkpoint_is_taken_before_the_logged_results_are_used_the_calls_skipped_a
     // B keeps the result of the first: data came from behind its line. Of the second, A has B's data.
     for class in [Some(CollectiveClass::AllToAll), Some(CollectiveClass::ToRoot(A)), None] {
         let mut job = Job::new();
-        let call = class.map(|class| CollectiveCall { class, comm: 0, number: 0, uniform: true });
+        let before = CollectiveCall { class: CollectiveClass::AllToAll, comm: 0, number: 0, uniform: true };
+        make_call(&mut job, &before, [(1, false); 2]);
+        let call = class.map(|class| CollectiveCall { class, comm: 0, number: 1, uniform: true });
         job.begin_line();
         job.checkpoint(B);
         match &call {
