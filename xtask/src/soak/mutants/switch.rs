@@ -53,7 +53,7 @@ pub(super) struct Switched {
     pub(super) text: String,
     /// Where the text of each change is, and, without a number of its own, the whole expression that has it.
     regions: Vec<(Range<usize>, Vec<Id>)>,
-    /// Changes that can't be made by a switch: of constants, and those that no build of the tests compiles.
+    /// Changes that can't be made by a switch: of constants, those that no build of the tests compiles, and arms that no other one covers.
     pub(super) left_out: Vec<Id>,
 }
 
@@ -76,7 +76,7 @@ pub(super) fn switch(source: &str, changes: &[(Id, &Mutant)]) -> syn::Result<Swi
     for &(id, mutant) in changes {
         wanted.entry(offset(source, &lines, mutant.start)).or_default().push((id, mutant));
     }
-    let mut finder = Finder { source, wanted, places: Vec::new(), constant: 0 };
+    let mut finder = Finder { source, wanted, places: Vec::new(), constant: 0, has_catch_all: false };
     finder.visit_file(&file);
     let left_out = finder.wanted.into_values().flatten().map(|(id, _)| id).collect();
     let mut places = finder.places;
@@ -124,6 +124,8 @@ struct Finder<'a> {
     places: Vec<Place>,
     /// Depth of constant expressions, in which the switch can't be asked.
     constant: usize,
+    /// Whether the match around has an arm for every value, so that another one can be left out.
+    has_catch_all: bool,
 }
 
 impl<'a> Finder<'a> {
@@ -247,6 +249,13 @@ impl<'ast> Visit<'ast> for Finder<'_> {
         visit::visit_expr_unary(self, expression);
     }
 
+    fn visit_expr_match(&mut self, expression: &'ast syn::ExprMatch) {
+        let around = self.has_catch_all;
+        self.has_catch_all = expression.arms.iter().any(|arm| is_catch_all(&arm.pat));
+        visit::visit_expr_match(self, expression);
+        self.has_catch_all = around;
+    }
+
     fn visit_arm(&mut self, arm: &'ast syn::Arm) {
         let start = arm.span().byte_range().start;
         match &arm.pat {
@@ -256,13 +265,24 @@ impl<'ast> Visit<'ast> for Finder<'_> {
                 self.add(start, "MatchArm", (at.clone(), Kind::Expression), |_| "false".to_owned());
                 self.add(at.start, "MatchArmGuard", (at, Kind::Expression), str::to_owned);
             }
-            syn::Pat::Guard(_) => {}
-            pattern => {
+            pattern if self.has_catch_all && !matches!(pattern, syn::Pat::Guard(_)) => {
                 let end = pattern.span().byte_range().end;
                 self.add(start, "MatchArm", (end..end, Kind::Pattern), |_| "false".to_owned());
             }
+            _ => {}
         }
         visit::visit_arm(self, arm);
+    }
+}
+
+/// Returns whether every value has the pattern: `_`, or the name of a variable, which unlike that of a constant begins with a small letter.
+fn is_catch_all(pattern: &syn::Pat) -> bool {
+    match pattern {
+        syn::Pat::Wild(_) => true,
+        syn::Pat::Ident(named) => {
+            named.subpat.is_none() && named.ident.to_string().starts_with(|c: char| c.is_lowercase() || c == '_')
+        }
+        _ => false,
     }
 }
 
@@ -433,6 +453,20 @@ mod tests {
              else { h((if is(5) { x } else { !x })) }) }) => false, _ => true } }"
         );
         assert!(made.left_out.is_empty());
+    }
+
+    #[test]
+    fn an_arm_that_no_other_one_covers_is_not_left_out() {
+        let source =
+            "fn f(x: bool) -> u8 { match x { _ if g(match x { true => 1, y => 2 }) => 3, None => 4, false => 5 } }";
+        let arms = ["(match x { ", "2 }) => 3, ", "=> 4, "].map(|before| change(source, before, "MatchArm", ""));
+        let made = switched(source, &arms);
+        assert_eq!(
+            made.text.replace("crate::mutation_switch::", ""),
+            "fn f(x: bool) -> u8 { match x { \
+             _ if g(match x { true if (if is(0) { false } else { true }) => 1, y => 2 }) => 3, None => 4, false => 5 } }"
+        );
+        assert_eq!(made.left_out.into_iter().collect::<std::collections::BTreeSet<_>>(), [1, 2].into());
     }
 
     #[test]
