@@ -4,6 +4,9 @@
 //! (new connections), and termination signals. No process and no file of the job is left when [`launch`] returns, in any
 //! way.
 
+mod managed;
+mod messages;
+
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
@@ -11,16 +14,16 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-use super::control::{Control, ControlError, ToLauncher, ToRank, Welcome};
+use super::control::{Control, ToLauncher};
 use super::coordinator::Coordinator;
 use super::interrupts::Interrupts;
 use super::job::JobDirectory;
 use super::kill_schedule::KillSchedule;
 use super::kills::KillPlan;
 use super::options::{JobOptions, Processes};
-use super::process::{Exit, Process};
+use super::process::Process;
 use super::report::{DeathReport, JobReport, LaunchError, Observer, PowerCutReport, Progress, RecoveryClock};
-use super::slot::{LastReport, Slot, describe_unfinished};
+use super::slot::Slot;
 use super::sockets::timespec;
 use crate::rule::MakeRule;
 use crate::tally::Tally;
@@ -319,239 +322,6 @@ impl<'a> Launcher<'a> {
                 // Dead, or not a rank of this job.
                 Ok(Some(_)) | Err(_) => {}
             }
-        }
-        Ok(())
-    }
-
-    /// Lets a process of the process manager become a rank.
-    fn handle_join(&mut self, rank: u32, pid: u32, control: Control) -> Result<(), LaunchError> {
-        let index = rank as usize;
-        let is_managed = matches!(self.options.processes, Processes::Managed { .. });
-        if !is_managed || index >= self.slots.len() {
-            return Ok(());
-        }
-        self.end_predecessor(index)?;
-        // An error means that it has died: another process will join.
-        let Ok(process) = Process::adopt(pid, self.job.paths()) else { return Ok(()) };
-        self.manager_starts = 0;
-        if self.finishing.is_some() {
-            let mut control = control;
-            // An error means that it has died.
-            let _ = control.send(&ToRank::Finish);
-            self.spares.push(Spare { control, process });
-            return Ok(());
-        }
-        let slot = &mut self.slots[index];
-        slot.process = Some(process);
-        let incarnation = slot.incarnation;
-        self.observer.handle_progress(Progress::Started { rank, incarnation, pid });
-        self.welcome(index, control)
-    }
-
-    /// Makes sure that a process whose place another one takes is dead, and handles its exit.
-    fn end_predecessor(&mut self, rank: usize) -> Result<(), LaunchError> {
-        let Some(process) = &mut self.slots[rank].process else { return Ok(()) };
-        let failed = |source| LaunchError::Io { action: "end a rank that was replaced", source };
-        process.kill().map_err(failed)?;
-        process.wait_for_exit(EXIT_WAIT_MAX).map_err(failed)?;
-        self.handle_exit(rank)
-    }
-
-    /// Reads the messages of spare processes: one may have become a rank, or have died.
-    fn read_spares(&mut self) -> Result<(), LaunchError> {
-        for Spare { mut control, mut process } in std::mem::take(&mut self.spares) {
-            match control.receive::<ToLauncher>() {
-                // A spare of a job that is started again is dropped, which kills it.
-                Ok(None) if self.restart.is_some() => {}
-                Ok(None) => self.spares.push(Spare { control, process }),
-                Ok(Some(ToLauncher::Join { rank, pid })) => {
-                    process.forget();
-                    self.handle_join(rank, pid, control)?;
-                }
-                Ok(Some(ToLauncher::NoSpare)) => self.restart_job()?,
-                Ok(Some(ToLauncher::Failed { error })) if self.restart.is_none() => {
-                    return Err(LaunchError::SpareFailed { reason: error });
-                }
-                Ok(Some(_)) | Err(_) => process.forget(),
-            }
-        }
-        Ok(())
-    }
-
-    /// Handles the exit of the process manager: all its processes have exited, or are about to.
-    fn handle_manager_exit(&mut self) -> Result<(), LaunchError> {
-        let Some(manager) = &mut self.manager else { return Ok(()) };
-        let failed = |source| LaunchError::Io { action: "wait for the process manager", source };
-        let Some(exit) = manager.try_wait().map_err(failed)? else { return Ok(()) };
-        let stderr_tail = manager.stderr_tail();
-        self.manager = None;
-        // Exits that led to its own come first.
-        for rank in 0..self.slots.len() {
-            self.read_messages(rank)?;
-            self.handle_exit(rank)?;
-        }
-        if self.manager.is_some() {
-            // The last of these exits has started the job again.
-            return Ok(());
-        }
-        if self.slots.iter().all(|slot| slot.outcome.is_some()) && self.restart.is_none() {
-            return Ok(());
-        }
-        // Nobody may be left to ask for it: a rank had joined, and all have died.
-        if self.manager_starts == 0 || self.slots.iter().any(|slot| slot.killed.is_some()) {
-            self.restart_job()?;
-        }
-        if self.restart.is_some() {
-            return self.restart_if_ended();
-        }
-        let status = if let Exit::Status(status) = exit { status.to_string() } else { String::new() };
-        if (1..MANAGER_STARTS_MAX).contains(&self.manager_starts) {
-            tracing::warn!(
-                status,
-                stderr = stderr_tail,
-                "the process manager ended before any rank joined: starting it again"
-            );
-            self.job.discard_manager_errors()?;
-            return self.start_all();
-        }
-        let state = describe_unfinished(&self.slots, Instant::now());
-        Err(LaunchError::ManagerFailed { state, status, stderr_tail })
-    }
-
-    fn welcome(&mut self, rank: usize, mut control: Control) -> Result<(), LaunchError> {
-        let now = Instant::now();
-        let number = rank as u32;
-        let peers = (0u32..).zip(&self.slots).filter(|(_, slot)| slot.welcomed);
-        let peers = peers.map(|(peer, slot)| (peer, slot.incarnation)).collect();
-        let mut hold_recovery = false;
-        if let Some(death) = self.slots[rank].recovering_from {
-            let clock = &mut self.deaths[death].1;
-            match self.options.processes {
-                Processes::Started => clock.started = Some(now),
-                Processes::Managed { .. } => clock.joined = Some(now),
-            }
-            hold_recovery = self.kill_schedule.handle_recovery(number, now);
-        }
-        let welcome = Welcome {
-            incarnation: self.slots[rank].incarnation,
-            settings: self.options.settings.clone(),
-            program: self.options.program.clone(),
-            checkpoints: self.job.checkpoints().to_owned(),
-            peers,
-            fatal_iterations: self.kill_schedule.fatal_iterations(number),
-            fatal_calls: self.kill_schedule.fatal_calls(number),
-            hold_recovery,
-        };
-        // An error means that it has died: its exit is handled next.
-        let mut sent = control.send(&ToRank::Welcome(Box::new(welcome)));
-        let slot = &mut self.slots[rank];
-        for body in std::mem::take(&mut slot.queued_orders) {
-            sent = sent.and_then(|()| control.send(&ToRank::Order { body }));
-        }
-        slot.last_report = Some((now, LastReport::Hello));
-        slot.welcomed = true;
-        slot.control = sent.is_ok().then_some(control);
-        Ok(())
-    }
-
-    /// Reads and handles all available messages of a rank.
-    pub(super) fn read_messages(&mut self, rank: usize) -> Result<(), LaunchError> {
-        loop {
-            let Some(control) = &mut self.slots[rank].control else { return Ok(()) };
-            match control.flush().and_then(|()| control.receive::<ToLauncher>()) {
-                Ok(Some(message)) => self.handle_message(rank, message)?,
-                Ok(None) => return Ok(()),
-                Err(error) => {
-                    if !matches!(error, ControlError::Closed) {
-                        tracing::warn!(rank, %error, "a rank's control connection failed and is closed");
-                    }
-                    // The process notices the close and exits by itself.
-                    self.slots[rank].control = None;
-                    return Ok(());
-                }
-            }
-        }
-    }
-
-    fn handle_message(&mut self, rank: usize, message: ToLauncher) -> Result<(), LaunchError> {
-        let now = Instant::now();
-        let number = rank as u32;
-        let slot = &mut self.slots[rank];
-        let (recovery, slot_is_welcomed) = (slot.recovering_from, slot.welcomed);
-        match message {
-            ToLauncher::Hello { .. } | ToLauncher::Spare { .. } => tracing::warn!(rank, "a second hello is ignored"),
-            ToLauncher::Join { .. } => {
-                // A rank begins again after it has rolled back.
-                if let Some(control) = self.slots[rank].control.take_if(|_| !slot_is_welcomed) {
-                    self.welcome(rank, control)?;
-                }
-            }
-            ToLauncher::Iteration { n, tally } => {
-                slot.tally = tally;
-                slot.repeated_iteration |= n < slot.iteration;
-                let took = slot.iteration_began.map_or(Duration::ZERO, |began| now - began);
-                slot.iteration_began = Some(now);
-                slot.iteration = n;
-                slot.last_report = Some((now, LastReport::Iteration(n)));
-                self.kill_schedule.handle_iteration(number, n, now, took);
-                self.observer.handle_progress(Progress::Iteration { rank: number, n });
-                if rank == 0 {
-                    self.lose_coordinator(n);
-                }
-                self.consider_collection();
-            }
-            ToLauncher::InCall { call, iteration } => {
-                slot.last_report = Some((now, LastReport::InCall(call)));
-                self.kill_schedule.handle_call(number, iteration, call, now);
-            }
-            ToLauncher::Started => {
-                if let Some(death) = recovery
-                    && self.deaths[death].1.joined.is_some()
-                {
-                    self.deaths[death].1.started = Some(now);
-                }
-            }
-            ToLauncher::ToCoordinator { body } => self.handle_coordinator_message(rank, &body)?,
-            ToLauncher::RollingBack { epoch, tally } => {
-                (slot.tally, slot.rolling_back) = (tally, true);
-                slot.rolled_back_to.push(epoch);
-                slot.last_report = Some((now, LastReport::RollsBack));
-                self.observer.handle_progress(Progress::RollsBack { rank: number, epoch });
-                if let Processes::Managed { .. } = self.options.processes {
-                    self.handle_rollback_in_place(rank);
-                }
-            }
-            ToLauncher::Restored { epoch } => {
-                slot.last_report = Some((now, LastReport::Restored(epoch)));
-                if let Some(cut) = self.power_cuts.last_mut()
-                    && cut.restored[rank].is_none()
-                {
-                    cut.restored[rank] = Some(epoch);
-                }
-                self.observer.handle_progress(Progress::Restored { rank: number, epoch });
-            }
-            ToLauncher::ReplayComplete => {
-                slot.last_report = Some((now, LastReport::ReplayComplete));
-                if let Some(death) = recovery {
-                    self.deaths[death].1.replayed = Some(now);
-                }
-                self.observer.handle_progress(Progress::ReplayComplete { rank: number });
-            }
-            ToLauncher::CaughtUp => {
-                slot.last_report = Some((now, LastReport::CaughtUp));
-                if let Some(death) = recovery {
-                    self.deaths[death].1.caught_up = Some(now);
-                }
-                self.observer.handle_progress(Progress::CaughtUp { rank: number });
-            }
-            ToLauncher::Done { outcome, tally } => {
-                slot.tally = tally;
-                slot.outcome = Some(outcome);
-                self.observer.handle_progress(Progress::Done { rank: number });
-            }
-            ToLauncher::NoSpare => self.restart_job()?,
-            ToLauncher::Failed { error } if self.restart.is_none() => slot.failure = Some(error),
-            ToLauncher::Failed { .. } => {}
         }
         Ok(())
     }

@@ -1,0 +1,107 @@
+//! Processes that a process manager starts: they join as ranks, wait as spares, and end with it.
+
+use std::time::Instant;
+
+use super::{EXIT_WAIT_MAX, Launcher, MANAGER_STARTS_MAX, Spare};
+use crate::local::control::{Control, ToLauncher, ToRank};
+use crate::local::options::Processes;
+use crate::local::process::{Exit, Process};
+use crate::local::report::{LaunchError, Progress};
+use crate::local::slot::describe_unfinished;
+
+impl Launcher<'_> {
+    /// Lets a process of the process manager become a rank.
+    pub(super) fn handle_join(&mut self, rank: u32, pid: u32, control: Control) -> Result<(), LaunchError> {
+        let index = rank as usize;
+        let is_managed = matches!(self.options.processes, Processes::Managed { .. });
+        if !is_managed || index >= self.slots.len() {
+            return Ok(());
+        }
+        self.end_predecessor(index)?;
+        // An error means that it has died: another process will join.
+        let Ok(process) = Process::adopt(pid, self.job.paths()) else { return Ok(()) };
+        self.manager_starts = 0;
+        if self.finishing.is_some() {
+            let mut control = control;
+            // An error means that it has died.
+            let _ = control.send(&ToRank::Finish);
+            self.spares.push(Spare { control, process });
+            return Ok(());
+        }
+        let slot = &mut self.slots[index];
+        slot.process = Some(process);
+        let incarnation = slot.incarnation;
+        self.observer.handle_progress(Progress::Started { rank, incarnation, pid });
+        self.welcome(index, control)
+    }
+
+    /// Makes sure that a process whose place another one takes is dead, and handles its exit.
+    fn end_predecessor(&mut self, rank: usize) -> Result<(), LaunchError> {
+        let Some(process) = &mut self.slots[rank].process else { return Ok(()) };
+        let failed = |source| LaunchError::Io { action: "end a rank that was replaced", source };
+        process.kill().map_err(failed)?;
+        process.wait_for_exit(EXIT_WAIT_MAX).map_err(failed)?;
+        self.handle_exit(rank)
+    }
+
+    /// Reads the messages of spare processes: one may have become a rank, or have died.
+    pub(super) fn read_spares(&mut self) -> Result<(), LaunchError> {
+        for Spare { mut control, mut process } in std::mem::take(&mut self.spares) {
+            match control.receive::<ToLauncher>() {
+                // A spare of a job that is started again is dropped, which kills it.
+                Ok(None) if self.restart.is_some() => {}
+                Ok(None) => self.spares.push(Spare { control, process }),
+                Ok(Some(ToLauncher::Join { rank, pid })) => {
+                    process.forget();
+                    self.handle_join(rank, pid, control)?;
+                }
+                Ok(Some(ToLauncher::NoSpare)) => self.restart_job()?,
+                Ok(Some(ToLauncher::Failed { error })) if self.restart.is_none() => {
+                    return Err(LaunchError::SpareFailed { reason: error });
+                }
+                Ok(Some(_)) | Err(_) => process.forget(),
+            }
+        }
+        Ok(())
+    }
+
+    /// Handles the exit of the process manager: all its processes have exited, or are about to.
+    pub(super) fn handle_manager_exit(&mut self) -> Result<(), LaunchError> {
+        let Some(manager) = &mut self.manager else { return Ok(()) };
+        let failed = |source| LaunchError::Io { action: "wait for the process manager", source };
+        let Some(exit) = manager.try_wait().map_err(failed)? else { return Ok(()) };
+        let stderr_tail = manager.stderr_tail();
+        self.manager = None;
+        // Exits that led to its own come first.
+        for rank in 0..self.slots.len() {
+            self.read_messages(rank)?;
+            self.handle_exit(rank)?;
+        }
+        if self.manager.is_some() {
+            // The last of these exits has started the job again.
+            return Ok(());
+        }
+        if self.slots.iter().all(|slot| slot.outcome.is_some()) && self.restart.is_none() {
+            return Ok(());
+        }
+        // Nobody may be left to ask for it: a rank had joined, and all have died.
+        if self.manager_starts == 0 || self.slots.iter().any(|slot| slot.killed.is_some()) {
+            self.restart_job()?;
+        }
+        if self.restart.is_some() {
+            return self.restart_if_ended();
+        }
+        let status = if let Exit::Status(status) = exit { status.to_string() } else { String::new() };
+        if (1..MANAGER_STARTS_MAX).contains(&self.manager_starts) {
+            tracing::warn!(
+                status,
+                stderr = stderr_tail,
+                "the process manager ended before any rank joined: starting it again"
+            );
+            self.job.discard_manager_errors()?;
+            return self.start_all();
+        }
+        let state = describe_unfinished(&self.slots, Instant::now());
+        Err(LaunchError::ManagerFailed { state, status, stderr_tail })
+    }
+}
