@@ -40,6 +40,7 @@ use counterfoil_ack_piggyback::WireHeader;
 use counterfoil_log_core::{Determinant, Envelope, Epoch, Incarnation, Rank};
 
 pub use choice::{CHOICE_RECORD_BYTES, ChoiceRecord, NextChoice};
+pub(crate) use collective::CALL_BITS;
 pub use collective::{CollectiveCall, CollectiveClass, CollectivePlan, Scope};
 pub(crate) use coordinator::COMMAND;
 pub use coordinator::{Coordinator, CoordinatorError, Floor, command_header};

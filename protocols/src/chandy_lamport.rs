@@ -20,14 +20,15 @@ use std::collections::VecDeque;
 use counterfoil_ack_piggyback::{Origin, WireHeader};
 use counterfoil_log_core::{Epoch, Incarnation, Phase, Rank, Ssn};
 
-use crate::api::{Effect, EntryKey, EntryKind, Kept, Party, Properties, ProtocolError, Repetition};
+use crate::api::{COMMAND, Effect, EntryKey, EntryKind, Kept, Party, Properties, ProtocolError, Repetition};
+use crate::line::Member;
 use crate::sender_based::choices::Choices;
 pub use canary::Canary;
 use channel::Channel;
 pub use coordinator::LineCoordinator;
 pub use identification::{Identification, Key, Matched, Message};
 use line::Line;
-use message::{REQUEST, Report, Request};
+use message::{Finished, REQUEST, Request};
 
 /// Lines after the committed one that a rank begins of its own accord.
 const LINES_MAX: u32 = 8;
@@ -58,15 +59,7 @@ pub struct ChandyLamport<I: Identification> {
     config: Config,
     /// Present interval.
     epoch: Epoch,
-    /// Newest line known to be committed.
-    committed: Epoch,
-    /// Number of the attempt to run the job from a line; 0 before any.
-    attempt: u32,
-    running: bool,
-    /// Nothing has happened since it was restored.
-    is_fresh: bool,
-    /// A rollback was requested.
-    rolls_back: bool,
+    member: Member,
     /// Number of rollbacks of this process.
     rollbacks: u32,
     choices: Choices,
@@ -117,11 +110,7 @@ impl<I: Identification> ChandyLamport<I> {
         Ok(ChandyLamport {
             config,
             epoch: Epoch::FIRST,
-            committed: Epoch::FIRST,
-            attempt: 0,
-            running: false,
-            is_fresh: true,
-            rolls_back: false,
+            member: Member::new(),
             rollbacks: 0,
             choices: Choices::default(),
             channels: (0..ranks).map(|_| Channel::new(Epoch::FIRST, Ssn::ZERO, Ssn::ZERO, canary)).collect(),
@@ -139,7 +128,7 @@ impl<I: Identification> ChandyLamport<I> {
 
     /// Returns the newest line that this rank knows to be committed.
     pub fn committed(&self) -> Epoch {
-        self.committed
+        self.member.committed
     }
 
     fn peers(&self) -> impl Iterator<Item = Rank> + use<I> {
@@ -164,17 +153,19 @@ impl<I: Identification> ChandyLamport<I> {
 
     /// Returns the origin of a frame. Its phase is the attempt, by which frames of an undone one are recognised.
     fn origin(&self) -> Origin {
-        Origin { incarnation: self.number(), epoch: self.epoch, phase: Phase(self.attempt) }
+        Origin { incarnation: self.number(), epoch: self.epoch, phase: Phase(self.member.attempt) }
     }
 
-    fn report(&mut self, report: Report) {
-        let (rank, body) = (self.config.rank, message::encode(&report));
-        let header = WireHeader::control(rank, rank, self.origin(), 0, body.len() as u64, None);
+    /// Sends the status to the coordinator.
+    fn report(&mut self) {
+        let finished: Finished = self.lines.iter().filter(|line| line.is_finished).map(|line| line.epoch.0).collect();
+        let (rank, body) = (self.config.rank, self.member.status(self.epoch, finished).encode());
+        let header = WireHeader::control(rank, rank, self.origin(), COMMAND, body.len() as u64, None);
         self.effects.push_back(Effect::Transmit { to: Party::Coordinator, header, body });
     }
 
     fn send_request(&mut self, to: Rank, line: Epoch, before: I::Request) {
-        let body = message::encode(&Request::new(line, self.committed, before));
+        let body = message::encode(&Request::new(line, self.member.committed, before));
         let header = WireHeader::control(self.config.rank, to, self.origin(), REQUEST, body.len() as u64, None);
         self.effects.push_back(Effect::Transmit { to: Party::Rank(to), header, body });
     }

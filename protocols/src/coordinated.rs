@@ -23,7 +23,7 @@
 //! | 5.1-5.3, Fig. 6-8 before the call | `handle_collective`, `Calls::logged`, `must_suppress` |
 //! | 5.3 re-exec log | `Calls::repeated`, [`Effect::RunCollective`] |
 //! | 4, barrier | as all to all: Claim 2 for a call without data |
-//! | nothing on the initiator's loss | `Initiator::act`, stage `Asking` |
+//! | nothing on the initiator's loss | `line::Agreement` |
 
 mod calls;
 mod canary;
@@ -42,12 +42,13 @@ use crate::api::{
     COMMAND, DiscardReason, Effect, EntryKind, Incoming, Kept, Misbehaviour, Party, Properties, ProtocolError,
     Repetition,
 };
+use crate::line::{Command, Duty, Execution, Member};
 use crate::sender_based::Choices;
 use calls::Calls;
 pub use canary::Canary;
 use channel::{Channel, Class};
 pub use initiator::Initiator;
-use message::{Command, Counts, Execution, Order, Progress, Status};
+use message::{Counts, Progress};
 use tables::{COMMITTED, Log, SEALED, entry};
 
 /// Largest number of rollbacks of a process.
@@ -97,19 +98,8 @@ pub enum Bits {
 pub struct Coordinated {
     config: Config,
     incarnation: Incarnation,
-    /// Execution of the job, from its start or from a line; 0 before any. Headers have it as their phase.
-    attempt: u32,
-    execution: Execution,
-    /// The job has to roll back: this process is new, or has lost a peer.
-    failed: bool,
-    /// Restored to the line: it waits to hear what all peers have there.
-    at_line: bool,
-    rolls_back: bool,
-    /// The rank has done nothing since it was restored.
-    fresh: bool,
+    member: Member,
     epoch: Epoch,
-    /// Newest line that it knows to be committed.
-    committed: Epoch,
     progress: Progress,
     /// *checkpointRequested*, and whether the driver was asked for it.
     requested: bool,
@@ -150,14 +140,8 @@ impl Coordinated {
         Ok(Coordinated {
             config,
             incarnation: incarnation.ok_or(ProtocolError::EpochsExhausted)?,
-            attempt: 0,
-            execution: Execution::Stopped,
-            failed: false,
-            at_line: false,
-            rolls_back: false,
-            fresh: true,
+            member: Member::new(),
             epoch: Epoch::FIRST,
-            committed: Epoch::FIRST,
             progress: Progress::Behind,
             requested: false,
             asked: false,
@@ -175,7 +159,7 @@ impl Coordinated {
 
     /// Returns the newest line that this rank knows to be committed: the job goes back to it, or to a newer one.
     pub fn committed(&self) -> Epoch {
-        self.committed
+        self.member.committed
     }
 
     /// Returns how far the rank is in the creation of a line, by the phases of section 3.1: 0 when none is asked for, 1 when it has yet to
@@ -184,7 +168,7 @@ impl Coordinated {
         match self.progress {
             Progress::Logging => 2,
             Progress::Ready => 3,
-            Progress::Stopping | Progress::Stopped if self.committed < self.epoch => 4,
+            Progress::Stopping | Progress::Stopped if self.member.committed < self.epoch => 4,
             _ => u32::from(self.requested),
         }
     }
@@ -199,7 +183,7 @@ impl Coordinated {
     }
 
     fn origin(&self) -> Origin {
-        Origin { incarnation: self.incarnation, epoch: self.epoch, phase: Phase(self.attempt) }
+        Origin { incarnation: self.incarnation, epoch: self.epoch, phase: Phase(self.member.attempt) }
     }
 
     fn channel(&mut self, peer: Rank) -> Result<&mut Channel, ProtocolError> {
@@ -210,49 +194,45 @@ impl Coordinated {
 
     /// Sends the status to the initiator.
     fn report(&mut self) {
-        let Coordinated { failed, attempt, execution, progress, .. } = *self;
-        let (committed, epoch) = (self.committed.0, self.epoch.0);
-        let committed =
-            if self.has(Canary::NewestRestored) && execution == Execution::Stopped { epoch } else { committed };
-        let body = message::encode(&Status { failed, attempt, committed, epoch, execution, progress });
-        let header =
-            WireHeader::control(self.config.rank, self.config.rank, self.origin(), COMMAND, body.len() as u64, None);
+        let mut status = self.member.status(self.epoch, self.progress);
+        if self.has(Canary::NewestRestored) && status.execution == Execution::Stopped {
+            status.committed = status.epoch;
+        }
+        let (rank, body) = (self.config.rank, status.encode());
+        let header = WireHeader::control(rank, rank, self.origin(), COMMAND, body.len() as u64, None);
         self.effects.push_back(Effect::Transmit { to: Party::Coordinator, header, body });
     }
 
     fn handle_order(&mut self, command: Command) {
-        let Command { order, attempt, epoch } = command;
-        let epoch = Epoch(epoch);
-        match order {
-            Order::Who => self.report(),
-            Order::Collect if attempt > self.attempt => {
-                (self.attempt, self.execution, self.failed) = (attempt, Execution::Stopped, false);
-                self.at_line = false;
-                // Counts of the attempt before: this rank may not have executed in it, and stays where it is.
+        match self.member.obey(command) {
+            Duty::Nothing => {}
+            Duty::Report => self.report(),
+            Duty::Stop => {
+                // Counts of the attempt before: this rank may not have run in it, and stays where it is.
                 self.calls_of_peers.clear();
                 self.channels.values_mut().for_each(|channel| channel.total_sent = None);
                 self.report();
             }
-            _ if attempt != self.attempt => {}
-            Order::Line => self.go_back(epoch),
-            Order::Go if self.execution == Execution::Prepared => {
-                (self.execution, self.fresh) = (Execution::Running, false);
-                self.effects.push_back(Effect::Resume);
+            Duty::GoBack(line) => self.go_back(line),
+            Duty::Run => self.effects.push_back(Effect::Resume),
+            Duty::Commit(line) => self.commit(line),
+            Duty::TakeCheckpoint(epoch) => {
+                if epoch > self.epoch {
+                    self.requested = true;
+                    self.ask_for_checkpoint();
+                }
             }
-            _ if self.execution != Execution::Running => {}
-            Order::PleaseCheckpoint if epoch > self.epoch => {
-                self.requested = true;
-                self.ask_for_checkpoint();
+            Duty::StopLogging(epoch) => {
+                if epoch == self.epoch {
+                    self.finalize_log();
+                }
             }
-            Order::StopLogging if epoch == self.epoch => self.finalize_log(),
-            Order::Commit if epoch > self.committed => self.commit(epoch),
-            _ => {}
         }
     }
 
     /// Goes back to a line. What is undone is dropped first: a process that dies after the rollback must not find it.
     fn go_back(&mut self, line: Epoch) {
-        let stays = self.fresh && line == self.epoch;
+        let is_there = self.member.is_fresh && line == self.epoch;
         self.note_committed(line, line);
         if !self.has(Canary::StaleLogKept) {
             for kind in [EntryKind::Message, EntryKind::Collective, EntryKind::Note] {
@@ -260,11 +240,10 @@ impl Coordinated {
                 self.effects.push_back(Effect::DiscardEntries { kind, first, last: u64::MAX });
             }
         }
-        self.at_line = true;
-        if stays {
+        self.member.go_to(is_there);
+        if is_there {
             self.check_prepared();
         } else {
-            self.rolls_back = true;
             self.effects.push_back(Effect::RollBack { epoch: line });
         }
     }
@@ -273,15 +252,14 @@ impl Coordinated {
     fn check_prepared(&mut self) {
         let epoch = self.epoch;
         let is_known = |channel: &Channel| channel.restored.as_ref().is_some_and(|peer| peer.epoch == epoch);
-        if self.at_line && self.execution == Execution::Stopped && self.channels.values().all(is_known) {
-            self.execution = Execution::Prepared;
+        if self.channels.values().all(is_known) && self.member.prepare() {
             self.report();
         }
     }
 
     /// Notes durably that the line of `epoch` is committed, and keeps the checkpoints from there to `last`.
     fn note_committed(&mut self, epoch: Epoch, last: Epoch) {
-        self.committed = epoch;
+        self.member.committed = epoch;
         self.effects
             .push_back(Effect::KeepEntry { entry: entry(EntryKind::Note, epoch, COMMITTED), bytes: Vec::new() });
         self.effects.push_back(Effect::KeepCheckpoints { first: epoch, last });
@@ -319,7 +297,7 @@ impl Coordinated {
     /// Sends *mySendCount* to a peer.
     fn announce(&mut self, peer: Rank) {
         let messages = self.channels.get(&peer).map_or(0, |channel| channel.announced);
-        let (attempt, epoch, calls) = (self.attempt, self.epoch.0, self.calls_saved.clone());
+        let (attempt, epoch, calls) = (self.member.attempt, self.epoch.0, self.calls_saved.clone());
         let body = message::encode(&Counts { attempt, epoch, messages, calls });
         let header =
             WireHeader::control(self.config.rank, peer, self.origin(), message::COUNTS, body.len() as u64, None);

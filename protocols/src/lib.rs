@@ -15,6 +15,7 @@ pub mod cluster;
 pub mod coordinated;
 mod encoding;
 pub mod event_logging;
+mod line;
 mod link;
 pub mod message_tagging;
 pub mod pessimistic;

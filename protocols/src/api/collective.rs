@@ -13,6 +13,9 @@ use counterfoil_log_core::Rank;
 
 use super::{EntryKey, EntryKind};
 
+/// Bits of the number of a result's entry that are the number of its call; the communicator is above.
+pub(crate) const CALL_BITS: u32 = 40;
+
 /// Collective call, identified alike by all its participants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CollectiveCall {
@@ -30,7 +33,7 @@ pub struct CollectiveCall {
 impl CollectiveCall {
     /// Returns the key of the result in the local log: it distinguishes the call from all others.
     pub fn entry(&self) -> EntryKey {
-        EntryKey { kind: EntryKind::Collective, number: u64::from(self.comm) << 40 | self.number }
+        EntryKey { kind: EntryKind::Collective, number: u64::from(self.comm) << CALL_BITS | self.number }
     }
 }
 

@@ -7,7 +7,7 @@ use counterfoil_log_core::{Determinant, Envelope, Epoch, Incarnation, Phase, Ran
 use super::channel::{Arrived, Channel};
 use super::identification::{Identification, Message};
 use super::line::Line;
-use super::message::{REQUEST, Report, Request, decode};
+use super::message::{REQUEST, Request, decode};
 use super::tables::Tables;
 use super::{Call, Canary, ChandyLamport, Config, LINES_MAX};
 use crate::api::{
@@ -16,6 +16,7 @@ use crate::api::{
     Snapshot, Transmission,
 };
 use crate::encoding;
+use crate::line::Command;
 use crate::sender_based::choices::{self, Choices};
 
 impl<I: Identification> Protocol for ChandyLamport<I> {
@@ -51,13 +52,13 @@ impl<I: Identification> Protocol for ChandyLamport<I> {
         ProtocolError::check_arrival(header, rank, ranks)?;
         ProtocolError::check_message(header)?;
         let (peer, ssn, message) = (header.source(), header.ssn(), Message::from(header));
-        if header.phase() != Phase(self.attempt) {
+        if header.phase() != Phase(self.member.attempt) {
             let (sent_by, now) = (header.incarnation(), self.met[peer.index()]);
             return Ok(Incoming::Discard(DiscardReason::DeadIncarnation { sent_by, now }));
         }
         let epoch = self.epoch;
         let arrived = self.channel(peer)?.receive(message, ssn, epoch);
-        self.is_fresh = false;
+        self.member.is_fresh = false;
         match arrived {
             Arrived::New { copied } => {
                 let mut keep = None;
@@ -78,8 +79,8 @@ impl<I: Identification> Protocol for ChandyLamport<I> {
     fn handle_control(&mut self, from: Party, header: &WireHeader, body: &[u8]) -> Result<(), ProtocolError> {
         let Party::Rank(peer) = from else {
             let how = Misbehaviour::MalformedNotice { tag: header.tag(), len: body.len() };
-            let order = decode(body).ok_or(ProtocolError::PeerMisbehaved { peer: self.config.rank, how })?;
-            self.handle_order(order);
+            let misbehaved = ProtocolError::PeerMisbehaved { peer: self.config.rank, how };
+            self.handle_order(Command::decode(body).ok_or(misbehaved)?);
             return Ok(());
         };
         ProtocolError::check_arrival_from(peer, header, self.config.rank, self.config.ranks)?;
@@ -91,12 +92,12 @@ impl<I: Identification> Protocol for ChandyLamport<I> {
             let how = Misbehaviour::MalformedNotice { tag: header.tag(), len: body.len() };
             return Err(ProtocolError::PeerMisbehaved { peer, how });
         };
-        if header.phase() != Phase(self.attempt) {
+        if header.phase() != Phase(self.member.attempt) {
             return Ok(());
         }
         let (line, committed) = (request.line(), request.committed());
         self.channel(peer)?.handle_request(line, request.before);
-        self.is_fresh = false;
+        self.member.is_fresh = false;
         if line > self.requested {
             self.requested = line;
             if self.call.is_none() {
@@ -167,7 +168,7 @@ impl<I: Identification> Protocol for ChandyLamport<I> {
     }
 
     fn is_running(&self) -> bool {
-        self.running
+        self.member.is_running()
     }
 
     fn first_checkpoint(&self) -> Option<Snapshot> {
@@ -178,7 +179,7 @@ impl<I: Identification> Protocol for ChandyLamport<I> {
     /// ranks that offer checkpoints at the same points make one line, where the paper makes as many as there are ranks (section 4.3.1).
     fn wants_checkpoint(&mut self) -> bool {
         let was_taken = std::mem::take(&mut self.was_requested);
-        !was_taken && self.epoch.0 - self.committed.0 < LINES_MAX
+        !was_taken && self.epoch.0 - self.member.committed.0 < LINES_MAX
     }
 
     /// Begins an interval, and requests the line of all others (section 4.3.1).
@@ -188,13 +189,13 @@ impl<I: Identification> Protocol for ChandyLamport<I> {
         let epoch = self.epoch.next().ok_or(ProtocolError::EpochsExhausted)?;
         self.was_requested = self.requested >= epoch || self.call_waits();
         self.epoch = epoch;
-        self.is_fresh = false;
+        self.member.is_fresh = false;
         for peer in self.peers() {
             let before = self.channels[peer.index()].begin_interval(epoch);
             self.send_request(peer, epoch, before);
         }
         let copies = self.copies;
-        self.lines.push_back(Line { epoch, choices, copies, is_durable: false, is_sealed: false });
+        self.lines.push_back(Line { epoch, choices, copies, is_durable: false, is_sealed: false, is_finished: false });
         let tables = self.tables(choices).encode(I::VERSION);
         self.match_intervals();
         self.ask_checkpoint();
@@ -212,10 +213,8 @@ impl<I: Identification> Protocol for ChandyLamport<I> {
     }
 
     fn handle_log_sealed(&mut self, epoch: Epoch) -> Result<(), ProtocolError> {
-        if !self.lines.iter().any(|line| line.epoch == epoch && line.is_sealed) {
-            return Err(ProtocolError::NotSealing { epoch });
-        }
-        self.report_finished(epoch);
+        let place = self.lines.iter().position(|line| line.epoch == epoch && line.is_sealed);
+        self.finish(place.ok_or(ProtocolError::NotSealing { epoch })?);
         Ok(())
     }
 
@@ -236,19 +235,20 @@ impl<I: Identification> Protocol for ChandyLamport<I> {
     fn restore(&mut self, tables: &[u8], oldest: Epoch) -> Result<(), RestoreError> {
         let Config { rank, ranks, canary, .. } = self.config;
         let tables = Tables::decode(I::VERSION, tables, rank, ranks)?;
-        self.rollbacks += u32::from(std::mem::replace(&mut self.rolls_back, false));
+        self.rollbacks += u32::from(self.member.rolls_back());
+        self.member = self.member.restored(oldest);
         let epoch = Epoch(tables.epoch);
         let channel = |&(sent, received): &(u64, u64)| Channel::new(epoch, Ssn(sent), Ssn(received), canary);
         self.channels = tables.channels.iter().map(channel).collect();
         self.choices = Choices::resume(tables.choices);
         (self.copies, self.copies_restored) = (tables.copies, tables.copies);
         (self.epoch, self.requested, self.bisected) = (epoch, epoch, epoch);
-        self.committed = self.committed.max(oldest);
-        (self.running, self.is_fresh, self.call) = (false, true, None);
-        self.was_requested = false;
+        (self.call, self.was_requested) = (None, false);
         self.lines.clear();
-        let incarnation = self.number().0;
-        self.report(Report::Restored { incarnation });
+        if self.member.failed {
+            self.report();
+        }
+        self.report_prepared();
         Ok(())
     }
 
@@ -260,9 +260,9 @@ impl<I: Identification> Protocol for ChandyLamport<I> {
             EntryKind::Note => {
                 let (line, part) = (Epoch((number >> 32) as u32), number as u32);
                 if part == 0 {
-                    self.committed = self.committed.max(line);
+                    self.member.committed = self.member.committed.max(line);
                     // The process may have died before it dropped older checkpoints.
-                    self.effects.push_back(Effect::KeepCheckpoints { first: self.committed, last: self.epoch });
+                    self.effects.push_back(Effect::KeepCheckpoints { first: self.member.committed, last: self.epoch });
                 } else if line == self.epoch {
                     let crossing = encoding::decode_versioned(I::VERSION, bytes).ok_or(unexpected)?;
                     self.channel(Rank(part - 1))?.restore_crossing(crossing);
@@ -273,7 +273,7 @@ impl<I: Identification> Protocol for ChandyLamport<I> {
                 let (header, _) = WireHeader::split(bytes).map_err(|_| unexpected)?;
                 self.copies = self.copies.max(number + 1);
                 // Elsewhere it goes back to the line, and comes here again.
-                if self.epoch != self.committed {
+                if self.epoch != self.member.committed {
                     return Ok(false);
                 }
                 let (peer, message) = (header.source(), Message::from(header));

@@ -4,10 +4,10 @@ use counterfoil_log_core::{Epoch, Rank};
 
 use super::channel::Channel;
 use super::identification::{Identification, Matched};
-use super::message::{Order, Report};
 use super::{Canary, ChandyLamport, note};
 use crate::api::{Effect, EntryKind};
 use crate::encoding;
+use crate::line::{Command, Duty};
 
 /// Line that isn't committed.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +20,8 @@ pub(super) struct Line {
     /// This rank's checkpoint is on stable storage.
     pub(super) is_durable: bool,
     pub(super) is_sealed: bool,
+    /// This rank's part of the line is on stable storage.
+    pub(super) is_finished: bool,
 }
 
 impl<I: Identification> ChandyLamport<I> {
@@ -51,10 +53,10 @@ impl<I: Identification> ChandyLamport<I> {
 
     /// Replaces the committed line: all ranks have finished a newer one.
     pub(super) fn commit(&mut self, line: Epoch) {
-        if line <= self.committed {
+        if line <= self.member.committed {
             return;
         }
-        self.committed = line;
+        self.member.committed = line;
         // The oldest checkpoint that is left doesn't say it in a job that still has its start, which is no checkpoint.
         self.keep_note(line, 0, Vec::new());
         self.effects.push_back(Effect::KeepCheckpoints { first: line, last: self.epoch });
@@ -71,53 +73,53 @@ impl<I: Identification> ChandyLamport<I> {
     }
 
     /// Obeys the coordinator.
-    pub(super) fn handle_order(&mut self, order: Order) {
-        match order {
-            Order::Stop { attempt } if attempt > self.attempt || (attempt == self.attempt && !self.running) => {
-                if attempt > self.attempt && self.config.canary != Some(Canary::UndoneRequests) {
+    pub(super) fn handle_order(&mut self, command: Command) {
+        match self.member.obey(command) {
+            Duty::Report => self.report(),
+            Duty::Stop => {
+                if self.config.canary != Some(Canary::UndoneRequests) {
                     self.channels.iter_mut().for_each(Channel::end_attempt);
                 }
-                (self.attempt, self.running) = (attempt, false);
-                let (incarnation, committed) = (self.number().0, self.committed.0);
-                self.report(Report::Stopped { attempt, incarnation, committed });
+                self.report();
             }
-            Order::RollBack { attempt, line } if attempt == self.attempt && !self.running => {
-                self.roll_back(Epoch(line))
-            }
-            Order::Run { attempt } if attempt == self.attempt && !self.running => {
-                (self.running, self.is_fresh) = (true, false);
-                self.effects.push_back(Effect::Resume);
-            }
-            Order::Commit { attempt, line } if attempt == self.attempt && self.running => self.commit(Epoch(line)),
-            _ => {}
+            Duty::GoBack(line) => self.go_back(line),
+            Duty::Run => self.effects.push_back(Effect::Resume),
+            Duty::Commit(line) => self.commit(line),
+            // Ranks begin the lines.
+            Duty::Nothing | Duty::TakeCheckpoint(_) | Duty::StopLogging(_) => {}
         }
     }
 
     /// Goes back to a line, unless the rank has just been restored there. Entries and checkpoints of the undone timeline are dropped first: a
     /// process that dies in between must not find them.
-    fn roll_back(&mut self, line: Epoch) {
-        let stays = self.is_fresh && (line, line) == (self.epoch, self.committed);
-        self.committed = self.committed.max(line);
+    fn go_back(&mut self, line: Epoch) {
+        let is_there = self.member.is_fresh && (line, line) == (self.epoch, self.member.committed);
+        self.member.committed = self.member.committed.max(line);
         self.keep_note(line, 0, Vec::new());
         self.discard(EntryKind::Note, 0..note(line));
         self.discard(EntryKind::Note, note(line) + (1 << 32)..u64::MAX);
         self.effects.push_back(Effect::KeepCheckpoints { first: line, last: line });
-        if stays {
-            let (attempt, incarnation) = (self.attempt, self.number().0);
-            self.report(Report::Ready { attempt, incarnation });
+        self.member.go_to(is_there);
+        if is_there {
+            self.report_prepared();
         } else {
-            self.rolls_back = true;
             self.effects.push_back(Effect::RollBack { epoch: line });
         }
     }
 
-    /// Reports that this rank's part of a line is on stable storage, unless the line is undone.
-    pub(super) fn report_finished(&mut self, line: Epoch) {
-        if !self.running {
-            return;
+    /// Reports that the rank is at the line, if it is.
+    pub(super) fn report_prepared(&mut self) {
+        if self.member.prepare() {
+            self.report();
         }
-        self.report(Report::Finished { attempt: self.attempt, line: line.0 });
-        if self.config.canary == Some(Canary::CommittedAlone) {
+    }
+
+    /// Reports that this rank's part of a line is on stable storage.
+    pub(super) fn finish(&mut self, place: usize) {
+        let line = self.lines[place].epoch;
+        self.lines[place].is_finished = true;
+        self.report();
+        if self.config.canary == Some(Canary::CommittedAlone) && self.member.is_running() {
             self.commit(line);
         }
     }

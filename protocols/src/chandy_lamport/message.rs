@@ -1,4 +1,4 @@
-//! Messages: the request of a rank to another, and those between ranks and the coordinator.
+//! Messages: the request of a rank to another, and what a rank reports to the coordinator.
 
 use counterfoil_log_core::Epoch;
 use serde::{Deserialize, Serialize};
@@ -33,28 +33,5 @@ impl<R> Request<R> {
     }
 }
 
-/// Message of a rank to the coordinator. Those of an earlier attempt, or of a process that was replaced, are ignored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Report {
-    /// It was restored, as a replacement or by a rollback.
-    Restored { incarnation: u32 },
-    /// It has stopped; newest line that it knows to be committed.
-    Stopped { attempt: u32, incarnation: u32, committed: u32 },
-    /// It is at the line of the attempt.
-    Ready { attempt: u32, incarnation: u32 },
-    /// Its part of a line is on stable storage.
-    Finished { attempt: u32, line: u32 },
-}
-
-/// Message of the coordinator to a rank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Order {
-    /// Stop, and say which line is committed.
-    Stop { attempt: u32 },
-    /// Roll back to a line.
-    RollBack { attempt: u32, line: u32 },
-    /// All ranks are at the line: run.
-    Run { attempt: u32 },
-    /// All ranks have finished a line.
-    Commit { attempt: u32, line: u32 },
-}
+/// Lines after the committed one that a rank has finished: its part of them is on stable storage.
+pub(super) type Finished = Vec<u32>;

@@ -5,7 +5,7 @@ use counterfoil_log_core::{Determinant, Envelope, Epoch, Incarnation, Phase, Ran
 
 use super::calls::{Calls, Word, id};
 use super::channel::{Channel, Restored};
-use super::message::{self, Command, Counts, Execution, Greeting, Progress};
+use super::message::{self, Counts, Greeting, Progress};
 use super::tables::{COMMITTED, Log, SEALED, Tables, entry, place_of};
 use super::{Bits, Canary, Coordinated};
 use crate::api::{
@@ -13,6 +13,7 @@ use crate::api::{
     EntryKind, Hello, Incoming, Misbehaviour, NextChoice, Outgoing, Party, Properties, Protocol, ProtocolError,
     RestoreError, Scope, Snapshot, Transmission,
 };
+use crate::line::Command;
 use crate::sender_based::Choices;
 
 impl Protocol for Coordinated {
@@ -56,12 +57,12 @@ impl Protocol for Coordinated {
     fn handle_message(&mut self, header: &WireHeader) -> Result<Incoming, ProtocolError> {
         ProtocolError::check_arrival(header, self.config.rank, self.config.ranks)?;
         ProtocolError::check_message(header)?;
-        let attempt = header.phase().0;
-        if self.execution != Execution::Running || attempt > self.attempt {
+        let (sent_in, attempt) = (header.phase().0, self.member.attempt);
+        if !self.member.is_running() || sent_in > attempt {
             return Ok(Incoming::Hold);
         }
-        if attempt < self.attempt {
-            let (sent_by, now) = (Incarnation(attempt), Incarnation(self.attempt));
+        if sent_in < attempt {
+            let (sent_by, now) = (Incarnation(sent_in), Incarnation(attempt));
             return Ok(Incoming::Discard(DiscardReason::DeadIncarnation { sent_by, now }));
         }
         self.receive(header)
@@ -70,10 +71,7 @@ impl Protocol for Coordinated {
     fn handle_control(&mut self, from: Party, header: &WireHeader, body: &[u8]) -> Result<(), ProtocolError> {
         let peer = match from {
             Party::Coordinator => {
-                let command: Option<Command> = message::decode(body);
-                let command = command.filter(|command| command.epoch <= Epoch::MAX.0);
-                let command = command.ok_or(ProtocolError::NoCoordinator)?;
-                self.handle_order(command);
+                self.handle_order(Command::decode(body).ok_or(ProtocolError::NoCoordinator)?);
                 return Ok(());
             }
             Party::Rank(peer) => peer,
@@ -82,7 +80,7 @@ impl Protocol for Coordinated {
         let how = Misbehaviour::MalformedNotice { tag: header.tag(), len: body.len() };
         let counts = (header.tag() == message::COUNTS).then(|| message::decode(body)).flatten();
         let Counts { attempt, epoch, messages, calls } = counts.ok_or(ProtocolError::PeerMisbehaved { peer, how })?;
-        if attempt == self.attempt {
+        if attempt == self.member.attempt {
             self.channel(peer)?.set_total_sent(Epoch(epoch), messages);
             self.calls_of_peers.insert(peer, calls);
             self.check_received_all();
@@ -157,7 +155,7 @@ impl Protocol for Coordinated {
     fn handle_recovered_entry(&mut self, entry: EntryKey, bytes: &[u8]) -> Result<bool, ProtocolError> {
         let (epoch, place) = place_of(entry);
         match (entry.kind, place) {
-            (EntryKind::Note, COMMITTED) => self.committed = self.committed.max(epoch),
+            (EntryKind::Note, COMMITTED) => self.member.committed = self.member.committed.max(epoch),
             (EntryKind::Note, SEALED) if epoch == self.epoch => {
                 let log: Log = message::decode(bytes).ok_or(ProtocolError::UnexpectedEntry { entry })?;
                 self.recover_log(&log);
@@ -175,7 +173,7 @@ impl Protocol for Coordinated {
     }
 
     fn is_running(&self) -> bool {
-        self.execution == Execution::Running
+        self.member.is_running()
     }
 
     fn first_checkpoint(&self) -> Option<Snapshot> {
@@ -231,26 +229,21 @@ impl Protocol for Coordinated {
             *fresh.channel(Rank(table.peer)).map_err(|_| RestoreError::NotFresh)? = channel;
         }
         fresh.epoch = Epoch(tables.epoch);
-        fresh.committed = oldest.max(self.committed);
+        fresh.member = self.member.restored(oldest);
         fresh.choices = Choices::resume(tables.choices);
         fresh.choices_saved = tables.choices;
         fresh.calls = Calls::restore(&tables);
         fresh.calls_saved = tables.calls;
         fresh.incarnation = self.incarnation;
         fresh.effects = std::mem::take(&mut self.effects);
-        if self.rolls_back {
-            fresh.incarnation.0 += 1;
-            (fresh.attempt, fresh.at_line) = (self.attempt, true);
-        } else {
-            fresh.failed = true;
-        }
+        fresh.incarnation.0 += u32::from(self.member.rolls_back());
         let repeated = if self.has(Canary::CallNotRepeated) { Vec::new() } else { tables.repeated };
         for (root, (comm, number)) in repeated {
             let call = CollectiveCall { class: CollectiveClass::FromRoot(Rank(root)), comm, number, uniform: false };
             fresh.effects.push_back(Effect::RunCollective { call });
         }
         *self = fresh;
-        if self.failed {
+        if self.member.failed {
             self.report();
         }
         self.check_prepared();
@@ -260,9 +253,8 @@ impl Protocol for Coordinated {
     /// Has the job roll back: what was under way to or from the peer is lost, and nothing may be taken beyond that.
     fn handle_peer_lost(&mut self, peer: Rank) -> Result<(), ProtocolError> {
         self.channel(peer)?;
-        if self.execution != Execution::Stopped {
-            // The order to execute may be under way.
-            (self.failed, self.execution, self.at_line) = (true, Execution::Stopped, false);
+        // The order to run may be under way.
+        if self.member.fail() {
             self.report();
         }
         Ok(())
@@ -271,7 +263,7 @@ impl Protocol for Coordinated {
     fn hello(&self, peer: Rank) -> Result<Hello, ProtocolError> {
         let ranks = self.config.ranks;
         let channel = self.channels.get(&peer).ok_or(ProtocolError::UnknownRank { rank: peer, ranks })?;
-        let greeting = Greeting { restored: self.fresh, suppressed: self.calls.suppressed_of(peer) };
+        let greeting = Greeting { restored: self.member.is_fresh, suppressed: self.calls.suppressed_of(peer) };
         Ok(Hello {
             rank: self.config.rank,
             incarnation: self.incarnation,
@@ -309,7 +301,7 @@ impl Protocol for Coordinated {
             self.effects.push_back(Effect::Acknowledged { peer, ack, phase: Phase(0), keep: false });
         }
         self.effects.push_back(Effect::Replay { peer, incarnation, after, upto: Ssn::MAX });
-        if self.execution == Execution::Running && self.progress != Progress::Behind {
+        if self.member.is_running() && self.progress != Progress::Behind {
             // The peer wasn't connected when the checkpoint was taken.
             self.announce(peer);
         }

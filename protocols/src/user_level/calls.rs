@@ -5,10 +5,7 @@ use std::collections::BTreeSet;
 use counterfoil_log_core::Rank;
 
 use super::tables::{AllCounts, Durable, Report};
-use crate::api::{CollectiveCall, EntryKey, EntryKind, Misbehaviour};
-
-/// Bits of an entry's number that are the number of the call; the communicator is above.
-const CALL_BITS: u32 = 40;
+use crate::api::{CALL_BITS, CollectiveCall, EntryKey, EntryKind, Misbehaviour};
 
 /// Collectives of this rank, and what it knows of those of the others.
 #[derive(Debug)]

@@ -26,6 +26,11 @@ fn orphans() -> Config {
     Config { patterns: vec![Pattern::Stencil], ranks: (3, 6), rounds: (3, 8), ..Config::default() }
 }
 
+/// Jobs that go back again and again.
+fn restarts() -> Config {
+    Config { patterns: vec![Pattern::Backlog], ranks: (2, 4), faults: (2, 8), ..backlog() }
+}
+
 /// Asserts that no schedule fails, and returns the counters.
 fn campaign<R: SimRule>(seeds: Range<u64>, config: Config) -> Coverage {
     let schedules = seeds.end - seeds.start;
@@ -40,7 +45,7 @@ fn campaign<R: SimRule>(seeds: Range<u64>, config: Config) -> Coverage {
 fn messages_in_transit_are_presented_and_orphans_discarded<R: SimRule>() {
     let met = campaign::<R>(0..scaled(2_000), messages());
     assert!(met.faults > scaled(3_500) && met.coordinator_faults > scaled(500), "{met:?}");
-    assert!(met.rollbacks > counterfoil_campaign::met(5_000) && met.faults_during_recovery > scaled(2_000), "{met:?}");
+    assert!(met.rollbacks > counterfoil_campaign::met(3_000) && met.faults_during_recovery > scaled(2_000), "{met:?}");
     assert!(met.messages_copied > scaled(5_000) && met.messages_presented > scaled(100), "{met:?}");
     assert!(met.orphans_dropped > scaled(10) && met.dead_messages > scaled(1_000), "{met:?}");
     assert!(met.checkpoints_forced > scaled(20_000) && met.checkpoints_abandoned > scaled(1_000), "{met:?}");
@@ -104,6 +109,7 @@ fn every_mistake_is_found_within_ten_thousand_schedules<R: SimRule>() {
     for canary in Canary::every().filter(|&canary| R::is_affected_by(canary)) {
         let config = match canary {
             Canary::ForgetChoices | Canary::ChandyLamport(chandy_lamport::Canary::OutcomesNotForced) => orphans(),
+            Canary::ChandyLamport(chandy_lamport::Canary::UndoneRequests) => restarts(),
             _ => all.clone(),
         };
         let Some((schedule, after, name)) = find::<R>(canary, 10_000, &config) else {

@@ -169,16 +169,12 @@ impl Job {
         self.checkpoint(B);
     }
 
-    /// Presents all orders again: those of earlier executions, as from an initiator that was replaced, and those of this one for lines.
-    /// Returns what the ranks do, but for their statuses.
+    /// Presents all orders again, as from an initiator that was replaced. Returns what the ranks do, but for their statuses.
     pub(super) fn repeat_orders(&mut self, to: Rank) -> Vec<String> {
-        let attempt = self.orders.last().unwrap().1[2];
         let mut effects = Vec::new();
         for (rank, body) in self.orders.clone().into_iter().filter(|(rank, _)| *rank == to) {
-            if (body[1], body[2]) != (ORDER_LINE, attempt) {
-                self.rank(rank).handle_control(Party::Coordinator, &command_header(rank, &body), &body).unwrap();
-                effects.extend(std::iter::from_fn(|| self.rank(rank).poll_effect()));
-            }
+            self.rank(rank).handle_control(Party::Coordinator, &command_header(rank, &body), &body).unwrap();
+            effects.extend(std::iter::from_fn(|| self.rank(rank).poll_effect()));
         }
         effects.retain(|effect| !matches!(effect, Effect::Transmit { to: Party::Coordinator, .. }));
         effects.iter().map(|effect| format!("{effect:?}")).collect()
@@ -190,8 +186,5 @@ impl Job {
         self.ranks.iter().map(state).collect()
     }
 }
-
-/// Number of the order to go back to a line; the attempt follows it.
-const ORDER_LINE: u8 = 2;
 
 pub(super) const PLAIN: Incoming = Incoming::Deliver { keep: None };
