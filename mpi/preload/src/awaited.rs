@@ -8,6 +8,7 @@
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use counterfoil_mpi::control::failures::is_failure;
 use mpi_sys as ffi;
 
 use crate::session::requests::are_any;
@@ -30,11 +31,20 @@ static POSTED: AtomicUsize = AtomicUsize::new(0);
 static PERSISTENT: AtomicUsize = AtomicUsize::new(0);
 
 /// Makes a wait for more than `bytes_max` bytes, which may be received without a full log, handle its requests one by one, and polls look at the
-/// others. These aren't looked at if processes outlive failures: then a receive may be complete without a message.
-pub(crate) fn begin(bytes_max: usize, is_multiple: bool, outlives_failures: bool) {
+/// others.
+pub(crate) fn begin(bytes_max: usize, is_multiple: bool) {
     BYTES_MAX.store(bytes_max, Ordering::Relaxed);
-    MAY_LOOK.store(!outlives_failures, Ordering::Relaxed);
+    MAY_LOOK.store(true, Ordering::Relaxed);
     IS_SHARED.store(is_multiple, Ordering::Relaxed);
+}
+
+/// Notes a call that failed with this code. After a process failure, no poll looks at receives any more: what that call has found
+/// interrupted may be complete without a message.
+#[inline]
+pub(crate) fn note_failed(code: c_int) {
+    if is_failure(code) {
+        MAY_LOOK.store(false, Ordering::Relaxed);
+    }
 }
 
 /// Makes a call that waits for one request.

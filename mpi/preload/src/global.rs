@@ -266,7 +266,7 @@ pub(crate) fn begin(session: Session, is_multiple: bool) {
     let _guard = GLOBAL.lock.lock().unwrap_or_else(PoisonError::into_inner);
     let on_full = session.settings.on_full;
     RECORDS_DETERMINANTS.store(session.settings.keep != Keep::Acked, Ordering::Relaxed);
-    awaited::begin(session.bytes_without_wait(), is_multiple, session.outlives_failures());
+    awaited::begin(session.bytes_without_wait(), is_multiple);
     // SAFETY: see `Global`; the state is ABSENT, so no call is in `enter`.
     unsafe { *GLOBAL.session.get() = Some(session) };
     let state = match on_full {

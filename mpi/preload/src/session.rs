@@ -184,11 +184,6 @@ impl Session {
         self.logger.rank()
     }
 
-    /// Returns `true` if processes may fail while others live.
-    pub(crate) fn outlives_failures(&self) -> bool {
-        self.control.failures.are_survivable()
-    }
-
     /// Returns the bytes of receives that may wait for their end on each rank without any log being full: all may be from one rank, whose
     /// log has half of its budget for those that are acknowledged late.
     pub(crate) fn bytes_without_wait(&self) -> usize {

@@ -97,7 +97,8 @@ impl Session {
             let (mut flag, mut status) = (0, blank());
             // SAFETY: a request that MPI knows, on which no call sleeps, and pointers to local variables.
             let code = unsafe { ffi::PMPI_Request_get_status(request, &raw mut flag, &raw mut status) };
-            if code == 0 && flag != 0 {
+            // One that a process failure has ended without a message has no tag.
+            if code == 0 && flag != 0 && (status.MPI_TAG >= 0 || is_cancelled(&status)) {
                 let arrival = Some(arrival(&status)).filter(|_| !is_cancelled(&status));
                 let outcome = self.count_end(receiving, arrival);
                 self.requests.set_counted(request, outcome);

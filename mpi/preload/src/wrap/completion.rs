@@ -8,7 +8,7 @@ use super::in_turn::wait_in_turn;
 use super::pending::{
     Completion, InlineHandles, RequestSnapshot, are_known, end_one, first, put_back_one, snapshot, take_one,
 };
-use crate::awaited::{are_many_bytes, while_awaiting, while_awaiting_several};
+use crate::awaited::{are_many_bytes, note_failed, while_awaiting, while_awaiting_several};
 use crate::global::{can_skip_session, count_failed_poll, enter, records_determinants};
 use crate::status::{Statuses, statuses_wanted, with_status};
 use counterfoil_mpi_logger::Determinant;
@@ -184,6 +184,7 @@ unsafe fn completion_of<'a>(code: c_int, statuses: *const ffi::MPI_Status, index
     if code == 0 {
         Completion::Ended(status)
     } else if code != ffi::MPI_ERR_IN_STATUS as c_int || status.MPI_ERROR == ffi::MPI_ERR_PENDING as c_int {
+        note_failed(code);
         Completion::Pending
     } else {
         Completion::new(status.MPI_ERROR, status)

@@ -8,7 +8,7 @@ use mpi_sys as ffi;
 
 use super::requests::finish;
 use super::send::refuse;
-use crate::awaited::while_awaiting_several;
+use crate::awaited::{note_failed, while_awaiting_several};
 use crate::deferred::{self, Event};
 use crate::global::{
     can_defer, catch_up_if_due, count_failed_poll, defer, enter, enter_for_space, is_multiple, records_determinants,
@@ -158,13 +158,11 @@ impl Completion<'_> {
     pub(super) fn new(code: c_int, status: &ffi::MPI_Status) -> Completion<'_> {
         if has_taken(code) {
             // A message that is too long is an error, and was received.
-            Completion::Ended(status)
-        } else if is_pending(code) {
-            // A receive from any source that a process failure has interrupted goes on.
-            Completion::Pending
-        } else {
-            Completion::Failed
+            return Completion::Ended(status);
         }
+        note_failed(code);
+        // A receive from any source that a process failure has interrupted goes on.
+        if is_pending(code) { Completion::Pending } else { Completion::Failed }
     }
 }
 

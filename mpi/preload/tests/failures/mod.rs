@@ -12,7 +12,7 @@ const MESSAGES: u64 = 1110;
 const LOST: u64 = 200;
 
 /// Returns `true` if the MPI supports failures; prints a note otherwise.
-fn has_ulfm() -> bool {
+pub(super) fn has_ulfm() -> bool {
     let has_ulfm = wrapped().contains("MPIX_Comm_shrink");
     // Every Open MPI with sessions also has it.
     assert_eq!(has_ulfm, wrapped().contains("MPI_Session_init"));

@@ -4,6 +4,7 @@
 use serde_json::Value;
 
 use super::all_accounts;
+use super::failures::has_ulfm;
 use super::launch::{Run, wrapped};
 
 /// Warning of a rank that gives up logging.
@@ -20,9 +21,20 @@ fn run(case: &'static str, ranks: u32, budget: &str) -> (Vec<Value>, String) {
 /// Runs a case with these settings; returns the ranks' accounts and the warnings.
 #[track_caller]
 fn run_with(case: &'static str, ranks: u32, settings: &[(&'static str, &str)]) -> (Vec<Value>, String) {
+    run_under(&[], case, ranks, settings)
+}
+
+/// Runs a case with these options of `mpirun`, too.
+#[track_caller]
+fn run_under(
+    options: &[&'static str],
+    case: &'static str,
+    ranks: u32,
+    settings: &[(&'static str, &str)],
+) -> (Vec<Value>, String) {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let mut run = Run::with_the_library(folder.path(), settings);
-    run.arguments = vec![case];
+    (run.options, run.arguments) = (options.to_vec(), vec![case]);
     let stderr = String::from_utf8_lossy(&run.run_successfully("full_log", ranks).stderr).into_owned();
     (all_accounts(folder.path(), ranks, &stderr), stderr)
 }
@@ -35,7 +47,13 @@ fn gave_up(accounts: &[Value]) -> Vec<(usize, &str)> {
 /// Checks that no rank gives up logging, and that all ranks together log all messages and contributions.
 #[track_caller]
 fn expect_logged(case: &'static str, ranks: u32, budget: &str, messages: u64) {
-    let (accounts, stderr) = run(case, ranks, budget);
+    expect_logged_under(&[], case, ranks, budget, messages);
+}
+
+/// The same, with these options of `mpirun`.
+#[track_caller]
+fn expect_logged_under(options: &[&'static str], case: &'static str, ranks: u32, budget: &str, messages: u64) {
+    let (accounts, stderr) = run_under(options, case, ranks, &[("COUNTERFOIL_BUDGET", budget)]);
     assert_eq!(gave_up(&accounts), [], "{case}: {stderr}");
     assert!(!stderr.contains(GIVES_UP), "{case}: {stderr}");
     let bytes = |account: &Value| {
@@ -110,6 +128,18 @@ fn receives_that_a_thread_waits_for_together_are_acknowledged_one_by_one() {
         "threads-posted-self",
     ] {
         expect_logged(case, 4, "1MiB", 4 * 40);
+    }
+}
+
+#[test]
+fn receives_that_are_waited_for_together_are_acknowledged_where_failures_are_survived() {
+    if has_ulfm() {
+        let options = ["--with-ft", "ulfm"];
+        for case in
+            ["posted-exchange", "posted-last", "posted-barrier", "threads-posted-last", "threads-posted-barrier"]
+        {
+            expect_logged_under(&options, case, 4, "1MiB", 4 * 40);
+        }
     }
 }
 
