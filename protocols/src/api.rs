@@ -23,7 +23,6 @@
 //!   [`Protocol::handle_checkpoint_durable`]. Nothing is sent, received or chosen while the contents of the file are
 //!   collected.
 
-mod boxed;
 mod choice;
 mod collective;
 mod coordinator;
@@ -36,6 +35,7 @@ mod verdict;
 
 use std::fmt;
 
+use auto_impl::auto_impl;
 use counterfoil_ack_piggyback::WireHeader;
 use counterfoil_log_core::{Determinant, Envelope, Epoch, Incarnation, Rank};
 
@@ -50,7 +50,8 @@ pub use hello::{Hello, HelloError};
 pub use properties::{Kept, Properties, Repetition};
 pub use verdict::{DiscardReason, Incoming, Outgoing, Snapshot, Transmission};
 
-/// Logging rule of a paper as the state machine of one rank.
+/// Logging rule of a paper as the state machine of one rank. A boxed one is for a rule that is chosen at run time.
+#[auto_impl(Box)]
 pub trait Protocol: fmt::Debug {
     /// Returns the properties of the rule, which never change.
     fn properties(&self) -> Properties;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use auto_impl::auto_impl;
 use counterfoil_ack_piggyback::{Origin, WireHeader};
 use counterfoil_log_core::{Epoch, Incarnation, Phase, Rank};
 use thiserror::Error;
@@ -11,6 +12,7 @@ use thiserror::Error;
 ///
 /// A driver reports the ranks' messages to it and sends its own, those of each rank in order: none of a process of a rank comes after one of
 /// its replacement. It may be lost, and is replaced by one that knows nothing of it.
+#[auto_impl(Box)]
 pub trait Coordinator: fmt::Debug {
     /// Handles a control message of a rank to [`Party::Coordinator`](super::Party::Coordinator).
     ///
@@ -48,36 +50,6 @@ pub trait Coordinator: fmt::Debug {
     /// and reports.
     fn line(&self) -> Option<(u64, &[Option<u32>])> {
         None
-    }
-}
-
-impl<C: Coordinator + ?Sized> Coordinator for Box<C> {
-    fn handle_control(&mut self, from: Rank, body: &[u8]) -> Result<(), CoordinatorError> {
-        (**self).handle_control(from, body)
-    }
-
-    fn poll_message(&mut self) -> Option<(Rank, Vec<u8>)> {
-        (**self).poll_message()
-    }
-
-    fn begin_collection(&mut self, floor: Floor) -> bool {
-        (**self).begin_collection(floor)
-    }
-
-    fn makes_checkpoints(&self) -> bool {
-        (**self).makes_checkpoints()
-    }
-
-    fn is_collecting(&self) -> bool {
-        (**self).is_collecting()
-    }
-
-    fn is_recovering(&self) -> bool {
-        (**self).is_recovering()
-    }
-
-    fn line(&self) -> Option<(u64, &[Option<u32>])> {
-        (**self).line()
     }
 }
 
