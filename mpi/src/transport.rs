@@ -12,15 +12,16 @@
 //! between survivors go on, on the same communicator.
 
 mod buffers;
+mod idle;
 mod notice;
 mod peer;
+mod repair;
 mod spare;
 mod supervisor;
 
 use std::collections::VecDeque;
 use std::io;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use counterfoil_ack_piggyback::WireHeader;
@@ -29,11 +30,12 @@ use counterfoil_runtime::local::{LauncherConnection, Welcome};
 use counterfoil_runtime::transport::{Event, Interest, Report, Transport, TransportError};
 
 use crate::comm::{Matched, Sending};
-use crate::control::failures::{is_world_revoked, outlives_failures};
+use crate::control::failures::is_world_revoked;
 use crate::error::MpiError;
-use crate::membership::{Membership, MembershipError, RepairError};
+use crate::membership::{Membership, MembershipError};
 use crate::ulfm::Meeting;
 use buffers::Buffers;
+use idle::Idle;
 use peer::{IN_FLIGHT_BYTES_MAX, Peer};
 use supervisor::{COORDINATOR_RANK, Supervisor};
 
@@ -57,13 +59,6 @@ const CONTROL_BYTES_MAX: usize = 8 << 20;
 const MESSAGES_PER_POLL: usize = 64;
 /// Polls per system call for messages of the launcher.
 const POLLS_PER_LAUNCHER_POLL: u32 = 64;
-/// Consecutive idle polls after which the thread yields the processor.
-const IDLE_POLLS_BEFORE_YIELD: u32 = 200;
-/// Consecutive idle polls after which the thread sleeps between polls.
-const IDLE_POLLS_BEFORE_SLEEP: u32 = 2_000;
-/// Length of such a sleep.
-const NAP: Duration = Duration::from_micros(50);
-
 /// Connections of one rank to its peers and its launcher.
 #[derive(Debug)]
 pub struct MpiTransport {
@@ -82,21 +77,6 @@ pub struct MpiTransport {
     polls: u32,
     /// The others have ended the job before this rank was done.
     came_too_late: bool,
-}
-
-/// Repairs the membership after a call has failed because of a dead process: returns the ranks that have other processes now, after all
-/// living processes have called this.
-fn repair(membership: &mut Membership) -> Result<Vec<u32>, RepairError> {
-    let mut idle = Idle::default();
-    if !membership.begin_repair()? {
-        return Ok(Vec::new());
-    }
-    loop {
-        if let Some(replaced) = membership.poll_repair()? {
-            return Ok(replaced);
-        }
-        idle.after_poll(false);
-    }
 }
 
 impl MpiTransport {
@@ -231,55 +211,6 @@ impl MpiTransport {
     fn announce_peers(&mut self) {
         for (peer, state) in (0..).zip(&self.peers).filter(|(peer, _)| *peer != self.rank) {
             self.events.push_back(Event::Reachable { peer, incarnation: state.incarnation });
-        }
-    }
-
-    /// Gives dead ranks other processes, and begins the connections with them again.
-    fn repair(&mut self) -> Result<(), TransportError> {
-        let replaced = match repair(&mut self.membership) {
-            // All ranks are done, so nobody needs a replacement: the vote is repeated.
-            Err(RepairError::NoSpare { vacant, .. }) if self.supervisor.are_all_done() => {
-                vacant.into_iter().for_each(|rank| self.peers[rank as usize].abandon_sends());
-                return Ok(());
-            }
-            repaired => repaired.map_err(unrepaired)?,
-        };
-        for peer in replaced {
-            let state = &mut self.peers[peer as usize];
-            state.abandon_sends();
-            let (incarnation, was_connected) = (state.incarnation, state.disconnect());
-            self.remove_new_connection(peer);
-            if was_connected {
-                self.events.push_back(Event::Disconnected { peer });
-            }
-            self.events.push_back(Event::Reachable { peer, incarnation });
-            self.supervisor.handle_replaced(peer);
-            if self.supervisor.is_done(self.rank) {
-                self.post_done(peer)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Removes a connection to `peer` from the events, with the frames that it has brought: the endpoint has not seen it.
-    fn remove_new_connection(&mut self, peer: u32) {
-        let mut is_new = false;
-        self.events.retain(|event| match event {
-            Event::Connected { peer: of, .. } | Event::Reachable { peer: of, .. } if *of == peer => {
-                is_new = true;
-                false
-            }
-            Event::Frame { peer: of, .. } if *of == peer => !is_new,
-            _ => true,
-        });
-    }
-
-    /// Returns what a call has returned, or, after a repair, `None` if it failed because a process is dead.
-    fn or_repair<T>(&mut self, called: Result<T, MpiError>) -> Result<Option<T>, TransportError> {
-        match called {
-            Ok(value) => Ok(Some(value)),
-            Err(error) if error.is_process_failure() && outlives_failures() => self.repair().map(|()| None),
-            Err(error) => Err(failed(error)),
         }
     }
 
@@ -504,22 +435,6 @@ impl Transport for MpiTransport {
     }
 }
 
-/// Number of consecutive polls without progress.
-#[derive(Debug, Default)]
-struct Idle(u32);
-
-impl Idle {
-    /// Spins, yields or sleeps, by the number of idle polls: there may be more ranks than processors.
-    fn after_poll(&mut self, progressed: bool) {
-        self.0 = if progressed { 0 } else { self.0.saturating_add(1) };
-        match self.0 {
-            0..IDLE_POLLS_BEFORE_YIELD => std::hint::spin_loop(),
-            IDLE_POLLS_BEFORE_YIELD..IDLE_POLLS_BEFORE_SLEEP => thread::yield_now(),
-            _ => thread::sleep(NAP),
-        }
-    }
-}
-
 /// Returns the incarnations of sender and receiver.
 fn split_hello(bytes: &[u8]) -> Option<(u32, u32)> {
     let (from, rest) = bytes.split_first_chunk::<4>()?;
@@ -534,12 +449,4 @@ fn check_aborted() -> Result<(), TransportError> {
 
 fn failed(error: MpiError) -> TransportError {
     TransportError::Io { action: "communicate with a peer over MPI", source: io::Error::other(error) }
-}
-
-fn unrepaired(error: RepairError) -> TransportError {
-    match error {
-        RepairError::Mpi(error) => failed(error),
-        RepairError::Aborted => TransportError::Aborted,
-        RepairError::NoSpare { rank, .. } => TransportError::NoSpare { rank },
-    }
 }

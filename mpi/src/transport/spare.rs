@@ -7,7 +7,8 @@ use std::time::Duration;
 use counterfoil_runtime::local::{ControlError, LauncherConnection, Welcome};
 use counterfoil_runtime::transport::{Event, Report, TransportError};
 
-use super::{MpiTransport, VOTE, check_aborted, failed, repair, unrepaired};
+use super::repair::{repair, unrepaired};
+use super::{MpiTransport, VOTE, check_aborted, failed};
 use crate::control::failures::outlives_failures;
 use crate::membership::{Membership, RepairError};
 

@@ -1,0 +1,27 @@
+//! Waits of a thread that polls.
+
+use std::thread;
+use std::time::Duration;
+
+/// Consecutive idle polls after which the thread yields the processor.
+const IDLE_POLLS_BEFORE_YIELD: u32 = 200;
+/// Consecutive idle polls after which the thread sleeps between polls.
+const IDLE_POLLS_BEFORE_SLEEP: u32 = 2_000;
+/// Length of such a sleep.
+const NAP: Duration = Duration::from_micros(50);
+
+/// Number of consecutive polls without progress.
+#[derive(Debug, Default)]
+pub(super) struct Idle(u32);
+
+impl Idle {
+    /// Spins, yields or sleeps, by the number of idle polls: there may be more ranks than processors.
+    pub(super) fn after_poll(&mut self, progressed: bool) {
+        self.0 = if progressed { 0 } else { self.0.saturating_add(1) };
+        match self.0 {
+            0..IDLE_POLLS_BEFORE_YIELD => std::hint::spin_loop(),
+            IDLE_POLLS_BEFORE_YIELD..IDLE_POLLS_BEFORE_SLEEP => thread::yield_now(),
+            _ => thread::sleep(NAP),
+        }
+    }
+}
