@@ -261,4 +261,15 @@ mod tests {
         assert!(words.starts_with("the disk is full: 1.5 MiB needed, 0.0 MiB left in /logs/rank-1; free"), "{words}");
         assert!(full(None).to_string().contains("0.0 MiB left; free"));
     }
+
+    #[test]
+    fn too_many_open_files_are_an_error_with_the_limit() {
+        let refused = |errno: Errno| StoreError::io("open", "manifest")(errno.into());
+        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let StoreError::TooManyFiles { action: "open", file, limit: found } = refused(Errno::MFILE) else {
+            panic!("another error")
+        };
+        assert_eq!((file.as_str(), found), ("manifest", limit));
+        assert!(matches!(refused(Errno::IO), StoreError::Io { .. }));
+    }
 }

@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
+use crate::buffer_pool::BufferPool;
 use crate::files::length;
 use crate::{Buffer, PAGE_BYTES, ReadAt};
 
@@ -16,7 +17,7 @@ const BOUNCE_BYTES: usize = 256 * 1024;
 /// Bounce buffers kept in the process.
 const BOUNCES_MAX: usize = 4;
 
-static BOUNCES: Mutex<Vec<Buffer>> = Mutex::new(Vec::new());
+static BOUNCES: Mutex<BufferPool> = Mutex::new(BufferPool::new(BOUNCES_MAX, BOUNCE_BYTES));
 
 /// A file that is read with direct I/O, if its file system supports it. So a fresh write is read from the disk, as after a
 /// crash, and a replay doesn't evict the job's own pages from the page cache.
@@ -90,13 +91,11 @@ impl ReadAt for FileReader {
             return self.fill(at, into, into.len());
         }
         let bounces = || BOUNCES.lock().unwrap_or_else(PoisonError::into_inner);
-        let kept = bounces().pop();
+        let kept = bounces().take();
         let mut bounce = kept.unwrap_or_else(|| Buffer::new(BOUNCE_BYTES));
         let filled = self.fill_over_bounce(at, into, &mut bounce);
-        let mut bounces = bounces();
-        if bounces.len() < BOUNCES_MAX {
-            bounces.push(bounce);
-        }
+        // One more than is kept is dropped.
+        let _ = bounces().put(bounce);
         filled
     }
 

@@ -11,6 +11,7 @@ mod block;
 mod block_buffer;
 mod block_cursor;
 mod buffer;
+mod buffer_pool;
 mod checkpoint_file;
 mod chunk_table;
 mod demote;

@@ -9,6 +9,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
+use crate::buffer_pool::BufferPool;
 use crate::chunk_table::CHUNKS_MAX;
 use crate::files::{OpenFile, Writer};
 use crate::transfer::{PAUSE, Progress, Step};
@@ -26,12 +27,10 @@ const _: () = assert!(MERGED_BYTES_MAX / PAGE_BYTES + CHUNKS_MAX < IOVECS_MAX);
 #[derive(Debug)]
 pub(crate) struct Pwrite {
     buffer_bytes: usize,
-    /// Number of buffers: limits their writes in flight.
-    buffers: usize,
-    free: Vec<Buffer>,
-    /// Header pages of chunk writes, and the limit of such writes in flight.
-    header_buffers: Vec<Buffer>,
-    header_buffers_max: usize,
+    /// Their number limits the writes in flight.
+    buffers: BufferPool,
+    /// Header pages of chunk writes; their number limits such writes in flight.
+    header_buffers: BufferPool,
     /// The newest write: the caller performs it if it flushes before it starts another one.
     deferred: Option<Write>,
     threads: Option<Threads>,
@@ -72,10 +71,8 @@ impl Pwrite {
     pub(crate) fn new(buffers: usize, buffer_bytes: usize) -> Pwrite {
         Pwrite {
             buffer_bytes,
-            buffers,
-            free: Buffer::several(buffers, buffer_bytes),
-            header_buffers: Vec::new(),
-            header_buffers_max: chunk_writes_max(buffer_bytes),
+            buffers: BufferPool::new(buffers, buffer_bytes).with(Buffer::several(buffers, buffer_bytes)),
+            header_buffers: BufferPool::new(chunk_writes_max(buffer_bytes), PAGE_BYTES),
             deferred: None,
             threads: None,
             in_flight: 0,
@@ -86,7 +83,7 @@ impl Pwrite {
     /// Queues a write for the threads; performs it if there is no thread.
     fn dispatch(&mut self, write: Write) {
         if self.threads.is_none() {
-            self.threads = Threads::begin(THREADS_MAX.min(self.buffers + self.header_buffers_max - 1));
+            self.threads = Threads::begin(THREADS_MAX.min(self.queued_max()));
         }
         let unsent = match &self.threads {
             Some(threads) => threads.send(write),
@@ -98,16 +95,17 @@ impl Pwrite {
         }
     }
 
-    fn complete(&mut self, Completed { mut buffer, result }: Completed) {
+    /// Returns the most writes that the threads may have; one more is deferred.
+    fn queued_max(&self) -> usize {
+        self.buffers.max() + self.header_buffers.max() - 1
+    }
+
+    fn complete(&mut self, Completed { buffer, result }: Completed) {
         if let Err(error) = result {
             self.failed.get_or_insert(error);
         }
-        buffer.set_len(0);
-        if self.free.len() < self.buffers && buffer.capacity() == self.buffer_bytes {
-            self.free.push(buffer);
-        } else if self.header_buffers.len() < self.header_buffers_max && buffer.capacity() == PAGE_BYTES {
-            self.header_buffers.push(buffer);
-        }
+        // A buffer from elsewhere that neither pool keeps is dropped.
+        let _ = self.buffers.put(buffer).and_then(|buffer| self.header_buffers.put(buffer));
     }
 
     /// Waits for one of the threads' writes.
@@ -150,29 +148,28 @@ impl Writer for Pwrite {
             self.complete(written);
         }
         loop {
-            if let Some(buffer) = self.free.pop() {
-                return Ok(buffer);
+            match self.buffers.take() {
+                Some(buffer) => return Ok(buffer),
+                // The caller has all others, or has dropped some.
+                None if self.in_flight == 0 => return Ok(Buffer::new(self.buffer_bytes)),
+                None => self.wait(),
             }
-            if self.in_flight + usize::from(self.deferred.is_some()) < self.buffers || self.in_flight == 0 {
-                return Ok(Buffer::new(self.buffer_bytes));
-            }
-            self.wait();
         }
     }
 
     fn header_buffer(&mut self) -> io::Result<Buffer> {
         // `begin` limits the writes in flight.
-        Ok(self.header_buffers.pop().unwrap_or_else(|| Buffer::new(PAGE_BYTES)))
+        Ok(self.header_buffers.take().unwrap_or_else(|| Buffer::new(PAGE_BYTES)))
     }
 
     fn begin(&mut self, file: &Arc<OpenFile>, at: u64, data: VectoredWrite) -> io::Result<()> {
         let write = Write { file: Arc::clone(file), at, data };
-        if self.buffers == 1 {
+        if self.buffers.max() == 1 {
             self.complete(write.perform());
             return Ok(());
         }
         if let Some(before) = self.deferred.replace(write) {
-            while self.in_flight + 1 >= self.buffers + self.header_buffers_max {
+            while self.in_flight >= self.queued_max() {
                 self.wait();
             }
             self.dispatch(before);

@@ -6,15 +6,27 @@ use io_uring::IoUring;
 
 use crate::transfer::PAUSE;
 
-/// Refusals of the kernel to take submissions before that is an error. With [`PAUSE`] between them, a second.
-pub(crate) const REFUSALS: u32 = 1000;
+/// Refusals of the kernel before that is an error. With [`PAUSE`] between them, a second.
+const REFUSALS_MAX: u32 = 1000;
+
+/// Refusals of the kernel to take a submission just now.
+#[derive(Debug, Default)]
+pub(crate) struct Refusals(u32);
+
+impl Refusals {
+    /// Counts a refusal. Returns `false` if there were too many.
+    pub(crate) fn may_try_again(&mut self) -> bool {
+        self.0 += 1;
+        self.0 <= REFUSALS_MAX
+    }
+}
 
 /// Submits the queued entries and waits for `wanted` completions. Returns early if completions have to be taken first.
 ///
 /// # Errors
 /// The operating system's. The queued entries may then be submitted or not.
 pub(crate) fn enter(ring: &mut IoUring, wanted: usize) -> io::Result<()> {
-    let mut refusals = 0;
+    let mut refusals = Refusals::default();
     loop {
         match ring.submit_and_wait(wanted) {
             Ok(_) => return Ok(()),
@@ -24,13 +36,24 @@ pub(crate) fn enter(ring: &mut IoUring, wanted: usize) -> io::Result<()> {
                 if !ring.completion().is_empty() {
                     return Ok(());
                 }
-                refusals += 1;
-                if refusals > REFUSALS {
+                if !refusals.may_try_again() {
                     return Err(error);
                 }
                 std::thread::sleep(PAUSE);
             }
             Err(error) => return Err(error),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_an_error_after_a_second() {
+        let mut refusals = Refusals::default();
+        assert!((0..REFUSALS_MAX).all(|_| refusals.may_try_again()));
+        assert!(!refusals.may_try_again());
     }
 }

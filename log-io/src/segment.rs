@@ -100,8 +100,7 @@ pub(crate) fn segment_name(segment: u32) -> String {
 /// Returns the number in a name of the form `prefix-00000001`.
 pub(crate) fn file_number(name: &str, prefix: &str) -> Option<u32> {
     let digits = name.strip_prefix(prefix)?.strip_prefix('-')?;
-    let is_number = digits.len() >= 8 && digits.bytes().all(|byte| byte.is_ascii_digit());
-    let number = digits.parse().ok().filter(|number| is_number && *number <= FILE_NUMBER_MAX)?;
+    let number = digits.parse().ok().filter(|number| *number <= FILE_NUMBER_MAX)?;
     (format!("{number:08}") == digits).then_some(number)
 }
 
@@ -453,5 +452,19 @@ mod tests {
         assert_eq!(walked(&file, 131 * PAGE, Some((209 * PAGE, u64::MAX))), [(210, None)]);
         file.0.push(5);
         assert_eq!(walked(&file, 0, Some((211 * PAGE, u64::MAX))), [(211, None)]);
+    }
+
+    #[test]
+    fn the_names_of_numbered_files_have_eight_digits_or_more_without_a_sign() {
+        for (name, number) in
+            [("segment-00000001", 1), ("segment-12345678", 12_345_678), ("segment-123456789", 123_456_789)]
+        {
+            assert_eq!(file_number(name, "segment"), Some(number));
+        }
+        for name in
+            ["segment-1", "segment-+0000001", "segment-000000001", "segment-", "segment00000001", "checkpoint-00000001"]
+        {
+            assert_eq!(file_number(name, "segment"), None, "{name}");
+        }
     }
 }

@@ -11,8 +11,9 @@ use std::sync::Arc;
 use io_uring::{IoUring, opcode, squeue, types};
 use rustix::io::Errno;
 
+use crate::buffer_pool::BufferPool;
 use crate::files::{OpenFile, Writer};
-use crate::ring::{REFUSALS, enter};
+use crate::ring::{Refusals, enter};
 use crate::transfer::{PAUSE, Progress, Step};
 use crate::vectored_write::{IoVecs, VectoredWrite, chunk_writes_max};
 use crate::{BackendKind, Buffer, PAGE_BYTES};
@@ -25,13 +26,10 @@ pub(crate) struct Uring {
     ring: IoUring,
     /// Writes in flight, by the index that their completions carry.
     transfers: Vec<Option<Transfer>>,
-    in_flight: usize,
-    free: Vec<Buffer>,
+    buffers: BufferPool,
     buffer_bytes: usize,
-    /// Header pages of chunk writes; the limit of such writes, and their number in flight.
-    header_buffers: Vec<Buffer>,
-    header_buffers_max: usize,
-    header_buffers_in_flight: usize,
+    /// Header pages of chunk writes.
+    header_buffers: BufferPool,
     /// Address of each registered buffer, by slot; only for comparison.
     registered: Vec<usize>,
     /// The first failure of a write since the last flush.
@@ -50,10 +48,16 @@ struct Transfer {
     progress: Progress,
 }
 
+impl Transfer {
+    fn has_chunks(&self) -> bool {
+        self.data.single().is_none()
+    }
+}
+
 impl std::fmt::Debug for Uring {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Uring")
-            .field("in_flight", &self.in_flight)
+            .field("in_flight", &self.transfers.iter().flatten().count())
             .field("writes_max", &self.transfers.len())
             .field("buffer_bytes", &self.buffer_bytes)
             .field("registered", &self.registered.len())
@@ -100,12 +104,10 @@ impl Uring {
         Ok(Uring {
             ring,
             transfers: (0..writes).map(|_| None).collect(),
-            in_flight: 0,
-            free,
+            buffers: BufferPool::new(buffers, buffer_bytes).with(free),
             buffer_bytes,
-            header_buffers: Buffer::several(header_buffers_max, PAGE_BYTES),
-            header_buffers_max,
-            header_buffers_in_flight: 0,
+            header_buffers: BufferPool::new(header_buffers_max, PAGE_BYTES)
+                .with(Buffer::several(header_buffers_max, PAGE_BYTES)),
             registered,
             failed: None,
             sync: 0,
@@ -162,7 +164,7 @@ impl Uring {
             };
             if entry.user_data() & SYNC == 0 {
                 self.complete(entry.user_data() as usize, answer);
-            } else if entry.user_data() == SYNC | self.sync {
+            } else if entry.user_data() == SYNC + self.sync {
                 self.synced = Some(answer);
             }
         }
@@ -186,21 +188,14 @@ impl Uring {
         };
         // Neither the kernel nor the queue refers to it any more.
         let Some(Transfer { file, at, data, .. }) = self.transfers[index].take() else { return };
-        self.in_flight -= 1;
         if let Some(error) = error {
             self.failed.get_or_insert_with(|| file.write_error(at, data.len(), &error));
         }
-        let is_chunk_write = data.single().is_none();
-        self.header_buffers_in_flight -= usize::from(is_chunk_write);
-        let mut buffer = data.into_buffer();
-        buffer.set_len(0);
-        if is_chunk_write && self.header_buffers.len() < self.header_buffers_max && buffer.capacity() == PAGE_BYTES {
-            self.header_buffers.push(buffer);
-        } else if self.free.len() < self.transfers.len() - self.header_buffers_max
-            && buffer.capacity() == self.buffer_bytes
-        {
-            self.free.push(buffer);
-        }
+        // A buffer from elsewhere that the pool doesn't keep is dropped.
+        let _ = match data.single() {
+            Some(_) => self.buffers.put(data.into_buffer()),
+            None => self.header_buffers.put(data.into_buffer()),
+        };
     }
 
     /// Waits for at least one completion.
@@ -210,9 +205,14 @@ impl Uring {
         entered
     }
 
+    /// Returns `true` if a write for which `concerns` returns `true` is in flight.
+    fn has_in_flight(&self, concerns: impl Fn(&Transfer) -> bool) -> bool {
+        self.transfers.iter().flatten().any(concerns)
+    }
+
     /// Waits until no write for which `concerns` returns `true` is in flight.
     fn wait_while(&mut self, concerns: impl Fn(&Transfer) -> bool) -> io::Result<()> {
-        while self.transfers.iter().flatten().any(&concerns) {
+        while self.has_in_flight(&concerns) {
             self.wait()?;
         }
         Ok(())
@@ -231,24 +231,22 @@ impl Writer for Uring {
     fn buffer(&mut self) -> io::Result<Buffer> {
         loop {
             self.reap();
-            if let Some(buffer) = self.free.pop() {
-                return Ok(buffer);
-            }
-            if self.in_flight == 0 {
+            match self.buffers.take() {
+                Some(buffer) => return Ok(buffer),
                 // The caller has all buffers, or has dropped some.
-                return Ok(Buffer::new(self.buffer_bytes));
+                None if !self.has_in_flight(|_| true) => return Ok(Buffer::new(self.buffer_bytes)),
+                None => self.wait()?,
             }
-            self.wait()?;
         }
     }
 
     fn header_buffer(&mut self) -> io::Result<Buffer> {
         loop {
             self.reap();
-            match self.header_buffers.pop() {
+            match self.header_buffers.take() {
                 Some(header) => return Ok(header),
                 // As in `buffer`.
-                None if self.header_buffers_in_flight == 0 => return Ok(Buffer::new(PAGE_BYTES)),
+                None if !self.has_in_flight(Transfer::has_chunks) => return Ok(Buffer::new(PAGE_BYTES)),
                 None => self.wait()?,
             }
         }
@@ -262,7 +260,6 @@ impl Writer for Uring {
             }
         };
         let progress = Progress::new(data.len());
-        let is_chunk_write = data.single().is_none();
         let iovecs = IoVecs::default();
         self.transfers[index] = Some(Transfer { file: Arc::clone(file), at, data, iovecs, progress });
         if let Err(error) = self.push_write(index) {
@@ -270,8 +267,6 @@ impl Writer for Uring {
             self.transfers[index] = None;
             return Err(error);
         }
-        self.in_flight += 1;
-        self.header_buffers_in_flight += usize::from(is_chunk_write);
         enter(&mut self.ring, 0)
     }
 
@@ -285,13 +280,13 @@ impl Writer for Uring {
     }
 
     fn sync(&mut self, file: &Arc<OpenFile>) -> io::Result<()> {
-        let mut refusals = 0;
+        let mut refusals = Refusals::default();
         loop {
-            self.sync = (self.sync + 1) & !SYNC;
+            self.sync += 1;
             self.synced = None;
             let fd = types::Fd(file.as_fd().as_raw_fd());
             let entry = opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build();
-            self.push(&entry.user_data(SYNC | self.sync))?;
+            self.push(&entry.user_data(SYNC + self.sync))?;
             let answer = loop {
                 self.wait()?;
                 if let Some(answer) = self.synced.take() {
@@ -301,10 +296,7 @@ impl Writer for Uring {
             match answer {
                 Ok(_) => return Ok(()),
                 // The sync didn't start. Any other failure is final: a second sync may succeed although bytes are lost.
-                Err(Errno::INTR | Errno::AGAIN) if refusals < REFUSALS => {
-                    refusals += 1;
-                    std::thread::sleep(PAUSE);
-                }
+                Err(Errno::INTR | Errno::AGAIN) if refusals.may_try_again() => std::thread::sleep(PAUSE),
                 Err(errno) => return Err(errno.into()),
             }
         }
@@ -317,5 +309,17 @@ impl Drop for Uring {
             // The kernel may still read them.
             self.transfers.drain(..).for_each(std::mem::forget);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ring_says_how_large_it_is() {
+        let ring = Uring::new(2, PAGE_BYTES).expect("io_uring");
+        let text = format!("{ring:?}");
+        assert!(text.contains("in_flight: 0") && text.contains("buffer_bytes: 4096"), "{text}");
     }
 }

@@ -127,4 +127,12 @@ mod tests {
         assert_eq!(plan.buffers(most)[0].capacity(), 6 * page);
         assert_eq!(plan.buffers(most + 1).iter().map(Buffer::capacity).sum::<usize>(), 0);
     }
+
+    #[test]
+    fn as_many_extents_are_read_together_as_fit() {
+        let file: Arc<dyn ReadAt> = Arc::new(MemoryFile(Vec::new()));
+        let extent = |page| Extent { file: Arc::clone(&file), at: page * PAGE, len: PAGE_BYTES };
+        let plan = Plan::new((0..7).map(extent).collect(), 4 * PAGE_BYTES);
+        assert_eq!(plan.reads, [0..4, 4..7]);
+    }
 }

@@ -183,12 +183,8 @@ impl Ring {
 
     /// Reuses the buffer of a read that was taken.
     pub(super) fn recycle(&mut self, buffer: Buffer) {
-        // A buffer from a caller may be too small; it is dropped as long as there are enough others.
-        let is_small = self.plan.read(self.first).is_some_and(|(_, _, len)| buffer.capacity() < len);
-        if !is_small || self.free.len() + self.started.len() < self.depth {
-            demote(buffer.as_slice());
-            self.free.push(buffer);
-        }
+        demote(buffer.as_slice());
+        self.free.push(buffer);
     }
 }
 

@@ -146,4 +146,41 @@ mod tests {
         let listed = "lost from the lane to rank 0: among the first 65,536 blocks, 2 records in 1 block, 90 bytes";
         assert_eq!(loss(Rank(0), 1, 2, Bound::Listed), listed);
     }
+
+    fn block(first: u64, last: u64, records: u32) -> Block {
+        let (first, last) = (Ssn(first), Ssn(last));
+        Block { lane: Rank(1), first, last, records, segment: 1, at: first.0 << 12, disk_bytes: 4096, raw_bytes: 100 }
+    }
+
+    /// Returns number and precision of the records of the blocks that a lane loses, of which none is released.
+    fn lost(covered: u64, gone: &[Block], left: &[Block]) -> Vec<(u64, bool)> {
+        let blocks = left.to_vec();
+        let (next, acked, runs) = (Ssn(100), Ssn::ZERO, Vec::new());
+        let lane = LaneImage { peer: Rank(1), next, acked, covered: Ssn::ZERO, runs, blocks };
+        let mut tally = LossTally::default();
+        tally.cut(&lane, Ssn(covered), gone);
+        tally.blocks.into_values().map(|(records, _, is_exact)| (records, is_exact)).collect()
+    }
+
+    #[test]
+    fn records_above_the_covered_ssn_are_lost_exactly_if_the_block_is_whole_and_no_later_one_overlaps() {
+        assert_eq!(lost(4, &[block(5, 9, 5)], &[]), [(5, true)]);
+        assert_eq!(lost(5, &[block(5, 9, 5)], &[]), [(4, false)]);
+        assert_eq!(lost(9, &[block(5, 9, 5)], &[]), []);
+        assert_eq!(lost(0, &[block(1, 4, 4), block(5, 9, 5)], &[]), [(4, true), (5, true)]);
+        assert_eq!(lost(0, &[block(1, 5, 5), block(5, 9, 5)], &[]), [(5, false), (5, true)]);
+        assert_eq!(lost(0, &[block(1, 5, 5)], &[block(6, 9, 4)]), [(5, true)]);
+        assert_eq!(lost(0, &[block(1, 6, 6)], &[block(6, 9, 4)]), [(6, false)]);
+    }
+
+    #[test]
+    fn a_block_of_several_checkpoints_counts_once_and_exactly_if_all_say_so() {
+        for (verdicts, is_exact) in [([true, true], true), ([true, false], false), ([false, true], false)] {
+            let mut tally = LossTally::default();
+            for (records, is_exact) in [3, 5].into_iter().zip(verdicts) {
+                tally.add(Rank(1), &block(1, 5, 5), records, is_exact);
+            }
+            assert_eq!(tally.blocks.into_values().collect::<Vec<_>>(), [(5, 100, is_exact)]);
+        }
+    }
 }

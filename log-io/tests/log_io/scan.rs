@@ -3,12 +3,12 @@
 use counterfoil_log_core::{Disposition, Epoch, Phase, Rank, Run, Ssn};
 use counterfoil_log_io::{
     Access, Bound, CheckpointImage, LOCAL, LaneImage, LocalImage, Repair, Report, SlotState, StorageBackend, Store,
-    StoreError, Tail, repair, scan,
+    StoreError, StoreOptions, Tail, repair, scan,
 };
 use counterfoil_test_support::SimulatedDisk;
 
 use crate::small_chunks::{build_of_chunks, options_of_chunks, records_of_chunks};
-use crate::small_store::{Bodies, RECORDS, build, entry, options, owned, read_all};
+use crate::small_store::{Bodies, RECORDS, append, body, build, entry, image, options, owned, read_all};
 
 const SEGMENT: &str = "segment-00000001";
 const CHECKPOINT: &str = "checkpoint-00000002";
@@ -222,6 +222,75 @@ fn lost_records_are_counted_exactly_if_all_were_needed() {
     // The block before the damaged one is whole, but can't be replayed without a gap.
     let sum = (loss.records, loss.blocks, loss.bytes, loss.bound);
     assert_eq!(sum, (4, 2, blocks[0].raw_bytes + blocks[1].raw_bytes, Bound::Exact));
+    // The checkpoint still refers to the last one.
+    assert_eq!(inspect(&disk).segments[0].covered, blocks[2].at + blocks[2].disk_bytes);
+    assert_eq!(read_all(&disk, options()).unwrap().1, owned(&records[4..]));
+}
+
+#[test]
+fn a_repair_changes_no_other_segment_than_that_of_the_lost_block() {
+    let disk = SimulatedDisk::new(4096);
+    let mut store = Store::create(Box::new(disk.clone()), options()).unwrap();
+    // Three blocks of a page in each segment.
+    let blocks = append(&mut store, 1..7, 3000).unwrap();
+    assert_eq!(blocks.iter().map(|block| block.segment).collect::<Vec<_>>(), [1, 1, 1, 2, 2, 2]);
+    store.checkpoint(&image(1, &blocks)).unwrap();
+    drop(store);
+    damage(&disk, "segment-00000002", blocks[4].at as usize + 200);
+    let before = disk.bytes(SEGMENT).unwrap();
+    repaired(&disk);
+    assert!(disk.bytes(SEGMENT).unwrap() == before);
+    assert_eq!(read_all(&disk, options()).unwrap().1, [(6, body(6, 3000))]);
+}
+
+#[test]
+fn only_the_newest_checkpoint_takes_the_local_log_with_it() {
+    let disk = SimulatedDisk::new(4096);
+    let options = StoreOptions { checkpoints_kept: 2, ..options() };
+    let mut store = Store::create(Box::new(disk.clone()), options.clone()).unwrap();
+    let old = append(&mut store, 1..2, 100).unwrap();
+    store.checkpoint(&image(1, &old)).unwrap();
+    let new = append(&mut store, 2..3, 100).unwrap();
+    store.checkpoint(&image(2, &new)).unwrap();
+    store.append(LOCAL, &mut LocalImage::source(&[entry(1)]), &mut Vec::new()).unwrap();
+    store.sync().unwrap();
+    drop(store);
+    let first = disk.names().into_iter().find(|name| name.starts_with("checkpoint")).unwrap();
+    damage(&disk, &first, 4096);
+    let repairs = repaired(&disk);
+    let [Repair::Checkpoint { epoch: Epoch(1), .. }, Repair::Loss(loss)] = &repairs[..] else { panic!("{repairs:?}") };
+    assert_eq!((loss.lane, loss.records, loss.bound), (Rank(0), 1, Bound::AtMost));
+    assert_eq!(read_all(&disk, options).unwrap().0.local, [entry(1)]);
+}
+
+/// A crash while a slot is written must leave the other one.
+#[test]
+fn a_repair_writes_the_damaged_slot_first() {
+    for slot in [0, 1] {
+        let disk = SimulatedDisk::new(4096);
+        build(&disk, options(), &RECORDS);
+        damage(&disk, "manifest", slot * 4096 + 100);
+        let before = disk.bytes("manifest").unwrap();
+        disk.record_history();
+        repair(&mut disk.clone(), false).unwrap();
+        let states = disk.take_history().into_iter().filter_map(|disk| disk.bytes("manifest"));
+        let changed = states.chain(disk.bytes("manifest")).find(|bytes| *bytes != before).unwrap();
+        let good = (1 - slot) * 4096..(2 - slot) * 4096;
+        assert!(changed[good.clone()] == before[good], "slot {slot}");
+    }
+}
+
+/// The segment's block has the place and the generation of the other store's, and other records.
+#[test]
+fn a_valid_block_of_other_records_is_damage() {
+    let disks = [&RECORDS[..], &RECORDS[..2]].map(|records| {
+        let disk = SimulatedDisk::new(4096);
+        build(&disk, options(), records);
+        disk
+    });
+    disks[0].set_bytes(SEGMENT, &disks[1].bytes(SEGMENT).unwrap());
+    let report = inspect(&disks[0]);
+    assert_eq!(report.segments[0].blocks[0].damage, Some("it isn't the block that the checkpoint refers to"));
 }
 
 #[test]

@@ -41,6 +41,73 @@ fn usage_counts_live_dead_and_all_bytes() {
     let is_zero = |block: &Block| bytes[block.at as usize..][..PAGE as usize].iter().all(|byte| *byte == 0);
     let zeros: Vec<usize> = (0..15).filter(|index| is_zero(&blocks[*index])).collect();
     assert_eq!(zeros, [3, 4, 5, 6, 7, 8, 9]);
+    // Two pages at least are punched at a time: an eighth of a segment.
+    store.free(&blocks[12..13]);
+    assert_eq!((store.usage().dead_bytes, store.usage().disk_bytes), (3 * PAGE, punched.disk_bytes));
+    store.free(&blocks[11..12]);
+    assert_eq!((store.usage().dead_bytes, store.usage().disk_bytes), (2 * PAGE, punched.disk_bytes - 2 * PAGE));
+}
+
+#[test]
+fn the_segment_that_is_appended_to_is_kept_without_a_live_block() {
+    let disk = SimulatedDisk::new(4096);
+    let mut store = create(&disk, wide());
+    let first = append(&mut store, 1..2, 3000).unwrap();
+    store.free(&first);
+    assert_eq!((store.usage().segments, store.usage().live_bytes), (1, 0));
+    let second = append(&mut store, 2..3, 3000).unwrap();
+    assert_eq!((second[0].segment, second[0].at), (1, first[0].at + PAGE));
+}
+
+/// Of the end of a segment, what is less than a quarter of a block is left.
+#[test]
+fn a_small_block_is_not_put_into_the_last_page_of_a_segment() {
+    let disk = SimulatedDisk::new(32 << 10);
+    // A header, a block of eight pages, and one page or two.
+    for (pages, segment) in [(10, 2), (11, 1)] {
+        let options =
+            StoreOptions { segment_bytes: pages * PAGE, block_bytes: 32 << 10, reserve_bytes: 0, ..options() };
+        let mut store = create(&disk.copy(), options);
+        let large = append(&mut store, 1..2, 30_000).unwrap();
+        assert_eq!((large[0].segment, large[0].disk_bytes), (1, 8 * PAGE));
+        assert_eq!(append(&mut store, 2..3, 100).unwrap()[0].segment, segment);
+    }
+}
+
+#[test]
+fn the_blocks_of_a_store_that_was_opened_again_are_live_until_they_are_freed() {
+    let disk = SimulatedDisk::new(4096);
+    let options = StoreOptions { checkpoints_kept: 2, ..wide() };
+    let mut store = create(&disk, options.clone());
+    let old = append(&mut store, 1..3, 3000).unwrap();
+    store.checkpoint(&image(1, &old)).unwrap();
+    let new = append(&mut store, 3..6, 3000).unwrap();
+    store.checkpoint(&image(2, &new)).unwrap();
+    drop(store);
+    let (mut store, _) = Store::open(Box::new(disk.clone()), options, Access::ReadWrite).unwrap();
+    assert_eq!(store.usage().live_bytes, 5 * PAGE);
+    // The log has those of the newest checkpoint only.
+    store.discard_before(Epoch(2)).unwrap();
+    assert_eq!(store.usage().live_bytes, 3 * PAGE);
+    store.checkpoint(&image(3, &[])).unwrap();
+    store.discard_before(Epoch(3)).unwrap();
+    assert_eq!(store.usage().live_bytes, 3 * PAGE);
+    store.free(&new);
+    assert_eq!(store.usage().live_bytes, 0);
+}
+
+#[test]
+fn files_that_no_checkpoint_refers_to_are_removed_when_a_store_is_opened_for_writing() {
+    let disk = SimulatedDisk::new(4096);
+    build(&disk, options(), &RECORDS);
+    let before = disk.names();
+    for name in ["segment-00000077", "checkpoint-00000078"] {
+        disk.set_bytes(name, &[0; 4096]);
+    }
+    drop(Store::open(Box::new(disk.clone()), options(), Access::ReadOnly).unwrap());
+    assert_eq!(disk.names().len(), before.len() + 2);
+    drop(Store::open(Box::new(disk.clone()), options(), Access::ReadWrite).unwrap());
+    assert_eq!(disk.names(), before);
 }
 
 #[test]
@@ -128,7 +195,7 @@ fn a_large_record_has_a_segment_of_its_own_only_if_no_other_holds_it() {
 fn blocks_are_compressed_if_that_saves_an_eighth() {
     let compressed = StoreOptions { compress: true, block_bytes: 12 << 10, ..options() };
     let disk = SimulatedDisk::new(12 << 10);
-    let mut store = create(&disk, compressed);
+    let mut store = create(&disk, compressed.clone());
     let equal = append(&mut store, 1..2, 10_000).unwrap();
     assert_eq!((equal[0].raw_bytes, equal[0].disk_bytes), (10_024, PAGE));
     // Bytes that don't repeat.
@@ -142,6 +209,14 @@ fn blocks_are_compressed_if_that_saves_an_eighth() {
     let mut blocks = Vec::new();
     store.append(Rank(0), &mut Bodies([(2, &body[..])].iter()), &mut blocks).unwrap();
     assert_eq!((blocks[0].raw_bytes, blocks[0].disk_bytes), (10_024, 3 * PAGE));
+    // A tenth less, which would be a page.
+    let wide = StoreOptions { segment_bytes: 64 << 10, block_bytes: 32 << 10, ..compressed };
+    let mut store = create(&SimulatedDisk::new(32 << 10), wide);
+    let body: Vec<u8> = body.iter().cycle().take(27_000).enumerate().map(|(at, byte)| byte ^ (at >> 7) as u8).collect();
+    let body = [&body[..], &[0; 3000]].concat();
+    store.append(Rank(0), &mut Bodies([(1, &body[..])].iter()), &mut blocks).unwrap();
+    let block = blocks.last().unwrap();
+    assert_eq!((block.raw_bytes, block.disk_bytes), (30_024, 8 * PAGE));
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! A store's limits, a full disk, and a failing disk.
 
-use counterfoil_log_core::{Epoch, Rank, Ssn};
+use counterfoil_log_core::{Epoch, LaneWriter, Pool, PoolOptions, Rank, Record, Ssn};
 use counterfoil_log_io::{
-    Access, Block, BlockBuffer, BlockCursor, CheckpointImage, LOCAL, LocalImage, Store, StoreError, StoreOptions, scan,
+    Access, Block, BlockBuffer, BlockCursor, CheckpointImage, LOCAL, LaneSource, LocalImage, RecordSource, Store,
+    StoreError, StoreOptions, scan,
 };
 use counterfoil_test_support::{Fault, SimulatedDisk};
 
@@ -315,4 +316,88 @@ fn the_number_of_a_session_whose_manifest_was_lost_is_not_used_again() {
     assert_eq!(session(), 2);
     disk.set_bytes("manifest", &manifest);
     assert_eq!(session(), 3);
+}
+
+#[test]
+fn two_stores_have_different_numbers() {
+    let stores = [(); 2].map(|()| {
+        let disk = SimulatedDisk::new(8192);
+        drop(create(&disk, StoreOptions { seed: None, ..options() }));
+        disk.bytes("manifest").unwrap()
+    });
+    assert!(stores[0] != stores[1]);
+}
+
+#[test]
+fn a_segment_of_another_store_is_named_so() {
+    let [disk, other] = [7, 8].map(|seed| {
+        let disk = SimulatedDisk::new(4096);
+        build(&disk, StoreOptions { seed: Some(seed), ..options() }, &RECORDS);
+        disk
+    });
+    disk.set_bytes("segment-00000001", &other.bytes("segment-00000001").unwrap());
+    let error = read_all(&disk, options()).unwrap_err().to_string();
+    assert!(error.contains("the segment is one of another store"), "{error}");
+}
+
+#[test]
+fn an_error_of_the_disk_is_not_taken_for_a_full_one() {
+    let disk = SimulatedDisk::new(4096);
+    let mut store = create(&disk, options());
+    disk.fail_at(disk.operations(), Fault::Error);
+    let refused = append(&mut store, 1..2, 100);
+    assert!(matches!(refused, Err(StoreError::Io { .. })), "{refused:?}");
+}
+
+#[test]
+fn a_segment_has_a_header_and_one_page_of_blocks_at_least() {
+    let with = |segment_bytes| {
+        let small = StoreOptions { segment_bytes, block_bytes: 4096, reserve_bytes: 0, ..options() };
+        small.validate()
+    };
+    assert!(with(8192).is_ok());
+    assert!(matches!(with(4096), Err(StoreError::Options(what)) if what.starts_with("segment_bytes is 4096")));
+}
+
+#[test]
+fn records_without_a_body_are_read_back() {
+    struct Empty(std::ops::RangeInclusive<u64>);
+    impl RecordSource for Empty {
+        fn next(&mut self) -> Option<Record<'_>> {
+            Record::new(Ssn(self.0.next()?), &[], 0)
+        }
+    }
+    let disk = SimulatedDisk::new(4096);
+    let mut store = create(&disk, options());
+    let mut blocks = Vec::new();
+    store.append(Rank(0), &mut Empty(1..=3), &mut blocks).unwrap();
+    store.checkpoint(&image(1, &blocks)).unwrap();
+    drop(store);
+    assert_eq!(read_all(&disk, options()).unwrap().1, [(1, vec![]), (2, vec![]), (3, vec![])]);
+}
+
+#[test]
+fn chunks_are_copied_where_blocks_are_compressed_and_written_without_checksums_where_there_are_none() {
+    let pool = PoolOptions { memory_bytes_max: 1 << 20, chunk_bytes: 8 << 10, prefault_bytes: 0, cursors_max: 1 };
+    let mut lane = LaneWriter::new(Pool::volatile(pool).unwrap(), Rank(0));
+    for _ in 0..40 {
+        lane.claim(2, 998).unwrap().commit();
+    }
+    let large = StoreOptions { segment_bytes: 1 << 20, block_bytes: 64 << 10, disk_bytes_max: 4 << 20, ..options() };
+    for (options, is_small) in [
+        (StoreOptions { compress: true, ..large.clone() }, true),
+        (StoreOptions { checksums: false, ..large.clone() }, false),
+    ] {
+        let disk = SimulatedDisk::new(64 << 10);
+        let mut store = create(&disk, options.clone());
+        let mut blocks = Vec::new();
+        let mut source = LaneSource::new(lane.cursor(Ssn::FIRST).unwrap(), Ssn::MAX);
+        store.append(Rank(0), &mut source, &mut blocks).unwrap();
+        store.checkpoint(&image(1, &blocks)).unwrap();
+        drop(store);
+        let bytes: u64 = blocks.iter().map(|block| block.disk_bytes).sum();
+        assert_eq!(bytes < 8 << 10, is_small, "{blocks:?}");
+        let records = read_all(&disk, options).unwrap().1;
+        assert!(records.iter().map(|(ssn, wire)| (*ssn, wire.len())).eq((1..=40).map(|ssn| (ssn, 1000))));
+    }
 }

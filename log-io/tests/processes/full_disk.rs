@@ -3,8 +3,13 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use counterfoil_log_io::{BackendChoice, BackendKind, Directory, DirectoryAccess, StorageBackend};
+use counterfoil_log_core::{Rank, Ssn};
+use counterfoil_log_io::{
+    BackendChoice, BackendKind, Directory, DirectoryAccess, StorageBackend, Store, StoreError, StoreOptions,
+};
 use counterfoil_test_support::child;
+
+use crate::many_segments::{One, many};
 
 const MIB: u64 = 1 << 20;
 
@@ -24,6 +29,8 @@ fn on_a_disk_of_20_mb() {
         a_hole_on_a_full_disk_cannot_be_written(&mut *backend);
         drop(backend);
         opened_while_it_is_full(&path);
+        std::fs::remove_dir_all(&path).unwrap();
+        dead_blocks_make_room(&path, choice);
         std::fs::remove_dir_all(&path).unwrap();
     }
 }
@@ -100,4 +107,41 @@ fn opened_while_it_is_full(path: &Path) {
     drop(backend);
     let (_, probe) = Directory::open(path, BackendChoice::Auto, DirectoryAccess::ReadWrite).unwrap();
     assert_eq!(probe.kind, BackendKind::IoUring);
+}
+
+/// A store punches blocks of segments that are mostly live only if it needs their space.
+fn dead_blocks_make_room(path: &Path, choice: BackendChoice) {
+    let (disk, _) = Directory::create(path, choice).unwrap();
+    let sizes = StoreOptions { segment_bytes: 2 * MIB, block_bytes: 256 << 10, reserve_bytes: 0, ..many() };
+    let mut store = Store::create(disk, sizes).unwrap();
+    let body = vec![7; 255 << 10];
+    let mut blocks = Vec::new();
+    // Seven blocks in each of five segments; two are dead.
+    for ssn in 1..=35 {
+        store.append(Rank(0), &mut One(Some((Ssn(ssn), &body))), &mut blocks).unwrap();
+    }
+    store.flush().unwrap();
+    let (dead, _): (Vec<_>, Vec<_>) = blocks.iter().copied().partition(|block| block.first.0 % 7 < 2);
+    let filler = path.with_extension("filler");
+    let (mut other, _) = Directory::create(&filler, choice).unwrap();
+    let mut index = 0;
+    let error = loop {
+        match other.create(&format!("filler-{index}"), 64 << 10) {
+            Ok(file) => other.close(file),
+            Err(error) => break error,
+        }
+        index += 1;
+    };
+    assert_eq!(error.kind(), ErrorKind::StorageFull);
+    let mut more = Vec::new();
+    let refused = store.append(Rank(0), &mut One(Some((Ssn(36), &body))), &mut more);
+    assert!(matches!(refused, Err(StoreError::DiskFull { .. })), "{refused:?}");
+    store.free(&dead);
+    let before = store.usage();
+    assert_eq!(before.dead_bytes, 10 * 256 << 10, "{before:?}");
+    store.append(Rank(0), &mut One(Some((Ssn(36), &body))), &mut more).unwrap();
+    let usage = store.usage();
+    assert_eq!((usage.dead_bytes, usage.segments), (0, before.segments + 1), "{usage:?}");
+    drop((store, other));
+    std::fs::remove_dir_all(&filler).unwrap();
 }

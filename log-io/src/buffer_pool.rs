@@ -1,0 +1,65 @@
+//! Buffers of one size that are used again.
+
+use crate::Buffer;
+
+/// Free buffers of one size, up to a number.
+#[derive(Debug)]
+pub(crate) struct BufferPool {
+    free: Vec<Buffer>,
+    buffer_bytes: usize,
+    max: usize,
+}
+
+impl BufferPool {
+    /// Creates a pool for up to `max` buffers of `buffer_bytes`, without any.
+    pub(crate) const fn new(max: usize, buffer_bytes: usize) -> BufferPool {
+        BufferPool { free: Vec::new(), buffer_bytes, max }
+    }
+
+    /// Adds all buffers; the last one is taken first.
+    pub(crate) fn with(mut self, buffers: Vec<Buffer>) -> BufferPool {
+        self.free = buffers;
+        self
+    }
+
+    /// Returns the most buffers that it has.
+    pub(crate) fn max(&self) -> usize {
+        self.max
+    }
+
+    /// Takes a free buffer.
+    pub(crate) fn take(&mut self) -> Option<Buffer> {
+        self.free.pop()
+    }
+
+    /// Adds a buffer without its contents; returns one of another size, and one too many.
+    pub(crate) fn put(&mut self, mut buffer: Buffer) -> Option<Buffer> {
+        if self.free.len() < self.max && buffer.capacity() == self.buffer_bytes {
+            buffer.set_len(0);
+            self.free.push(buffer);
+            return None;
+        }
+        Some(buffer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::PAGE_BYTES;
+
+    #[test]
+    fn a_pool_keeps_empty_buffers_of_its_size_up_to_its_number() {
+        let mut pool = BufferPool::new(2, PAGE_BYTES);
+        assert!(pool.take().is_none());
+        let filled = |pages: usize| {
+            let mut buffer = Buffer::new(pages * PAGE_BYTES);
+            buffer.set_len(PAGE_BYTES);
+            buffer
+        };
+        assert_eq!(pool.put(filled(2)).map(|buffer| buffer.capacity()), Some(2 * PAGE_BYTES));
+        assert!(pool.put(filled(1)).is_none() && pool.put(filled(1)).is_none() && pool.put(filled(1)).is_some());
+        let taken: Vec<_> = std::iter::from_fn(|| pool.take()).map(|buffer| buffer.len()).collect();
+        assert_eq!(taken, [0, 0]);
+    }
+}
