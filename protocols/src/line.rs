@@ -5,8 +5,8 @@
 //! obeys. How a line is created is the rule's.
 //!
 //! A report is the whole state of its rank, so that a lost one does no harm. The coordinator keeps nothing on stable storage: a line is committed
-//! when the first rank has noted it, and by then all have what it takes to restart from it. So a replacement asks for the reports, and goes on
-//! where its predecessor was; the job goes back only if a rank has died as well.
+//! when the first rank has noted it, and by then all have what it takes to restart from it. So a replacement asks for the reports. If all ranks run,
+//! it goes on with their attempt; otherwise it begins the next one.
 
 mod agreement;
 
@@ -42,10 +42,10 @@ pub(crate) enum Order {
 /// Message of the coordinator to a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Command {
-    pub(crate) order: Order,
+    order: Order,
     /// Attempt that it is about.
-    pub(crate) attempt: u32,
-    pub(crate) epoch: u32,
+    attempt: u32,
+    epoch: u32,
 }
 
 impl Command {
@@ -100,7 +100,7 @@ impl<P: Serialize + DeserializeOwned> Status<P> {
 pub(crate) struct Member {
     /// Present attempt; 0 before any. Headers have it as their phase.
     pub(crate) attempt: u32,
-    pub(crate) execution: Execution,
+    execution: Execution,
     /// The job has to go back: this process is new, or has lost a peer.
     pub(crate) failed: bool,
     /// Newest line that is known to be committed.
@@ -141,7 +141,7 @@ impl Member {
         }
     }
 
-    /// Obeys an order. One of an earlier attempt, or that has been carried out, asks for nothing.
+    /// Obeys an order. One of another attempt, which only a stop may begin, asks for nothing; nor does one that doesn't fit its execution.
     pub(crate) fn obey(&mut self, command: Command) -> Duty {
         let (epoch, is_running) = (Epoch(command.epoch), self.execution == Execution::Running);
         match command.order {

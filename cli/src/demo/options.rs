@@ -254,7 +254,7 @@ impl DemoArguments {
             }
             ProtocolName::SendDeterministic if !workload.deterministic() => {
                 return Err(format!(
-                    "--protocol send-deterministic: the sends of {} depend on its receive order; use cg or ring",
+                    "--protocol send-deterministic: the sends of {} depend on its receive order; use another workload, such as cg or ring",
                     workload.name()
                 ));
             }

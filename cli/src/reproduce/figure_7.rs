@@ -80,7 +80,10 @@ pub(crate) fn run(arguments: &Figure7Arguments) -> Result<ExitCode, Failure> {
     let (costs, ranks) = (&arguments.costs, arguments.costs.ranks());
     let workload = workload(&arguments.workload, &arguments.class, ranks)?;
     if !workload.deterministic() {
-        let why = format!("the sends of {} depend on its receive order: use cg or ring", workload.name());
+        let why = format!(
+            "the sends of {} depend on its receive order: use another workload, such as cg or ring",
+            workload.name()
+        );
         return Err(Failure::usage(why));
     }
     let build = costs.build()?;

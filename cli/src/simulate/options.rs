@@ -43,8 +43,8 @@ pub(crate) struct SimulateArguments {
     /// Number of process failures per schedule, from 0 to 64
     #[arg(long, value_name = "N|MIN..MAX", default_value = "1..3", value_parser = parse_faults)]
     pub(super) faults: CountRange,
-    /// Number of collections per schedule, from 0 to 64; with coordinated, of checkpoints of the job. Requires a protocol with a
-    /// coordinator [default: 0..3]
+    /// Number of collections per schedule, from 0 to 64; with coordinated, of checkpoints of the job. Requires --protocol
+    /// send-deterministic, coordinated or coordinated-offered [default: 0..3]
     #[arg(long, value_name = "N|MIN..MAX", value_parser = parse_collections)]
     collections: Option<CountRange>,
     /// Number of clusters of ranks, from 0 (none) to 8. Requires --protocol send-deterministic [default: 0..3]
@@ -184,7 +184,7 @@ impl SimulateArguments {
 
     /// Checks the combination of the arguments.
     pub(super) fn check(&self) -> Result<(), String> {
-        if self.unnamed && self.protocol.engine().coordinator {
+        if self.unnamed && !matches!(self.protocol, Protocol::Plain | Protocol::Pessimistic) {
             return Err("--unnamed requires --protocol plain or pessimistic".to_owned());
         }
         if self.clusters.is_some() && !self.has_clusters() {

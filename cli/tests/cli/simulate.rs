@@ -195,6 +195,7 @@ fn invalid_arguments_are_refused_with_exit_code_2() {
         (&["--protocol", "user-level", "--pattern", "calls-to-root"], "use --protocol coordinated"),
         (&["--protocol", "coordinated", "--clusters", "2"], "--clusters requires --protocol send-deterministic"),
         (&["--protocol", "coordinated", "--unnamed"], "--unnamed requires"),
+        (&["--protocol", "user-level", "--unnamed"], "--unnamed requires"),
         (&["--workload", "ring,rong"], "unknown pattern"),
         (&["--protocol", "optimistic"], "invalid value"),
         (&["--canary", "nightingale"], "drop-record"),

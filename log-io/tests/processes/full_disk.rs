@@ -138,7 +138,7 @@ fn dead_blocks_make_room(path: &Path, choice: BackendChoice) {
     assert!(matches!(refused, Err(StoreError::DiskFull { .. })), "{refused:?}");
     store.free(&dead);
     let before = store.usage();
-    assert_eq!(before.dead_bytes, 10 * 256 << 10, "{before:?}");
+    assert_eq!(before.dead_bytes, 10 * (256 << 10), "{before:?}");
     store.append(Rank(0), &mut One(Some((Ssn(36), &body))), &mut more).unwrap();
     let usage = store.usage();
     assert_eq!((usage.dead_bytes, usage.segments), (0, before.segments + 1), "{usage:?}");

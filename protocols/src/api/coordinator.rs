@@ -10,8 +10,10 @@ use thiserror::Error;
 /// State machine of the process apart from the ranks that some rules need: the recovery process of Guermouche 2011 (Figure 4), the initiator
 /// of C3 (section 3.1).
 ///
-/// A driver reports the ranks' messages to it and sends its own, those of each rank in order: none of a process of a rank comes after one of
-/// its replacement. It may be lost, and is replaced by one that knows nothing of it.
+/// A driver reports the ranks' messages to it and sends its own. It may be lost, and is replaced by one that knows nothing of it.
+///
+/// - Messages from one rank come in order: none of a process comes after one of its replacement.
+/// - Messages to one rank come in order. Those of a lost coordinator may come late, also after those of its replacement.
 #[auto_impl(Box)]
 pub trait Coordinator: fmt::Debug {
     /// Handles a control message of a rank to [`Party::Coordinator`](super::Party::Coordinator).

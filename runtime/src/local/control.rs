@@ -166,6 +166,14 @@ impl Control {
         !self.outbox.is_empty()
     }
 
+    /// Returns the next message, or sends queued bytes if there is none: a connection that takes no more may still have messages.
+    pub(crate) fn receive_or_flush<T: DeserializeOwned>(&mut self) -> Result<Option<T>, ControlError> {
+        match self.receive()? {
+            Some(message) => Ok(Some(message)),
+            None => self.flush().map(|()| None),
+        }
+    }
+
     /// Returns the next message, if it has arrived completely.
     pub(crate) fn receive<T: DeserializeOwned>(&mut self) -> Result<Option<T>, ControlError> {
         let mut chunk = [0; 4096];
@@ -262,6 +270,16 @@ mod tests {
             assert_eq!(launcher.receive::<ToLauncher>().unwrap(), Some(hello(number)));
         }
         assert_eq!(launcher.receive::<ToLauncher>().unwrap(), None);
+    }
+
+    #[test]
+    fn what_a_dead_process_has_sent_is_read_although_nothing_can_be_sent_to_it() {
+        let (mut rank, mut launcher) = pair();
+        rank.send(&hello(3)).unwrap();
+        drop(rank);
+        assert!(matches!(launcher.send(&ToRank::Finish), Err(ControlError::Closed)));
+        assert_eq!(launcher.receive_or_flush::<ToLauncher>().unwrap(), Some(hello(3)));
+        assert!(matches!(launcher.receive_or_flush::<ToLauncher>(), Err(ControlError::Closed)));
     }
 
     #[test]

@@ -64,7 +64,7 @@ impl Launcher<'_> {
         Ok(())
     }
 
-    /// Loses the coordinator and what it has sent that hasn't left, if that is planned in this iteration of rank 0, and makes another one that
+    /// Loses the coordinator and its orders to ranks that have yet to join, if that is planned in this iteration of rank 0, and makes another one that
     /// knows nothing of it.
     pub(super) fn lose_coordinator(&mut self, iteration: u64) {
         let ranks = self.options.settings.ranks;

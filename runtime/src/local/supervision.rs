@@ -233,8 +233,8 @@ impl Launcher<'_> {
         if self.restart.take() == Some(Restart::PowerCut) {
             self.job.discard_logs()?;
         }
-        // They were for the predecessors.
-        self.slots.iter_mut().for_each(|slot| slot.queued_orders.clear());
+        // They were for the predecessors; a rank that never had one still waits for its own.
+        self.slots.iter_mut().filter(|slot| slot.incarnation > 0).for_each(|slot| slot.queued_orders.clear());
         self.start_all()
     }
 

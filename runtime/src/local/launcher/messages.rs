@@ -49,7 +49,7 @@ impl Launcher<'_> {
     pub(in crate::local) fn read_messages(&mut self, rank: usize) -> Result<(), LaunchError> {
         loop {
             let Some(control) = &mut self.slots[rank].control else { return Ok(()) };
-            match control.flush().and_then(|()| control.receive::<ToLauncher>()) {
+            match control.receive_or_flush::<ToLauncher>() {
                 Ok(Some(message)) => self.handle_message(rank, message)?,
                 Ok(None) => return Ok(()),
                 Err(error) => {
