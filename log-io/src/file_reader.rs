@@ -103,3 +103,19 @@ impl ReadAt for FileReader {
         self.by_ring.then(|| self.fd.as_fd())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_read_beyond_the_largest_offset() {
+        let reader = FileReader::new(tempfile::tempfile().expect("a file").into(), false).expect("a reader");
+        let last = i64::MAX as u64;
+        assert!(reader.read_at(last, &mut []).is_ok());
+        for (at, len) in [(last, 1), (last + 1, 0), (u64::MAX, 1)] {
+            let error = reader.read_at(at, &mut vec![0; len]).expect_err("a refusal");
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+        }
+    }
+}

@@ -368,4 +368,31 @@ mod tests {
         assert!(errors[0].starts_with("segment: writing 4096 bytes at 0:"), "{errors:?}");
         assert!(errors[1].starts_with("segment: writing 4096 bytes at 4096:"), "{errors:?}");
     }
+
+    fn temporary() -> Arc<OpenFile> {
+        let file = tempfile::tempfile().expect("a file");
+        Arc::new(OpenFile::new("segment", file.into()))
+    }
+
+    fn begin(pwrite: &mut Pwrite, file: &Arc<OpenFile>, page: u64) {
+        let mut buffer = pwrite.buffer().expect("a buffer");
+        buffer.set_len(PAGE_BYTES);
+        pwrite.begin(file, page * PAGE_BYTES as u64, buffer.into()).expect("a write");
+    }
+
+    #[test]
+    fn a_write_is_deferred_until_the_next_one_unless_there_is_one_buffer() {
+        let file = temporary();
+        let mut one = Pwrite::new(1, PAGE_BYTES);
+        begin(&mut one, &file, 0);
+        assert!(one.deferred.is_none() && one.threads.is_none());
+        let mut several = Pwrite::new(3, PAGE_BYTES);
+        assert_eq!(several.queued_max(), 2 + chunk_writes_max(PAGE_BYTES));
+        begin(&mut several, &file, 1);
+        assert!(several.deferred.is_some() && several.threads.is_none());
+        begin(&mut several, &file, 2);
+        assert!(several.deferred.is_some() && several.threads.is_some() && several.in_flight == 1);
+        several.flush().expect("writes");
+        assert_eq!(several.in_flight, 0);
+    }
 }

@@ -322,4 +322,22 @@ mod tests {
         let text = format!("{ring:?}");
         assert!(text.contains("in_flight: 0") && text.contains("buffer_bytes: 4096"), "{text}");
     }
+
+    #[test]
+    fn each_sync_has_a_number_of_its_own() {
+        let file = Arc::new(OpenFile::new("segment", tempfile::tempfile().expect("a file").into()));
+        let mut ring = Uring::new(2, PAGE_BYTES).expect("io_uring");
+        for number in 1..4 {
+            ring.sync(&file).expect("a sync");
+            assert_eq!(ring.sync, number);
+        }
+    }
+
+    #[test]
+    fn there_are_more_header_buffers_if_none_is_in_flight() {
+        // One write of chunks in flight.
+        let mut ring = Uring::new(1, 8 << 20).expect("io_uring");
+        let capacities = [(); 2].map(|()| ring.header_buffer().expect("a buffer").capacity());
+        assert_eq!(capacities, [PAGE_BYTES; 2]);
+    }
 }

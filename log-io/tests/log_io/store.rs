@@ -269,6 +269,20 @@ fn entries_of_the_local_log_stay_until_a_checkpoint_includes_them() {
 }
 
 #[test]
+fn an_entry_that_a_checkpoint_includes_is_not_read_from_its_block_again() {
+    let disk = SimulatedDisk::new(4096);
+    let mut store = create(&disk, options());
+    // Both in the block that is written after the checkpoint has the first of them.
+    let entries = [entry(1), entry(2)];
+    store.checkpoint(&CheckpointImage { epoch: Epoch(1), local: entries[..1].to_vec(), ..Default::default() }).unwrap();
+    store.append(LOCAL, &mut LocalImage::source(&entries), &mut Vec::new()).unwrap();
+    store.sync().unwrap();
+    drop(store);
+    let (_, image) = Store::open(Box::new(disk.clone()), options(), Access::ReadOnly).unwrap();
+    assert_eq!(image.unwrap().local, entries);
+}
+
+#[test]
 fn blocks_without_checksums_are_read_back() {
     let disk = SimulatedDisk::new(4096);
     let without = StoreOptions { checksums: false, ..options() };
