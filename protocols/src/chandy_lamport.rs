@@ -20,8 +20,8 @@ use std::collections::VecDeque;
 use counterfoil_ack_piggyback::{Origin, WireHeader};
 use counterfoil_log_core::{Epoch, Incarnation, Phase, Rank, Ssn};
 
+use crate::agreement::Member;
 use crate::api::{COMMAND, Effect, EntryKey, EntryKind, Kept, Party, Properties, ProtocolError, Repetition};
-use crate::line::Member;
 use crate::sender_based::choices::Choices;
 pub use canary::Canary;
 use channel::Channel;

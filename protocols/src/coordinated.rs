@@ -23,7 +23,7 @@
 //! | 5.1-5.3, Fig. 6-8 before the call | `handle_collective`, `Calls::logged`, `must_suppress` |
 //! | 5.3 re-exec log | `Calls::repeated`, [`Effect::RunCollective`] |
 //! | 4, barrier | as all to all: Claim 2 for a call without data |
-//! | nothing on the initiator's loss | `line::Agreement` |
+//! | nothing on the initiator's loss | `agreement::Agreement` |
 
 mod calls;
 mod canary;
@@ -38,11 +38,11 @@ use std::collections::{BTreeMap, VecDeque};
 use counterfoil_ack_piggyback::{Flags, Origin, WireHeader};
 use counterfoil_log_core::{Determinant, Epoch, Incarnation, Phase, Rank};
 
+use crate::agreement::{Command, Duty, Execution, Member};
 use crate::api::{
     COMMAND, DiscardReason, Effect, EntryKind, Incoming, Kept, Misbehaviour, Party, Properties, ProtocolError,
     Repetition,
 };
-use crate::line::{Command, Duty, Execution, Member};
 use crate::sender_based::Choices;
 use calls::Calls;
 pub use canary::Canary;

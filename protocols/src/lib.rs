@@ -9,13 +9,13 @@
 
 #![forbid(unsafe_code)]
 
+mod agreement;
 pub mod api;
 pub mod chandy_lamport;
 pub mod cluster;
 pub mod coordinated;
 mod encoding;
 pub mod event_logging;
-mod line;
 mod link;
 pub mod message_tagging;
 pub mod pessimistic;

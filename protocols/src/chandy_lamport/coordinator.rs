@@ -6,8 +6,8 @@
 use counterfoil_log_core::{Epoch, Rank};
 
 use super::message::Finished;
+use crate::agreement::{Agreement, Step};
 use crate::api::{Coordinator, CoordinatorError};
-use crate::line::{Agreement, Step};
 
 /// Coordinator of the lines.
 #[derive(Debug)]

@@ -10,13 +10,13 @@ use super::line::Line;
 use super::message::{REQUEST, Request, decode};
 use super::tables::Tables;
 use super::{Call, Canary, ChandyLamport, Config, LINES_MAX};
+use crate::agreement::Command;
 use crate::api::{
     ChoiceError, ChoiceRecord, CollectiveCall, CollectivePlan, DiscardReason, Effect, EntryKey, EntryKind, Hello,
     Incoming, Misbehaviour, NextChoice, Outgoing, Party, Properties, Protocol, ProtocolError, RestoreError, Scope,
     Snapshot, Transmission,
 };
 use crate::encoding;
-use crate::line::Command;
 use crate::sender_based::choices::{self, Choices};
 
 impl<I: Identification> Protocol for ChandyLamport<I> {

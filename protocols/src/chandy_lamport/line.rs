@@ -5,9 +5,9 @@ use counterfoil_log_core::{Epoch, Rank};
 use super::channel::Channel;
 use super::identification::{Identification, Matched};
 use super::{Canary, ChandyLamport, note};
+use crate::agreement::{Command, Duty};
 use crate::api::{Effect, EntryKind};
 use crate::encoding;
-use crate::line::{Command, Duty};
 
 /// Line that isn't committed.
 #[derive(Clone, Copy, Debug)]

@@ -8,12 +8,12 @@ use super::channel::{Channel, Restored};
 use super::message::{self, Counts, Greeting, Progress};
 use super::tables::{COMMITTED, Log, SEALED, Tables, entry, place_of};
 use super::{Bits, Canary, Coordinated};
+use crate::agreement::Command;
 use crate::api::{
     ChoiceError, ChoiceRecord, CollectiveCall, CollectiveClass, CollectivePlan, DiscardReason, Effect, EntryKey,
     EntryKind, Hello, Incoming, Misbehaviour, NextChoice, Outgoing, Party, Properties, Protocol, ProtocolError,
     RestoreError, Scope, Snapshot, Transmission,
 };
-use crate::line::Command;
 use crate::sender_based::Choices;
 
 impl Protocol for Coordinated {

@@ -4,8 +4,8 @@ use counterfoil_log_core::{Epoch, Rank};
 
 use super::Canary;
 use super::message::Progress;
+use crate::agreement::{ATTEMPTS_MAX, Agreement, Order, Status, Step};
 use crate::api::{Coordinator, CoordinatorError, Floor};
-use crate::line::{ATTEMPTS_MAX, Agreement, Order, Status, Step};
 
 /// State machine of the initiator.
 #[derive(Debug)]

@@ -24,9 +24,9 @@ pub(crate) struct Agreement<P> {
     pub(crate) committed: Epoch,
     statuses: BTreeMap<Rank, Status<P>>,
     messages: VecDeque<(Rank, Vec<u8>)>,
-    /// Number of lines that the job went back to, and the last of them, for each rank.
-    lines: u64,
-    line: Vec<Option<u32>>,
+    /// Number of returns to a line, and the last of these lines, for each rank.
+    returns: u64,
+    last_line: Vec<Option<u32>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,8 +67,8 @@ impl<P: Serialize + DeserializeOwned> Agreement<P> {
             committed: Epoch::FIRST,
             statuses: BTreeMap::new(),
             messages: VecDeque::new(),
-            lines: 0,
-            line: Vec::new(),
+            returns: 0,
+            last_line: Vec::new(),
         };
         agreement.broadcast(Order::Who, Epoch::FIRST);
         agreement
@@ -106,7 +106,7 @@ impl<P: Serialize + DeserializeOwned> Agreement<P> {
 
     /// Returns the last line that the job went back to, and its number.
     pub(crate) fn line(&self) -> Option<(u64, &[Option<u32>])> {
-        (self.lines > 0).then_some((self.lines, &self.line[..]))
+        (self.returns > 0).then_some((self.returns, &self.last_line[..]))
     }
 
     /// Handles the report of a rank.
@@ -193,8 +193,8 @@ impl<P: Serialize + DeserializeOwned> Agreement<P> {
     /// Has all ranks roll back to a line.
     pub(crate) fn roll_back(&mut self, line: Epoch) {
         (self.committed, self.stage) = (line, Stage::RollingBack);
-        self.lines += 1;
-        self.line = vec![Some(line.0); self.ranks as usize];
+        self.returns += 1;
+        self.last_line = vec![Some(line.0); self.ranks as usize];
         self.broadcast(Order::RollBack, line);
     }
 

@@ -8,14 +8,14 @@
 //! when the first rank has noted it, and by then all have what it takes to restart from it. So a replacement asks for the reports. If all ranks run,
 //! it goes on with their attempt; otherwise it begins the next one.
 
-mod agreement;
+mod coordinator;
 
 use counterfoil_log_core::Epoch;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::encoding;
-pub(crate) use agreement::{ATTEMPTS_MAX, Agreement, Step};
+pub(crate) use coordinator::{ATTEMPTS_MAX, Agreement, Step};
 
 /// Version that is written, and the only one that is read.
 const VERSION: u8 = 1;
