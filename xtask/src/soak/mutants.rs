@@ -9,7 +9,7 @@ mod switch;
 mod tree;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::fs::{self, File, TryLockError};
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -117,6 +117,16 @@ impl Outcome {
     }
 }
 
+/// Locks the folder, which one run at a time uses; waits for another one.
+fn lock(path: &Path) -> Result<File, TaskError> {
+    let file = File::create(path).map_err(TaskError::file(path))?;
+    if let Err(TryLockError::WouldBlock) = file.try_lock() {
+        eprintln!("waiting for another run");
+        file.lock().map_err(TaskError::file(path))?;
+    }
+    Ok(file)
+}
+
 /// Judges the changes. Returns `true` if enough of them were found.
 ///
 /// # Errors
@@ -131,6 +141,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Task
     let Shard { first, step } = options.shard;
     let folder = workspace.target().join("soak").join("mutants");
     fs::create_dir_all(&folder).map_err(TaskError::file(&folder))?;
+    let _lock = lock(&folder.join("lock"))?;
     let report = folder.join(format!("{package}.json"));
     let mut outcome = if options.again { Outcome::read(&report)? } else { Outcome::default() };
     let mutants = list::list(workspace, &package, options.file.as_deref())?;
