@@ -66,7 +66,8 @@ fn campaign(rule: SmallRule, jobs: u64) -> Tally {
 
 #[test]
 fn results_of_collectives_come_from_survivors() {
-    let sum = campaign(SmallRule::UserLevel, scaled(20));
+    // A collective fails midway in two of three jobs.
+    let sum = campaign(SmallRule::UserLevel, scaled(20).max(12));
     assert!(sum.collectives_recorded > 0 && sum.entries_sent > 0 && sum.collectives_failed > 0, "{sum:?}");
 }
 
