@@ -16,15 +16,29 @@ impl BufferPool {
         BufferPool { free: Vec::new(), buffer_bytes, max }
     }
 
-    /// Adds all buffers; the last one is taken first.
-    pub(crate) fn with(mut self, buffers: Vec<Buffer>) -> BufferPool {
-        self.free = buffers;
-        self
+    /// Creates a pool with `max` buffers of `buffer_bytes`.
+    pub(crate) fn filled(max: usize, buffer_bytes: usize) -> BufferPool {
+        BufferPool::of(Buffer::several(max, buffer_bytes), buffer_bytes)
+    }
+
+    /// Creates a pool with these buffers of `buffer_bytes`; the last one is taken first.
+    pub(crate) fn of(buffers: Vec<Buffer>, buffer_bytes: usize) -> BufferPool {
+        BufferPool { max: buffers.len(), free: buffers, buffer_bytes }
     }
 
     /// Returns the most buffers that it has.
     pub(crate) fn max(&self) -> usize {
         self.max
+    }
+
+    /// Returns the bytes of a buffer.
+    pub(crate) fn buffer_bytes(&self) -> usize {
+        self.buffer_bytes
+    }
+
+    /// Makes another buffer of the size.
+    pub(crate) fn allocate(&self) -> Buffer {
+        Buffer::new(self.buffer_bytes)
     }
 
     /// Takes a free buffer.

@@ -26,7 +26,6 @@ const _: () = assert!(MERGED_BYTES_MAX / PAGE_BYTES + CHUNKS_MAX < IOVECS_MAX);
 /// A pool of writing threads. It is started with the second write before a flush.
 #[derive(Debug)]
 pub(crate) struct Pwrite {
-    buffer_bytes: usize,
     /// Their number limits the writes in flight.
     buffers: BufferPool,
     /// Header pages of chunk writes; their number limits such writes in flight.
@@ -70,8 +69,7 @@ impl Write {
 impl Pwrite {
     pub(crate) fn new(buffers: usize, buffer_bytes: usize) -> Pwrite {
         Pwrite {
-            buffer_bytes,
-            buffers: BufferPool::new(buffers, buffer_bytes).with(Buffer::several(buffers, buffer_bytes)),
+            buffers: BufferPool::filled(buffers, buffer_bytes),
             header_buffers: BufferPool::new(chunk_writes_max(buffer_bytes), PAGE_BYTES),
             deferred: None,
             threads: None,
@@ -139,7 +137,7 @@ impl Writer for Pwrite {
     }
 
     fn buffer_bytes(&self) -> usize {
-        self.buffer_bytes
+        self.buffers.buffer_bytes()
     }
 
     fn buffer(&mut self) -> io::Result<Buffer> {
@@ -151,7 +149,7 @@ impl Writer for Pwrite {
             match self.buffers.take() {
                 Some(buffer) => return Ok(buffer),
                 // The caller has all others, or has dropped some.
-                None if self.in_flight == 0 => return Ok(Buffer::new(self.buffer_bytes)),
+                None if self.in_flight == 0 => return Ok(self.buffers.allocate()),
                 None => self.wait(),
             }
         }
@@ -159,7 +157,7 @@ impl Writer for Pwrite {
 
     fn header_buffer(&mut self) -> io::Result<Buffer> {
         // `begin` limits the writes in flight.
-        Ok(self.header_buffers.take().unwrap_or_else(|| Buffer::new(PAGE_BYTES)))
+        Ok(self.header_buffers.take().unwrap_or_else(|| self.header_buffers.allocate()))
     }
 
     fn begin(&mut self, file: &Arc<OpenFile>, at: u64, data: VectoredWrite) -> io::Result<()> {

@@ -27,7 +27,6 @@ pub(crate) struct Uring {
     /// Writes in flight, by the index that their completions carry.
     transfers: Vec<Option<Transfer>>,
     buffers: BufferPool,
-    buffer_bytes: usize,
     /// Header pages of chunk writes.
     header_buffers: BufferPool,
     /// Address of each registered buffer, by slot; only for comparison.
@@ -59,7 +58,7 @@ impl std::fmt::Debug for Uring {
         f.debug_struct("Uring")
             .field("in_flight", &self.transfers.iter().flatten().count())
             .field("writes_max", &self.transfers.len())
-            .field("buffer_bytes", &self.buffer_bytes)
+            .field("buffer_bytes", &self.buffers.buffer_bytes())
             .field("registered", &self.registered.len())
             .field("failed", &self.failed)
             .finish_non_exhaustive()
@@ -104,10 +103,8 @@ impl Uring {
         Ok(Uring {
             ring,
             transfers: (0..writes).map(|_| None).collect(),
-            buffers: BufferPool::new(buffers, buffer_bytes).with(free),
-            buffer_bytes,
-            header_buffers: BufferPool::new(header_buffers_max, PAGE_BYTES)
-                .with(Buffer::several(header_buffers_max, PAGE_BYTES)),
+            buffers: BufferPool::of(free, buffer_bytes),
+            header_buffers: BufferPool::filled(header_buffers_max, PAGE_BYTES),
             registered,
             failed: None,
             sync: 0,
@@ -225,7 +222,7 @@ impl Writer for Uring {
     }
 
     fn buffer_bytes(&self) -> usize {
-        self.buffer_bytes
+        self.buffers.buffer_bytes()
     }
 
     fn buffer(&mut self) -> io::Result<Buffer> {
@@ -234,7 +231,7 @@ impl Writer for Uring {
             match self.buffers.take() {
                 Some(buffer) => return Ok(buffer),
                 // The caller has all buffers, or has dropped some.
-                None if !self.has_in_flight(|_| true) => return Ok(Buffer::new(self.buffer_bytes)),
+                None if !self.has_in_flight(|_| true) => return Ok(self.buffers.allocate()),
                 None => self.wait()?,
             }
         }
@@ -246,7 +243,7 @@ impl Writer for Uring {
             match self.header_buffers.take() {
                 Some(header) => return Ok(header),
                 // As in `buffer`.
-                None if !self.has_in_flight(Transfer::has_chunks) => return Ok(Buffer::new(PAGE_BYTES)),
+                None if !self.has_in_flight(Transfer::has_chunks) => return Ok(self.header_buffers.allocate()),
                 None => self.wait()?,
             }
         }

@@ -59,6 +59,7 @@ const CONTROL_BYTES_MAX: usize = 8 << 20;
 const MESSAGES_PER_POLL: usize = 64;
 /// Polls per system call for messages of the launcher.
 const POLLS_PER_LAUNCHER_POLL: u32 = 64;
+
 /// Connections of one rank to its peers and its launcher.
 #[derive(Debug)]
 pub struct MpiTransport {

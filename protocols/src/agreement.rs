@@ -143,7 +143,7 @@ impl Member {
 
     /// Obeys an order. One of another attempt, which only a stop may begin, asks for nothing; nor does one that doesn't fit its execution.
     pub(crate) fn obey(&mut self, command: Command) -> Duty {
-        let (epoch, is_running) = (Epoch(command.epoch), self.execution == Execution::Running);
+        let (epoch, is_running) = (Epoch(command.epoch), self.is_running());
         match command.order {
             Order::Who => Duty::Report,
             Order::Stop if command.attempt > self.attempt => {
@@ -183,7 +183,7 @@ impl Member {
         self.rolls_back
     }
 
-    /// Has the rank prepared to run if it is at the line; returns `true` if it was not.
+    /// Prepares the rank to run, if it has stopped at the line; returns `true` if it did.
     pub(crate) fn prepare(&mut self) -> bool {
         let is_prepared = self.is_at_line && self.execution == Execution::Stopped;
         if is_prepared {

@@ -21,7 +21,7 @@ use counterfoil_ack_piggyback::{Origin, WireHeader};
 use counterfoil_log_core::{Epoch, Incarnation, Phase, Rank, Ssn};
 
 use crate::agreement::Member;
-use crate::api::{COMMAND, Effect, EntryKey, EntryKind, Kept, Party, Properties, ProtocolError, Repetition};
+use crate::api::{Effect, EntryKey, EntryKind, Kept, Party, Properties, ProtocolError, Repetition, report_effect};
 use crate::sender_based::choices::Choices;
 pub use canary::Canary;
 use channel::Channel;
@@ -159,9 +159,8 @@ impl<I: Identification> ChandyLamport<I> {
     /// Sends the status to the coordinator.
     fn report(&mut self) {
         let finished: Finished = self.lines.iter().filter(|line| line.is_finished).map(|line| line.epoch.0).collect();
-        let (rank, body) = (self.config.rank, self.member.status(self.epoch, finished).encode());
-        let header = WireHeader::control(rank, rank, self.origin(), COMMAND, body.len() as u64, None);
-        self.effects.push_back(Effect::Transmit { to: Party::Coordinator, header, body });
+        let status = self.member.status(self.epoch, finished);
+        self.effects.push_back(report_effect(self.config.rank, self.origin(), status.encode()));
     }
 
     fn send_request(&mut self, to: Rank, line: Epoch, before: I::Request) {

@@ -40,8 +40,8 @@ use counterfoil_log_core::{Determinant, Epoch, Incarnation, Phase, Rank};
 
 use crate::agreement::{Command, Duty, Execution, Member};
 use crate::api::{
-    COMMAND, DiscardReason, Effect, EntryKind, Incoming, Kept, Misbehaviour, Party, Properties, ProtocolError,
-    Repetition,
+    DiscardReason, Effect, EntryKind, Incoming, Kept, Misbehaviour, Party, Properties, ProtocolError, Repetition,
+    report_effect,
 };
 use crate::sender_based::Choices;
 use calls::Calls;
@@ -198,9 +198,7 @@ impl Coordinated {
         if self.has(Canary::NewestRestored) && status.execution == Execution::Stopped {
             status.committed = status.epoch;
         }
-        let (rank, body) = (self.config.rank, status.encode());
-        let header = WireHeader::control(rank, rank, self.origin(), COMMAND, body.len() as u64, None);
-        self.effects.push_back(Effect::Transmit { to: Party::Coordinator, header, body });
+        self.effects.push_back(report_effect(self.config.rank, self.origin(), status.encode()));
     }
 
     fn handle_order(&mut self, command: Command) {

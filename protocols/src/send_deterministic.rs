@@ -44,7 +44,7 @@ use std::collections::{BTreeMap, VecDeque};
 use counterfoil_ack_piggyback::{AckPolicy, Origin, WireHeader};
 use counterfoil_log_core::{Epoch, Incarnation, Phase, Rank, Ssn};
 
-use crate::api::{COMMAND, Effect, Kept, Misbehaviour, Party, Properties, ProtocolError, Repetition, Snapshot};
+use crate::api::{Effect, Kept, Misbehaviour, Party, Properties, ProtocolError, Repetition, Snapshot, report_effect};
 pub use canary::Canary;
 use channel::Channel;
 pub use clusters::{Clusters, ClustersError};
@@ -306,9 +306,6 @@ impl SendDeterministic {
 
     /// Sends a report to the recovery process.
     fn report(&mut self, report: &Report) {
-        let rank = self.config.rank;
-        let body = notice::encode(report);
-        let header = WireHeader::control(rank, rank, self.origin(), COMMAND, body.len() as u64, None);
-        self.effects.push_back(Effect::Transmit { to: Party::Coordinator, header, body });
+        self.effects.push_back(report_effect(self.config.rank, self.origin(), notice::encode(report)));
     }
 }

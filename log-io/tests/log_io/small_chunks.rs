@@ -23,6 +23,19 @@ pub(crate) fn build_of_chunks(disk: &SimulatedDisk) -> CheckpointImage {
     build_from(disk, options_of_chunks(), &mut source, lane.next_ssn().prev().0)
 }
 
+/// Returns a lane of this many records of a thousand bytes, in chunks of 8 KiB.
+pub(crate) fn lane_of(records: usize) -> LaneWriter {
+    let pool = PoolOptions { memory_bytes_max: 1 << 20, chunk_bytes: 8 << 10, prefault_bytes: 0, cursors_max: 1 };
+    let mut lane = LaneWriter::new(Pool::volatile(pool).unwrap(), Rank(0));
+    (0..records).for_each(|_| _ = lane.claim(2, 998).unwrap().commit());
+    lane
+}
+
+/// Returns the options of a store with room for such a lane in a segment.
+pub(crate) fn blocks_of_64_kib() -> StoreOptions {
+    StoreOptions { segment_bytes: 1 << 20, block_bytes: 64 << 10, disk_bytes_max: 4 << 20, ..options() }
+}
+
 pub(crate) fn options_of_chunks() -> StoreOptions {
     StoreOptions { segment_bytes: 32 << 10, block_bytes: 8 << 10, ..options() }
 }

@@ -1,11 +1,12 @@
 //! Space on the disk: what is counted, what is given back, and when.
 
-use counterfoil_log_core::{Epoch, LaneWriter, Pool, PoolOptions, Rank, Ssn};
+use counterfoil_log_core::{Epoch, Rank, Ssn};
 use counterfoil_log_io::{
     Access, Block, BlockBuffer, DiskUsage, LaneSource, StorageBackend, Store, StoreError, StoreOptions,
 };
 use counterfoil_test_support::SimulatedDisk;
 
+use crate::small_chunks::{blocks_of_64_kib, lane_of};
 use crate::small_store::{Bodies, RECORDS, append, build, create, image, options, read_all};
 
 const PAGE: u64 = 4096;
@@ -302,14 +303,9 @@ fn a_store_without_any_segment_is_opened_and_not_created_again() {
 
 #[test]
 fn chunks_share_a_block_as_far_as_they_fit() {
-    let pool = PoolOptions { memory_bytes_max: 1 << 20, chunk_bytes: 8 << 10, prefault_bytes: 0, cursors_max: 1 };
-    let mut lane = LaneWriter::new(Pool::volatile(pool).unwrap(), Rank(0));
-    for _ in 0..200 {
-        lane.claim(2, 998).unwrap().commit();
-    }
+    let lane = lane_of(200);
     let disk = SimulatedDisk::new(4096);
-    let options = StoreOptions { segment_bytes: 1 << 20, block_bytes: 64 << 10, disk_bytes_max: 4 << 20, ..options() };
-    let mut store = create(&disk, options);
+    let mut store = create(&disk, blocks_of_64_kib());
     let mut blocks = Vec::new();
     store.append(Rank(0), &mut LaneSource::new(lane.cursor(Ssn::FIRST).unwrap(), Ssn::MAX), &mut blocks).unwrap();
     store.flush().unwrap();

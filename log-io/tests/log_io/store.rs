@@ -1,12 +1,13 @@
 //! A store's limits, a full disk, and a failing disk.
 
-use counterfoil_log_core::{Epoch, LaneWriter, Pool, PoolOptions, Rank, Record, Ssn};
+use counterfoil_log_core::{Epoch, Rank, Record, Ssn};
 use counterfoil_log_io::{
     Access, Block, BlockBuffer, BlockCursor, CheckpointImage, LOCAL, LaneSource, LocalImage, RecordSource, Store,
     StoreError, StoreOptions, scan,
 };
 use counterfoil_test_support::{Fault, SimulatedDisk};
 
+use crate::small_chunks::{blocks_of_64_kib, lane_of};
 use crate::small_store::{Bodies, RECORDS, append, build, create, entry, image, options, owned, read_all};
 
 #[test]
@@ -392,15 +393,10 @@ fn records_without_a_body_are_read_back() {
 
 #[test]
 fn chunks_are_copied_where_blocks_are_compressed_and_written_without_checksums_where_there_are_none() {
-    let pool = PoolOptions { memory_bytes_max: 1 << 20, chunk_bytes: 8 << 10, prefault_bytes: 0, cursors_max: 1 };
-    let mut lane = LaneWriter::new(Pool::volatile(pool).unwrap(), Rank(0));
-    for _ in 0..40 {
-        lane.claim(2, 998).unwrap().commit();
-    }
-    let large = StoreOptions { segment_bytes: 1 << 20, block_bytes: 64 << 10, disk_bytes_max: 4 << 20, ..options() };
+    let lane = lane_of(40);
     for (options, is_small) in [
-        (StoreOptions { compress: true, ..large.clone() }, true),
-        (StoreOptions { checksums: false, ..large.clone() }, false),
+        (StoreOptions { compress: true, ..blocks_of_64_kib() }, true),
+        (StoreOptions { checksums: false, ..blocks_of_64_kib() }, false),
     ] {
         let disk = SimulatedDisk::new(64 << 10);
         let mut store = create(&disk, options.clone());

@@ -7,6 +7,8 @@ use counterfoil_ack_piggyback::{Origin, WireHeader};
 use counterfoil_log_core::{Epoch, Incarnation, Phase, Rank};
 use thiserror::Error;
 
+use super::{Effect, Party};
+
 /// State machine of the process apart from the ranks that some rules need: the recovery process of Guermouche 2011 (Figure 4), the initiator
 /// of C3 (section 3.1).
 ///
@@ -98,6 +100,12 @@ pub enum CoordinatorError {
 pub fn command_header(rank: Rank, body: &[u8]) -> WireHeader {
     let origin = Origin { incarnation: Incarnation::default(), epoch: Epoch::FIRST, phase: Phase::default() };
     WireHeader::control(rank, rank, origin, COMMAND, body.len() as u64, None)
+}
+
+/// Returns the effect that sends a rank's message to the coordinator.
+pub(crate) fn report_effect(rank: Rank, origin: Origin, body: Vec<u8>) -> Effect {
+    let header = WireHeader::control(rank, rank, origin, COMMAND, body.len() as u64, None);
+    Effect::Transmit { to: Party::Coordinator, header, body }
 }
 
 /// Tag of a control header between a rank and the coordinator.

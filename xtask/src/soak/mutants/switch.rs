@@ -265,7 +265,8 @@ impl<'ast> Visit<'ast> for Finder<'_> {
                 self.add(start, "MatchArm", (at.clone(), Kind::Expression), |_| "false".to_owned());
                 self.add(at.start, "MatchArmGuard", (at, Kind::Expression), str::to_owned);
             }
-            pattern if self.has_catch_all && !matches!(pattern, syn::Pat::Guard(_)) => {
+            syn::Pat::Guard(_) => {}
+            pattern if self.has_catch_all => {
                 let end = pattern.span().byte_range().end;
                 self.add(start, "MatchArm", (end..end, Kind::Pattern), |_| "false".to_owned());
             }
