@@ -36,28 +36,9 @@ impl FileReader {
         Ok(FileReader { fd, direct, by_ring })
     }
 
-    /// Fills at least the first `needed` bytes of `into`. After a direct read that ended within a page, the next one begins
-    /// at the start of that page: it can't begin elsewhere.
+    /// Fills at least the first `needed` bytes of `into`.
     fn fill(&self, at: u64, into: &mut [u8], needed: usize) -> io::Result<()> {
-        let mut done = 0;
-        loop {
-            let read = match rustix::io::pread(&self.fd, &mut into[done..], at + done as u64) {
-                Err(Errno::INTR) => continue,
-                read => read?,
-            };
-            if done + read >= needed {
-                return Ok(());
-            }
-            let next = match self.direct {
-                true => (done + read) / PAGE_BYTES * PAGE_BYTES,
-                false => done + read,
-            };
-            if next == done {
-                let what = format!("the file ends {} bytes before the end of what is to be read", needed - done - read);
-                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, what));
-            }
-            done = next;
-        }
+        fill(|into, at| rustix::io::pread(&self.fd, into, at), self.direct, at, into, needed)
     }
 
     fn fill_over_bounce(&self, at: u64, into: &mut [u8], bounce: &mut Buffer) -> io::Result<()> {
@@ -73,6 +54,36 @@ impl FileReader {
             done += len;
         }
         Ok(())
+    }
+}
+
+/// Fills at least the first `needed` bytes of `into` with what `read` reads from offset `at` on. After a direct read that ended
+/// within a page, the next one begins at the start of that page: it can't begin elsewhere.
+fn fill(
+    read: impl Fn(&mut [u8], u64) -> Result<usize, Errno>,
+    is_direct: bool,
+    at: u64,
+    into: &mut [u8],
+    needed: usize,
+) -> io::Result<()> {
+    let mut done = 0;
+    loop {
+        let read = match read(&mut into[done..], at + done as u64) {
+            Err(Errno::INTR) => continue,
+            read => read?,
+        };
+        if done + read >= needed {
+            return Ok(());
+        }
+        let next = match is_direct {
+            true => (done + read) / PAGE_BYTES * PAGE_BYTES,
+            false => done + read,
+        };
+        if next == done {
+            let what = format!("the file ends {} bytes before the end of what is to be read", needed - done - read);
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, what));
+        }
+        done = next;
     }
 }
 
@@ -106,7 +117,62 @@ impl ReadAt for FileReader {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use super::*;
+
+    /// Fills `needed` of 3 pages from offset 4,096 on, with `read` bytes at a time of a file of `end` bytes. Returns the result, and
+    /// the offsets and lengths of the reads.
+    fn filled(is_direct: bool, read: usize, end: u64, needed: usize) -> (io::Result<()>, Vec<(u64, usize)>) {
+        let reads = RefCell::new(Vec::new());
+        let byte = |offset: u64| (offset / 7) as u8;
+        let mut into = vec![0; 3 * PAGE_BYTES];
+        let read = |into: &mut [u8], at: u64| {
+            reads.borrow_mut().push((at, into.len()));
+            if reads.borrow().len() % 2 == 0 {
+                return Err(Errno::INTR);
+            }
+            let len = into.len().min(read).min(end.saturating_sub(at) as usize);
+            into[..len].iter_mut().zip(at..).for_each(|(into, offset)| *into = byte(offset));
+            Ok(len)
+        };
+        let result = fill(read, is_direct, PAGE_BYTES as u64, &mut into, needed);
+        if result.is_ok() {
+            assert!(into[..needed].iter().zip(PAGE_BYTES as u64..).all(|(of, offset)| *of == byte(offset)));
+        }
+        // Every second one was interrupted and repeated.
+        let reads = reads.into_inner();
+        let repeated = reads.chunks(2).all(|pair| pair.len() == 1 || reads.contains(&pair[1]));
+        assert!(repeated);
+        (result, reads.into_iter().step_by(2).collect())
+    }
+
+    #[test]
+    fn short_reads_continue_where_they_ended_or_at_a_page() {
+        const PAGE: u64 = PAGE_BYTES as u64;
+        let whole = 3 * PAGE_BYTES;
+        let (result, reads) = filled(false, 5000, u64::MAX, whole);
+        assert!(result.is_ok());
+        assert_eq!(reads, [(PAGE, whole), (PAGE + 5000, whole - 5000), (PAGE + 10_000, whole - 10_000)]);
+        let (result, reads) = filled(true, 5000, u64::MAX, whole);
+        assert!(result.is_ok());
+        assert_eq!(reads, [(PAGE, whole), (2 * PAGE, whole - PAGE_BYTES), (3 * PAGE, PAGE_BYTES)]);
+        // Bytes beyond what is needed aren't waited for.
+        let (result, reads) = filled(false, 5000, u64::MAX, 5000);
+        assert!(result.is_ok() && reads.len() == 1);
+        assert!(filled(false, 5000, PAGE + 7000, 7000).0.is_ok());
+    }
+
+    #[test]
+    fn the_end_of_a_file_is_an_error_that_says_what_is_missing() {
+        for (is_direct, reads) in [(false, 3), (true, 2)] {
+            let (result, all) = filled(is_direct, 5000, PAGE_BYTES as u64 + 7000, 3 * PAGE_BYTES);
+            let error = result.expect_err("the file is too short");
+            assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+            assert_eq!(error.to_string(), "the file ends 5288 bytes before the end of what is to be read");
+            assert_eq!(all.len(), reads, "direct: {is_direct}");
+        }
+    }
 
     #[test]
     fn nothing_is_read_beyond_the_largest_offset() {

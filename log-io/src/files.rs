@@ -158,7 +158,7 @@ impl<W: Writer> StorageBackend for Files<W> {
     fn create(&mut self, name: &str, bytes: u64) -> io::Result<FileId> {
         check_name(name)?;
         self.writable()?;
-        let fd = open_at(&self.directory, name, NEW)?;
+        let fd = open_at(self.directory.fd(), name, NEW)?;
         let made = preallocate(&fd, bytes).and_then(|()| self.enter(name, fd));
         if made.is_err() {
             // If the removal fails, too, an unknown file is left; the first error is the more useful one.
@@ -174,7 +174,7 @@ impl<W: Writer> StorageBackend for Files<W> {
             Err(_) => OFlags::RDONLY,
         };
         check_is_file(&self.directory, name)?;
-        let fd = open_at(&self.directory, name, access)?;
+        let fd = open_at(self.directory.fd(), name, access)?;
         check_owned(&fd, self.directory.access())?;
         self.enter(name, fd)
     }
@@ -257,7 +257,7 @@ impl<W: Writer> StorageBackend for Files<W> {
     fn reader(&mut self, name: &str) -> io::Result<Arc<dyn ReadAt>> {
         check_name(name)?;
         check_is_file(&self.directory, name)?;
-        let fd = open_at(&self.directory, name, OFlags::RDONLY)?;
+        let fd = open_at(self.directory.fd(), name, OFlags::RDONLY)?;
         check_owned(&fd, self.directory.access())?;
         Ok(Arc::new(FileReader::new(fd, self.reads_by_ring)?))
     }
@@ -310,10 +310,10 @@ fn check_is_file(directory: &Directory, name: &str) -> io::Result<()> {
 }
 
 /// Opens a file with `O_DIRECT` if its file system supports it for pages, otherwise without.
-fn open_at(directory: &Directory, name: &str, access: OFlags) -> io::Result<OwnedFd> {
+fn open_at(directory: impl AsFd, name: &str, access: OFlags) -> io::Result<OwnedFd> {
     let flags = access.union(OPEN);
     let mode = Mode::RUSR | Mode::WUSR;
-    match rustix::fs::openat(directory.fd(), name, flags.union(OFlags::DIRECT), mode) {
+    match rustix::fs::openat(&directory, name, flags.union(OFlags::DIRECT), mode) {
         Ok(fd) => {
             if !direct_in_pages(&fd) {
                 let flags = rustix::fs::fcntl_getfl(&fd)?;
@@ -322,7 +322,7 @@ fn open_at(directory: &Directory, name: &str, access: OFlags) -> io::Result<Owne
             Ok(fd)
         }
         // The file may have been created before the flag was refused. No other process creates files here.
-        Err(Errno::INVAL) => Ok(rustix::fs::openat(directory.fd(), name, flags - OFlags::EXCL, mode)?),
+        Err(Errno::INVAL) => Ok(rustix::fs::openat(directory, name, flags - OFlags::EXCL, mode)?),
         Err(errno) => Err(errno.into()),
     }
 }
@@ -332,12 +332,15 @@ fn direct_in_pages(fd: &OwnedFd) -> bool {
     /// `STATX_DIOALIGN`, since Linux 6.1.
     const DIOALIGN: u32 = 0x2000;
     let mask = rustix::fs::StatxFlags::from_bits_retain(DIOALIGN);
-    let Ok(stat) = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, mask) else { return true };
-    if stat.stx_mask & DIOALIGN == 0 {
-        return true;
+    match rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, mask) {
+        Ok(stat) if stat.stx_mask & DIOALIGN != 0 => fit_a_page([stat.stx_dio_mem_align, stat.stx_dio_offset_align]),
+        _ => true,
     }
-    let fits = |align: u32| (1..=PAGE_BYTES as u32).contains(&align);
-    fits(stat.stx_dio_mem_align) && fits(stat.stx_dio_offset_align)
+}
+
+/// Returns `true` if whole pages meet these alignments in bytes; 0 stands for no direct transfers.
+fn fit_a_page(alignments: [u32; 2]) -> bool {
+    alignments.iter().all(|align| (1..=PAGE_BYTES as u32).contains(align))
 }
 
 /// Returns the length of a file in bytes.
@@ -348,6 +351,33 @@ pub(crate) fn length(fd: impl AsFd) -> io::Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn direct_transfers_need_alignments_of_at_most_a_page() {
+        for (alignments, fit) in [
+            ([1, 1], true),
+            ([4, 512], true),
+            ([512, 4096], true),
+            ([0, 0], false),
+            ([0, 512], false),
+            ([512, 0], false),
+            ([8192, 512], false),
+            ([512, 8192], false),
+        ] {
+            assert_eq!(fit_a_page(alignments), fit, "{alignments:?}");
+        }
+    }
+
+    #[test]
+    fn files_that_cannot_be_opened_for_direct_transfers_are_opened_without() {
+        let directory = std::fs::File::open("/proc/self").expect("a directory");
+        let direct = rustix::fs::openat(&directory, "status", OFlags::RDONLY | OFlags::DIRECT, Mode::empty());
+        assert_eq!(direct.expect_err("refused by this file system"), Errno::INVAL);
+        let fd = open_at(&directory, "status", OFlags::RDONLY).expect("a file");
+        assert!(!rustix::fs::fcntl_getfl(&fd).expect("flags").contains(OFlags::DIRECT));
+        let error = open_at(&directory, "no such file", OFlags::RDONLY).expect_err("there is none");
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    }
 
     #[test]
     fn only_plain_names_are_valid() {

@@ -393,4 +393,31 @@ mod tests {
         several.flush().expect("writes");
         assert_eq!(several.in_flight, 0);
     }
+
+    #[test]
+    fn there_is_a_thread_for_each_write_up_to_eight() {
+        let file = temporary();
+        for (buffers, buffer_bytes, threads) in [(2, 8 << 20, 2), (3, 8 << 20, 3), (2, 4 << 20, 3), (16, PAGE_BYTES, 8)]
+        {
+            let mut pwrite = Pwrite::new(buffers, buffer_bytes);
+            begin(&mut pwrite, &file, 0);
+            begin(&mut pwrite, &file, 1);
+            let started = pwrite.threads.as_ref().map(|threads| threads.threads.len());
+            assert_eq!(started, Some(threads), "{buffers} buffers of {buffer_bytes} bytes");
+        }
+    }
+
+    #[test]
+    fn no_more_writes_are_queued_than_there_are_buffers() {
+        let file = temporary();
+        let mut pwrite = Pwrite::new(2, 8 << 20);
+        for page in 0..20 {
+            // Buffers from elsewhere: only the queue limits them.
+            let mut buffer = Buffer::new(PAGE_BYTES);
+            buffer.set_len(PAGE_BYTES);
+            pwrite.begin(&file, page * PAGE_BYTES as u64, buffer.into()).expect("a write");
+            assert!((1..20).contains(&page) == (pwrite.in_flight > 0) && pwrite.in_flight <= 2, "{}", pwrite.in_flight);
+        }
+        pwrite.flush().expect("writes");
+    }
 }

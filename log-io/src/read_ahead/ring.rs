@@ -198,3 +198,60 @@ impl Drop for Ring {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file_reader::FileReader;
+    use crate::read_ahead::Extent;
+
+    /// Plans reads of one page each of a file with `pages` pages, of which page n is full of the byte n.
+    fn plan(pages: usize) -> Arc<Plan> {
+        let file = tempfile::tempfile().expect("a file");
+        let bytes: Vec<u8> = (0..pages).flat_map(|page| [page as u8; PAGE_BYTES]).collect();
+        std::os::unix::fs::FileExt::write_all_at(&file, &bytes, 0).expect("a written file");
+        let file: Arc<dyn crate::ReadAt> = Arc::new(FileReader::new(file.into(), true).expect("a reader"));
+        let extent = |page| Extent { file: Arc::clone(&file), at: (page * PAGE_BYTES) as u64, len: PAGE_BYTES };
+        Arc::new(Plan::new((0..pages).map(extent).collect(), PAGE_BYTES))
+    }
+
+    #[test]
+    fn as_many_reads_are_in_flight_as_permitted_and_two_buffers_are_left() {
+        for depth in [1, 3, 4] {
+            let mut ring = Ring::begin(&plan(20), depth).expect("io_uring");
+            assert_eq!((ring.in_flight, ring.started.len(), ring.free.len()), (depth, depth, 2));
+            let text = format!("{ring:?}");
+            assert!(text.contains(&format!("depth: {depth}")) && text.contains("is_broken: false"), "{text}");
+            for page in 0..20 {
+                let CompletedRead { buffer, result } = ring.take();
+                result.expect("a read");
+                assert_eq!(buffer.as_slice(), [page; PAGE_BYTES]);
+                assert!(ring.in_flight <= depth && ring.started.len() <= depth + 1);
+                ring.recycle(buffer);
+            }
+            assert_eq!((ring.in_flight, ring.free.len()), (0, depth + 2), "buffers are used again");
+            assert!(ring.take().result.is_err());
+        }
+        assert!(Ring::begin(&plan(0), 1).is_none());
+    }
+
+    #[test]
+    fn reads_after_the_ring_failed_are_done_by_the_caller() {
+        let mut ring = Ring::begin(&plan(9), 3).expect("io_uring");
+        for page in 0..9 {
+            if page == 2 {
+                // The completed reads before are kept.
+                while ring.in_flight > 0 {
+                    enter(&mut ring.ring, 1).expect("completions");
+                    ring.reap();
+                }
+                ring.abandon();
+            }
+            let CompletedRead { buffer, result } = ring.take();
+            result.expect("a read");
+            assert_eq!(buffer.as_slice(), [page; PAGE_BYTES]);
+            assert!(page < 2 || ring.in_flight == 0);
+            ring.recycle(buffer);
+        }
+    }
+}
