@@ -1,8 +1,10 @@
 //! The run: virtual ranks, network and time, one event after the other until nothing can happen any more.
 
 mod collectives;
+mod connections;
 mod effects;
 mod failures;
+mod lines;
 mod transitions;
 
 use counterfoil_log_core::{Incarnation, Rank, Ssn};

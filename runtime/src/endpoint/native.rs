@@ -5,34 +5,20 @@
 //! that is lost are dropped. A call in which a rank is lost ends with [`Error::CallAgain`], and so does one whose result the rule finds
 //! elsewhere; the layer above asks for a plan again.
 
+mod hops;
+
 use std::collections::{BTreeMap, VecDeque};
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use counterfoil::Rank;
-use counterfoil_ack_piggyback::{Kind, Origin, WireHeader};
-use counterfoil_protocols::api::{
-    CollectiveCall, CollectiveClass, CollectivePlan, EntryKey, Misbehaviour, Protocol, ProtocolError, Scope,
-};
+use counterfoil_protocols::api::{CollectiveCall, CollectiveClass, CollectivePlan, EntryKey, Protocol};
 
 use super::Endpoint;
 use super::progress::Wait;
 use crate::Error;
-use crate::communicator::{COLLECTIVE_CONTEXT, CollectiveRun, InternalTag, Request, Status};
-use crate::transport::{CallKind, Transport};
-
-/// Tag of a hop. Tags of the protocols are positive.
-const HOP: i32 = -3;
-/// Tag of a word that is exchanged before a call.
-const WORD: i32 = -4;
-/// Tag of a hop whose payload is preceded by words: their number, and the rank and the word of each.
-const HOP_WITH_WORDS: i32 = -6;
-/// Bytes before a hop's payload: communicator, number of the call, place among the sender's hops.
-const PREFIX: usize = 16;
-
-/// Bit of the requests of native hops: they hold what they wait for, and are not counted.
-const NATIVE: u64 = 1 << 63;
-/// Bit of a request that is a send.
-const SENT: u64 = 1 << 62;
+use crate::communicator::{COLLECTIVE_CONTEXT, CollectiveRun, InternalTag};
+use crate::transport::Transport;
+pub(super) use hops::is_hop;
 
 /// Hop of a call, by communicator and number of the call, source, and place; a word is before the first.
 type HopKey = (u32, u64, u32, u32);
@@ -141,11 +127,6 @@ impl Native {
             self.bytes -= self.arrived.remove(&key).map_or(0, |hop| hop.len());
         }
     }
-}
-
-/// Returns `true` for a frame of this module.
-pub(super) fn is_hop(header: &WireHeader) -> bool {
-    header.kind() == Kind::Control && matches!(header.tag(), HOP | WORD | HOP_WITH_WORDS)
 }
 
 impl<T: Transport, P: Protocol> Endpoint<T, P> {
@@ -287,127 +268,6 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(())
     }
 
-    /// Exchanges words with the other ranks. Returns the entry of the result.
-    fn exchange_words(&mut self, call: CollectiveCall, word: u64, scope: Scope) -> Result<Option<EntryKey>, Error> {
-        let (own, ranks) = (Rank(self.rank), 0..self.settings.ranks);
-        let has = |from: Rank, to: Rank| from != to && (scope == Scope::All || call.class.flows(from, to));
-        for to in ranks.clone().filter(|&to| has(own, Rank(to))) {
-            self.send_frame(call, WORD, (to, 0), [&[], &word.to_le_bytes()])?;
-        }
-        let mut words = Vec::new();
-        for from in ranks {
-            let its = match from == self.rank {
-                true => word,
-                false if has(Rank(from), own) => {
-                    let bytes = self.await_hop((call.comm, call.number, from, 0))?;
-                    u64::from_le_bytes(bytes[..].try_into().map_err(|_| malformed(from, WORD, bytes.len()))?)
-                }
-                false => continue,
-            };
-            words.push((Rank(from), its));
-        }
-        let keep = self.protocol.handle_collective_words(&call, &words)?;
-        self.carry_out_effects()?;
-        Ok(keep)
-    }
-
-    /// Sends a hop of the call that runs natively, if that is one of the context.
-    pub(super) fn send_hop(&mut self, context: u32, to: u32, payload: &[u8]) -> Result<Option<Request>, Error> {
-        if !self.native.is_in(context) {
-            return Ok(None);
-        }
-        let Some(OpenCall { call, sent, words, .. }) = &mut self.native.call else { return Ok(None) };
-        let (call, place) = (*call, &mut sent[to as usize]);
-        *place += 1;
-        let place = *place;
-        let encoded = words.as_ref().map(encode_words);
-        let words = encoded.as_deref().unwrap_or_default();
-        if to == self.rank {
-            let hop = Bytes::from([words, payload].concat());
-            self.native.bytes += hop.len();
-            self.native.arrived.insert((call.comm, call.number, to, place), hop);
-        } else {
-            let tag = if encoded.is_some() { HOP_WITH_WORDS } else { HOP };
-            self.send_frame(call, tag, (to, place), [words, payload])?;
-        }
-        self.stop_if_fatal(CallKind::Collective)?;
-        Ok(Some(Request::new(NATIVE | SENT | u64::from(to))))
-    }
-
-    /// Posts the receive of a hop, if the call that runs natively is one of the context.
-    pub(super) fn receive_hop_in(&mut self, context: u32, source: Option<u32>) -> Result<Option<Request>, Error> {
-        match source.filter(|_| self.native.is_in(context)) {
-            Some(source) => self.receive_hop(source).map(Some),
-            None => Ok(None),
-        }
-    }
-
-    fn receive_hop(&mut self, source: u32) -> Result<Request, Error> {
-        let Some(open) = &mut self.native.call else { return Err(Error::CallAgain) };
-        let place = &mut open.received[source as usize];
-        *place += 1;
-        Ok(Request::new(NATIVE | u64::from(source) << 32 | u64::from(*place)))
-    }
-
-    /// Waits for a request of a native call; `None` if it is none.
-    pub(super) fn wait_for_hop(&mut self, request: &Request) -> Result<Option<(Status, Bytes)>, Error> {
-        let id = request.id();
-        if id & NATIVE == 0 {
-            return Ok(None);
-        }
-        if id & SENT != 0 {
-            return Ok(Some((Status { source: id as u32, tag: HOP, len: 0 }, Bytes::new())));
-        }
-        let (source, place) = ((id & !NATIVE) >> 32, id as u32);
-        let source = source as u32;
-        let Some(OpenCall { call, .. }) = self.native.call else { return Err(Error::CallAgain) };
-        let mut payload = self.await_hop((call.comm, call.number, source, place))?;
-        if let Some(words) = self.native.call.as_mut().and_then(|open| open.words.as_mut()) {
-            let len = payload.len();
-            take_words(words, &mut payload).ok_or_else(|| malformed(source, HOP_WITH_WORDS, len))?;
-        }
-        self.stop_if_fatal(CallKind::Collective)?;
-        Ok(Some((Status { source, tag: HOP, len: payload.len() }, payload)))
-    }
-
-    fn await_hop(&mut self, key: HopKey) -> Result<Bytes, Error> {
-        loop {
-            self.check_call()?;
-            if let Some(hop) = self.native.arrived.get(&key) {
-                return Ok(hop.clone());
-            }
-            self.progress(Wait::Forever)?;
-        }
-    }
-
-    /// Sends a frame of a call, once the receiver is connected and earlier ones have left: a root that broadcasts again and again waits for those
-    /// that are slower. `payload`: words, and data.
-    fn send_frame(
-        &mut self,
-        call: CollectiveCall,
-        tag: i32,
-        (to, place): (u32, u32),
-        payload: [&[u8]; 2],
-    ) -> Result<(), Error> {
-        while !(self.is_connected(to) && self.transport.has_room(to)) {
-            self.check_call()?;
-            self.native.awaited_room = Some(to);
-            let progressed = self.progress(Wait::Forever);
-            self.native.awaited_room = None;
-            progressed?;
-        }
-        self.check_call()?;
-        self.sync_choices()?;
-        let mut prefix = [0; PREFIX];
-        prefix[..4].copy_from_slice(&call.comm.to_le_bytes());
-        prefix[4..12].copy_from_slice(&call.number.to_le_bytes());
-        prefix[12..].copy_from_slice(&place.to_le_bytes());
-        let [words, data] = payload;
-        let len = PREFIX + words.len() + data.len();
-        let header = WireHeader::control(Rank(self.rank), Rank(to), Origin::default(), tag, len as u64, None);
-        Ok(self.transport.send_control(to, &header, &[&prefix, words, data])?)
-    }
-
     /// Checks that the call goes on: no rank was lost, and the rule has no other plan.
     fn check_call(&mut self) -> Result<(), Error> {
         let Some(OpenCall { call, .. }) = self.native.call else { return Ok(()) };
@@ -434,54 +294,8 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(())
     }
 
-    /// Handles a frame of this module.
-    pub(super) fn handle_hop(&mut self, peer: u32, header: &WireHeader, mut body: Bytes) -> Result<(), Error> {
-        if body.len() < PREFIX {
-            return Err(malformed(peer, header.tag(), body.len()));
-        }
-        let (comm, number, place) = (body.get_u32_le(), body.get_u64_le(), body.get_u32_le());
-        if !self.native.is_wanted(comm, number) {
-            return Ok(());
-        }
-        self.native.bytes += body.len();
-        let place = if header.tag() == WORD { 0 } else { place };
-        if let Some(before) = self.native.arrived.insert((comm, number, peer, place), body) {
-            self.native.bytes -= before.len();
-        }
-        let (bytes, max) = (self.native.bytes, self.settings.unexpected_bytes_limit);
-        if bytes > max { Err(Error::Unexpected { peer, bytes, max }) } else { Ok(()) }
-    }
-
     /// Continues the numbers of calls on the job's communicator after a restart.
     pub(super) fn resume_calls(&mut self) {
         self.native.next.insert(COLLECTIVE_CONTEXT, self.collectives);
     }
-}
-
-/// Bytes of a word in a hop, with its rank.
-const WORD_BYTES: usize = 12;
-
-/// Encodes the words before a hop's payload: their number, and the rank and the word of each.
-fn encode_words(words: &BTreeMap<u32, u64>) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(4 + words.len() * WORD_BYTES);
-    bytes.extend((words.len() as u32).to_le_bytes());
-    for (rank, word) in words {
-        bytes.extend(rank.to_le_bytes());
-        bytes.extend(word.to_le_bytes());
-    }
-    bytes
-}
-
-/// Moves the words from the beginning of a hop; `None` if it is too short for them.
-fn take_words(words: &mut BTreeMap<u32, u64>, payload: &mut Bytes) -> Option<()> {
-    let count = payload.try_get_u32_le().ok()? as usize;
-    if payload.len() / WORD_BYTES < count {
-        return None;
-    }
-    words.extend((0..count).map(|_| (payload.get_u32_le(), payload.get_u64_le())));
-    Some(())
-}
-
-fn malformed(peer: u32, tag: i32, len: usize) -> Error {
-    ProtocolError::PeerMisbehaved { peer: Rank(peer), how: Misbehaviour::MalformedNotice { tag, len } }.into()
 }

@@ -1,29 +1,19 @@
 //! Carries out the effects of a protocol.
 
-use std::collections::VecDeque;
-
 use counterfoil_ack_piggyback::{Ack, WireHeader};
 use counterfoil_log_core::{Epoch, Incarnation, Rank, Ssn};
 use counterfoil_protocols::api::{
-    ChoiceRecord, Coordinator, Effect, EntryKey, EntryKind, Hello, Kept, Party, Protocol, ProtocolError, command_header,
+    ChoiceRecord, Coordinator, Effect, EntryKey, EntryKind, Kept, Party, Protocol, command_header,
 };
 
-use super::{Node, World};
+use super::World;
 use crate::network::Frame;
-use crate::process::{Asked, Entry, InCall, Machine, Process, Slot, TransmitCursor};
-use crate::random::{Random, mix};
+use crate::process::{Asked, Entry, InCall, Machine, Process, TransmitCursor};
+use crate::random::mix;
 use crate::rule::{Refusal, SimRule};
 use crate::schedule::{Canary, Fault};
 use crate::trace::Event;
 use crate::violation::ViolationKind;
-
-/// Result of a Hello.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum HelloOutcome {
-    Accepted,
-    /// Sent by a dead process: close the connection.
-    Dead,
-}
 
 impl<P: SimRule> World<'_, P> {
     /// Calls `event` with a process, and then carries out the resulting effects.
@@ -202,56 +192,6 @@ impl<P: SimRule> World<'_, P> {
         }
     }
 
-    /// Returns `true` if the Hello of a peer's present process was handled.
-    pub(super) fn has_met(&self, process: &Process<P>, peer: u32) -> bool {
-        process.cursors[peer as usize].is_some_and(|cursor| Some(cursor.incarnation) == self.incarnation(peer))
-    }
-
-    /// Returns `true` if messages to `node` wait until it is connected.
-    fn is_waiting_for(&self, node: u32, process: &Process<P>) -> bool {
-        process.waiting.get(node as usize).is_some_and(Option::is_some)
-    }
-
-    /// Sends the messages that have waited for a node, which is connected now.
-    fn send_waiting(&mut self, node: u32, process: &mut Process<P>, to: u32) {
-        for body in process.waiting[to as usize].take().into_iter().flatten() {
-            if self.is_struck(node) {
-                return;
-            }
-            self.network.send(node, to, Frame::Control(body));
-        }
-    }
-
-    /// Handles the first frame of a connection.
-    pub(super) fn handle_hello(
-        &mut self,
-        node: u32,
-        process: &mut Process<P>,
-        from: u32,
-        bytes: &[u8],
-    ) -> Result<HelloOutcome, ViolationKind> {
-        if node.max(from) >= self.program.ranks() {
-            let incarnation = u32::from_le_bytes(self.accept(node, bytes.try_into().map_err(Refusal::from))?);
-            let met = &mut process.met[from as usize];
-            if incarnation < *met {
-                return Ok(HelloOutcome::Dead);
-            }
-            *met = incarnation;
-            self.send_waiting(node, process, from);
-            return Ok(HelloOutcome::Accepted);
-        }
-        let hello = self.accept(node, Hello::decode(bytes).map_err(Refusal::from))?;
-        let handled = self.ask(node, process, |rank| match rank.handle_hello(Rank(from), &hello) {
-            Err(ProtocolError::DeadHello { .. }) => Ok(HelloOutcome::Dead),
-            other => other.map(|()| HelloOutcome::Accepted),
-        });
-        if handled == Ok(HelloOutcome::Accepted) {
-            let (incarnation, upto) = (hello.incarnation, hello.received.upto());
-            self.note_heard(Event::HelloHeard { rank: node, peer: from, incarnation, upto })?;
-        }
-        handled
-    }
-
     /// Handles a frame that is neither a message nor the first of its connection.
     pub(super) fn handle_control(
         &mut self,
@@ -282,24 +222,6 @@ impl<P: SimRule> World<'_, P> {
     pub(super) fn note_ack(&mut self, rank: u32, peer: u32, header: &WireHeader) -> Result<(), ViolationKind> {
         let Some(Ack { ssn: upto, .. }) = header.ack() else { return Ok(()) };
         self.note_heard(Event::AckHeard { rank, peer, incarnation: header.incarnation(), upto })
-    }
-
-    /// Reports that a peer has died, or that the connection to it is gone.
-    pub(super) fn handle_lost(&self, node: u32, process: &mut Process<P>, peer: u32) -> Result<(), ViolationKind> {
-        if node.max(peer) >= self.program.ranks() {
-            // Its replacement asks for what it needs.
-            process.waiting[peer as usize] = Some(Vec::new());
-            return Ok(());
-        }
-        self.ask(node, process, |rank| rank.handle_peer_lost(Rank(peer)))
-    }
-
-    /// Sends a message between a rank and the coordinator, or keeps it until the other is connected.
-    fn send_or_queue(&mut self, node: u32, process: &mut Process<P>, to: u32, body: Vec<u8>) {
-        match &mut process.waiting[to as usize] {
-            Some(waiting) => waiting.push(body),
-            None => self.network.send(node, to, Frame::Control(body)),
-        }
     }
 
     fn acknowledge(
@@ -349,30 +271,6 @@ impl<P: SimRule> World<'_, P> {
         self.note(Event::CheckpointsKept { rank: node, first, last })
     }
 
-    /// Notes that a rank has sent its table for a recovery line, and how far it has transmitted each lane by then.
-    fn note_table(&mut self, rank: u32, process: &mut Process<P>) -> Result<(), ViolationKind> {
-        let round = process.rank().and_then(P::reported_round);
-        if round <= std::mem::replace(&mut process.round, round) || self.is_struck(rank) {
-            return Ok(());
-        }
-        for (peer, cursor) in (0..self.program.ranks()).zip(&process.cursors) {
-            let upto = cursor.map_or(Ssn::ZERO, |cursor| cursor.next.prev());
-            self.note(Event::Transmitted { rank, peer, upto })?;
-        }
-        self.note(Event::TableReported { rank })
-    }
-
-    /// Checks the line that the coordinator has computed, if that is a new one.
-    fn note_line(&mut self, node: u32, process: &mut Process<P>) -> Result<(), ViolationKind> {
-        let Machine::Coordinator(coordinator) = &process.machine else { return Ok(()) };
-        let Some((round, line)) = coordinator.line() else { return Ok(()) };
-        let line = line.iter().map(|epoch| epoch.map(Epoch)).collect();
-        if process.round.replace(round) >= Some(round) || self.is_struck(node) {
-            return Ok(());
-        }
-        self.check_line(line)
-    }
-
     pub(super) fn check_peer(&self, node: u32, peer: Rank) -> Result<(), ViolationKind> {
         if peer.0 < self.program.ranks() && peer.0 != node {
             return Ok(());
@@ -420,37 +318,6 @@ impl<P: SimRule> World<'_, P> {
         Ok(())
     }
 
-    /// Checks a recovery line.
-    fn check_line(&mut self, line: Vec<Option<Epoch>>) -> Result<(), ViolationKind> {
-        if !self.oracle.is_current() {
-            return Ok(()); // A dead rank's replacement begins another round.
-        }
-        self.coverage.lines_of_several += u64::from(line.iter().flatten().count() > 1);
-        (0..).zip(&line).try_for_each(|(rank, &epoch)| self.note(Event::Line { rank, epoch }))?;
-        for to in 0..self.program.ranks() {
-            for from in (0..self.program.ranks()).filter(|&from| from != to) {
-                self.check_replay(from, to, &line)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Checks that the log of `from`, where a line leaves it, has all messages that `to` lacks where the line leaves
-    /// that.
-    fn check_replay(&self, from: u32, to: u32, line: &[Option<Epoch>]) -> Result<(), ViolationKind> {
-        let (has, sent) = self.oracle.channel_at(from, to, line);
-        let Node { process, disk, .. } = &self.nodes[from as usize];
-        let Some(process) = process else { return Ok(()) }; // Another round will follow.
-        let epoch = line.get(from as usize).copied().flatten().filter(|&epoch| !self.oracle.stands_at(from, epoch));
-        let saved = epoch.and_then(|epoch| disk.checkpoints.iter().find(|saved| saved.epoch == epoch));
-        let lane = &saved.map_or(&process.image, |saved| &saved.image).lanes[to as usize];
-        let lacks = |&ssn: &u64| !matches!(lane.get(Ssn(ssn)), Some(Slot::Kept(_)));
-        match (has.0 + 1..=sent.0).find(lacks) {
-            Some(number) => Err(ViolationKind::LineTooHigh { rank: to, from, number }),
-            None => Ok(()),
-        }
-    }
-
     /// Rolls a living rank back to an earlier checkpoint, and reconnects it.
     fn roll_back(&mut self, rank: u32, process: &mut Process<P>, epoch: Epoch) -> Result<(), ViolationKind> {
         self.note(Event::RolledBack { rank, epoch })?;
@@ -475,44 +342,5 @@ impl<P: SimRule> World<'_, P> {
         self.recover_local_log(rank, process)?;
         self.fail_calls(Some(rank))?;
         self.reconnect(rank, process, before)
-    }
-
-    /// Reconnects a rolled back rank with all other ranks. Frames to it are lost; of the frames that it had sent
-    /// before, some arrive.
-    fn reconnect(&mut self, rank: u32, process: &mut Process<P>, before: Incarnation) -> Result<(), ViolationKind> {
-        let mut random = Random::new(mix(self.event) ^ u64::from(rank));
-        process.held.iter_mut().for_each(VecDeque::clear);
-        for peer in (0..self.program.ranks()).filter(|&peer| peer != rank) {
-            if !self.lives(peer) {
-                self.network.close_older(peer, rank);
-                continue;
-            }
-            self.network.cut(rank, peer, before, &mut random);
-            let hello = self.hello(rank, process, peer)?;
-            self.network.connect(rank, peer, hello);
-        }
-        for peer in (0..self.program.ranks()).filter(|&peer| peer != rank) {
-            let Some(mut other) = self.nodes[peer as usize].process.take() else { continue };
-            other.cursors[rank as usize] = None;
-            if !self.schedule.late {
-                other.held[rank as usize].clear();
-                self.network.close_older(rank, peer);
-            }
-            let hello = self.hello(peer, &mut other, rank);
-            self.nodes[peer as usize].process = Some(other);
-            self.network.connect(peer, rank, hello?);
-            self.touched |= 1 << peer;
-        }
-        Ok(())
-    }
-
-    /// Returns the first frame of a new connection.
-    pub(super) fn hello(&self, node: u32, process: &mut Process<P>, peer: u32) -> Result<Vec<u8>, ViolationKind> {
-        if node.max(peer) >= self.program.ranks() {
-            process.waiting[peer as usize].get_or_insert_default();
-            return Ok(self.nodes[node as usize].incarnation.to_le_bytes().to_vec());
-        }
-        let hello = self.ask(node, process, |machine| machine.hello(Rank(peer)))?;
-        self.accept(node, hello.encode().map_err(Refusal::from))
     }
 }

@@ -8,7 +8,7 @@ use counterfoil_protocols::api::{
 };
 
 use super::World;
-use super::effects::HelloOutcome;
+use super::connections::HelloOutcome;
 use crate::application::{NextOp, Taken};
 use crate::chooser::Transition;
 use crate::network::{Frame, Record};

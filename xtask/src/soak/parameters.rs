@@ -1,8 +1,15 @@
 //! Random parameters of one run: workload, number of ranks, log tier, protocol, and when ranks are killed.
 
+mod cell;
+mod names;
+#[cfg(test)]
+mod tests;
+
 use std::fmt;
 
 use super::random::SplitMix64;
+use cell::RuleName;
+pub(super) use cell::{Cell, protocols};
 
 /// Pattern of failures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,61 +119,7 @@ pub(super) enum Protocol {
     MessageTagging,
 }
 
-/// Cell of the matrix of kills; the other parameters of a run are random.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Cell {
-    workload: Workload,
-    rule: RuleName,
-    pattern: Pattern,
-}
-
-/// Recovery protocol, without its parameters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RuleName {
-    SenderBased,
-    Pessimistic,
-    SendDeterministic,
-    UserLevel,
-    Coordinated,
-    EventLogging,
-    MessageTagging,
-}
-
-const PATTERNS: [Pattern; 10] = [
-    Pattern::OneRank,
-    Pattern::SameRankAgain,
-    Pattern::TwoAtOnce,
-    Pattern::DuringRepair,
-    Pattern::DuringRecovery,
-    Pattern::InCall(Call::Send),
-    Pattern::InCall(Call::Receive),
-    Pattern::InCall(Call::Collective),
-    Pattern::InCall(Call::Checkpoint),
-    Pattern::PowerCut,
-];
-const RULES: [RuleName; 7] = [
-    RuleName::SenderBased,
-    RuleName::Pessimistic,
-    RuleName::SendDeterministic,
-    RuleName::UserLevel,
-    RuleName::Coordinated,
-    RuleName::EventLogging,
-    RuleName::MessageTagging,
-];
-const WORKLOADS: [Workload; 9] = [
-    Workload::Ring,
-    Workload::Cg,
-    Workload::MasterWorker,
-    Workload::Ft,
-    Workload::Laplace,
-    Workload::Gauss,
-    Workload::Neurons,
-    Workload::Matmul,
-    Workload::Disks,
-];
 const TIERS: [Tier; 3] = [Tier::Volatile, Tier::ProcessCrashSafe, Tier::NodeLocal];
-/// Distance of successive cells; coprime to their number.
-const STRIDE: usize = 101;
 /// Least number of iterations from the one in a planned kill in a call to the end: the last checkpoint is up to as many before it.
 const CALLS_FROM_END: u32 = 4;
 const CHECKPOINTS: [Option<u32>; 5] = [None, Some(1), Some(2), Some(3), Some(4)];
@@ -207,51 +160,6 @@ impl Workload {
     fn is_send_deterministic(self) -> bool {
         !matches!(self, Self::MasterWorker | Self::Disks)
     }
-}
-
-impl Cell {
-    /// Returns the cells of a protocol, or of all.
-    pub(super) fn of(protocol: Option<&str>) -> Vec<Self> {
-        let is_wanted = |cell: &Self| protocol.is_none_or(|protocol| protocol == cell.rule.name());
-        Self::all().into_iter().filter(is_wanted).collect()
-    }
-
-    /// Returns the cells in an order in which every few successive ones have several workloads, rules and patterns.
-    pub(super) fn all() -> Vec<Self> {
-        let mut cells = Vec::new();
-        for pattern in PATTERNS {
-            for workload in WORKLOADS {
-                for rule in RULES {
-                    let is_impossible = (rule == RuleName::SendDeterministic && !workload.is_send_deterministic())
-                        || matches!(pattern, Pattern::InCall(call) if !workload.makes(call));
-                    if !is_impossible {
-                        cells.push(Self { workload, rule, pattern });
-                    }
-                }
-            }
-        }
-        (0..cells.len()).map(|at| cells[at * STRIDE % cells.len()]).collect()
-    }
-}
-
-impl RuleName {
-    /// Returns the name in command lines and tables.
-    const fn name(self) -> &'static str {
-        match self {
-            Self::SenderBased => "sender-based",
-            Self::Pessimistic => "pessimistic",
-            Self::SendDeterministic => "send-deterministic",
-            Self::UserLevel => "user-level",
-            Self::Coordinated => "coordinated",
-            Self::EventLogging => "event-logging",
-            Self::MessageTagging => "message-tagging",
-        }
-    }
-}
-
-/// Returns the names of all protocols.
-pub(super) fn protocols() -> Vec<&'static str> {
-    RULES.map(RuleName::name).to_vec()
 }
 
 impl Parameters {
@@ -372,216 +280,9 @@ fn draw_kills(random: &mut SplitMix64, pattern: Pattern, ranks: u32, iterations:
     }
 }
 
-impl fmt::Display for Pattern {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::OneRank => "one rank",
-            Self::SameRankAgain => "same rank again",
-            Self::TwoAtOnce => "two at once",
-            Self::DuringRepair => "during repair",
-            Self::DuringRecovery => "during recovery",
-            Self::InCall(call) => return write!(f, "in {call}"),
-            Self::PowerCut => "power cut",
-        })
-    }
-}
-
-impl fmt::Display for Call {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Send => "send",
-            Self::Receive => "receive",
-            Self::Collective => "collective",
-            Self::Checkpoint => "checkpoint",
-        })
-    }
-}
-
-impl fmt::Display for Workload {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Ring => "ring",
-            Self::Cg => "cg",
-            Self::MasterWorker => "master-worker",
-            Self::Ft => "ft",
-            Self::Laplace => "laplace",
-            Self::Gauss => "gauss",
-            Self::Neurons => "neurons",
-            Self::Matmul => "matmul",
-            Self::Disks => "disks",
-        })
-    }
-}
-
-impl fmt::Display for Tier {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Volatile => "volatile",
-            Self::ProcessCrashSafe => "process-crash-safe",
-            Self::NodeLocal => "node-local",
-        })
-    }
-}
-
-impl fmt::Display for Kill {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::At { rank, iteration } => write!(f, "{rank}@{iteration}"),
-            Self::InCall { rank, iteration, call } => write!(f, "{rank}@{iteration}:{call}"),
-            Self::DuringRepair { rank, dead } => write!(f, "{rank}@repair:{dead}"),
-            Self::DuringRecovery { rank, recovering } => write!(f, "{rank}@recovery:{recovering}"),
-            Self::PowerCut { iteration } => write!(f, "all@{iteration}"),
-        }
-    }
-}
-
 impl fmt::Display for Parameters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { workload, ranks, tier, pattern, .. } = self;
         write!(f, "{workload} on {ranks} ranks, {tier}, {}, {pattern}", self.protocol_name())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn drawn(count: u64) -> Vec<Parameters> {
-        let mut random = SplitMix64::new(11);
-        let cells = Cell::all();
-        let draw =
-            |run: u64| Parameters::draw(cells[run as usize % cells.len()], &mut SplitMix64::new(random.next_u64()));
-        (0..count).map(draw).collect()
-    }
-
-    #[test]
-    fn the_cells_are_in_a_mixed_order_and_all_there() {
-        let cells = Cell::all();
-        assert_eq!(cells.len(), 10 * 61 - 7 - 42);
-        assert!(cells.iter().enumerate().all(|(at, cell)| !cells[at + 1..].contains(cell)));
-        assert!(cells.windows(2).all(|two| two[0].pattern != two[1].pattern));
-    }
-
-    fn ranks_of(kill: &Kill) -> (u32, u32) {
-        match *kill {
-            Kill::PowerCut { .. } => (0, 0),
-            Kill::At { rank, .. } | Kill::InCall { rank, .. } => (rank, rank),
-            Kill::DuringRepair { rank, dead } => (rank, dead),
-            Kill::DuringRecovery { rank, recovering } => (rank, recovering),
-        }
-    }
-
-    #[test]
-    fn the_cells_of_one_protocol_have_no_other() {
-        for rule in RULES {
-            assert!(protocols().contains(&rule.name()));
-            let cells = Cell::of(Some(rule.name()));
-            assert!(cells.len() >= 19 && cells.iter().all(|cell| cell.rule == rule));
-        }
-        assert_eq!(Cell::of(None), Cell::all());
-    }
-
-    #[test]
-    fn the_same_seed_draws_the_same_command_line() {
-        let draw = |seed| Parameters::draw(Cell::all()[0], &mut SplitMix64::new(seed)).arguments();
-        assert_eq!(draw(3), draw(3));
-        assert_ne!(draw(3), draw(4));
-    }
-
-    #[test]
-    fn six_hundred_runs_draw_every_value_of_every_parameter() {
-        let drawn = drawn(600);
-        for pattern in PATTERNS {
-            assert!(drawn.iter().any(|p| p.pattern == pattern), "{pattern}");
-        }
-        let clusters = [1, 2, 4].map(|clusters| Protocol::SendDeterministic { clusters });
-        let bits = [false, true].map(|piggybacked| Protocol::Coordinated { piggybacked });
-        let others = [
-            Protocol::SenderBased,
-            Protocol::Pessimistic,
-            Protocol::UserLevel,
-            Protocol::EventLogging,
-            Protocol::MessageTagging,
-        ];
-        for protocol in others.into_iter().chain(clusters).chain(bits) {
-            assert!(drawn.iter().any(|p| p.protocol == protocol), "{protocol:?}");
-        }
-        for checkpoint_every in CHECKPOINTS {
-            assert!(drawn.iter().any(|p| p.checkpoint_every == checkpoint_every));
-        }
-        for workload in WORKLOADS {
-            for tier in TIERS {
-                assert!(drawn.iter().any(|p| (p.workload, p.tier) == (workload, tier)), "{workload} {tier}");
-            }
-            for &ranks in workload.rank_counts() {
-                assert!(drawn.iter().any(|p| (p.workload, p.ranks) == (workload, ranks)), "{workload} {ranks}");
-            }
-        }
-    }
-
-    #[test]
-    fn every_kill_is_of_an_existing_rank_and_iteration() {
-        for parameters in drawn(2_000) {
-            for kill in &parameters.kills {
-                let (rank, other) = ranks_of(kill);
-                assert!(rank.max(other) < parameters.ranks, "{parameters:?}");
-                if let Kill::At { iteration, .. } | Kill::InCall { iteration, .. } | Kill::PowerCut { iteration } = kill
-                {
-                    let iterations = parameters.workload.iterations();
-                    assert!((1..=iterations).contains(iteration), "{parameters:?}");
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn the_kills_match_the_pattern() {
-        for parameters in drawn(2_000) {
-            let matches = match (parameters.pattern, parameters.kills.as_slice()) {
-                (Pattern::OneRank, [Kill::At { .. }]) => true,
-                (Pattern::SameRankAgain, [Kill::At { rank, iteration }, Kill::At { rank: same, iteration: later }]) => {
-                    rank == same && later > iteration
-                }
-                (Pattern::TwoAtOnce, [Kill::At { rank, iteration }, Kill::At { rank: other, iteration: same }]) => {
-                    rank != other && iteration == same
-                }
-                (Pattern::InCall(call), [Kill::InCall { call: in_call, .. }]) => {
-                    call == *in_call && (call != Call::Checkpoint || parameters.checkpoint_every.is_some())
-                }
-                (Pattern::DuringRepair, [Kill::At { rank, .. }, Kill::DuringRepair { rank: second, dead }]) => {
-                    rank == dead && rank != second
-                }
-                (Pattern::PowerCut, [Kill::PowerCut { .. }]) => parameters.tier == Tier::NodeLocal,
-                (
-                    Pattern::DuringRecovery,
-                    [Kill::At { rank, .. }, Kill::DuringRecovery { rank: second, recovering }],
-                ) => rank == recovering && rank != second,
-                _ => false,
-            };
-            assert!(matches, "{parameters:?}");
-        }
-    }
-
-    #[test]
-    fn the_command_line_has_all_parameters() {
-        let mut parameters = Parameters {
-            pattern: Pattern::DuringRecovery,
-            workload: Workload::Cg,
-            tier: Tier::ProcessCrashSafe,
-            ranks: 4,
-            checkpoint_every: Some(3),
-            protocol: Protocol::SendDeterministic { clusters: 2 },
-            kills: vec![Kill::At { rank: 2, iteration: 7 }, Kill::DuringRecovery { rank: 0, recovering: 2 }],
-            seed: 9,
-            mpi: None,
-            spares: None,
-        };
-        assert_eq!(
-            parameters.arguments().join(" "),
-            "demo --json --workload cg --ranks 4 --tier process-crash-safe --checkpoint-every 3 \
-             --protocol send-deterministic --clusters 2 --kill 2@7 --kill 0@recovery:2 --seed 9"
-        );
-        (parameters.mpi, parameters.spares) = (Some("debian".to_owned()), Some(0));
-        assert!(parameters.arguments().join(" ").starts_with("demo --json --mpi=debian --spares 0 --workload cg"));
     }
 }
