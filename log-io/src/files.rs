@@ -369,6 +369,21 @@ mod tests {
     }
 
     #[test]
+    fn direct_transfers_are_used_where_the_file_system_has_them_for_pages() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let directory = std::fs::File::open(directory.path()).expect("a directory");
+        let fd = open_at(&directory, "file", NEW).expect("a file");
+        let is_direct = |fd: &OwnedFd| rustix::fs::fcntl_getfl(fd).expect("flags").contains(OFlags::DIRECT);
+        let direct = rustix::fs::openat(&directory, "file", OFlags::RDWR | OFlags::DIRECT, Mode::empty());
+        let takes_pages = direct.is_ok_and(|direct| {
+            let mut page = Buffer::new(PAGE_BYTES);
+            page.set_len(PAGE_BYTES);
+            rustix::io::pwrite(&direct, page.as_slice(), 0) == Ok(PAGE_BYTES)
+        });
+        assert_eq!(is_direct(&fd), takes_pages);
+    }
+
+    #[test]
     fn files_that_cannot_be_opened_for_direct_transfers_are_opened_without() {
         let directory = std::fs::File::open("/proc/self").expect("a directory");
         let direct = rustix::fs::openat(&directory, "status", OFlags::RDONLY | OFlags::DIRECT, Mode::empty());

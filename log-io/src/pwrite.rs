@@ -420,4 +420,18 @@ mod tests {
         }
         pwrite.flush().expect("writes");
     }
+
+    #[test]
+    fn buffers_of_completed_writes_are_used_again() {
+        let file = temporary();
+        let mut pwrite = Pwrite::new(3, PAGE_BYTES);
+        let mut addresses = std::collections::BTreeSet::new();
+        for page in 0..200 {
+            let mut buffer = pwrite.buffer().expect("a buffer");
+            addresses.insert(buffer.bytes_mut().as_ptr().addr());
+            buffer.set_len(PAGE_BYTES);
+            pwrite.begin(&file, page * PAGE_BYTES as u64, buffer.into()).expect("a write");
+        }
+        assert!(addresses.len() <= 3, "{} buffers", addresses.len());
+    }
 }

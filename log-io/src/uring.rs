@@ -311,6 +311,8 @@ impl Drop for Uring {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -336,5 +338,26 @@ mod tests {
         let mut ring = Uring::new(1, 8 << 20).expect("io_uring");
         let capacities = [(); 2].map(|()| ring.header_buffer().expect("a buffer").capacity());
         assert_eq!(capacities, [PAGE_BYTES; 2]);
+    }
+
+    #[test]
+    fn buffers_of_completed_writes_are_used_again() {
+        let file = Arc::new(OpenFile::new("segment", tempfile::tempfile().expect("a file").into()));
+        // One write of chunks in flight.
+        let mut ring = Uring::new(2, 8 << 20).expect("io_uring");
+        let (mut addresses, mut header_addresses) = (BTreeSet::new(), BTreeSet::new());
+        let mut chunks = crate::vectored_write::tests::chunks(50);
+        for number in 0..100 {
+            let has_chunks = number % 2 == 0;
+            let mut buffer = if has_chunks { ring.header_buffer() } else { ring.buffer() }.expect("a buffer");
+            let of_kind = if has_chunks { &mut header_addresses } else { &mut addresses };
+            of_kind.insert(buffer.bytes_mut().as_ptr().addr());
+            buffer.set_len(PAGE_BYTES);
+            let chunks = chunks.split_off(chunks.len() - usize::from(has_chunks));
+            ring.begin(&file, number << 20, VectoredWrite::new(buffer, chunks)).expect("a write");
+        }
+        ring.flush().expect("writes");
+        assert!(addresses.len() <= 2, "{} buffers", addresses.len());
+        assert_eq!(header_addresses.len(), 1);
     }
 }

@@ -137,7 +137,7 @@ pub(crate) const IOVECS_MAX: usize = 1024;
 const _: () = assert!(crate::chunk_table::CHUNKS_MAX < IOVECS_MAX);
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use counterfoil_log_core::{LaneWriter, Pool, PoolOptions, Rank, Ssn};
 
     use super::*;
@@ -150,26 +150,31 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_short_write_continues_at_any_page() {
+    /// Returns sealed chunks of 16 KiB.
+    pub(crate) fn chunks(count: usize) -> Vec<ChunkImage> {
         let options =
             PoolOptions { memory_bytes_max: 1 << 20, chunk_bytes: 16 << 10, prefault_bytes: 0, cursors_max: 1 };
         let mut lane = LaneWriter::new(Pool::volatile(options).expect("a pool"), Rank(1));
-        for _ in 0..100 {
+        for _ in 0..16 * (count + 1) {
             lane.claim(0, 1000).expect("room").commit();
         }
         let mut cursor = lane.cursor(Ssn::FIRST).expect("a cursor");
         let mut chunks = Vec::new();
-        while chunks.len() < 3 {
+        while chunks.len() < count {
             match cursor.read_chunk(Ssn::MAX, 1 << 20) {
                 Some(chunk) => chunks.push(chunk),
                 None => drop(cursor.read().expect("another record")),
             }
         }
+        chunks
+    }
+
+    #[test]
+    fn a_short_write_continues_at_any_page() {
         let mut header = Buffer::new(PAGE_BYTES);
         header.set_len(1);
         let start = header.as_slice().as_ptr();
-        let write = VectoredWrite::new(header, chunks);
+        let write = VectoredWrite::new(header, chunks(3));
         let all: Vec<usize> = write.iovecs(0).0.iter().map(|iovec| iovec.iov_base.addr()).collect();
         assert_eq!((all.len(), all[0]), (4, start.addr()));
         for done in (0..=write.len()).step_by(PAGE_BYTES) {

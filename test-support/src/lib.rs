@@ -6,12 +6,15 @@
 //!   recovered state compared with a model.
 //! - [`random`]: reproducible pseudo-random numbers.
 //! - [`child`]: tests in a process of their own.
+//! - [`open_files`]: the files that this process has open.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 pub mod child;
+mod open_files;
 pub mod power_cuts;
 pub mod random;
 mod simulated_disk;
 
+pub use open_files::{OpenFile, open_files};
 pub use simulated_disk::{Fault, SimulatedDisk, SkippedSync};

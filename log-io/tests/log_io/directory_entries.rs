@@ -1,7 +1,10 @@
 //! Unexpected entries in a store's directory.
 
+use std::fs::File;
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use counterfoil_log_io::{Access, DirectoryAccess, Store, StoreError, repair, scan};
 
@@ -59,4 +62,28 @@ fn a_manifest_that_is_a_link_is_refused_and_not_followed() {
     symlink("other", path.join("manifest")).unwrap();
     let error = scan(&mut *backend(&path, DirectoryAccess::ReadOnly), &mut |_, _| {}).unwrap_err();
     assert!(matches!(&error, StoreError::NotAFile { file, .. } if file == "manifest"), "{error}");
+}
+
+#[test]
+fn a_named_pipe_is_not_even_opened() {
+    let (_keep, path) = place();
+    build(&path);
+    let pipe = path.join("segment-00000099");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let is_open = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // Waits for a reader.
+        scope.spawn(|| {
+            File::options().write(true).open(&pipe).unwrap();
+            is_open.store(true, Ordering::SeqCst);
+        });
+        let mut backend = backend(&path, DirectoryAccess::ReadOnly);
+        for _ in 0..50 {
+            assert!(backend.reader("segment-00000099").is_err() && backend.open("segment-00000099").is_err());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let was_open = is_open.load(Ordering::SeqCst);
+        File::open(&pipe).unwrap();
+        assert!(!was_open);
+    });
 }

@@ -1,11 +1,15 @@
 //! Space on the disk: what is counted, what is given back, and when.
 
-use counterfoil_log_core::{Epoch, Rank, Ssn};
-use counterfoil_log_io::{
-    Access, Block, BlockBuffer, DiskUsage, LaneSource, StorageBackend, Store, StoreError, StoreOptions,
-};
-use counterfoil_test_support::SimulatedDisk;
+use std::path::Path;
 
+use counterfoil_log_core::{Epoch, LaneWriter, Pool, PoolOptions, Rank, Ssn};
+use counterfoil_log_io::{
+    Access, BackendChoice, Block, BlockBuffer, Directory, DiskUsage, LaneSource, StorageBackend, Store, StoreError,
+    StoreOptions,
+};
+use counterfoil_test_support::{Fault, OpenFile, SimulatedDisk, open_files};
+
+use crate::many_segments::place;
 use crate::small_chunks::{blocks_of_64_kib, lane_of};
 use crate::small_store::{Bodies, RECORDS, append, build, create, image, options, read_all};
 
@@ -314,4 +318,63 @@ fn chunks_share_a_block_as_far_as_they_fit() {
     let most = blocks.iter().map(|block| block.disk_bytes).max().unwrap();
     assert_eq!((most, records), (76 << 10, 200), "{blocks:?}");
     assert!(blocks.len() <= 6, "{blocks:?}");
+}
+
+#[test]
+fn a_store_that_has_failed_gives_nothing_back() {
+    let disk = SimulatedDisk::new(4096);
+    let mut store = create(&disk, wide());
+    let blocks = append(&mut store, 1..32, 3000).unwrap();
+    disk.fail_at(disk.operations(), Fault::Error);
+    assert!(store.sync().is_err());
+    store.free(&blocks);
+    assert_eq!(store.usage().segments, 3);
+    assert!(disk.names().contains(&SEGMENT.to_owned()));
+}
+
+/// Returns how many segments in `directory` this process has open for writing.
+fn written_segments(directory: &Path) -> usize {
+    let is_written = |file: &&OpenFile| file.is_written && file.name.starts_with("segment-");
+    open_files(directory).iter().filter(is_written).count()
+}
+
+#[test]
+fn segments_are_open_for_writing_until_they_are_full_and_synced() {
+    let (_keep, path) = place();
+    let mut store = Store::create(Directory::create(&path, BackendChoice::Pwrite).unwrap().0, wide()).unwrap();
+    let blocks = append(&mut store, 1..16, 3000).unwrap();
+    store.sync().unwrap();
+    append(&mut store, 16..17, 3000).unwrap();
+    assert_eq!(written_segments(&path), 1, "a synced segment is closed as soon as it is full");
+    append(&mut store, 17..32, 3000).unwrap();
+    assert_eq!(written_segments(&path), 2);
+    store.sync().unwrap();
+    assert_eq!(written_segments(&path), 1, "a full segment is closed as soon as it is synced");
+    // Most of a closed segment is punched.
+    let before = store.usage().disk_bytes;
+    store.free(&blocks[1..12]);
+    assert!(store.usage().disk_bytes < before);
+    assert_eq!(written_segments(&path), 1);
+}
+
+#[test]
+fn a_block_has_at_most_as_many_chunks_as_its_table_has_room_for() {
+    let disk = SimulatedDisk::new(4096);
+    let options = StoreOptions { segment_bytes: 4 << 20, block_bytes: 2 << 20, disk_bytes_max: 16 << 20, ..wide() };
+    let mut store = create(&disk, options);
+    // Eight records a chunk.
+    let pool = PoolOptions { memory_bytes_max: 4 << 20, chunk_bytes: 8 << 10, prefault_bytes: 0, cursors_max: 1 };
+    let mut lane = LaneWriter::new(Pool::volatile(pool).unwrap(), Rank(0));
+    (0..1600).for_each(|_| _ = lane.claim(2, 998).unwrap().commit());
+    let mut source = LaneSource::new(lane.cursor(Ssn::FIRST).unwrap(), Ssn::MAX);
+    let mut blocks = Vec::new();
+    store.append(Rank(0), &mut source, &mut blocks).unwrap();
+    store.flush().unwrap();
+    let (mut buffer, mut records) = (BlockBuffer::default(), 0);
+    for block in &blocks {
+        store.reader().read(block, &mut buffer).unwrap();
+        records += buffer.records().count();
+    }
+    assert_eq!(records, 1600);
+    assert!(blocks.iter().any(|block| block.disk_bytes > 900 << 10), "{blocks:?}");
 }

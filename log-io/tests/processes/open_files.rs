@@ -1,11 +1,10 @@
 //! A limit of open files.
 
 use counterfoil_log_io::{Access, DirectoryAccess, Store, StoreError, scan};
-use counterfoil_test_support::child;
+use counterfoil_test_support::{child, open_files};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use std::fs::File;
-use std::path::Path;
 
 use counterfoil_log_core::{Epoch, Rank, Ssn};
 use counterfoil_log_io::{BackendChoice, Block, CheckpointImage, Directory, LaneImage};
@@ -45,19 +44,6 @@ fn use_up(left: usize) -> Vec<File> {
     let mut files: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
     files.truncate(files.len() - left);
     files
-}
-
-/// Returns the open files under `path`: their names, and whether they can be written to.
-fn open_files(path: &Path) -> Vec<(String, bool)> {
-    let descriptors = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
-    let files = descriptors.filter_map(|descriptor| {
-        let file = std::fs::read_link(descriptor.path()).ok().filter(|file| file.starts_with(path) && file != path)?;
-        let info = std::fs::read_to_string(Path::new("/proc/self/fdinfo").join(descriptor.file_name())).ok()?;
-        let flags = info.lines().find_map(|line| line.strip_prefix("flags:")).expect("flags").trim();
-        let is_written = u32::from_str_radix(flags, 8).unwrap() & 3 != 0;
-        Some((file.file_name().unwrap().to_string_lossy().into_owned(), is_written))
-    });
-    files.collect()
 }
 
 #[test]
@@ -112,8 +98,8 @@ fn with_descriptors_that_come_and_go() {
         assert!(refused >= 6, "{refused}");
         // Files are closed when they are full and synced, or removed.
         let open = open_files(&path);
-        assert!(open.iter().all(|(name, _)| !name.ends_with("(deleted)")), "{open:?}");
-        let written = open.iter().filter(|(name, is_written)| *is_written && name.contains("segment-")).count();
+        assert!(open.iter().all(|file| !file.name.ends_with("(deleted)")), "{open:?}");
+        let written = open.iter().filter(|file| file.is_written && file.name.starts_with("segment-")).count();
         assert_eq!(written, 1, "{open:?}");
         drop(store);
         assert_eq!(open_files(&path), []);

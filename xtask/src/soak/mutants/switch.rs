@@ -24,21 +24,25 @@ const OTHER_CONFIGURATIONS: [&str; 3] = ["counterfoil_loom", "counterfoil_shuttl
 /// each change that is reached is added to that file, once for each process.
 pub(super) fn module(changes: usize) -> String {
     format!(
-        r#"use std::io::Write;
+        r#"use std::fs::File;
+use std::io::Write;
 use std::sync::LazyLock;
 use std::sync::atomic::{{AtomicBool, Ordering}};
 
 static CHOSEN: LazyLock<Option<usize>> =
     LazyLock::new(|| std::env::var("COUNTERFOIL_MUTANT").ok().and_then(|id| id.parse().ok()));
-static FILE: LazyLock<Option<std::ffi::OsString>> = LazyLock::new(|| std::env::var_os("COUNTERFOIL_MUTANTS_REACHED"));
+// Stays open: a test may use up the descriptors.
+static FILE: LazyLock<Option<File>> = LazyLock::new(|| {{
+    let name = std::env::var_os("COUNTERFOIL_MUTANTS_REACHED")?;
+    Some(File::options().append(true).create(true).open(name).unwrap())
+}});
 static REACHED: [AtomicBool; {changes}] = [const {{ AtomicBool::new(false) }}; {changes}];
 
 pub fn is(id: usize) -> bool {{
     if let Some(chosen) = *CHOSEN {{
         return id == chosen;
     }}
-    if let Some(file) = &*FILE && !REACHED[id].swap(true, Ordering::Relaxed) {{
-        let mut file = std::fs::File::options().append(true).create(true).open(file).unwrap();
+    if let Some(mut file) = FILE.as_ref() && !REACHED[id].swap(true, Ordering::Relaxed) {{
         file.write_all(format!("{{id}}\n").as_bytes()).unwrap();
     }}
     false
