@@ -236,4 +236,38 @@ mod tests {
         };
         assert!(read(Epoch::MAX.0) && !read(Epoch::MAX.0 + 1));
     }
+
+    #[test]
+    fn an_order_is_obeyed_in_its_attempt_and_only_where_it_fits_the_execution() {
+        use Execution::{Prepared, Running, Stopped};
+        let member = |execution| Member { attempt: 3, execution, committed: Epoch(5), ..Member::new() };
+        let obeyed = |execution, order, attempt, epoch| member(execution).obey(Command { order, attempt, epoch });
+        let at = Epoch(6);
+        for (order, fits, duty) in [
+            (Order::RollBack, Stopped, Duty::GoBack(at)),
+            (Order::Run, Prepared, Duty::Run),
+            (Order::Commit, Running, Duty::Commit(at)),
+            (Order::TakeCheckpoint, Running, Duty::TakeCheckpoint(at)),
+            (Order::StopLogging, Running, Duty::StopLogging(at)),
+        ] {
+            for execution in [Stopped, Prepared, Running] {
+                for attempt in 2..=4 {
+                    let expected = if attempt == 3 && execution == fits { duty } else { Duty::Nothing };
+                    assert_eq!(obeyed(execution, order, attempt, 6), expected, "{order:?} {execution:?} {attempt}");
+                }
+            }
+        }
+        assert_eq!(obeyed(Running, Order::Commit, 3, 5), Duty::Nothing, "it is committed already");
+        for execution in [Stopped, Prepared, Running] {
+            let duties = [2, 3, 4].map(|attempt| obeyed(execution, Order::Stop, attempt, 6));
+            assert_eq!(duties, [Duty::Nothing, Duty::Nothing, Duty::Stop]);
+            let duties = [2, 3, 4].map(|attempt| obeyed(execution, Order::Who, attempt, 6));
+            assert_eq!(duties, [Duty::Report; 3]);
+        }
+        let mut failed = Member { failed: true, ..member(Stopped) };
+        let go_back = Command { order: Order::RollBack, attempt: 3, epoch: 6 };
+        assert_eq!(failed.obey(go_back), Duty::Nothing, "it waits for the next attempt");
+        failed.obey(Command { order: Order::Stop, attempt: 4, epoch: 6 });
+        assert_eq!(failed.obey(Command { attempt: 4, ..go_back }), Duty::GoBack(at));
+    }
 }

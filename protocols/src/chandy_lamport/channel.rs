@@ -151,4 +151,14 @@ mod tests {
         assert!(channel.present(0, sent_in(1)) && channel.present(1, sent_in(2)) && !channel.present(2, sent_in(3)));
         assert_eq!(channel.received(), Ssn(7));
     }
+
+    #[test]
+    fn a_message_that_has_arrived_is_a_duplicate_and_one_beyond_the_next_is_after_a_gap() {
+        let mut channel = Channel::<Tags>::new(Epoch(3), Ssn(0), Ssn(5), None);
+        let mut receive =
+            |ssn| channel.receive(Message { key: Key::tagged(7), interval: Epoch(3) }, Ssn(ssn), Epoch(3));
+        assert_eq!([4, 5, 7].map(&mut receive), [Arrived::Duplicate, Arrived::Duplicate, Arrived::AfterGap]);
+        assert!(matches!([6, 7].map(&mut receive), [Arrived::New { .. }, Arrived::New { .. }]));
+        assert_eq!([6, 7, 9].map(&mut receive), [Arrived::Duplicate, Arrived::Duplicate, Arrived::AfterGap]);
+    }
 }
