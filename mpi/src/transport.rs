@@ -54,9 +54,11 @@ const VOTE: i32 = 3;
 const HELLO_LEN: usize = 8;
 
 /// Limit of the control frames that may wait for one peer, in bytes.
-const CONTROL_BYTES_MAX: usize = 8 << 20;
-/// Limit of the messages that one poll takes.
+const CONTROL_BYTES_MAX: usize = 12 << 20;
+/// Limit of the messages that a poll takes, unless it waits for one: that one is handled first.
 const MESSAGES_PER_POLL: usize = 64;
+/// Length of messages, in bytes, after which a poll takes no further one: more would leave the cache before they are used.
+const BYTES_PER_POLL: usize = 16 << 10;
 /// Polls per system call for messages of the launcher.
 const POLLS_PER_LAUNCHER_POLL: u32 = 64;
 
@@ -241,11 +243,12 @@ impl MpiTransport {
         Ok(None)
     }
 
-    /// Completes sends and receives what has arrived, up to the limit of one poll; returns `true` if there was progress.
-    fn poll_peers(&mut self, read: &[bool]) -> Result<bool, TransportError> {
+    /// Completes sends, and receives up to `messages_max` messages that have arrived; returns `true` if there was progress.
+    fn poll_peers(&mut self, read: &[bool], messages_max: usize) -> Result<bool, TransportError> {
         let advanced = self.advance();
         let Some(mut progressed) = self.or_repair(advanced)? else { return Ok(true) };
-        for _ in 0..MESSAGES_PER_POLL {
+        let mut bytes_left = BYTES_PER_POLL;
+        for _ in 0..messages_max {
             let message = self.next_message(read);
             let Some(Some(message)) = self.or_repair(message)? else { break };
             let (process, tag, len) = (message.source, message.tag, message.len);
@@ -262,6 +265,10 @@ impl MpiTransport {
             let Some(bytes) = self.or_repair(received)? else { break };
             self.handle_message(peer, tag, self.buffers.share(bytes))?;
             progressed = true;
+            bytes_left = bytes_left.saturating_sub(len);
+            if bytes_left == 0 {
+                break;
+            }
         }
         Ok(progressed)
     }
@@ -346,10 +353,12 @@ impl MpiTransport {
 
 impl Transport for MpiTransport {
     fn poll(&mut self, interest: &Interest<'_>) -> Result<(), TransportError> {
-        let begun = Instant::now();
+        // No clock is read unless there is a time to wait for.
+        let due = interest.timeout.filter(|timeout| !timeout.is_zero()).map(|timeout| Instant::now() + timeout);
+        let messages_max = if interest.timeout.is_none() { 1 } else { MESSAGES_PER_POLL };
         let mut idle = Idle::default();
         loop {
-            let progressed = self.poll_peers(interest.read)?;
+            let progressed = self.poll_peers(interest.read, messages_max)?;
             self.polls += 1;
             if self.polls >= POLLS_PER_LAUNCHER_POLL {
                 self.polls = 0;
@@ -360,7 +369,7 @@ impl Transport for MpiTransport {
                     self.repair()?;
                 }
             }
-            let is_due = interest.timeout.is_some_and(|timeout| begun.elapsed() >= timeout);
+            let is_due = interest.timeout.is_some() && due.is_none_or(|due| Instant::now() >= due);
             if !self.events.is_empty() || self.can_write(interest.write) || is_due {
                 return Ok(());
             }

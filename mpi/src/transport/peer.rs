@@ -6,8 +6,9 @@ use crate::comm::Sending;
 use crate::error::MpiError;
 use crate::transport::buffers::Buffers;
 
-/// Limit of the bytes in flight to one peer. A single frame may exceed it.
-pub(super) const IN_FLIGHT_BYTES_MAX: usize = 4 << 20;
+/// Limit of the bytes in flight to one peer. A single frame may exceed it. More would leave the cache before the peer reads them: with 4 MiB,
+/// broadcasts of 32 KiB over shared memory took a fifth more.
+pub(super) const IN_FLIGHT_BYTES_MAX: usize = 512 << 10;
 
 /// Connection between this rank and one peer: between an incarnation of each.
 #[derive(Debug, Default)]
