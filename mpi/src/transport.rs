@@ -353,9 +353,9 @@ impl MpiTransport {
 
 impl Transport for MpiTransport {
     fn poll(&mut self, interest: &Interest<'_>) -> Result<(), TransportError> {
-        // No clock is read unless there is a time to wait for.
-        let due = interest.timeout.filter(|timeout| !timeout.is_zero()).map(|timeout| Instant::now() + timeout);
-        let messages_max = if interest.timeout.is_none() { 1 } else { MESSAGES_PER_POLL };
+        // No clock is read by a wait without limit.
+        let limit = interest.timeout.map(|timeout| (Instant::now(), timeout));
+        let messages_max = if limit.is_none() { 1 } else { MESSAGES_PER_POLL };
         let mut idle = Idle::default();
         loop {
             let progressed = self.poll_peers(interest.read, messages_max)?;
@@ -369,7 +369,7 @@ impl Transport for MpiTransport {
                     self.repair()?;
                 }
             }
-            let is_due = interest.timeout.is_some() && due.is_none_or(|due| Instant::now() >= due);
+            let is_due = limit.is_some_and(|(begun, timeout)| begun.elapsed() >= timeout);
             if !self.events.is_empty() || self.can_write(interest.write) || is_due {
                 return Ok(());
             }
