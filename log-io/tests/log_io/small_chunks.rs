@@ -25,7 +25,7 @@ pub(crate) fn build_of_chunks(disk: &SimulatedDisk) -> CheckpointImage {
 
 /// Returns a lane of this many records of a thousand bytes, in chunks of 8 KiB.
 pub(crate) fn lane_of(records: usize) -> LaneWriter {
-    let pool = PoolOptions { memory_bytes_max: 1 << 20, chunk_bytes: 8 << 10, prefault_bytes: 0, cursors_max: 1 };
+    let pool = PoolOptions { memory_bytes_max: 4 << 20, chunk_bytes: 8 << 10, prefault_bytes: 0, cursors_max: 1 };
     let mut lane = LaneWriter::new(Pool::volatile(pool).unwrap(), Rank(0));
     (0..records).for_each(|_| _ = lane.claim(2, 998).unwrap().commit());
     lane

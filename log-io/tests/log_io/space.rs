@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use counterfoil_log_core::{Epoch, LaneWriter, Pool, PoolOptions, Rank, Ssn};
+use counterfoil_log_core::{Epoch, Rank, Ssn};
 use counterfoil_log_io::{
     Access, BackendChoice, Block, BlockBuffer, Directory, DiskUsage, LaneSource, StorageBackend, Store, StoreError,
     StoreOptions,
@@ -362,10 +362,7 @@ fn a_block_has_at_most_as_many_chunks_as_its_table_has_room_for() {
     let disk = SimulatedDisk::new(4096);
     let options = StoreOptions { segment_bytes: 4 << 20, block_bytes: 2 << 20, disk_bytes_max: 16 << 20, ..wide() };
     let mut store = create(&disk, options);
-    // Eight records a chunk.
-    let pool = PoolOptions { memory_bytes_max: 4 << 20, chunk_bytes: 8 << 10, prefault_bytes: 0, cursors_max: 1 };
-    let mut lane = LaneWriter::new(Pool::volatile(pool).unwrap(), Rank(0));
-    (0..1600).for_each(|_| _ = lane.claim(2, 998).unwrap().commit());
+    let lane = lane_of(1600);
     let mut source = LaneSource::new(lane.cursor(Ssn::FIRST).unwrap(), Ssn::MAX);
     let mut blocks = Vec::new();
     store.append(Rank(0), &mut source, &mut blocks).unwrap();
