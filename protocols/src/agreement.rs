@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::encoding;
-pub(crate) use coordinator::{ATTEMPTS_MAX, Agreement, Step};
+pub(crate) use coordinator::{Agreement, Step};
 
 /// Version that is written, and the only one that is read.
 const VERSION: u8 = 1;

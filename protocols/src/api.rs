@@ -40,10 +40,8 @@ use counterfoil_ack_piggyback::WireHeader;
 use counterfoil_log_core::{Determinant, Envelope, Epoch, Incarnation, Rank};
 
 pub use choice::{CHOICE_RECORD_BYTES, ChoiceRecord, NextChoice};
-pub(crate) use collective::CALL_BITS;
-pub use collective::{CollectiveCall, CollectiveClass, CollectivePlan, Scope};
-pub(crate) use coordinator::{COMMAND, report_effect};
-pub use coordinator::{Coordinator, CoordinatorError, Floor, command_header};
+pub use collective::{CALL_BITS, CollectiveCall, CollectiveClass, CollectivePlan, Scope};
+pub use coordinator::{COMMAND, Coordinator, CoordinatorError, Floor, command_header, report_effect};
 pub use effect::{Effect, EntryKey, EntryKind, Party};
 pub use error::{ChoiceError, Misbehaviour, ProtocolError, RestoreError};
 pub use hello::{Hello, HelloError};

@@ -6,7 +6,6 @@
 //! A failure takes all ranks back to the committed line: copies are presented again, and orphans discarded when they are sent again. How
 //! the messages that cross a line are found is the rule's: [`Identification`].
 
-mod canary;
 mod channel;
 mod coordinator;
 mod events;
@@ -23,7 +22,6 @@ use counterfoil_log_core::{Epoch, Incarnation, Phase, Rank, Ssn};
 use crate::agreement::Member;
 use crate::api::{Effect, EntryKey, EntryKind, Kept, Party, Properties, ProtocolError, Repetition, report_effect};
 use crate::sender_based::choices::Choices;
-pub use canary::Canary;
 use channel::Channel;
 pub use coordinator::LineCoordinator;
 pub use identification::{Identification, Key, Matched, Message};
@@ -42,14 +40,12 @@ pub struct Config {
     pub ranks: u32,
     /// Number of times that this rank was replaced.
     pub incarnation: Incarnation,
-    /// Mistake planted by a test; `None` otherwise.
-    pub canary: Option<Canary>,
 }
 
 impl Config {
-    /// Returns the configuration of `rank` in a job of `ranks`, without a planted mistake.
+    /// Returns the configuration of `rank` in a job of `ranks`.
     pub fn new(rank: Rank, ranks: u32, incarnation: Incarnation) -> Config {
-        Config { rank, ranks, incarnation, canary: None }
+        Config { rank, ranks, incarnation }
     }
 }
 
@@ -105,7 +101,7 @@ impl<I: Identification> ChandyLamport<I> {
     /// # Errors
     /// [`ProtocolError::UnknownRank`] for a rank outside the job.
     pub fn new(config: Config) -> Result<ChandyLamport<I>, ProtocolError> {
-        let Config { rank, ranks, canary, .. } = config;
+        let Config { rank, ranks, .. } = config;
         ProtocolError::check_rank(rank, ranks)?;
         Ok(ChandyLamport {
             config,
@@ -113,7 +109,7 @@ impl<I: Identification> ChandyLamport<I> {
             member: Member::new(),
             rollbacks: 0,
             choices: Choices::default(),
-            channels: (0..ranks).map(|_| Channel::new(Epoch::FIRST, Ssn::ZERO, Ssn::ZERO, canary)).collect(),
+            channels: (0..ranks).map(|_| Channel::new(Epoch::FIRST, Ssn::ZERO, Ssn::ZERO)).collect(),
             met: vec![Incarnation(0); ranks as usize],
             copies: 0,
             copies_restored: 0,
@@ -171,7 +167,7 @@ impl<I: Identification> ChandyLamport<I> {
 
     /// Asks for a checkpoint if a line was requested that this rank isn't part of; in a collective, only for one that has to precede it.
     fn ask_checkpoint(&mut self) {
-        let wanted = self.call.map_or(self.requested, |call| self.interval_of(call));
+        let wanted = self.call.map_or(self.requested, |call| call.interval);
         if self.epoch < wanted {
             self.effects.push_back(Effect::TakeCheckpoint);
         }
@@ -179,15 +175,7 @@ impl<I: Identification> ChandyLamport<I> {
 
     /// Returns `true` while a collective waits for a checkpoint.
     fn call_waits(&self) -> bool {
-        self.call.is_some_and(|call| self.epoch < self.interval_of(call) && !call.is_refused)
-    }
-
-    /// Returns the interval in which this rank makes a collective.
-    fn interval_of(&self, call: Call) -> Epoch {
-        match self.config.canary {
-            Some(Canary::CheckpointInCall) => call.interval.max(self.requested),
-            _ => call.interval,
-        }
+        self.call.is_some_and(|call| self.epoch < call.interval && !call.is_refused)
     }
 
     fn keep_note(&mut self, line: Epoch, part: u64, bytes: Vec<u8>) {

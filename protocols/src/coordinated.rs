@@ -26,7 +26,6 @@
 //! | nothing on the initiator's loss | `agreement::Agreement` |
 
 mod calls;
-mod canary;
 mod channel;
 mod events;
 mod initiator;
@@ -38,14 +37,13 @@ use std::collections::{BTreeMap, VecDeque};
 use counterfoil_ack_piggyback::{Flags, Origin, WireHeader};
 use counterfoil_log_core::{Determinant, Epoch, Incarnation, Phase, Rank};
 
-use crate::agreement::{Command, Duty, Execution, Member};
+use crate::agreement::{Command, Duty, Member};
 use crate::api::{
     DiscardReason, Effect, EntryKind, Incoming, Kept, Misbehaviour, Party, Properties, ProtocolError, Repetition,
     report_effect,
 };
 use crate::sender_based::Choices;
 use calls::Calls;
-pub use canary::Canary;
 use channel::{Channel, Class};
 pub use initiator::Initiator;
 use message::{Counts, Progress};
@@ -67,8 +65,6 @@ pub struct Config {
     pub moment: Moment,
     /// Transport of the two bits of a collective call.
     pub bits: Bits,
-    /// Planted mistake, for tests and simulators; `None` otherwise.
-    pub canary: Option<Canary>,
 }
 
 /// Moment at which a rank takes the checkpoint that it was asked for.
@@ -173,10 +169,6 @@ impl Coordinated {
         }
     }
 
-    fn has(&self, canary: Canary) -> bool {
-        self.config.canary == Some(canary)
-    }
-
     /// *amLogging*.
     fn am_logging(&self) -> bool {
         matches!(self.progress, Progress::Logging | Progress::Ready)
@@ -194,10 +186,7 @@ impl Coordinated {
 
     /// Sends the status to the initiator.
     fn report(&mut self) {
-        let mut status = self.member.status(self.epoch, self.progress);
-        if self.has(Canary::NewestRestored) && status.execution == Execution::Stopped {
-            status.committed = status.epoch;
-        }
+        let status = self.member.status(self.epoch, self.progress);
         self.effects.push_back(report_effect(self.config.rank, self.origin(), status.encode()));
     }
 
@@ -232,11 +221,9 @@ impl Coordinated {
     fn go_back(&mut self, line: Epoch) {
         let is_there = self.member.is_fresh && line == self.epoch;
         self.note_committed(line, line);
-        if !self.has(Canary::StaleLogKept) {
-            for kind in [EntryKind::Message, EntryKind::Collective, EntryKind::Note] {
-                let first = entry(kind, Epoch(line.0 + 1), 0).number;
-                self.effects.push_back(Effect::DiscardEntries { kind, first, last: u64::MAX });
-            }
+        for kind in [EntryKind::Message, EntryKind::Collective, EntryKind::Note] {
+            let first = entry(kind, Epoch(line.0 + 1), 0).number;
+            self.effects.push_back(Effect::DiscardEntries { kind, first, last: u64::MAX });
         }
         self.member.go_to(is_there);
         if is_there {
@@ -304,14 +291,9 @@ impl Coordinated {
 
     /// *receivedAll?*, for messages and calls.
     fn check_received_all(&mut self) {
-        let epoch = self.epoch;
-        let has_all = |channel: &Channel| match self.config.canary {
-            Some(Canary::ReadyEarly) => channel.is_announced(epoch),
-            _ => channel.has_all_late(epoch),
-        };
-        let calls =
-            self.has(Canary::CallsNotCounted) || self.calls_of_peers.values().all(|made| self.calls.has_made(made));
-        if self.progress == Progress::Logging && self.durable && calls && self.channels.values().all(has_all) {
+        let messages = self.channels.values().all(|channel| channel.has_all_late(self.epoch));
+        let calls = self.calls_of_peers.values().all(|made| self.calls.has_made(made));
+        if self.progress == Progress::Logging && self.durable && messages && calls {
             self.progress = Progress::Ready;
             self.report();
         }
@@ -342,20 +324,17 @@ impl Coordinated {
         if !is_possible {
             return Err(out_of_line);
         }
-        let again = self.has(Canary::EarlyNotSuppressed);
-        let is_new = self.channel(peer)?.receive(peer, ssn, class)?;
-        if !is_new && !again {
+        if !self.channel(peer)?.receive(peer, ssn, class)? {
             return Ok(Incoming::Discard(DiscardReason::Duplicate { receive_epoch: epoch }));
         }
         match class {
             Class::IntraEpoch if !header.flags().contains(Flags::AM_LOGGING) => self.finalize_log(),
-            Class::Late if !self.has(Canary::LateNotLogged) => {
+            Class::Late => {
                 let entry = entry(EntryKind::Message, epoch, self.log.messages);
                 self.log.messages += 1;
                 self.check_received_all();
                 return Ok(Incoming::Deliver { keep: Some(entry) });
             }
-            Class::Late => self.check_received_all(),
             Class::IntraEpoch | Class::Early => {}
         }
         Ok(Incoming::Deliver { keep: None })

@@ -32,7 +32,7 @@ use std::collections::VecDeque;
 
 use counterfoil_log_core::{Epoch, Ssn};
 
-use crate::chandy_lamport::{Canary, ChandyLamport, Identification, Key, Matched, Message};
+use crate::chandy_lamport::{ChandyLamport, Identification, Key, Matched, Message};
 
 /// State of one rank under the rule.
 pub type MessageTagging = ChandyLamport<Tags>;
@@ -42,7 +42,6 @@ pub type MessageTagging = ChandyLamport<Tags>;
 /// Memory: some hundred bytes, and 32 for each line that isn't committed.
 #[derive(Debug)]
 pub struct Tags {
-    canary: Option<Canary>,
     /// Line at which it begins.
     line: Epoch,
     /// `IN`: number of messages that the state had received at each line that isn't matched.
@@ -51,8 +50,6 @@ pub struct Tags {
     awaited: VecDeque<(Epoch, u64)>,
     /// Number of messages that the peer sends again.
     orphans: u64,
-    /// Number of messages to the peer before the last line, for [`Canary::MarkerOfInterval`].
-    sent: u64,
 }
 
 impl Identification for Tags {
@@ -63,36 +60,25 @@ impl Identification for Tags {
 
     const VERSION: u8 = 0xE2;
 
-    fn is_affected_by(canary: Canary) -> bool {
-        !matches!(canary, Canary::IntraMaximum | Canary::IntraDifference | Canary::PresentedUnlogged)
-    }
-
-    fn new(line: Epoch, canary: Option<Canary>) -> Tags {
-        Tags { canary, line, received: VecDeque::new(), awaited: VecDeque::new(), orphans: 0, sent: 0 }
+    fn new(line: Epoch) -> Tags {
+        Tags { line, received: VecDeque::new(), awaited: VecDeque::new(), orphans: 0 }
     }
 
     fn log_send(&mut self, _: Key) {}
 
     fn begin_interval(&mut self, sent: Ssn, received: Ssn) -> u64 {
         self.received.push_back(received.0);
-        let before = std::mem::replace(&mut self.sent, sent.0);
-        if self.canary == Some(Canary::MarkerOfInterval) { sent.0 - before } else { sent.0 }
+        sent.0
     }
 
     fn take_orphan(&mut self, _: Message) -> bool {
         let is_orphan = self.orphans > 0;
-        if is_orphan && self.canary != Some(Canary::OrphansStay) {
-            self.orphans -= 1;
-        }
+        self.orphans -= u64::from(is_orphan);
         is_orphan
     }
 
     fn log_receipt(&mut self, message: Message, interval: Epoch) -> bool {
-        match self.canary {
-            Some(Canary::TwoIntervals) => message.interval.next() == Some(interval),
-            Some(Canary::NotCopied) if !self.received.is_empty() => false,
-            _ => message.interval < interval,
-        }
+        message.interval < interval
     }
 
     fn note_copy(&mut self, _: u64, _: Key, _: Epoch) {}
@@ -106,7 +92,7 @@ impl Identification for Tags {
 
     fn is_complete(&self, line: Epoch, arrived: Ssn) -> bool {
         let has_arrived = |&(awaiting, sent): &(Epoch, u64)| awaiting != line || sent <= arrived.0;
-        self.canary == Some(Canary::FinishedEarly) || self.awaited.iter().all(has_arrived)
+        self.awaited.iter().all(has_arrived)
     }
 
     fn commit(&mut self, line: Epoch) {
@@ -122,7 +108,7 @@ impl Identification for Tags {
     }
 
     fn present(&mut self, message: Message) -> bool {
-        message.interval < self.line || self.canary == Some(Canary::AllCopiesPresented)
+        message.interval < self.line
     }
 }
 
@@ -136,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_message_of_an_earlier_interval_is_copied_at_once() {
-        let mut tags = Tags::new(Epoch(1), None);
+        let mut tags = Tags::new(Epoch(1));
         assert!(!tags.log_receipt(sent_in(1), Epoch(1)));
         tags.begin_interval(Ssn(0), Ssn(1));
         assert!(tags.log_receipt(sent_in(1), Epoch(2)));
@@ -147,7 +133,7 @@ mod tests {
 
     #[test]
     fn a_line_is_complete_when_as_many_messages_have_arrived_as_were_sent_before_it() {
-        let mut tags = Tags::new(Epoch(1), None);
+        let mut tags = Tags::new(Epoch(1));
         tags.log_receipt(sent_in(1), Epoch(1));
         tags.begin_interval(Ssn(0), Ssn(1));
         assert_eq!(tags.match_line(Epoch(2), 3).crossing, None);
@@ -159,7 +145,7 @@ mod tests {
 
     #[test]
     fn what_was_received_before_a_line_beyond_what_was_sent_before_it_is_an_orphan_once() {
-        let mut tags = Tags::new(Epoch(1), None);
+        let mut tags = Tags::new(Epoch(1));
         tags.log_receipt(sent_in(1), Epoch(1));
         tags.log_receipt(sent_in(2), Epoch(1));
         tags.begin_interval(Ssn(0), Ssn(2));
@@ -167,7 +153,7 @@ mod tests {
         let orphans = tags.match_line(Epoch(2), 1).crossing;
         assert_eq!(orphans, Some(1));
 
-        let mut restored = Tags::new(Epoch(2), None);
+        let mut restored = Tags::new(Epoch(2));
         restored.restore(orphans.unwrap());
         assert!(restored.take_orphan(sent_in(2)) && !restored.take_orphan(sent_in(2)));
         assert!(!restored.log_receipt(sent_in(2), Epoch(2)));
@@ -179,7 +165,7 @@ mod tests {
 
     #[test]
     fn copies_of_messages_sent_before_the_line_are_presented() {
-        let mut tags = Tags::new(Epoch(3), None);
+        let mut tags = Tags::new(Epoch(3));
         assert!(tags.present(sent_in(1)) && tags.present(sent_in(2)) && !tags.present(sent_in(3)));
     }
 }

@@ -24,7 +24,8 @@
 //! use counterfoil_protocols::api::{ChoiceRecord, Incoming, Protocol};
 //! use counterfoil_protocols::pessimistic::{Config, Pessimistic};
 //!
-//! let config = |rank, incarnation| Config::new(rank, 3, Incarnation(incarnation), AckPolicy::default());
+//! let policy = AckPolicy::default();
+//! let config = |rank, incarnation| Config { rank, ranks: 3, incarnation: Incarnation(incarnation), policy };
 //! let envelope = |source| Envelope { source, destination: Rank(2), tag: 7, comm: 0, len: 5 };
 //! let mut senders = [Pessimistic::new(config(Rank(0), 0))?, Pessimistic::new(config(Rank(1), 0))?];
 //! let from_0 = senders[0].handle_send(&envelope(Rank(0)))?.header;
@@ -41,36 +42,19 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod canary;
 mod deliveries;
 mod events;
 mod tables;
 
 use std::collections::VecDeque;
 
-use counterfoil_ack_piggyback::{AckPolicy, WireHeader};
-use counterfoil_log_core::{Determinant, Epoch, Incarnation, Rank};
+use counterfoil_ack_piggyback::WireHeader;
+use counterfoil_log_core::Epoch;
 
-use crate::api::{ChoiceRecord, Effect, EntryKey, EntryKind, Incoming, Kept, Properties, ProtocolError, Repetition};
-use crate::sender_based::{self, SenderBased};
-pub use canary::Canary;
+use crate::api::{Effect, EntryKey, EntryKind, Incoming, Kept, Properties, ProtocolError, Repetition};
+pub use crate::sender_based::Config;
+use crate::sender_based::SenderBased;
 use deliveries::Deliveries;
-
-/// Identity of a rank, its acknowledgement policy, and a planted mistake.
-#[derive(Clone, Copy, Debug)]
-pub struct Config {
-    /// Configuration of the core.
-    pub core: sender_based::Config,
-    /// Mistake planted by a test; `None` otherwise.
-    pub canary: Option<Canary>,
-}
-
-impl Config {
-    /// Returns the configuration of `rank` in a job of `ranks`, without a planted mistake.
-    pub fn new(rank: Rank, ranks: u32, incarnation: Incarnation, policy: AckPolicy) -> Config {
-        Config { core: sender_based::Config { rank, ranks, incarnation, policy }, canary: None }
-    }
-}
 
 /// State of one rank under the rule.
 ///
@@ -78,12 +62,9 @@ impl Config {
 #[derive(Debug)]
 pub struct Pessimistic {
     core: SenderBased,
-    canary: Option<Canary>,
     deliveries: Deliveries,
     /// Checkpoint in progress: the epoch that it begins, and the number of deliveries that it covers.
     pending: Option<(Epoch, u64)>,
-    /// Determinant that a canary has not written yet.
-    unwritten: Option<ChoiceRecord>,
     /// Effects to carry out after the core's.
     effects: VecDeque<Effect>,
 }
@@ -103,11 +84,9 @@ impl Pessimistic {
     /// Rank outside the job, or a policy that contradicts itself.
     pub fn new(config: Config) -> Result<Pessimistic, ProtocolError> {
         Ok(Pessimistic {
-            core: SenderBased::new(config.core)?,
-            canary: config.canary,
+            core: SenderBased::new(config)?,
             deliveries: Deliveries::default(),
             pending: None,
-            unwritten: None,
             effects: VecDeque::new(),
         })
     }
@@ -136,9 +115,6 @@ impl Pessimistic {
             return Err(ProtocolError::UnexpectedSsn { peer, expected, found });
         }
         let Some(recorded) = self.deliveries.expected()? else { return Ok(true) };
-        if self.canary == Some(Canary::OrderNotForced) {
-            return Ok(true);
-        }
         if recorded.source != peer {
             return Ok(false);
         }
@@ -148,28 +124,14 @@ impl Pessimistic {
     }
 
     /// Delivers a message that the core accepted: repeats a recorded delivery, or records a new one.
-    fn deliver(&mut self, header: &WireHeader) -> Incoming {
+    fn deliver(&mut self) -> Incoming {
         let sequence = self.deliveries.count();
         if self.deliveries.advance() {
             // Any held message may be the next.
             self.effects.push_back(Effect::Resume);
             return Incoming::Deliver { keep: None };
         }
-        if self.canary == Some(Canary::RecordedLate) {
-            self.write_late();
-            let determinant = Determinant { sequence, source: header.source(), ssn: header.ssn() };
-            self.unwritten = Some(ChoiceRecord::new(determinant));
-            return Incoming::Deliver { keep: None };
-        }
         Incoming::Deliver { keep: Some(entry(sequence)) }
-    }
-
-    /// Writes the determinant that a canary should have written before.
-    fn write_late(&mut self) {
-        if let Some(record) = self.unwritten.take() {
-            let entry = entry(record.sequence);
-            self.effects.push_back(Effect::KeepEntry { entry, bytes: record.bytes.to_vec() });
-        }
     }
 
     fn discard_deliveries(&mut self, before: u64) {

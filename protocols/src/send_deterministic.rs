@@ -23,7 +23,6 @@
 //! - A replay sends the records that the lane still has; a missing one was released, and its sender is about to roll
 //!   back.
 
-mod canary;
 mod channel;
 mod clusters;
 mod events;
@@ -45,7 +44,6 @@ use counterfoil_ack_piggyback::{AckPolicy, Origin, WireHeader};
 use counterfoil_log_core::{Epoch, Incarnation, Phase, Rank, Ssn};
 
 use crate::api::{Effect, Kept, Misbehaviour, Party, Properties, ProtocolError, Repetition, Snapshot, report_effect};
-pub use canary::Canary;
 use channel::Channel;
 pub use clusters::{Clusters, ClustersError};
 pub use line::{RankTable, SentInEpoch, SentTo, StaleReceipt, floor_by_line, floor_by_smallest_epoch, recovery_line};
@@ -76,8 +74,6 @@ pub struct Config {
     pub first_epoch: Epoch,
     /// Epoch that the rank stays below until a collection raises it: [`Epoch::MAX`], or from [`Clusters::epochs_of`].
     pub ceiling: Epoch,
-    /// Planted mistake, for tests and simulators; `None` otherwise.
-    pub canary: Option<Canary>,
 }
 
 impl Config {
@@ -86,7 +82,7 @@ impl Config {
     pub fn new(rank: Rank, ranks: u32) -> Config {
         let (incarnation, policy) = (Incarnation(0), AckPolicy::default());
         let (first_epoch, ceiling) = (Epoch::FIRST, Epoch::MAX);
-        Config { rank, ranks, incarnation, policy, first_epoch, ceiling, canary: None }
+        Config { rank, ranks, incarnation, policy, first_epoch, ceiling }
     }
 }
 
@@ -198,12 +194,10 @@ impl SendDeterministic {
 
     /// Returns the same table as if the newest durable checkpoint were that of `durable`.
     fn table_at(&self, durable: Epoch) -> RankTable {
-        let by_acks_only = self.has(Canary::DuplicateUnacknowledged);
         let used = self.channels.values().filter(|channel| channel.last_sent() > Ssn::ZERO);
         let channels = used.map(|channel| {
             let (sent, restart) = (&channel.sent, |epoch| self.restart_epoch(epoch, durable));
-            let epochs = if by_acks_only { sent.table_by_acks_only(restart) } else { sent.table(restart) };
-            SentTo { peer: channel.peer().0, sent: channel.last_sent().0, epochs }
+            SentTo { peer: channel.peer().0, sent: channel.last_sent().0, epochs: sent.table(restart) }
         });
         RankTable {
             incarnation: self.incarnation.0,
@@ -223,10 +217,6 @@ impl SendDeterministic {
             restart -= 1;
         }
         restart
-    }
-
-    fn has(&self, canary: Canary) -> bool {
-        self.config.canary == Some(canary)
     }
 
     /// Returns the channel with a peer, creating it if it is new.

@@ -127,11 +127,6 @@ impl SenderBased {
         self.known(peer).map_or(Ssn::ZERO, Channel::received_upto)
     }
 
-    /// Returns the highest SSN received from `peer`.
-    pub(crate) fn received_highest(&self, peer: Rank) -> Ssn {
-        self.known(peer).map_or(Ssn::ZERO, Channel::received_highest)
-    }
-
     /// Returns `true` for a message that would be delivered now: for this rank, of the living incarnation of its
     /// sender, and not received before.
     pub(crate) fn would_deliver(&self, header: &WireHeader) -> bool {

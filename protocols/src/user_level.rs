@@ -35,43 +35,26 @@
 //! `docs/user-level.md` has the invariants, why nothing is lost, and what it costs; `docs/errata.md` where the paper's text doesn't work.
 
 mod calls;
-mod canary;
 mod events;
 mod tables;
 
 use std::collections::VecDeque;
 
-use counterfoil_ack_piggyback::{AckPolicy, Origin, WireHeader};
-use counterfoil_log_core::{Epoch, Incarnation, Phase, Rank};
+use counterfoil_ack_piggyback::{Origin, WireHeader};
+use counterfoil_log_core::{Epoch, Phase, Rank};
 
 use crate::api::{
     CollectiveCall, CollectiveClass, CollectivePlan, Effect, EntryKind, Misbehaviour, Party, Properties, Protocol,
     ProtocolError,
 };
-use crate::sender_based::{self, SenderBased};
+pub use crate::sender_based::Config;
+use crate::sender_based::SenderBased;
 use calls::Calls;
-pub use canary::Canary;
 pub use tables::Counts;
 use tables::{Durable, Report};
 
 /// Tag of a control header that carries a [`Report`]. The core's notice is 1.
 const CALLS: i32 = 3;
-
-/// Identity of a rank, its acknowledgement policy, and a planted mistake.
-#[derive(Clone, Copy, Debug)]
-pub struct Config {
-    /// Configuration of the core.
-    pub core: sender_based::Config,
-    /// Mistake planted by a test; `None` otherwise.
-    pub canary: Option<Canary>,
-}
-
-impl Config {
-    /// Returns the configuration of `rank` in a job of `ranks`, without a planted mistake.
-    pub fn new(rank: Rank, ranks: u32, incarnation: Incarnation, policy: AckPolicy) -> Config {
-        Config { core: sender_based::Config { rank, ranks, incarnation, policy }, canary: None }
-    }
-}
 
 /// State of one rank under the rule.
 ///
@@ -80,7 +63,6 @@ impl Config {
 #[derive(Debug)]
 pub struct UserLevel {
     core: SenderBased,
-    canary: Option<Canary>,
     calls: Calls,
     /// Collective that the program is in, with the last plan for it.
     open: Option<(CollectiveCall, CollectivePlan)>,
@@ -99,11 +81,9 @@ impl UserLevel {
     /// # Errors
     /// Rank outside the job, or a policy that contradicts itself.
     pub fn new(config: Config) -> Result<UserLevel, ProtocolError> {
-        let Config { core, canary } = config;
         Ok(UserLevel {
-            core: SenderBased::new(core)?,
-            canary,
-            calls: Calls::new(core.rank, core.ranks),
+            core: SenderBased::new(config)?,
+            calls: Calls::new(config.rank, config.ranks),
             open: None,
             pending: None,
             effects: VecDeque::new(),
@@ -124,26 +104,17 @@ impl UserLevel {
         self.core.config().rank
     }
 
-    fn has(&self, canary: Canary) -> bool {
-        self.canary == Some(canary)
-    }
-
     /// Returns the plan for a call whose result is the same at every rank.
     fn plan(&self, call: &CollectiveCall) -> CollectivePlan {
         let is_barrier = call.class == CollectiveClass::Barrier;
         let is_completed = self.calls.is_completed_by_another(call);
         if self.calls.is_kept(call) {
-            return CollectivePlan::Recorded(call.entry());
+            CollectivePlan::Recorded(call.entry())
+        } else if is_completed {
+            if is_barrier { CollectivePlan::Skip } else { CollectivePlan::Hold }
+        } else {
+            CollectivePlan::Native { keep: (!is_barrier).then(|| call.entry()) }
         }
-        if is_barrier && is_completed && !self.has(Canary::BarrierRepeated) {
-            return CollectivePlan::Skip;
-        }
-        let replaced = self.core.config().incarnation > Incarnation(0);
-        if !is_barrier && is_completed || replaced && self.has(Canary::NoneRunInRecovery) {
-            return CollectivePlan::Hold;
-        }
-        let keep = (!is_barrier && !self.has(Canary::NoResultKept)).then(|| call.entry());
-        CollectivePlan::Native { keep }
     }
 
     /// Sends a peer the results that it lacks and this rank has, and then the counts, which cover them.
@@ -181,7 +152,7 @@ impl UserLevel {
     }
 
     fn collect(&mut self) {
-        for (first, last) in self.calls.collect(self.has(Canary::ResultDroppedAlone)) {
+        for (first, last) in self.calls.collect() {
             self.effects.push_back(Effect::DiscardEntries { kind: EntryKind::Collective, first, last });
         }
     }

@@ -86,9 +86,7 @@ impl Rule {
         let (rank, incarnation, policy) = (Rank(rank), Incarnation(incarnation), AckPolicy::default());
         Ok(match self {
             Rule::SenderBased => Box::new(SenderBased::new(sender_based::Config { rank, ranks, incarnation, policy })?),
-            Rule::Pessimistic => {
-                Box::new(Pessimistic::new(pessimistic::Config::new(rank, ranks, incarnation, policy))?)
-            }
+            Rule::Pessimistic => Box::new(Pessimistic::new(pessimistic::Config { rank, ranks, incarnation, policy })?),
             Rule::SendDeterministic { clusters } => {
                 let config = send_deterministic::Config::new(rank, ranks);
                 let (first_epoch, ceiling) = divide(ranks, clusters)
@@ -96,11 +94,11 @@ impl Rule {
                 let config = send_deterministic::Config { incarnation, first_epoch, ceiling, ..config };
                 Box::new(SendDeterministic::new(config)?)
             }
-            Rule::UserLevel => Box::new(UserLevel::new(user_level::Config::new(rank, ranks, incarnation, policy))?),
+            Rule::UserLevel => Box::new(UserLevel::new(user_level::Config { rank, ranks, incarnation, policy })?),
             Rule::Coordinated { piggybacked } => {
                 let bits = if piggybacked { Bits::Piggybacked } else { Bits::Exchanged };
                 let moment = Moment::AnyTime;
-                let config = coordinated::Config { rank, ranks, incarnation, moment, bits, canary: None };
+                let config = coordinated::Config { rank, ranks, incarnation, moment, bits };
                 Box::new(Coordinated::new(config)?)
             }
             Rule::EventLogging => Box::new(EventLogging::new(chandy_lamport::Config::new(rank, ranks, incarnation))?),
@@ -121,7 +119,7 @@ impl Rule {
                     _ => RecoveryProcess::replacement(ranks, clusters, replaced),
                 }))
             }
-            Rule::Coordinated { .. } => Some(Box::new(Initiator::new(ranks, replaced, None))),
+            Rule::Coordinated { .. } => Some(Box::new(Initiator::new(ranks, replaced))),
             Rule::EventLogging | Rule::MessageTagging => Some(Box::new(LineCoordinator::new(ranks, replaced))),
         }
     }

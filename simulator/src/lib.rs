@@ -7,7 +7,7 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | `schedule`, `text`, `canary` | input of a run, and its text form |
+//! | `schedule`, `text`, `canary` | input of a run, and its text form; mistakes of the rules are those of `counterfoil_canaries` |
 //! | `program`, `application`, `call` | program of the ranks, their state, and collective calls |
 //! | `rule` | [`SimRule`]: the state machines of a rule, and what the oracles read of them |
 //! | `chooser`, `network`, `process`, `world` | scheduler, connections, process state, and the run as a whole |
@@ -71,8 +71,8 @@ pub use damage::Damage;
 pub use program::{Pattern, Shape};
 pub use recording::{Activity, Dropped, Recorded};
 pub use rule::{
-    Coordinated, EventLog, Lines, NoCoordinator, Pessimistic, Plain, ProcessSettings, Refusal, SendDet, SimRule,
-    TableSizes, Tagging, UserLevel,
+    Coordinated, EventLog, LineRule, Lines, NoCoordinator, Pessimistic, Plain, ProcessSettings, Refusal, SendDet,
+    SimRule, TableSizes, Tagging, UserLevel,
 };
 pub use schedule::{Canary, Config, Fault, Mode, Schedule, Tier};
 pub use shrink::{Shrunk, shrink};
@@ -100,14 +100,14 @@ pub struct Outcome {
 /// Cost: about a microsecond an event in an optimised build, and some memory for each message. A run that doesn't end
 /// is stopped after a number of events that grows with the program and the faults ([`ViolationKind::Endless`]).
 pub fn run<P: SimRule>(schedule: &Schedule) -> Outcome {
-    World::<P>::run(schedule, Recorder::default(), Vec::new()).0
+    run_world::<P>(schedule, Recorder::default(), Vec::new()).0
 }
 
 /// Runs a schedule as [`run`] does, with bytes of some notices changed on their way, as a network never does. Returns the
 /// number of those that were; if it isn't 0, a violation means nothing: what counts is that no process panics.
 pub fn run_damaged<P: SimRule>(schedule: &Schedule, damages: Vec<Damage>) -> (Outcome, usize) {
     let all = damages.len();
-    let (outcome, _, left) = World::<P>::run(schedule, Recorder::default(), damages);
+    let (outcome, _, left) = run_world::<P>(schedule, Recorder::default(), damages);
     (outcome, all - left)
 }
 
@@ -115,13 +115,24 @@ pub fn run_damaged<P: SimRule>(schedule: &Schedule, damages: Vec<Damage>) -> (Ou
 /// indented one for each effect. The text is not for parsing.
 pub fn transcript<P: SimRule>(schedule: &Schedule) -> (Outcome, Vec<String>) {
     let recorder = Recorder { transcript: Some(Vec::new()), recording: None };
-    let (outcome, recorder, _) = World::<P>::run(schedule, recorder, Vec::new());
+    let (outcome, recorder, _) = run_world::<P>(schedule, recorder, Vec::new());
     (outcome, recorder.transcript.unwrap_or_default())
 }
 
 /// Runs a schedule as [`run`] does, and returns a recording, from which a [`diagram`] is drawn.
 pub fn record<P: SimRule>(schedule: &Schedule) -> (Outcome, Vec<Recorded>) {
     let recorder = Recorder { transcript: None, recording: Some(Vec::new()) };
-    let (outcome, recorder, _) = World::<P>::run(schedule, recorder, Vec::new());
+    let (outcome, recorder, _) = run_world::<P>(schedule, recorder, Vec::new());
     (outcome, recorder.recording.unwrap_or_default())
+}
+
+/// Runs a schedule: without a mistake of the rule under the rule itself, and with one under the build that has it.
+fn run_world<P: SimRule>(schedule: &Schedule, recorder: Recorder, damages: Vec<Damage>) -> (Outcome, Recorder, usize) {
+    match schedule.canary {
+        Some(Canary::Rule(canary)) => {
+            let _planted = canary.plant();
+            World::<P::Planted>::run(schedule, recorder, damages)
+        }
+        _ => World::<P>::run(schedule, recorder, damages),
+    }
 }

@@ -14,24 +14,36 @@
 //! - Under the others, frames that a dead incarnation has left under way may also arrive between or after those of its successor.
 //! - Messages between a rank and the coordinator wait while they aren't connected. Those that wait when either dies are lost.
 
-mod coordinated;
+mod papers;
 
 use std::convert::Infallible;
-use std::marker::PhantomData;
 
 use counterfoil_ack_piggyback::AckPolicy;
+use counterfoil_canaries::Rule;
 use counterfoil_log_core::{Incarnation, Rank};
 use counterfoil_protocols::api::{Coordinator, CoordinatorError, Properties, Protocol};
-use counterfoil_protocols::chandy_lamport::{self, ChandyLamport, Identification, LineCoordinator};
 use counterfoil_protocols::event_logging::EventLogs;
 use counterfoil_protocols::message_tagging::Tags;
-use counterfoil_protocols::send_deterministic::{Clusters, ClustersError, RecoveryProcess, SendDeterministic};
-use counterfoil_protocols::{pessimistic, send_deterministic, sender_based, user_level};
+use counterfoil_protocols::sender_based;
 
-use super::canary;
 use super::program::Pattern;
 use super::schedule::Canary;
-pub use coordinated::Coordinated;
+pub use rules::{Coordinated, LineRule, Lines, Pessimistic, SendDet, UserLevel};
+
+mod rules {
+    super::papers::rules!(counterfoil_protocols);
+}
+
+/// The same rules, with the mistakes that can be planted in them.
+pub(crate) mod planted {
+    super::papers::rules!(counterfoil_canaries);
+}
+
+/// The [event logging rule](mod@counterfoil_protocols::event_logging).
+pub type EventLog = Lines<EventLogs>;
+
+/// The [message tagging rule](mod@counterfoil_protocols::message_tagging).
+pub type Tagging = Lines<Tags>;
 
 /// Asks for acknowledgements often, so that small programs reach them.
 const POLICY: AckPolicy =
@@ -49,8 +61,6 @@ pub struct ProcessSettings {
     /// Number of clusters of the ranks (Guermouche 2011, section V.E.3); 0 is no division. Rules without clusters
     /// ignore it.
     pub clusters: u32,
-    /// Planted mistake of the schedule, which may be one of a rule.
-    pub canary: Option<Canary>,
 }
 
 /// Refusal of an event by a rule, in its own words. In a simulation all parties keep the rules, so it is always a
@@ -83,6 +93,11 @@ pub trait SimRule: Sized {
     type Rank: Protocol;
     /// State machine of the process apart from the ranks. It has no program, no lanes and no checkpoints, and can die like any other.
     type Coordinator: Coordinator;
+    /// The same rule for schedules with one of its mistakes: a build in which those can be planted. A rule without mistakes is its own.
+    type Planted: SimRule;
+
+    /// The rule among those that have mistakes.
+    const RULE: Option<Rule> = None;
 
     /// Properties of the rule.
     const PROPERTIES: Properties;
@@ -101,7 +116,7 @@ pub trait SimRule: Sized {
     /// Returns `true` if this mistake can change anything in a run of this rule. Of the mistakes of rules, only its own
     /// can.
     fn is_affected_by(canary: Canary) -> bool {
-        !canary.is_of_a_rule()
+        canary.can_be_of(Self::RULE)
     }
 
     /// Creates a rank that has done nothing.
@@ -166,169 +181,12 @@ pub struct Plain;
 impl SimRule for Plain {
     type Rank = sender_based::SenderBased;
     type Coordinator = NoCoordinator;
+    type Planted = Plain;
 
     const PROPERTIES: Properties = sender_based::SenderBased::PROPERTIES;
 
     fn rank(rank: Rank, settings: &ProcessSettings) -> Result<Self::Rank, Refusal> {
         let ProcessSettings { ranks, incarnation, .. } = *settings;
         Ok(sender_based::SenderBased::new(sender_based::Config { rank, ranks, incarnation, policy: POLICY })?)
-    }
-}
-
-/// The [pessimistic rule](pessimistic). It isn't asked which message a receive takes, so programs need not name that.
-#[derive(Debug)]
-pub struct Pessimistic;
-
-impl SimRule for Pessimistic {
-    type Rank = pessimistic::Pessimistic;
-    type Coordinator = NoCoordinator;
-
-    const PROPERTIES: Properties = pessimistic::Pessimistic::PROPERTIES;
-
-    /// Returns `false` for mistakes about outcomes: the recorded order determines what a receive takes, so none is
-    /// asked for or recorded.
-    fn is_affected_by(canary: Canary) -> bool {
-        match canary {
-            Canary::Pessimistic(_) => true,
-            Canary::ForgetChoices => false,
-            other => !other.is_of_a_rule(),
-        }
-    }
-
-    fn rank(rank: Rank, settings: &ProcessSettings) -> Result<Self::Rank, Refusal> {
-        let ProcessSettings { ranks, incarnation, canary, .. } = *settings;
-        let canary = canary::pessimistic::planted(canary);
-        let config = pessimistic::Config { canary, ..pessimistic::Config::new(rank, ranks, incarnation, POLICY) };
-        Ok(pessimistic::Pessimistic::new(config)?)
-    }
-}
-
-/// The [send-deterministic rule](send_deterministic), with its recovery process as the coordinator.
-#[derive(Debug)]
-pub struct SendDet;
-
-impl SimRule for SendDet {
-    type Rank = SendDeterministic;
-    type Coordinator = RecoveryProcess;
-
-    const PROPERTIES: Properties = SendDeterministic::PROPERTIES;
-
-    /// Returns `false` for mistakes about outcomes, which aren't recorded, and about frames that a dead incarnation has
-    /// left under way, which end with its connection (but with [`Schedule::late`](super::Schedule::late)).
-    fn is_affected_by(canary: Canary) -> bool {
-        match canary {
-            Canary::SendDeterministic(_) => true,
-            Canary::ForgetChoices | Canary::DeliverDead => false,
-            other => !other.is_of_a_rule(),
-        }
-    }
-
-    fn rank(rank: Rank, settings: &ProcessSettings) -> Result<Self::Rank, Refusal> {
-        let config = send_deterministic::Config::new(rank, settings.ranks);
-        let (first_epoch, ceiling) =
-            clusters(settings)?.map_or((config.first_epoch, config.ceiling), |clusters| clusters.epochs_of(rank));
-        let canary = canary::send_deterministic::planted(settings.canary);
-        let incarnation = settings.incarnation;
-        let config = send_deterministic::Config { incarnation, policy: POLICY, first_epoch, ceiling, canary, ..config };
-        Ok(SendDeterministic::new(config)?)
-    }
-
-    fn coordinator(settings: &ProcessSettings) -> Result<RecoveryProcess, Refusal> {
-        let (ranks, clusters) = (settings.ranks, clusters(settings)?);
-        Ok(match settings.incarnation {
-            Incarnation(0) => RecoveryProcess::new(ranks, clusters),
-            Incarnation(incarnation) => RecoveryProcess::replacement(ranks, clusters, incarnation),
-        })
-    }
-
-    fn table_sizes(rank: &SendDeterministic, peer: Rank) -> Option<TableSizes> {
-        let sizes = rank.table_sizes().find(|sizes| sizes.peer == peer)?;
-        Some(TableSizes {
-            spe: sizes.spe as u64,
-            unacknowledged: sizes.unacknowledged,
-            rpp: sizes.rpp as u64,
-            receive_epochs: sizes.receive_epochs as u64,
-        })
-    }
-
-    fn reported_round(rank: &SendDeterministic) -> Option<u64> {
-        rank.reported_round()
-    }
-}
-
-/// The [user-level rule](user_level).
-#[derive(Debug)]
-pub struct UserLevel;
-
-impl SimRule for UserLevel {
-    type Rank = user_level::UserLevel;
-    type Coordinator = NoCoordinator;
-
-    const PROPERTIES: Properties = user_level::UserLevel::PROPERTIES;
-    const OVERTAKING: bool = true;
-
-    fn patterns() -> Vec<Pattern> {
-        Pattern::ALL.into_iter().chain(Pattern::ALL.map(|_| Pattern::Calls)).collect()
-    }
-
-    fn is_affected_by(canary: Canary) -> bool {
-        matches!(canary, Canary::UserLevel(_)) || !canary.is_of_a_rule()
-    }
-
-    fn rank(rank: Rank, settings: &ProcessSettings) -> Result<Self::Rank, Refusal> {
-        let ProcessSettings { ranks, incarnation, canary, .. } = *settings;
-        let canary = canary::user_level::planted(canary);
-        let config = user_level::Config { canary, ..user_level::Config::new(rank, ranks, incarnation, POLICY) };
-        Ok(user_level::UserLevel::new(config)?)
-    }
-}
-
-fn clusters(settings: &ProcessSettings) -> Result<Option<Clusters>, ClustersError> {
-    (settings.clusters > 0).then(|| Clusters::contiguous(settings.ranks, settings.clusters, CLUSTER_GAP)).transpose()
-}
-
-/// A rule of the [frame after Chandy and Lamport](chandy_lamport), with the coordinator of its lines.
-#[derive(Debug)]
-pub struct Lines<I>(PhantomData<I>);
-
-/// The [event logging rule](mod@counterfoil_protocols::event_logging).
-pub type EventLog = Lines<EventLogs>;
-
-/// The [message tagging rule](mod@counterfoil_protocols::message_tagging).
-pub type Tagging = Lines<Tags>;
-
-impl<I: Identification> SimRule for Lines<I> {
-    type Rank = ChandyLamport<I>;
-    type Coordinator = LineCoordinator;
-
-    const PROPERTIES: Properties = ChandyLamport::<I>::PROPERTIES;
-    const COLLECTS: bool = false;
-
-    fn patterns() -> Vec<Pattern> {
-        Pattern::ALL.into_iter().chain([Pattern::Calls]).collect()
-    }
-
-    /// Returns `false` for mistakes about records, which are neither kept nor replayed.
-    fn is_affected_by(canary: Canary) -> bool {
-        match canary {
-            Canary::ChandyLamport(canary) => I::is_affected_by(canary),
-            Canary::DropRecord | Canary::ForgetLog | Canary::FreeOneMore | Canary::SkipOne | Canary::FreeNothing => {
-                false
-            }
-            other => !other.is_of_a_rule(),
-        }
-    }
-
-    fn rank(rank: Rank, settings: &ProcessSettings) -> Result<ChandyLamport<I>, Refusal> {
-        let ProcessSettings { ranks, incarnation, canary, .. } = *settings;
-        let canary = canary::chandy_lamport::planted(canary);
-        Ok(ChandyLamport::new(chandy_lamport::Config {
-            canary,
-            ..chandy_lamport::Config::new(rank, ranks, incarnation)
-        })?)
-    }
-
-    fn coordinator(settings: &ProcessSettings) -> Result<LineCoordinator, Refusal> {
-        Ok(LineCoordinator::new(settings.ranks, settings.incarnation.0))
     }
 }

@@ -1,6 +1,6 @@
 //! Schedules: everything that determines a run, so that it can be repeated.
 
-use counterfoil_protocols::{chandy_lamport, coordinated, pessimistic, send_deterministic, user_level};
+use counterfoil_canaries as canaries;
 use serde::{Deserialize, Serialize};
 
 use super::program::{Pattern, Program, Shape};
@@ -82,16 +82,8 @@ pub enum Canary {
     DurableEarly,
     /// Nothing is freed.
     FreeNothing,
-    /// Mistake of the send-deterministic rule.
-    SendDeterministic(#[serde(with = "super::canary::send_deterministic")] send_deterministic::Canary),
-    /// Mistake of the pessimistic rule.
-    Pessimistic(#[serde(with = "super::canary::pessimistic")] pessimistic::Canary),
-    /// Mistake of the user-level rule.
-    UserLevel(#[serde(with = "super::canary::user_level")] user_level::Canary),
-    /// Mistake of the coordinated rule.
-    Coordinated(#[serde(with = "super::canary::coordinated")] coordinated::Canary),
-    /// Mistake of event logging, message tagging, or both.
-    ChandyLamport(#[serde(with = "super::canary::chandy_lamport")] chandy_lamport::Canary),
+    /// Mistake of a rule.
+    Rule(#[serde(with = "super::canary")] canaries::Canary),
 }
 
 impl Canary {
@@ -109,44 +101,22 @@ impl Canary {
         Canary::FreeNothing,
     ];
 
-    /// Returns all mistakes of the send-deterministic rule.
-    pub fn of_send_deterministic() -> impl Iterator<Item = Canary> {
-        send_deterministic::Canary::ALL.into_iter().map(Canary::SendDeterministic)
-    }
-
-    /// Returns all mistakes of the pessimistic rule.
-    pub fn of_pessimistic() -> impl Iterator<Item = Canary> {
-        pessimistic::Canary::ALL.into_iter().map(Canary::Pessimistic)
-    }
-
-    /// Returns all mistakes of the user-level rule.
-    pub fn of_user_level() -> impl Iterator<Item = Canary> {
-        user_level::Canary::ALL.into_iter().map(Canary::UserLevel)
-    }
-
-    /// Returns all mistakes of the coordinated rule.
-    pub fn of_coordinated() -> impl Iterator<Item = Canary> {
-        coordinated::Canary::ALL.into_iter().map(Canary::Coordinated)
-    }
-
-    /// Returns all mistakes of event logging and message tagging.
-    pub fn of_chandy_lamport() -> impl Iterator<Item = Canary> {
-        chandy_lamport::Canary::ALL.into_iter().map(Canary::ChandyLamport)
-    }
-
     /// Returns the mistakes of the simulator and of all rules.
     pub fn every() -> impl Iterator<Item = Canary> {
-        let of_rules = Canary::of_send_deterministic()
-            .chain(Canary::of_pessimistic())
-            .chain(Canary::of_user_level())
-            .chain(Canary::of_coordinated())
-            .chain(Canary::of_chandy_lamport());
-        Canary::ALL.into_iter().chain(of_rules)
+        Canary::ALL.into_iter().chain(canaries::Canary::ALL.map(Canary::Rule))
     }
 
     /// Returns `true` for a mistake of a rule, `false` for one of the simulator.
     pub fn is_of_a_rule(self) -> bool {
-        !Canary::ALL.contains(&self)
+        matches!(self, Canary::Rule(_))
+    }
+
+    /// Returns `true` for a mistake of the simulator, and for one that this rule can make.
+    pub(crate) fn can_be_of(self, rule: Option<canaries::Rule>) -> bool {
+        match self {
+            Canary::Rule(canary) => rule.is_some_and(|rule| canary.applies_to(rule)),
+            _ => true,
+        }
     }
 
     /// Returns its name on a command line: `drop-record`, `phase-not-raised`. No two have the same.

@@ -11,14 +11,20 @@ use crate::{Failure, print};
 
 /// Prints the list, for `--canary list`.
 pub(super) fn run(as_json: bool) -> Result<ExitCode, Failure> {
-    let rows: Vec<(String, Vec<&str>)> = Canary::every().map(|canary| (canary.name(), protocols(canary))).collect();
+    let row = |canary: Canary| (canary.name(), protocols(canary), canary.description());
+    let rows: Vec<(String, Vec<&str>, &str)> = Canary::every().map(row).collect();
     if as_json {
-        let rows = rows.iter().map(|(name, protocols)| json!({ "name": name, "protocols": protocols }));
+        let row = |(name, protocols, description): &(String, Vec<&str>, &str)| json!({ "name": name, "protocols": protocols, "description": description });
+        let rows = rows.iter().map(row);
         print(&Value::Array(rows.collect()).to_string())?;
     } else {
-        let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-        let lines: Vec<String> =
-            rows.iter().map(|(name, protocols)| format!("{name:<width$}  {}", protocols.join(", "))).collect();
+        let width = rows.iter().map(|(name, ..)| name.len()).max().unwrap_or(0);
+        let lines: Vec<String> = rows
+            .iter()
+            .map(|(name, protocols, description)| {
+                format!("{name:<width$}  {}\n{:width$}  {description}", protocols.join(", "), "")
+            })
+            .collect();
         print(&lines.join("\n"))?;
     }
     Ok(ExitCode::SUCCESS)
@@ -39,16 +45,16 @@ mod tests {
             assert!(!protocols(canary).is_empty(), "{canary:?}");
         }
         assert_eq!(protocols(Canary::ForgetChoices), ["plain", "user-level", "event-logging", "message-tagging"]);
-        let chandy_lamport = ["event-logging", "message-tagging"];
-        assert!(
-            Canary::of_chandy_lamport()
-                .all(|canary| protocols(canary).iter().all(|name| chandy_lamport.contains(name)))
-        );
         assert_eq!(protocols(Canary::DropRecord), ["plain", "pessimistic", "send-deterministic", "user-level"]);
-        let coordinated = ["coordinated", "coordinated-offered"];
-        assert!(Canary::of_coordinated().all(|canary| protocols(canary) == coordinated));
-        assert!(Canary::of_pessimistic().all(|canary| protocols(canary) == ["pessimistic"]));
-        assert!(Canary::of_user_level().all(|canary| protocols(canary) == ["user-level"]));
-        assert!(Canary::of_send_deterministic().all(|canary| protocols(canary) == ["send-deterministic"]));
+        for mistake in counterfoil_canaries::Canary::ALL {
+            let known = protocols(Canary::Rule(mistake));
+            match mistake.family() {
+                "coordinated" => assert_eq!(known, ["coordinated", "coordinated-offered"]),
+                "chandy_lamport" => {
+                    assert!(known.iter().all(|name| ["event-logging", "message-tagging"].contains(name)))
+                }
+                family => assert_eq!(known, [family.replace('_', "-")]),
+            }
+        }
     }
 }

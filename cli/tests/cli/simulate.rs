@@ -238,7 +238,12 @@ fn canaries_are_listed_by_protocol_and_those_of_a_protocol_can_be_planted() {
     let rows = simulate(&["--canary", "list", "--json"]);
     let rows = object(&rows);
     let rows = rows.as_array().unwrap();
-    assert_eq!(listed.stdout.lines().count(), rows.len());
+    assert_eq!(listed.stdout.lines().count(), 2 * rows.len());
+    for row in rows {
+        let [name, description] = ["name", "description"].map(|field| row[field].as_str().unwrap());
+        assert!(listed.stdout.contains(&format!("\n{name} ")) || listed.stdout.starts_with(name), "{name}");
+        assert!(listed.stdout.contains(description), "{description}");
+    }
     let of = |protocol: &str| {
         let named = |row: &&Value| row["protocols"].as_array().unwrap().iter().any(|name| name == protocol);
         rows.iter().filter(named).map(|row| row["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()

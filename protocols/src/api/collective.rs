@@ -14,7 +14,7 @@ use counterfoil_log_core::Rank;
 use super::{EntryKey, EntryKind};
 
 /// Bits of the number of a result's entry that are the number of its call; the communicator is above.
-pub(crate) const CALL_BITS: u32 = 40;
+pub const CALL_BITS: u32 = 40;
 
 /// Collective call, identified alike by all its participants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

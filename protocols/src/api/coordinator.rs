@@ -103,13 +103,13 @@ pub fn command_header(rank: Rank, body: &[u8]) -> WireHeader {
 }
 
 /// Returns the effect that sends a rank's message to the coordinator.
-pub(crate) fn report_effect(rank: Rank, origin: Origin, body: Vec<u8>) -> Effect {
+pub fn report_effect(rank: Rank, origin: Origin, body: Vec<u8>) -> Effect {
     let header = WireHeader::control(rank, rank, origin, COMMAND, body.len() as u64, None);
     Effect::Transmit { to: Party::Coordinator, header, body }
 }
 
 /// Tag of a control header between a rank and the coordinator.
-pub(crate) const COMMAND: i32 = 2;
+pub const COMMAND: i32 = 2;
 
 #[cfg(test)]
 mod tests {

@@ -330,7 +330,7 @@ pub enum ChoiceError {
 
 impl ProtocolError {
     /// Converts a refusal by the receive window of the channel from `peer`.
-    pub(crate) fn from_recv(peer: Rank, error: RecvError) -> ProtocolError {
+    pub fn from_recv(peer: Rank, error: RecvError) -> ProtocolError {
         match error {
             RecvError::TooManyExceptions(limit) => ProtocolError::OutOfOrder { peer, limit },
             RecvError::UnknownIncarnation { seen, known } => {
@@ -343,12 +343,18 @@ impl ProtocolError {
     }
 
     /// Checks that a job of `ranks` can have `rank`.
-    pub(crate) fn check_rank(rank: Rank, ranks: u32) -> Result<(), ProtocolError> {
+    ///
+    /// # Errors
+    /// [`ProtocolError::UnknownRank`].
+    pub fn check_rank(rank: Rank, ranks: u32) -> Result<(), ProtocolError> {
         if rank.0 < ranks && rank <= Rank::MAX { Ok(()) } else { Err(ProtocolError::UnknownRank { rank, ranks }) }
     }
 
     /// Checks that `peer` is another rank of the job than `rank`.
-    pub(crate) fn check_peer(peer: Rank, rank: Rank, ranks: u32) -> Result<(), ProtocolError> {
+    ///
+    /// # Errors
+    /// [`ProtocolError::UnknownRank`], [`ProtocolError::Misdirected`].
+    pub fn check_peer(peer: Rank, rank: Rank, ranks: u32) -> Result<(), ProtocolError> {
         if peer.0 >= ranks {
             return Err(ProtocolError::UnknownRank { rank: peer, ranks });
         }
@@ -359,18 +365,27 @@ impl ProtocolError {
     }
 
     /// Checks that `rank` is the source of a message.
-    pub(crate) fn check_sender(source: Rank, destination: Rank, rank: Rank) -> Result<(), ProtocolError> {
+    ///
+    /// # Errors
+    /// [`ProtocolError::Misdirected`].
+    pub fn check_sender(source: Rank, destination: Rank, rank: Rank) -> Result<(), ProtocolError> {
         if source == rank { Ok(()) } else { Err(ProtocolError::Misdirected { source_rank: source, destination, rank }) }
     }
 
     /// Checks that a header to be transmitted is that of a message of `rank`.
-    pub(crate) fn check_transmitted(header: &WireHeader, rank: Rank) -> Result<(), ProtocolError> {
+    ///
+    /// # Errors
+    /// [`ProtocolError::Misdirected`], [`ProtocolError::UnexpectedKind`].
+    pub fn check_transmitted(header: &WireHeader, rank: Rank) -> Result<(), ProtocolError> {
         ProtocolError::check_sender(header.source(), header.destination(), rank)?;
         ProtocolError::check_message(header)
     }
 
     /// Checks that a frame is addressed to `rank` and comes from one of `ranks`.
-    pub(crate) fn check_arrival(header: &WireHeader, rank: Rank, ranks: u32) -> Result<(), ProtocolError> {
+    ///
+    /// # Errors
+    /// [`ProtocolError::UnknownRank`], [`ProtocolError::Misdirected`].
+    pub fn check_arrival(header: &WireHeader, rank: Rank, ranks: u32) -> Result<(), ProtocolError> {
         let (source_rank, destination) = (header.source(), header.destination());
         if source_rank.0 >= ranks {
             return Err(ProtocolError::UnknownRank { rank: source_rank, ranks });
@@ -382,7 +397,10 @@ impl ProtocolError {
     }
 
     /// Checks that a frame is a message.
-    pub(crate) fn check_message(header: &WireHeader) -> Result<(), ProtocolError> {
+    ///
+    /// # Errors
+    /// [`ProtocolError::UnexpectedKind`].
+    pub fn check_message(header: &WireHeader) -> Result<(), ProtocolError> {
         match header.kind() {
             Kind::Message => Ok(()),
             kind => Err(ProtocolError::UnexpectedKind { peer: header.source(), kind }),
@@ -390,24 +408,20 @@ impl ProtocolError {
     }
 
     /// Does [`check_arrival`](Self::check_arrival) for a frame that came on the connection with `peer`.
-    pub(crate) fn check_arrival_from(
-        peer: Rank,
-        header: &WireHeader,
-        rank: Rank,
-        ranks: u32,
-    ) -> Result<(), ProtocolError> {
+    ///
+    /// # Errors
+    /// Those of it, and [`ProtocolError::Misdirected`] for a frame of another rank.
+    pub fn check_arrival_from(peer: Rank, header: &WireHeader, rank: Rank, ranks: u32) -> Result<(), ProtocolError> {
         ProtocolError::check_arrival(header, rank, ranks)?;
         let (source_rank, destination) = (header.source(), header.destination());
         if source_rank == peer { Ok(()) } else { Err(ProtocolError::Misdirected { source_rank, destination, rank }) }
     }
 
-    /// Returns `true` if a frame's incarnation is `known`, the living one of `peer`, and `false` if it is dead; a newer
-    /// one is an error.
-    pub(crate) fn check_incarnation(
-        peer: Rank,
-        incarnation: Incarnation,
-        known: Incarnation,
-    ) -> Result<bool, ProtocolError> {
+    /// Returns `true` if a frame's incarnation is `known`, the living one of `peer`, and `false` if it is dead.
+    ///
+    /// # Errors
+    /// [`ProtocolError::UnknownIncarnation`] for a newer one.
+    pub fn check_incarnation(peer: Rank, incarnation: Incarnation, known: Incarnation) -> Result<bool, ProtocolError> {
         if incarnation > known {
             return Err(ProtocolError::UnknownIncarnation { peer, incarnation, known });
         }

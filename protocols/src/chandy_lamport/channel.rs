@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 
 use counterfoil_log_core::{Epoch, Ssn};
 
-use super::Canary;
 use super::identification::{Identification, Key, Matched, Message};
 
 /// Classification of an arrived message.
@@ -39,14 +38,14 @@ pub(super) struct Channel<I: Identification> {
 
 impl<I: Identification> Channel<I> {
     /// Begins at a line: with the numbers of messages sent, and received.
-    pub(super) fn new(line: Epoch, sent: Ssn, received: Ssn, canary: Option<Canary>) -> Channel<I> {
+    pub(super) fn new(line: Epoch, sent: Ssn, received: Ssn) -> Channel<I> {
         Channel {
             sent,
             requests_sent: VecDeque::new(),
             arrived: received,
             matched: line,
             requests: VecDeque::new(),
-            messages: I::new(line, canary),
+            messages: I::new(line),
         }
     }
 
@@ -146,7 +145,7 @@ mod tests {
 
     #[test]
     fn messages_that_are_presented_again_count_as_received() {
-        let mut channel = Channel::<Tags>::new(Epoch(3), Ssn(0), Ssn(5), None);
+        let mut channel = Channel::<Tags>::new(Epoch(3), Ssn(0), Ssn(5));
         let sent_in = |interval| Message { key: Key::tagged(7), interval: Epoch(interval) };
         assert!(channel.present(0, sent_in(1)) && channel.present(1, sent_in(2)) && !channel.present(2, sent_in(3)));
         assert_eq!(channel.received(), Ssn(7));
@@ -154,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_message_that_has_arrived_is_a_duplicate_and_one_beyond_the_next_is_after_a_gap() {
-        let mut channel = Channel::<Tags>::new(Epoch(3), Ssn(0), Ssn(5), None);
+        let mut channel = Channel::<Tags>::new(Epoch(3), Ssn(0), Ssn(5));
         let mut receive =
             |ssn| channel.receive(Message { key: Key::tagged(7), interval: Epoch(3) }, Ssn(ssn), Epoch(3));
         assert_eq!([4, 5, 7].map(&mut receive), [Arrived::Duplicate, Arrived::Duplicate, Arrived::AfterGap]);

@@ -9,7 +9,7 @@ use super::identification::{Identification, Message};
 use super::line::Line;
 use super::message::{REQUEST, Request, decode};
 use super::tables::Tables;
-use super::{Call, Canary, ChandyLamport, Config, LINES_MAX};
+use super::{Call, ChandyLamport, Config, LINES_MAX};
 use crate::agreement::Command;
 use crate::api::{
     ChoiceError, ChoiceRecord, CollectiveCall, CollectivePlan, DiscardReason, Effect, EntryKey, EntryKind, Hello,
@@ -120,9 +120,6 @@ impl<I: Identification> Protocol for ChandyLamport<I> {
     fn handle_recovered_choice(&mut self, record: &[u8]) -> Result<(), ChoiceError> {
         let choice = ChoiceRecord::decode(record)?;
         choices::check(choice, self.config.ranks)?;
-        if self.config.canary == Some(Canary::OutcomesNotForced) {
-            return Ok(());
-        }
         self.choices.recover(choice)
     }
 
@@ -144,10 +141,7 @@ impl<I: Identification> Protocol for ChandyLamport<I> {
         words: &[(Rank, u64)],
     ) -> Result<Option<EntryKey>, ProtocolError> {
         let words = words.iter().map(|(_, word)| *word);
-        let interval = match self.config.canary {
-            Some(Canary::IntervalAverage) => words.clone().sum::<u64>() / words.count().max(1) as u64,
-            _ => words.max().unwrap_or(0),
-        };
+        let interval = words.max().unwrap_or(0);
         let interval = Epoch(u32::try_from(interval).unwrap_or(u32::MAX).min(Epoch::MAX.0)).max(self.epoch);
         self.call.iter_mut().for_each(|call| call.interval = interval);
         if self.call_waits() {
@@ -233,12 +227,12 @@ impl<I: Identification> Protocol for ChandyLamport<I> {
     /// Restores the newest checkpoint, or after a rollback that of the line. Messages in transit and orphans follow with the entries of the
     /// local log.
     fn restore(&mut self, tables: &[u8], oldest: Epoch) -> Result<(), RestoreError> {
-        let Config { rank, ranks, canary, .. } = self.config;
+        let Config { rank, ranks, .. } = self.config;
         let tables = Tables::decode(I::VERSION, tables, rank, ranks)?;
         self.rollbacks += u32::from(self.member.rolls_back());
         self.member = self.member.restored(oldest);
         let epoch = Epoch(tables.epoch);
-        let channel = |&(sent, received): &(u64, u64)| Channel::new(epoch, Ssn(sent), Ssn(received), canary);
+        let channel = |&(sent, received): &(u64, u64)| Channel::new(epoch, Ssn(sent), Ssn(received));
         self.channels = tables.channels.iter().map(channel).collect();
         self.choices = Choices::resume(tables.choices);
         (self.copies, self.copies_restored) = (tables.copies, tables.copies);

@@ -7,8 +7,6 @@ use counterfoil_log_core::{Envelope, Epoch, Ssn};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::Canary;
-
 /// Envelope of a message whose source and destination are known (section 4.3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Key {
@@ -67,11 +65,8 @@ pub trait Identification: fmt::Debug {
     /// Version of tables and notes. Distinct from those of other rules.
     const VERSION: u8;
 
-    /// Returns `true` if a planted mistake applies to the rule.
-    fn is_affected_by(canary: Canary) -> bool;
-
     /// Begins at a line.
-    fn new(line: Epoch, canary: Option<Canary>) -> Self;
+    fn new(line: Epoch) -> Self;
 
     /// Notes a message to the peer.
     fn log_send(&mut self, key: Key);

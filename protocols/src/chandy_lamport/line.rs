@@ -4,7 +4,7 @@ use counterfoil_log_core::{Epoch, Rank};
 
 use super::channel::Channel;
 use super::identification::{Identification, Matched};
-use super::{Canary, ChandyLamport, note};
+use super::{ChandyLamport, note};
 use crate::agreement::{Command, Duty};
 use crate::api::{Effect, EntryKind};
 use crate::encoding;
@@ -77,9 +77,7 @@ impl<I: Identification> ChandyLamport<I> {
         match self.member.obey(command) {
             Duty::Report => self.report(),
             Duty::Stop => {
-                if self.config.canary != Some(Canary::UndoneRequests) {
-                    self.channels.iter_mut().for_each(Channel::end_attempt);
-                }
+                self.channels.iter_mut().for_each(Channel::end_attempt);
                 self.report();
             }
             Duty::GoBack(line) => self.go_back(line),
@@ -116,11 +114,7 @@ impl<I: Identification> ChandyLamport<I> {
 
     /// Reports that this rank's part of a line is on stable storage.
     pub(super) fn finish(&mut self, place: usize) {
-        let line = self.lines[place].epoch;
         self.lines[place].is_finished = true;
         self.report();
-        if self.config.canary == Some(Canary::CommittedAlone) && self.member.is_running() {
-            self.commit(line);
-        }
     }
 }

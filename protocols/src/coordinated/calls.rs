@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use counterfoil_log_core::{Epoch, Rank};
 
-use super::Canary;
 use super::tables::{CallId, Log, SEALED, Tables, entry};
 use crate::api::{CollectiveCall, CollectiveClass, EntryKey, EntryKind};
 
@@ -76,10 +75,7 @@ impl Calls {
     }
 
     /// Returns the entry of a logged result.
-    pub(super) fn logged(&self, call: CallId, canary: Option<Canary>) -> Option<EntryKey> {
-        if canary == Some(Canary::MatchedByCommunicator) {
-            return self.results.range((call.0, 0)..=(call.0, u64::MAX)).next().map(|(_, entry)| *entry);
-        }
+    pub(super) fn logged(&self, call: CallId) -> Option<EntryKey> {
         self.results.get(&call).copied()
     }
 
@@ -98,13 +94,7 @@ impl Calls {
     }
 
     /// Draws the conclusions from the words of a call (Figures 6 to 8). A conclusion takes effect when the call is complete.
-    pub(super) fn judge(
-        &mut self,
-        call: &CollectiveCall,
-        own: (Rank, Word),
-        words: &[(Rank, u64)],
-        canary: Option<Canary>,
-    ) -> &Conclusion {
+    pub(super) fn judge(&mut self, call: &CollectiveCall, own: (Rank, Word), words: &[(Rank, u64)]) -> &Conclusion {
         let (rank, Word { epoch, am_logging }) = own;
         let others: Vec<(Rank, Word)> =
             words.iter().filter(|(from, _)| *from != rank).map(|(from, word)| (*from, Word::decode(*word))).collect();
@@ -117,12 +107,7 @@ impl Calls {
         let stopped = others.iter().filter(comes).any(|(_, word)| !word.am_logging);
         let mut concluded = Conclusion { keep: behind, stop: !crosses && am_logging && stopped, ..Default::default() };
         match call.class {
-            CollectiveClass::AllToAll if canary == Some(Canary::ColoursByParity) => {
-                let odd = others.iter().filter(|(_, word)| word.epoch.0 & 1 == 1).count() + (epoch.0 & 1) as usize;
-                concluded.keep = odd % 2 == 1 && am_logging;
-            }
-            CollectiveClass::Barrier => concluded.keep &= canary != Some(Canary::BarrierNotLogged),
-            CollectiveClass::AllToAll => {}
+            CollectiveClass::Barrier | CollectiveClass::AllToAll => {}
             CollectiveClass::FromRoot(_) => concluded.repeat = !beyond.is_empty(),
             CollectiveClass::ToRoot(_) if behind => {
                 let same = others.iter().filter(|(_, word)| word.epoch == epoch);
@@ -130,7 +115,6 @@ impl Calls {
             }
             CollectiveClass::ToRoot(_) => concluded.suppress = beyond,
         }
-        concluded.keep &= canary != Some(Canary::ResultNotKept);
         self.concluded = concluded;
         &self.concluded
     }
@@ -141,17 +125,15 @@ impl Calls {
     }
 
     /// Notes a call in the logs; `log` is the recovery log, while logging. Returns `true` if another participant has stopped logging.
-    pub(super) fn conclude(&mut self, call: &CollectiveCall, log: Option<&mut Log>, canary: Option<Canary>) -> bool {
+    pub(super) fn conclude(&mut self, call: &CollectiveCall, log: Option<&mut Log>) -> bool {
         let Conclusion { keep, repeat, suppress, stop } = std::mem::take(&mut self.concluded);
         let id = id(call);
         if let CollectiveClass::FromRoot(root) = call.class
             && repeat
-            && canary != Some(Canary::CallNotRepeated)
         {
             self.repeated.push((root.0, id));
         }
-        let suppressed = if canary == Some(Canary::CallNotSuppressed) { Vec::new() } else { suppress };
-        let suppressed = suppressed.into_iter().map(|sender| (sender.0, id));
+        let suppressed = suppress.into_iter().map(|sender| (sender.0, id));
         match log {
             Some(log) => {
                 log.results.extend(keep.then_some(id));
@@ -163,13 +145,8 @@ impl Calls {
     }
 
     /// Counts a call.
-    pub(super) fn complete(&mut self, call: &CollectiveCall, canary: Option<Canary>) {
+    pub(super) fn complete(&mut self, call: &CollectiveCall) {
         let made = self.made.entry(call.comm).or_default();
         *made = (call.number + 1).max(*made);
-        if canary == Some(Canary::MatchedByCommunicator)
-            && let Some(entry) = self.logged(id(call), canary)
-        {
-            self.results.retain(|_, other| *other != entry);
-        }
     }
 }

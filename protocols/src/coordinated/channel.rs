@@ -78,10 +78,9 @@ impl Channel {
         Ok(is_new)
     }
 
-    /// Begins an epoch. `keep_count`: a planted mistake.
-    pub(super) fn begin_epoch(&mut self, keep_count: bool) {
-        self.announced = self.send_count;
-        self.send_count = if keep_count { self.send_count } else { 0 };
+    /// Begins an epoch.
+    pub(super) fn begin_epoch(&mut self) {
+        self.announced = std::mem::take(&mut self.send_count);
         self.previous_receive_count = self.current_receive_count;
         self.current_receive_count = std::mem::take(&mut self.early);
     }
@@ -96,11 +95,6 @@ impl Channel {
     /// Returns `true` if all messages are there that the peer sent before the checkpoint that began `epoch`.
     pub(super) fn has_all_late(&self, epoch: Epoch) -> bool {
         self.total_sent == Some((epoch, self.previous_receive_count))
-    }
-
-    /// Returns `true` if the peer has announced its count for `epoch`.
-    pub(super) fn is_announced(&self, epoch: Epoch) -> bool {
-        self.total_sent.is_some_and(|(of, _)| of == epoch)
     }
 
     /// Returns `true` if the restored peer has this message, which was sent after the line: an early one.

@@ -7,7 +7,7 @@ use super::calls::{Calls, Word, id};
 use super::channel::{Channel, Restored};
 use super::message::{self, Counts, Greeting, Progress};
 use super::tables::{COMMITTED, Log, SEALED, Tables, entry, place_of};
-use super::{Bits, Canary, Coordinated};
+use super::{Bits, Coordinated};
 use crate::agreement::Command;
 use crate::api::{
     ChoiceError, ChoiceRecord, CollectiveCall, CollectiveClass, CollectivePlan, DiscardReason, Effect, EntryKey,
@@ -33,7 +33,7 @@ impl Protocol for Coordinated {
     fn handle_send(&mut self, envelope: &Envelope) -> Result<Outgoing, ProtocolError> {
         let peer = envelope.destination;
         ProtocolError::check_sender(envelope.source, peer, self.config.rank)?;
-        let (origin, repeats) = (self.origin(), self.has(Canary::EarlyNotSuppressed));
+        let origin = self.origin();
         let flags = if self.am_logging() { Flags::AM_LOGGING } else { Flags::NONE };
         let channel = self.channel(peer)?;
         if channel.sent >= Ssn::MAX {
@@ -42,7 +42,7 @@ impl Protocol for Coordinated {
         channel.sent = channel.sent.next();
         channel.send_count += 1;
         let ssn = channel.sent;
-        let is_early = channel.is_early_at_peer(ssn) && !repeats;
+        let is_early = channel.is_early_at_peer(ssn);
         let header = WireHeader::message(envelope, Stamp { ssn, flags }, origin, None);
         self.ask_for_checkpoint();
         let transmission = if is_early { Transmission::Suppress } else { Transmission::Now };
@@ -95,7 +95,7 @@ impl Protocol for Coordinated {
     /// Records the outcome while logging. The record is durable with the log; before, no line depends on it.
     fn handle_choice(&mut self, choice: Determinant) -> Result<Option<ChoiceRecord>, ChoiceError> {
         self.choices.decide(choice, self.config.ranks)?;
-        if self.am_logging() && !self.has(Canary::OutcomesNotLogged) {
+        if self.am_logging() {
             self.log.outcomes.push((choice.sequence, choice.source.0, choice.ssn.0));
         }
         self.ask_for_checkpoint();
@@ -108,7 +108,7 @@ impl Protocol for Coordinated {
 
     /// Figures 6 to 8, before the call.
     fn handle_collective(&mut self, call: &CollectiveCall) -> Result<CollectivePlan, ProtocolError> {
-        if let Some(entry) = self.calls.logged(id(call), self.config.canary) {
+        if let Some(entry) = self.calls.logged(id(call)) {
             return Ok(CollectivePlan::Recorded(entry));
         }
         if let CollectiveClass::ToRoot(root) = call.class
@@ -128,8 +128,8 @@ impl Protocol for Coordinated {
         call: &CollectiveCall,
         words: &[(Rank, u64)],
     ) -> Result<Option<EntryKey>, ProtocolError> {
-        let (own, canary) = ((self.config.rank, self.word()), self.config.canary);
-        let keep = self.calls.judge(call, own, words, canary).keep;
+        let own = (self.config.rank, self.word());
+        let keep = self.calls.judge(call, own, words).keep;
         if let Some((peer, _)) = words.first().filter(|_| keep && !self.am_logging()) {
             let how = Misbehaviour::OutOfLine { sent_in: Epoch(self.epoch.0 - 1), received_in: self.epoch };
             return Err(ProtocolError::PeerMisbehaved { peer: *peer, how });
@@ -140,7 +140,7 @@ impl Protocol for Coordinated {
 
     fn handle_collective_completed(&mut self, call: &CollectiveCall) -> Result<(), ProtocolError> {
         self.conclude(call);
-        self.calls.complete(call, self.config.canary);
+        self.calls.complete(call);
         self.check_received_all();
         self.ask_for_checkpoint();
         Ok(())
@@ -191,8 +191,7 @@ impl Protocol for Coordinated {
         self.choices_saved = self.choices.settled().ok_or(ProtocolError::ChoicesOpen { open })?;
         self.epoch = self.epoch.next().ok_or(ProtocolError::EpochsExhausted)?;
         self.calls_saved = self.calls.made.clone();
-        let keep_counts = self.has(Canary::CountsNotReset);
-        self.channels.values_mut().for_each(|channel| channel.begin_epoch(keep_counts));
+        self.channels.values_mut().for_each(Channel::begin_epoch);
         let tables = self.tables();
         self.calls.repeated.clear();
         self.calls.suppressed.clear();
@@ -237,8 +236,7 @@ impl Protocol for Coordinated {
         fresh.incarnation = self.incarnation;
         fresh.effects = std::mem::take(&mut self.effects);
         fresh.incarnation.0 += u32::from(self.member.rolls_back());
-        let repeated = if self.has(Canary::CallNotRepeated) { Vec::new() } else { tables.repeated };
-        for (root, (comm, number)) in repeated {
+        for (root, (comm, number)) in tables.repeated {
             let call = CollectiveCall { class: CollectiveClass::FromRoot(Rank(root)), comm, number, uniform: false };
             fresh.effects.push_back(Effect::RunCollective { call });
         }
@@ -328,10 +326,8 @@ impl Coordinated {
     /// Acts on what the words of a call have said.
     fn conclude(&mut self, call: &CollectiveCall) {
         let log = matches!(self.progress, Progress::Logging | Progress::Ready).then_some(&mut self.log);
-        match self.calls.conclude(call, log, self.config.canary) {
-            true if self.has(Canary::LogNotFinalized) => self.progress = Progress::Stopping,
-            true => self.finalize_log(),
-            false => {}
+        if self.calls.conclude(call, log) {
+            self.finalize_log();
         }
     }
 

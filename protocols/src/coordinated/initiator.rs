@@ -2,16 +2,14 @@
 
 use counterfoil_log_core::{Epoch, Rank};
 
-use super::Canary;
 use super::message::Progress;
-use crate::agreement::{ATTEMPTS_MAX, Agreement, Order, Status, Step};
+use crate::agreement::{Agreement, Order, Status, Step};
 use crate::api::{Coordinator, CoordinatorError, Floor};
 
 /// State machine of the initiator.
 #[derive(Debug)]
 pub struct Initiator {
     agreement: Agreement<Progress>,
-    canary: Option<Canary>,
     /// A line is open.
     open: bool,
     stop_sent: bool,
@@ -19,8 +17,8 @@ pub struct Initiator {
 
 impl Initiator {
     /// Creates an initiator. `replaced`: number of earlier ones, at most 65,535.
-    pub fn new(ranks: u32, replaced: u32, canary: Option<Canary>) -> Initiator {
-        Initiator { agreement: Agreement::new(ranks, replaced), canary, open: false, stop_sent: false }
+    pub fn new(ranks: u32, replaced: u32) -> Initiator {
+        Initiator { agreement: Agreement::new(ranks, replaced), open: false, stop_sent: false }
     }
 
     /// Returns the epoch that the open line begins, and the ranks that keep it from being committed. A line stays open for ever if a rank
@@ -53,22 +51,9 @@ impl Initiator {
         if least >= Progress::Ready && !std::mem::replace(&mut self.stop_sent, true) {
             self.agreement.broadcast(Order::StopLogging, next);
         }
-        let early = self.canary == Some(Canary::CommittedEarly) && least >= Progress::Ready;
-        if least == Progress::Stopped || early {
+        if least == Progress::Stopped {
             (self.open, self.stop_sent) = (false, false);
             self.agreement.commit(next);
-        }
-    }
-
-    /// Returns the line that the job goes back to.
-    fn line_of_restart(&self) -> Epoch {
-        match self.canary {
-            Some(Canary::InitiatorForgets) if self.agreement.attempt >= ATTEMPTS_MAX => Epoch::FIRST,
-            // Each rank names its newest checkpoint.
-            Some(Canary::NewestRestored) => {
-                Epoch(self.agreement.statuses().map(|status| status.epoch).min().unwrap_or(0))
-            }
-            _ => self.agreement.newest(),
         }
     }
 }
@@ -78,7 +63,7 @@ impl Coordinator for Initiator {
         match self.agreement.handle(from, body)? {
             Step::Nothing => {}
             Step::Stopping => (self.open, self.stop_sent) = (false, false),
-            Step::Stopped => self.agreement.roll_back(self.line_of_restart()),
+            Step::Stopped => self.agreement.roll_back(self.agreement.newest()),
             Step::TakenOver => {
                 let committed = self.agreement.committed;
                 if self.agreement.statuses().any(|status| status.epoch > committed.0) {
@@ -97,12 +82,8 @@ impl Coordinator for Initiator {
 
     /// Begins a line (phase 1), unless one is open.
     fn begin_collection(&mut self, _: Floor) -> bool {
-        let may = !self.open || self.canary == Some(Canary::TwoLines);
-        let begins = self.agreement.is_running() && may;
+        let begins = self.agreement.is_running() && !self.open;
         if begins {
-            if self.open {
-                self.agreement.committed = self.next();
-            }
             self.open_next();
             self.advance();
         }

@@ -6,14 +6,13 @@ use counterfoil_log_core::{Epoch, Ssn};
 
 use super::log::{Counts, EventLog};
 use super::matching::Crossing;
-use crate::chandy_lamport::{Canary, Identification, Key, Matched, Message};
+use crate::chandy_lamport::{Identification, Key, Matched, Message};
 
 /// Message identification by the envelopes of what was sent and received.
 ///
 /// Memory: a row of 16 bytes for each run of equal envelopes since the last committed line, and 32 bytes for each copied message.
 #[derive(Debug)]
 pub struct EventLogs {
-    canary: Option<Canary>,
     send_log: EventLog,
     crossing: Crossing,
     /// Receive logs of the interval that is matched next, and later ones; the last is that of the present interval.
@@ -52,13 +51,8 @@ impl Identification for EventLogs {
 
     const VERSION: u8 = 0xE1;
 
-    fn is_affected_by(canary: Canary) -> bool {
-        canary != Canary::MarkerOfInterval
-    }
-
-    fn new(_: Epoch, canary: Option<Canary>) -> EventLogs {
+    fn new(_: Epoch) -> EventLogs {
         EventLogs {
-            canary,
             send_log: EventLog::default(),
             crossing: Crossing::default(),
             receive_logs: VecDeque::from([EventLog::default()]),
@@ -79,17 +73,14 @@ impl Identification for EventLogs {
     }
 
     fn take_orphan(&mut self, message: Message) -> bool {
-        match self.canary {
-            Some(Canary::OrphansStay) => self.orphan_queue.contains(message.key),
-            _ => self.orphan_queue.take(message.key),
-        }
+        self.orphan_queue.take(message.key)
     }
 
     fn log_receipt(&mut self, message: Message, interval: Epoch) -> bool {
         let key = message.key;
         self.push_receipt(key);
         // Of the present line, it isn't known whether this message crosses it, or it does.
-        let mut copied = self.receive_logs.len() > 1 && self.canary != Some(Canary::NotCopied);
+        let mut copied = self.receive_logs.len() > 1;
         for (line, awaited) in &mut self.awaited {
             copied |= awaited.take(key) && *line == interval;
         }
@@ -103,7 +94,7 @@ impl Identification for EventLogs {
 
     fn match_line(&mut self, line: Epoch, sent: EventLog) -> Matched<Crossing> {
         let received = self.receive_logs.pop_front().unwrap_or_default();
-        self.crossing.match_interval(&sent, &received, self.canary);
+        self.crossing.match_interval(&sent, &received);
 
         let mut awaited = self.crossing.in_transit.clone();
         self.receive_logs.iter().for_each(|since| awaited.cancel(&mut since.counts()));
@@ -125,7 +116,7 @@ impl Identification for EventLogs {
     }
 
     fn is_complete(&self, line: Epoch, _: Ssn) -> bool {
-        self.canary == Some(Canary::FinishedEarly) || self.awaited.iter().all(|(awaiting, _)| *awaiting != line)
+        self.awaited.iter().all(|(awaiting, _)| *awaiting != line)
     }
 
     fn commit(&mut self, line: Epoch) {
@@ -144,13 +135,11 @@ impl Identification for EventLogs {
     }
 
     fn present(&mut self, message: Message) -> bool {
-        if !self.unpresented.take(message.key) && self.canary != Some(Canary::AllCopiesPresented) {
-            return false;
-        }
-        if self.canary != Some(Canary::PresentedUnlogged) {
+        let is_in_transit = self.unpresented.take(message.key);
+        if is_in_transit {
             self.push_receipt(message.key);
         }
-        true
+        is_in_transit
     }
 }
 
@@ -160,7 +149,7 @@ mod tests {
 
     #[test]
     fn a_commit_forgets_what_precedes_the_line() {
-        let mut logs = EventLogs::new(Epoch(1), None);
+        let mut logs = EventLogs::new(Epoch(1));
         let (key, other) = (Key::tagged(7), Key::tagged(8));
         for (number, interval) in [(0, 1), (1, 2), (2, 3)] {
             logs.note_copy(number, key, Epoch(interval));
@@ -181,7 +170,7 @@ mod tests {
     /// Of a message that two lines await, this interval's says whether it is copied.
     #[test]
     fn a_message_in_transit_over_the_present_line_is_copied() {
-        let mut logs = EventLogs::new(Epoch(1), None);
+        let mut logs = EventLogs::new(Epoch(1));
         let key = Key::tagged(7);
         logs.begin_interval(Ssn(0), Ssn(0));
         let mut sent = EventLog::default();

@@ -59,14 +59,6 @@ impl Counts {
         self.0.values().sum()
     }
 
-    pub(super) fn contains(&self, key: Key) -> bool {
-        self.0.contains_key(&key)
-    }
-
-    pub(super) fn clear(&mut self) {
-        self.0.clear();
-    }
-
     pub(super) fn add(&mut self, key: Key, count: u64) {
         if count > 0 {
             *self.0.entry(key).or_default() += count;
@@ -82,20 +74,15 @@ impl Counts {
         self.remove(key, 1) == 1
     }
 
-    /// Removes from both, for each envelope, the number of messages that `remove` computes from theirs, as far as they are there.
-    pub(super) fn remove_pairs(&mut self, other: &mut Counts, remove: impl Fn(u64, u64) -> u64) {
+    /// Matches messages of equal envelopes, and removes them from both.
+    pub(super) fn cancel(&mut self, other: &mut Counts) {
         let keys: Vec<Key> = self.0.keys().chain(other.0.keys()).copied().collect();
         for key in keys {
             let of = |counts: &Counts| counts.0.get(&key).copied().unwrap_or(0);
-            let removed = remove(of(self), of(other));
+            let removed = of(self).min(of(other));
             self.remove(key, removed);
             other.remove(key, removed);
         }
-    }
-
-    /// Matches messages of equal envelopes, and removes them from both.
-    pub(super) fn cancel(&mut self, other: &mut Counts) {
-        self.remove_pairs(other, u64::min);
     }
 
     /// Removes up to `most` messages; returns how many there were of them.

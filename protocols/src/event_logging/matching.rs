@@ -3,7 +3,6 @@
 use serde::{Deserialize, Serialize};
 
 use super::log::{Counts, EventLog};
-use crate::chandy_lamport::Canary;
 
 /// Messages from one rank to another that cross a line, by envelope.
 ///
@@ -23,21 +22,13 @@ impl Crossing {
 
     /// Advances from one line to the next: matches the logs of the interval between them. In time `O(n log n)` in the number of rows, where
     /// the paper's loops are quadratic.
-    pub(super) fn match_interval(&mut self, sent: &EventLog, received: &EventLog, canary: Option<Canary>) {
+    pub(super) fn match_interval(&mut self, sent: &EventLog, received: &EventLog) {
         let (mut sent, mut received) = (sent.counts(), received.counts());
         // 1: messages in transit that have arrived. 2: orphans that have been sent.
         self.in_transit.cancel(&mut received);
         self.orphans.cancel(&mut sent);
-        if canary == Some(Canary::TwoIntervals) {
-            self.in_transit.clear();
-            self.orphans.clear();
-        }
         // 3: intra messages.
-        match canary {
-            Some(Canary::IntraMaximum) => sent.remove_pairs(&mut received, u64::max),
-            Some(Canary::IntraDifference) => sent.remove_pairs(&mut received, u64::abs_diff),
-            _ => sent.cancel(&mut received),
-        }
+        sent.cancel(&mut received);
         self.in_transit.add_all(sent);
         self.orphans.add_all(received);
     }
@@ -63,7 +54,7 @@ mod tests {
     }
 
     fn advance(crossing: &mut Crossing, sent: &[i32], received: &[i32]) {
-        crossing.match_interval(&log(sent), &log(received), None);
+        crossing.match_interval(&log(sent), &log(received));
     }
 
     /// libELC, section 3.3.3, case 2 says max(n, m).

@@ -3,7 +3,7 @@
 use counterfoil_ack_piggyback::WireHeader;
 use counterfoil_log_core::{Epoch, Rank};
 
-use super::{Canary, Deliveries, Pessimistic, tables};
+use super::{Deliveries, Pessimistic, tables};
 use crate::api::{
     ChoiceError, ChoiceRecord, Effect, Hello, Incoming, Properties, Protocol, ProtocolError, RestoreError, Snapshot,
 };
@@ -27,7 +27,7 @@ impl Protocol for Pessimistic {
             return Ok(Incoming::Hold);
         }
         match self.core.handle_message(header)? {
-            Incoming::Deliver { .. } => Ok(self.deliver(header)),
+            Incoming::Deliver { .. } => Ok(self.deliver()),
             other => Ok(other),
         }
     }
@@ -52,9 +52,6 @@ impl Protocol for Pessimistic {
         let Snapshot { epoch, tables } = self.core.handle_checkpoint()?;
         let deliveries = self.deliveries.count();
         self.pending = Some((epoch, deliveries));
-        if self.canary == Some(Canary::DroppedEarly) {
-            self.discard_deliveries(deliveries);
-        }
         Ok(Snapshot { epoch, tables: tables::encode(deliveries, &tables) })
     }
 

@@ -99,13 +99,11 @@ impl Channel {
         Ok(stamp)
     }
 
-    /// Returns the header for a transmission now. `mark`: set `LOGGED` on the replay of a logged message.
-    pub(super) fn refresh(&mut self, header: &WireHeader, incarnation: Incarnation, mark: bool) -> WireHeader {
+    /// Returns the header for a transmission now. The replay of a logged message is marked `LOGGED`.
+    pub(super) fn refresh(&mut self, header: &WireHeader, incarnation: Incarnation) -> WireHeader {
         let mut flags = header.flags().intersection(Flags::LOGGED | Flags::ACK_REQUESTED);
-        if mark && self.sent.is_logged(header.ssn()) {
+        if self.sent.is_logged(header.ssn()) {
             flags |= Flags::LOGGED;
-        } else if !mark {
-            flags = flags.intersection(Flags::ACK_REQUESTED);
         }
         self.transmitted = self.transmitted.max(header.ssn());
         self.link.refresh(header, incarnation, flags)

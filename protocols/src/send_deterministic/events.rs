@@ -8,7 +8,7 @@ use counterfoil_log_core::{Determinant, Envelope, Epoch, Incarnation, Phase, Ran
 use super::channel::Channel;
 use super::notice::{self, Covered, ReceivedRun, Report};
 use super::tables::Tables;
-use super::{Canary, Config, SendDeterministic};
+use super::{Config, SendDeterministic};
 use crate::api::{
     COMMAND, ChoiceError, ChoiceRecord, DiscardReason, Effect, Hello, Incoming, Misbehaviour, NextChoice, Outgoing,
     Party, Properties, Protocol, ProtocolError, RestoreError, Snapshot, Transmission,
@@ -46,10 +46,10 @@ impl Protocol for SendDeterministic {
         let Config { rank, .. } = self.config;
         ProtocolError::check_transmitted(header, rank)?;
         let destination = header.destination();
-        let (incarnation, mark) = (self.incarnation, !self.has(Canary::ReplayUnmarked));
+        let incarnation = self.incarnation;
         // Applied first: this record must not be released on its way to the wire.
         self.apply_pending(destination)?;
-        *header = self.channel(destination)?.refresh(header, incarnation, mark);
+        *header = self.channel(destination)?.refresh(header, incarnation);
         Ok(())
     }
 
@@ -59,27 +59,22 @@ impl Protocol for SendDeterministic {
         ProtocolError::check_arrival(header, rank, ranks)?;
         ProtocolError::check_message(header)?;
         let peer = header.source();
-        let anyone = self.has(Canary::IncarnationsIgnored);
         let channel = self.channel(peer)?;
         let now = channel.link.recv.incarnation();
-        if !channel.is_living(header.incarnation())? && !anyone {
+        if !channel.is_living(header.incarnation())? {
             return Ok(Incoming::Discard(DiscardReason::DeadIncarnation { sent_by: header.incarnation(), now }));
         }
         let ssn = header.ssn();
         self.handle_ack(header)?;
         let channel = self.channel(peer)?;
-        if channel.is_rolling_back() && !anyone {
+        if channel.is_rolling_back() {
             return Ok(Incoming::Hold);
         }
         let (known, executed) = (ssn <= channel.receipts.upto(), ssn > channel.base);
-        if self.round.must_hold(known, header.phase(), executed) && !self.has(Canary::DeliverWhileBlocked) {
+        if self.round.must_hold(known, header.phase(), executed) {
             return Ok(Incoming::Hold);
         }
         self.apply_pending(peer)?;
-        if known && self.has(Canary::DuplicateUnacknowledged) {
-            self.count_orphan(peer, ssn, header.phase())?;
-            return Ok(Incoming::Discard(DiscardReason::Duplicate { receive_epoch: self.epoch }));
-        }
         let mut arrival = header.arrival();
         arrival.incarnation = now;
         let verdict = match self.channel(peer)?.judge(arrival)? {
@@ -89,19 +84,13 @@ impl Protocol for SendDeterministic {
             }
             Verdict::Duplicate { receive_epoch } => {
                 self.count_orphan(peer, ssn, header.phase())?;
-                let phase = self.phase;
-                if self.has(Canary::DuplicateByPhase) && !self.channel(peer)?.receipts.has_phase(phase) {
-                    return Ok(Incoming::Deliver { keep: None });
-                }
                 Incoming::Discard(DiscardReason::Duplicate { receive_epoch })
             }
             Verdict::DeadIncarnation => {
                 Incoming::Discard(DiscardReason::DeadIncarnation { sent_by: header.incarnation(), now })
             }
         };
-        if !self.has(Canary::FirstLoggedAckMissing) {
-            self.send_due_acks(peer)?;
-        }
+        self.send_due_acks(peer)?;
         Ok(verdict)
     }
 
@@ -188,7 +177,6 @@ impl Protocol for SendDeterministic {
             return Err(ProtocolError::NotCheckpointing { epoch: next });
         }
         self.abandoned.extend(self.pending.take().map(|pending| pending.epoch));
-        let ended = Snapshot { epoch: self.epoch, tables: self.tables().encode() };
         // The first checkpoint after a recovery must contain the receipts that it reported.
         for peer in self.peers() {
             self.apply_pending(peer)?;
@@ -198,8 +186,7 @@ impl Protocol for SendDeterministic {
         }
         self.epoch = next;
         self.phase = Phase(self.phase.0.saturating_add(1));
-        let begun = Snapshot { epoch: next, tables: self.tables().encode() };
-        let snapshot = if self.has(Canary::SaveBeforeIncrement) { ended } else { begun };
+        let snapshot = Snapshot { epoch: next, tables: self.tables().encode() };
         self.pending = Some(self.table_at(snapshot.epoch));
         Ok(snapshot)
     }
@@ -274,9 +261,7 @@ impl Protocol for SendDeterministic {
         };
         if let Some(channel) = self.channels.get(&peer) {
             channel.describe(&mut hello);
-            if !self.has(Canary::DuplicateUnacknowledged) {
-                hello.opaque = notice::encode(&channel.receipts.received_runs());
-            }
+            hello.opaque = notice::encode(&channel.receipts.received_runs());
         }
         Ok(hello)
     }
@@ -294,17 +279,9 @@ impl Protocol for SendDeterministic {
             how: Misbehaviour::MalformedNotice { tag: COMMAND, len: hello.opaque.len() },
         })?;
         let received = hello.received.upto();
-        let (by_epoch, unacknowledged_lost) = (self.has(Canary::ReplayByEpoch), self.has(Canary::UnacknowledgedLost));
         let channel = self.channel(peer)?;
         channel.handle_hello(hello, received_runs)?;
-        let mut after = channel.replay_after(received);
-        let skipped = |ssn| match channel.sent.last_known_receipt(ssn) {
-            Some(epoch) => by_epoch && epoch < hello.epoch,
-            None => unacknowledged_lost && channel.sent.is_unknown(ssn),
-        };
-        while after < channel.last_sent() && skipped(after.next()) {
-            after = after.next();
-        }
+        let after = channel.replay_after(received);
         self.effects.push_back(Effect::ReceiverRolledBack { peer, to: Ssn::ZERO });
         self.apply_pending(peer)?;
         self.handle_covered(peer, Covered { epoch: hello.covered.0.0, upto: hello.covered.1.0, stable: 0 })?;
@@ -332,7 +309,7 @@ impl SendDeterministic {
         let (epoch, peer) = (self.epoch, header.source());
         let marked = header.flags().contains(counterfoil_ack_piggyback::Flags::LOGGED);
         let logged = marked || header.epoch() < epoch;
-        let step = u32::from(logged && !self.has(Canary::PhaseNotRaised));
+        let step = u32::from(logged);
         let phase = self.phase.max(Phase(header.phase().0.saturating_add(step)));
         self.phase = phase;
         self.channel(peer)?.receipts.record(epoch, phase, logged);

@@ -93,11 +93,6 @@ impl Receipts {
         (after > 0 && ssn.0 <= self.upto).then(|| Phase(self.runs[after - 1].phase))
     }
 
-    /// Returns `true` if anything was received in `phase`.
-    pub(super) fn has_phase(&self, phase: Phase) -> bool {
-        self.runs.iter().any(|run| run.phase == phase.0)
-    }
-
     /// Returns the last message received before `epoch`, that is, in a checkpoint that begins `epoch`.
     pub(super) fn received_before(&self, epoch: Epoch) -> Ssn {
         let at = self.runs.partition_point(|run| run.epoch < epoch.0);
@@ -135,7 +130,6 @@ mod tests {
     #[test]
     fn messages_received_alike_are_one_row() {
         assert_eq!(receipts().rows(), 4);
-        assert!(receipts().has_phase(Phase(2)) && !receipts().has_phase(Phase(4)));
     }
 
     #[test]

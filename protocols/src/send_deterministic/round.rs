@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use counterfoil_ack_piggyback::WireHeader;
 use counterfoil_log_core::{Epoch, Incarnation, Phase, Rank, Ssn};
 
+use super::SendDeterministic;
 use super::channel::Channel;
 use super::notice::{self, Command, Covered, Line, Report};
-use super::{Canary, SendDeterministic};
 use crate::api::{COMMAND, Effect, Party, ProtocolError};
 
 /// Progress of a rank in a recovery: Status, OrphCount and OrphPhases of Guermouche 2011, Figure 3.
@@ -149,8 +149,6 @@ impl SendDeterministic {
                 }
             }
             Command::Ready { round, open, next_phase } if round == self.round.number && self.round.line.is_some() => {
-                // The largest number comes after all others, in any order.
-                let open = if self.has(Canary::PhasesIgnored) { u32::MAX } else { open };
                 self.handle_ready(Released::Before(open), next_phase)?;
             }
             Command::Finished { round, next_phase, phases }
@@ -224,12 +222,9 @@ impl SendDeterministic {
         self.round.line = Some(line);
         if let Some((epoch, incarnation)) = restore {
             let epoch = Epoch(epoch);
-            if !self.has(Canary::BeyondLineKept) {
-                // First of all: a rank that dies right now must not restart beyond the line.
-                self.effects.push_back(Effect::KeepCheckpoints { first: self.floor, last: epoch });
-            }
-            let stays = self.has(Canary::RestoreOnlyBelow) && epoch >= self.epoch;
-            if incarnation != self.incarnation.0 && !stays {
+            // First of all: a rank that dies right now must not restart beyond the line.
+            self.effects.push_back(Effect::KeepCheckpoints { first: self.floor, last: epoch });
+            if incarnation != self.incarnation.0 {
                 self.effects.push_back(Effect::RollBack { epoch });
                 return Ok(());
             }

@@ -156,19 +156,6 @@ impl Sent {
         self.runs.iter().any(|run| !run.logged)
     }
 
-    /// Returns `true` if the message was never acknowledged.
-    pub(super) fn is_unknown(&self, ssn: Ssn) -> bool {
-        self.run_of(ssn).is_some_and(|run| run.receipt == Receipt::Unknown)
-    }
-
-    /// Returns the epoch in which the message was last known to be received.
-    pub(super) fn last_known_receipt(&self, ssn: Ssn) -> Option<Epoch> {
-        match self.run_of(ssn)?.receipt {
-            Receipt::In(epoch) | Receipt::MaybeUndone(epoch) => Some(Epoch(epoch)),
-            Receipt::Unknown => None,
-        }
-    }
-
     fn run_of(&self, ssn: Ssn) -> Option<&Run> {
         let after = self.runs.partition_point(|run| run.first <= ssn.0);
         self.runs[..after].last().filter(|run| ssn.0 <= run.last)
@@ -190,13 +177,6 @@ impl Sent {
             }
         }
         table
-    }
-
-    /// Returns the table of the paper, which has acknowledged messages only (Figure 3, line 39).
-    pub(super) fn table_by_acks_only(&self, restart: impl Fn(u32) -> u32) -> Vec<SentInEpoch> {
-        let mut known = self.clone();
-        known.runs.iter_mut().for_each(|run| run.logged |= !matches!(run.receipt, Receipt::In(_)));
-        known.table(restart)
     }
 
     /// Collects the messages up to `upto`, which the receiver won't ask for again; this rank won't roll back before

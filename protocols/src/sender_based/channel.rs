@@ -62,10 +62,6 @@ impl Channel {
         self.link.recv.hsr().upto()
     }
 
-    pub(super) fn received_highest(&self) -> Ssn {
-        self.link.recv.hsr().highest()
-    }
-
     /// Assigns an SSN, and requests an acknowledgement with the message if too much lacks one.
     pub(super) fn stamp(&mut self, len: u64) -> Result<Stamp, ProtocolError> {
         self.link.stamp(len)

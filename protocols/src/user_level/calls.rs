@@ -166,15 +166,14 @@ impl Calls {
         }
     }
 
-    /// Drops the results that no rank can need again: all before the calls that every rank's durable checkpoint is beyond, or, with a
-    /// mistake, this rank's. Returns the first and last entry dropped, for each communicator.
-    pub(super) fn collect(&mut self, alone: bool) -> Vec<(u64, u64)> {
+    /// Drops the results that no rank can need again: all before the calls that every rank's durable checkpoint is beyond.
+    /// Returns the first and last entry dropped, for each communicator.
+    pub(super) fn collect(&mut self) -> Vec<(u64, u64)> {
         let own = &self.peers[self.rank.index()].durable;
         let mut dropped = Vec::new();
-        for (&comm, &number) in own {
+        for &comm in own.keys() {
             let of = |peer: &Peer| peer.durable.get(&comm).copied().unwrap_or_default();
-            let all = self.peers.iter().map(of).min().unwrap_or_default();
-            let floor = if alone { number } else { all };
+            let floor = self.peers.iter().map(of).min().unwrap_or_default();
             let before = self.floor.insert(comm, floor).unwrap_or_default();
             let first = u64::from(comm) << CALL_BITS;
             if floor > before {
@@ -274,10 +273,10 @@ mod tests {
         calls.meet(PEER, &completed(&[]));
         let durable = calls.durable_now();
         calls.note_durable(OWN, &durable);
-        assert_eq!(calls.collect(false), []);
+        assert_eq!(calls.collect(), []);
         calls.note_durable(PEER, &Durable::from([(5, 2)]));
-        assert_eq!(calls.collect(false), [(entry(5, 0).number, entry(5, 1).number)]);
-        assert_eq!(calls.collect(false), [], "once");
+        assert_eq!(calls.collect(), [(entry(5, 0).number, entry(5, 1).number)]);
+        assert_eq!(calls.collect(), [], "once");
         assert_eq!(calls.lacked_by(PEER), [entry(5, 2), entry(6, 0)]);
     }
 
@@ -289,7 +288,7 @@ mod tests {
         for rank in [OWN, PEER] {
             calls.note_durable(rank, &Durable::from([(5, 2)]));
         }
-        calls.collect(false);
+        calls.collect();
         let held: Vec<u64> = calls.peers[PEER.index()].holds.iter().copied().collect();
         assert_eq!(held, [entry(5, 2).number, entry(6, 0).number]);
     }

@@ -4,10 +4,10 @@ use counterfoil_ack_piggyback::{Kind, WireHeader};
 use counterfoil_log_core::{Epoch, Incarnation, Rank};
 
 use super::tables::Tables;
-use super::{CALLS, Canary, UserLevel};
+use super::{CALLS, UserLevel};
 use crate::api::{
-    CollectiveCall, CollectivePlan, DiscardReason, Effect, EntryKey, EntryKind, Hello, Incoming, Party, Properties,
-    Protocol, ProtocolError, RestoreError, Snapshot,
+    CollectiveCall, CollectivePlan, Effect, EntryKey, EntryKind, Hello, Party, Properties, Protocol, ProtocolError,
+    RestoreError, Snapshot,
 };
 use crate::forward_protocol;
 
@@ -17,19 +17,9 @@ impl Protocol for UserLevel {
     }
 
     forward_protocol!(core:
-        epoch, incarnation, handle_send, handle_transmit, next_choice, handle_choice, handle_recovered_choice,
-        wants_checkpoint, handle_peer_lost,
+        epoch, incarnation, handle_send, handle_transmit, handle_message, next_choice, handle_choice,
+        handle_recovered_choice, wants_checkpoint, handle_peer_lost,
     );
-
-    fn handle_message(&mut self, header: &WireHeader) -> Result<Incoming, ProtocolError> {
-        if self.has(Canary::SmallerSsnHandled)
-            && self.core.would_deliver(header)
-            && header.ssn() < self.core.received_highest(header.source())
-        {
-            return Ok(Incoming::Discard(DiscardReason::Duplicate { receive_epoch: self.epoch() }));
-        }
-        self.core.handle_message(header)
-    }
 
     fn handle_control(&mut self, from: Party, header: &WireHeader, body: &[u8]) -> Result<(), ProtocolError> {
         let Party::Rank(peer) = from else { return Err(ProtocolError::NoCoordinator) };
@@ -66,9 +56,7 @@ impl Protocol for UserLevel {
         let plan = self.open.take().map(|(_, plan)| plan);
         let is_kept = matches!(plan, Some(CollectivePlan::Recorded(_) | CollectivePlan::Native { keep: Some(_) }));
         self.calls.complete(call, is_kept);
-        if matches!(plan, Some(CollectivePlan::Recorded(_) | CollectivePlan::Skip))
-            && !self.has(Canary::ResultNotForwarded)
-        {
+        if matches!(plan, Some(CollectivePlan::Recorded(_) | CollectivePlan::Skip)) {
             self.calls.lagging(call).into_iter().for_each(|peer| self.serve(peer));
         }
         Ok(())
@@ -90,9 +78,6 @@ impl Protocol for UserLevel {
     fn handle_checkpoint(&mut self) -> Result<Snapshot, ProtocolError> {
         let Snapshot { epoch, tables } = self.core.handle_checkpoint()?;
         let beyond = self.calls.durable_now();
-        if self.has(Canary::ResultDroppedEarly) {
-            self.apply_durable(&beyond);
-        }
         self.pending = Some((epoch, beyond));
         let tables = Tables { completed: self.calls.completed().clone(), core: tables };
         Ok(Snapshot { epoch, tables: tables.encode() })
@@ -114,13 +99,7 @@ impl Protocol for UserLevel {
     }
 
     fn hello(&self, peer: Rank) -> Result<Hello, ProtocolError> {
-        let mut report = self.calls.report();
-        if let Some((call, CollectivePlan::Native { .. })) = &self.open
-            && self.has(Canary::CountedEarly)
-        {
-            report.completed.entry(call.comm).or_default().add(call.class, call.number);
-        }
-        Ok(Hello { opaque: report.encode(), ..self.core.hello(peer)? })
+        Ok(Hello { opaque: self.calls.report().encode(), ..self.core.hello(peer)? })
     }
 
     fn handle_hello(&mut self, peer: Rank, hello: &Hello) -> Result<(), ProtocolError> {
@@ -133,7 +112,7 @@ impl Protocol for UserLevel {
         }
         self.calls.meet(peer, &report);
         self.collect();
-        if is_repair && !self.has(Canary::ResultNotServed) {
+        if is_repair {
             self.serve(peer);
         }
         self.request_new_plan();

@@ -8,7 +8,7 @@ use counterfoil_protocols::api::{
     ChoiceError, ChoiceRecord, DiscardReason, Effect, EntryKey, EntryKind, Hello, Incoming, Party, Protocol,
     ProtocolError, RestoreError,
 };
-use counterfoil_protocols::pessimistic::{Canary, Config, Pessimistic};
+use counterfoil_protocols::pessimistic::{Config, Pessimistic};
 use counterfoil_protocols::sender_based::SenderBased;
 
 const A: Rank = Rank(0);
@@ -17,7 +17,7 @@ const B: Rank = Rank(1);
 const R: Rank = Rank(2);
 
 fn config(rank: Rank, incarnation: u32) -> Config {
-    Config::new(rank, 3, Incarnation(incarnation), AckPolicy::default())
+    Config { rank, ranks: 3, incarnation: Incarnation(incarnation), policy: AckPolicy::default() }
 }
 
 fn rank(rank: Rank, incarnation: u32) -> Pessimistic {
@@ -214,7 +214,7 @@ fn invalid_records_are_refused() {
     assert_eq!(r.handle_message(&send(&mut rank(A, 0), 1)[0]).unwrap(), REPEATED);
     assert_eq!(r.handle_recovered_delivery(&record), Err(ChoiceError::TooLate { sequence: 0 }));
     // The plain rule never writes such a record.
-    let mut plain = SenderBased::new(config(R, 1).core).unwrap();
+    let mut plain = SenderBased::new(config(R, 1)).unwrap();
     assert_eq!(plain.handle_recovered_delivery(&record), Err(ChoiceError::NotRecorded { len: 20 }));
 }
 
@@ -234,10 +234,10 @@ fn tables_are_restored_unchanged_and_differ_from_those_of_the_plain_rule() {
     for cut in 1..tables.len() {
         assert!(rank(R, 1).restore(&tables[..cut], Epoch::FIRST).is_err(), "{cut}");
     }
-    let mut plain = SenderBased::new(config(R, 0).core).unwrap();
+    let mut plain = SenderBased::new(config(R, 0)).unwrap();
     let of_plain = plain.handle_checkpoint().unwrap().tables;
     assert_eq!(rank(R, 1).restore(&of_plain, Epoch::FIRST), Err(RestoreError::Version { found: 1, expected: 0x81 }));
-    let mut plain = SenderBased::new(config(R, 1).core).unwrap();
+    let mut plain = SenderBased::new(config(R, 1)).unwrap();
     assert_eq!(plain.restore(&tables, Epoch::FIRST), Err(RestoreError::Version { found: 0x81, expected: 1 }));
 }
 
@@ -276,28 +276,4 @@ fn outcomes_of_other_calls_are_choices_as_under_the_plain_rule() {
     let mut again = rank(R, 1);
     again.handle_recovered_choice(&record.bytes).unwrap();
     assert_eq!(again.next_choice().forced, Some(nothing));
-}
-
-/// Shows the effect of each planted mistake; the simulator shows that it is found.
-#[test]
-fn a_canary_breaks_the_promise_that_it_is_named_after() {
-    let with =
-        |canary, incarnation| Pessimistic::new(Config { canary: Some(canary), ..config(R, incarnation) }).unwrap();
-    let messages = send(&mut rank(A, 0), 2);
-    let mut late = with(Canary::RecordedLate, 0);
-    assert_eq!(late.handle_message(&messages[0]).unwrap(), REPEATED);
-    assert!(effects(&mut late).is_empty(), "not written");
-    assert_eq!(late.handle_message(&messages[1]).unwrap(), REPEATED);
-    let first = ChoiceRecord::new(determinant(0, A, 1)).bytes.to_vec();
-    assert!(matches!(&effects(&mut late)[..], [Effect::KeepEntry { bytes, .. }] if *bytes == first));
-
-    let mut free = with(Canary::OrderNotForced, 1);
-    free.handle_recovered_delivery(&ChoiceRecord::new(determinant(0, B, 1)).bytes).unwrap();
-    assert_eq!(free.handle_message(&messages[0]).unwrap(), REPEATED);
-
-    let mut early = with(Canary::DroppedEarly, 0);
-    assert_eq!(early.handle_message(&messages[0]).unwrap(), recorded(0));
-    effects(&mut early);
-    assert!(early.handle_checkpoint().is_ok());
-    assert!(matches!(effects(&mut early)[..], [Effect::DiscardDeliveries { before: 1 }]));
 }

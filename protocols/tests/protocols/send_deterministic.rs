@@ -6,23 +6,7 @@ mod program;
 mod world;
 
 use counterfoil_campaign::scaled;
-use counterfoil_protocols::send_deterministic::Canary;
-use node::Outcome;
-use world::{Settings, Tally, World};
-
-use crate::random::Random;
-
-const BASE: Settings =
-    Settings { failures: 0, coordinator_fails: false, checkpoints: true, collections: false, canary: None };
-
-/// Runs the job of a seed.
-fn job(seed: u64, settings: Settings) -> Outcome<Tally> {
-    let mut random = Random::new(seed);
-    let (ranks, tokens) = (2 + random.index(4), 1 + random.index(4));
-    let hops = 20 + random.index(60);
-    let program = program::tokens(&mut random, ranks, tokens, hops);
-    World::new(program, settings.canary)?.run(&mut random, settings)
-}
+use world::{BASE, Settings, Tally, job};
 
 /// Runs many jobs; all must be right.
 #[expect(clippy::panic, reason = "a failing test says which seed")]
@@ -89,27 +73,4 @@ fn seeds_that_once_failed_pass() {
     // A Hello of a dead incarnation arrived, late, at a rank that had rolled back to before it knew that peer: the line
     // didn't have the peer's new incarnation for it, and a record was released that the peer had lost.
     jobs(1_032_825..1_032_826, Settings { failures: 6, collections: true, ..lost });
-}
-
-/// Returns `true` if a job of these seeds ends wrong with a canary.
-fn is_found(canary: Canary, mut seeds: std::ops::Range<u64>) -> bool {
-    let settings = Settings { failures: 2, collections: true, canary: Some(canary), ..BASE };
-    seeds.any(|seed| job(seed, settings).is_err())
-}
-
-#[test]
-fn planted_mistakes_are_found() {
-    let canaries = [
-        Canary::DuplicateByPhase,
-        Canary::RestoreOnlyBelow,
-        Canary::SaveBeforeIncrement,
-        Canary::UnacknowledgedLost,
-        Canary::DuplicateUnacknowledged,
-        Canary::DeliverWhileBlocked,
-        Canary::ReplayByEpoch,
-        Canary::IncarnationsIgnored,
-        Canary::PhaseNotRaised,
-    ];
-    let missed: Vec<Canary> = canaries.into_iter().filter(|&canary| !is_found(canary, 0..400)).collect();
-    assert_eq!(missed, []);
 }

@@ -15,7 +15,7 @@ const C: Rank = Rank(2);
 const COMM: u32 = 1;
 
 fn config(rank: Rank, incarnation: u32) -> Config {
-    Config::new(rank, 3, Incarnation(incarnation), AckPolicy::default())
+    Config { rank, ranks: 3, incarnation: Incarnation(incarnation), policy: AckPolicy::default() }
 }
 
 fn rank(rank: Rank, incarnation: u32) -> UserLevel {
@@ -173,9 +173,9 @@ fn a_replacement_continues_from_the_counts_of_its_checkpoint_and_the_results_of_
     assert_eq!(after.handle_recovered_entry(allreduce(2).entry(), &[]), Ok(false));
     assert_eq!(after.handle_collective(&allreduce(2)), Ok(CollectivePlan::Recorded(allreduce(2).entry())));
     // The other rules' tables are refused, and they refuse these.
-    let mut core = SenderBased::new(config(A, 1).core).unwrap();
+    let mut core = SenderBased::new(config(A, 1)).unwrap();
     assert!(matches!(core.restore(&tables, Epoch::FIRST), Err(RestoreError::Version { .. })));
-    let tables = SenderBased::new(config(A, 0).core).unwrap().handle_checkpoint().unwrap().tables;
+    let tables = SenderBased::new(config(A, 0)).unwrap().handle_checkpoint().unwrap().tables;
     assert!(matches!(rank(A, 1).restore(&tables, Epoch::FIRST), Err(RestoreError::Version { .. })));
 }
 

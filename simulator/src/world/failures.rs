@@ -165,8 +165,8 @@ impl<P: SimRule> World<'_, P> {
 
     fn replace(&mut self, node: u32) -> Result<(), ViolationKind> {
         let incarnation = Incarnation(self.nodes[node as usize].incarnation);
-        let Schedule { clusters, canary, .. } = *self.schedule;
-        let settings = ProcessSettings { ranks: self.program.ranks(), incarnation, clusters, canary };
+        let Schedule { clusters, .. } = *self.schedule;
+        let settings = ProcessSettings { ranks: self.program.ranks(), incarnation, clusters };
         let is_rank = node < self.program.ranks();
         let machine = match is_rank {
             true => P::rank(Rank(node), &settings).map(Machine::Rank),

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use counterfoil_campaign::{percent, scaled};
-use counterfoil_protocols::chandy_lamport;
+use counterfoil_canaries::Canary as Mistake;
 use counterfoil_simulator::{self as simulator, Canary, Config, Coverage, EventLog, Pattern, Schedule, SimRule};
 
 /// All patterns of messages.
@@ -108,8 +108,8 @@ fn every_mistake_is_found_within_ten_thousand_schedules<R: SimRule>() {
     let all = Config { patterns: [Pattern::ALL.to_vec(), vec![Pattern::Calls; 3]].concat(), ..backlog() };
     for canary in Canary::every().filter(|&canary| R::is_affected_by(canary)) {
         let config = match canary {
-            Canary::ForgetChoices | Canary::ChandyLamport(chandy_lamport::Canary::OutcomesNotForced) => orphans(),
-            Canary::ChandyLamport(chandy_lamport::Canary::UndoneRequests) => restarts(),
+            Canary::ForgetChoices | Canary::Rule(Mistake::OutcomesNotForced) => orphans(),
+            Canary::Rule(Mistake::UndoneRequests) => restarts(),
             _ => all.clone(),
         };
         let Some((schedule, after, name)) = find::<R>(canary, 10_000, &config) else {

@@ -6,6 +6,7 @@ mod coordinated;
 mod global;
 mod pessimistic;
 mod plain;
+mod planted;
 mod recording;
 mod send_deterministic;
 mod user_level;

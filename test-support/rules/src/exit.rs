@@ -101,6 +101,7 @@ pub struct SimOnFailure;
 impl SimRule for SimOnFailure {
     type Rank = OnFailure;
     type Coordinator = NoCoordinator;
+    type Planted = Self;
 
     const PROPERTIES: Properties = SenderBased::PROPERTIES;
 

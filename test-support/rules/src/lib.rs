@@ -15,13 +15,13 @@ use counterfoil_ack_piggyback::AckPolicy;
 use counterfoil_log_core::{Incarnation, Rank};
 use counterfoil_protocols::api::{Coordinator, Protocol, ProtocolError};
 use counterfoil_protocols::sender_based::Config;
-use counterfoil_protocols::user_level::{self, UserLevel};
+use counterfoil_protocols::user_level::UserLevel;
 use counterfoil_runtime::{MakeRule, Rule};
 
 /// The rules here, for jobs of processes, and the one whose collectives need the program here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SmallRule {
-    /// The published [`user_level`] rule.
+    /// The published [`user_level`](counterfoil_protocols::user_level) rule.
     UserLevel,
     /// [`exit`].
     OnFailure,
@@ -52,7 +52,7 @@ impl MakeRule for SmallRule {
     fn protocol(&self, rank: u32, ranks: u32, incarnation: u32) -> Result<Box<dyn Protocol>, ProtocolError> {
         let config = config(Rank(rank), ranks, Incarnation(incarnation));
         Ok(match self {
-            SmallRule::UserLevel => Box::new(UserLevel::new(user_level::Config { core: config, canary: None })?),
+            SmallRule::UserLevel => Box::new(UserLevel::new(config)?),
             SmallRule::OnFailure => Box::new(exit::OnFailure::new(config)?),
             SmallRule::Coordinated { piggybacked } => {
                 return Rule::Coordinated { piggybacked: *piggybacked }.protocol(rank, ranks, incarnation);

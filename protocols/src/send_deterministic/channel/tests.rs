@@ -110,9 +110,7 @@ fn header(flags: Flags) -> WireHeader {
 fn a_record_that_went_out_as_logged_goes_out_as_logged_again() {
     let mut channel = Channel::new(B, AckPolicy::default(), Epoch::FIRST, false);
     let flags = Flags::LOGGED | Flags::ACK_REQUESTED;
-    assert_eq!(channel.refresh(&header(flags), Incarnation(0), true).flags(), flags);
-    // Not with the planted mistake.
-    assert_eq!(channel.refresh(&header(flags), Incarnation(0), false).flags(), Flags::ACK_REQUESTED);
+    assert_eq!(channel.refresh(&header(flags), Incarnation(0)).flags(), flags);
 }
 
 /// Returns a channel of two transmitted messages, in epoch 1.
@@ -122,7 +120,7 @@ fn two_sent() -> Channel {
         channel.stamp(8, Epoch::FIRST, Phase(1)).unwrap();
         let stamp = Stamp { ssn: Ssn(ssn), flags: Flags::NONE };
         let header = WireHeader::message(&envelope(A, B), stamp, rank(A, 0).origin(), None);
-        channel.refresh(&header, Incarnation(0), true);
+        channel.refresh(&header, Incarnation(0));
     }
     channel
 }

@@ -11,14 +11,14 @@ fn a_new_initiator_goes_on_with_an_open_line_and_with_half_a_commit() {
     let mut job = Job::new();
     job.begin_line();
     job.checkpoint(B);
-    job.initiator = Initiator::new(2, 1, None);
+    job.initiator = Initiator::new(2, 1);
     job.settle();
     assert_eq!(job.initiator.open_line(), Some((Epoch(2), vec![A, B])));
     job.deaf = Some(A);
     job.checkpoint(A);
     // Only B has heard of the stop: the order to A is lost with the initiator.
     job.waiting[0].clear();
-    job.initiator = Initiator::new(2, 2, None);
+    job.initiator = Initiator::new(2, 2);
     job.deaf = None;
     job.settle();
     assert_eq!([job.ranks[0].committed(), job.ranks[1].committed()], [Epoch(2); 2]);
@@ -95,7 +95,7 @@ fn the_initiator_tells_what_it_is_about() {
     let Some(Effect::Transmit { body, .. }) = job.rank(B).poll_effect() else { panic!("no status") };
     job.initiator.handle_control(B, &body).unwrap();
     assert_eq!(says(&job), (false, true));
-    let fresh = Initiator::new(2, 0, None);
+    let fresh = Initiator::new(2, 0);
     assert_eq!((fresh.is_recovering(), fresh.line()), (true, None));
 }
 
@@ -120,7 +120,7 @@ fn a_new_initiator_repeats_a_commit_that_a_rank_has_not_heard_of_and_begins_noth
     job.deaf = None;
     for replaced in [1, 2] {
         let before = job.orders.len();
-        job.initiator = Initiator::new(2, replaced, None);
+        job.initiator = Initiator::new(2, replaced);
         job.settle();
         assert_eq!(job.states(), [(Epoch(3), Epoch(3), 0, true); 2]);
         assert!(!job.initiator.is_collecting());

@@ -15,7 +15,7 @@ pub(super) const B: Rank = Rank(1);
 
 pub(super) fn config(rank: Rank, incarnation: u32) -> Config {
     let (moment, bits) = (Moment::Offered, Bits::Piggybacked);
-    Config { rank, ranks: 2, incarnation: Incarnation(incarnation), moment, bits, canary: None }
+    Config { rank, ranks: 2, incarnation: Incarnation(incarnation), moment, bits }
 }
 
 /// Two ranks and their initiator, with what they have on stable storage.
@@ -43,7 +43,7 @@ impl Job {
         };
         let checkpoints = ranks.iter().map(first).collect();
         let (entries, waiting) = (vec![BTreeMap::new(); 2], vec![Vec::new(); 2]);
-        let initiator = Initiator::new(2, 0, None);
+        let initiator = Initiator::new(2, 0);
         let (orders, statuses) = (Vec::new(), Vec::new());
         let mut job = Job { ranks, initiator, entries, checkpoints, waiting, deaf: None, orders, statuses };
         job.connect();

@@ -5,7 +5,7 @@
 use counterfoil_ack_piggyback::{AckPolicy, Flags, Kind};
 use counterfoil_log_core::{Envelope, Epoch, Incarnation, Rank, Ssn};
 use counterfoil_protocols::api::{Effect, Incoming, Misbehaviour, Protocol, ProtocolError};
-use counterfoil_protocols::send_deterministic::{Canary, Clusters, Config, SendDeterministic, TableSizes};
+use counterfoil_protocols::send_deterministic::{Clusters, Config, SendDeterministic, TableSizes};
 
 use super::program::{Op, Program};
 use super::world::World;
@@ -22,7 +22,7 @@ fn figure_1() -> World {
         vec![receive(7), receive(10)],
         vec![send(3, 7)],
     ];
-    let mut world = World::new(program, None).unwrap();
+    let mut world = World::new(program).unwrap();
     for rank in [0, 1, 2, 3] {
         world.save_checkpoint(rank).unwrap();
     }
@@ -50,13 +50,13 @@ fn figure_1_the_sender_of_a_logged_message_stays() {
 
 /// A reduced Figure 2: rank 1 receives m0 from 2, sends m1 to 0, and receives the answer m2 from 0. m0 and m2 are
 /// logged, m1 is not. When rank 1 fails both can be replayed, and m2 arrives first.
-fn figure_2(canary: Option<Canary>) -> World {
+pub(crate) fn figure_2() -> World {
     let program: Program = vec![
         vec![Op::Receive { tag: 1 }, Op::Send { to: 1, tag: 0 }],
         vec![Op::Receive { tag: 0 }, Op::Send { to: 0, tag: 1 }, Op::Receive { tag: 0 }],
         vec![Op::Send { to: 1, tag: 0 }],
     ];
-    let mut world = World::new(program, canary).unwrap();
+    let mut world = World::new(program).unwrap();
     world.save_checkpoint(1).unwrap();
     for rank in [2, 1, 1, 0, 0, 1] {
         world.advance(rank).unwrap();
@@ -67,14 +67,13 @@ fn figure_2(canary: Option<Canary>) -> World {
 
 #[test]
 fn figure_2_a_logged_message_waits_for_the_orphan_that_it_depends_on() {
-    let mut world = figure_2(None);
+    let mut world = figure_2();
     world.finish().unwrap();
     assert_eq!(world.rolled_back(), [false, true, false]);
-    assert!(figure_2(Some(Canary::DeliverWhileBlocked)).finish().is_err());
 }
 
-fn rank(rank: u32, canary: Option<Canary>) -> SendDeterministic {
-    let mut protocol = SendDeterministic::new(Config { canary, ..Config::new(Rank(rank), 2) }).unwrap();
+fn rank(rank: u32) -> SendDeterministic {
+    let mut protocol = SendDeterministic::new(Config::new(Rank(rank), 2)).unwrap();
     let peer = SendDeterministic::new(Config::new(Rank(1 - rank), 2)).unwrap();
     protocol.handle_hello(Rank(1 - rank), &peer.hello(Rank(rank)).unwrap()).unwrap();
     protocol
@@ -98,8 +97,8 @@ fn count_acks(rank: &mut SendDeterministic) -> usize {
 }
 
 /// Returns the number of explicit acknowledgements for three messages from the past to the future.
-fn explicit_acks(canary: Option<Canary>) -> usize {
-    let (mut sender, mut receiver) = (rank(0, None), rank(1, canary));
+pub(crate) fn explicit_acks() -> usize {
+    let (mut sender, mut receiver) = (rank(0), rank(1));
     let _ = receiver.handle_checkpoint().unwrap();
     for _ in 0..3 {
         pass_message(&mut sender, &mut receiver);
@@ -109,14 +108,13 @@ fn explicit_acks(canary: Option<Canary>) -> usize {
 
 #[test]
 fn only_the_first_logged_message_of_an_epoch_is_acknowledged_at_once() {
-    assert_eq!(explicit_acks(None), 1);
-    assert_eq!(explicit_acks(Some(Canary::FirstLoggedAckMissing)), 0);
+    assert_eq!(explicit_acks(), 1);
 }
 
 /// Section V.A: a sender that receives nothing, and so no acknowledgement, asks for one.
 #[test]
 fn the_tables_have_a_row_for_messages_sent_or_received_alike() {
-    let (mut sender, mut receiver) = (rank(0, None), rank(1, None));
+    let (mut sender, mut receiver) = (rank(0), rank(1));
     for _ in 0..3 {
         pass_message(&mut sender, &mut receiver);
     }
@@ -131,7 +129,7 @@ fn the_tables_have_a_row_for_messages_sent_or_received_alike() {
 fn too_many_messages_without_an_acknowledgement_make_the_sender_ask_for_one() {
     let policy = AckPolicy { unacked_records_max: 3, ..AckPolicy::default() };
     let mut sender = SendDeterministic::new(Config { policy, ..Config::new(Rank(0), 2) }).unwrap();
-    let mut receiver = rank(1, None);
+    let mut receiver = rank(1);
     for number in 1..=5 {
         pass_message(&mut sender, &mut receiver);
         assert_eq!(count_acks(&mut receiver), usize::from(number == 4), "message {number}");
@@ -141,9 +139,9 @@ fn too_many_messages_without_an_acknowledgement_make_the_sender_ask_for_one() {
 /// A receiver that has lost what its sender may no longer have can't be fed: an error in place of a wrong answer.
 #[test]
 fn a_peer_that_lacks_collected_messages_is_refused() {
-    let (mut sender, mut receiver) = (rank(0, None), rank(1, None));
+    let (mut sender, mut receiver) = (rank(0), rank(1));
     pass_message(&mut sender, &mut receiver);
-    let before = rank(1, None).hello(Rank(0)).unwrap();
+    let before = rank(1).hello(Rank(0)).unwrap();
     let mut after = receiver.hello(Rank(0)).unwrap();
     after.covered = (Epoch(2), Ssn(1));
     sender.handle_hello(Rank(1), &after).unwrap();
@@ -154,10 +152,10 @@ fn a_peer_that_lacks_collected_messages_is_refused() {
 /// Numbers that no correct peer can have come to nothing.
 #[test]
 fn a_hello_that_claims_messages_that_were_never_sent_is_refused() {
-    let (mut sender, mut receiver) = (rank(0, None), rank(1, None));
+    let (mut sender, mut receiver) = (rank(0), rank(1));
     pass_message(&mut sender, &mut receiver);
     let hello = receiver.hello(Rank(0)).unwrap();
-    let mut fresh = rank(0, None);
+    let mut fresh = rank(0);
     let how = Misbehaviour::ReceivedMoreThanSent { claimed: Ssn(1), sent: Ssn::ZERO };
     assert_eq!(fresh.handle_hello(Rank(1), &hello), Err(ProtocolError::PeerMisbehaved { peer: Rank(1), how }));
     let mut covers = hello.clone();
@@ -181,7 +179,7 @@ fn a_hello_that_claims_messages_that_were_never_sent_is_refused() {
 /// A checkpoint that another one replaced before it was durable is none that a rank can be rolled back to.
 #[test]
 fn an_abandoned_checkpoint_is_not_in_the_table() {
-    let mut sender = rank(0, None);
+    let mut sender = rank(0);
     let send = |sender: &mut SendDeterministic| {
         let _ = sender.handle_send(&envelope()).unwrap();
     };
@@ -205,8 +203,8 @@ fn an_abandoned_checkpoint_is_not_in_the_table() {
 
 /// Logs a message and rolls its receiver back to an epoch in which it wouldn't be logged; returns the mark of its
 /// replay, and the receiver's phase afterwards.
-fn replay_of_a_logged_message(canary: Option<Canary>) -> (bool, u32) {
-    let (mut sender, mut receiver) = (rank(0, canary), rank(1, None));
+pub(crate) fn replay_of_a_logged_message() -> (bool, u32) {
+    let (mut sender, mut receiver) = (rank(0), rank(1));
     let _ = receiver.handle_checkpoint().unwrap();
     let header = sender.handle_send(&envelope()).unwrap().header;
     let mut first = header;
@@ -219,7 +217,7 @@ fn replay_of_a_logged_message(canary: Option<Canary>) -> (bool, u32) {
             sender.handle_control(Rank(1).into(), &header, &body).unwrap();
         }
     }
-    let mut back = rank(1, None);
+    let mut back = rank(1);
     sender.handle_hello(Rank(1), &back.hello(Rank(0)).unwrap()).unwrap();
     let mut again = header;
     sender.handle_transmit(&mut again).unwrap();
@@ -229,14 +227,13 @@ fn replay_of_a_logged_message(canary: Option<Canary>) -> (bool, u32) {
 
 #[test]
 fn the_replay_of_a_logged_message_is_marked_and_raises_the_phase() {
-    assert_eq!(replay_of_a_logged_message(None), (true, 2));
-    assert_eq!(replay_of_a_logged_message(Some(Canary::ReplayUnmarked)), (false, 1));
+    assert_eq!(replay_of_a_logged_message(), (true, 2));
 }
 
 /// Returns the checkpoints that rank 0 has after it rolled back from epoch 2 to 1.
-fn checkpoints_after_rollback(canary: Option<Canary>) -> Vec<u32> {
+pub(crate) fn checkpoints_after_rollback() -> Vec<u32> {
     let program: Program = vec![vec![Op::Send { to: 1, tag: 0 }], vec![Op::Receive { tag: 0 }]];
-    let mut world = World::new(program, canary).unwrap();
+    let mut world = World::new(program).unwrap();
     world.advance(0).unwrap();
     world.advance(1).unwrap();
     world.save_checkpoint(0).unwrap();
@@ -248,8 +245,7 @@ fn checkpoints_after_rollback(canary: Option<Canary>) -> Vec<u32> {
 
 #[test]
 fn checkpoints_beyond_the_line_are_discarded() {
-    assert_eq!(checkpoints_after_rollback(None), [1]);
-    assert_eq!(checkpoints_after_rollback(Some(Canary::BeyondLineKept)), [1, 2]);
+    assert_eq!(checkpoints_after_rollback(), [1]);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use counterfoil_log_core::{Envelope, Epoch, Incarnation, Rank, Ssn};
 use counterfoil_protocols::api::{
     Effect, Hello, Incoming, Party, Protocol, ProtocolError, Transmission, command_header,
 };
-use counterfoil_protocols::send_deterministic::{Canary, Config, SendDeterministic};
+use counterfoil_protocols::send_deterministic::{Config, SendDeterministic};
 
 use super::program::{Image, Op};
 
@@ -69,19 +69,12 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    pub(crate) fn start(
-        rank: usize,
-        ranks: usize,
-        canary: Option<Canary>,
-        replaces: bool,
-        disk: &mut Disk,
-    ) -> Outcome<Node> {
+    pub(crate) fn start(rank: usize, ranks: usize, replaces: bool, disk: &mut Disk) -> Outcome<Node> {
         if replaces {
             disk.incarnation = disk.incarnation.next();
         }
         let policy = AckPolicy { unacked_records_max: 4, ..AckPolicy::default() };
-        let config =
-            Config { incarnation: disk.incarnation, policy, canary, ..Config::new(Rank(rank as u32), ranks as u32) };
+        let config = Config { incarnation: disk.incarnation, policy, ..Config::new(Rank(rank as u32), ranks as u32) };
         let mut node = Node {
             rank,
             protocol: SendDeterministic::new(config)?,

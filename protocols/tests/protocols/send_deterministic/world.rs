@@ -5,10 +5,10 @@ use std::fmt;
 
 use counterfoil_log_core::Rank;
 use counterfoil_protocols::api::{Coordinator, Floor, Protocol};
-use counterfoil_protocols::send_deterministic::{Canary, RecoveryProcess};
+use counterfoil_protocols::send_deterministic::RecoveryProcess;
 
 use super::node::{Disk, Frame, Node, Outcome};
-use super::program::{Image, Program, failure_free};
+use super::program::{Image, Program, failure_free, tokens};
 use crate::random::Random;
 
 /// Settings of a random job.
@@ -19,7 +19,19 @@ pub(crate) struct Settings {
     pub(crate) coordinator_fails: bool,
     pub(crate) checkpoints: bool,
     pub(crate) collections: bool,
-    pub(crate) canary: Option<Canary>,
+}
+
+/// Checkpoints, and nothing fails.
+pub(crate) const BASE: Settings =
+    Settings { failures: 0, coordinator_fails: false, checkpoints: true, collections: false };
+
+/// Runs the job of a seed.
+pub(crate) fn job(seed: u64, settings: Settings) -> Outcome<Tally> {
+    let mut random = Random::new(seed);
+    let (ranks, count) = (2 + random.index(4), 1 + random.index(4));
+    let hops = 20 + random.index(60);
+    let program = tokens(&mut random, ranks, count, hops);
+    World::new(program)?.run(&mut random, settings)
 }
 
 /// Counters of a job.
@@ -40,7 +52,6 @@ pub(crate) struct World {
     pub(crate) coordinator: RecoveryProcess,
     /// Number of times that it was replaced.
     coordinators: u32,
-    canary: Option<Canary>,
     /// Pairs of ranks without a connection.
     broken: BTreeSet<(usize, usize)>,
     /// Indexed by from * ranks + to.
@@ -72,12 +83,12 @@ impl fmt::Display for World {
 }
 
 impl World {
-    pub(crate) fn new(program: Program, canary: Option<Canary>) -> Outcome<World> {
+    pub(crate) fn new(program: Program) -> Outcome<World> {
         let ranks = program.len();
         let mut disks = vec![Disk::default(); ranks];
         let mut nodes = Vec::new();
         for (rank, disk) in disks.iter_mut().enumerate() {
-            nodes.push(Node::start(rank, ranks, canary, false, disk)?);
+            nodes.push(Node::start(rank, ranks, false, disk)?);
         }
         let mut world = World {
             expected: failure_free(&program),
@@ -86,7 +97,6 @@ impl World {
             disks,
             coordinator: RecoveryProcess::new(ranks as u32, None),
             coordinators: 0,
-            canary,
             broken: BTreeSet::new(),
             channels: vec![VecDeque::new(); ranks * ranks],
             reports: vec![VecDeque::new(); ranks],
@@ -157,7 +167,7 @@ impl World {
     pub(crate) fn kill(&mut self, rank: usize) -> Outcome<()> {
         self.commands[rank].clear();
         self.tally.logged += self.nodes[rank].logged;
-        self.nodes[rank] = Node::start(rank, self.ranks(), self.canary, true, &mut self.disks[rank])?;
+        self.nodes[rank] = Node::start(rank, self.ranks(), true, &mut self.disks[rank])?;
         self.disconnect(rank);
         self.collect_output(rank)
     }

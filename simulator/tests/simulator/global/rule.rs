@@ -266,6 +266,7 @@ impl<const MISTAKE: u8> Coordinator for Initiator<MISTAKE> {
 impl<const MISTAKE: u8> SimRule for Global<MISTAKE> {
     type Rank = Member<MISTAKE>;
     type Coordinator = Initiator<MISTAKE>;
+    type Planted = Self;
 
     const PROPERTIES: Properties = Properties {
         repeats: Repetition::Nothing,

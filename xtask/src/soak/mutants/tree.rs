@@ -97,6 +97,8 @@ fn compile(
     let mut command = workspace.cargo(["test", "--no-run", "--tests", "--message-format", "json"]);
     command.args(packages.iter().flat_map(|package| ["--package", package]));
     command.current_dir(root).env("CARGO_TARGET_DIR", folder.join("build"));
+    // Mistakes are planted in the rules as they are.
+    command.env("COUNTERFOIL_CANARIES_OF", workspace.root().join("protocols/src"));
     // A changed program has warnings that the source has not.
     command.env("RUSTFLAGS", "--cap-lints=warn -Awarnings").stderr(Stdio::null());
     let line = command_line(&command);

@@ -1,0 +1,111 @@
+//! Writes the modules of this crate: the rules of `counterfoil-protocols`, with the mistakes of `mistakes/*.toml`.
+
+mod mistakes;
+mod place;
+
+use std::collections::BTreeMap;
+use std::env;
+use std::error::Error;
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use mistakes::{Edit, Family};
+
+/// Modules of `counterfoil-protocols` that this crate uses as they are.
+const SHARED: [&str; 3] = ["lib", "api", "cluster"];
+/// Directory of the rules' sources, if it isn't that of `counterfoil-protocols`: for tests that change those.
+const SOURCES: &str = "COUNTERFOIL_CANARIES_OF";
+/// Lints of the rules, which were judged where they were written.
+const ALLOWED: &str = "#[allow(missing_docs, unused, unreachable_pub, clippy::all)]";
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+fn main() -> Outcome<()> {
+    let manifest = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?);
+    let sources = env::var_os(SOURCES).map_or_else(|| manifest.join("../protocols/src"), PathBuf::from);
+    let listed = manifest.join("mistakes");
+    tell_cargo(&format!("rerun-if-changed={}", sources.display()));
+    tell_cargo(&format!("rerun-if-changed={}", listed.display()));
+    tell_cargo(&format!("rerun-if-env-changed={SOURCES}"));
+
+    let families = mistakes::read(&listed)?;
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    fs::write(out.join("canary.rs"), mistakes::source(&families)?)?;
+    let rules = out.join("rules");
+    if rules.exists() {
+        fs::remove_dir_all(&rules)?;
+    }
+    fs::write(out.join("rules.rs"), write_rules(&sources, &rules, by_file(&families))?)?;
+    Ok(())
+}
+
+#[expect(clippy::print_stdout, reason = "a build script's way to tell Cargo something")]
+fn tell_cargo(what: &str) {
+    println!("cargo::{what}");
+}
+
+/// Edits of a source, each with the name of its mistake.
+type Edits<'a> = Vec<(&'a str, &'a Edit)>;
+
+fn by_file(families: &[Family]) -> BTreeMap<&Path, Edits<'_>> {
+    let mut edits: BTreeMap<&Path, Edits<'_>> = BTreeMap::new();
+    for mistake in families.iter().flat_map(|family| &family.mistakes) {
+        for edit in &mistake.edits {
+            edits.entry(&edit.file).or_default().push((&mistake.name, edit));
+        }
+    }
+    edits
+}
+
+/// Writes the sources of all rules, and returns the declarations of their modules.
+fn write_rules(sources: &Path, rules: &Path, mut edits: BTreeMap<&Path, Edits<'_>>) -> Outcome<String> {
+    let root = fs::read_to_string(sources.join("lib.rs"))?;
+    let mut modules = String::new();
+    for (source, text) in read_sources(sources)? {
+        let edits = edits.remove(source.as_path()).unwrap_or_default();
+        let text = place::edited(&text, &edits).map_err(|error| format!("{}: {error}", source.display()))?;
+        let name = source.file_stem().and_then(|stem| stem.to_str()).ok_or("a source isn't named in UTF-8")?;
+        let is_root = source.components().count() == 1;
+        // A module with a `#[path]` looks for its children beside itself, so it goes to where they are.
+        let target = if is_root { rules.join(name).join("mod.rs") } else { rules.join(&source) };
+        fs::create_dir_all(target.parent().ok_or("a source has no directory")?)?;
+        // The rules' own tests run where the rules are.
+        fs::write(&target, text.replace("#[cfg(test)]", "#[cfg(any())]"))?;
+        if is_root {
+            let visibility = if root.contains(&format!("pub mod {name};")) { "pub " } else { "" };
+            writeln!(modules, "{ALLOWED}\n#[path = {target:?}]\n{visibility}mod {name};")?;
+        }
+    }
+    match edits.first_key_value() {
+        None => Ok(modules),
+        Some((source, edits)) => {
+            Err(format!("{}, for {}: no rule has this source", source.display(), edits[0].0).into())
+        }
+    }
+}
+
+/// Returns the sources of the rules, and the path of each from `directory`.
+fn read_sources(directory: &Path) -> Outcome<Vec<(PathBuf, String)>> {
+    let is_shared = |path: &Path| path.file_stem().is_some_and(|stem| SHARED.iter().any(|shared| stem == *shared));
+    let mut open: Vec<PathBuf> = entries(directory)?.into_iter().filter(|path| !is_shared(path)).collect();
+    let mut sources = Vec::new();
+    while let Some(path) = open.pop() {
+        if path.is_dir() {
+            open.extend(entries(&path)?);
+        } else {
+            let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+            sources.push((path.strip_prefix(directory)?.to_owned(), text));
+        }
+    }
+    sources.sort();
+    Ok(sources)
+}
+
+/// Returns the paths in a directory, in order.
+fn entries(directory: &Path) -> Outcome<Vec<PathBuf>> {
+    let entries = fs::read_dir(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
+    let mut paths = entries.map(|entry| Ok(entry?.path())).collect::<Outcome<Vec<PathBuf>>>()?;
+    paths.sort();
+    Ok(paths)
+}

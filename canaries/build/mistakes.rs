@@ -1,0 +1,96 @@
+//! The list of mistakes, and the source of the enumeration of their names.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::{Outcome, entries};
+
+/// File of mistakes.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Family {
+    /// Name of the file.
+    #[serde(skip)]
+    name: String,
+    /// Rules that its mistakes apply to, as variants of `Rule`.
+    rules: Vec<String>,
+    #[serde(rename = "mistake")]
+    pub(super) mistakes: Vec<Mistake>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Mistake {
+    /// A variant's name.
+    pub(super) name: String,
+    /// What is done wrong, and where the paper has it.
+    doc: String,
+    /// Rules that it applies to, if it isn't all those of its file.
+    rules: Option<Vec<String>>,
+    #[serde(rename = "edit")]
+    pub(super) edits: Vec<Edit>,
+}
+
+/// Place in a rule's source where a mistake is made: either `wrong` or `with` is given.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Edit {
+    /// Path of the source from the directory of the rules.
+    pub(super) file: PathBuf,
+    /// Text that is there once: an expression, or statements.
+    pub(super) right: String,
+    /// What happens instead if the mistake is planted.
+    pub(super) wrong: Option<String>,
+    /// Where that is neither an expression nor statements: text that replaces `right` altogether, and tests by `planted!`.
+    pub(super) with: Option<String>,
+}
+
+/// Reads the files of a directory.
+pub(super) fn read(directory: &Path) -> Outcome<Vec<Family>> {
+    let read = |path: PathBuf| -> Outcome<Family> {
+        let text = fs::read_to_string(&path)?;
+        let family: Family = toml::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+        let name = path.file_stem().and_then(|stem| stem.to_str()).ok_or("a file of mistakes isn't named in UTF-8")?;
+        Ok(Family { name: name.to_owned(), ..family })
+    };
+    entries(directory)?.into_iter().map(read).collect()
+}
+
+/// Returns the source of `Canary`, its list `ALL`, and the table `ABOUT` in the same order.
+pub(super) fn source(families: &[Family]) -> Outcome<String> {
+    let (mut variants, mut all, mut about, mut count) = (String::new(), String::new(), String::new(), 0);
+    for family in families {
+        for Mistake { name, doc, rules, .. } in &family.mistakes {
+            let rules = rules.as_ref().unwrap_or(&family.rules).iter().map(|rule| format!("Rule::{rule}"));
+            let rules = rules.collect::<Vec<_>>().join(", ");
+            writeln!(variants, "    /// {doc}\n    {name},")?;
+            writeln!(all, "        Canary::{name},")?;
+            writeln!(
+                about,
+                "    About {{ name: {name:?}, family: {:?}, rules: &[{rules}], description: {doc:?} }},",
+                family.name
+            )?;
+            count += 1;
+        }
+    }
+    Ok(format!(
+        "/// Mistake that can be planted in a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Canary {{
+{variants}}}
+
+impl Canary {{
+    /// All mistakes.
+    pub const ALL: [Canary; {count}] = [
+{all}    ];
+}}
+
+const ABOUT: [About; {count}] = [
+{about}];
+"
+    ))
+}
