@@ -353,9 +353,10 @@ impl MpiTransport {
 
 impl Transport for MpiTransport {
     fn poll(&mut self, interest: &Interest<'_>) -> Result<(), TransportError> {
-        // No clock is read by a wait without limit.
-        let limit = interest.timeout.map(|timeout| (Instant::now(), timeout));
-        let messages_max = if limit.is_none() { 1 } else { MESSAGES_PER_POLL };
+        let messages_max = if interest.timeout.is_none() { 1 } else { MESSAGES_PER_POLL };
+        // A poll that doesn't wait, or waits without limit, reads no clock.
+        let is_single = interest.timeout.is_some_and(|timeout| timeout.is_zero());
+        let limit = interest.timeout.filter(|_| !is_single).map(|timeout| (Instant::now(), timeout));
         let mut idle = Idle::default();
         loop {
             let progressed = self.poll_peers(interest.read, messages_max)?;
@@ -369,7 +370,7 @@ impl Transport for MpiTransport {
                     self.repair()?;
                 }
             }
-            let is_due = limit.is_some_and(|(begun, timeout)| begun.elapsed() >= timeout);
+            let is_due = is_single || limit.is_some_and(|(begun, timeout)| begun.elapsed() >= timeout);
             if !self.events.is_empty() || self.can_write(interest.write) || is_due {
                 return Ok(());
             }

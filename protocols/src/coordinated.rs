@@ -291,9 +291,11 @@ impl Coordinated {
 
     /// *receivedAll?*, for messages and calls.
     fn check_received_all(&mut self) {
-        let messages = self.channels.values().all(|channel| channel.has_all_late(self.epoch));
-        let calls = self.calls_of_peers.values().all(|made| self.calls.has_made(made));
-        if self.progress == Progress::Logging && self.durable && messages && calls {
+        if self.progress == Progress::Logging
+            && self.durable
+            && self.channels.values().all(|channel| channel.has_all_late(self.epoch))
+            && self.calls_of_peers.values().all(|made| self.calls.has_made(made))
+        {
             self.progress = Progress::Ready;
             self.report();
         }

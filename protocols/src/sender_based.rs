@@ -245,3 +245,33 @@ impl SenderBased {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use counterfoil_ack_piggyback::{Flags, Stamp};
+    use counterfoil_log_core::Envelope;
+
+    use super::*;
+    use crate::api::Protocol;
+
+    #[test]
+    fn a_message_would_be_delivered_if_it_is_new_and_of_the_living_incarnation() {
+        let config = |rank| Config { rank, ranks: 3, incarnation: Incarnation(0), policy: AckPolicy::default() };
+        let (own, peer) = (Rank(1), Rank(0));
+        let mut rank = SenderBased::new(config(own)).unwrap();
+        let header = |to, ssn, incarnation| {
+            let envelope = Envelope { source: peer, destination: to, tag: 0, comm: 0, len: 8 };
+            let origin = Origin { incarnation: Incarnation(incarnation), ..Origin::default() };
+            WireHeader::message(&envelope, Stamp { ssn: Ssn(ssn), flags: Flags::NONE }, origin, None)
+        };
+        assert!(rank.would_deliver(&header(own, 1, 0)));
+        assert!(rank.would_deliver(&header(own, Ssn::MAX.0, 0)));
+        let control = WireHeader::control(peer, own, Origin::default(), 1, 0, None);
+        assert!(!rank.would_deliver(&control), "no message");
+        assert!(!rank.would_deliver(&header(own, 0, 0)) && !rank.would_deliver(&header(own, Ssn::MAX.0 + 1, 0)));
+        assert!(!rank.would_deliver(&header(Rank(2), 1, 0)), "for another rank");
+        assert!(!rank.would_deliver(&header(own, 1, 1)), "of an unknown incarnation");
+        let _ = rank.handle_message(&header(own, 1, 0)).unwrap();
+        assert!(!rank.would_deliver(&header(own, 1, 0)) && rank.would_deliver(&header(own, 2, 0)));
+    }
+}

@@ -226,7 +226,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
 
     /// Warns once if logging has stopped because the log was full, and counts it for the launcher.
     fn check_logging(&mut self) {
-        if self.tally.logging_stopped == 0 && self.log.stats().stopped_logging {
+        if self.tally.logging_stopped == 0 && self.log.usage().stopped_logging {
             tracing::warn!(rank = self.rank, "the log was full and logging has stopped: not recoverable from here");
             self.tally.logging_stopped = 1;
         }

@@ -96,22 +96,20 @@ impl Calls {
     /// Draws the conclusions from the words of a call (Figures 6 to 8). A conclusion takes effect when the call is complete.
     pub(super) fn judge(&mut self, call: &CollectiveCall, own: (Rank, Word), words: &[(Rank, u64)]) -> &Conclusion {
         let (rank, Word { epoch, am_logging }) = own;
-        let others: Vec<(Rank, Word)> =
-            words.iter().filter(|(from, _)| *from != rank).map(|(from, word)| (*from, Word::decode(*word))).collect();
-        // The sources of the data that comes here; the participants whose colour differs.
-        let comes = |(from, _): &&(Rank, Word)| call.class.flows(*from, rank);
-        let behind = others.iter().filter(comes).any(|(_, word)| word.epoch < epoch);
-        let beyond: Vec<Rank> =
-            others.iter().filter(comes).filter(|(_, word)| word.epoch > epoch).map(|(from, _)| *from).collect();
+        let others = words.iter().filter(|(from, _)| *from != rank).map(|(from, word)| (*from, Word::decode(*word)));
+        // Those whose data comes here.
+        let sources = others.clone().filter(|(from, _)| call.class.flows(*from, rank));
+        let behind = sources.clone().any(|(_, word)| word.epoch < epoch);
+        let beyond: Vec<Rank> = sources.clone().filter(|(_, word)| word.epoch > epoch).map(|(from, _)| from).collect();
         let crosses = behind || !beyond.is_empty();
-        let stopped = others.iter().filter(comes).any(|(_, word)| !word.am_logging);
+        let stopped = sources.clone().any(|(_, word)| !word.am_logging);
         let mut concluded = Conclusion { keep: behind, stop: !crosses && am_logging && stopped, ..Default::default() };
         match call.class {
             CollectiveClass::Barrier | CollectiveClass::AllToAll => {}
             CollectiveClass::FromRoot(_) => concluded.repeat = !beyond.is_empty(),
             CollectiveClass::ToRoot(_) if behind => {
-                let same = others.iter().filter(|(_, word)| word.epoch == epoch);
-                concluded.suppress = same.map(|(from, _)| *from).collect();
+                let same = others.filter(|(_, word)| word.epoch == epoch);
+                concluded.suppress = same.map(|(from, _)| from).collect();
             }
             CollectiveClass::ToRoot(_) => concluded.suppress = beyond,
         }
@@ -148,5 +146,56 @@ impl Calls {
     pub(super) fn complete(&mut self, call: &CollectiveCall) {
         let made = self.made.entry(call.comm).or_default();
         *made = (call.number + 1).max(*made);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWN: Rank = Rank(1);
+
+    /// Returns what a call of rank 1, in epoch 5, leads to: the words of ranks 0 and 2 are an epoch and *amLogging*.
+    fn judged(class: CollectiveClass, am_logging: bool, words: [(u32, bool); 2]) -> Conclusion {
+        let own = Word { epoch: Epoch(5), am_logging };
+        let words = [0, 2].into_iter().zip(words);
+        let words =
+            words.map(|(from, (epoch, am_logging))| (Rank(from), Word { epoch: Epoch(epoch), am_logging }.encode()));
+        let words: Vec<(Rank, u64)> = words.chain([(OWN, own.encode())]).collect();
+        let mut calls = Calls::default();
+        calls.judge(&CollectiveCall { class, comm: 0, number: 7, uniform: true }, (OWN, own), &words);
+        calls.concluded
+    }
+
+    #[test]
+    fn logging_ends_with_data_of_a_source_that_has_stopped_and_only_within_the_epoch() {
+        let stops = |am_logging, words| judged(CollectiveClass::AllToAll, am_logging, words).stop;
+        assert!(stops(true, [(5, false), (5, true)]));
+        assert!(!stops(true, [(5, true), (5, true)]), "nobody has stopped");
+        assert!(!stops(false, [(5, false), (5, true)]), "this rank isn't logging");
+        assert!(!stops(true, [(4, false), (5, false)]), "a source is behind the line");
+        assert!(!stops(true, [(6, false), (5, false)]), "a source is beyond it");
+        assert!(
+            !judged(CollectiveClass::FromRoot(Rank(0)), true, [(5, true), (5, false)]).stop,
+            "rank 2 sends nothing here"
+        );
+    }
+
+    #[test]
+    fn results_that_come_from_behind_the_line_are_kept_and_calls_from_beyond_it_repeated() {
+        let from_0 = |words| judged(CollectiveClass::FromRoot(Rank(0)), true, words);
+        let (behind, beyond) = (from_0([(4, true), (6, true)]), from_0([(6, true), (4, true)]));
+        assert_eq!((behind.keep, behind.repeat), (true, false));
+        assert_eq!((beyond.keep, beyond.repeat), (false, true));
+        let all = |words| judged(CollectiveClass::AllToAll, true, words);
+        assert!(all([(5, true), (4, true)]).keep && !all([(5, true), (6, true)]).keep);
+    }
+
+    #[test]
+    fn a_root_has_those_suppress_the_call_that_will_make_it_again() {
+        let to_1 = |words| judged(CollectiveClass::ToRoot(OWN), true, words).suppress;
+        assert_eq!(to_1([(6, true), (5, true)]), [Rank(0)], "it won't come again from beyond the line");
+        assert_eq!(to_1([(4, true), (5, true)]), [Rank(2)], "the result is kept");
+        assert_eq!(to_1([(5, true), (5, true)]), []);
     }
 }

@@ -5,11 +5,11 @@
 //! that is lost are dropped. A call in which a rank is lost ends with [`Error::CallAgain`], and so does one whose result the rule finds
 //! elsewhere; the layer above asks for a plan again.
 
+mod arrived;
 mod hops;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use bytes::Bytes;
 use counterfoil::Rank;
 use counterfoil_protocols::api::{CollectiveCall, CollectiveClass, CollectivePlan, EntryKey, Protocol};
 
@@ -18,25 +18,27 @@ use super::progress::Wait;
 use crate::Error;
 use crate::communicator::{COLLECTIVE_CONTEXT, CollectiveRun, InternalTag};
 use crate::transport::Transport;
+use arrived::Arrived;
 pub(super) use hops::is_hop;
-
-/// Hop of a call, by communicator and number of the call, source, and place; a word is before the first.
-type HopKey = (u32, u64, u32, u32);
 
 /// Native collectives of a rank.
 #[derive(Debug, Default)]
 pub(super) struct Native {
     /// Call that runs natively.
     call: Option<OpenCall>,
+    /// By rank: the hops of that call.
+    hops: Vec<HopCount>,
+    /// Words that travel with its data, in the order of their ranks: those that have come here, and this rank's own.
+    words: Vec<(Rank, u64)>,
+    /// Memory for the words of a hop.
+    encoded: Vec<u8>,
     /// Answer of the rule to a question that it has asked for ([`Effect::Resume`](counterfoil_protocols::api::Effect::Resume)).
     plan: Option<CollectivePlan>,
     /// The rule wants to be asked again.
     resumed: bool,
     /// A rank was lost since the call began.
     lost: bool,
-    /// Hops that have arrived.
-    arrived: BTreeMap<HopKey, Bytes>,
-    bytes: usize,
+    arrived: Arrived,
     /// Peer whose connection a hop waits for.
     awaited_room: Option<u32>,
     /// By communicator: first call that this rank hasn't completed.
@@ -49,18 +51,22 @@ pub(super) struct Native {
     as_messages: bool,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct OpenCall {
     call: CollectiveCall,
     /// Entry of the result.
     keep: Option<EntryKey>,
-    /// Words that travel with the data, by rank: those that have come here, and this rank's own.
-    words: Option<BTreeMap<u32, u64>>,
+    /// Words travel with the data.
+    has_words: bool,
     /// The call is one of `again`.
     is_dummy: bool,
-    /// By rank: number of hops sent to it and received from it.
-    sent: Vec<u32>,
-    received: Vec<u32>,
+}
+
+/// Number of hops sent to a rank, and received from it.
+#[derive(Clone, Copy, Debug, Default)]
+struct HopCount {
+    sent: u32,
+    received: u32,
 }
 
 impl Native {
@@ -70,7 +76,7 @@ impl Native {
 
     /// Returns the bytes of hops that have arrived and wait for their calls.
     pub(super) fn bytes(&self) -> usize {
-        self.bytes
+        self.arrived.bytes()
     }
 
     /// Returns `true` if a hop waits for room on the connection of `peer`.
@@ -105,27 +111,13 @@ impl Native {
     /// Drops the hops of a rank whose connection is lost.
     pub(super) fn lose(&mut self, peer: u32) {
         self.lost = true;
-        let bytes = &mut self.bytes;
-        self.arrived.retain(|&(_, _, source, _), hop| {
-            let stays = source != peer;
-            *bytes -= if stays { 0 } else { hop.len() };
-            stays
-        });
+        self.arrived.lose(peer);
     }
 
     /// Returns `true` if this rank can still make or repeat the call.
     fn is_wanted(&self, comm: u32, number: u64) -> bool {
         let next = self.next.get(&comm).copied().unwrap_or_default();
         number >= next || self.again.iter().any(|call| (call.comm, call.number) == (comm, number))
-    }
-
-    /// Drops the hops of a call that is complete.
-    fn end(&mut self, comm: u32, number: u64) {
-        let complete = (comm, number, 0, 0)..(comm, number + 1, 0, 0);
-        let keys: Vec<HopKey> = self.arrived.range(complete).map(|(key, _)| *key).collect();
-        for key in keys {
-            self.bytes -= self.arrived.remove(&key).map_or(0, |hop| hop.len());
-        }
     }
 }
 
@@ -204,24 +196,26 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
 
     /// `word`: this rank's word, if words travel with the data.
     fn open_call(&mut self, call: CollectiveCall, keep: Option<EntryKey>, word: Option<u64>, is_dummy: bool) {
-        let none = vec![0; self.settings.ranks as usize];
-        let words = word.map(|word| BTreeMap::from([(self.rank, word)]));
-        self.native.call = Some(OpenCall { call, keep, words, is_dummy, sent: none.clone(), received: none });
+        self.native.hops.clear();
+        self.native.hops.resize(self.settings.ranks as usize, HopCount::default());
+        self.native.words.clear();
+        self.native.words.extend(word.map(|word| (Rank(self.rank), word)));
+        self.native.call = Some(OpenCall { call, keep, has_words: word.is_some(), is_dummy });
     }
 
     /// Ends the present call. See
     /// [`Communicator::complete_collective`](crate::Communicator::complete_collective).
     pub(super) fn complete_call(&mut self, result: &dyn Fn() -> Vec<u8>) -> Result<(), Error> {
         self.native.as_messages = false;
-        let Some(OpenCall { call, mut keep, words, is_dummy, .. }) = self.native.call.take() else { return Ok(()) };
-        if let Some(words) = words {
-            keep = self.report_words(call, words)?;
+        let Some(OpenCall { call, mut keep, has_words, is_dummy }) = self.native.call.take() else { return Ok(()) };
+        if has_words {
+            keep = self.report_words(call)?;
         }
         if let Some(entry) = keep {
             self.keep_entry(entry, result().into())?;
         }
         self.native.plan = None;
-        self.native.end(call.comm, call.number);
+        self.native.arrived.end(call.comm, call.number);
         if is_dummy {
             self.native.again.pop_front();
             self.tally.collectives_repeated += 1;
@@ -234,12 +228,10 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     }
 
     /// Reports the words that came with the data of a call, as far as data flows from their ranks. Returns the entry of the result.
-    fn report_words(&mut self, call: CollectiveCall, words: BTreeMap<u32, u64>) -> Result<Option<EntryKey>, Error> {
+    fn report_words(&mut self, call: CollectiveCall) -> Result<Option<EntryKey>, Error> {
         let own = Rank(self.rank);
-        let comes = |from: Rank| from == own || call.class.flows(from, own);
-        let words = words.into_iter().map(|(from, word)| (Rank(from), word));
-        let words: Vec<(Rank, u64)> = words.filter(|(from, _)| comes(*from)).collect();
-        Ok(self.protocol.handle_collective_words(&call, &words)?)
+        self.native.words.retain(|&(from, _)| from == own || call.class.flows(from, own));
+        Ok(self.protocol.handle_collective_words(&call, &self.native.words)?)
     }
 
     /// Takes part once more in the calls that the rule wants repeated, which are from a root to all.

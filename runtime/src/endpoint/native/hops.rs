@@ -1,13 +1,12 @@
 //! Hops of native collectives, and the words that are exchanged before a call or travel with its hops.
 
-use std::collections::BTreeMap;
-
 use bytes::{Buf, Bytes};
 use counterfoil::Rank;
 use counterfoil_ack_piggyback::{Kind, Origin, WireHeader};
 use counterfoil_protocols::api::{CollectiveCall, EntryKey, Misbehaviour, Protocol, ProtocolError, Scope};
 
-use super::{HopKey, OpenCall};
+use super::OpenCall;
+use super::arrived::HopKey;
 use crate::Error;
 use crate::communicator::{Request, Status};
 use crate::endpoint::Endpoint;
@@ -51,7 +50,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             let its = match from == self.rank {
                 true => word,
                 false if has(Rank(from), own) => {
-                    let bytes = self.await_hop((call.comm, call.number, from, 0))?;
+                    let bytes = self.await_hop(from, (call.comm, call.number, 0))?;
                     u64::from_le_bytes(bytes[..].try_into().map_err(|_| malformed(from, WORD, bytes.len()))?)
                 }
                 false => continue,
@@ -70,23 +69,25 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         to: u32,
         payload: &[u8],
     ) -> Result<Option<Request>, Error> {
-        if !self.native.is_in(context) {
+        let Some(OpenCall { call, has_words, .. }) = self.native.call.filter(|open| open.call.comm == context) else {
             return Ok(None);
-        }
-        let Some(OpenCall { call, sent, words, .. }) = &mut self.native.call else { return Ok(None) };
-        let (call, place) = (*call, &mut sent[to as usize]);
+        };
+        let place = &mut self.native.hops[to as usize].sent;
         *place += 1;
         let place = *place;
-        let encoded = words.as_ref().map(encode_words);
-        let words = encoded.as_deref().unwrap_or_default();
-        if to == self.rank {
-            let hop = Bytes::from([words, payload].concat());
-            self.native.bytes += hop.len();
-            self.native.arrived.insert((call.comm, call.number, to, place), hop);
-        } else {
-            let tag = if encoded.is_some() { HOP_WITH_WORDS } else { HOP };
-            self.send_frame(call, tag, (to, place), [words, payload])?;
+        let mut words = std::mem::take(&mut self.native.encoded);
+        words.clear();
+        if has_words {
+            encode_words(&self.native.words, &mut words);
         }
+        if to == self.rank {
+            let hop = Bytes::from([&words, payload].concat());
+            self.native.arrived.insert(to, (call.comm, call.number, place), hop);
+        } else {
+            let tag = if has_words { HOP_WITH_WORDS } else { HOP };
+            self.send_frame(call, tag, (to, place), [&words, payload])?;
+        }
+        self.native.encoded = words;
         self.stop_if_fatal(CallKind::Collective)?;
         Ok(Some(Request::new(NATIVE | SENT | u64::from(to))))
     }
@@ -104,8 +105,10 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     }
 
     pub(super) fn receive_hop(&mut self, source: u32) -> Result<Request, Error> {
-        let Some(open) = &mut self.native.call else { return Err(Error::CallAgain) };
-        let place = &mut open.received[source as usize];
+        if !self.native.is_open() {
+            return Err(Error::CallAgain);
+        }
+        let place = &mut self.native.hops[source as usize].received;
         *place += 1;
         Ok(Request::new(NATIVE | u64::from(source) << 32 | u64::from(*place)))
     }
@@ -121,20 +124,20 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         }
         let (source, place) = ((id & !NATIVE) >> 32, id as u32);
         let source = source as u32;
-        let Some(OpenCall { call, .. }) = self.native.call else { return Err(Error::CallAgain) };
-        let mut payload = self.await_hop((call.comm, call.number, source, place))?;
-        if let Some(words) = self.native.call.as_mut().and_then(|open| open.words.as_mut()) {
+        let Some(OpenCall { call, has_words, .. }) = self.native.call else { return Err(Error::CallAgain) };
+        let mut payload = self.await_hop(source, (call.comm, call.number, place))?;
+        if has_words {
             let len = payload.len();
-            take_words(words, &mut payload).ok_or_else(|| malformed(source, HOP_WITH_WORDS, len))?;
+            take_words(&mut self.native.words, &mut payload).ok_or_else(|| malformed(source, HOP_WITH_WORDS, len))?;
         }
         self.stop_if_fatal(CallKind::Collective)?;
         Ok(Some((Status { source, tag: HOP, len: payload.len() }, payload)))
     }
 
-    fn await_hop(&mut self, key: HopKey) -> Result<Bytes, Error> {
+    fn await_hop(&mut self, source: u32, key: HopKey) -> Result<Bytes, Error> {
         loop {
             self.check_call()?;
-            if let Some(hop) = self.native.arrived.get(&key) {
+            if let Some(hop) = self.native.arrived.get(source, key) {
                 return Ok(hop.clone());
             }
             self.progress(Wait::Forever)?;
@@ -183,12 +186,9 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         if !self.native.is_wanted(comm, number) {
             return Ok(());
         }
-        self.native.bytes += body.len();
         let place = if header.tag() == WORD { 0 } else { place };
-        if let Some(before) = self.native.arrived.insert((comm, number, peer, place), body) {
-            self.native.bytes -= before.len();
-        }
-        let (bytes, max) = (self.native.bytes, self.settings.unexpected_bytes_limit);
+        self.native.arrived.insert(peer, (comm, number, place), body);
+        let (bytes, max) = (self.native.bytes(), self.settings.unexpected_bytes_limit);
         if bytes > max { Err(Error::Unexpected { peer, bytes, max }) } else { Ok(()) }
     }
 }
@@ -197,23 +197,27 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
 const WORD_BYTES: usize = 12;
 
 /// Encodes the words before a hop's payload: their number, and the rank and the word of each.
-fn encode_words(words: &BTreeMap<u32, u64>) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(4 + words.len() * WORD_BYTES);
+fn encode_words(words: &[(Rank, u64)], bytes: &mut Vec<u8>) {
     bytes.extend((words.len() as u32).to_le_bytes());
     for (rank, word) in words {
-        bytes.extend(rank.to_le_bytes());
+        bytes.extend(rank.0.to_le_bytes());
         bytes.extend(word.to_le_bytes());
     }
-    bytes
 }
 
-/// Moves the words from the beginning of a hop; `None` if it is too short for them.
-fn take_words(words: &mut BTreeMap<u32, u64>, payload: &mut Bytes) -> Option<()> {
+/// Moves the words from the beginning of a hop to the others, in the order of their ranks; `None` if it is too short for them.
+fn take_words(words: &mut Vec<(Rank, u64)>, payload: &mut Bytes) -> Option<()> {
     let count = payload.try_get_u32_le().ok()? as usize;
     if payload.len() / WORD_BYTES < count {
         return None;
     }
-    words.extend((0..count).map(|_| (payload.get_u32_le(), payload.get_u64_le())));
+    for _ in 0..count {
+        let (rank, word) = (Rank(payload.get_u32_le()), payload.get_u64_le());
+        match words.binary_search_by_key(&rank, |(rank, _)| *rank) {
+            Ok(at) => words[at].1 = word,
+            Err(at) => words.insert(at, (rank, word)),
+        }
+    }
     Some(())
 }
 
