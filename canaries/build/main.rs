@@ -10,7 +10,8 @@ use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use mistakes::{Edit, Family};
+use mistakes::Family;
+use place::Edit;
 
 /// Modules of `counterfoil-protocols` that this crate uses as they are.
 const SHARED: [&str; 3] = ["lib", "api", "cluster"];

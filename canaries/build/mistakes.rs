@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use super::place::Edit;
 use super::{Outcome, entries};
 
 /// File of mistakes.
@@ -32,20 +33,6 @@ pub(super) struct Mistake {
     rules: Option<Vec<String>>,
     #[serde(rename = "edit")]
     pub(super) edits: Vec<Edit>,
-}
-
-/// Place in a rule's source where a mistake is made: either `wrong` or `with` is given.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Edit {
-    /// Path of the source from the directory of the rules.
-    pub(super) file: PathBuf,
-    /// Text that is there once: an expression, or statements.
-    pub(super) right: String,
-    /// What happens instead if the mistake is planted.
-    pub(super) wrong: Option<String>,
-    /// Where that is neither an expression nor statements: text that replaces `right` altogether, and tests by `planted!`.
-    pub(super) with: Option<String>,
 }
 
 /// Reads the files of a directory.

@@ -1,8 +1,23 @@
 //! Mistakes in a source: each is made where the thread has it planted.
 
 use std::ops::Range;
+use std::path::PathBuf;
 
-use super::mistakes::Edit;
+use serde::Deserialize;
+
+/// Place in a rule's source where a mistake is made: either `wrong` or `with` is given.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Edit {
+    /// Path of the source from the directory of the rules.
+    pub(super) file: PathBuf,
+    /// Text that is there once: an expression, or statements.
+    pub(super) right: String,
+    /// What happens instead if the mistake is planted.
+    pub(super) wrong: Option<String>,
+    /// Where that is neither an expression nor statements: text that replaces `right` altogether, and tests by `planted!`.
+    pub(super) with: Option<String>,
+}
 
 /// Returns the source with all edits. Edits of several mistakes may have one place.
 ///

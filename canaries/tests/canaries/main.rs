@@ -7,9 +7,14 @@
 // The tests of the rules name the crate that they test.
 extern crate counterfoil_canaries as counterfoil_protocols;
 
+mod edits;
 mod list;
 mod pessimistic;
 mod send_deterministic;
+
+// Of the build script.
+#[path = "../../build/place.rs"]
+mod place;
 
 #[path = "../../../protocols/tests/protocols/random.rs"]
 mod random;
