@@ -173,4 +173,6 @@ fn runs_that_are_out_of_order_are_refused() {
     assert!(!is_sound(&[run((1, 1), 1, 1), run((3, 4), 1, 1)]), "a gap");
     assert!(!is_sound(&[run((1, 1), 2, 1), run((2, 4), 1, 1)]), "the epochs fall");
     assert!(!is_sound(&[run((1, 1), 1, 2), run((2, 4), 1, 1)]), "the phases fall");
+    assert!(!is_sound(&[run((0, 4), 1, 1)]), "no message has the number 0");
+    assert!(!is_sound(&[run((1, 4), 1, 1), run((5, 4), 1, 1)]), "a run without messages");
 }
