@@ -13,11 +13,11 @@ use std::path::{Path, PathBuf};
 use mistakes::Family;
 use place::Edit;
 
-/// Modules of `counterfoil-protocols` that this crate uses as they are.
+/// Modules that aren't built once more: the root, `api`, which is shared, and `cluster`, which no rule uses.
 const SHARED: [&str; 3] = ["lib", "api", "cluster"];
-/// Directory of the rules' sources, if it isn't that of `counterfoil-protocols`: for tests that change those.
+/// Absolute path of the directory of the rules' sources, if it isn't that of `counterfoil-protocols`: for tests that change those.
 const SOURCES: &str = "COUNTERFOIL_CANARIES_OF";
-/// Lints of the rules, which were judged where they were written.
+/// Lints of the rules, which are judged where they are written.
 const ALLOWED: &str = "#[allow(missing_docs, unused, unreachable_pub, clippy::all)]";
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -61,7 +61,7 @@ fn by_file(families: &[Family]) -> BTreeMap<&Path, Edits<'_>> {
 
 /// Writes the sources of all rules, and returns the declarations of their modules.
 fn write_rules(sources: &Path, rules: &Path, mut edits: BTreeMap<&Path, Edits<'_>>) -> Outcome<String> {
-    let root = fs::read_to_string(sources.join("lib.rs"))?;
+    let root = read(&sources.join("lib.rs"))?;
     let mut modules = String::new();
     for (source, text) in read_sources(sources)? {
         let edits = edits.remove(source.as_path()).unwrap_or_default();
@@ -71,8 +71,7 @@ fn write_rules(sources: &Path, rules: &Path, mut edits: BTreeMap<&Path, Edits<'_
         // A module with a `#[path]` looks for its children beside itself, so it goes to where they are.
         let target = if is_root { rules.join(name).join("mod.rs") } else { rules.join(&source) };
         fs::create_dir_all(target.parent().ok_or("a source has no directory")?)?;
-        // The rules' own tests run where the rules are.
-        fs::write(&target, text.replace("#[cfg(test)]", "#[cfg(any())]"))?;
+        fs::write(&target, without_tests_and_docs(&text))?;
         if is_root {
             let visibility = if root.contains(&format!("pub mod {name};")) { "pub " } else { "" };
             writeln!(modules, "{ALLOWED}\n#[path = {target:?}]\n{visibility}mod {name};")?;
@@ -86,6 +85,17 @@ fn write_rules(sources: &Path, rules: &Path, mut edits: BTreeMap<&Path, Edits<'_
     }
 }
 
+/// Returns the source without what belongs to the rules themselves: their tests, and their documentation with its examples.
+fn without_tests_and_docs(source: &str) -> String {
+    let is_doc = |line: &&str| ["//!", "///"].iter().any(|mark| line.trim_start().starts_with(mark));
+    let lines: Vec<&str> = source.lines().filter(|line| !is_doc(line)).collect();
+    lines.join("\n").replace("#[cfg(test)]", "#[cfg(any())]")
+}
+
+fn read(path: &Path) -> Outcome<String> {
+    Ok(fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?)
+}
+
 /// Returns the sources of the rules, and the path of each from `directory`.
 fn read_sources(directory: &Path) -> Outcome<Vec<(PathBuf, String)>> {
     let is_shared = |path: &Path| path.file_stem().is_some_and(|stem| SHARED.iter().any(|shared| stem == *shared));
@@ -94,9 +104,8 @@ fn read_sources(directory: &Path) -> Outcome<Vec<(PathBuf, String)>> {
     while let Some(path) = open.pop() {
         if path.is_dir() {
             open.extend(entries(&path)?);
-        } else {
-            let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-            sources.push((path.strip_prefix(directory)?.to_owned(), text));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            sources.push((path.strip_prefix(directory)?.to_owned(), read(&path)?));
         }
     }
     sources.sort();

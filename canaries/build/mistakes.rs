@@ -1,7 +1,6 @@
 //! The list of mistakes, and the source of the enumeration of their names.
 
 use std::fmt::Write;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -35,15 +34,32 @@ pub(super) struct Mistake {
     pub(super) edits: Vec<Edit>,
 }
 
+impl Mistake {
+    /// Checks that something depends on whether this mistake is planted, and nothing on whether another one is.
+    fn check(&self) -> Result<(), String> {
+        let own = format!("planted!({})", self.name);
+        let withs = || self.edits.iter().filter_map(|edit| edit.with.as_deref());
+        if withs().any(|with| with.matches("planted!(").count() != with.matches(&own).count()) {
+            return Err(format!("{}: `with` tests whether another mistake is planted", self.name));
+        }
+        if self.edits.iter().all(|edit| edit.wrong.is_none()) && !withs().any(|with| with.contains(&own)) {
+            return Err(format!("{}: no edit has `wrong`, or tests {own}", self.name));
+        }
+        Ok(())
+    }
+}
+
 /// Reads the files of a directory.
 pub(super) fn read(directory: &Path) -> Outcome<Vec<Family>> {
     let read = |path: PathBuf| -> Outcome<Family> {
-        let text = fs::read_to_string(&path)?;
-        let family: Family = toml::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+        let wrong = |error: String| format!("{}: {error}", path.display());
+        let family: Family = toml::from_str(&super::read(&path)?).map_err(|error| wrong(error.to_string()))?;
+        family.mistakes.iter().try_for_each(Mistake::check).map_err(wrong)?;
         let name = path.file_stem().and_then(|stem| stem.to_str()).ok_or("a file of mistakes isn't named in UTF-8")?;
         Ok(Family { name: name.to_owned(), ..family })
     };
-    entries(directory)?.into_iter().map(read).collect()
+    let is_list = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "toml");
+    entries(directory)?.into_iter().filter(is_list).map(read).collect()
 }
 
 /// Returns the source of `Canary`, its list `ALL`, and the table `ABOUT` in the same order.

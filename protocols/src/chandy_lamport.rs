@@ -31,7 +31,7 @@ use message::{Finished, REQUEST, Request};
 /// Lines after the committed one that a rank begins of its own accord.
 const LINES_MAX: u32 = 8;
 
-/// Identity of a rank, and a planted mistake.
+/// Identity of a rank.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// This rank.

@@ -138,6 +138,11 @@ pub enum Report {
         /// Counters of the process.
         tally: Tally,
     },
+    /// The process waits for all others, to agree on which of them are dead, or has ceased to.
+    Repair {
+        /// It waits.
+        waits: bool,
+    },
     /// A rank is dead, and no process can take its place: the process ends.
     NoSpare,
     /// The program or the runtime has failed.

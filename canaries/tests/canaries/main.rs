@@ -1,6 +1,6 @@
 //! Mistakes of the rules, planted one at a time: the effect of each where the tests of `counterfoil-protocols` show that the rule is right.
 //!
-//! Those tests run here, too, over the build of this crate, without a mistake.
+//! The scenarios of the send-deterministic rule run here, too, over the build of this crate, without a mistake.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test, and its helpers, fail by panicking")]
 
@@ -13,7 +13,7 @@ mod pessimistic;
 mod send_deterministic;
 
 // Of the build script.
-#[expect(dead_code, reason = "which source an edit is of, the build script's other part asks")]
+#[expect(dead_code, reason = "only `build/main.rs` reads `Edit::file`")]
 #[path = "../../build/place.rs"]
 mod place;
 

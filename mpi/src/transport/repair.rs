@@ -11,7 +11,7 @@ use crate::membership::{Membership, RepairError};
 impl MpiTransport {
     /// Gives dead ranks other processes, and begins the connections with them again.
     pub(super) fn repair(&mut self) -> Result<(), TransportError> {
-        let replaced = match repair(&mut self.membership) {
+        let replaced = match repair(&mut self.membership, |waits| self.supervisor.report_repair(waits)) {
             // All ranks are done, so nobody needs a replacement: the vote is repeated.
             Err(RepairError::NoSpare { vacant, .. }) if self.supervisor.are_all_done() => {
                 vacant.into_iter().for_each(|rank| self.peers[rank as usize].abandon_sends());
@@ -60,12 +60,19 @@ impl MpiTransport {
 }
 
 /// Repairs the membership after a call has failed because of a dead process: returns the ranks that have other processes now, after all
-/// living processes have called this.
-pub(super) fn repair(membership: &mut Membership) -> Result<Vec<u32>, RepairError> {
-    let mut idle = Idle::default();
+/// living processes have called this. `report` is told when the wait for them begins, and when it ends.
+pub(super) fn repair(membership: &mut Membership, mut report: impl FnMut(bool)) -> Result<Vec<u32>, RepairError> {
     if !membership.begin_repair()? {
         return Ok(Vec::new());
     }
+    report(true);
+    let repaired = wait_for_repair(membership);
+    report(false);
+    repaired
+}
+
+fn wait_for_repair(membership: &mut Membership) -> Result<Vec<u32>, RepairError> {
+    let mut idle = Idle::default();
     loop {
         if let Some(replaced) = membership.poll_repair()? {
             return Ok(replaced);

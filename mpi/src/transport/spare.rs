@@ -8,6 +8,7 @@ use counterfoil_runtime::local::{ControlError, LauncherConnection, Welcome};
 use counterfoil_runtime::transport::{Event, Report, TransportError};
 
 use super::repair::{repair, unrepaired};
+use super::supervisor::report_repair;
 use super::{MpiTransport, VOTE, check_aborted, failed};
 use crate::control::failures::outlives_failures;
 use crate::membership::{Membership, RepairError};
@@ -61,7 +62,8 @@ impl SpareProcess {
                 return meet_at_the_end(&mut self.membership).map(|()| false);
             }
             if self.membership.has_failure().map_err(failed)? {
-                repair(&mut self.membership).map_err(unrepaired)?;
+                let report = |waits| report_repair(&mut self.launcher, waits);
+                repair(&mut self.membership, report).map_err(unrepaired)?;
                 if self.membership.rank().is_some() {
                     return Ok(true);
                 }
@@ -113,7 +115,7 @@ pub(crate) fn wait_without_launcher(membership: &mut Membership) -> Result<bool,
 
 /// Repairs the membership. That spares are missing is an error only before the ranks have voted to end the job.
 fn repair_for_vote(membership: &mut Membership, votes: u32) -> Result<(), TransportError> {
-    match repair(membership) {
+    match repair(membership, |_| {}) {
         Err(RepairError::NoSpare { .. }) if votes > 0 => Ok(()),
         repaired => repaired.map(drop).map_err(unrepaired),
     }

@@ -5,7 +5,7 @@ use std::io;
 use counterfoil::Rank;
 use counterfoil_protocols::api::{Coordinator, CoordinatorError, Floor};
 use counterfoil_runtime::local::LauncherConnection;
-use counterfoil_runtime::transport::TransportError;
+use counterfoil_runtime::transport::{Report, TransportError};
 
 /// Rank whose process runs the rule's coordinator in a job without a launcher.
 pub(super) const COORDINATOR_RANK: u32 = 0;
@@ -65,6 +65,13 @@ impl Supervisor {
         }
     }
 
+    /// Tells the launcher, if there is one, that this process waits for the others in a repair, or has ceased to.
+    pub(super) fn report_repair(&mut self, waits: bool) {
+        if let Supervisor::Launcher(launcher) = self {
+            report_repair(launcher, waits);
+        }
+    }
+
     /// Handles a message from a rank to the coordinator.
     pub(super) fn handle_report(&mut self, from: u32, body: &[u8]) -> Result<(), CoordinatorError> {
         self.coordinator().map_or(Ok(()), |coordinator| coordinator.handle_control(Rank(from), body))
@@ -84,6 +91,12 @@ impl Supervisor {
     pub(super) fn poll_order(&mut self) -> Option<(u32, Vec<u8>)> {
         self.coordinator()?.poll_message().map(|(to, body)| (to.0, body))
     }
+}
+
+/// Tells the launcher that this process waits for the others in a repair, or has ceased to.
+pub(super) fn report_repair(launcher: &mut LauncherConnection, waits: bool) {
+    // That the launcher is gone is noticed when its messages are read.
+    let _ = launcher.report(Report::Repair { waits });
 }
 
 /// Error for what only a launcher can do.

@@ -10,7 +10,7 @@ use super::{Command, Execution, Order, Status};
 use crate::api::CoordinatorError;
 
 /// Attempts of one coordinator, at most: its replacement doesn't know their number, and begins its own above them.
-pub(crate) const ATTEMPTS_MAX: u32 = 1 << 16;
+const ATTEMPTS_MAX: u32 = 1 << 16;
 
 /// State of the coordinator, with the last report of each rank that counts. `P`: part of a rank in the creation of lines.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub(crate) struct Agreement<P> {
     stage: Stage,
     /// Number before that of the first attempt that it begins itself.
     base: u32,
-    pub(crate) attempt: u32,
+    attempt: u32,
     /// Newest committed line.
     pub(crate) committed: Epoch,
     statuses: BTreeMap<Rank, Status<P>>,

@@ -47,6 +47,8 @@ pub(crate) enum ToLauncher {
     RollingBack { epoch: u32, tally: Tally },
     /// The program has succeeded; the process continues to serve its peers.
     Done { outcome: Vec<u8>, tally: Tally },
+    /// The process waits for all others of the process manager, to agree on which of them are dead, or has ceased to.
+    Repair { waits: bool },
     /// A rank is dead and no process of the process manager can take its place; the process ends.
     NoSpare,
     /// The program or the runtime has failed; the process ends.

@@ -105,6 +105,8 @@ pub(super) enum Restart {
 pub(super) struct Spare {
     pub(super) control: Control,
     pub(super) process: Process,
+    /// Time since which it waits for the others in a repair.
+    pub(super) repairing: Option<Instant>,
 }
 
 /// Running job. Module `supervision` handles exits, kills and replacements.
@@ -316,7 +318,7 @@ impl<'a> Launcher<'a> {
                 Ok(Some(ToLauncher::Spare { pid })) => {
                     // An error means that it has died.
                     if let Ok(process) = Process::adopt(pid, self.job.paths()) {
-                        self.spares.push(Spare { control, process });
+                        self.spares.push(Spare { control, process, repairing: None });
                     }
                 }
                 // Dead, or not a rank of this job.

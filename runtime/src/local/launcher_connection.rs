@@ -111,6 +111,7 @@ impl LauncherConnection {
             Report::ToCoordinator { body } => ToLauncher::ToCoordinator { body },
             Report::RollingBack { epoch, tally } => ToLauncher::RollingBack { epoch, tally },
             Report::Done { outcome, tally } => ToLauncher::Done { outcome, tally },
+            Report::Repair { waits } => ToLauncher::Repair { waits },
             Report::NoSpare => ToLauncher::NoSpare,
             Report::Failed { error } => ToLauncher::Failed { error },
         };

@@ -41,6 +41,8 @@ pub(super) struct Slot {
     pub(super) rolled_back: u32,
     /// Epochs of the checkpoints that it rolled back to.
     pub(super) rolled_back_to: Vec<u32>,
+    /// Time since which the process waits for the others in a repair.
+    pub(super) repairing: Option<Instant>,
     /// Messages of the coordinator to a process that hasn't sent its hello.
     pub(super) queued_orders: Vec<Vec<u8>>,
     /// Last report of this incarnation, and its time.

@@ -284,6 +284,7 @@ impl Launcher<'_> {
                 return Err(LaunchError::OutcomeChanged { rank });
             }
         }
+        self.check_repair(now)?;
         if let Some(limit) = self.options.wall_max
             && now - self.began > limit
         {

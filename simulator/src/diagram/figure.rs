@@ -122,7 +122,7 @@ fn title(schedule: &Schedule) -> String {
     let faults = counted(schedule.faults.len(), "fault");
     let mut title = format!("{}, {}, {faults}", shape.pattern, counted(shape.ranks as usize, "rank"));
     if let Some(canary) = schedule.canary {
-        title.push_str(&format!(", with the planted mistake {canary:?}"));
+        title.push_str(&format!(", with the planted mistake {}", canary.variant()));
     }
     title
 }

@@ -1,11 +1,15 @@
 //! Hops that have arrived and wait for their calls.
 
 use std::collections::VecDeque;
+use std::ops::RangeBounds;
 
 use bytes::Bytes;
 
 /// Hop of a call among those from one source: communicator, number of the call, and place among the source's hops; a word is before the first.
 pub(super) type HopKey = (u32, u64, u32);
+
+/// Capacity that the queue of a source keeps when it is empty.
+const HOPS_KEPT: usize = 64;
 
 /// Hops by source, in the order of their keys. A source sends them in this order, but for those of other communicators and of calls that it
 /// begins anew, so that they are added at the end and taken from the beginning.
@@ -48,7 +52,7 @@ impl Arrived {
     /// Drops the hops of a source.
     pub(super) fn lose(&mut self, source: u32) {
         if let Some(hops) = self.sources.get_mut(source as usize) {
-            self.bytes -= hops.drain(..).map(|(_, hop)| hop.len()).sum::<usize>();
+            self.bytes -= drop_hops(hops, ..);
         }
     }
 
@@ -57,9 +61,18 @@ impl Arrived {
         for hops in self.sources.iter_mut().filter(|hops| !hops.is_empty()) {
             let first = hops.partition_point(|(key, _)| *key < (comm, number, 0));
             let after = hops.partition_point(|(key, _)| *key < (comm, number + 1, 0));
-            self.bytes -= hops.drain(first..after).map(|(_, hop)| hop.len()).sum::<usize>();
+            self.bytes -= drop_hops(hops, first..after);
         }
     }
+}
+
+/// Drops hops, and returns the sum of their lengths. An empty queue keeps memory for a few.
+fn drop_hops(hops: &mut VecDeque<(HopKey, Bytes)>, which: impl RangeBounds<usize>) -> usize {
+    let bytes = hops.drain(which).map(|(_, hop)| hop.len()).sum();
+    if hops.is_empty() {
+        hops.shrink_to(HOPS_KEPT);
+    }
+    bytes
 }
 
 #[cfg(test)]

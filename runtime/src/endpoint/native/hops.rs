@@ -128,7 +128,8 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         let mut payload = self.await_hop(source, (call.comm, call.number, place))?;
         if has_words {
             let len = payload.len();
-            take_words(&mut self.native.words, &mut payload).ok_or_else(|| malformed(source, HOP_WITH_WORDS, len))?;
+            let taken = take_words(&mut self.native.words, &mut payload, self.settings.ranks);
+            taken.ok_or_else(|| malformed(source, HOP_WITH_WORDS, len))?;
         }
         self.stop_if_fatal(CallKind::Collective)?;
         Ok(Some((Status { source, tag: HOP, len: payload.len() }, payload)))
@@ -205,14 +206,18 @@ fn encode_words(words: &[(Rank, u64)], bytes: &mut Vec<u8>) {
     }
 }
 
-/// Moves the words from the beginning of a hop to the others, in the order of their ranks; `None` if it is too short for them.
-fn take_words(words: &mut Vec<(Rank, u64)>, payload: &mut Bytes) -> Option<()> {
-    let count = payload.try_get_u32_le().ok()? as usize;
+/// Moves the words from the beginning of a hop to the others, in the order of their ranks; `None` if it is too short for them,
+/// or they are of more than `ranks` ranks.
+fn take_words(words: &mut Vec<(Rank, u64)>, payload: &mut Bytes, ranks: u32) -> Option<()> {
+    let count = payload.try_get_u32_le().ok().filter(|count| *count <= ranks)? as usize;
     if payload.len() / WORD_BYTES < count {
         return None;
     }
     for _ in 0..count {
         let (rank, word) = (Rank(payload.get_u32_le()), payload.get_u64_le());
+        if rank.0 >= ranks {
+            return None;
+        }
         match words.binary_search_by_key(&rank, |(rank, _)| *rank) {
             Ok(at) => words[at].1 = word,
             Err(at) => words.insert(at, (rank, word)),

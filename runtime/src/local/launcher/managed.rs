@@ -1,6 +1,6 @@
 //! Processes that a process manager starts: they join as ranks, wait as spares, and end with it.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::{EXIT_WAIT_MAX, Launcher, MANAGER_STARTS_MAX, Spare};
 use crate::local::control::{Control, ToLauncher, ToRank};
@@ -8,6 +8,15 @@ use crate::local::options::Processes;
 use crate::local::process::{Exit, Process};
 use crate::local::report::{LaunchError, Progress};
 use crate::local::slot::describe_unfinished;
+
+/// Longest wait of all living processes for each other in a repair.
+const REPAIR_WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// Returns `true` if all processes have waited for longer than [`REPAIR_WAIT_MAX`]. `since`: for each living one, since when it waits.
+fn is_lost(since: impl Iterator<Item = Option<Instant>>, now: Instant) -> bool {
+    let latest = since.map(|since| since.map(|since| now.saturating_duration_since(since))).min();
+    latest.flatten().is_some_and(|waited| waited > REPAIR_WAIT_MAX)
+}
 
 impl Launcher<'_> {
     /// Lets a process of the process manager become a rank.
@@ -25,11 +34,12 @@ impl Launcher<'_> {
             let mut control = control;
             // An error means that it has died.
             let _ = control.send(&ToRank::Finish);
-            self.spares.push(Spare { control, process });
+            self.spares.push(Spare { control, process, repairing: None });
             return Ok(());
         }
         let slot = &mut self.slots[index];
         slot.process = Some(process);
+        slot.repairing = None;
         let incarnation = slot.incarnation;
         self.observer.handle_progress(Progress::Started { rank, incarnation, pid });
         self.welcome(index, control)
@@ -46,11 +56,17 @@ impl Launcher<'_> {
 
     /// Reads the messages of spare processes: one may have become a rank, or have died.
     pub(super) fn read_spares(&mut self) -> Result<(), LaunchError> {
-        for Spare { mut control, mut process } in std::mem::take(&mut self.spares) {
-            match control.receive::<ToLauncher>() {
+        for Spare { mut control, mut process, mut repairing } in std::mem::take(&mut self.spares) {
+            let message = loop {
+                match control.receive::<ToLauncher>() {
+                    Ok(Some(ToLauncher::Repair { waits })) => repairing = waits.then(Instant::now),
+                    other => break other,
+                }
+            };
+            match message {
                 // A spare of a job that is started again is dropped, which kills it.
                 Ok(None) if self.restart.is_some() => {}
-                Ok(None) => self.spares.push(Spare { control, process }),
+                Ok(None) => self.spares.push(Spare { control, process, repairing }),
                 Ok(Some(ToLauncher::Join { rank, pid })) => {
                     process.forget();
                     self.handle_join(rank, pid, control)?;
@@ -63,6 +79,18 @@ impl Launcher<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Starts the job again if its processes have waited for each other for too long: then the agreement of the MPI, which takes milliseconds
+    /// once all have begun it, is lost. With Open MPI 5.0.11 that happens now and then when two processes die at the same time.
+    pub(in crate::local) fn check_repair(&mut self, now: Instant) -> Result<(), LaunchError> {
+        let living = self.slots.iter().filter(|slot| slot.process.is_some()).map(|slot| slot.repairing);
+        let all = living.chain(self.spares.iter().map(|spare| spare.repairing));
+        if self.manager.is_none() || self.restart.is_some() || !is_lost(all, now) {
+            return Ok(());
+        }
+        tracing::warn!(waited = ?REPAIR_WAIT_MAX, "all processes wait for each other in a repair: starting the job again");
+        self.restart_job()
     }
 
     /// Handles the exit of the process manager: all its processes have exited, or are about to.
@@ -103,5 +131,22 @@ impl Launcher<'_> {
         }
         let state = describe_unfinished(&self.slots, Instant::now());
         Err(LaunchError::ManagerFailed { state, status, stderr_tail })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_repair_is_lost_if_all_living_processes_have_waited_too_long() {
+        let now = Instant::now() + 2 * REPAIR_WAIT_MAX;
+        let long = Some(now - REPAIR_WAIT_MAX - Duration::from_millis(1));
+        let short = Some(now - REPAIR_WAIT_MAX);
+        let is_lost = |since: &[Option<Instant>]| is_lost(since.iter().copied(), now);
+        assert!(is_lost(&[long]) && is_lost(&[long, long, long]));
+        assert!(!is_lost(&[long, short]), "one has come late");
+        assert!(!is_lost(&[long, None, long]), "one computes, or is being replaced");
+        assert!(!is_lost(&[]), "none is alive: the process manager ends");
     }
 }

@@ -140,6 +140,7 @@ impl Launcher<'_> {
                 slot.outcome = Some(outcome);
                 self.observer.handle_progress(Progress::Done { rank: number });
             }
+            ToLauncher::Repair { waits } => slot.repairing = waits.then_some(now),
             ToLauncher::NoSpare => self.restart_job()?,
             ToLauncher::Failed { error } if self.restart.is_none() => slot.failure = Some(error),
             ToLauncher::Failed { .. } => {}
