@@ -1,12 +1,14 @@
 //! Cursors: read a lane as one sequence, from disk and memory.
 
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use counterfoil_log_core::{Cursor as MemoryCursor, CursorError, LaneReader, Rank, Record, Ssn};
 use counterfoil_log_io::{BlockBuffer, BlockCursor, RecordPlace, StoreError};
 
 use crate::disk_index::{Extent, Lookup};
 use crate::spill::Disk;
+use crate::waiting::{Registration, WaitingReaders};
 
 /// A record can't be read.
 #[derive(Debug, thiserror::Error)]
@@ -18,6 +20,9 @@ pub enum ReplayError {
     /// A block can't be read back, or is damaged.
     #[error("replay from disk: {0}")]
     Store(#[from] StoreError),
+    /// The log was dropped, and the cursor has passed all its records.
+    #[error("the log was dropped, and no record is left")]
+    Ended,
 }
 
 /// Opens [`Cursor`]s on a lane; can be cloned and sent to other threads.
@@ -25,11 +30,12 @@ pub enum ReplayError {
 pub struct Reader {
     lane: LaneReader,
     disk: Option<Arc<Disk>>,
+    waiting: Arc<WaitingReaders>,
 }
 
 impl Reader {
-    pub(crate) fn new(lane: LaneReader, disk: Option<Arc<Disk>>) -> Reader {
-        Reader { lane, disk }
+    pub(crate) fn new(lane: LaneReader, disk: Option<Arc<Disk>>, waiting: Arc<WaitingReaders>) -> Reader {
+        Reader { lane, disk, waiting }
     }
 
     /// Returns the destination of the lane.
@@ -42,7 +48,8 @@ impl Reader {
     /// # Errors
     /// [`ReplayError::Cursor`] if records from `from` on were released or collected, or `cursors_max` cursors are open.
     pub fn open(&self, from: Ssn) -> Result<Cursor, ReplayError> {
-        let mut cursor = Cursor { reader: self.clone(), memory: None, disk: None, position: from.max(Ssn::FIRST) };
+        let position = from.max(Ssn::FIRST);
+        let mut cursor = Cursor { reader: self.clone(), memory: None, disk: None, position, registration: None };
         cursor.enter()?;
         Ok(cursor)
     }
@@ -51,8 +58,9 @@ impl Reader {
 /// A position in a lane. Reads committed records in SSN order, spilled ones from disk and the others from memory, and
 /// protects unread records from reuse of their memory.
 ///
-/// At the writer's position [`peek`](Cursor::peek) returns `None`; it continues when more is committed. No task is woken for that: a
-/// commit that must not miss a waiting reader needs a fence, which costs as much as the commit. The writer tells its readers, or they poll.
+/// At the writer's position [`peek`](Cursor::peek) returns `None`; it continues when more is committed. A commit wakes nobody: one that must
+/// not miss a waiting reader needs a fence, which costs as much as the commit. A task that waits by [`poll_ready`](Cursor::poll_ready) is woken
+/// by [`Log::wake_readers`](crate::Log::wake_readers), which the writer calls after as many commits as it likes.
 /// Bytes from disk are verified before they are returned.
 ///
 /// On disk, a cursor delays the collection of records that a checkpoint of the receiver covers. It doesn't delay the
@@ -66,6 +74,8 @@ pub struct Cursor {
     disk: Option<Box<DiskCursor>>,
     /// The lowest SSN not passed, while the cursor is on disk.
     position: Ssn,
+    /// Set once a task has waited for a record.
+    registration: Option<Registration>,
 }
 
 impl Cursor {
@@ -92,6 +102,40 @@ impl Cursor {
             Some(memory) => memory.peek(),
             None => self.disk.as_ref().and_then(|disk| disk.record()),
         })
+    }
+
+    /// Polls until a record is at the cursor, which [`peek`](Cursor::peek) then returns. While there is none, the task of the last call is woken by
+    /// the first [`Log::wake_readers`](crate::Log::wake_readers) after its commit.
+    ///
+    /// ```
+    /// # use std::future::poll_fn;
+    /// # use counterfoil::{Cursor, ReplayError};
+    /// /// Sends the lane's records as they are committed.
+    /// async fn forward(mut cursor: Cursor, send: impl Fn(&[u8])) -> Result<(), ReplayError> {
+    ///     loop {
+    ///         poll_fn(|context| cursor.poll_ready(context)).await?;
+    ///         while let Some(record) = cursor.read()? {
+    ///             send(record.payload());
+    ///         }
+    ///     }
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// Like [`peek`](Cursor::peek); [`ReplayError::Ended`] once the log was dropped and no record is left.
+    pub fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), ReplayError>> {
+        if self.peek()?.is_some() {
+            return Poll::Ready(Ok(()));
+        }
+        let (lane, position) = (self.peer(), self.position());
+        let registration = self.registration.get_or_insert_with(|| Registration::new(self.reader.waiting.clone()));
+        let may_come = registration.wait(lane, position, context.waker());
+        // What was committed before the task was registered is found here; of what comes later it is told.
+        match self.peek()? {
+            Some(_) => Poll::Ready(Ok(())),
+            None if may_come => Poll::Pending,
+            None => Poll::Ready(Err(ReplayError::Ended)),
+        }
     }
 
     /// Passes the record that [`peek`](Cursor::peek) returns, if any.

@@ -92,6 +92,7 @@ mod prefault;
 mod read_only;
 mod spill;
 mod stats;
+mod waiting;
 
 // The nouns.
 pub use counterfoil_log_core::{Determinant, Envelope, Epoch, Incarnation, Phase, Rank, Ssn};

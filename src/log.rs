@@ -13,6 +13,7 @@ use crate::budget::Budget;
 use crate::cursor::{Cursor, Reader, ReplayError};
 use crate::open::{lanes_path, local_path};
 use crate::spill::Spiller;
+use crate::waiting::Readers;
 use crate::{AppendError, DestroyError, Keep, Options, Stats, Usage};
 
 /// A rank's log: the messages that it sent, and the local log of its own past.
@@ -26,6 +27,8 @@ pub struct Log {
     pub(crate) local: LocalLog,
     /// Last entry of the local log that is on stable storage, if there is a store.
     pub(crate) local_synced: Ssn,
+    /// Tasks that wait at the end of a lane.
+    pub(crate) waiting: Readers,
 }
 
 /// Result of [`Log::collect`].
@@ -254,7 +257,14 @@ impl Log {
     pub fn reader(&mut self, peer: Rank) -> Result<Reader, CursorError> {
         let none = CursorError::Gone { peer, asked: Ssn::ZERO, kept_from: Ssn::MAX };
         let lane = self.lanes.open(peer).ok_or(none)?.reader();
-        Ok(Reader::new(lane, self.budget.spiller.as_ref().map(|spiller| spiller.disk.clone())))
+        let disk = self.budget.spiller.as_ref().map(|spiller| spiller.disk.clone());
+        Ok(Reader::new(lane, disk, self.waiting.0.clone()))
+    }
+
+    /// Wakes the tasks that wait by [`Cursor::poll_ready`] for a record that is committed by now. If there is none, this costs a lock that nobody
+    /// holds: call it after a batch of commits, or before this thread waits.
+    pub fn wake_readers(&self) {
+        self.waiting.0.wake(|peer| self.next_ssn(peer));
     }
 
     /// Removes all messages to `peer` after `last`: this rank rolled back to a state in which `last` was the last one sent.

@@ -12,6 +12,7 @@ use crate::disk_index::{Cuts, DiskIndex};
 use crate::log::Log;
 use crate::prefault::Prefaulter;
 use crate::spill::Spiller;
+use crate::waiting::Readers;
 use crate::{OpenError, Options, StoreOptions, Tier};
 
 /// Contents of a recovered log; returned by [`Log::recover`].
@@ -169,7 +170,13 @@ impl Log {
         };
         let lanes = Lanes::new(pool, options.ranks);
         // Entries of a dead process may not have reached the disk.
-        Ok(Log { lanes, budget: Budget::new(options, spiller, prefaulter), local, local_synced: Ssn::ZERO })
+        Ok(Log {
+            lanes,
+            budget: Budget::new(options, spiller, prefaulter),
+            local,
+            local_synced: Ssn::ZERO,
+            waiting: Readers::default(),
+        })
     }
 
     /// Resumes from a checkpoint the lanes that aren't in memory.

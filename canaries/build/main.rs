@@ -1,4 +1,5 @@
 //! Writes the modules of this crate: the rules of `counterfoil-protocols`, with the mistakes of `mistakes/*.toml`.
+#![forbid(unsafe_code)]
 
 mod mistakes;
 mod place;

@@ -1,4 +1,4 @@
-//! A caller that waits for more than the log: checkpoints as futures, and room that the disk has yet to make.
+//! A caller that waits for more than the log: checkpoints as futures, room that the disk has yet to make, and records that aren't committed yet.
 
 use std::future::Future;
 use std::pin::pin;
@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::Duration;
 
-use counterfoil::{AppendError, CheckpointError, Contents, Epoch, Keep, Log, Options, Phase, Rank, Ssn};
+use counterfoil::{AppendError, CheckpointError, Contents, Epoch, Keep, Log, Options, Phase, Rank, ReplayError, Ssn};
 
 use crate::spilled::{acknowledge, append, check_replay, payload, with_dir};
 
@@ -115,4 +115,67 @@ fn what_only_acknowledgements_free_is_refused_at_once() {
     log.acknowledge(Rank(1), ack, Phase(0)).unwrap();
     log.collect();
     assert!(matches!(block_on(|context| log.poll_reserve(context, Rank(1), 0, 1000)), (Ok(()), 0)));
+}
+
+#[test]
+fn a_task_at_the_end_of_a_lane_is_woken_after_commits_and_at_the_end_of_the_log() {
+    const RECORDS: u64 = 20_000;
+    let mut log = Log::create(Options::new(Rank(0), 3)).unwrap();
+    let readers = [1, 2].map(|peer| {
+        let mut cursor = log.cursor(Rank(peer), Ssn::FIRST).unwrap();
+        std::thread::spawn(move || {
+            let (mut next, mut waits) = (Ssn::FIRST, 0);
+            loop {
+                let (ready, pending) = block_on(|context| cursor.poll_ready(context));
+                waits += pending;
+                match ready {
+                    Ok(()) => {}
+                    Err(ReplayError::Ended) => break,
+                    Err(error) => panic!("{error}"),
+                }
+                while let Some(record) = cursor.read().unwrap() {
+                    assert_eq!((record.ssn(), record.payload()), (next, &next.0.to_le_bytes()[..]));
+                    next = next.next();
+                }
+            }
+            (next, waits)
+        })
+    });
+    for n in 1..=RECORDS {
+        for peer in [1, 2] {
+            let mut claim = log.claim(Rank(peer), 0, 8).unwrap();
+            claim.payload_mut().copy_from_slice(&n.to_le_bytes());
+            claim.commit();
+        }
+        // In between the readers come to the end.
+        if n % 7 == 0 {
+            log.wake_readers();
+        }
+        if n % 1_000 == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    drop(log);
+    for reader in readers {
+        let (next, waits) = reader.join().unwrap();
+        assert_eq!(next, Ssn(RECORDS + 1));
+        assert!(waits > 0, "the reader was never at the end");
+    }
+}
+
+#[test]
+fn a_commit_alone_wakes_nobody() {
+    let mut log = Log::create(Options::new(Rank(0), 2)).unwrap();
+    let mut cursor = log.cursor(Rank(1), Ssn::FIRST).unwrap();
+    let unpark = unpark();
+    let waker = Waker::from(unpark.clone());
+    let mut poll = || cursor.poll_ready(&mut Context::from_waker(&waker));
+    assert!(poll().is_pending());
+    log.claim(Rank(1), 0, 8).unwrap().commit();
+    assert_eq!(unpark.1.load(Ordering::Relaxed), 0);
+    log.wake_readers();
+    assert_eq!(unpark.1.load(Ordering::Relaxed), 1);
+    assert!(matches!(poll(), Poll::Ready(Ok(()))));
+    log.wake_readers();
+    assert_eq!(unpark.1.load(Ordering::Relaxed), 1, "it waits no more");
 }
