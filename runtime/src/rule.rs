@@ -9,10 +9,10 @@ use counterfoil_protocols::chandy_lamport::{self, LineCoordinator};
 use counterfoil_protocols::coordinated::{self, Bits, Coordinated, Initiator, Moment};
 use counterfoil_protocols::event_logging::EventLogging;
 use counterfoil_protocols::message_tagging::MessageTagging;
-use counterfoil_protocols::pessimistic::{self, Pessimistic};
+use counterfoil_protocols::pessimistic::Pessimistic;
 use counterfoil_protocols::send_deterministic::{self, Clusters, RecoveryProcess, SendDeterministic};
 use counterfoil_protocols::sender_based::{self, SenderBased};
-use counterfoil_protocols::user_level::{self, UserLevel};
+use counterfoil_protocols::user_level::UserLevel;
 use serde::{Deserialize, Serialize};
 
 /// Distance in epochs between clusters: a cluster may be this many checkpoints ahead of the next.
@@ -84,9 +84,10 @@ impl Rule {
     /// [`ProtocolError`] for settings that the rule refuses.
     pub fn protocol(self, rank: u32, ranks: u32, incarnation: u32) -> Result<Box<dyn Protocol>, ProtocolError> {
         let (rank, incarnation, policy) = (Rank(rank), Incarnation(incarnation), AckPolicy::default());
+        let core = sender_based::Config { rank, ranks, incarnation, policy };
         Ok(match self {
-            Rule::SenderBased => Box::new(SenderBased::new(sender_based::Config { rank, ranks, incarnation, policy })?),
-            Rule::Pessimistic => Box::new(Pessimistic::new(pessimistic::Config { rank, ranks, incarnation, policy })?),
+            Rule::SenderBased => Box::new(SenderBased::new(core)?),
+            Rule::Pessimistic => Box::new(Pessimistic::new(core)?),
             Rule::SendDeterministic { clusters } => {
                 let config = send_deterministic::Config::new(rank, ranks);
                 let (first_epoch, ceiling) = divide(ranks, clusters)
@@ -94,7 +95,7 @@ impl Rule {
                 let config = send_deterministic::Config { incarnation, first_epoch, ceiling, ..config };
                 Box::new(SendDeterministic::new(config)?)
             }
-            Rule::UserLevel => Box::new(UserLevel::new(user_level::Config { rank, ranks, incarnation, policy })?),
+            Rule::UserLevel => Box::new(UserLevel::new(core)?),
             Rule::Coordinated { piggybacked } => {
                 let bits = if piggybacked { Bits::Piggybacked } else { Bits::Exchanged };
                 let moment = Moment::AnyTime;

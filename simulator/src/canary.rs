@@ -21,23 +21,6 @@ pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
 }
 
 impl Canary {
-    /// Returns what it does wrong, as a sentence.
-    pub fn description(self) -> &'static str {
-        match self {
-            Canary::DropRecord => "The log loses one record in three, once it was transmitted.",
-            Canary::ForgetPending => "A checkpoint lacks the messages that were received and not taken.",
-            Canary::ForgetLog => "A checkpoint lacks the log.",
-            Canary::ForgetChoices => "Outcomes that the program doesn't determine are not recorded.",
-            Canary::DeliverDead => "A message of a dead incarnation is delivered.",
-            Canary::DeliverDuplicate => "A duplicate is delivered.",
-            Canary::FreeOneMore => "One record too many is freed.",
-            Canary::SkipOne => "A replay begins one record too late.",
-            Canary::DurableEarly => "A checkpoint is reported durable when its writing begins.",
-            Canary::FreeNothing => "Nothing is freed.",
-            Canary::Rule(canary) => canary.description(),
-        }
-    }
-
     /// Returns the name of its variant: `DropRecord`, `PhaseNotRaised`. No two have the same.
     pub fn variant(self) -> String {
         match self {

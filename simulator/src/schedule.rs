@@ -58,49 +58,50 @@ pub struct Fault {
     pub effects: Option<u32>,
 }
 
-/// Planted mistake, to prove that the oracles find it: one of the simulator, or of a rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[non_exhaustive]
-pub enum Canary {
-    /// The log loses one record in three, once it was transmitted.
-    DropRecord,
-    /// A checkpoint lacks the messages that were received and not taken.
-    ForgetPending,
-    /// A checkpoint lacks the log.
-    ForgetLog,
-    /// Outcomes that the program doesn't determine are not recorded.
-    ForgetChoices,
-    /// A message of a dead incarnation is delivered.
-    DeliverDead,
-    /// A duplicate is delivered.
-    DeliverDuplicate,
-    /// One record too many is freed.
-    FreeOneMore,
-    /// A replay begins one record too late.
-    SkipOne,
-    /// A checkpoint is reported durable when its writing begins.
-    DurableEarly,
-    /// Nothing is freed.
-    FreeNothing,
-    /// Mistake of a rule.
-    Rule(#[serde(with = "super::canary")] canaries::Canary),
+/// Makes the enumeration of planted mistakes from the simulator's own, each with what it does wrong.
+macro_rules! canaries {
+    ($($variant:ident: $description:literal,)*) => {
+        /// Planted mistake, to prove that the oracles find it: one of the simulator, or of a rule.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        #[non_exhaustive]
+        pub enum Canary {
+            $(
+                #[doc = $description]
+                $variant,
+            )*
+            /// Mistake of a rule.
+            Rule(#[serde(with = "super::canary")] canaries::Canary),
+        }
+
+        impl Canary {
+            /// All mistakes of the simulator.
+            pub const ALL: [Canary; [$($description),*].len()] = [$(Canary::$variant),*];
+
+            /// Returns what it does wrong, as a sentence.
+            pub fn description(self) -> &'static str {
+                match self {
+                    $(Canary::$variant => $description,)*
+                    Canary::Rule(canary) => canary.description(),
+                }
+            }
+        }
+    };
+}
+
+canaries! {
+    DropRecord: "The log loses one record in three, once it was transmitted.",
+    ForgetPending: "A checkpoint lacks the messages that were received and not taken.",
+    ForgetLog: "A checkpoint lacks the log.",
+    ForgetChoices: "Outcomes that the program doesn't determine are not recorded.",
+    DeliverDead: "A message of a dead incarnation is delivered.",
+    DeliverDuplicate: "A duplicate is delivered.",
+    FreeOneMore: "One record too many is freed.",
+    SkipOne: "A replay begins one record too late.",
+    DurableEarly: "A checkpoint is reported durable when its writing begins.",
+    FreeNothing: "Nothing is freed.",
 }
 
 impl Canary {
-    /// All mistakes of the simulator.
-    pub const ALL: [Canary; 10] = [
-        Canary::DropRecord,
-        Canary::ForgetPending,
-        Canary::ForgetLog,
-        Canary::ForgetChoices,
-        Canary::DeliverDead,
-        Canary::DeliverDuplicate,
-        Canary::FreeOneMore,
-        Canary::SkipOne,
-        Canary::DurableEarly,
-        Canary::FreeNothing,
-    ];
-
     /// Returns the mistakes of the simulator and of all rules.
     pub fn every() -> impl Iterator<Item = Canary> {
         Canary::ALL.into_iter().chain(canaries::Canary::ALL.map(Canary::Rule))

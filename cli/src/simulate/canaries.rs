@@ -11,21 +11,19 @@ use crate::{Failure, print};
 
 /// Prints the list, for `--canary list`.
 pub(super) fn run(as_json: bool) -> Result<ExitCode, Failure> {
-    let row = |canary: Canary| (canary.name(), protocols(canary), canary.description());
-    let rows: Vec<(String, Vec<&str>, &str)> = Canary::every().map(row).collect();
     if as_json {
-        let row = |(name, protocols, description): &(String, Vec<&str>, &str)| json!({ "name": name, "protocols": protocols, "description": description });
-        let rows = rows.iter().map(row);
-        print(&Value::Array(rows.collect()).to_string())?;
+        let row = |canary: Canary| {
+            let (name, protocols, description) = (canary.name(), protocols(canary), canary.description());
+            json!({ "name": name, "protocols": protocols, "description": description })
+        };
+        print(&Value::Array(Canary::every().map(row).collect()).to_string())?;
     } else {
-        let width = rows.iter().map(|(name, ..)| name.len()).max().unwrap_or(0);
-        let lines: Vec<String> = rows
-            .iter()
-            .map(|(name, protocols, description)| {
-                format!("{name:<width$}  {}\n{:width$}  {description}", protocols.join(", "), "")
-            })
-            .collect();
-        print(&lines.join("\n"))?;
+        let width = Canary::every().map(|canary| canary.name().len()).max().unwrap_or(0);
+        let row = |canary: Canary| {
+            let (name, protocols, description) = (canary.name(), protocols(canary), canary.description());
+            format!("{name:<width$}  {}\n{:width$}  {description}", protocols.join(", "), "")
+        };
+        print(&Canary::every().map(row).collect::<Vec<String>>().join("\n"))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -94,8 +94,9 @@ impl Native {
         counted - u64::from(self.planning)
     }
 
-    fn is_in(&self, context: u32) -> bool {
-        self.call.as_ref().is_some_and(|open| open.call.comm == context)
+    /// Returns the call that runs natively, if it is one of the context.
+    fn call_in(&self, context: u32) -> Option<OpenCall> {
+        self.call.filter(|open| open.call.comm == context)
     }
 
     /// Notes that the rule wants to be asked again.

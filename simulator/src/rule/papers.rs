@@ -14,7 +14,7 @@ macro_rules! rules {
         use $protocols::event_logging::EventLogs;
         use $protocols::message_tagging::Tags;
         use $protocols::send_deterministic::{self, Clusters, ClustersError, RecoveryProcess, SendDeterministic};
-        use $protocols::{pessimistic, user_level};
+        use $protocols::{pessimistic, sender_based, user_level};
 
         use crate::program::Pattern;
         use crate::rule::{CLUSTER_GAP, NoCoordinator, POLICY, ProcessSettings, Refusal, SimRule, TableSizes, planted};
@@ -39,8 +39,7 @@ macro_rules! rules {
             }
 
             fn rank(rank: Rank, settings: &ProcessSettings) -> Result<Self::Rank, Refusal> {
-                let ProcessSettings { ranks, incarnation, .. } = *settings;
-                Ok(pessimistic::Pessimistic::new(pessimistic::Config { rank, ranks, incarnation, policy: POLICY })?)
+                Ok(pessimistic::Pessimistic::new(core(rank, settings))?)
             }
         }
 
@@ -112,9 +111,14 @@ macro_rules! rules {
             }
 
             fn rank(rank: Rank, settings: &ProcessSettings) -> Result<Self::Rank, Refusal> {
-                let ProcessSettings { ranks, incarnation, .. } = *settings;
-                Ok(user_level::UserLevel::new(user_level::Config { rank, ranks, incarnation, policy: POLICY })?)
+                Ok(user_level::UserLevel::new(core(rank, settings))?)
             }
+        }
+
+        /// Returns the configuration of the core that two rules build on.
+        fn core(rank: Rank, settings: &ProcessSettings) -> sender_based::Config {
+            let ProcessSettings { ranks, incarnation, .. } = *settings;
+            sender_based::Config { rank, ranks, incarnation, policy: POLICY }
         }
 
         fn clusters(settings: &ProcessSettings) -> Result<Option<Clusters>, ClustersError> {

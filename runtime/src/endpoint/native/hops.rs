@@ -69,7 +69,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         to: u32,
         payload: &[u8],
     ) -> Result<Option<Request>, Error> {
-        let Some(OpenCall { call, has_words, .. }) = self.native.call.filter(|open| open.call.comm == context) else {
+        let Some(OpenCall { call, has_words, .. }) = self.native.call_in(context) else {
             return Ok(None);
         };
         let place = &mut self.native.hops[to as usize].sent;
@@ -98,7 +98,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         context: u32,
         source: Option<u32>,
     ) -> Result<Option<Request>, Error> {
-        match source.filter(|_| self.native.is_in(context)) {
+        match source.filter(|_| self.native.call_in(context).is_some()) {
             Some(source) => self.receive_hop(source).map(Some),
             None => Ok(None),
         }
