@@ -1,6 +1,7 @@
 //! Endpoints connected to each other, and ranks that die before each of their calls in turn.
 
 mod contexts;
+mod effects;
 mod pessimistic;
 mod synchronous;
 mod verdicts;

@@ -3,7 +3,8 @@
 //! up.
 //!
 //! An exit is a lost connection to the others. So that they don't exit for it in turn, ranks count how often they have been loaded, and tell
-//! it in their Hellos: only the loss of a rank that has been loaded as often as this one is a failure.
+//! it in their Hellos: only the loss of a rank that has been loaded as often as this one is a failure. Which ranks these were is saved with
+//! the tables: the program that is loaded has their data to rebuild (lines 5 to 7).
 
 use std::collections::VecDeque;
 
@@ -12,8 +13,17 @@ use counterfoil_protocols::api::{Effect, Hello, Properties, Protocol, ProtocolEr
 use counterfoil_protocols::forward_protocol;
 use counterfoil_protocols::sender_based::{Config, SenderBased};
 use counterfoil_simulator::{NoCoordinator, ProcessSettings, Refusal, SimRule};
+use serde::{Deserialize, Serialize};
 
 use crate::config;
+
+/// What a checkpoint has of the rule.
+#[derive(Debug, Serialize, Deserialize)]
+struct Tables {
+    loaded: u64,
+    lost: Vec<u32>,
+    core: Vec<u8>,
+}
 
 /// State machine of a rank.
 #[derive(Debug)]
@@ -25,6 +35,8 @@ pub struct OnFailure {
     peers: Vec<Option<u64>>,
     /// Number with which it is loaded again, once it exits.
     exits: Option<u64>,
+    /// Ranks for whose loss it exits, or was loaded.
+    lost: Vec<u32>,
     effects: VecDeque<Effect>,
 }
 
@@ -35,7 +47,13 @@ impl OnFailure {
     /// Those of the plain rule.
     pub fn new(config: Config) -> Result<OnFailure, ProtocolError> {
         let peers = vec![None; config.ranks as usize];
-        Ok(OnFailure { core: SenderBased::new(config)?, loaded: 0, peers, exits: None, effects: VecDeque::new() })
+        let (core, lost, effects) = (SenderBased::new(config)?, Vec::new(), VecDeque::new());
+        Ok(OnFailure { core, loaded: 0, peers, exits: None, lost, effects })
+    }
+
+    /// Returns the ranks that were lost before this one was loaded; for one that is about to exit, those lost since.
+    pub fn lost(&self) -> &[u32] {
+        &self.lost
     }
 }
 
@@ -54,24 +72,30 @@ impl Protocol for OnFailure {
     }
 
     fn handle_checkpoint(&mut self) -> Result<Snapshot, ProtocolError> {
-        let Snapshot { epoch, tables } = self.core.handle_checkpoint()?;
-        let loaded = self.exits.unwrap_or(self.loaded);
-        Ok(Snapshot { epoch, tables: [&loaded.to_le_bytes()[..], &tables].concat() })
+        let Snapshot { epoch, tables: core } = self.core.handle_checkpoint()?;
+        let tables = Tables { loaded: self.exits.unwrap_or(self.loaded), lost: self.lost.clone(), core };
+        Ok(Snapshot { epoch, tables: postcard::to_stdvec(&tables).unwrap_or_default() })
     }
 
     fn restore(&mut self, tables: &[u8], oldest: Epoch) -> Result<(), RestoreError> {
-        let (loaded, core) = tables.split_first_chunk().ok_or(RestoreError::Malformed { len: tables.len() })?;
-        self.loaded = u64::from_le_bytes(*loaded);
-        self.core.restore(core, oldest)
+        let malformed = |_| RestoreError::Malformed { len: tables.len() };
+        let Tables { loaded, lost, core } = postcard::from_bytes(tables).map_err(malformed)?;
+        (self.loaded, self.lost) = (loaded, lost);
+        self.core.restore(&core, oldest)
     }
 
     fn handle_peer_lost(&mut self, peer: Rank) -> Result<(), ProtocolError> {
         self.core.handle_peer_lost(peer)?;
         let is_failure = self.peers[peer.index()].take().is_some_and(|loaded| loaded >= self.loaded);
-        if is_failure && self.exits.is_none() {
+        if !is_failure {
+            return Ok(());
+        }
+        if self.exits.is_none() {
             self.exits = Some(self.loaded + 1);
+            self.lost.clear();
             self.effects.push_back(Effect::SaveAndExit);
         }
+        self.lost.push(peer.0);
         Ok(())
     }
 
@@ -107,5 +131,50 @@ impl SimRule for SimOnFailure {
 
     fn rank(rank: Rank, settings: &ProcessSettings) -> Result<OnFailure, Refusal> {
         Ok(OnFailure::new(config(rank, settings.ranks, settings.incarnation))?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use counterfoil_log_core::Incarnation;
+
+    use super::*;
+
+    fn rank(rank: u32, incarnation: u32) -> OnFailure {
+        OnFailure::new(config(Rank(rank), 4, Incarnation(incarnation))).unwrap()
+    }
+
+    /// Creates a rank of four that has met all others, which were loaded as often as it was, 0 times.
+    fn met() -> OnFailure {
+        let mut met = rank(0, 0);
+        for peer in 1..4 {
+            let other = rank(peer, 0);
+            met.handle_hello(Rank(peer), &other.hello(Rank(0)).unwrap()).unwrap();
+        }
+        while met.poll_effect().is_some() {}
+        met
+    }
+
+    #[test]
+    fn a_rank_that_is_loaded_knows_which_ranks_were_lost() {
+        let mut exits = met();
+        for peer in [3, 1] {
+            exits.handle_peer_lost(Rank(peer)).unwrap();
+        }
+        assert!(matches!(exits.poll_effect(), Some(Effect::SaveAndExit)) && exits.poll_effect().is_none());
+        let Snapshot { epoch, tables } = exits.handle_checkpoint().unwrap();
+        let mut loaded = rank(0, 1);
+        loaded.restore(&tables, epoch).unwrap();
+        assert_eq!((loaded.lost(), loaded.loaded), (&[3, 1][..], 1));
+    }
+
+    #[test]
+    fn the_loss_of_a_rank_that_exits_is_no_failure() {
+        let mut met = met();
+        let loaded = OnFailure { loaded: 1, ..rank(1, 0) };
+        met.handle_hello(Rank(1), &loaded.hello(Rank(0)).unwrap()).unwrap();
+        // It was loaded after a failure that rank 2 has yet to exit for.
+        met.handle_peer_lost(Rank(2)).unwrap();
+        assert_eq!((met.lost(), met.exits), (&[][..], None));
     }
 }

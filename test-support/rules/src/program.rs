@@ -3,8 +3,11 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use counterfoil_runtime::{Communicator, Error, Reduction};
+use counterfoil_runtime::{Communicator, Error, Reduction, Request};
 use serde::{Deserialize, Serialize};
+
+/// Steps of an iteration in which a receive is open.
+const OPEN: std::ops::RangeInclusive<u64> = 2..=4;
 
 /// Parameters of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,17 +53,29 @@ impl Program {
         if let Some(restored) = comm.restore()? {
             *state.borrow_mut() = postcard::from_bytes(&restored)?;
         }
+        let mut open = None;
         while state.borrow().iteration <= self.iterations {
-            self.step(comm, &state)?;
+            self.step(comm, &state, &mut open)?;
         }
         Ok(state.borrow().digest.to_le_bytes().to_vec())
     }
 
-    /// Makes one call, and then notes that in the state.
-    fn step(self, comm: &mut impl Communicator, state: &RefCell<State>) -> Result<(), Error> {
+    /// Makes one call, and then notes that in the state. `open`: the receive that is open in the steps [`OPEN`].
+    fn step(
+        self,
+        comm: &mut impl Communicator,
+        state: &RefCell<State>,
+        open: &mut Option<Request>,
+    ) -> Result<(), Error> {
         let State { iteration, step, digest } = state.borrow().clone();
         let (rank, size) = (comm.rank(), comm.size());
         let (next, previous) = ((rank + 1) % size, (rank + size - 1) % size);
+        // Only that rank sends here, but a receive from any is a choice.
+        let source = |names: bool| Some(previous).filter(|_| names);
+        let is_even = iteration.is_multiple_of(2);
+        if OPEN.contains(&step) && open.is_none() {
+            *open = Some(comm.irecv(source(!is_even), Some(1))?);
+        }
         let received = match step {
             0 => {
                 comm.iteration(iteration)?;
@@ -70,9 +85,17 @@ impl Program {
                 comm.send(next, 0, &(digest ^ iteration).to_le_bytes())?;
                 Vec::new()
             }
-            // Only that rank sends here, but a receive from any is a choice.
-            2 => comm.recv(Some(previous).filter(|_| iteration.is_multiple_of(2)), Some(0))?.1.to_vec(),
-            3 => self.collective(comm, iteration, digest)?,
+            // The other receive is open: a checkpoint that is asked for now leaves it to the restored program.
+            2 => comm.recv(source(is_even), Some(0))?.1.to_vec(),
+            3 => {
+                comm.send(next, 1, &(digest ^ !iteration).to_le_bytes())?;
+                Vec::new()
+            }
+            4 => match open.take() {
+                Some(open) => comm.wait(open)?.1.to_vec(),
+                None => Vec::new(),
+            },
+            5 => self.collective(comm, iteration, digest)?,
             _ => {
                 let offers = self.offered_by.is_none_or(|only| only == rank);
                 if offers && self.checkpoint_every > 0 && iteration.is_multiple_of(self.checkpoint_every) {

@@ -89,6 +89,8 @@ fn all_ranks_go_back_to_the_line() {
     let mut sum = campaign(SmallRule::Coordinated { piggybacked: false }, scaled(12));
     sum += campaign(SmallRule::Coordinated { piggybacked: true }, scaled(12));
     assert!(sum.checkpoints_asked > 0 && sum.collectives > 0 && sum.collectives_failed > 0, "{sum:?}");
+    // Early messages are suppressed at their senders.
+    assert_eq!(sum.duplicates_dropped, 0);
 }
 
 /// Collectives run natively, and a receive may be open when another rank's request forces a checkpoint.
