@@ -112,6 +112,8 @@ pub struct SendDeterministic {
     /// Lower bound of the next cluster's epochs.
     ceiling: Epoch,
     round: Round,
+    /// Incarnations of the ranks in the last recovery line that all of them have obeyed, like [`notice::Line::living`].
+    living: Vec<(u32, u32)>,
     choices: u64,
     /// Created when a peer is first heard of.
     channels: BTreeMap<Rank, Box<Channel>>,
@@ -156,6 +158,7 @@ impl SendDeterministic {
             floor: epoch,
             ceiling,
             round: Round::default(),
+            living: Vec::new(),
             choices: 0,
             channels: BTreeMap::new(),
             effects: VecDeque::new(),
@@ -223,8 +226,15 @@ impl SendDeterministic {
     fn channel(&mut self, peer: Rank) -> Result<&mut Channel, ProtocolError> {
         let Config { rank, ranks, policy, .. } = self.config;
         ProtocolError::check_peer(peer, rank, ranks)?;
-        let (epoch, restored) = (self.epoch, self.round.restored().is_some());
-        Ok(self.channels.entry(peer).or_insert_with(|| Box::new(Channel::new(peer, policy, epoch, restored))))
+        let SendDeterministic { epoch, round, living, channels, .. } = self;
+        Ok(channels.entry(peer).or_insert_with(|| {
+            let mut channel = Channel::new(peer, policy, *epoch, round.restored().is_some());
+            channel.refuse_earlier_than(notice::incarnation_in(living, peer));
+            if let Some(incarnation) = round.line_incarnation(peer) {
+                channel.set_line(Some((incarnation, Ssn::ZERO)));
+            }
+            Box::new(channel)
+        }))
     }
 
     fn channels(&mut self) -> impl Iterator<Item = &mut Channel> {

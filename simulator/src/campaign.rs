@@ -8,6 +8,7 @@ use super::coverage::Coverage;
 use super::rule::SimRule;
 use super::run;
 use super::schedule::Config;
+use super::settings::Settings;
 use super::violation::Violation;
 use crate::random::mix;
 
@@ -33,6 +34,8 @@ pub struct Summary {
     pub failures: Vec<Failure>,
     /// Counters of all runs together.
     pub coverage: Coverage,
+    /// Settings of all schedules.
+    pub settings: Settings,
     /// Hash over all runs: the same seeds and limits give the same.
     pub fingerprint: u64,
 }
@@ -48,6 +51,7 @@ impl Summary {
         let room = Summary::FAILURES_MAX.saturating_sub(self.failures.len());
         self.failures.extend(next.failures.iter().take(room).cloned());
         self.coverage.add(&next.coverage);
+        self.settings.add(&next.settings);
         self.fingerprint = mix(self.fingerprint.rotate_left(7) ^ next.fingerprint);
     }
 }
@@ -71,6 +75,7 @@ pub fn campaign<P: SimRule>(seeds: Range<u64>, config: &Config, mut on_progress:
         let schedule = config.schedule(seed, P::PROPERTIES.has_coordinator);
         let outcome = run::<P>(&schedule);
         summary.schedules += 1;
+        summary.settings.count(&schedule, P::PROPERTIES.has_coordinator);
         summary.coverage.add(&outcome.coverage);
         summary.fingerprint = mix(summary.fingerprint.rotate_left(7) ^ outcome.fingerprint);
         if let Some(violation) = outcome.violation {

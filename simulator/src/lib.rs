@@ -59,6 +59,7 @@ mod random;
 mod recording;
 mod rule;
 mod schedule;
+mod settings;
 mod shrink;
 mod text;
 mod trace;
@@ -75,6 +76,7 @@ pub use rule::{
     SimRule, TableSizes, Tagging, UserLevel,
 };
 pub use schedule::{Canary, Config, Fault, Mode, Schedule, Tier};
+pub use settings::Settings;
 pub use shrink::{Shrunk, shrink};
 pub use text::ScheduleError;
 pub use violation::{Violation, ViolationKind};

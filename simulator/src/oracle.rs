@@ -199,7 +199,8 @@ impl Oracle {
                     Kept::Nothing => 0,
                     Kept::Logged => {
                         let covered = self.timelines[peer as usize].covered(rank);
-                        self.timelines[peer as usize].must_keep(rank, covered, self.heard.upto(rank, peer))
+                        let sendings = timeline.sendings(peer);
+                        self.timelines[peer as usize].must_keep(rank, covered, self.heard.upto(rank, peer), &sendings)
                     }
                     Kept::UntilCovered => {
                         let covered = self.timelines[peer as usize].covered(rank);

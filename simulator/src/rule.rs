@@ -108,6 +108,10 @@ pub trait SimRule: Sized {
     /// `true` if messages may be presented out of order ([`Schedule::overtaking`](super::Schedule::overtaking)).
     const OVERTAKING: bool = false;
 
+    /// `true` if frames of an older connection may arrive after a newer one is made ([`Schedule::late`](super::Schedule::late)), which
+    /// the interface rules out.
+    const LATE: bool = false;
+
     /// Returns the patterns of its campaigns. Half of those of a rule that runs collectives natively are [`Pattern::Calls`].
     fn patterns() -> Vec<Pattern> {
         Pattern::ALL.to_vec()

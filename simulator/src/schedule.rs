@@ -195,7 +195,7 @@ pub struct Config {
     pub collections: (u32, u32),
     /// Fewest and most clusters; 0 is no division.
     pub clusters: (u32, u32),
-    /// [`Schedule::late`], in half of the schedules.
+    /// [`Schedule::late`], in half of the schedules. For rules that allow it.
     pub late: bool,
     /// [`Schedule::revoked`], in half of the schedules.
     pub revoked: bool,
@@ -205,8 +205,8 @@ pub struct Config {
     pub background: bool,
     /// [`Schedule::overtaking`], in half of the schedules.
     pub overtaking: bool,
-    /// [`Fault::effects`], in a third of the faults.
-    pub within_events: bool,
+    /// Largest [`Fault::effects`], which a third of the faults have; `None`: no process dies within an event.
+    pub effects: Option<u32>,
     /// Planted mistake to be found.
     pub canary: Option<Canary>,
 }
@@ -230,7 +230,7 @@ impl Default for Config {
             unnamed: false,
             background: true,
             overtaking: false,
-            within_events: true,
+            effects: Some(2),
             canary: None,
         }
     }
@@ -289,8 +289,8 @@ impl Config {
         for _ in 0..random.between(self.faults.0, self.faults.1) {
             let (at, node, seed) = (random.below(length), random.between(0, nodes - 1), random.next());
             let mut of_seed = Random::new(seed);
-            let within = self.within_events && of_seed.one_in(3);
-            let mut fault = Fault { at, node, seed, effects: within.then(|| of_seed.between(0, 2)) };
+            let effects = self.effects.filter(|_| of_seed.one_in(3)).map(|most| of_seed.between(0, most));
+            let mut fault = Fault { at, node, seed, effects };
             if let Some(before) = faults.last() {
                 match random.below(6) {
                     0 | 1 => fault.at = before.at + random.below(40),

@@ -12,6 +12,8 @@ use crate::plural;
 
 /// Maximum number of process failures in a schedule.
 const FAULTS_MAX: u32 = 64;
+/// Number of effects after which a process dies within an event, at most, unless given.
+const EFFECTS: u32 = 2;
 /// Maximum number of clusters.
 const CLUSTERS_MAX: u32 = 8;
 /// Maximum number of schedules in a campaign.
@@ -54,6 +56,13 @@ pub(crate) struct SimulateArguments {
     /// repair of an MPI job by revocation does
     #[arg(long)]
     revoked: bool,
+    /// In half of the schedules, what a process has sent can still arrive after it, or its replacement, has connected anew: a transport
+    /// may not do that, but this rule loses nothing. Requires --protocol send-deterministic
+    #[arg(long)]
+    late: bool,
+    /// A process dies after at most this many effects of an event, from 0 to 64, in a third of the failures
+    #[arg(long, value_name = "N", default_value_t = EFFECTS, value_parser = clap::value_parser!(u32).range(..=64))]
+    effects: u32,
     /// Programs don't announce receives that can match several messages, so their outcomes aren't recorded: plain fails if results
     /// depend on them. Requires --protocol plain or pessimistic; the latter records all receives anyway
     #[arg(long)]
@@ -74,7 +83,7 @@ pub(crate) struct SimulateArguments {
     #[arg(long = "canary", value_name = "NAME|list", value_parser = parse_canary)]
     planted: Option<Planted>,
     /// Replay a single schedule, given as the (quoted) line that a failure prints
-    #[arg(long, value_name = "SCHEDULE", value_parser = parse_schedule, conflicts_with_all = ["patterns", "ranks", "rounds", "faults", "collections", "clusters", "no_checkpoints", "revoked", "unnamed",
+    #[arg(long, value_name = "SCHEDULE", value_parser = parse_schedule, conflicts_with_all = ["patterns", "ranks", "rounds", "faults", "collections", "clusters", "no_checkpoints", "revoked", "late", "effects", "unnamed",
         "schedules", "seed", "threads", "planted"])]
     pub(super) replay: Option<Schedule>,
     /// With --replay or --schedules 1: print every event of the run
@@ -88,7 +97,7 @@ pub(crate) struct SimulateArguments {
     pub(super) svg_events: Option<RangeInclusive<u64>>,
     /// Same as `counterfoil reproduce table-1`
     #[arg(long, conflicts_with_all = ["replay", "tell", "svg", "patterns", "ranks", "rounds", "faults", "collections", "clusters",
-        "no_checkpoints", "revoked", "unnamed", "schedules", "seed", "threads", "planted", "protocol"])]
+        "no_checkpoints", "revoked", "late", "effects", "unnamed", "schedules", "seed", "threads", "planted", "protocol"])]
     pub(super) table_1: bool,
     /// Print a JSON object and nothing else
     #[arg(long)]
@@ -163,6 +172,8 @@ impl SimulateArguments {
             collections: self.coordinator_range(self.collections),
             clusters: if self.has_clusters() { self.coordinator_range(self.clusters) } else { (0, 0) },
             revoked: self.revoked,
+            late: self.late,
+            effects: Some(self.effects),
             unnamed: self.unnamed,
             canary: self.canary(),
             ..Config::default()
@@ -189,6 +200,9 @@ impl SimulateArguments {
         }
         if self.clusters.is_some() && !self.has_clusters() {
             return Err("--clusters requires --protocol send-deterministic".to_owned());
+        }
+        if self.late && !self.protocol.engine().late {
+            return Err("--late requires --protocol send-deterministic".to_owned());
         }
         if let Some(pattern) = self.patterns.iter().find(|&&pattern| !self.protocol.runs(pattern)) {
             return Err(format!("--pattern {pattern}: {}", self.protocol.refusal(*pattern)));

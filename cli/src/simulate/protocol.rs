@@ -87,6 +87,8 @@ pub(super) struct Engine {
     pub(super) coordinator: bool,
     /// The coordinator acts when it is asked to: it collects, or begins a line of checkpoints.
     pub(super) collects: bool,
+    /// Frames of an older connection may arrive after a newer one is made.
+    pub(super) late: bool,
     /// Programs may depend on the order of receives.
     pub(super) ordered: bool,
     /// Messages may be presented out of order.
@@ -107,6 +109,7 @@ impl Engine {
         Engine {
             coordinator: P::PROPERTIES.has_coordinator,
             collects: P::COLLECTS,
+            late: P::LATE,
             ordered,
             overtaking: P::OVERTAKING,
             patterns: P::patterns,

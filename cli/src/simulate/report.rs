@@ -84,6 +84,7 @@ impl Report<'_> {
             "failure": failure,
             "fingerprint": format!("{:016x}", summary.fingerprint),
         });
+        object["settings"] = summary.settings.each().map(|(name, count)| (name, json!(count))).collect();
         add_coverage(&mut object, &summary.coverage);
         object.to_string()
     }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use counterfoil_ack_piggyback::{Ack, AckPolicy, Acked, Arrival, Flags, Stamp, Verdict, WireHeader};
 use counterfoil_log_core::{Epoch, Incarnation, Phase, Rank, Ssn};
 
-use super::notice::{Covered, ReceivedRun, Sender};
+use super::notice::{Covered, ReceivedRun};
 use super::received::Receipts;
 use super::sent::{AcknowledgedRun, Sent};
 use super::tables::ChannelTable;
@@ -133,13 +133,19 @@ impl Channel {
         self.frozen = true;
     }
 
-    /// Sets the peer's place in the recovery line. `None`: a round begins, and the line of the last one is void.
-    pub(super) fn set_line(&mut self, sender: Option<Sender>) {
+    /// Sets the peer's incarnation and base in the recovery line. `None`: a round begins, and the line of the last one is void.
+    pub(super) fn set_line(&mut self, peer: Option<(Incarnation, Ssn)>) {
         (self.frozen, self.line_incarnation) = (false, Incarnation(0));
-        if let Some(Sender { incarnation, base, .. }) = sender {
-            self.line_incarnation = Incarnation(incarnation);
-            (self.base, self.resent) = (Ssn(base), Ssn(base));
+        if let Some((incarnation, base)) = peer {
+            self.line_incarnation = incarnation;
+            (self.base, self.resent) = (base, base);
         }
+    }
+
+    /// Refuses what incarnations of the peer before `living` have sent. For a channel that is new.
+    pub(super) fn refuse_earlier_than(&mut self, living: Incarnation) {
+        // A new window is of incarnation 0, so this isn't refused.
+        let _ = self.link.recv.set_incarnation(living, Ssn::ZERO);
     }
 
     /// Treats the peer as rolled back, whether its Hello has come or not: all ranks have obeyed the line. Receipts that

@@ -1,6 +1,6 @@
 //! Notices: the messages between ranks and the recovery process, and between ranks.
 
-use counterfoil_log_core::{Epoch, Ssn};
+use counterfoil_log_core::{Epoch, Incarnation, Rank, Ssn};
 use serde::{Deserialize, Serialize};
 
 use super::line::RankTable;
@@ -56,6 +56,9 @@ pub(super) struct Line {
     pub(super) restore: Option<(u32, u32)>,
     /// Ranks that have sent to this one.
     pub(super) senders: Vec<Sender>,
+    /// Ranks whose incarnation in this recovery isn't 0, ascending, with it: messages of earlier ones don't count any more,
+    /// also of ranks that this one hasn't met.
+    pub(super) living: Vec<(u32, u32)>,
     /// Order of all phases assigned before this round.
     pub(super) phases: PhaseOrder,
 }
@@ -64,8 +67,6 @@ pub(super) struct Line {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Sender {
     pub(super) rank: u32,
-    /// Its incarnation in this recovery. Messages of earlier ones don't count any more.
-    pub(super) incarnation: u32,
     /// Last message that it doesn't send by executing: sent before the checkpoint that it rolls back to, or before it
     /// blocked.
     pub(super) base: u64,
@@ -98,6 +99,19 @@ impl ReceivedRun {
     }
 }
 
+impl Line {
+    /// Returns the incarnation of a rank in this recovery.
+    pub(super) fn incarnation_of(&self, rank: Rank) -> Incarnation {
+        incarnation_in(&self.living, rank)
+    }
+}
+
+/// Returns the incarnation of a rank in a [list of them](Line::living).
+pub(super) fn incarnation_in(living: &[(u32, u32)], rank: Rank) -> Incarnation {
+    let place = living.binary_search_by_key(&rank.0, |&(rank, _)| rank);
+    Incarnation(place.map_or(0, |place| living[place].1))
+}
+
 impl Covered {
     /// Returns `true` if every number is in its range.
     pub(super) fn is_sound(&self) -> bool {
@@ -109,11 +123,12 @@ impl Command {
     /// Returns `true` if every number is in its range, and the orders of phases are orders.
     pub(super) fn is_sound(&self) -> bool {
         match self {
-            Command::Line(Line { restore, senders, phases, .. }) => {
+            Command::Line(Line { restore, senders, living, phases, .. }) => {
                 let epochs = Epoch::FIRST.0..=Epoch::MAX.0;
                 phases.is_sound()
                     && restore.is_none_or(|(epoch, _)| epochs.contains(&epoch))
                     && senders.iter().all(|sender| sender.base <= Ssn::MAX.0)
+                    && living.is_sorted_by(|(a, _), (b, _)| a < b)
             }
             Command::Finished { phases, .. } => phases.is_sound(),
             Command::Floor { epoch, .. } => *epoch <= Epoch::MAX.0,
@@ -140,10 +155,8 @@ impl Report {
 
 #[cfg(test)]
 mod tests {
-    use counterfoil_ack_piggyback::ReceivedSet;
-    use counterfoil_log_core::{Incarnation, Rank};
-
     use super::*;
+    use counterfoil_ack_piggyback::ReceivedSet;
 
     /// Returns the Hello of a rank in epoch 2 that has received `upto` messages.
     fn hello(upto: u64) -> Hello {
@@ -192,14 +205,21 @@ mod tests {
     #[test]
     fn a_command_has_its_numbers_in_range_and_orders_that_are_orders() {
         let no_order: PhaseOrder = decode(&encode(&(0u64, Vec::<(u32, u32)>::new()))).unwrap();
-        let sender = |base| Sender { rank: 1, incarnation: 0, base };
-        let line = Line { restore: Some((2, 1)), senders: vec![sender(Ssn::MAX.0)], ..Line::default() };
+        let sender = |base| Sender { rank: 1, base };
+        let line = Line {
+            restore: Some((2, 1)),
+            senders: vec![sender(Ssn::MAX.0)],
+            living: vec![(1, 2), (3, 1)],
+            ..Line::default()
+        };
         let finished = |phases| Command::Finished { round: 1, next_phase: 1, phases };
         let floor = |epoch| Command::Floor { round: 1, epoch, ceiling: u32::MAX };
         let good = [Command::Line(line.clone()), finished(PhaseOrder::default()), floor(Epoch::MAX.0)];
         let bad = [
             Command::Line(Line { restore: Some((0, 1)), ..line.clone() }),
             Command::Line(Line { senders: vec![sender(Ssn::MAX.0 + 1)], ..line.clone() }),
+            Command::Line(Line { living: vec![(1, 2), (1, 3)], ..line.clone() }),
+            Command::Line(Line { living: vec![(3, 1), (1, 2)], ..line.clone() }),
             Command::Line(Line { phases: no_order.clone(), ..line }),
             finished(no_order),
             floor(Epoch::MAX.0 + 1),

@@ -139,17 +139,17 @@ impl RecoveryProcess {
         let phases = self.phases.clone();
         let mut lines: Vec<Line> = vec![Line { round: self.round, phases, ..Line::default() }; tables.len()];
         // Valid for this line only: a rank that hasn't obeyed it when the next round begins keeps its incarnation.
-        let mut promised = Vec::with_capacity(tables.len());
+        let mut living = Vec::new();
         for ((rank, table), &epoch) in (0..).zip(tables).zip(&line) {
             // Restored there, and nothing executed since: what it has told its peers still holds.
             let in_place = table.restored == epoch && !table.executed;
             let incarnation = table.incarnation + u32::from(epoch.is_some() && !in_place);
-            promised.push(incarnation);
+            living.extend((incarnation > 0).then_some((rank, incarnation)));
             lines[rank as usize].for_incarnation = table.incarnation;
             lines[rank as usize].restore = epoch.map(|epoch| (epoch, incarnation));
             for channel in &table.channels {
                 let base = channel.sent_before(epoch);
-                lines[channel.peer as usize].senders.push(Sender { rank, incarnation, base });
+                lines[channel.peer as usize].senders.push(Sender { rank, base });
             }
         }
         for (line, known) in lines.iter_mut().zip(known_peers(tables)) {
@@ -158,13 +158,12 @@ impl RecoveryProcess {
             let counted = line.senders.len();
             for sender in known {
                 if line.senders[..counted].binary_search_by_key(&sender, |known| known.rank).is_err() {
-                    let incarnation = promised[sender as usize];
-                    line.senders.push(Sender { rank: sender, incarnation, base: 0 });
+                    line.senders.push(Sender { rank: sender, base: 0 });
                 }
             }
         }
         for (rank, line) in (0..).map(Rank).zip(lines) {
-            self.send(rank, &Command::Line(line));
+            self.send(rank, &Command::Line(Line { living: living.clone(), ..line }));
         }
         self.line = Some((self.round, line));
         self.stage =

@@ -7,7 +7,7 @@ use counterfoil_log_core::{Epoch, Incarnation, Phase, Rank, Ssn};
 
 use super::SendDeterministic;
 use super::channel::Channel;
-use super::notice::{self, Command, Covered, Line, Report};
+use super::notice::{self, Command, Covered, Line, Report, Sender};
 use crate::api::{COMMAND, Effect, Party, ProtocolError};
 
 /// Progress of a rank in a recovery: Status, OrphCount and OrphPhases of Guermouche 2011, Figure 3.
@@ -96,6 +96,11 @@ impl Round {
     /// Begins the state of a replacement that was restored to `epoch` and waits for a round.
     pub(super) fn restarted(&mut self, epoch: Epoch) {
         *self = Round { running: false, restored: Some(epoch), released: Released::Nothing, ..Round::default() };
+    }
+
+    /// Returns the incarnation that a rank has in the line of this round; `None` before the line.
+    pub(super) fn line_incarnation(&self, rank: Rank) -> Option<Incarnation> {
+        self.line.as_ref().map(|line| line.incarnation_of(rank))
     }
 
     /// Returns the new incarnation if the restored checkpoint is the one that the line rolls this rank back to.
@@ -237,10 +242,16 @@ impl SendDeterministic {
     pub(super) fn register_orphans(&mut self) -> Result<(), ProtocolError> {
         let Some(line) = self.round.line.clone() else { return Ok(()) };
         self.round.line_phase = self.phase;
-        for sender in line.senders {
-            let channel = self.channel(Rank(sender.rank))?;
-            channel.set_line(Some(sender));
-            let orphans: Vec<(u64, Phase)> = channel.receipts.received_beyond(Ssn(sender.base)).collect();
+        // Peers that this rank has met since it sent its table aren't among the senders.
+        for channel in self.channels() {
+            let incarnation = line.incarnation_of(channel.peer());
+            channel.set_line(Some((incarnation, Ssn::ZERO)));
+        }
+        for &Sender { rank, base } in &line.senders {
+            let (peer, base) = (Rank(rank), Ssn(base));
+            let channel = self.channel(peer)?;
+            channel.set_line(Some((line.incarnation_of(peer), base)));
+            let orphans: Vec<(u64, Phase)> = channel.receipts.received_beyond(base).collect();
             for (count, phase) in orphans {
                 *self.round.missing.entry(phase.0).or_default() += count;
             }
@@ -256,6 +267,9 @@ impl SendDeterministic {
     /// phase gets a number of the window that begins here.
     fn handle_ready(&mut self, released: Released, next_phase: u32) -> Result<(), ProtocolError> {
         // The recovery process knows that all ranks have obeyed the line.
+        if let Some(line) = &self.round.line {
+            self.living.clone_from(&line.living);
+        }
         self.channels().for_each(Channel::assume_rolled_back);
         let round = &mut self.round;
         round.released = released;

@@ -129,6 +129,27 @@ fn messages_that_are_logged_or_not_known_to_be_received_may_be_kept() {
     }
 }
 
+/// Rank 1 has received it in the epoch in which it was sent first.
+#[test]
+fn a_message_that_is_sent_again_in_an_earlier_epoch_may_be_kept() {
+    for (again_in, level) in [(NEXT, 0), (Epoch::FIRST, 1)] {
+        let mut scenario = Scenario::begin(Kept::Logged);
+        let checkpoint = |rank| [Event::Checkpointed { rank, epoch: NEXT }, Event::Durable { rank, epoch: NEXT }];
+        let received = Event::Accepted { rank: 1, from: 0, ssn: Ssn(1), sent_in: NEXT, marked: false };
+        let first = checkpoint(0).into_iter().chain(checkpoint(1)).chain([scenario.sent(0, 1), received]);
+        let again = [Event::Started { rank: 0, epoch: again_in }, scenario.sent(0, 1), hello(0, 1)];
+        for event in first.chain(again).chain([Event::Retained { rank: 0, peer: 1, records: level }]) {
+            assert_eq!(scenario.observe(event), Ok(()), "{again_in}");
+        }
+        let wrong = ViolationKind::Retained { rank: 0, peer: 1, records: level + 1, level };
+        assert_eq!(
+            scenario.observe(Event::Retained { rank: 0, peer: 1, records: level + 1 }),
+            Err(wrong),
+            "{again_in}"
+        );
+    }
+}
+
 /// Rank 1 takes a checkpoint, and then receives messages that rank 0 has sent before it took one. Of two such messages,
 /// rank 0 has to learn of the first.
 #[test]
@@ -220,6 +241,21 @@ fn a_table_with_more_than_live_messages_is_wrong() {
     assert_eq!(scenario.observe(of(1, epochs(3))), grown(1, "receive epochs", 3, 2));
 }
 
+/// Rank 1, alone in the second of two clusters, has a durable checkpoint of epoch 3 and is in epoch 4.
+#[test]
+fn an_epoch_that_the_next_cluster_has_begun_is_wrong() {
+    let meets = |rank, epoch| Err(ViolationKind::ClustersMeet { rank, epoch, other: 1, its: 3 });
+    for (clusters, reached) in [(2, meets(0, 3)), (1, Ok(())), (0, Ok(()))] {
+        let mut scenario = Scenario::of_clusters(Kept::Logged, Repetition::Nothing, clusters);
+        let begun = |rank, epoch| Event::Checkpointed { rank, epoch: Epoch(epoch) };
+        let durable = |epoch| Event::Durable { rank: 1, epoch: Epoch(epoch) };
+        for event in [begun(1, 2), durable(2), begun(1, 3), durable(3), begun(1, 4), begun(0, 2)] {
+            assert_eq!(scenario.observe(event), Ok(()), "{clusters} clusters");
+        }
+        assert_eq!(scenario.observe(begun(0, 3)), reached, "{clusters} clusters");
+    }
+}
+
 struct Scenario {
     oracle: Oracle,
     reference: Reference,
@@ -231,8 +267,12 @@ impl Scenario {
     }
 
     fn repeating(keeps: Kept, repeats: Repetition) -> Scenario {
+        Scenario::of_clusters(keeps, repeats, 0)
+    }
+
+    fn of_clusters(keeps: Kept, repeats: Repetition, clusters: u32) -> Scenario {
         let properties = Properties { repeats, keeps, rolls_back_survivors: false, has_coordinator: false };
-        let (oracle, reference) = (Oracle::new(&program(), properties, 0), Reference::new(&program()));
+        let (oracle, reference) = (Oracle::new(&program(), properties, clusters), Reference::new(&program()));
         let mut scenario = Scenario { oracle, reference };
         for rank in 0..2 {
             assert_eq!(scenario.observe(Event::Started { rank, epoch: Epoch::FIRST }), Ok(()));

@@ -113,12 +113,17 @@ impl Timeline {
         self.marks.last().map_or(Epoch::FIRST, |mark| mark.epoch)
     }
 
-    /// Returns the number of messages of a rank after `covered` that the sender has to keep: logged ones, and those
-    /// after `known`, which may be logged as far as it knows.
-    pub(super) fn must_keep(&self, from: u32, covered: Ssn, known: Ssn) -> u64 {
+    /// Returns the number of messages of a rank after `covered` that the sender has to keep: logged ones, those that it has sent again
+    /// in an epoch before that of their receipt, and those after `known`, which may be logged as far as it knows. `sendings`:
+    /// [`Timeline::sendings`] of the sender.
+    pub(super) fn must_keep(&self, from: u32, covered: Ssn, known: Ssn, sendings: &[(Epoch, bool)]) -> u64 {
+        let is_of_past = |ssn: Ssn, received_in| {
+            let sent = sendings.get(ssn.0.saturating_sub(1) as usize);
+            sent.is_some_and(|&(sent_in, _)| sent_in < received_in)
+        };
         let kept = |operation: &&Operation| match **operation {
-            Operation::Accepted { from: source, ssn, logged, .. } => {
-                source == from && ssn > covered && (logged || ssn > known)
+            Operation::Accepted { from: source, ssn, logged, epoch, .. } => {
+                source == from && ssn > covered && (logged || ssn > known || is_of_past(ssn, epoch))
             }
             _ => false,
         };

@@ -54,6 +54,7 @@ macro_rules! rules {
 
             const RULE: Option<Rule> = Some(Rule::SendDeterministic);
             const PROPERTIES: Properties = SendDeterministic::PROPERTIES;
+            const LATE: bool = true;
 
             /// Returns `false` for mistakes about outcomes, which aren't recorded, and about frames that a dead incarnation has
             /// left under way, which end with its connection (but with [`Schedule::late`](crate::Schedule::late)).

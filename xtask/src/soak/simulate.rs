@@ -1,6 +1,6 @@
 //! `cargo xtask soak simulate`: runs `counterfoil simulate` for all protocols, with settings drawn from wide ranges.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
 use clap::Args;
@@ -40,6 +40,10 @@ const COLUMNS: [(&str, &str); 6] = [
 
 /// Counters of the ways in which calls of four ranks were split.
 const SPLITS: [&str; 2] = ["splits_at_faults", "splits_at_lines"];
+/// Counters of the settings that schedules had, alone and in pairs.
+const SETTINGS: &str = "settings";
+/// Most effects after which a process dies within an event.
+const EFFECTS_MAX: u32 = 12;
 
 /// Options of `cargo xtask soak simulate`.
 #[derive(Debug, Args)]
@@ -78,7 +82,9 @@ struct Settings {
     collections: (u32, u32),
     clusters: (u32, u32),
     revoked: bool,
+    late: bool,
     checkpoints: bool,
+    effects: u32,
 }
 
 impl Settings {
@@ -96,6 +102,8 @@ impl Settings {
             clusters: range(0, 4),
             revoked: random.in_range(0, 2) == 0,
             checkpoints: random.in_range(0, 5) > 0,
+            late: random.in_range(0, 2) == 0,
+            effects: random.in_range(0, EFFECTS_MAX),
         }
     }
 
@@ -112,7 +120,9 @@ impl Settings {
         }
         if protocol == "send-deterministic" {
             add("clusters", self.clusters);
+            arguments.extend(self.late.then(|| "--late".to_owned()));
         }
+        arguments.extend(["--effects".to_owned(), self.effects.to_string()]);
         arguments.extend(self.revoked.then(|| "--revoked".to_owned()));
         arguments.extend((!self.checkpoints).then(|| "--no-checkpoints".to_owned()));
         arguments
@@ -195,15 +205,15 @@ fn run_slice(mut command: Command, group: &mut Group) -> Result<Option<Failure>,
     Ok(Some(Failure { command: line, details }))
 }
 
-/// Adds the numbers of a report, except those that are not counts. The name of a split follows that of its group and a colon.
+/// Adds the numbers of a report, except those that are not counts. The name of a split or a setting follows that of its group and a colon.
 fn add_counters(counters: &mut BTreeMap<String, u64>, report: &Value) {
     for (name, value) in report.as_object().into_iter().flatten() {
         if let (Some(count), false) = (value.as_u64(), matches!(name.as_str(), "seed" | "schedules_wanted")) {
             *counters.entry(name.clone()).or_default() += count;
         }
-        if SPLITS.contains(&name.as_str()) {
-            for (split, count) in value.as_object().into_iter().flatten() {
-                *counters.entry(format!("{name}: {split}")).or_default() += count.as_u64().unwrap_or(0);
+        if SPLITS.contains(&name.as_str()) || name == SETTINGS {
+            for (case, count) in value.as_object().into_iter().flatten() {
+                *counters.entry(format!("{name}: {case}")).or_default() += count.as_u64().unwrap_or(0);
             }
         }
     }
@@ -216,6 +226,58 @@ fn splits_met(counters: &BTreeMap<String, u64>, group: &str) -> Option<String> {
     let (ways, met) = (splits.clone().count(), splits.filter(|(_, count)| *count > 0));
     let (split, fewest) = met.clone().min_by_key(|(_, count)| *count)?;
     Some(format!("{} of {ways}, fewest of those {split}: {fewest}", met.count()))
+}
+
+/// Settings that the schedules of a protocol had.
+struct Settled<'a> {
+    protocol: &'a str,
+    /// Number of schedules with a setting, or with two, which are joined by `and`.
+    schedules: BTreeMap<&'a str, u64>,
+}
+
+impl<'a> Settled<'a> {
+    /// Adds up the groups of each protocol, in their order.
+    fn of_each(groups: &'a [Group]) -> Vec<Settled<'a>> {
+        let mut all: Vec<Settled> = Vec::new();
+        for group in groups {
+            if all.last().is_none_or(|last| last.protocol != group.protocol) {
+                all.push(Settled { protocol: group.protocol, schedules: BTreeMap::new() });
+            }
+            let Some(Settled { schedules, .. }) = all.last_mut() else { continue };
+            for (name, count) in &group.counters {
+                if let Some(setting) = name.strip_prefix(SETTINGS).and_then(|rest| rest.strip_prefix(": ")) {
+                    *schedules.entry(setting).or_default() += count;
+                }
+            }
+        }
+        all
+    }
+
+    /// Returns the pairs that no schedule had, although each of the two was met.
+    fn never_met(&self) -> Vec<&'a str> {
+        let is_met = |setting: &str| self.schedules.get(setting).is_some_and(|count| *count > 0);
+        let pairs = self.schedules.iter().filter_map(|(name, count)| Some((*name, name.split_once(" and ")?, *count)));
+        pairs.filter(|(_, (a, b), count)| *count == 0 && is_met(a) && is_met(b)).map(|(name, ..)| name).collect()
+    }
+}
+
+/// Prints how many schedules of each protocol had each setting, and the pairs that none had.
+fn print_settings(groups: &[Group]) {
+    let all = Settled::of_each(groups);
+    let mut table = Table::new(std::iter::once("schedules with").chain(all.iter().map(|settled| settled.protocol)));
+    let names = all.iter().flat_map(|settled| settled.schedules.keys().copied());
+    for name in names.filter(|name| !name.contains(" and ")).collect::<BTreeSet<_>>() {
+        let count = |settled: &Settled| settled.schedules.get(name).copied().unwrap_or(0).to_string();
+        table.row(std::iter::once(name.to_owned()).chain(all.iter().map(count)));
+    }
+    println!("\n{table}");
+    for settled in &all {
+        match &settled.never_met()[..] {
+            [] => println!("{}: every pair of these was met", settled.protocol),
+            never => println!("{}: never met: {}", settled.protocol, never.join("; ")),
+        }
+    }
+    println!();
 }
 
 fn report_progress(done: u64, total: u64, group: &Group, failed: usize) {
@@ -264,6 +326,7 @@ fn print_report(options: &Options, seed: u64, groups: &[Group], failures: &[Fail
         table.row(words.into_iter().chain(counts));
     }
     println!("\n{table}");
+    print_settings(groups);
     for (name, count) in total.iter().filter(|(name, _)| !name.contains(": ")) {
         println!("{name:<26}{count:>16}");
     }
@@ -303,25 +366,46 @@ mod tests {
     }
 
     #[test]
+    fn pairs_of_settings_that_were_met_alone_only_are_named() {
+        let mut all = groups(None);
+        let report = |late: u64, both: u64| json!({ "settings": { "2 ranks": 4, "late": late, "clusters": 0, "2 ranks and late": both, "2 ranks and clusters": 0 } });
+        add_counters(&mut all[0].counters, &report(2, 0));
+        add_counters(&mut all[5].counters, &report(0, 0));
+        add_counters(&mut all[12].counters, &report(2, 1));
+        let settled = Settled::of_each(&all);
+        assert_eq!(settled.iter().map(|settled| settled.protocol).collect::<Vec<_>>(), PROTOCOLS);
+        assert_eq!((settled[0].schedules["2 ranks"], settled[1].schedules["2 ranks"]), (8, 4));
+        assert_eq!((settled[0].never_met(), settled[1].never_met()), (vec!["2 ranks and late"], vec![]));
+    }
+
+    #[test]
     fn settings_stay_within_their_class_and_reach_its_ends() {
-        let (mut random, mut seen, plain) = (SplitMix64::new(1), [false; 4], groups(Some("plain")));
+        let (mut random, mut seen, plain) = (SplitMix64::new(1), [false; 6], groups(Some("plain")));
         for _ in 0..200 {
             let drawn = Settings::draw(&mut random, &plain[8]);
             for ((low, high), (first, last)) in [(drawn.ranks, (5, 8)), (drawn.rounds, (1, 5)), (drawn.faults, (5, 10))]
             {
                 assert!(first <= low && low <= high && high <= last, "{drawn:?}");
             }
-            let reached = [drawn.ranks.0 == 5, drawn.ranks.1 == 8, drawn.revoked, !drawn.checkpoints];
+            let reached = [
+                drawn.ranks.0 == 5,
+                drawn.ranks.1 == 8,
+                drawn.revoked,
+                !drawn.checkpoints,
+                drawn.late,
+                drawn.effects == EFFECTS_MAX,
+            ];
             seen.iter_mut().zip(reached).for_each(|(seen, reached)| *seen |= reached);
         }
-        assert_eq!(seen, [true; 4]);
-        let settings = Settings::draw(&mut random, &plain[0]);
+        assert_eq!(seen, [true; 6]);
+        let settings = Settings { late: true, ..Settings::draw(&mut random, &plain[0]) };
         let plain = settings.arguments("plain");
         assert!(plain.contains(&"2..2".to_owned()) && !plain.contains(&"--clusters".to_owned()), "{plain:?}");
         for protocol in PROTOCOLS {
             let has = |option: &str| settings.arguments(protocol).contains(&option.to_owned());
             let collects = ["send-deterministic", "coordinated", "coordinated-offered"].contains(&protocol);
             assert_eq!((has("--collections"), has("--clusters")), (collects, protocol == "send-deterministic"));
+            assert_eq!(has("--late"), protocol == "send-deterministic");
         }
         assert_eq!((groups(None).len(), groups(Some("pessimistic")).len()), (96, 12));
     }

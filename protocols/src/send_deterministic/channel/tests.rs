@@ -1,7 +1,7 @@
 use counterfoil_ack_piggyback::WireHeader;
 
 use super::super::harness::{A, B, acknowledged, command, effects, envelope, meet, pair, rank, send};
-use super::super::notice::{Command, Line};
+use super::super::notice::{Command, Line, Sender};
 use super::super::phases::PhaseOrder;
 use super::super::{Config, SendDeterministic};
 use super::*;
@@ -21,7 +21,7 @@ fn replacement() -> (SendDeterministic, SendDeterministic) {
     a.handle_hello(B, &b.hello(A).unwrap()).unwrap();
     b.handle_hello(A, &a.hello(B).unwrap()).unwrap();
     command(&mut a, &Command::Block { round: 1 });
-    let senders = vec![Sender { rank: B.0, incarnation: 0, base: 0 }];
+    let senders = vec![Sender { rank: B.0, base: 0 }];
     let line = Line { round: 1, for_incarnation: a.incarnation().0, senders, ..Line::default() };
     command(&mut a, &Command::Line(line));
     command(&mut a, &Command::Finished { round: 1, next_phase: 1, phases: PhaseOrder::default() });
@@ -147,10 +147,9 @@ fn receipts_wait_while_the_table_is_at_the_recovery_process() {
 #[test]
 fn receipts_of_a_peer_that_is_to_roll_back_are_not_applied() {
     let mut channel = two_sent();
-    let line = Sender { rank: B.0, incarnation: 1, base: 0 };
-    channel.set_line(Some(line));
+    channel.set_line(Some((Incarnation(1), Ssn::ZERO)));
     assert_eq!(channel.acknowledge(ack(1)).unwrap(), []);
-    channel.set_line(Some(Sender { incarnation: 0, ..line }));
+    channel.set_line(Some((Incarnation(0), Ssn::ZERO)));
     assert_eq!(channel.apply_pending().len(), 1);
 }
 
@@ -191,8 +190,8 @@ fn peer_in_line() -> (SendDeterministic, WireHeader) {
     let (mut a, mut b) = pair();
     let undone = send(&mut b, B, A);
     command(&mut a, &Command::Block { round: 1 });
-    let senders = vec![Sender { rank: B.0, incarnation: 1, base: 0 }];
-    command(&mut a, &Command::Line(Line { round: 1, senders, ..Line::default() }));
+    let senders = vec![Sender { rank: B.0, base: 0 }];
+    command(&mut a, &Command::Line(Line { round: 1, senders, living: vec![(B.0, 1)], ..Line::default() }));
     effects(&mut a);
     (a, undone)
 }

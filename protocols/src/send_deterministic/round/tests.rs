@@ -3,14 +3,14 @@ use super::super::notice::Sender;
 use super::super::phases::PhaseOrder;
 use super::super::{Config, SendDeterministic};
 use super::*;
-use crate::api::{Incoming, Protocol, RestoreError};
+use crate::api::{DiscardReason, Incoming, Protocol, RestoreError};
 
 fn finished(round: u64) -> Command {
     Command::Finished { round, next_phase: 1, phases: PhaseOrder::default() }
 }
 
 fn line(round: u64, incarnation: u32, restore: Option<(u32, u32)>) -> Command {
-    let senders = vec![Sender { rank: B.0, incarnation: 0, base: 0 }];
+    let senders = vec![Sender { rank: B.0, base: 0 }];
     Command::Line(Line { round, for_incarnation: incarnation, restore, senders, ..Line::default() })
 }
 
@@ -102,7 +102,13 @@ fn a_rank_rolls_back_to_the_epoch_of_the_line_and_once() {
     let first = a.start().tables;
     checkpoint(&mut a);
     command(&mut a, &Command::Block { round: 1 });
+    effects(&mut a);
     command(&mut a, &line(1, 0, Some((1, 1))));
+    // First the checkpoints: a rank that dies between the two must not restart beyond the line.
+    assert!(matches!(
+        effects(&mut a)[..],
+        [Effect::KeepCheckpoints { first: Epoch::FIRST, last: Epoch(1) }, Effect::RollBack { epoch: Epoch(1) }]
+    ));
     a.restore(&first, Epoch::FIRST).unwrap();
     assert_eq!((a.epoch(), a.incarnation()), (Epoch(1), Incarnation(1)));
     assert_eq!(a.restore(&first, Epoch::FIRST), Err(RestoreError::NotFresh), "twice");
@@ -191,4 +197,68 @@ fn a_floor_is_no_abandoned_checkpoint() {
         });
         assert_eq!(first, Some(floor_is), "no recovery goes below {lowest}");
     }
+}
+
+/// Returns a rank whose cluster begins below the epochs of the next.
+fn below_a_cluster(ceiling: u32) -> SendDeterministic {
+    SendDeterministic::new(Config { ceiling: Epoch(ceiling), ..Config::new(A, 2) }).unwrap()
+}
+
+#[test]
+fn a_floor_raises_the_epoch_below_which_a_rank_stays_and_a_recovery_resets_it() {
+    let mut a = below_a_cluster(2);
+    assert!(!a.wants_checkpoint(), "epoch 2 may be the next cluster's");
+    command(&mut a, &Command::Floor { round: 0, epoch: 1, ceiling: 4 });
+    for epoch in [2, 3] {
+        assert!(a.wants_checkpoint(), "epoch {epoch}");
+        checkpoint(&mut a);
+    }
+    assert!(!a.wants_checkpoint(), "epoch 4");
+    let mut a = below_a_cluster(2);
+    command(&mut a, &Command::Floor { round: 0, epoch: 1, ceiling: 4 });
+    command(&mut a, &Command::Block { round: 1 });
+    command(&mut a, &line(1, 0, None));
+    command(&mut a, &finished(1));
+    assert!(!a.is_recovering() && !a.wants_checkpoint(), "the next cluster may have rolled back");
+}
+
+/// Returns a message of an incarnation of B that A has never met.
+fn of_incarnation(incarnation: u32) -> WireHeader {
+    let mut b = rank(B, 0);
+    b.incarnation = Incarnation(incarnation);
+    send(&mut b, B, A)
+}
+
+#[test]
+fn messages_of_a_dead_process_are_dropped_although_its_replacement_was_never_met() {
+    let living = |round| {
+        let (senders, living) = (Vec::new(), vec![(B.0, 7)]);
+        Command::Line(Line { round, senders, living, ..Line::default() })
+    };
+    for met_before_the_line in [false, true] {
+        let mut a = rank(A, 0);
+        command(&mut a, &Command::Block { round: 1 });
+        if met_before_the_line {
+            assert_eq!(a.handle_message(&of_incarnation(0)).unwrap(), Incoming::Hold, "there is no line");
+        }
+        command(&mut a, &living(1));
+        assert_eq!(a.handle_message(&of_incarnation(0)).unwrap(), Incoming::Hold, "not all have obeyed the line");
+        command(&mut a, &finished(1));
+        let dead = DiscardReason::DeadIncarnation { sent_by: Incarnation(0), now: Incarnation(7) };
+        assert_eq!(a.handle_message(&of_incarnation(0)).unwrap(), Incoming::Discard(dead));
+        assert_eq!(a.handle_message(&of_incarnation(7)).unwrap(), Incoming::Deliver { keep: None });
+    }
+    // The same of a process that is heard of after the recovery, also while another one begins.
+    let mut a = rank(A, 0);
+    for finish in [&Command::Block { round: 1 }, &living(1), &finished(1), &Command::Block { round: 2 }] {
+        command(&mut a, finish);
+    }
+    let dead = DiscardReason::DeadIncarnation { sent_by: Incarnation(6), now: Incarnation(7) };
+    assert_eq!(a.handle_message(&of_incarnation(6)).unwrap(), Incoming::Discard(dead));
+    // A line that not all have obeyed is void.
+    let mut a = rank(A, 0);
+    for void in [&Command::Block { round: 1 }, &living(1), &Command::Block { round: 2 }] {
+        command(&mut a, void);
+    }
+    assert_eq!(a.handle_message(&of_incarnation(0)).unwrap(), Incoming::Hold);
 }
