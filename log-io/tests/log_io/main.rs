@@ -7,6 +7,7 @@ mod backends;
 mod damage;
 mod directory;
 mod directory_entries;
+mod exchanged;
 mod golden;
 mod many_segments;
 mod power_cuts;

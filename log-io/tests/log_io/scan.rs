@@ -1,9 +1,9 @@
 //! Scan and repair of stores.
 
-use counterfoil_log_core::{Disposition, Epoch, Phase, Rank, Run, Ssn};
+use counterfoil_log_core::{Disposition, Epoch, LaneWriter, Phase, Pool, PoolOptions, Rank, Run, Ssn};
 use counterfoil_log_io::{
-    Access, Bound, CheckpointImage, LOCAL, LaneImage, LocalImage, Repair, Report, SlotState, StorageBackend, Store,
-    StoreError, StoreOptions, Tail, repair, scan,
+    Access, Bound, CheckpointImage, LOCAL, LaneImage, LaneSource, LocalImage, Repair, Report, SlotState,
+    StorageBackend, Store, StoreError, StoreOptions, Tail, repair, scan,
 };
 use counterfoil_test_support::SimulatedDisk;
 
@@ -244,6 +244,47 @@ fn a_repair_changes_no_other_segment_than_that_of_the_lost_block() {
 }
 
 #[test]
+fn each_rewritten_checkpoint_has_a_new_number_and_names_the_segments_that_are_left() {
+    let disk = SimulatedDisk::new(4096);
+    let options = StoreOptions { checkpoints_kept: 2, ..options() };
+    let mut store = Store::create(Box::new(disk.clone()), options).unwrap();
+    // Three blocks of a page in each of three segments.
+    let blocks = append(&mut store, 1..10, 3000).unwrap();
+    store.checkpoint(&image(1, &blocks[..8])).unwrap();
+    store.checkpoint(&image(2, &blocks)).unwrap();
+    drop(store);
+    damage(&disk, SEGMENT, blocks[2].at as usize + 200);
+    repaired(&disk);
+    // Segment and end of its last block, from the second part of a checkpoint; the header has the length of the first.
+    let segments = |checkpoint: &str| {
+        let bytes = disk.bytes(checkpoint).unwrap();
+        let word = |at: usize| u64::from_le_bytes(bytes[at..][..8].try_into().unwrap());
+        let (from, len) = (4096 + word(64) as usize, word(80) as usize);
+        (from..from + len).step_by(24).map(|at| (word(at), word(at + 16))).collect::<Vec<_>>()
+    };
+    // The store has three segments and two checkpoints.
+    assert_eq!(segments("checkpoint-00000006"), [(2, 4 * 4096), (3, 3 * 4096)]);
+    assert_eq!(segments("checkpoint-00000007"), [(2, 4 * 4096), (3, 4 * 4096)]);
+}
+
+/// A block of chunks has a checksum over the records alone, so it is verified as a whole.
+#[test]
+fn the_largest_block_of_chunks_is_whole_to_a_scan() {
+    let pool = PoolOptions { memory_bytes_max: 18 << 20, chunk_bytes: 1 << 20, prefault_bytes: 0, cursors_max: 1 };
+    let mut lane = LaneWriter::new(Pool::volatile(pool).unwrap(), Rank(0));
+    (0..17).for_each(|_| _ = lane.claim(2, 1_048_000).unwrap().commit());
+    let disk = SimulatedDisk::new(4096);
+    let (segment_bytes, disk_bytes_max) = (17 << 20, 40 << 20);
+    let options = StoreOptions { segment_bytes, block_bytes: 16 << 20, disk_bytes_max, ..options() };
+    let mut store = Store::create(Box::new(disk.clone()), options).unwrap();
+    let mut blocks = Vec::new();
+    store.append(Rank(0), &mut LaneSource::new(lane.cursor(Ssn::FIRST).unwrap(), Ssn(16)), &mut blocks).unwrap();
+    store.checkpoint(&image(1, &blocks)).unwrap();
+    assert_eq!(blocks.iter().map(|block| block.disk_bytes).collect::<Vec<_>>(), [(16 << 20) + 4096]);
+    assert!(inspect(&disk).is_whole());
+}
+
+#[test]
 fn only_the_newest_checkpoint_takes_the_local_log_with_it() {
     let disk = SimulatedDisk::new(4096);
     let options = StoreOptions { checkpoints_kept: 2, ..options() };
@@ -359,6 +400,7 @@ fn a_block_of_chunks_is_scanned_and_repaired_like_any_other() {
     let [Repair::Block { block, .. }, .., Repair::Loss(loss)] = &repairs[..] else { panic!("{repairs:?}") };
     let sum = (loss.records, loss.blocks, loss.bytes, loss.bound);
     assert_eq!(sum, (3, 1, block.raw_bytes, Bound::AtMost));
+    assert!(disk.bytes(SEGMENT).unwrap()[4096..4 * 4096].iter().all(|byte| *byte == 0), "all pages are punched");
     let (_, records) = read_all(&disk, options_of_chunks()).unwrap();
     assert_eq!(records, records_of_chunks()[3..]);
 }

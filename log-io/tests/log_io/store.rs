@@ -118,6 +118,45 @@ fn blocks_of_a_checkpoint_stay_until_a_floor_is_raised() {
     assert!(store.usage().disk_bytes < 16 * 4096, "the unreferenced segment still exists");
 }
 
+/// The floor rises while a checkpoint is being prepared: its image still has the blocks that the store freed.
+#[test]
+fn a_checkpoint_may_name_blocks_that_a_floor_freed() {
+    let disk = SimulatedDisk::new(4096);
+    let mut store = create(&disk, options());
+    let blocks = append(&mut store, 1..7, 3000).unwrap();
+    store.checkpoint(&image(1, &blocks)).unwrap();
+    store.free(&blocks[..3]);
+    store.raise_floors(&[(Rank(0), Ssn(3))]).unwrap();
+    store.checkpoint(&image(2, &blocks)).unwrap();
+    drop(store);
+    let (store, found) = Store::open(Box::new(disk.clone()), options(), Access::ReadOnly).unwrap();
+    let found = found.unwrap();
+    assert_eq!((found.epoch, found.lanes[0].covered, &found.lanes[0].blocks[..]), (Epoch(2), Ssn(3), &blocks[3..]));
+    assert_eq!(store.usage().live_bytes, 3 * 4096);
+}
+
+/// A floor at which a checkpoint covers a lane anyway changes nothing in it.
+#[test]
+fn a_floor_that_a_checkpoint_has_reached_removes_no_block_from_it() {
+    let disk = SimulatedDisk::new(4096);
+    let options = StoreOptions { checkpoints_kept: 2, ..options() };
+    let floors = |disk: &SimulatedDisk| scan(&mut disk.clone(), &mut |_, _| {}).unwrap().manifest.unwrap().floors;
+    let mut store = create(&disk, options.clone());
+    let blocks = append(&mut store, 1..7, 3000).unwrap();
+    store.checkpoint(&image(1, &blocks)).unwrap();
+    store.raise_floors(&[(Rank(0), Ssn(3))]).unwrap();
+    let mut newest = image(2, &blocks[2..]);
+    newest.lanes[0].covered = Ssn(3);
+    store.checkpoint(&newest).unwrap();
+    assert_eq!(floors(&disk), [(Rank(0), Ssn(3))], "the older checkpoint covers less");
+    drop(store);
+    let (mut store, found) = Store::open(Box::new(disk.clone()), options, Access::ReadWrite).unwrap();
+    assert_eq!(found.as_ref(), Some(&newest));
+    assert_eq!(store.usage().live_bytes, 4 * 4096);
+    store.discard_before(Epoch(2)).unwrap();
+    assert_eq!(floors(&disk), []);
+}
+
 #[test]
 fn on_a_full_disk_the_reserve_makes_space_for_a_checkpoint() {
     let disk = SimulatedDisk::new(4096);
@@ -281,6 +320,24 @@ fn an_entry_that_a_checkpoint_includes_is_not_read_from_its_block_again() {
     drop(store);
     let (_, image) = Store::open(Box::new(disk.clone()), options(), Access::ReadOnly).unwrap();
     assert_eq!(image.unwrap().local, entries);
+}
+
+/// An entry's record in another lane: nothing but the lane tells that it is no entry.
+#[test]
+fn a_record_of_a_lane_is_no_entry_of_the_local_log() {
+    let disk = SimulatedDisk::new(4096);
+    let mut store = create(&disk, options());
+    let entries = [entry(1), entry(2)];
+    store.append(Rank(2), &mut LocalImage::source(&entries), &mut Vec::new()).unwrap();
+    store.sync().unwrap();
+    drop(store);
+    let open = || Store::open(Box::new(disk.clone()), options(), Access::ReadWrite).unwrap();
+    assert_eq!(open().1, None);
+    let (mut store, _) = open();
+    store.append(LOCAL, &mut LocalImage::source(&entries[1..]), &mut Vec::new()).unwrap();
+    store.sync().unwrap();
+    drop(store);
+    assert_eq!(open().1.unwrap().local, entries[1..]);
 }
 
 #[test]
