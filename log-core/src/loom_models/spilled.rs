@@ -34,3 +34,29 @@ fn a_waiting_cursor_does_not_skip_evicted_records() {
         }
     });
 }
+
+/// A cursor is opened while the lane's first chunk is written and evicted before its record is acknowledged: it is refused, or reads
+/// from the first record on. One that waits for the first chunk pins it.
+#[test]
+fn a_cursor_is_refused_or_reads_records_that_are_evicted_before_they_are_acknowledged() {
+    check(|| {
+        let mut lane = lane(4);
+        let reader = lane.reader();
+        let reading = thread::spawn(move || {
+            let cursor = reader.open(Ssn::FIRST);
+            cursor.map(|mut cursor| (read(&mut cursor), cursor))
+        });
+        (0..2).for_each(|_| append(&mut lane, WHOLE));
+        let is_evicted = lane.evict_unsettled(Ssn::FIRST).is_some();
+        append(&mut lane, WHOLE);
+        match reading.join().expect("the reader ends") {
+            Ok((mut seen, mut cursor)) => {
+                seen.extend(read(&mut cursor));
+                assert_eq!(seen, [1, 2, 3]);
+            }
+            Err(gone) => {
+                assert!(is_evicted && matches!(gone, CursorError::Gone { kept_from: Ssn(2), .. }), "{gone:?}");
+            }
+        }
+    });
+}
