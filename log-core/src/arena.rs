@@ -35,6 +35,11 @@ impl Arena {
         Arena { base: tier.base(), len: tier.len(), tier }
     }
 
+    /// Returns the bytes of the arena.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
     pub(crate) fn commit(&self, at: usize, len: usize) -> std::io::Result<()> {
         self.tier.commit(at, len)
     }
@@ -238,6 +243,10 @@ impl Arena {
     pub(crate) fn modelled(len: usize, left: impl Fn(usize) -> u64) -> Arena {
         let word = |at| ModelWord { word: AtomicU64::new(left(at)), body: BodyCell::new(left(at)) };
         Arena { words: (HEADER_BYTES..len).step_by(8).map(word).collect() }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        HEADER_BYTES + self.words.len() * 8
     }
 
     pub(crate) fn commit(&self, _at: usize, _len: usize) -> std::io::Result<()> {

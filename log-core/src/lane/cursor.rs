@@ -59,12 +59,15 @@ impl LaneReader {
     /// # Errors
     /// [`CursorError::Gone`] if records from `from` on were released or collected; [`CursorError::TooMany`].
     pub fn open(&self, from: Ssn) -> Result<Cursor, CursorError> {
-        self.open_from_chunk(from, None)
+        // SAFETY: no chunk is given.
+        unsafe { self.open_from_chunk(from, None) }
     }
 
-    /// Opens a cursor as [`open`](Self::open) does, searching from `chunk` on instead of from the oldest. The chunk must be in
-    /// the chain, begin at or below `from`, and not be freed before this returns.
-    pub(super) fn open_from_chunk(&self, from: Ssn, chunk: Option<BlockRef>) -> Result<Cursor, CursorError> {
+    /// Opens a cursor as [`open`](Self::open) does, searching from `chunk` on instead of from the oldest.
+    ///
+    /// # Safety
+    /// A given chunk is in the lane's chain, begins at or below `from`, and is not freed before this returns.
+    pub(super) unsafe fn open_from_chunk(&self, from: Ssn, chunk: Option<BlockRef>) -> Result<Cursor, CursorError> {
         let peer = self.peer();
         let free = |pin: &&crate::sync::AtomicU64| {
             // Pin everything during the search: the chunks on the way must not be reused either. Relaxed: the fence below
@@ -91,7 +94,8 @@ impl LaneReader {
         if cursor.position < kept_from {
             return Err(CursorError::Gone { peer, asked: from, kept_from });
         }
-        cursor.enter(chunk.unwrap_or(head));
+        // SAFETY: the head was loaded with acquire, and `chunk` is in the chain, as the caller promises. The pin keeps both.
+        unsafe { cursor.enter(chunk.unwrap_or(head)) };
         cursor.skip_sealed();
         cursor.pin();
         Ok(cursor)
@@ -168,7 +172,8 @@ impl Cursor {
         if self.position < kept_from && !is_first {
             return Err(CursorError::Gone { peer: self.peer(), asked: self.position, kept_from });
         }
-        self.enter(head);
+        // SAFETY: the head was loaded with acquire, and a cursor without a chunk pins all.
+        unsafe { self.enter(head) };
         self.pin();
         Ok(true)
     }
@@ -213,7 +218,8 @@ impl Cursor {
                 }
                 // Records that were freed before the cursor read them, because no recovery can need them, are skipped.
                 if self.block.is_none() {
-                    self.enter(head);
+                    // SAFETY: as in `attach`.
+                    unsafe { self.enter(head) };
                     self.pin();
                 }
             }
@@ -228,7 +234,8 @@ impl Cursor {
                 Word::Record { body, .. } | Word::Pad { body } => self.at += footprint(body),
                 Word::End => {
                     let next = BlockRef(arena.word(self.block.at() + NEXT_AT).load(Ordering::Acquire));
-                    self.enter(next);
+                    // SAFETY: the link of the cursor's chunk, loaded with acquire. The pin keeps all chunks after it.
+                    unsafe { self.enter(next) };
                     // The old chunk may be freed now. All reads in it happen before the pin moves.
                     self.pin();
                 }
@@ -251,11 +258,17 @@ impl Cursor {
                 return;
             }
             let next = BlockRef(arena.word(self.block.at() + NEXT_AT).load(Ordering::Acquire));
-            self.enter(next);
+            // SAFETY: the link of a chunk of this lane, loaded with acquire. While a cursor is opened its pin keeps all.
+            unsafe { self.enter(next) };
         }
     }
 
-    pub(super) fn enter(&mut self, block: BlockRef) {
+    /// Moves to the first commit word of a chunk, without a check that there is one; or to no chunk.
+    ///
+    /// # Safety
+    /// `block` is none, or a chunk of this lane: its beginning happened before this call, and the cursor's pin keeps it from being
+    /// reused.
+    pub(super) unsafe fn enter(&mut self, block: BlockRef) {
         self.block = block;
         self.at = block.at() + CHUNK_HEADER;
     }

@@ -189,7 +189,8 @@ impl Cursor {
                 Word::Pad { body } => self.at += footprint(body),
                 Word::End => {
                     let next = BlockRef(self.arena().word(self.block.at() + NEXT_AT).load(Ordering::Acquire));
-                    self.enter(next);
+                    // SAFETY: the link of the cursor's chunk, loaded with acquire. The pin keeps all chunks after it.
+                    unsafe { self.enter(next) };
                     self.pin();
                 }
                 _ => return false,

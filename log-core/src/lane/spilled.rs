@@ -79,9 +79,9 @@ impl LaneWriter {
     /// Those of [`LaneReader::open`](crate::LaneReader::open).
     pub fn cursor(&self, from: Ssn) -> Result<Cursor, CursorError> {
         let beyond = self.cold.chunks.partition_point(|chunk| chunk.header.first <= from);
-        // The chunk is not freed meanwhile: only this writer frees chunks, and it is borrowed.
         let chunk = beyond.checked_sub(1).map(|index| self.cold.chunks[index].block);
-        self.reader().open_from_chunk(from, chunk)
+        // SAFETY: the chunk is in this lane's chain, and is not freed meanwhile: only this writer frees chunks, and it is borrowed.
+        unsafe { self.reader().open_from_chunk(from, chunk) }
     }
 
     /// Forgets the dispositions of the records up to `upto`, which are no longer kept in memory or on disk.

@@ -237,10 +237,15 @@ impl LaneWriter {
     }
 
     /// Moves the place of the next record to `at` in `block`.
+    ///
+    /// # Panics
+    /// If no record of the block can begin or end there. Claims write from there to the block's end without a check.
     pub(super) fn move_to(&mut self, block: BlockRef, at: usize) {
-        let limit = block.at() + self.cold.pool.block_bytes(block) - RECORD_ALIGN;
-        // SAFETY: both are in a block of this arena: `limit` by its bytes, and `at` is where a record of the chunk begins or ends.
-        // The places go with the pool, in the same struct.
+        let end = block.at() + self.cold.pool.block_bytes(block);
+        let limit = end - RECORD_ALIGN;
+        let is_place = at.is_multiple_of(RECORD_ALIGN) && (block.at() + CHUNK_HEADER..=limit).contains(&at);
+        assert!(is_place && end <= self.arena().len(), "a record outside its chunk");
+        // SAFETY: both are inside the arena, as checked above. The places go with the pool, in the same struct.
         (self.at, self.limit) = unsafe { (self.arena().place(at), self.arena().place(limit)) };
     }
 
@@ -282,5 +287,30 @@ impl Drop for LaneWriter {
             chunks.into_iter().for_each(|(block, _)| self.give_back(block));
         }
         self.drain_spares();
+    }
+}
+
+#[cfg(all(test, not(counterfoil_loom)))]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+    use crate::pool::PoolOptions;
+
+    #[test]
+    fn a_place_where_no_record_of_the_chunk_can_begin_is_refused() {
+        let options = PoolOptions { memory_bytes_max: 64 << 10, chunk_bytes: 4096, prefault_bytes: 0, cursors_max: 1 };
+        let mut lane = LaneWriter::new(Pool::volatile(options).unwrap(), Rank(1));
+        lane.claim(0, 100).unwrap().commit();
+        let block = lane.cold.chunks[0].block;
+        let (first, limit) = (block.at() + CHUNK_HEADER, block.at() + 4096 - RECORD_ALIGN);
+        let outside = BlockRef::new(lane.arena().len(), block.class());
+        let mut moves = |block, at| catch_unwind(AssertUnwindSafe(|| lane.move_to(block, at))).is_ok();
+        assert!(moves(block, limit) && moves(block, first));
+        for at in [0, first - RECORD_ALIGN, first + 8, limit + RECORD_ALIGN, usize::MAX & !(RECORD_ALIGN - 1)] {
+            assert!(!moves(block, at), "{at} in the chunk at {}", block.at());
+        }
+        assert!(!moves(outside, outside.at() + CHUNK_HEADER));
+        assert_eq!(lane.offset(), first);
     }
 }
