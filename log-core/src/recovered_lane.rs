@@ -1,5 +1,6 @@
 //! Lanes that a recovery finds in a dead process's file.
 
+use std::borrow::Borrow;
 use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
 
@@ -38,8 +39,9 @@ pub(crate) fn order_lanes(pool: &Pool, mut active: Vec<ActiveChunk>) -> Result<V
 }
 
 /// Sorts chunks by their lanes; in a lane, each comes after all that may supersede it.
-fn sort(active: &mut [ActiveChunk]) {
-    active.sort_by_key(|(block, header)| {
+fn sort<C: Borrow<ActiveChunk>>(active: &mut [C]) {
+    active.sort_by_key(|chunk| {
+        let (block, header) = chunk.borrow();
         (header.lane, Reverse(header.sequence), header.replaces, !header.sparse, block.0)
     });
 }
@@ -64,15 +66,16 @@ fn check_header((block, header): &ActiveChunk) -> Result<(), DamageError> {
 ///
 /// One store makes a relocated chunk active, and its originals are freed after it: until then both are active. If a relocated
 /// chunk was relocated again, either copy supersedes the originals: the later has at most what the earlier has.
-fn split_superseded(chunks: &[ActiveChunk]) -> (Vec<ActiveChunk>, Vec<BlockRef>) {
+fn split_superseded<C: Borrow<ActiveChunk> + Copy>(chunks: &[C]) -> (Vec<C>, Vec<C>) {
     let (mut live, mut superseded) = (Vec::new(), Vec::new());
     // Lowest position that a relocated chunk replaces, of those with the same or a later position.
     let mut replaced_from = u64::MAX;
-    for &(block, header) in chunks {
+    for chunk in chunks {
+        let (_, header) = chunk.borrow();
         if replaced_from <= header.replaces {
-            superseded.push(block);
+            superseded.push(*chunk)
         } else {
-            live.push((block, header));
+            live.push(*chunk)
         }
         if header.sparse {
             replaced_from = replaced_from.min(header.replaces);
@@ -90,9 +93,9 @@ fn read_lane(pool: &Pool, chunks: &[ActiveChunk]) -> Result<RecoveredLane, Damag
         chunks: VecDeque::with_capacity(live.len()),
         at: 0,
         next: Ssn::FIRST,
-        superseded,
+        superseded: superseded.iter().map(|(block, _)| *block).collect(),
     };
-    let mut links = Links { live: &live, superseded: &lane.superseded, positions: HashMap::new() };
+    let mut links = Links { live: &live, superseded: &superseded, positions: HashMap::new() };
     for (index, &(block, header)) in live.iter().enumerate() {
         let damaged = |at, what| Err(DamageError::Damaged { at, what });
         let before = index.checked_sub(1).map(|before| &live[before].1);
@@ -172,20 +175,20 @@ fn read_chunk(pool: &Pool, block: BlockRef, header: &ChunkHeader) -> Result<Read
 }
 
 /// Links of a lane's chunks. A recovery builds the chain anew, but a link to a chunk that is no longer there shows that it is lost.
-struct Links<'a> {
-    live: &'a [ActiveChunk],
-    superseded: &'a [BlockRef],
+struct Links<'a, C> {
+    live: &'a [C],
+    superseded: &'a [C],
     /// Positions of the live chunks, and of superseded ones as the end: filled when a link is looked up.
     positions: HashMap<BlockRef, usize>,
 }
 
-impl Links<'_> {
+impl<C: Borrow<ActiveChunk>> Links<'_, C> {
     /// Checks how the chunk at `index` ends, and its link.
     fn check(&mut self, pool: &Pool, index: usize, read: &ReadChunk) -> Result<(), DamageError> {
-        let block = self.live[index].0;
+        let (block, _) = self.live[index].borrow();
         let damaged = |at, what| Err(DamageError::Damaged { at, what });
         let link = BlockRef(pool.arena.word(block.at() + NEXT_AT).load(Ordering::Relaxed));
-        let Some((following, _)) = self.live.get(index + 1) else {
+        let Some((following, _)) = self.live.get(index + 1).map(Borrow::borrow) else {
             if read.end == Word::End && link.is_none() {
                 return damaged(read.at, "the last chunk of a lane says that another follows");
             }
@@ -212,8 +215,8 @@ impl Links<'_> {
     /// Returns the position of a live chunk, the number of them for a superseded one, and 0 for others.
     fn position(&mut self, block: BlockRef) -> usize {
         if self.positions.is_empty() {
-            self.positions.extend(self.live.iter().enumerate().map(|(index, (live, _))| (*live, index)));
-            self.positions.extend(self.superseded.iter().map(|block| (*block, self.live.len())));
+            self.positions.extend(self.live.iter().enumerate().map(|(index, live)| (live.borrow().0, index)));
+            self.positions.extend(self.superseded.iter().map(|chunk| (chunk.borrow().0, self.live.len())));
         }
         self.positions.get(&block).copied().unwrap_or(0)
     }
@@ -236,6 +239,8 @@ pub(crate) fn relink(pool: &Pool, lane: &RecoveredLane) {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -432,6 +437,48 @@ mod tests {
         assert_eq!([at[3] + NEXT_AT, at[3] + LAST_AT, at[3] + CHUNK_HEADER].map(word), [0, OPEN, 0]);
     }
 
+    /// A chunk that counts how often chunks are looked at, and fails beyond a limit.
+    #[derive(Clone, Copy)]
+    struct CountedChunk<'a> {
+        chunk: ActiveChunk,
+        looks_left: &'a Cell<u64>,
+    }
+
+    impl Borrow<ActiveChunk> for CountedChunk<'_> {
+        fn borrow(&self) -> &ActiveChunk {
+            self.looks_left
+                .set(self.looks_left.get().checked_sub(1).expect("a number of looks that grows with n log n"));
+            &self.chunk
+        }
+    }
+
+    #[test]
+    fn each_of_many_chunks_is_looked_at_a_few_times() {
+        const CHUNKS: usize = if cfg!(miri) { 1 << 10 } else { 1 << 17 };
+        // Twice for each comparison of the sorting, and once each where chunks are separated and where links are looked up.
+        let looks_left = Cell::new(CHUNKS as u64 * (2 * u64::from(CHUNKS.ilog2()) + 4));
+        let chunk = |index: usize| {
+            // Three chunks, four originals, and the chunk into which these were relocated.
+            let before = 7 * (index / 8) as u64;
+            let (replaces, sequence) = match index % 8 {
+                7 => (before + 4, before + 7),
+                one => (before + one as u64 + 1, before + one as u64 + 1),
+            };
+            let header = ChunkHeader { lane: Rank(0), sequence, first: Ssn(1), replaces, sparse: index % 8 == 7 };
+            CountedChunk { chunk: (BlockRef::new((index + 1) * 4096, 0), header), looks_left: &looks_left }
+        };
+        // In an order without runs.
+        let mut chunks: Vec<_> = (0..CHUNKS).map(|index| chunk(index * 40_503 % CHUNKS)).collect();
+        sort(&mut chunks);
+        let (live, superseded) = split_superseded(&chunks);
+        assert_eq!((live.len(), superseded.len()), (CHUNKS / 2, CHUNKS / 2));
+        let mut links = Links { live: &live, superseded: &superseded, positions: HashMap::new() };
+        for (index, live) in live.iter().enumerate() {
+            assert_eq!(links.position(live.chunk.0), index);
+        }
+        assert!(superseded.iter().all(|original| links.position(original.chunk.0) == live.len()));
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 2000 }))]
 
@@ -455,7 +502,7 @@ mod tests {
             let mut expected: Vec<u64> = chunks.iter().filter(is_superseded).map(|(block, _)| block.0).collect();
             sort(&mut chunks);
             let (live, superseded) = split_superseded(&chunks);
-            let mut superseded: Vec<u64> = superseded.iter().map(|block| block.0).collect();
+            let mut superseded: Vec<u64> = superseded.iter().map(|(block, _)| block.0).collect();
             expected.sort_unstable();
             superseded.sort_unstable();
             prop_assert_eq!(superseded, expected);
