@@ -197,14 +197,18 @@ impl Log {
             if peer.0 >= ranks {
                 return Err(no_such_rank());
             }
-            // Records in memory are newer; the blocks are used below them.
-            let in_memory = self.lanes.get(peer).filter(|lane| lane.next_ssn() > Ssn::FIRST).map(LaneWriter::kept_from);
+            // A lane in memory is newer, also without a record: it was truncated, or its process died during its first claim. The blocks are
+            // used below it.
+            let in_memory = self.lanes.get(peer).map(LaneWriter::kept_from);
             let on_disk = in_memory.map_or(next, |kept_from| kept_from.min(next)).prev();
+            // Memory has freed the records between the two, or their SSNs were skipped: none is kept.
+            let upto = in_memory.unwrap_or(next).prev();
             if let Some(spiller) = &mut self.budget.spiller {
                 let beyond = spiller.disk.index.restore(peer, &blocks, &cuts, on_disk, covered);
+                let covered_blocks = spiller.disk.index.push(peer, &[], upto);
                 spiller.free(beyond);
+                spiller.free(covered_blocks);
             }
-            // Without a record there is nothing to resume, and the lane in memory may have a chunk: its process died during its first claim.
             if in_memory.is_none() && next > Ssn::FIRST {
                 let lane = self.lanes.open(peer).ok_or_else(no_such_rank)?;
                 // Covered records were acknowledged, even if the checkpoint is older than their acknowledgement.
@@ -212,7 +216,7 @@ impl Log {
                 self.budget.channels[peer.index()].inherited = next.prev();
             }
             let channel = &mut self.budget.channels[peer.index()];
-            (channel.submitted, channel.persisted) = (on_disk, on_disk);
+            (channel.submitted, channel.persisted) = (upto, upto);
             self.budget.raise_floor(&mut self.lanes, peer, covered);
             // A lane in memory may have newer records; this reports its end at the checkpoint.
             lanes.push((peer, self.kept_from(peer), next.prev()));

@@ -58,6 +58,8 @@ pub struct Explored {
     pub tail_entries: u64,
     /// Entries of the local log that were recovered from shared memory only.
     pub unsynced_entries: u64,
+    /// Lanes of a log that a process found in the shared memory of the one before it.
+    pub lanes_in_memory: u64,
     /// Bytes of memory that a log freed after it had spilled their messages.
     pub spilled_bytes: u64,
     /// Steps in which a write or a sync failed.
@@ -81,6 +83,7 @@ impl Explored {
         self.held_messages += other.held_messages;
         self.tail_entries += other.tail_entries;
         self.unsynced_entries += other.unsynced_entries;
+        self.lanes_in_memory += other.lanes_in_memory;
         self.spilled_bytes += other.spilled_bytes;
         self.faults += other.faults;
         self.refused += other.refused;

@@ -6,6 +6,7 @@ mod constant_memory;
 mod destroy;
 mod keep;
 mod largest_blocks;
+mod memory_and_store;
 mod memory_bound;
 mod node_local_limits;
 mod on_full;

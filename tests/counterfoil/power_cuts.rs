@@ -22,6 +22,7 @@ fn no_message_that_was_durable_is_lost_and_none_is_invented() {
         && all.held_messages >= crashes / 40
         && all.tail_entries >= crashes / 20
         && all.unsynced_entries >= crashes / 500
+        && all.lanes_in_memory >= crashes / 500
         && all.spilled_bytes >= 25 * crashes
         && all.faults >= crashes / 400
         && all.refused >= crashes / 150

@@ -5,27 +5,26 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use counterfoil::{
-    Ack, Contents, Epoch, Keep, Log, OpenError, Options, Phase, PoolError, PrivateFileError, Rank, Ssn, StoreOptions,
-    Tier, create_private_dir,
+    Ack, Epoch, Keep, Log, OpenError, Options, Phase, PoolError, PrivateFileError, Rank, Ssn, Tier, create_private_dir,
 };
 
 const ME: Rank = Rank(2);
 
 /// A private directory for logs, removed at the end.
-struct Job {
+pub(crate) struct Job {
     _parent: tempfile::TempDir,
     dir: PathBuf,
 }
 
 impl Job {
-    fn new() -> Job {
+    pub(crate) fn new() -> Job {
         let parent = tempfile::tempdir_in(if Path::new("/dev/shm").is_dir() { "/dev/shm" } else { "/tmp" }).unwrap();
         let dir = parent.path().join("job");
         create_private_dir(&dir).unwrap();
         Job { _parent: parent, dir }
     }
 
-    fn options(&self) -> Options {
+    pub(crate) fn options(&self) -> Options {
         let mut options = Options::new(ME, 4);
         (options.tier, options.dir) = (Tier::ProcessCrashSafe, Some(self.dir.clone()));
         (options.memory_bytes_max, options.chunk_bytes, options.prefault_bytes) = (1 << 20, 4096, 0);
@@ -33,11 +32,11 @@ impl Job {
         options
     }
 
-    fn lanes_file(&self) -> PathBuf {
+    pub(crate) fn lanes_file(&self) -> PathBuf {
         self.dir.join("log.2")
     }
 
-    fn local_file(&self) -> PathBuf {
+    pub(crate) fn local_file(&self) -> PathBuf {
         self.dir.join("local.2")
     }
 
@@ -60,7 +59,7 @@ impl Job {
     }
 }
 
-fn append(log: &mut Log, peer: Rank, upto: u64) {
+pub(crate) fn append(log: &mut Log, peer: Rank, upto: u64) {
     while log.next_ssn(peer) <= Ssn(upto) {
         let ssn = log.next_ssn(peer).0;
         let mut claim = log.try_claim(peer, 8, (ssn % 200) as usize).unwrap();
@@ -70,7 +69,7 @@ fn append(log: &mut Log, peer: Rank, upto: u64) {
     }
 }
 
-fn replayed(log: &mut Log, peer: Rank, from: u64) -> Vec<u64> {
+pub(crate) fn replayed(log: &mut Log, peer: Rank, from: u64) -> Vec<u64> {
     let mut cursor = log.cursor(peer, Ssn(from)).unwrap();
     let mut ssns = Vec::new();
     while let Some(record) = cursor.peek().unwrap() {
@@ -133,26 +132,6 @@ fn a_re_executing_replacement_repeats_committed_messages() {
         assert_eq!(log.repeat(Rank(0), &vec![ssn as u8; (ssn % 200) as usize]), Ok(Ssn(ssn)));
     }
     assert_eq!((log.rewound_to(Rank(0)), log.next_ssn(Rank(0))), (None, Ssn(301)));
-}
-
-#[test]
-fn a_lane_whose_process_died_in_its_first_claim_is_recovered_with_a_checkpoint_from_before() {
-    let job = Job::new();
-    let disk = tempfile::tempdir().unwrap();
-    std::fs::set_permissions(disk.path(), Permissions::from_mode(0o700)).unwrap();
-    let mut options = job.options();
-    options.store = Some(StoreOptions::new(disk.path()));
-    let mut log = Log::create(options.clone()).unwrap();
-    append(&mut log, Rank(0), 3);
-    // The lane has a chunk, and no record.
-    drop(log.try_claim(Rank(3), 8, 50).unwrap());
-    log.checkpoint(Epoch(1), Contents::default()).unwrap();
-    drop(log);
-    let (mut log, recovered) = Log::recover(options).unwrap();
-    assert_eq!(recovered.checkpoint.map(|checkpoint| checkpoint.epoch), Some(Epoch(1)));
-    assert_eq!((log.next_ssn(Rank(0)), log.next_ssn(Rank(3))), (Ssn(4), Ssn(1)));
-    append(&mut log, Rank(3), 5);
-    assert_eq!(replayed(&mut log, Rank(3), 1), [1, 2, 3, 4, 5]);
 }
 
 #[test]

@@ -4,7 +4,8 @@
 //! interrupted step or of after it, with every message that is still needed and no other; and of the local log the synced
 //! entries, and perhaps some of those after them, in order. Cursors stay open across steps, and read every message in order.
 //!
-//! Some logs keep the local log in shared memory ([`Options::dir`]), which a power cut empties and the end of a process doesn't.
+//! Some logs keep the local log in shared memory ([`Options::dir`]), which a power cut empties and the end of a process doesn't. Some
+//! of these keep the messages there, too ([`Tier::ProcessCrashSafe`]): after the end of a process, the next one finds all of them.
 
 mod disk_steps;
 mod message_steps;
@@ -64,6 +65,8 @@ struct Lane {
     dispensable: Ssn,
     /// The next message to repeat.
     rewound: Option<Ssn>,
+    /// The last message when shared memory was lost, or none of it had any of the lane: later ones are in there.
+    lost_from_memory: Ssn,
     sent: Vec<Sent>,
 }
 
@@ -159,7 +162,11 @@ impl Subject for LogModel {
         if let Some(skipped) = skipped_sync {
             disk.skip_sync(skipped);
         }
-        let memory = random().is_multiple_of(2).then(SharedMemory::new);
+        let drawn = random();
+        let memory = drawn.is_multiple_of(2).then(SharedMemory::new);
+        if drawn.is_multiple_of(4) {
+            options.tier = Tier::ProcessCrashSafe;
+        }
         LogModel {
             options,
             memory,
@@ -215,6 +222,7 @@ impl Subject for LogModel {
         self.disk = disk;
         if let Some(memory) = &mut self.memory {
             memory.lose();
+            self.lanes = recovered.lanes();
         }
         self.continue_from(recovered, explored)
     }
@@ -228,7 +236,11 @@ impl Subject for LogModel {
     }
 
     fn explain(&self, Mismatch(what): Mismatch) -> Mismatch {
-        let memory = if self.memory.is_some() { "the local log in shared memory, " } else { "" };
+        let memory = match (&self.memory, self.options.tier) {
+            (Some(_), Tier::ProcessCrashSafe) => "messages and the local log in shared memory, ",
+            (Some(_), _) => "the local log in shared memory, ",
+            (None, _) => "",
+        };
         Mismatch(format!("{what}\nwith {memory}{:?}\nafter\n  {}", self.options, self.steps.join("\n  ")))
     }
 }

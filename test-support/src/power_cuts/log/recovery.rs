@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use counterfoil::{Log, OpenError, Options, Recovered, ReplayError};
+use counterfoil::{Log, OpenError, Options, Recovered, ReplayError, Tier};
 use counterfoil_log_core::{CursorError, Rank, Record, Ssn};
 use counterfoil_log_io::StoreError;
 
@@ -24,6 +24,11 @@ impl Recovery {
     /// Returns the state that a second recovery must find.
     pub(super) fn settled(&self) -> Expected {
         Expected { synced: self.expected.tail.len(), ..self.expected.clone() }
+    }
+
+    /// Returns the lanes, of which nothing is in memory.
+    pub(super) fn lanes(&self) -> [Lane; RANKS as usize] {
+        self.lanes.clone().map(|lane| Lane { lost_from_memory: lane.last, ..lane })
     }
 }
 
@@ -73,9 +78,12 @@ impl LogModel {
     pub(super) fn continue_from(&mut self, found: Recovery, explored: &mut Explored) -> Result<(), Mismatch> {
         self.cursors.clear();
         self.log = None;
-        let mut log = self.open(&self.disk, self.memory.as_ref().map(SharedMemory::dir))?.0;
-        let Recovery { expected, lanes } = found;
-        self.lanes = lanes;
+        let (mut log, recovered) = self.open(&self.disk, self.memory.as_ref().map(SharedMemory::dir))?;
+        self.lanes = match self.options.tier {
+            Tier::ProcessCrashSafe => self.lanes_in_memory(found.lanes(), &log, &recovered, explored)?,
+            _ => found.lanes(),
+        };
+        let expected = found.expected;
         let mut on_disk = expected.kept.last().map_or(Vec::new(), |checkpoint| checkpoint.local.clone());
         on_disk.extend(expected.tail.iter().cloned());
         self.last_handed = on_disk.last().map_or(Ssn::ZERO, |(ssn, _)| *ssn);
@@ -86,6 +94,67 @@ impl LogModel {
         self.log = Some(log);
         self.newest_epoch = expected.kept.last().map_or(1, |checkpoint| checkpoint.epoch.0);
         self.expected = Expected { synced: expected.tail.len(), ..expected };
+        Ok(())
+    }
+
+    /// Returns the lanes of a log that took over shared memory: those of the process that ended, and where it has none those of the
+    /// newest checkpoint, `on_disk`.
+    fn lanes_in_memory(
+        &self,
+        on_disk: [Lane; RANKS as usize],
+        log: &Log,
+        recovered: &Recovered,
+        explored: &mut Explored,
+    ) -> Result<[Lane; RANKS as usize], Mismatch> {
+        let mut lanes = on_disk;
+        for ((peer, found), left) in (0..).map(Rank).zip(&mut lanes).zip(&self.lanes) {
+            // A lane without a message isn't reported.
+            let is_emptied = left.last == Ssn::ZERO && log.next_ssn(peer) == Ssn::FIRST;
+            if is_emptied || recovered.lanes.iter().any(|(in_memory, ..)| *in_memory == peer) {
+                // Memory doesn't have acknowledgements, nor SSNs that were skipped after the last message.
+                let (sent, end) = (left.sent.last().map_or(Ssn::ZERO, |sent| sent.ssn), log.next_ssn(peer).prev());
+                let last = if (sent..=left.last).contains(&end) { end } else { left.last };
+                *found = Lane { last, acked: Ssn::ZERO, rewound: None, ..left.clone() };
+                explored.lanes_in_memory += 1;
+            } else if left.sent.iter().any(|sent| sent.ssn > left.lost_from_memory.max(left.dispensable)) {
+                return Err(Mismatch(format!("the lane to {peer} isn't in memory")));
+            }
+        }
+        Ok(lanes)
+    }
+
+    /// Returns the last message at the newest checkpoint, if messages are in shared memory: a rank that goes back further discards that
+    /// checkpoint first. Otherwise a recovery would find messages of it below those of the same SSNs that were sent again.
+    pub(super) fn memory_end(&self, peer: Rank) -> Ssn {
+        let newest = self.expected.kept.last().filter(|_| self.options.tier == Tier::ProcessCrashSafe);
+        newest.map_or(Ssn::ZERO, |newest| newest.lanes[peer.index()].last)
+    }
+
+    /// Cuts lanes in shared memory to where they ended at the newest checkpoint: later ones were discarded, with their blocks.
+    pub(super) fn roll_back_memory(&mut self) -> Result<(), Mismatch> {
+        let ends: [Ssn; RANKS as usize] = std::array::from_fn(|peer| self.memory_end(Rank(peer as u32)));
+        let Some(log) = self.log.as_mut().filter(|_| self.options.tier == Tier::ProcessCrashSafe) else {
+            return Ok(());
+        };
+        for ((peer, lane), end) in (0..).map(Rank).zip(&mut self.lanes).zip(ends) {
+            let last = end.min(lane.last);
+            log.truncate(peer, last).map_err(|error| Mismatch(error.to_string()))?;
+            lane.last = last;
+            lane.acked = lane.acked.min(last);
+            lane.lost_from_memory = lane.lost_from_memory.min(last);
+            lane.sent.retain(|sent| sent.ssn <= last);
+        }
+        Ok(())
+    }
+
+    /// Compares the lanes of a log that took over shared memory with the model.
+    pub(super) fn check_memory(&mut self, explored: &mut Explored) -> Result<(), Mismatch> {
+        let Some(log) = self.log.as_mut().filter(|_| self.options.tier == Tier::ProcessCrashSafe) else {
+            return Ok(());
+        };
+        for (peer, lane) in (0..).map(Rank).zip(&self.lanes) {
+            explored.messages += check_lane(log, peer, lane, None).map_err(Mismatch)?;
+        }
         Ok(())
     }
 
