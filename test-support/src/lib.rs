@@ -7,6 +7,7 @@
 //! - [`random`]: reproducible pseudo-random numbers.
 //! - [`child`]: tests in a process of their own.
 //! - [`open_files`]: the files that this process has open.
+//! - [`note_untested`]: what a test has not tested, because this machine can't.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -15,6 +16,8 @@ mod open_files;
 pub mod power_cuts;
 pub mod random;
 mod simulated_disk;
+mod untested;
 
 pub use open_files::{OpenFile, open_files};
 pub use simulated_disk::{Fault, SimulatedDisk, SkippedSync};
+pub use untested::note_untested;

@@ -4,6 +4,7 @@ mod cpu_time;
 mod crate_roots;
 mod step;
 mod summary;
+mod untested;
 
 use std::process::Command;
 use std::time::Instant;
@@ -11,6 +12,7 @@ use std::time::Instant;
 use self::step::{Finished, Verdict};
 use self::summary::Counts;
 pub(crate) use self::summary::FuzzTests;
+use self::untested::Notes;
 use crate::table::Table;
 use crate::workspace::Workspace;
 
@@ -18,11 +20,13 @@ use crate::workspace::Workspace;
 pub(crate) struct Suite<'a> {
     workspace: &'a Workspace,
     finished: Vec<Finished>,
+    /// What tests that passed have not tested, with the title of their check.
+    untested: Vec<(&'static str, String)>,
 }
 
 impl<'a> Suite<'a> {
     pub(crate) fn new(workspace: &'a Workspace) -> Self {
-        Self { workspace, finished: Vec::new() }
+        Self { workspace, finished: Vec::new(), untested: Vec::new() }
     }
 
     /// Runs a command whose success counts as one.
@@ -31,14 +35,16 @@ impl<'a> Suite<'a> {
     }
 
     /// Runs a command that runs tests, each of which counts. Returns what it printed.
-    pub(crate) fn tests(&mut self, title: &'static str, command: Command) -> Vec<String> {
+    pub(crate) fn tests(&mut self, title: &'static str, mut command: Command) -> Vec<String> {
         let mut lines = Vec::new();
+        let notes = Notes::begin(&mut command, self.workspace.target());
         self.timed(title, |_| {
             let ran = step::run(command);
             let counts = summary::count(ran.success, &ran.lines);
             lines = ran.lines;
             Verdict::Counted(counts)
         });
+        self.untested.extend(notes.take().into_iter().map(|what| (title, what)));
         lines
     }
 
@@ -104,6 +110,9 @@ impl<'a> Suite<'a> {
         println!("\n{table}");
         for (title, reason) in not_run {
             println!("not run: {title}: {reason}");
+        }
+        for (title, what) in &self.untested {
+            println!("not tested: {title}: {what}");
         }
         println!("{elapsed:.0} s in all");
         println!("{total}");

@@ -2,7 +2,7 @@
 //! it. The memory of reads is freed only after they have ended.
 
 use counterfoil_log_io::{BackendChoice, Directory, DirectoryError, Extent, ProbeError, ReadAhead, ReadAheadOptions};
-use counterfoil_test_support::child;
+use counterfoil_test_support::{child, note_untested};
 
 use crate::backend_suite::{TestDir, backend, write};
 use crate::traced::{self, Step};
@@ -11,7 +11,7 @@ use crate::traced::{self, Step};
 fn steps(test: &str, choice: BackendChoice) -> Option<Vec<Step>> {
     let steps = traced::steps_of(&format!("in_flight::{test}"), &format!("{choice:?}"));
     if steps.is_none() {
-        eprintln!("what is in flight with {choice:?} is NOT tested: no process can be traced here");
+        note_untested(&format!("what is in flight with {choice:?}: no process can be traced here"));
     }
     steps
 }
@@ -21,13 +21,13 @@ fn has_observable_rings() -> bool {
     use ProbeError::{Missing, Refused};
     match Directory::create(&TestDir::new().path(), BackendChoice::IoUring) {
         Err(DirectoryError::Probe { source: reason @ (Missing | Refused { .. }), .. }) => {
-            eprintln!("what is in flight in an io_uring is NOT tested: {reason}");
+            note_untested(&format!("what is in flight in an io_uring: {reason}"));
             return false;
         }
         trial => drop(trial.unwrap()),
     }
     if !traced::lists_requests() {
-        eprintln!("what is in flight in an io_uring is NOT tested: that needs Linux 5.16");
+        note_untested("what is in flight in an io_uring: that needs Linux 5.16");
         return false;
     }
     true
@@ -62,6 +62,15 @@ fn reads_ahead_are_awaited_before_their_memory_is_freed() {
 }
 
 #[test]
+fn writes_of_a_dropped_ring_are_awaited_before_their_memory_is_freed() {
+    if !has_observable_rings() {
+        return;
+    }
+    let Some(steps) = steps("writes_that_nobody_flushes", BackendChoice::IoUring) else { return };
+    assert_eq!(steps, [Step::Queued(1), Step::Queued(1), Step::Awaited]);
+}
+
+#[test]
 #[ignore = "run by the tests of each backend"]
 fn writes_and_a_hole() {
     let choice = if child::argument() == "IoUring" { BackendChoice::IoUring } else { BackendChoice::Pwrite };
@@ -73,6 +82,19 @@ fn writes_and_a_hole() {
     write(&mut *backend, file, 256 << 10, 16, 7);
     backend.punch(file, 0, 512 << 10).unwrap();
     backend.sync(file).unwrap();
+}
+
+#[test]
+#[ignore = "run by `writes_of_a_dropped_ring_are_awaited_before_their_memory_is_freed`"]
+fn writes_that_nobody_flushes() {
+    assert_eq!(child::argument(), "IoUring");
+    let place = TestDir::new();
+    let mut backend = backend(&place.path(), BackendChoice::IoUring);
+    let file = backend.create("segment-1", 1 << 20).unwrap();
+    traced::begin();
+    write(&mut *backend, file, 0, 16, 7);
+    write(&mut *backend, file, 256 << 10, 16, 7);
+    drop(backend);
 }
 
 #[test]

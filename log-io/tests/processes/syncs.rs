@@ -14,7 +14,7 @@ use counterfoil_log_io::{
     Access, BackendChoice, BackendKind, Block, Buffer, CheckpointImage, Directory, DirectoryAccess, DirectoryError,
     FileId, LOCAL, LaneImage, LocalImage, ProbeError, ReadAt, RecordSource, StorageBackend, Store, StoreOptions,
 };
-use counterfoil_test_support::{SimulatedDisk, child};
+use counterfoil_test_support::{SimulatedDisk, child, note_untested};
 
 use crate::backend_suite::TestDir;
 use crate::traced::{self, Sync};
@@ -282,12 +282,12 @@ fn io_uring_syncs_what_the_simulated_disk_is_asked_to_sync() {
     use ProbeError::{Missing, Refused};
     match Directory::create(&TestDir::new().path(), BackendChoice::IoUring) {
         Err(DirectoryError::Probe { source: reason @ (Missing | Refused { .. }), .. }) => {
-            eprintln!("the syncs of the io_uring backend are NOT tested: {reason}");
+            note_untested(&format!("the syncs of the io_uring backend: {reason}"));
         }
         trial => {
             drop(trial.unwrap());
             if !traced::lists_requests() {
-                eprintln!("the syncs of the io_uring backend are NOT tested: that needs Linux 5.16");
+                note_untested("the syncs of the io_uring backend: that needs Linux 5.16");
                 return;
             }
             compare(BackendChoice::IoUring);
@@ -307,7 +307,7 @@ fn compare(choice: BackendChoice) {
     let place = TestDir::new();
     let parent = place.path().parent().unwrap().canonicalize().unwrap();
     let Some(mut made) = traced::syncs_of("syncs::a_workload", &format!("{choice:?} {}", parent.display())) else {
-        eprintln!("the syncs of the {choice:?} backend are NOT tested: no process can be traced here");
+        note_untested(&format!("the syncs of the {choice:?} backend: no process can be traced here"));
         return;
     };
     for sync in &mut made {
