@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::encoding;
 
 /// Version that is written, and the only one that is read.
-const VERSION: u8 = 1;
+pub(super) const VERSION: u8 = 1;
 
 /// Tag of the control header of [`Counts`].
 pub(super) const COUNTS: i32 = 16;

@@ -48,7 +48,7 @@ pub(super) struct ChannelTable {
 impl Tables {
     /// Decodes tables, and checks everything that can be judged without the channels.
     pub(super) fn decode(bytes: &[u8], rank: Rank, ranks: u32) -> Result<Tables, RestoreError> {
-        let tables: Tables = message::decode(bytes).ok_or(RestoreError::Malformed { len: bytes.len() })?;
+        let tables: Tables = encoding::decode_tables(message::VERSION, bytes)?;
         encoding::check_owner((tables.rank, tables.ranks), (rank, ranks))?;
         let what = if !(Epoch::FIRST.0..=Epoch::MAX.0).contains(&tables.epoch) {
             "the epoch is out of range"
@@ -96,6 +96,14 @@ mod tests {
     use counterfoil_ack_piggyback::ReceivedSet;
 
     use super::*;
+
+    #[test]
+    fn tables_of_another_version_are_told_from_damaged_ones() {
+        let refused = |bytes: &[u8]| Tables::decode(bytes, Rank(0), 3).err();
+        let expected = message::VERSION;
+        assert_eq!(refused(&[expected + 1, 0]), Some(RestoreError::Version { found: expected + 1, expected }));
+        assert_eq!(refused(&[expected, 0]), Some(RestoreError::Malformed { len: 2 }));
+    }
 
     #[test]
     fn tables_with_an_impossible_channel_are_refused() {
