@@ -38,6 +38,16 @@ fn memory_within_the_budget_stays_warm() {
     assert_eq!((pool.resident_bytes(), pool.used_bytes()), (16 * CHUNK, 0));
 }
 
+/// The budget has room for one block more, and the class has none.
+#[test]
+fn no_block_is_taken_beyond_the_region_of_its_class() {
+    let pool = pool();
+    (0..16).for_each(|_| _ = pool.take(0).unwrap());
+    let beyond = pool.take_in_place();
+    assert!(matches!(beyond, Err(AllocError::Full(_))), "{beyond:?}");
+    assert_eq!(pool.resident_bytes(), 16 * CHUNK);
+}
+
 #[cfg(not(miri))]
 #[test]
 fn memory_that_is_returned_to_the_system_is_zero() {
