@@ -187,9 +187,13 @@ impl Log {
     fn acknowledge_with(&mut self, peer: Rank, ack: Ack, disposition: Disposition) -> Result<(), AckError> {
         let Some(lane) = self.lanes.get_mut(peer) else { return Err(AckError { acked: ack.ssn, sent: Ssn::ZERO }) };
         lane.acknowledge(ack.ssn, disposition)?;
-        if disposition == Disposition::Release && self.budget.channels[peer.index()].is_on_disk() {
-            let acked = lane.acked();
-            self.budget.raise_floor(&mut self.lanes, peer, acked);
+        let channel = &self.budget.channels[peer.index()];
+        if disposition == Disposition::Release && channel.is_on_disk() {
+            // What was retained before stays, in memory and on disk.
+            let covered = channel.covered;
+            let retained = lane.runs().find(|run| run.last > covered && run.disposition != Disposition::Release);
+            let floor = retained.map_or(lane.acked(), |run| run.first.prev());
+            self.budget.raise_floor(&mut self.lanes, peer, floor);
             if let Some(settled) = self.lanes.get_mut(peer).and_then(LaneWriter::poll_settled) {
                 self.budget.settle(&mut self.lanes, peer, settled);
             }

@@ -364,3 +364,31 @@ fn a_crash_while_restoring_the_local_log_loses_no_entry() {
         }
     });
 }
+
+/// Messages that a rule retains are followed by ones that it doesn't need, in a lane of which most is on disk.
+#[test]
+fn a_release_keeps_the_messages_that_were_retained_before_in_memory_and_on_disk() {
+    with_dir(2, |options| {
+        let mut log = Log::create(options).unwrap();
+        let peer = Rank(1);
+        let release = |log: &mut Log, ssn| {
+            log.acknowledge_and_release(peer, Ack { ssn, epoch: Epoch::FIRST }, Phase(0)).unwrap();
+            log.collect();
+        };
+        let append_all = |log: &mut Log, count| (0..count).map(|_| append(log, peer).unwrap()).last().unwrap();
+        // The first ones are not needed.
+        let released = append_all(&mut log, 2_000);
+        release(&mut log, released);
+        let retained = append_all(&mut log, 3_000);
+        assert!(log.stats().spilled_bytes > MIB);
+        acknowledge(&mut log, peer, retained);
+        let last = append_all(&mut log, 10);
+        release(&mut log, last);
+        let (first, next) = check_replay(&mut log, peer);
+        assert!(first > Ssn(1_900) && first <= released.next() && next > retained, "{first} to {next}");
+        // Once a checkpoint covers them, nothing is left but the last chunk.
+        log.receiver_covered(peer, Epoch(2), retained).unwrap();
+        release(&mut log, last);
+        assert!(log.kept_from(peer) > Ssn(retained.0 - 100), "{}", log.kept_from(peer));
+    });
+}
