@@ -202,6 +202,8 @@ impl Scan {
         for block in images.iter().flat_map(|(_, image, _)| &image.lanes).flat_map(|lane| &lane.blocks) {
             referenced.entry(block.segment).or_default().push(*block);
         }
+        let covered = images.iter().flat_map(|(_, _, context)| &context.segments);
+        let generations: BTreeMap<u32, u64> = covered.map(|covered| (covered.segment, covered.generation)).collect();
         let files: BTreeSet<u32> = names.iter().filter_map(|name| file_number(name, "segment")).collect();
         // Opened one at a time: a store may have more segments than the process may have open files.
         let open_segment = |backend: &mut dyn StorageBackend, number: u32| match files.contains(&number) {
@@ -227,7 +229,9 @@ impl Scan {
             }
             let mut list = BlockList { blocks: Vec::new(), room: &mut room, left_out: &mut report.blocks_left_out };
             let mut inside = |at: u64| progress(done + at.min(bytes), total);
-            let segment = scan_segment(number, file.as_deref(), bytes, &blocks, &mut list, &mut inside)?;
+            let generation = generations.get(&number).copied().filter(|_| !blocks.is_empty());
+            let expected = (number, generation);
+            let segment = scan_segment(expected, file.as_deref(), bytes, &blocks, &mut list, &mut inside)?;
             report.segments.push(segment);
             done += bytes;
             progress(done, total);

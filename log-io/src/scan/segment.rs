@@ -10,9 +10,10 @@ use crate::{Block, BlockBuffer, PAGE_BYTES, ReadAt, StoreError};
 /// Torn ranges that a segment's report lists, at most.
 const PLACES_MAX: usize = 1 << 10;
 
-/// Verifies a segment: the blocks to which checkpoints refer, and the blocks that it finds between and after them.
+/// Verifies a segment: the blocks to which checkpoints refer, and the blocks that it finds between and after them. `generation`: the one
+/// that they name.
 pub(super) fn scan_segment(
-    number: u32,
+    (number, generation): (u32, Option<u64>),
     file: Option<&dyn ReadAt>,
     bytes: u64,
     referenced: &[Block],
@@ -31,12 +32,15 @@ pub(super) fn scan_segment(
         torn: Vec::new(),
     };
     let header = match file.map(|file| SegmentHeader::read(file, number)) {
-        Some(Ok(header)) => header,
+        Some(Ok(header)) if generation.is_none_or(|generation| header.generation.get() == generation) => header,
         Some(Err(error @ StoreError::Io { .. })) => return Err(error),
         lost => {
             // Without the generation in the header, blocks can't be told from an earlier use of the disk.
-            let why = lost.and_then(Result::err).map_or("it isn't there".to_owned(), |error| error.finding());
-            report.session = Err(why);
+            report.session = Err(match lost {
+                Some(Ok(_)) => "it isn't the segment that the checkpoint refers to".to_owned(),
+                Some(Err(error)) => error.finding(),
+                None => "it isn't there".to_owned(),
+            });
             for block in referenced {
                 list.push(*block, true, Some("the segment's header is lost"));
             }

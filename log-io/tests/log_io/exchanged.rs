@@ -1,6 +1,6 @@
 //! Whole files that are not those to which the manifest or a checkpoint refers: an opening refuses each.
 
-use counterfoil_log_io::{Access, Store, StoreError, StoreOptions};
+use counterfoil_log_io::{Access, Store, StoreError, StoreOptions, Tail, repair, scan};
 use counterfoil_test_support::SimulatedDisk;
 use crc32c::{crc32c, crc32c_append};
 
@@ -58,6 +58,13 @@ fn a_segment_of_another_generation_is_not_the_one_that_the_checkpoint_refers_to(
     disk.set_bytes(SEGMENT, &bytes);
     let what = "it isn't the segment that the checkpoint refers to";
     assert_eq!(refusal(&disk, options()), (SEGMENT.to_owned(), 32, what));
+    let report = scan(&mut disk.clone(), &mut |_, _| {}).unwrap();
+    assert!(!report.is_whole() && report.segments[0].tail == Tail::Damaged { at: 0 }, "{report:?}");
+    assert_eq!(report.segments[0].session, Err(what.to_owned()));
+    // What is left after a repair can be opened.
+    repair(&mut disk.clone(), false).unwrap();
+    assert!(scan(&mut disk.clone(), &mut |_, _| {}).unwrap().is_whole());
+    drop(Store::open(Box::new(disk.clone()), options(), Access::ReadOnly).unwrap());
 }
 
 #[test]
