@@ -98,14 +98,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tables_of_another_version_are_told_from_damaged_ones() {
-        let refused = |bytes: &[u8]| Tables::decode(bytes, Rank(0), 3).err();
-        let expected = message::VERSION;
-        assert_eq!(refused(&[expected + 1, 0]), Some(RestoreError::Version { found: expected + 1, expected }));
-        assert_eq!(refused(&[expected, 0]), Some(RestoreError::Malformed { len: 2 }));
-    }
-
-    #[test]
     fn tables_with_an_impossible_channel_are_refused() {
         let channel = |peer, sent| {
             let received = ReceivedSet::default().snapshot();

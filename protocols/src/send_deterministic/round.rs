@@ -168,6 +168,10 @@ impl SendDeterministic {
             }
             Command::Floor { round, epoch, ceiling } if round == self.round.number && self.round.is_finished() => {
                 self.ceiling = Epoch(ceiling.min(Epoch::MAX.0));
+                // Those of messages after whose transmission nothing has happened on their channels.
+                for peer in self.peers() {
+                    self.apply_pending(peer)?;
+                }
                 self.raise_floor(Epoch(epoch))?;
             }
             // Commands of an earlier round.

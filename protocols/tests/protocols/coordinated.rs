@@ -212,6 +212,6 @@ fn tables_of_another_version_rank_or_job_are_refused() {
     assert_eq!(restore(A, 3, &tables), Err(RestoreError::OtherJob { found: 2, expected: 3 }));
     let len = tables.len();
     let other = [&[9][..], &tables[1..]].concat();
-    assert_eq!(restore(A, 2, &other), Err(RestoreError::Malformed { len }));
+    assert_eq!(restore(A, 2, &other), Err(RestoreError::Version { found: 9, expected: 1 }));
     assert_eq!(restore(A, 2, &tables[..len - 1]), Err(RestoreError::Malformed { len: len - 1 }));
 }

@@ -87,6 +87,12 @@ fn schedules_that_once_failed_pass() {
         "sim1 pattern=tree ranks=4 rounds=10 program=14160604299681215564 checkpoints=1 ordered=0 tier=crash-safe \
          mode=priorities:6 seed=3805073949304212689 faults=206:3:17452129579457654795:0,206:1:2211383174886553076:0,\
          132:0:5769873479114240201:2 collections=1 clusters=1 background=1",
+        // The receipt of a message that was sent again as the last of its channel had no effect, and no collection applied it.
+        "sim1 pattern=backlog ranks=3 rounds=1 program=6893475712913606443 checkpoints=1 ordered=0 tier=volatile \
+         mode=list:0,6,0,9,8,13,6,4,11,0,2,9,0,7,6,2,3,4,3x3,6x3,0,6x2,1,3,5x2,6,7,4,5,0,2,0,7,5,6,5,6,0x3,5,0,5,0,5,0,4,\
+         3,0x4,3,0,3,5x2,0x5,1x2,2,1,3x3,0,3x2,0x8,1x4,3,5x2,0x2,4,3,5,0x2,3,5x2,0x2,4,3,5,0,3,0,3,5x2,0x2,4,3,5,0x6,1,2,\
+         0x6,2,0x7,2,1x2,3x2,0x2,2,1,3x2,0x5,2,1,3x3,0,3,0x3,1x4,2,4,0x5,1,3,4,6,4,5,1,4,2,0,5,4x4,0x4,3,2,4x2,0x2,3,2,\
+         4x3,0,4,0x2,2 seed=0 faults=1:0:6,31:2:2,31:2:0:6,31:2:0:3 collections=6 late=1 revoked=1 background=1",
     ] {
         let schedule: Schedule = line.parse().unwrap();
         assert_eq!(simulator::run::<SendDet>(&schedule).violation, None, "{line}");
