@@ -67,7 +67,10 @@ fn writes_of_a_dropped_ring_are_awaited_before_their_memory_is_freed() {
         return;
     }
     let Some(steps) = steps("writes_that_nobody_flushes", BackendChoice::IoUring) else { return };
-    assert_eq!(steps, [Step::Queued(1), Step::Queued(1), Step::Awaited]);
+    // A wait ends with the first write, or with both.
+    let (queued, waits) = steps.split_at(2.min(steps.len()));
+    assert_eq!(queued, [Step::Queued(1); 2]);
+    assert!(!waits.is_empty() && waits.iter().all(|step| *step == Step::Awaited), "{steps:?}");
 }
 
 #[test]
