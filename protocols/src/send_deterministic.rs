@@ -285,6 +285,10 @@ impl SendDeterministic {
         self.collect(peer)
     }
 
+    fn apply_all_pending(&mut self) -> Result<(), ProtocolError> {
+        self.peers().into_iter().try_for_each(|peer| self.apply_pending(peer))
+    }
+
     /// Collects the records that `peer` won't ask for.
     fn collect(&mut self, peer: Rank) -> Result<(), ProtocolError> {
         let floor = self.floor;

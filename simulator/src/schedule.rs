@@ -230,7 +230,7 @@ impl Default for Config {
             unnamed: false,
             background: true,
             overtaking: false,
-            effects: Some(2),
+            effects: Some(Config::EFFECTS),
             canary: None,
         }
     }
@@ -242,6 +242,9 @@ impl Schedule {
 }
 
 impl Config {
+    /// Largest [`Fault::effects`], unless another one is wanted.
+    pub const EFFECTS: u32 = 2;
+
     /// Returns the schedule of a seed. `coordinator`: there is one more node that can die.
     pub fn schedule(&self, seed: u64, coordinator: bool) -> Schedule {
         let mut random = Random::new(seed);

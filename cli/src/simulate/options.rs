@@ -12,8 +12,8 @@ use crate::plural;
 
 /// Maximum number of process failures in a schedule.
 const FAULTS_MAX: u32 = 64;
-/// Number of effects after which a process dies within an event, at most, unless given.
-const EFFECTS: u32 = 2;
+/// Maximum number of effects after which a process dies within an event.
+const EFFECTS_MAX: u32 = 64;
 /// Maximum number of clusters.
 const CLUSTERS_MAX: u32 = 8;
 /// Maximum number of schedules in a campaign.
@@ -61,7 +61,7 @@ pub(crate) struct SimulateArguments {
     #[arg(long)]
     late: bool,
     /// A process dies after at most this many effects of an event, from 0 to 64, in a third of the failures
-    #[arg(long, value_name = "N", default_value_t = EFFECTS, value_parser = clap::value_parser!(u32).range(..=64))]
+    #[arg(long, value_name = "N", default_value_t = Config::EFFECTS, value_parser = clap::value_parser!(u32).range(..=i64::from(EFFECTS_MAX)))]
     effects: u32,
     /// Programs don't announce receives that can match several messages, so their outcomes aren't recorded: plain fails if results
     /// depend on them. Requires --protocol plain or pessimistic; the latter records all receives anyway

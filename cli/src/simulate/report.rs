@@ -84,7 +84,7 @@ impl Report<'_> {
             "failure": failure,
             "fingerprint": format!("{:016x}", summary.fingerprint),
         });
-        object["settings"] = summary.settings.each().map(|(name, count)| (name, json!(count))).collect();
+        object["settings"] = counts(summary.settings.each());
         add_coverage(&mut object, &summary.coverage);
         object.to_string()
     }
@@ -162,6 +162,11 @@ pub(super) fn add_coverage(object: &mut Value, coverage: &Coverage) {
         object[name] = json!(count);
     }
     for (name, splits) in coverage.splits() {
-        object[name] = splits.each().map(|(split, count)| (split, json!(count))).collect();
+        object[name] = counts(splits.each());
     }
+}
+
+/// Converts counters to an object.
+fn counts(each: impl Iterator<Item = (String, u64)>) -> Value {
+    each.map(|(name, count)| (name, json!(count))).collect()
 }

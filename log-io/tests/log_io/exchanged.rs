@@ -2,16 +2,15 @@
 
 use counterfoil_log_io::{Access, Store, StoreError, StoreOptions, Tail, repair, scan};
 use counterfoil_test_support::SimulatedDisk;
-use crc32c::{crc32c, crc32c_append};
+use crc32c::crc32c;
 
-use crate::small_store::{RECORDS, append, build, create, image, options, read_all};
+use crate::small_store::{
+    KEPT_ENTRY, RECORDS, append, build, create, image, kept_entries, options, read_all, seal_slot,
+};
 
 const PAGE: usize = 4096;
 const SEGMENT: &str = "segment-00000001";
 const CHECKPOINT: &str = "checkpoint-00000002";
-/// Bytes of a slot's header, which ends in its checksum, and of a kept checkpoint's entry after it.
-const SLOT_HEADER: usize = 80;
-const KEPT_ENTRY: usize = 24;
 
 /// Returns the file, the offset and the text of the damage for which an opening is refused.
 fn refusal(disk: &SimulatedDisk, options: StoreOptions) -> (String, u64, &'static str) {
@@ -32,12 +31,8 @@ fn set_crc(bytes: &mut [u8], at: usize) -> u32 {
 fn change_kept(disk: &SimulatedDisk, change: impl Fn(&mut [u8])) {
     let mut manifest = disk.bytes("manifest").unwrap();
     for slot in manifest.chunks_exact_mut(PAGE) {
-        let kept = slot[64] as usize;
-        let (header, entries) = slot.split_at_mut(SLOT_HEADER);
-        let entries = &mut entries[..kept * KEPT_ENTRY];
-        change(entries);
-        let crc = crc32c_append(crc32c(&header[..SLOT_HEADER - 4]), entries);
-        header[SLOT_HEADER - 4..].copy_from_slice(&crc.to_le_bytes());
+        change(kept_entries(slot));
+        seal_slot(slot);
     }
     disk.set_bytes("manifest", &manifest);
 }

@@ -8,7 +8,7 @@ use counterfoil_log_io::{
 use counterfoil_test_support::SimulatedDisk;
 
 use crate::small_chunks::{build_of_chunks, options_of_chunks, records_of_chunks};
-use crate::small_store::{Bodies, RECORDS, append, body, build, entry, image, options, owned, read_all};
+use crate::small_store::{Bodies, RECORDS, append, body, build, entry, image, options, owned, read_all, seal_slot};
 
 const SEGMENT: &str = "segment-00000001";
 const CHECKPOINT: &str = "checkpoint-00000002";
@@ -460,12 +460,11 @@ fn a_bit_flip_in_the_version_is_damage_and_a_version_with_a_valid_checksum_is_no
     let error = read_all(&disk, options()).unwrap_err();
     assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
     assert!(!error.to_string().contains("newer") && error.to_string().contains("restore"), "{error}");
-    // A slot of a newer program: 80 bytes of header with the checksum of the rest at the end, then one kept checkpoint.
+    // Slots of a newer program.
     let mut newer = right.clone();
     for slot in newer.chunks_mut(4096) {
         slot[8] = 9;
-        let crc = crc32c::crc32c_append(crc32c::crc32c(&slot[..76]), &slot[80..104]);
-        slot[76..80].copy_from_slice(&crc.to_le_bytes());
+        seal_slot(slot);
     }
     disk.set_bytes("manifest", &newer);
     assert_eq!(inspect(&disk).slots, [SlotState::Version(9); 2]);

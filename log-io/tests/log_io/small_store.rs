@@ -6,6 +6,7 @@ use counterfoil_log_io::{
     StoreOptions,
 };
 use counterfoil_test_support::SimulatedDisk;
+use crc32c::{crc32c, crc32c_append};
 
 /// Records with a prefix of two bytes each.
 pub(crate) struct Bodies<'a>(pub(crate) std::slice::Iter<'a, (u64, &'a [u8])>);
@@ -33,6 +34,23 @@ pub(crate) const RECORDS: [(u64, &[u8]); 3] =
 
 pub(crate) fn entry(ssn: u64) -> LocalImage {
     LocalImage { ssn: Ssn(ssn), kind: 3, key: 40 + ssn, bytes: format!("entry {ssn}").into_bytes() }
+}
+
+/// Bytes of the header of a manifest's slot, which ends in its checksum, and of a kept checkpoint's entry after it.
+const SLOT_HEADER: usize = 80;
+pub(crate) const KEPT_ENTRY: usize = 24;
+
+/// Returns the entries of the kept checkpoints in a slot of the manifest.
+pub(crate) fn kept_entries(slot: &mut [u8]) -> &mut [u8] {
+    let kept = slot[64] as usize;
+    &mut slot[SLOT_HEADER..][..kept * KEPT_ENTRY]
+}
+
+/// Computes the checksum of a changed slot.
+pub(crate) fn seal_slot(slot: &mut [u8]) {
+    let header = crc32c(&slot[..SLOT_HEADER - 4]);
+    let crc = crc32c_append(header, kept_entries(slot));
+    slot[SLOT_HEADER - 4..SLOT_HEADER].copy_from_slice(&crc.to_le_bytes());
 }
 
 /// Builds a store whose checkpoint has these records and an entry of the local log; another entry is synced after it.

@@ -178,9 +178,7 @@ impl Protocol for SendDeterministic {
         }
         self.abandoned.extend(self.pending.take().map(|pending| pending.epoch));
         // The first checkpoint after a recovery must contain the receipts that it reported.
-        for peer in self.peers() {
-            self.apply_pending(peer)?;
-        }
+        self.apply_all_pending()?;
         for channel in self.channels() {
             channel.begin_epoch(next)?;
         }

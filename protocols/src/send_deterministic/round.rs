@@ -169,9 +169,7 @@ impl SendDeterministic {
             Command::Floor { round, epoch, ceiling } if round == self.round.number && self.round.is_finished() => {
                 self.ceiling = Epoch(ceiling.min(Epoch::MAX.0));
                 // Those of messages after whose transmission nothing has happened on their channels.
-                for peer in self.peers() {
-                    self.apply_pending(peer)?;
-                }
+                self.apply_all_pending()?;
                 self.raise_floor(Epoch(epoch))?;
             }
             // Commands of an earlier round.
@@ -198,10 +196,8 @@ impl SendDeterministic {
         };
         // The ranks of the next cluster may roll back.
         self.ceiling = self.config.ceiling;
-        for peer in self.peers() {
-            self.channel(peer)?.set_line(None);
-            self.apply_pending(peer)?;
-        }
+        self.channels().for_each(|channel| channel.set_line(None));
+        self.apply_all_pending()?;
         self.send_table();
         Ok(())
     }
@@ -284,10 +280,8 @@ impl SendDeterministic {
         }
         if self.round.is_finished() {
             (self.round.restored, self.round.executed) = (None, false);
-            for peer in self.peers() {
-                self.channel(peer)?.end_recovery();
-                self.apply_pending(peer)?;
-            }
+            self.channels().for_each(Channel::end_recovery);
+            self.apply_all_pending()?;
         }
         self.effects.push_back(Effect::Resume);
         Ok(())

@@ -1,5 +1,6 @@
 //! Endpoints connected to each other, and ranks that die before each of their calls in turn.
 
+mod by_tag;
 mod contexts;
 mod effects;
 mod pessimistic;

@@ -219,10 +219,14 @@ fn add_counters(counters: &mut BTreeMap<String, u64>, report: &Value) {
     }
 }
 
+/// Returns the cases of a group of counters, as [`add_counters`] has named them.
+fn cases<'a>(counters: &'a BTreeMap<String, u64>, group: &str) -> impl Iterator<Item = (&'a str, u64)> + Clone {
+    counters.iter().filter_map(move |(name, count)| Some((name.strip_prefix(group)?.strip_prefix(": ")?, *count)))
+}
+
 /// Describes how many ways to split a call of four ranks were met; `None` if there was none.
 fn splits_met(counters: &BTreeMap<String, u64>, group: &str) -> Option<String> {
-    let splits =
-        counters.iter().filter_map(|(name, count)| Some((name.strip_prefix(group)?.strip_prefix(": ")?, *count)));
+    let splits = cases(counters, group);
     let (ways, met) = (splits.clone().count(), splits.filter(|(_, count)| *count > 0));
     let (split, fewest) = met.clone().min_by_key(|(_, count)| *count)?;
     Some(format!("{} of {ways}, fewest of those {split}: {fewest}", met.count()))
@@ -244,10 +248,8 @@ impl<'a> Settled<'a> {
                 all.push(Settled { protocol: group.protocol, schedules: BTreeMap::new() });
             }
             let Some(Settled { schedules, .. }) = all.last_mut() else { continue };
-            for (name, count) in &group.counters {
-                if let Some(setting) = name.strip_prefix(SETTINGS).and_then(|rest| rest.strip_prefix(": ")) {
-                    *schedules.entry(setting).or_default() += count;
-                }
+            for (setting, count) in cases(&group.counters, SETTINGS) {
+                *schedules.entry(setting).or_default() += count;
             }
         }
         all

@@ -1,0 +1,129 @@
+//! The plain rule, with other verdicts on messages of certain tags, and with effects when they are sent. Collectives run natively.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use counterfoil::{Envelope, Rank, Ssn};
+use counterfoil_ack_piggyback::{AckPolicy, Flags, Origin, Stamp, WireHeader};
+use counterfoil_protocols::api::{
+    CollectiveCall, CollectiveClass, CollectivePlan, Coordinator, Effect, EntryKey, EntryKind, Kept, Outgoing,
+    Properties, Protocol, ProtocolError, Transmission,
+};
+use counterfoil_protocols::forward_protocol;
+use counterfoil_protocols::sender_based::{self, SenderBased};
+
+use crate::communicator::COLLECTIVE_CONTEXT;
+use crate::rule::MakeRule;
+
+/// Tag of a message that is held until one with the tag [`RELEASE`] is sent.
+pub(super) const HOLD: i32 = 5;
+/// Tag of a message that releases those that are held.
+pub(super) const RELEASE: i32 = 6;
+/// Tag of a message that is suppressed.
+pub(super) const SUPPRESS: i32 = 7;
+/// Tag of a message whose length is the number of a note that is kept with it, and of a copy of a message from rank 0.
+pub(super) const KEEP: i32 = 8;
+/// Tag of a message of which the notes and copies up to its length are discarded.
+pub(super) const DISCARD: i32 = 9;
+/// Tag of a message with which the sender takes part in [`CALL`] once more.
+pub(super) const REPEAT: i32 = 10;
+/// Tag of a message with which the rule asks for a checkpoint.
+pub(super) const ASK: i32 = 11;
+/// Tag of the messages of which copies are kept.
+pub(super) const COPIED: i32 = 12;
+
+const CALL: CollectiveCall =
+    CollectiveCall { class: CollectiveClass::FromRoot(Rank(0)), comm: COLLECTIVE_CONTEXT, number: 0, uniform: true };
+
+/// Makes the rule.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ByTag {
+    /// No record is kept, and acknowledgements have no effect.
+    pub(super) keeps_nothing: bool,
+    /// Entries that replacements were given.
+    pub(super) recovered: Arc<Mutex<Vec<EntryKey>>>,
+}
+
+#[derive(Debug)]
+struct Tagged {
+    core: SenderBased,
+    by_tag: ByTag,
+    effects: VecDeque<Effect>,
+}
+
+impl MakeRule for ByTag {
+    fn protocol(&self, rank: u32, ranks: u32, incarnation: u32) -> Result<Box<dyn Protocol>, ProtocolError> {
+        let (rank, incarnation, policy) = (Rank(rank), counterfoil::Incarnation(incarnation), AckPolicy::default());
+        let core = SenderBased::new(sender_based::Config { rank, ranks, incarnation, policy })?;
+        Ok(Box::new(Tagged { core, by_tag: self.clone(), effects: VecDeque::new() }))
+    }
+
+    fn coordinator(&self, _: u32) -> Option<Box<dyn Coordinator>> {
+        None
+    }
+}
+
+/// Returns the keys of a note and of a copy of a message.
+pub(super) fn entries(number: u64) -> [EntryKey; 2] {
+    [EntryKind::Note, EntryKind::Message].map(|kind| EntryKey { kind, number })
+}
+
+/// Returns a message from rank 0 that it never sends, as it would be on the wire.
+fn copied(number: u64) -> Vec<u8> {
+    let envelope = Envelope { source: Rank(0), destination: Rank(1), tag: COPIED, comm: 0, len: 8 };
+    let stamp = Stamp { ssn: Ssn(1_000 + number), flags: Flags::NONE };
+    let header = WireHeader::message(&envelope, stamp, Origin::default(), None);
+    [header.as_bytes(), &number.to_le_bytes()].concat()
+}
+
+impl Protocol for Tagged {
+    forward_protocol!(core:
+        epoch, incarnation, handle_transmit, handle_message, handle_control, next_choice, handle_choice,
+        handle_recovered_choice, wants_checkpoint, handle_checkpoint, handle_checkpoint_durable, restore,
+        handle_peer_lost, hello, handle_hello,
+    );
+
+    fn properties(&self) -> Properties {
+        let keeps = if self.by_tag.keeps_nothing { Kept::Nothing } else { SenderBased::PROPERTIES.keeps };
+        Properties { keeps, ..SenderBased::PROPERTIES }
+    }
+
+    fn handle_send(&mut self, envelope: &Envelope) -> Result<Outgoing, ProtocolError> {
+        let mut outgoing = self.core.handle_send(envelope)?;
+        outgoing.keep_record &= !self.by_tag.keeps_nothing;
+        match envelope.tag {
+            HOLD => outgoing.transmission = Transmission::Hold,
+            RELEASE => self.effects.push_back(Effect::Resume),
+            SUPPRESS => outgoing.transmission = Transmission::Suppress,
+            KEEP => self.effects.extend(entries(envelope.len).map(|entry| {
+                let bytes = if entry.kind == EntryKind::Message { copied(entry.number) } else { vec![1, 2, 3] };
+                Effect::KeepEntry { entry, bytes }
+            })),
+            DISCARD => self.effects.extend(entries(0).map(|entry| Effect::DiscardEntries {
+                kind: entry.kind,
+                first: 1,
+                last: envelope.len,
+            })),
+            REPEAT => self.effects.push_back(Effect::RunCollective { call: CALL }),
+            ASK => self.effects.push_back(Effect::TakeCheckpoint),
+            _ => {}
+        }
+        Ok(outgoing)
+    }
+
+    fn handle_collective(&mut self, _: &CollectiveCall) -> Result<CollectivePlan, ProtocolError> {
+        Ok(CollectivePlan::Native { keep: None })
+    }
+
+    fn handle_recovered_entry(&mut self, entry: EntryKey, bytes: &[u8]) -> Result<bool, ProtocolError> {
+        assert!(entry.kind == EntryKind::Message || bytes == [1, 2, 3], "{entry:?} {bytes:?}");
+        self.by_tag.recovered.lock().unwrap().push(entry);
+        Ok(true)
+    }
+
+    fn poll_effect(&mut self) -> Option<Effect> {
+        let is_ignored = |effect: &Effect| matches!(effect, Effect::Acknowledged { .. }) && self.by_tag.keeps_nothing;
+        let of_core = std::iter::from_fn(|| self.core.poll_effect()).find(|effect| !is_ignored(effect));
+        of_core.or_else(|| self.effects.pop_front())
+    }
+}
