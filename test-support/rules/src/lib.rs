@@ -5,10 +5,12 @@
 //! |---|---|---|
 //! | [`exit`] | survivors that save their state when something fails, exit, and are loaded again | CoF, Algorithm 1 |
 //!
-//! [`SmallRule::Coordinated`] isn't small: it is the coordinated rule, with a program whose checkpoints can be taken while it waits.
+//! [`SmallRule::Coordinated`] isn't small: it is the coordinated rule, with a program whose checkpoints can be taken while it waits, and with
+//! [one](older_line) that goes back to a line older than its newest checkpoint.
 #![forbid(unsafe_code)]
 
 pub mod exit;
+pub mod older_line;
 pub mod program;
 
 use counterfoil_ack_piggyback::AckPolicy;
@@ -17,6 +19,16 @@ use counterfoil_protocols::api::{Coordinator, Protocol, ProtocolError};
 use counterfoil_protocols::sender_based::Config;
 use counterfoil_protocols::user_level::UserLevel;
 use counterfoil_runtime::{MakeRule, Rule};
+use serde::{Deserialize, Serialize};
+
+/// What a rank runs.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Work {
+    /// Calls of all kinds.
+    Calls(program::Program),
+    /// A checkpoint of rank 0 that is durable before rank 1 begins its own.
+    OlderLine(older_line::OlderLine),
+}
 
 /// The rules here, for jobs of processes, and the one whose collectives need the program here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

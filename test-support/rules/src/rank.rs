@@ -4,8 +4,7 @@
 use std::process::ExitCode;
 
 use counterfoil_runtime::local::{JoinOptions, join_under};
-use counterfoil_test_rules::SmallRule;
-use counterfoil_test_rules::program::Program;
+use counterfoil_test_rules::{SmallRule, Work};
 
 fn main() -> ExitCode {
     match run() {
@@ -31,9 +30,12 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
             _ => return Err(format!("unknown option {option}").into()),
         }
     }
-    let (mut endpoint, program) = join_under(&rule, &options)?;
-    let program: Program = postcard::from_bytes(&program)?;
-    let result = program.run(&mut endpoint).and_then(|outcome| endpoint.finish(outcome));
+    let (mut endpoint, work) = join_under(&rule, &options)?;
+    let outcome = match postcard::from_bytes(&work)? {
+        Work::Calls(program) => program.run(&mut endpoint),
+        Work::OlderLine(program) => program.run(&mut endpoint),
+    };
+    let result = outcome.and_then(|outcome| endpoint.finish(outcome));
     match result {
         // The launcher starts a process that continues from the checkpoint.
         Err(_) if endpoint.is_rolling_back() => Ok(()),

@@ -4,8 +4,9 @@ use counterfoil_campaign::scaled;
 use counterfoil_runtime::local::{JobOptions, JobReport, Kill, KillPoint, Observer, Progress, launch_under};
 use counterfoil_runtime::transport::CallKind;
 use counterfoil_runtime::{LogTier, RankSettings, Tally};
-use counterfoil_test_rules::SmallRule;
+use counterfoil_test_rules::older_line::OlderLine;
 use counterfoil_test_rules::program::Program;
+use counterfoil_test_rules::{SmallRule, Work};
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
@@ -19,21 +20,25 @@ impl Observer for Quiet {
 }
 
 fn run(rule: SmallRule, tier: LogTier, checkpoint_every: u64, kills: &[Kill]) -> JobReport {
-    let root = tempfile::Builder::new().prefix("cfr").tempdir_in("/tmp").unwrap();
-    let rank = env!("CARGO_BIN_EXE_counterfoil-test-rank");
-    let mut options = JobOptions::new(vec![rank.into(), format!("{rule:?}").into()], RANKS);
     let per_rank_results = rule == SmallRule::UserLevel;
     // The others take theirs on request.
     let offered_by = matches!(rule, SmallRule::EventLogging | SmallRule::MessageTagging).then_some(0);
     let program = Program { iterations: ITERATIONS, checkpoint_every, per_rank_results, offered_by };
-    options.settings = RankSettings { tier, log_bytes_max: 16 << 20, ..RankSettings::new(RANKS) };
-    options.program = postcard::to_stdvec(&program).unwrap();
+    run_work(rule, tier, RANKS, &Work::Calls(program), kills)
+}
+
+fn run_work(rule: SmallRule, tier: LogTier, ranks: u32, work: &Work, kills: &[Kill]) -> JobReport {
+    let root = tempfile::Builder::new().prefix("cfr").tempdir_in("/tmp").unwrap();
+    let rank = env!("CARGO_BIN_EXE_counterfoil-test-rank");
+    let mut options = JobOptions::new(vec![rank.into(), format!("{rule:?}").into()], ranks);
+    options.settings = RankSettings { tier, log_bytes_max: 16 << 20, ..RankSettings::new(ranks) };
+    options.program = postcard::to_stdvec(work).unwrap();
     options.shm_root = root.path().to_owned();
     options.checkpoint_root = root.path().to_owned();
     options.kills = kills.to_vec();
     options.wall_max = Some(std::time::Duration::from_secs(60));
     launch_under(&rule, &options, None, &mut Quiet)
-        .unwrap_or_else(|error| panic!("{rule:?} {tier:?} {checkpoint_every} {kills:?}: {error}"))
+        .unwrap_or_else(|error| panic!("{rule:?} {tier:?} {work:?} {kills:?}: {error}"))
 }
 
 /// Runs jobs with random kills, and compares their outcomes with those of a job without. Returns the sum of the counters.
@@ -106,4 +111,31 @@ fn all_ranks_go_back_to_the_line_of_event_logging_and_message_tagging() {
 fn survivors_save_their_state_and_are_loaded_again() {
     let sum = campaign(SmallRule::OnFailure, scaled(12));
     assert!(sum.checkpoints_asked > 0 && sum.choices_logged > 0, "{sum:?}");
+}
+
+/// Rank 1 is killed while it writes its checkpoint of a line, after that of rank 0 is durable: rank 0 restores the one before.
+#[test]
+fn a_rank_goes_back_to_a_line_that_is_older_than_its_newest_checkpoint() {
+    let folder = tempfile::tempdir().unwrap();
+    for (number, tier) in [LogTier::Volatile, LogTier::ProcessCrashSafe, LogTier::NodeLocal].into_iter().enumerate() {
+        for piggybacked in [false, true] {
+            let rule = SmallRule::Coordinated { piggybacked };
+            let run = |name: &str, kills: &[Kill]| {
+                let notes = folder.path().join(format!("{name}-{number}-{piggybacked}"));
+                let work = Work::OlderLine(OlderLine { iterations: 60, notes: notes.clone() });
+                (run_work(rule, tier, 2, &work, kills), std::fs::read_to_string(notes).unwrap_or_default())
+            };
+            let (expected, without) = run("plain", &[]);
+            assert!(without.contains("durable") && !without.contains("restored"), "{without}");
+            let kill = Kill { rank: 1, at: KillPoint::Call(30, CallKind::Checkpoint) };
+            let (report, notes) = run("killed", &[kill]);
+            assert_eq!((report.outcomes, report.missed), (expected.outcomes, Vec::new()), "{notes}");
+            let iteration = |line: &str, what| Some(line.strip_prefix(what)?.parse::<u64>().unwrap());
+            let restored: Vec<u64> = notes.lines().filter_map(|line| iteration(line, "restored ")).collect();
+            let before = notes.lines().take_while(|line| !line.starts_with("restored"));
+            let durable: Vec<u64> = before.filter_map(|line| iteration(line, "durable ")).collect();
+            // The newest one is of the line that the kill kept from being committed.
+            assert_eq!(restored, durable[durable.len() - 2..][..1], "{notes}");
+        }
+    }
 }
