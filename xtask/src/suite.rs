@@ -35,12 +35,26 @@ impl<'a> Suite<'a> {
     }
 
     /// Runs a command that runs tests, each of which counts. Returns what it printed.
-    pub(crate) fn tests(&mut self, title: &'static str, mut command: Command) -> Vec<String> {
+    pub(crate) fn tests(&mut self, title: &'static str, command: Command) -> Vec<String> {
+        self.count(title, command, summary::count)
+    }
+
+    /// Runs a command that runs tests if there are any.
+    pub(crate) fn tests_if_any(&mut self, title: &'static str, command: Command) {
+        self.count(title, command, summary::count_if_any);
+    }
+
+    fn count(
+        &mut self,
+        title: &'static str,
+        mut command: Command,
+        count: impl FnOnce(bool, &[String]) -> Counts,
+    ) -> Vec<String> {
         let mut lines = Vec::new();
         let notes = Notes::begin(&mut command, self.workspace.target());
         self.timed(title, |_| {
             let ran = step::run(command);
-            let counts = summary::count(ran.success, &ran.lines);
+            let counts = count(ran.success, &ran.lines);
             lines = ran.lines;
             Verdict::Counted(counts)
         });

@@ -88,7 +88,7 @@ impl Run<'_> {
         let toolkit = self.find_mpi();
         let library = toolkit.as_ref().and_then(|toolkit| self.build_library(toolkit));
         self.tests_and_fuzz_bodies(toolkit.as_ref().zip(library));
-        self.doc_tests(&["--workspace"]);
+        self.suite.tests("doc tests", self.doc_tests(&["--workspace"]));
         self.suite.command("documentation", documentation(self.workspace.cargo(DOCUMENTATION)));
         self.check_for_aarch64();
         self.suite.tests("loom models", self.loom_models());
@@ -104,7 +104,7 @@ impl Run<'_> {
     fn quick(&mut self) {
         check::root(&mut self.suite, self.workspace);
         self.tests_and_fuzz_bodies(None);
-        self.doc_tests(&["--workspace"]);
+        self.suite.tests("doc tests", self.doc_tests(&["--workspace"]));
         self.suite.command("documentation", documentation(self.workspace.cargo(DOCUMENTATION)));
         for title in ["optimised build", "loom models", "shuttle model", "tests over MPI"] {
             self.suite.not_run(title, "left out by --quick");
@@ -125,7 +125,7 @@ impl Run<'_> {
             }
             self.suite.tests("tests", tests);
             if packages.has_docs {
-                self.doc_tests(&arguments);
+                self.suite.tests_if_any("doc tests", self.doc_tests(&arguments));
             }
         }
         if let Some(toolkit) = toolkit.filter(|_| !packages.over_mpi.is_empty()) {
@@ -180,10 +180,10 @@ impl Run<'_> {
         });
     }
 
-    fn doc_tests(&mut self, packages: &[&str]) {
+    fn doc_tests(&self, packages: &[&str]) -> Command {
         let mut command = self.workspace.cargo(["test", "--doc", "--no-fail-fast"]);
         command.args(packages);
-        self.suite.tests("doc tests", command);
+        command
     }
 
     fn check_for_aarch64(&mut self) {

@@ -20,6 +20,7 @@ use std::path::Path;
 use std::process::Command;
 
 use counterfoil_mpi_calls::{Call, Kind};
+use counterfoil_test_support::note_untested;
 use serde_json::Value;
 
 use launch::{PROGRAMS, Run, compile, library, wrapped};
@@ -95,7 +96,7 @@ fn error_handlers_may_jump_and_throw_with_several_threads_too() {
         let source = launch::sources().join("thrown.cpp");
         compile(&source, &thrown, &[]);
     } else {
-        eprintln!("NOT TESTED: there is no g++ to compile a program that throws");
+        note_untested("error handlers that throw: there is no g++");
     }
     for arguments in [&[][..], &["multiple"]] {
         for (name, program) in [("errors", "errors"), ("thrown", thrown.to_str().unwrap())] {
@@ -132,7 +133,7 @@ fn each_call_that_is_not_logged_has_one_warning() {
 #[test]
 fn a_job_of_sessions_alone_is_told_what_it_is() {
     if !wrapped().contains("MPI_Session_init") {
-        eprintln!("NOT TESTED: this MPI has no sessions; cargo xtask mpi --mpi wheel has one");
+        note_untested("a job of sessions: this MPI has none; that of `cargo xtask mpi --mpi wheel` has");
         return;
     }
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();

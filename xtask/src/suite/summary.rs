@@ -35,6 +35,12 @@ impl fmt::Display for Counts {
 /// A command that fails without a failed test (a compile error, a crashed test program) counts as one failure. A command without
 /// any test does, too: a filter that matches nothing, or a changed output format, must not count as success.
 pub(super) fn count(success: bool, lines: &[String]) -> Counts {
+    let total = count_if_any(success, lines);
+    if total == Counts::default() { Counts::FAILED } else { total }
+}
+
+/// Like [`count`], but a command without any test that succeeds counts as none.
+pub(super) fn count_if_any(success: bool, lines: &[String]) -> Counts {
     let mut total = Counts::default();
     for counts in lines.iter().filter_map(|line| nextest_summary(line)) {
         total += counts;
@@ -45,7 +51,7 @@ pub(super) fn count(success: bool, lines: &[String]) -> Counts {
             total += counts;
         }
     }
-    if total.failed == 0 && (!success || total.passed == 0) {
+    if total.failed == 0 && !success {
         total += Counts::FAILED;
     }
     total
@@ -211,6 +217,8 @@ mod tests {
     #[test]
     fn a_run_in_which_no_test_ran_is_one_failure() {
         assert_eq!(count(true, &lines("   Compiling counterfoil")), counts(0, 1));
+        assert_eq!(count_if_any(true, &lines("   Compiling counterfoil")), counts(0, 0));
+        assert_eq!(count_if_any(false, &lines("error: could not compile")), counts(0, 1));
         let none = lines("test result: ok. 0 passed; 0 failed; 0 ignored");
         assert_eq!(count(true, &none), counts(0, 1));
     }

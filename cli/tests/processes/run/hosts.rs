@@ -3,6 +3,7 @@
 use std::fs;
 use std::process::Command;
 
+use counterfoil_test_support::note_untested;
 use serde_json::{Value, json};
 
 use super::holder::Holder;
@@ -22,7 +23,12 @@ impl Host {
     fn make(sandbox: &Sandbox) -> Option<Host> {
         let own = sandbox.path().join("own");
         let holder = Holder::start(&["--mount", "--uts"], PREPARE, own.to_str().unwrap());
-        holder.inspect_err(|reason| eprintln!("NOT TESTED: no other host can be made here: {reason}")).ok().map(Host)
+        holder
+            .inspect_err(|reason| {
+                note_untested(&format!("jobs of several hosts: no other host can be made here: {reason}"))
+            })
+            .ok()
+            .map(Host)
     }
 
     /// Runs a command on the host; returns its output.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use counterfoil_test_support::note_untested;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -271,7 +272,7 @@ fn the_progress_line_is_shown_on_a_terminal_unless_disabled() {
     let Some(sandbox) = sandbox() else { return };
     // Part of util-linux: runs a command on a pseudo-terminal.
     if Command::new("script").arg("--version").output().is_err() {
-        eprintln!("NOT TESTED: there is no `script`");
+        note_untested("the progress line on a terminal: there is no `script`");
         return;
     }
     let on_a_terminal = |option: &str| {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
+use counterfoil_test_support::note_untested;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -29,7 +30,8 @@ pub(crate) fn mpi_available() -> bool {
         let has_library = findings.iter().any(|one| one["what"] == "MPI" && one["library"].is_string());
         let has_compiler = Command::new(compiler()).arg("--version").output().is_ok_and(|output| output.status.success());
         if !(has_library && has_compiler) {
-            eprintln!("NOT TESTED: there is no MPI with compiler and library (COUNTERFOIL_MPI, COUNTERFOIL_MPI_LIBRARY): {findings:?}");
+            let what = "`counterfoil run`: there is no MPI with compiler and library (COUNTERFOIL_MPI, COUNTERFOIL_MPI_LIBRARY)";
+            note_untested(&format!("{what}: {findings:?}"));
         }
         has_library && has_compiler
     })

@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use compare::compare;
+use counterfoil_test_support::note_untested;
 use launch::{PROGRAMS, Run, compile, library, sources, wrapped};
 use logged::{Logged, Payload, hash};
 use observed::Observed;
@@ -88,7 +89,7 @@ fn contributions(case: &'static str, ranks: u32) -> Vec<BTreeMap<(u32, u64), Pay
 #[test]
 fn contributions_of_persistent_operations_are_logged_as_they_were_at_the_start() {
     if !wrapped().contains("MPI_Allreduce_init") {
-        eprintln!("NOT TESTED: this MPI has no MPI_Allreduce_init; cargo xtask mpi --mpi wheel has one");
+        note_untested("persistent collectives: this MPI has none; that of `cargo xtask mpi --mpi wheel` has");
         return;
     }
     let contribution = (4, hash::hash(&1_i32.to_ne_bytes()));
@@ -110,7 +111,7 @@ const HPCC: &str = "/usr/bin/hpcc";
 #[test]
 fn the_log_has_the_messages_of_hpcc() {
     if !Path::new(HPCC).exists() {
-        eprintln!("NOT TESTED: {HPCC} doesn't exist; apt-get install hpcc");
+        note_untested(&format!("the log of HPCC: {HPCC} doesn't exist; apt-get install hpcc"));
         return;
     }
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use counterfoil_test_support::note_untested;
 use serde_json::Value;
 
 use super::launch::{Run, wrapped};
@@ -11,13 +12,13 @@ const MESSAGES: u64 = 1110;
 /// Messages of rank 0 that rank 1 has not received when it fails.
 const LOST: u64 = 200;
 
-/// Returns `true` if the MPI supports failures; prints a note otherwise.
+/// Returns `true` if the MPI supports failures; notes what is not tested otherwise.
 pub(super) fn has_ulfm() -> bool {
     let has_ulfm = wrapped().contains("MPIX_Comm_shrink");
     // Every Open MPI with sessions also has it.
     assert_eq!(has_ulfm, wrapped().contains("MPI_Session_init"));
     if !has_ulfm {
-        eprintln!("NOT TESTED: this MPI has no MPIX_Comm_shrink; cargo xtask mpi --mpi wheel has one");
+        note_untested("failures: this MPI has no MPIX_Comm_shrink; that of `cargo xtask mpi --mpi wheel` has");
     }
     has_ulfm
 }
