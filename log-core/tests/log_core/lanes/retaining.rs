@@ -95,6 +95,20 @@ fn a_rollback_of_the_receiver_makes_records_unacknowledged() {
     assert!(again.len() < first.len());
 }
 
+/// A run that isn't forgotten would decide about records that are acknowledged again with another disposition.
+#[test]
+fn a_rollback_of_the_receiver_forgets_the_dispositions_of_later_records() {
+    let mut lane = lane();
+    fill(&mut lane, 100);
+    let retain = |epoch| Disposition::Retain { epoch: Epoch(epoch), phase: Phase(1) };
+    lane.acknowledge(Ssn(30), retain(1)).unwrap();
+    lane.acknowledge(Ssn(50), Disposition::Release).unwrap();
+    lane.unacknowledge(Ssn(20));
+    lane.acknowledge(Ssn(50), retain(2)).unwrap();
+    let runs: Vec<_> = lane.runs().map(|run| (run.first.0, run.last.0, run.disposition)).collect();
+    assert_eq!(runs, [(1, 20, retain(1)), (21, 50, retain(2))]);
+}
+
 #[test]
 fn used_bytes_above_a_floor_are_those_of_later_records() {
     let mut lane = lane();
