@@ -62,6 +62,8 @@ pub(crate) struct Session {
     freed_receives: Vec<FreedReceive>,
     /// Time from which completed receives are [searched for](Self::count_early) again.
     count_early_at: Instant,
+    /// Threads of some rank may be in MPI calls at the same time.
+    pub(crate) is_multithreaded: bool,
     /// True where a wait for space may leave the session, so that other threads can enter.
     pub(crate) may_leave: bool,
     /// True while messages have left that aren't counted yet.
@@ -139,6 +141,8 @@ impl Session {
             Ok(log) => log,
         };
         let has_other_hosts = control.count_true(host.is_some())? > 0;
+        // Each rank of a program may ask for another level, and all have to agree in the same way.
+        let is_multithreaded = control.count_true(is_multithreaded)? > 0;
         let account_root = if has_other_hosts { control.lowest_true(host.is_none())? } else { None };
         if has_other_hosts && account_root.is_none() && rank == 0 {
             say(format_args!(
@@ -167,6 +171,7 @@ impl Session {
             messages: FxHashMap::default(),
             freed_receives: Vec::new(),
             count_early_at: Instant::now(),
+            is_multithreaded,
             may_leave: false,
             has_uncounted: false,
             ledger,

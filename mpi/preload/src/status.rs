@@ -88,6 +88,14 @@ pub(crate) fn arrival(status: &ffi::MPI_Status) -> Arrival {
     Arrival { source: status.MPI_SOURCE, tag: status.MPI_TAG, bytes }
 }
 
+/// Returns `true` if a call about requests has ended none of them, since its arguments are wrong.
+pub(crate) fn is_refusal(code: c_int) -> bool {
+    let mut class = 0;
+    let wrong = [ffi::MPI_ERR_ARG as c_int, ffi::MPI_ERR_REQUEST as c_int];
+    // SAFETY: a code that MPI returned, and a pointer to a local variable.
+    code != 0 && unsafe { ffi::PMPI_Error_class(code, &raw mut class) } == 0 && wrong.contains(&class)
+}
+
 /// Returns `true` if a receive with this code has taken a message, even one that was too long.
 pub(crate) fn has_taken(code: c_int) -> bool {
     let mut class = 0;

@@ -119,6 +119,17 @@ fn error_handlers_may_jump_and_throw_with_several_threads_too() {
 }
 
 #[test]
+fn ranks_of_two_thread_levels_agree_on_communicators() {
+    for ways in [&[][..], &[("COUNTERFOIL_KEEP", "all")]] {
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let mut run = Run::with_the_library(folder.path(), ways);
+        run.arguments = vec!["mixed"];
+        let output = run.run_successfully("communicators", 4);
+        channels_agree(&accounts(folder.path(), 4, &String::from_utf8_lossy(&output.stderr)), 0);
+    }
+}
+
+#[test]
 fn each_call_that_is_not_logged_has_one_warning() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let output = Run::with_the_library(folder.path(), &[]).run_successfully("others", 2);

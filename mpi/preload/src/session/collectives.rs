@@ -15,9 +15,10 @@ unsafe extern "C" {
     static counterfoil_root: c_int;
 }
 
-fn is_in_place(side: &Side) -> bool {
+/// Returns `true` for `MPI_IN_PLACE`.
+pub(super) fn is_in_place(buf: *const c_void) -> bool {
     // SAFETY: a constant of a C file of this library.
-    std::ptr::eq(side.buf, unsafe { counterfoil_in_place })
+    std::ptr::eq(buf, unsafe { counterfoil_in_place })
 }
 
 impl Side {
@@ -114,7 +115,9 @@ impl Session {
         if !contributes {
             return None;
         }
-        let is_in_place = class != Class::Neighbours && is_in_place(&send);
+        // Elsewhere it is an error, which MPI finds: the root's own contribution to a gather or a reduction isn't logged.
+        let may_be_in_place = !is_inter && !matches!(class, Class::OneToAll | Class::AllToOne | Class::Neighbours);
+        let is_in_place = may_be_in_place && is_in_place(send.buf);
         let side = if is_in_place { receive } else { send };
         let has_parts = matches!(
             operation,

@@ -53,27 +53,38 @@ impl CommHandles {
         }
     }
 
-    /// Returns the members of a communicator; `None` if one of them isn't in MPI_COMM_WORLD.
+    /// Returns the members of a communicator; `None` if one of them, of either group, isn't in MPI_COMM_WORLD.
     fn members(&self, comm: ffi::MPI_Comm) -> Result<Option<Members>, CallError> {
-        let (mut rank, mut is_inter, mut size) = (0, 0, 0);
-        // SAFETY: a valid communicator, constants of the shim, pointers to local variables, and arrays with an element for each member.
-        unsafe {
+        let (mut rank, mut is_inter) = (0, 0);
+        // SAFETY: a valid communicator, a constant of the shim, and pointers to local variables.
+        let (own, remote) = unsafe {
+            let (mut own, mut remote) = (ffi::RSMPI_GROUP_NULL, ffi::RSMPI_GROUP_NULL);
             mpi_try!(PMPI_Comm_rank(comm, &raw mut rank));
             mpi_try!(PMPI_Comm_test_inter(comm, &raw mut is_inter));
-            let mut group = ffi::RSMPI_GROUP_NULL;
-            if is_inter == 0 {
-                mpi_try!(PMPI_Comm_group(comm, &raw mut group));
-            } else {
-                mpi_try!(PMPI_Comm_remote_group(comm, &raw mut group));
+            mpi_try!(PMPI_Comm_group(comm, &raw mut own));
+            if is_inter != 0 {
+                mpi_try!(PMPI_Comm_remote_group(comm, &raw mut remote));
             }
+            (own, remote)
+        };
+        let own = self.world_ranks(own)?;
+        let world = if is_inter == 0 { own } else { self.world_ranks(remote)?.filter(|_| own.is_some()) };
+        Ok(world.map(|world| Members { world, rank, is_inter: is_inter != 0 }))
+    }
+
+    /// Returns the ranks in MPI_COMM_WORLD of a group, which is freed; `None` if one of its processes isn't there.
+    fn world_ranks(&self, mut group: ffi::MPI_Group) -> Result<Option<Box<[u32]>>, CallError> {
+        let mut size = 0;
+        // SAFETY: a valid group, pointers to local variables, and arrays with an element for each member.
+        let world = unsafe {
             mpi_try!(PMPI_Group_size(group, &raw mut size));
             let ranks: Vec<c_int> = (0..size).collect();
             let mut world = vec![0; ranks.len()];
             mpi_try!(PMPI_Group_translate_ranks(group, size, ranks.as_ptr(), self.world_group, world.as_mut_ptr()));
             mpi_try!(PMPI_Group_free(&raw mut group));
-            let world: Option<Box<[u32]>> = world.into_iter().map(|rank| u32::try_from(rank).ok()).collect();
-            Ok(world.map(|world| Members { world, rank, is_inter: is_inter != 0 }))
-        }
+            world
+        };
+        Ok(world.into_iter().map(|rank| u32::try_from(rank).ok()).collect())
     }
 }
 

@@ -7,6 +7,7 @@ use counterfoil_mpi_logger::Stream;
 use counterfoil_profile::RecordTag;
 use mpi_sys as ffi;
 
+use super::collectives::is_in_place;
 use super::datatypes::{Datatypes, Layout, copy};
 use super::{FullError, Session, StreamEntry, StreamKey};
 use crate::message::Outgoing;
@@ -310,11 +311,11 @@ impl Session {
         }
     }
 
-    /// Returns elements that a rank contributes to a collective operation; `None` if they can't be packed.
+    /// Returns elements that a rank contributes to a collective operation; `None` if they can't be packed, or are nowhere.
     pub(crate) fn piece(&mut self, buf: *const c_void, count: i64, datatype: ffi::MPI_Datatype) -> Option<Piece> {
         let layout = *self.datatypes.layout(datatype)?;
         let bytes = layout.bytes(count)?;
-        Some(Piece { buf, count, datatype, layout, bytes })
+        are_there(buf, &layout, bytes).then_some(Piece { buf, count, datatype, layout, bytes })
     }
 
     /// Logs a contribution, as number `number` of the stream: before the operation begins, which may overwrite it. Returns its length in
@@ -345,7 +346,7 @@ impl Session {
         Ok(Ok(Some(bytes)))
     }
 
-    /// Packs elements; `None` if they can't be packed.
+    /// Packs elements; `None` if they can't be packed, or are nowhere.
     ///
     /// # Safety
     /// As of [`log`](Self::log).
@@ -356,9 +357,15 @@ impl Session {
         datatype: ffi::MPI_Datatype,
     ) -> Option<Vec<u8>> {
         let layout = self.datatypes.layout(datatype)?;
-        let mut bytes = vec![0; layout.bytes(count)?];
+        let mut bytes = vec![0; layout.bytes(count).filter(|&bytes| are_there(buf, layout, bytes))?];
         // SAFETY: the caller's promise.
         unsafe { copy(buf, count, datatype, layout, &mut bytes, &mut || ()) }.ok()?;
         Some(bytes)
     }
+}
+
+/// Returns `false` for elements at an address that has none, which MPI refuses: they are read before the call. Those of a derived datatype may have
+/// addresses of their own, after `MPI_BOTTOM`, which is null.
+fn are_there(buf: *const c_void, layout: &Layout, bytes: usize) -> bool {
+    bytes == 0 || !(is_in_place(buf) || layout.is_plain && buf.is_null())
 }

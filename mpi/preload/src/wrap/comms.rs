@@ -6,7 +6,7 @@ use counterfoil_mpi::control::CONTROL_NAME;
 use mpi_sys as ffi;
 
 use super::exchange::forget_accepted;
-use crate::global::{enter, is_multiple};
+use crate::global::enter;
 use crate::say::say;
 use crate::session::comms::Proposal;
 use crate::session::mpi_call::CallError;
@@ -22,7 +22,7 @@ unsafe fn made(comm: *const ffi::MPI_Comm, code: c_int) -> c_int {
     }
     // SAFETY: the call has put a communicator there, or the null one.
     let comm = unsafe { *comm };
-    if !is_multiple() {
+    if enter(|session| session.is_multithreaded) == Some(false) {
         enter(|session| session.add_comm(comm));
         return code;
     }

@@ -15,7 +15,7 @@ use crate::global::{
 };
 use crate::session::requests::{Pending, Persistent, PersistentKind, are_any, are_receives, handles};
 use crate::session::{FullError, Session};
-use crate::status::{arrival, has_taken, is_cancelled};
+use crate::status::{arrival, has_taken, is_cancelled, is_refusal};
 
 /// A request taken out of the session for the time of a call.
 pub(super) struct TakenRequest {
@@ -161,8 +161,8 @@ impl Completion<'_> {
             return Completion::Ended(status);
         }
         note_failed(code);
-        // A receive from any source that a process failure has interrupted goes on.
-        if is_pending(code) { Completion::Pending } else { Completion::Failed }
+        // A receive from any source that a process failure has interrupted goes on, and so does what a call with wrong arguments asks about.
+        if is_pending(code) || is_refusal(code) { Completion::Pending } else { Completion::Failed }
     }
 }
 

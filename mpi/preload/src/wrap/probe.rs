@@ -8,8 +8,8 @@ use mpi_sys as ffi;
 use crate::global::{count_failed_poll, enter, is_multiple, records_determinants};
 use crate::message::{Incoming, is_proc_null};
 use crate::pass;
-use crate::session::key;
 use crate::session::requests::{Pending, Receiving};
+use crate::session::{Session, key};
 use crate::status::{has_taken, with_status};
 
 /// Waits for a message without receiving it.
@@ -120,17 +120,31 @@ pub(crate) unsafe fn match_immediate(
     code.unwrap_or_else(|| now(status))
 }
 
-/// Takes the receive of a matched message, whose handle the call frees.
+/// Takes the receive of a matched message, whose handle the call frees unless it refuses its arguments.
 ///
 /// # Safety
 /// `message` points to a handle of the program's.
-unsafe fn take_matched(message: *const ffi::MPI_Message) -> Option<Receiving> {
+unsafe fn take_matched(message: *const ffi::MPI_Message) -> Option<(usize, Receiving)> {
     if message.is_null() {
         // An error, which MPI handles.
         return None;
     }
     // SAFETY: the program's message.
-    enter(|session| session.messages.remove(&key(unsafe { *message })))?
+    let key = key(unsafe { *message });
+    enter(|session| Some((key, session.messages.remove(&key)?)))?
+}
+
+/// Handles a call that took no message: it may have left the handle to the program.
+///
+/// # Safety
+/// As for [`take_matched`], which has returned the rest.
+unsafe fn not_taken(session: &mut Session, message: *const ffi::MPI_Message, (before, receiving): (usize, Receiving)) {
+    // SAFETY: the caller's promise.
+    if key(unsafe { *message }) == before {
+        session.messages.insert(before, receiving);
+    } else {
+        session.end_receive(receiving, None);
+    }
 }
 
 /// Receives a matched message.
@@ -145,8 +159,12 @@ pub(crate) unsafe fn receive_matched(
     // SAFETY: the program's message.
     let matched = unsafe { take_matched(message) };
     let then = |code, status: &ffi::MPI_Status| {
-        if let Some(receiving) = matched {
-            enter(|session| session.end_receive(receiving, Some(status).filter(|_| has_taken(code))));
+        if let Some(matched) = matched {
+            enter(|session| match has_taken(code) {
+                true => session.end_receive(matched.1, Some(status)),
+                // SAFETY: the program's message.
+                false => unsafe { not_taken(session, message, matched) },
+            });
         }
         code
     };
@@ -166,13 +184,14 @@ pub(crate) unsafe fn receive_matched_immediate(
     // SAFETY: the program's message.
     let matched = unsafe { take_matched(message) };
     let code = call();
-    if let Some(receiving) = matched {
+    if let Some(matched) = matched {
         enter(|session| {
             if code == 0 {
                 // SAFETY: the call has put a request there.
-                session.requests.add(unsafe { *request }, Pending::Receive(receiving));
+                session.requests.add(unsafe { *request }, Pending::Receive(matched.1));
             } else {
-                session.end_receive(receiving, None);
+                // SAFETY: the program's message.
+                unsafe { not_taken(session, message, matched) };
             }
         });
     }

@@ -1,4 +1,4 @@
-/* Communicators made by every call, each used for a message and a collective operation. */
+/* Communicators made by every call, each used for a message and a collective operation. With an argument: at two thread levels. */
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -119,8 +119,19 @@ static void inter_from_groups(void) {
 }
 #endif
 
+/* With an argument: even ranks at MPI_THREAD_MULTIPLE, odd ones at MPI_THREAD_SINGLE. */
+static void begin_mixed(int *argc, char ***argv) {
+    int level;
+    const char *number = getenv("OMPI_COMM_WORLD_RANK");
+    int is_even = number == NULL || atoi(number) % 2 == 0;
+    DO(MPI_Init_thread(argc, argv, is_even ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, &level));
+    DO(MPI_Comm_rank(MPI_COMM_WORLD, &rank));
+    DO(MPI_Comm_size(MPI_COMM_WORLD, &ranks));
+}
+
 int main(int argc, char **argv) {
-    begin(&argc, &argv);
+    if (argc > 1) begin_mixed(&argc, &argv);
+    else begin(&argc, &argv);
     unequal_groups();
 #ifdef HAVE_SESSIONS
     inter_from_groups();

@@ -26,6 +26,16 @@ static void talk(MPI_Comm other) {
     int next = (all + 1) % n, before = (all + n - 1) % n;
     DO(MPI_Sendrecv(&all, 1, MPI_INT, next, 5, &theirs, 1, MPI_INT, before, 5, copy, MPI_STATUS_IGNORE));
     CHECK(theirs == before);
+    /* One process and the others: a group may have processes of two worlds, and the other one of this world alone. */
+    for (int one = 0; one < n && n > 2; one++) {
+        MPI_Comm own, between;
+        DO(MPI_Comm_split(copy, all == one, all, &own));
+        DO(MPI_Intercomm_create(own, 0, copy, all != one ? one : one == 0, 8, &between));
+        DO(MPI_Allreduce(&mine, &sum, 1, MPI_INT, MPI_SUM, between));
+        CHECK(sum == 17 * (all == one ? n - 1 : 1));
+        DO(MPI_Comm_free(&between));
+        DO(MPI_Comm_free(&own));
+    }
     DO(MPI_Comm_free(&copy));
     DO(MPI_Comm_free(&merged));
 }

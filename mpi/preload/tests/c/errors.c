@@ -8,6 +8,45 @@
 
 static int out[1000], in[1000];
 
+/* Calls with wrong arguments end no request and take no matched message. */
+static void not_ended(void) {
+    MPI_Request requests[2];
+    MPI_Message message;
+    MPI_Status status, statuses[2];
+    int flag, index, count, peer = rank ^ 1;
+    if (ranks % 2) return;
+    for (int call = 0; call < 8; call++) {
+        DO(MPI_Irecv(&in[0], 1, MPI_INT, peer, 20, MPI_COMM_WORLD, &requests[0]));
+        DO(MPI_Irecv(&in[1], 1, MPI_INT, peer, 21, MPI_COMM_WORLD, &requests[1]));
+        switch (call) {
+        case 0: FAILS(MPI_Test(&requests[0], NULL, &status)); break;
+        case 1: FAILS(MPI_Testany(1, requests, NULL, &flag, &status)); break;
+        case 2: FAILS(MPI_Testany(2, requests, &index, NULL, &status)); break;
+        case 3: FAILS(MPI_Waitany(1, requests, NULL, &status)); break;
+        case 4: FAILS(MPI_Testall(2, requests, NULL, statuses)); break;
+        case 5: FAILS(MPI_Waitsome(2, requests, NULL, &index, statuses)); break;
+        case 6: FAILS(MPI_Testsome(2, requests, &count, NULL, statuses)); break;
+        case 7: FAILS(MPI_Waitany(2, requests, NULL, &status)); break;
+        }
+        for (int i = 0; i < 2; i++) {
+            CHECK(requests[i] != MPI_REQUEST_NULL);
+            out[i] = value(rank, call + i);
+            DO(MPI_Send(&out[i], 1, MPI_INT, peer, 20 + i, MPI_COMM_WORLD));
+        }
+        DO(MPI_Waitall(2, requests, statuses));
+        CHECK(in[0] == value(peer, call) && in[1] == value(peer, call + 1));
+    }
+    for (int call = 0; call < 2; call++) {
+        DO(MPI_Isend(out, 1, MPI_INT, peer, 22, MPI_COMM_WORLD, &requests[0]));
+        DO(MPI_Mprobe(peer, 22, MPI_COMM_WORLD, &message, &status));
+        if (call == 0) FAILS(MPI_Mrecv(in, -1, MPI_INT, &message, &status));
+        else FAILS(MPI_Imrecv(in, -1, MPI_INT, &message, &requests[1]));
+        CHECK(message != MPI_MESSAGE_NULL);
+        DO(MPI_Mrecv(in, 1, MPI_INT, &message, &status));
+        DO(MPI_Wait(&requests[0], &status));
+    }
+}
+
 /* Arguments that MPI refuses. Nothing is sent or received. */
 static void refused(void) {
     MPI_Comm self = MPI_COMM_SELF;
@@ -49,6 +88,18 @@ static void refused(void) {
     FAILS(MPI_Comm_dup(self, NULL));
     FAILS(MPI_Comm_free(&(MPI_Comm){MPI_COMM_NULL}));
     DO(MPI_Type_free(&open));
+    /* Addresses without elements. */
+    FAILS(MPI_Bcast(MPI_IN_PLACE, 4, MPI_INT, 0, self));
+    FAILS(MPI_Scatter(MPI_IN_PLACE, 4, MPI_INT, in, 4, MPI_INT, 0, self));
+    FAILS(MPI_Sendrecv_replace(NULL, 4, MPI_INT, MPI_PROC_NULL, 0, rank, 9, MPI_COMM_WORLD, &status));
+    if (rank > 0) {
+        FAILS(MPI_Reduce(MPI_IN_PLACE, NULL, 4, MPI_INT, MPI_SUM, 0, MPI_COMM_WORLD));
+        FAILS(MPI_Gather(MPI_IN_PLACE, 4, MPI_INT, NULL, 0, MPI_INT, 0, MPI_COMM_WORLD));
+        FAILS(MPI_Gatherv(MPI_IN_PLACE, 4, MPI_INT, NULL, NULL, NULL, MPI_INT, 0, MPI_COMM_WORLD));
+    }
+    /* Open MPI needs no address for its only rank. */
+    int code = MPI_Bcast(NULL, 4, MPI_INT, 0, self);
+    (void)code;
     /* An exchange that is refused takes no message that has arrived. */
     out[0] = value(rank, 9);
     DO(MPI_Isend(out, 1, MPI_INT, rank, 9, MPI_COMM_WORLD, &request));
@@ -59,6 +110,7 @@ static void refused(void) {
     CHECK(in[0] == value(rank, 9));
     DO(MPI_Iprobe(rank, 9, MPI_COMM_WORLD, &flag, &status));
     CHECK(!flag);
+    not_ended();
 }
 
 static jmp_buf back;
