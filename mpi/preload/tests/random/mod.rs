@@ -12,7 +12,7 @@ use std::process::Output;
 use tempfile::TempDir;
 
 use super::launch::{Run, variable};
-use super::{all_accounts, channels_agree};
+use super::{channel_that_differs, read_accounts};
 
 /// Programs in one job.
 const BATCH: u32 = 50;
@@ -34,9 +34,21 @@ struct Way {
     is_kept: bool,
 }
 
-const WAYS: [Way; 4] = [
+const WAYS: [Way; 6] = [
     Way { name: "acked", settings: &[], levels: &["single", "funneled", "serialized"], is_kept: false },
     Way { name: "acked, MPI_THREAD_MULTIPLE", settings: &[], levels: &["multiple"], is_kept: false },
+    Way {
+        name: "acked, process-crash-safe, space is claimed before a send",
+        settings: &[("COUNTERFOIL_TIER", "process-crash-safe"), ("COUNTERFOIL_ON_FULL", "fail")],
+        levels: &["single", "serialized", "multiple"],
+        is_kept: false,
+    },
+    Way {
+        name: "checkpoint",
+        settings: &[("COUNTERFOIL_KEEP", "checkpoint"), ("COUNTERFOIL_BUDGET", "1GiB")],
+        levels: &["multiple", "single", "serialized"],
+        is_kept: false,
+    },
     Way {
         name: "all",
         settings: &[("COUNTERFOIL_KEEP", "all"), ("COUNTERFOIL_BUDGET", "1GiB")],
@@ -92,8 +104,11 @@ impl Batch {
         let mut run = Run::default();
         let numbers = [self.seed, self.first.into(), self.count.into(), self.steps.into()];
         let mut arguments = numbers.map(|number| &*number.to_string().leak()).to_vec();
+        let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+        let shm = tempfile::Builder::new().permissions(private).tempdir_in("/dev/shm").unwrap();
         if let Some(way) = way {
             run = Run::with_the_library(folder.path(), way.settings);
+            run.variables.push(("COUNTERFOIL_SHM_DIR", shm.path().to_str().unwrap().to_owned()));
             if way.is_kept {
                 make_private(&log);
                 run.variables.push(("COUNTERFOIL_LOG_DIR", log.to_str().unwrap().to_owned()));
@@ -127,11 +142,13 @@ impl Batch {
 
     /// Compares what the library has counted and logged with what the programs have sent; `err` is shown on failure.
     fn check_log(self, way: &Way, folder: &Path, lines: &Lines, err: &str) -> Result<(), String> {
-        let accounts = all_accounts(folder, self.ranks, err);
+        let accounts = read_accounts(folder, self.ranks).map_err(|error| format!("{error}; {err}"))?;
         if accounts.iter().any(|account| !account["gave_up"].is_null()) {
             return Err(format!("a rank gave up logging: {err}"));
         }
-        channels_agree(&accounts, 0);
+        if let Some(difference) = channel_that_differs(&accounts, 0) {
+            return Err(difference);
+        }
         for (rank, account) in accounts.iter().enumerate() {
             let sent = &lines[&format!("rank {rank} sent")];
             if account["messages_logged"].as_u64() != sent.parse().ok() {
