@@ -63,7 +63,8 @@ impl Reader {
 /// by [`Log::wake_readers`](crate::Log::wake_readers), which the writer calls after as many commits as it likes.
 /// Bytes from disk are verified before they are returned.
 ///
-/// On disk, a cursor delays the collection of records that a checkpoint of the receiver covers. It doesn't delay the
+/// On disk, a cursor delays the collection of records there that a checkpoint of the receiver covers; it passes over those that were ahead of it in
+/// memory, and are covered and collected before it comes there. It doesn't delay the
 /// release of records that are acknowledged, or when logging stops: if those were ahead of it, it fails with
 /// [`CursorError::Gone`].
 #[derive(Debug)]

@@ -206,8 +206,15 @@ pub trait Protocol: fmt::Debug {
     }
 
     /// Reports that the application offers a checkpoint at this point; returns `true` (the default) if it should be taken.
+    /// Also called where one that the rule has asked for is taken in place of it.
     fn wants_checkpoint(&mut self) -> bool {
         true
+    }
+
+    /// Same as [`wants_checkpoint`](Protocol::wants_checkpoint) (the default) where checkpoints are taken by interval, and this rank's clock says that
+    /// one is due. Those of other ranks may say otherwise.
+    fn wants_due_checkpoint(&mut self) -> bool {
+        self.wants_checkpoint()
     }
 
     /// Begins the next epoch and returns the tables to put into the checkpoint. An earlier checkpoint that isn't

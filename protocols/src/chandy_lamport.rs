@@ -28,6 +28,8 @@ pub use identification::{Identification, Key, Matched, Message};
 use line::Line;
 use message::{Finished, REQUEST, Request};
 
+/// Bit of a collective's word: a checkpoint is due by this rank's clock. The lower half is the interval number.
+const DUE: u64 = 1 << 32;
 /// Lines after the committed one that a rank begins of its own accord.
 const LINES_MAX: u32 = 8;
 
@@ -73,6 +75,10 @@ pub struct ChandyLamport<I: Identification> {
     /// The newest checkpoint was requested, and the program has offered none since.
     was_requested: bool,
     call: Option<Call>,
+    /// A checkpoint is due by this rank's clock, of which the others hear in the next collective.
+    announces: bool,
+    /// A collective was made since the newest checkpoint, or since the last one was due.
+    has_called: bool,
     /// Lines up to this one may be bisected by a collective.
     bisected: Epoch,
     effects: VecDeque<Effect>,
@@ -85,6 +91,8 @@ struct Call {
     interval: Epoch,
     /// The program can't be checkpointed here.
     is_refused: bool,
+    /// A checkpoint is due by some rank's clock: all take one after the call.
+    is_due: bool,
 }
 
 impl<I: Identification> ChandyLamport<I> {
@@ -117,6 +125,8 @@ impl<I: Identification> ChandyLamport<I> {
             requested: Epoch::FIRST,
             was_requested: false,
             call: None,
+            announces: false,
+            has_called: false,
             bisected: Epoch::FIRST,
             effects: VecDeque::new(),
         })

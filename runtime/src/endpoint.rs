@@ -376,7 +376,9 @@ impl<T: Transport, P: Protocol> Communicator for Endpoint<T, P> {
         }
         self.await_running()?;
         if self.asked.asked.is_some() && self.cancelled.is_empty() && self.polls.are_repeated() {
-            self.save_asked(state)?;
+            // What is offered here is taken for what was asked for, all of it: lines that others have begun meanwhile begin at the same place.
+            while self.asked.asked.is_some() && self.save_asked(state)? {}
+            self.protocol.wants_checkpoint();
             return Ok(self.protocol.epoch());
         }
         if !self.wants_checkpoint() {

@@ -29,6 +29,11 @@ impl Interval {
         now.saturating_duration_since(self.last) >= optimal_interval(cost, mtbf)
     }
 
+    /// Returns `true` if the clock decides what is due, and so each rank for itself.
+    pub(crate) fn is_by_clock(&self) -> bool {
+        self.mtbf.is_some() && self.cost.is_some()
+    }
+
     /// Records a checkpoint. `tally`: counters of all checkpoints so far.
     pub(crate) fn note_checkpoint(&mut self, now: Instant, tally: &Tally) {
         self.last = now;

@@ -330,9 +330,14 @@ impl<P: SimRule> Process<P> {
     }
 
     /// Returns `true` if the rule has asked for a checkpoint and it can be taken: not while dummy calls are to run, nor in a call whose data
-    /// has left, which a restored application would begin again.
-    pub(crate) fn may_checkpoint(&self) -> bool {
-        self.checkpoint_asked.is_some() && self.again.is_empty() && !matches!(self.in_call, InCall::Native { .. })
+    /// has left, which a restored application would begin again. `clocks`: it can be taken only where one is offered, and refused in a held call.
+    pub(crate) fn may_checkpoint(&self, clocks: bool) -> bool {
+        let may = self.again.is_empty() && !matches!(self.in_call, InCall::Native { .. });
+        match self.checkpoint_asked {
+            Some(Asked::Checkpoint) if clocks => may && self.in_call == InCall::Held,
+            Some(_) => may,
+            None => false,
+        }
     }
 
     /// Returns `true` if the process can go on in its collective call.
@@ -344,8 +349,14 @@ impl<P: SimRule> Process<P> {
         }
     }
 
-    /// `background`: the application goes on while a checkpoint is written.
-    pub(crate) fn ready(&self, program: &Program, rank: u32, background: bool, calls: &Calls) -> Ready {
+    /// `background`: the application goes on while a checkpoint is written; `clocks`: see [`may_checkpoint`](Self::may_checkpoint).
+    pub(crate) fn ready(
+        &self,
+        program: &Program,
+        rank: u32,
+        (background, clocks): (bool, bool),
+        calls: &Calls,
+    ) -> Ready {
         let mut ready = Ready { durable: self.writing.is_some(), ..Ready::default() };
         for (peer, lane) in self.image.lanes.iter().enumerate() {
             let Some(TransmitCursor { next, upto, .. }) = self.cursors[peer] else { continue };
@@ -355,7 +366,7 @@ impl<P: SimRule> Process<P> {
         ready.step = (background || !ready.durable)
             && self.rank().is_some_and(Protocol::is_running)
             && match self.image.application.next_op(program, rank) {
-                _ if self.may_checkpoint() => true,
+                _ if self.may_checkpoint(clocks) => true,
                 _ if let Some(call) = self.call(program, rank) => self.may_call(call, rank, calls),
                 NextOp::Nothing | NextOp::Call(_) => false,
                 NextOp::Send { .. } | NextOp::Checkpoint => true,

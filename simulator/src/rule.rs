@@ -112,6 +112,9 @@ pub trait SimRule: Sized {
     /// the interface rules out.
     const LATE: bool = false;
 
+    /// `true` if it is told of checkpoints that are due by clocks, and of those that can't be taken in a call ([`Schedule::clocks`](super::Schedule::clocks)).
+    const CLOCKS: bool = false;
+
     /// Returns the patterns of its campaigns. Half of those of a rule that runs collectives natively are [`Pattern::Calls`].
     fn patterns() -> Vec<Pattern> {
         Pattern::ALL.to_vec()

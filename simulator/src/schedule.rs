@@ -161,6 +161,9 @@ pub struct Schedule {
     /// `true` if programs don't name receives that can take one of several messages, so that a rule that needs those
     /// names doesn't get them.
     pub unnamed: bool,
+    /// `true` if programs give their state only where they offer a checkpoint, each of which is due or not by the rank's own clock: the rule hears
+    /// of those that are due, and in a held call that none can be taken there.
+    pub clocks: bool,
     /// `true` if programs go on while a checkpoint of theirs is written. The next one may then be taken before it is
     /// durable, and replaces it.
     pub background: bool,
@@ -201,6 +204,8 @@ pub struct Config {
     pub revoked: bool,
     /// [`Schedule::unnamed`], in all schedules.
     pub unnamed: bool,
+    /// [`Schedule::clocks`], in half of the schedules. For rules that allow it.
+    pub clocks: bool,
     /// [`Schedule::background`], in half of the schedules.
     pub background: bool,
     /// [`Schedule::overtaking`], in half of the schedules.
@@ -228,6 +233,7 @@ impl Default for Config {
             late: false,
             revoked: false,
             unnamed: false,
+            clocks: false,
             background: true,
             overtaking: false,
             effects: Some(Config::EFFECTS),
@@ -281,6 +287,7 @@ impl Config {
             unnamed: self.unnamed,
             background: self.background && random.one_in(2),
             overtaking: self.overtaking && random.one_in(2),
+            clocks: self.clocks && random.one_in(2),
             canary: self.canary,
         }
     }

@@ -9,7 +9,7 @@ const MANY_RANKS: u32 = 9;
 /// Smallest number of faults that counts as many.
 const MANY_FAULTS: usize = 5;
 /// Settings that a schedule has or has not.
-const NAMES: [&str; 15] = [
+const NAMES: [&str; 16] = [
     "2 ranks",
     "9 ranks or more",
     "no faults",
@@ -24,6 +24,7 @@ const NAMES: [&str; 15] = [
     "late frames",
     "revocations",
     "overtaking",
+    "clocks",
     "dependence on the order",
 ];
 
@@ -66,7 +67,8 @@ impl Settings {
 
 /// Returns what a schedule has, in the order of [`NAMES`].
 fn settings(schedule: &Schedule, coordinator: bool) -> [bool; NAMES.len()] {
-    let Schedule { shape, tier, faults, collections, clusters, late, revoked, background, overtaking, .. } = schedule;
+    let Schedule { shape, tier, faults, collections, clusters, late, revoked, background, overtaking, clocks, .. } =
+        schedule;
     let nodes = shape.ranks + u32::from(coordinator);
     [
         shape.ranks == 2,
@@ -83,6 +85,7 @@ fn settings(schedule: &Schedule, coordinator: bool) -> [bool; NAMES.len()] {
         *late,
         *revoked,
         *overtaking,
+        *clocks,
         shape.ordered,
     ]
 }
@@ -99,22 +102,22 @@ mod tests {
     fn each_setting_and_each_pair_is_counted() {
         let everything = of(
             "sim1 pattern=ring ranks=2 rounds=2 program=17 checkpoints=2 ordered=1 tier=crash-safe mode=uniform seed=5 \
-            faults=31:2:9,1:0:0,2:0:0,3:0:0,4:0:0:1 collections=1 clusters=2 late=1 revoked=1 background=1 overtaking=1",
+            faults=31:2:9,1:0:0,2:0:0,3:0:0,4:0:0:1 collections=1 clusters=2 late=1 revoked=1 background=1 overtaking=1 clocks=1",
         );
         let nothing = of(
             "sim1 pattern=ring ranks=9 rounds=2 program=17 checkpoints=0 ordered=0 tier=volatile mode=uniform seed=5 faults= \
             background=1",
         );
-        assert_eq!(settings(&everything, true).map(u8::from), [1, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]);
-        assert_eq!(settings(&nothing, true).map(u8::from), [0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(settings(&everything, true).map(u8::from), [1, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]);
+        assert_eq!(settings(&nothing, true).map(u8::from), [0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         assert!(!settings(&everything, false)[5], "without a coordinator, node 2 is rank 0");
         let mut settings = Settings::default();
         settings.count(&everything, true);
         settings.count(&nothing, true);
         settings.add(&settings.clone());
         let counts: Vec<u64> = settings.each().map(|(_, count)| count).collect();
-        assert_eq!(counts.len(), 15 * 16 / 2 - EXCLUSIVE.len());
-        assert_eq!(counts.iter().sum::<u64>(), 2 * (13 * 14 / 2) + 2 * 3);
+        assert_eq!(counts.len(), 16 * 17 / 2 - EXCLUSIVE.len());
+        assert_eq!(counts.iter().sum::<u64>(), 2 * (14 * 15 / 2) + 2 * 3);
         let met: Vec<(String, u64)> = settings.each().filter(|(_, count)| *count > 0).take(2).collect();
         assert_eq!(met, [("2 ranks".to_owned(), 2), ("2 ranks and 5 faults or more".to_owned(), 2)]);
         assert!(!settings.each().any(|(name, _)| name == "2 ranks and 9 ranks or more"));

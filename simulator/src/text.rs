@@ -86,6 +86,9 @@ impl fmt::Display for Schedule {
         if self.unnamed {
             f.write_str(" unnamed=1")?;
         }
+        if self.clocks {
+            f.write_str(" clocks=1")?;
+        }
         if self.background {
             f.write_str(" background=1")?;
         }
@@ -153,6 +156,7 @@ impl FromStr for Schedule {
             late: fields.is_there("late") && fields.parsed("late", parse_flag)?,
             revoked: fields.is_there("revoked") && fields.parsed("revoked", parse_flag)?,
             unnamed: fields.is_there("unnamed") && fields.parsed("unnamed", parse_flag)?,
+            clocks: fields.is_there("clocks") && fields.parsed("clocks", parse_flag)?,
             background: fields.is_there("background") && fields.parsed("background", parse_flag)?,
             overtaking: fields.is_there("overtaking") && fields.parsed("overtaking", parse_flag)?,
             canary: if fields.is_there("canary") { Some(fields.parsed("canary", parse_canary)?) } else { None },
@@ -160,7 +164,7 @@ impl FromStr for Schedule {
     }
 }
 
-const NAMES: [&str; 18] = [
+const NAMES: [&str; 19] = [
     "pattern",
     "ranks",
     "rounds",
@@ -176,6 +180,7 @@ const NAMES: [&str; 18] = [
     "late",
     "revoked",
     "unnamed",
+    "clocks",
     "background",
     "overtaking",
     "canary",
@@ -298,7 +303,7 @@ mod tests {
         let fault = fault.prop_map(|(at, node, seed, effects)| Fault { at, node, seed, effects });
         let canaries: Vec<Canary> = Canary::every().collect();
         let canary = prop::option::of((0..canaries.len()).prop_map(move |place| canaries[place]));
-        let counts = (0..=Schedule::COLLECTIONS_MAX, any::<u32>(), any::<[bool; 5]>());
+        let counts = (0..=Schedule::COLLECTIONS_MAX, any::<u32>(), any::<[bool; 6]>());
         let tier = prop_oneof![Just(Tier::Volatile), Just(Tier::ProcessCrashSafe)];
         let all = (shape, mode, any::<u64>(), prop::collection::vec(fault, 0..4), canary, tier, counts);
         all.prop_map(
@@ -311,7 +316,7 @@ mod tests {
                 tier,
                 counts,
             )| {
-                let (collections, clusters, [late, revoked, unnamed, background, overtaking]) = counts;
+                let (collections, clusters, [late, revoked, unnamed, clocks, background, overtaking]) = counts;
                 let pattern = Pattern::ALL[pattern];
                 let shape = Shape { pattern, ranks, rounds, seed: program, checkpoint_one_in, ordered };
                 Schedule {
@@ -325,6 +330,7 @@ mod tests {
                     late,
                     revoked,
                     unnamed,
+                    clocks,
                     background,
                     overtaking,
                     canary,

@@ -172,7 +172,7 @@ impl<'a, P: SimRule> World<'a, P> {
             if self.touched & 1 << node != 0 {
                 let is_rank = node < self.program.ranks();
                 let ready = if is_rank {
-                    process.ready(&self.program, node, self.schedule.background, &self.calls)
+                    process.ready(&self.program, node, (self.schedule.background, self.schedule.clocks), &self.calls)
                 } else {
                     Ready::default()
                 };

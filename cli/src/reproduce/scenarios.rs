@@ -125,6 +125,7 @@ impl Scenario {
             late: false,
             revoked: false,
             unnamed: false,
+            clocks: false,
             background: false,
             overtaking: false,
             canary: None,

@@ -169,6 +169,7 @@ impl SimulateArguments {
             checkpoints: !self.no_checkpoints,
             ordered: engine.ordered,
             overtaking: engine.overtaking,
+            clocks: engine.clocks,
             collections: self.coordinator_range(self.collections),
             clusters: if self.has_clusters() { self.coordinator_range(self.clusters) } else { (0, 0) },
             revoked: self.revoked,

@@ -93,6 +93,8 @@ pub(super) struct Engine {
     pub(super) ordered: bool,
     /// Messages may be presented out of order.
     pub(super) overtaking: bool,
+    /// Checkpoints may be due by the clock of each rank.
+    pub(super) clocks: bool,
     /// Returns the patterns of a campaign.
     pub(super) patterns: fn() -> Vec<Pattern>,
     /// Returns `true` if a canary has an effect.
@@ -112,6 +114,7 @@ impl Engine {
             late: P::LATE,
             ordered,
             overtaking: P::OVERTAKING,
+            clocks: P::CLOCKS,
             patterns: P::patterns,
             applies: P::is_affected_by,
             campaign: |seeds, config| simulator::campaign::<P>(seeds, config, |_| {}),

@@ -67,6 +67,22 @@ fn checkpoints_by_interval_are_few_and_suffice() {
     }
 }
 
+/// Lines are committed all the time, also where each iteration has a collective, and where each rank has a clock of its own: a late kill takes the
+/// job back to a late line.
+#[test]
+fn the_newest_lines_are_committed_in_programs_with_collectives() {
+    for protocol in ["event-logging", "message-tagging"] {
+        for workload in ["neurons", "gauss"] {
+            for (interval, least) in [(["--checkpoint-every", "2"], 20), (["--mtbf", "0.001"], 10)] {
+                let arguments = ["--workload", workload, "--class", "W", "--kill", "1@150", "--seed", "3"];
+                let report = run_demo(protocol, &[&arguments[..], &interval].concat());
+                let line = report["lines"][0].as_u64().unwrap();
+                assert!(line >= least, "{protocol} {workload} {interval:?}: back to line {line}; {report}");
+            }
+        }
+    }
+}
+
 /// A record that was saved with a checkpoint was still on disk after it and its successor had been transmitted and released.
 #[test]
 fn a_replay_begins_after_what_was_transmitted() {

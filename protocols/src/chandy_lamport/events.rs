@@ -9,7 +9,7 @@ use super::identification::{Identification, Message};
 use super::line::Line;
 use super::message::{REQUEST, Request, decode};
 use super::tables::Tables;
-use super::{Call, ChandyLamport, Config, LINES_MAX};
+use super::{Call, ChandyLamport, Config, DUE, LINES_MAX};
 use crate::agreement::Command;
 use crate::api::{
     ChoiceError, ChoiceRecord, CollectiveCall, CollectivePlan, DiscardReason, Effect, EntryKey, EntryKind, Hello,
@@ -131,8 +131,10 @@ impl<I: Identification> Protocol for ChandyLamport<I> {
         if self.call.is_some_and(|call| call.is_refused) {
             return Ok(CollectivePlan::Native { keep: None });
         }
-        self.call = Some(Call { interval: self.epoch, is_refused: false });
-        Ok(CollectivePlan::Exchange { word: self.epoch.0.into(), scope: Scope::All })
+        self.call = Some(Call { interval: self.epoch, is_refused: false, is_due: false });
+        self.has_called = true;
+        let due = if self.announces { DUE } else { 0 };
+        Ok(CollectivePlan::Exchange { word: u64::from(self.epoch.0) | due, scope: Scope::All })
     }
 
     fn handle_collective_words(
@@ -140,10 +142,11 @@ impl<I: Identification> Protocol for ChandyLamport<I> {
         _: &CollectiveCall,
         words: &[(Rank, u64)],
     ) -> Result<Option<EntryKey>, ProtocolError> {
-        let words = words.iter().map(|(_, word)| *word);
+        let is_due = words.iter().any(|(_, word)| word & DUE != 0);
+        let words = words.iter().map(|(_, word)| *word % DUE);
         let interval = words.max().unwrap_or(0);
         let interval = Epoch(u32::try_from(interval).unwrap_or(u32::MAX).min(Epoch::MAX.0)).max(self.epoch);
-        self.call.iter_mut().for_each(|call| call.interval = interval);
+        self.call.iter_mut().for_each(|call| (call.interval, call.is_due) = (interval, is_due));
         if self.call_waits() {
             self.effects.push_back(Effect::Resume);
             self.ask_checkpoint();
@@ -152,7 +155,10 @@ impl<I: Identification> Protocol for ChandyLamport<I> {
     }
 
     fn handle_collective_completed(&mut self, _: &CollectiveCall) -> Result<(), ProtocolError> {
-        self.call = None;
+        if let Some(Call { interval, is_due: true, .. }) = self.call.take() {
+            self.announces = false;
+            self.requested = self.requested.max(interval.next().unwrap_or(interval));
+        }
         self.ask_checkpoint();
         Ok(())
     }
@@ -176,6 +182,17 @@ impl<I: Identification> Protocol for ChandyLamport<I> {
         !was_taken && self.epoch.0 - self.member.committed.0 < LINES_MAX
     }
 
+    /// Returns `false` in a program that makes collectives: after the next one, in which the others hear of it, all take the checkpoint. Were it taken
+    /// here, a rank whose clock is behind would make that call before its own, which would bisect the line (section 4.5.1).
+    fn wants_due_checkpoint(&mut self) -> bool {
+        if std::mem::take(&mut self.has_called) {
+            self.announces = true;
+            return false;
+        }
+        // No call was made since the last time, so nobody has heard of it.
+        self.wants_checkpoint()
+    }
+
     /// Begins an interval, and requests the line of all others (section 4.3.1).
     fn handle_checkpoint(&mut self) -> Result<Snapshot, ProtocolError> {
         let open = self.choices.open();
@@ -183,6 +200,7 @@ impl<I: Identification> Protocol for ChandyLamport<I> {
         let epoch = self.epoch.next().ok_or(ProtocolError::EpochsExhausted)?;
         self.was_requested = self.requested >= epoch || self.call_waits();
         self.epoch = epoch;
+        (self.announces, self.has_called) = (false, false);
         self.member.is_fresh = false;
         for peer in self.peers() {
             let before = self.channels[peer.index()].begin_interval(epoch);
@@ -238,6 +256,7 @@ impl<I: Identification> Protocol for ChandyLamport<I> {
         (self.copies, self.copies_restored) = (tables.copies, tables.copies);
         (self.epoch, self.requested, self.bisected) = (epoch, epoch, epoch);
         (self.call, self.was_requested) = (None, false);
+        (self.announces, self.has_called) = (false, false);
         self.lines.clear();
         if self.member.failed {
             self.report();

@@ -46,31 +46,33 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         let Some(mut provider) = self.asked.provider.take() else { return Ok(()) };
         let state = provider();
         self.asked.provider = Some(provider);
-        self.save_asked(&state)
+        self.save_asked(&state).map(drop)
     }
 
-    /// Takes it with this state.
-    pub(super) fn save_asked(&mut self, state: &[u8]) -> Result<(), Error> {
+    /// Takes it with this state. Returns `false` if an outcome is open that has to be decided before.
+    pub(super) fn save_asked(&mut self, state: &[u8]) -> Result<bool, Error> {
         // The rule may ask for another one meanwhile.
         let asked = self.asked.asked.take();
         let epoch = match self.save(state) {
             // It is decided soon.
             Err(Error::Protocol(ProtocolError::ChoicesOpen { .. })) => {
                 self.asked.asked = asked;
-                return Ok(());
+                return Ok(false);
             }
             saved => saved?,
         };
         self.tally.checkpoints_asked += 1;
-        match asked {
-            Some(Asked::Exit) => self.roll_back(epoch),
-            _ => Ok(()),
+        if asked == Some(Asked::Exit) {
+            self.roll_back(epoch)?;
         }
+        Ok(true)
     }
 
-    /// Tells the rule that no checkpoint can be taken in the call that it holds, if it has asked for one.
-    pub(super) fn refuse_asked_checkpoint(&mut self) -> Result<(), Error> {
-        if self.asked.asked.is_some() && self.asked.provider.is_none() {
+    /// Takes the checkpoint that the rule has asked for in a call that it holds, or tells it that none can be taken: the program can't give its
+    /// state, or a restored one could not go on from here, which nothing changes until it returns from the call.
+    pub(super) fn take_or_refuse_asked_checkpoint(&mut self) -> Result<(), Error> {
+        self.take_asked_checkpoint()?;
+        if self.asked.asked.is_some() && self.protocol.is_running() {
             self.protocol.handle_checkpoint_refused()?;
             self.carry_out_effects()?;
         }

@@ -168,9 +168,8 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
                     return Ok(CollectiveRun::Recorded(result));
                 }
                 CollectivePlan::Hold => {
-                    self.refuse_asked_checkpoint()?;
                     while !self.native.resumed && !self.finish {
-                        self.take_asked_checkpoint()?;
+                        self.take_or_refuse_asked_checkpoint()?;
                         if !self.native.resumed {
                             self.progress(Wait::Forever)?;
                         }

@@ -53,7 +53,10 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             && self.polls.are_repeated()
             && !(self.properties.rolls_back_survivors && self.rollback.is_full())
             && self.interval.is_due(Instant::now())
-            && self.protocol.wants_checkpoint()
+            && match self.interval.is_by_clock() {
+                true => self.protocol.wants_due_checkpoint(),
+                false => self.protocol.wants_checkpoint(),
+            }
     }
 
     /// Discards checkpoints after `last`, which belong to an undone past, and those before `first`, which no recovery

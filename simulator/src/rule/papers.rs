@@ -159,6 +159,7 @@ macro_rules! rules {
             const RULE: Option<Rule> = Some(I::RULE);
             const PROPERTIES: Properties = ChandyLamport::<I>::PROPERTIES;
             const COLLECTS: bool = false;
+            const CLOCKS: bool = true;
 
             fn patterns() -> Vec<Pattern> {
                 Pattern::ALL.into_iter().chain([Pattern::Calls]).collect()

@@ -13,7 +13,7 @@ use crate::application::{NextOp, Taken};
 use crate::chooser::Transition;
 use crate::network::{Frame, Record};
 use crate::process::{Asked, Checkpoint, Entry, InCall, Lane, Machine, Process, Slot};
-use crate::random::Random;
+use crate::random::{Random, mix};
 use crate::recording::{Activity, Dropped};
 use crate::rule::SimRule;
 use crate::schedule::Canary;
@@ -205,9 +205,15 @@ impl<P: SimRule> World<'_, P> {
 
     fn step(&mut self, rank: u32) -> Result<(), ViolationKind> {
         self.with(rank, |world, process| {
-            if process.may_checkpoint()
-                && let Some(asked) = process.checkpoint_asked.take()
+            let clocks = world.schedule.clocks;
+            if process.may_checkpoint(clocks)
+                && let Some(asked) = process.checkpoint_asked
             {
+                if clocks && asked == Asked::Checkpoint {
+                    world.coverage.checkpoints_refused += 1;
+                    return world.ask(rank, process, Protocol::handle_checkpoint_refused);
+                }
+                process.checkpoint_asked = None;
                 return world.force_checkpoint(rank, process, asked);
             }
             if let Some(call) = process.call(&world.program, rank) {
@@ -307,7 +313,20 @@ impl<P: SimRule> World<'_, P> {
     }
 
     fn checkpoint(&mut self, rank: u32, process: &mut Process<P>) -> Result<(), ViolationKind> {
-        if !self.ask(rank, process, |rule| Ok::<_, ProtocolError>(rule.wants_checkpoint()))? {
+        let (clocks, is_asked) = (self.schedule.clocks, process.checkpoint_asked.is_some());
+        if clocks && is_asked {
+            process.image.application.pass(&self.program, rank);
+            self.coverage.checkpoints_forced += 1;
+            self.save(rank, process)?;
+            return self.ask(rank, process, |rule| Ok::<_, ProtocolError>(rule.wants_checkpoint())).map(drop);
+        }
+        let is_due =
+            mix(self.schedule.seed ^ u64::from(rank) << 32 ^ process.image.application.progress).is_multiple_of(2);
+        let wants = |rule: &mut P::Rank| match clocks {
+            true => is_due && rule.wants_due_checkpoint(),
+            false => rule.wants_checkpoint(),
+        };
+        if !self.ask(rank, process, |rule| Ok::<_, ProtocolError>(wants(rule)))? {
             self.coverage.checkpoints_refused += 1;
             process.image.application.pass(&self.program, rank);
             return Ok(());

@@ -56,6 +56,15 @@ fn no_line_bisects_a_collective_call<R: SimRule>() {
     assert!(met.checkpoints_in_calls > scaled(1_000) && met.calls_again > scaled(500), "{met:?}");
 }
 
+/// Programs that give their state only where they offer a checkpoint, in half of the schedules.
+fn checkpoints_by_clocks_make_lines_and_may_be_refused_in_calls<R: SimRule>() {
+    let mut met = campaign::<R>(0..scaled(1_500), Config { clocks: true, ..calls() });
+    met.add(&campaign::<R>(0..scaled(1_500), Config { clocks: true, ..messages() }));
+    assert!(met.checkpoints_refused > scaled(1_000) && met.restarts_from_checkpoint > scaled(500), "{met:?}");
+    let of_clocks = (0..scaled(1_500)).map(|seed| Config { clocks: true, ..calls() }.schedule(seed, true).clocks);
+    assert!(of_clocks.filter(|clocks| *clocks).count() as u64 > scaled(500));
+}
+
 fn calls_of_four_ranks_are_split_in_every_way<R: SimRule>() {
     let met = campaign::<R>(0..scaled(3_000), Config { ranks: (4, 4), rounds: (4, 12), faults: (2, 4), ..calls() });
     for splits in [met.splits_at_faults, met.splits_at_lines] {
@@ -150,6 +159,7 @@ macro_rules! tests {
             $module, $rule:
             messages_in_transit_are_presented_and_orphans_discarded
             no_line_bisects_a_collective_call
+            checkpoints_by_clocks_make_lines_and_may_be_refused_in_calls
             calls_of_four_ranks_are_split_in_every_way
             messages_may_take_any_number_of_intervals
             outcomes_of_wildcard_receives_are_repeated

@@ -73,3 +73,47 @@ fn a_checkpoint_that_was_requested_in_a_call_is_taken_after_it() {
         assert!(!job.nodes[1].resumed, "no call waits");
     }
 }
+
+/// Makes a collective on both ranks. Returns their words.
+fn call(job: &mut Job, number: u64) -> Vec<u64> {
+    let call = CollectiveCall { class: CollectiveClass::Barrier, comm: 0, number, uniform: true };
+    let word = |rank: u32| match job.nodes[rank as usize].rank.handle_collective(&call).unwrap() {
+        CollectivePlan::Exchange { word, .. } => (Rank(rank), word),
+        plan => panic!("{plan:?}"),
+    };
+    let words: Vec<(Rank, u64)> = [0, 1].map(word).to_vec();
+    for node in &mut job.nodes {
+        node.rank.handle_collective_words(&call, &words).unwrap();
+        node.rank.handle_collective_completed(&call).unwrap();
+    }
+    job.settle();
+    words.into_iter().map(|(_, word)| word).collect()
+}
+
+/// By the clock of one rank, a checkpoint is due: taken there at once, it would be before a collective that the other makes before its own.
+#[test]
+fn a_checkpoint_that_is_due_by_one_clock_is_taken_by_all_after_the_next_collective() {
+    let mut job = Job::new();
+    call(&mut job, 0);
+    assert!(!job.nodes[0].rank.wants_due_checkpoint());
+    assert!(job.nodes.iter().all(|node| !node.wants_checkpoint));
+    assert_eq!(call(&mut job, 1), [1 << 32 | 1, 1]);
+    assert!(job.nodes.iter().all(|node| node.wants_checkpoint));
+    job.commit_line();
+    assert_eq!(job.committed(), [2, 2]);
+    // It is announced once.
+    assert_eq!(call(&mut job, 2), [2, 2]);
+    assert!(job.nodes.iter().all(|node| !node.wants_checkpoint));
+}
+
+#[test]
+fn without_collectives_a_checkpoint_that_is_due_is_taken_at_once() {
+    let mut job = Job::new();
+    assert!(job.nodes[0].rank.wants_due_checkpoint());
+    call(&mut job, 0);
+    assert!(!job.nodes[0].rank.wants_due_checkpoint());
+    // The program has made none since it was due the last time.
+    assert!(job.nodes[0].rank.wants_due_checkpoint());
+    job.commit_line();
+    assert_eq!(call(&mut job, 1), [2, 2], "nothing is left to announce");
+}

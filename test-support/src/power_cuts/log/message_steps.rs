@@ -300,8 +300,8 @@ impl LogModel {
 
     fn read_cursors(&mut self, random: Random<'_>, explored: &mut Explored) -> Result<Outcome, Mismatch> {
         let drops_released = self.options.keep == Keep::Acked || self.options.on_full == OnFull::StopLogging;
-        // A process that takes over memory finds gaps where an earlier one freed messages.
-        let has_gaps = self.options.tier == Tier::ProcessCrashSafe;
+        // A process that takes over memory finds gaps where an earlier one freed messages; a cursor on disk, where covered ones were freed in memory.
+        let has_gaps = self.options.tier != Tier::Volatile;
         for HeldCursor { peer, cursor, at, opened_at } in &mut self.cursors {
             let dispensable = self.lanes[peer.index()].dispensable;
             let sent = &self.lanes[peer.index()].sent;
