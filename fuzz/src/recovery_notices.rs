@@ -27,6 +27,7 @@ pub fn recovery_notices(data: &[u8]) {
         late: options & 4 != 0,
         revoked: false,
         unnamed: false,
+        clocks: false,
         background: options & 128 != 0,
         overtaking: false,
         canary: None,

@@ -35,8 +35,7 @@ fn no_message_that_was_durable_is_lost_and_none_is_invented() {
 /// process-crash-safe tier only.
 #[test]
 fn histories_that_once_failed_pass() {
-    let explored =
-        log::explore(&mut split_mix(1_993_433_046), Exploration { crashes: 3_500, skipped_sync: None });
+    let explored = log::explore(&mut split_mix(1_993_433_046), Exploration { crashes: 3_500, skipped_sync: None });
     explored.unwrap_or_else(|mismatch| panic!("{mismatch}"));
 }
 
