@@ -88,17 +88,20 @@ pub(crate) fn arrival(status: &ffi::MPI_Status) -> Arrival {
     Arrival { source: status.MPI_SOURCE, tag: status.MPI_TAG, bytes }
 }
 
+/// Returns the error class of a code that MPI returned; `None` for one that it doesn't know.
+fn error_class(code: c_int) -> Option<c_int> {
+    let mut class = 0;
+    // SAFETY: a code of MPI's, and a pointer to a local variable.
+    (unsafe { ffi::PMPI_Error_class(code, &raw mut class) } == 0).then_some(class)
+}
+
 /// Returns `true` if a call about requests has ended none of them, since its arguments are wrong.
 pub(crate) fn is_refusal(code: c_int) -> bool {
-    let mut class = 0;
     let wrong = [ffi::MPI_ERR_ARG as c_int, ffi::MPI_ERR_REQUEST as c_int];
-    // SAFETY: a code that MPI returned, and a pointer to a local variable.
-    code != 0 && unsafe { ffi::PMPI_Error_class(code, &raw mut class) } == 0 && wrong.contains(&class)
+    code != 0 && error_class(code).is_some_and(|class| wrong.contains(&class))
 }
 
 /// Returns `true` if a receive with this code has taken a message, even one that was too long.
 pub(crate) fn has_taken(code: c_int) -> bool {
-    let mut class = 0;
-    // SAFETY: a code that MPI returned, and a pointer to a local variable.
-    code == 0 || unsafe { ffi::PMPI_Error_class(code, &raw mut class) } == 0 && class == ffi::MPI_ERR_TRUNCATE as c_int
+    code == 0 || error_class(code) == Some(ffi::MPI_ERR_TRUNCATE as c_int)
 }

@@ -61,6 +61,12 @@ fn read_accounts(folder: &Path, ranks: u32) -> Result<Vec<Value>, String> {
     (0..ranks).map(read).collect()
 }
 
+/// Creates a folder in shared memory that only this user can enter, as the process-crash-safe tier demands.
+fn private_shared_memory() -> tempfile::TempDir {
+    let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+    tempfile::Builder::new().permissions(private).tempdir_in("/dev/shm").unwrap()
+}
+
 /// Checks that both ends of every channel have counted the same, except for `unlogged` messages on some channels.
 fn channels_agree(accounts: &[Value], unlogged: u64) {
     if let Some(difference) = channel_that_differs(accounts, unlogged) {
@@ -91,8 +97,7 @@ fn programs_behave_the_same_with_and_without_the_library() {
         for settings in settings {
             let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
             let mut run = Run::with_the_library(folder.path(), settings);
-            let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
-            let shm = tempfile::Builder::new().permissions(private).tempdir_in("/dev/shm").unwrap();
+            let shm = private_shared_memory();
             run.variables.push(("COUNTERFOIL_SHM_DIR", shm.path().to_str().unwrap().to_owned()));
             let stderr = run.run_successfully(program, ranks).stderr;
             let stderr = format!("{program} {settings:?}: {}", String::from_utf8_lossy(&stderr));

@@ -22,12 +22,15 @@ unsafe fn made(comm: *const ffi::MPI_Comm, code: c_int) -> c_int {
     }
     // SAFETY: the call has put a communicator there, or the null one.
     let comm = unsafe { *comm };
-    if enter(|session| session.is_multithreaded) == Some(false) {
-        enter(|session| session.add_comm(comm));
-        return code;
-    }
+    let proposal = enter(|session| {
+        if session.is_multithreaded {
+            return session.propose(comm);
+        }
+        session.add_comm(comm);
+        None
+    });
     // Other threads of this process must not wait until all members are here, so the session is left while they agree.
-    if let Some(proposal) = enter(|session| session.propose(comm)).flatten()
+    if let Some(proposal) = proposal.flatten()
         && let Err(error) = agree(proposal)
     {
         enter(|session| session.check_made(error));

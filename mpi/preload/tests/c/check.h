@@ -33,10 +33,22 @@ static inline int holds(const int *numbers, int count, int from) {
     return 1;
 }
 
-static inline void begin(int *argc, char ***argv) {
-    DO(MPI_Init(argc, argv));
+static inline void know_ranks(void) {
     DO(MPI_Comm_rank(MPI_COMM_WORLD, &rank));
     DO(MPI_Comm_size(MPI_COMM_WORLD, &ranks));
+}
+
+static inline void begin(int *argc, char ***argv) {
+    DO(MPI_Init(argc, argv));
+    know_ranks();
+}
+
+/* Begins at a level of thread support; returns the one that MPI has given. */
+static inline int begin_at(int level, int *argc, char ***argv) {
+    int provided;
+    DO(MPI_Init_thread(argc, argv, level, &provided));
+    know_ranks();
+    return provided;
 }
 
 static inline int end(const char *what) {

@@ -121,12 +121,9 @@ static void inter_from_groups(void) {
 
 /* With an argument: even ranks at MPI_THREAD_MULTIPLE, odd ones at MPI_THREAD_SINGLE. */
 static void begin_mixed(int *argc, char ***argv) {
-    int level;
     const char *number = getenv("OMPI_COMM_WORLD_RANK");
     int is_even = number == NULL || atoi(number) % 2 == 0;
-    DO(MPI_Init_thread(argc, argv, is_even ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, &level));
-    DO(MPI_Comm_rank(MPI_COMM_WORLD, &rank));
-    DO(MPI_Comm_size(MPI_COMM_WORLD, &ranks));
+    begin_at(is_even ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, argc, argv);
 }
 
 int main(int argc, char **argv) {

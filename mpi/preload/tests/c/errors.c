@@ -98,8 +98,7 @@ static void refused(void) {
         FAILS(MPI_Gatherv(MPI_IN_PLACE, 4, MPI_INT, NULL, NULL, NULL, MPI_INT, 0, MPI_COMM_WORLD));
     }
     /* Open MPI needs no address for its only rank. */
-    int code = MPI_Bcast(NULL, 4, MPI_INT, 0, self);
-    (void)code;
+    (void)MPI_Bcast(NULL, 4, MPI_INT, 0, self);
     /* An exchange that is refused takes no message that has arrived. */
     out[0] = value(rank, 9);
     DO(MPI_Isend(out, 1, MPI_INT, rank, 9, MPI_COMM_WORLD, &request));
@@ -203,10 +202,7 @@ static void truncated(int first) {
 }
 
 int main(int argc, char **argv) {
-    int level;
-    DO(MPI_Init_thread(&argc, &argv, argc > 1 ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, &level));
-    DO(MPI_Comm_rank(MPI_COMM_WORLD, &rank));
-    DO(MPI_Comm_size(MPI_COMM_WORLD, &ranks));
+    int level = begin_at(argc > 1 ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, &argc, &argv);
     CHECK(argc == 1 || level == MPI_THREAD_MULTIPLE);
     refused();
     handlers();

@@ -12,7 +12,7 @@ use std::process::Output;
 use tempfile::TempDir;
 
 use super::launch::{Run, variable};
-use super::{channel_that_differs, read_accounts};
+use super::{channel_that_differs, private_shared_memory, read_accounts};
 
 /// Programs in one job.
 const BATCH: u32 = 50;
@@ -104,8 +104,7 @@ impl Batch {
         let mut run = Run::default();
         let numbers = [self.seed, self.first.into(), self.count.into(), self.steps.into()];
         let mut arguments = numbers.map(|number| &*number.to_string().leak()).to_vec();
-        let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
-        let shm = tempfile::Builder::new().permissions(private).tempdir_in("/dev/shm").unwrap();
+        let shm = private_shared_memory();
         if let Some(way) = way {
             run = Run::with_the_library(folder.path(), way.settings);
             run.variables.push(("COUNTERFOIL_SHM_DIR", shm.path().to_str().unwrap().to_owned()));
