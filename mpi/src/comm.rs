@@ -16,6 +16,8 @@ use crate::universe::Universe;
 const ABORT_INTERVAL: Duration = Duration::from_millis(200);
 /// Most intervals that a rank waits.
 const ABORT_INTERVALS_MAX: u32 = 10;
+/// Time after which a process that ends its job ends, whether `MPI_Abort` has returned or not.
+const ABORT_MAX: Duration = Duration::from_secs(15);
 
 /// A communicator. Dropping it frees it, unless it is predefined.
 #[derive(Debug)]
@@ -192,8 +194,14 @@ impl Comm {
     ///
     /// If the job outlives failures, the others are told first, by a revocation of `MPI_COMM_WORLD`: in Open MPI 5.0.11 `MPI_Abort` ends those
     /// only that aren't in a call of MPI. Then a rank other than 0 waits up to 2 s, and after another one that has told this one, as long
-    /// again: when several processes call `MPI_Abort` at once, the launcher often hangs.
+    /// again: when several processes call `MPI_Abort` at once, the launcher often hangs. It may also hang if the launcher ends meanwhile, so this
+    /// process exits by itself after 15 s.
     pub fn abort(&self, code: i32) {
+        thread::spawn(move || {
+            thread::sleep(ABORT_MAX);
+            // SAFETY: ends the process at any time, without handlers of exit.
+            unsafe { libc::_exit(code) }
+        });
         if outlives_failures() {
             let rank = self.rank().unwrap_or_default().min(ABORT_INTERVALS_MAX);
             let intervals = if is_world_revoked() { ABORT_INTERVALS_MAX + 1 + rank } else { rank };

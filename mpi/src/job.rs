@@ -44,8 +44,8 @@ pub enum RankError {
 }
 
 impl RankError {
-    /// Returns `true` if a dead rank can't be replaced.
-    fn is_for_want_of_spares(&self) -> bool {
+    /// Returns `true` if a dead rank can't be replaced, so that the whole job is to be started again.
+    fn needs_new_job(&self) -> bool {
         let transport = match self {
             RankError::Transport(error) => Some(error),
             RankError::Runtime(Error::Transport(error)) => Some(error),
@@ -54,7 +54,7 @@ impl RankError {
             }
             _ => None,
         };
-        matches!(transport, Some(TransportError::NoSpare { .. }))
+        matches!(transport, Some(TransportError::NoSpare { .. } | TransportError::Untold { .. }))
     }
 }
 
@@ -84,7 +84,7 @@ pub fn run(universe: &Rc<Universe>, directory: &Path, ranks: u32) -> Result<(), 
                 welcome = next;
             }
             Err(error) => {
-                if error.is_for_want_of_spares() {
+                if error.needs_new_job() {
                     endpoint.transport_mut().report(Report::NoSpare)?;
                 } else {
                     endpoint.fail(error.to_string());

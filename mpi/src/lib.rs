@@ -24,6 +24,7 @@ pub mod costs;
 mod error;
 #[cfg(feature = "job")]
 pub mod job;
+mod launcher;
 #[cfg(feature = "job")]
 pub mod logged;
 #[cfg(feature = "job")]

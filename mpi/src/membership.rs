@@ -9,15 +9,25 @@
 //! No communicator is created after the start, because Open MPI 5.0.11 crashes if it learns of a failure meanwhile
 //! (`ompi_comm_set_rank_failed` finds a communicator without collectives).
 
+mod calls;
+
+use std::time::{Duration, Instant};
+
 use crate::comm::Comm;
 use crate::control::failures::is_world_revoked;
 use crate::error::MpiError;
 use crate::ulfm::Meeting;
 
+use calls::Calls;
+
 /// In place of a rank: the process is a spare.
 const SPARE: u32 = u32::MAX;
 /// In place of a rank: the process is dead.
 const DEAD: u32 = u32::MAX - 1;
+
+/// Time in an agreement after which a process gives up if MPI has not told it of a failure that others know of. MPI tells processes of one
+/// failure within milliseconds.
+const UNTOLD_MAX: Duration = Duration::from_secs(10);
 
 /// Longest name and boot of a host, in bytes; longer ones are cut.
 const HOST_BYTES_MAX: usize = 128;
@@ -49,6 +59,13 @@ pub(crate) enum RepairError {
     Mpi(MpiError),
     /// Another process has ended the job.
     Aborted,
+    /// The launcher is dead.
+    Orphaned,
+    /// MPI has not told this process of a failure.
+    Untold {
+        /// The dead process.
+        process: u32,
+    },
     /// More ranks are dead than there are spares.
     NoSpare {
         /// Lowest rank without a process.
@@ -64,6 +81,16 @@ impl From<MpiError> for RepairError {
     }
 }
 
+/// A repair under way.
+#[derive(Debug)]
+struct Repair {
+    /// Agreement on the failures.
+    agreement: Meeting,
+    /// Failures that this process has acknowledged before it.
+    failed: Vec<u32>,
+    begun: Instant,
+}
+
 /// The processes of a job, seen from one of them.
 #[derive(Debug)]
 pub struct Membership {
@@ -71,6 +98,7 @@ pub struct Membership {
     all: Comm,
     /// The same, for the meeting at the end.
     end: Comm,
+    calls: Calls,
     /// Number of this process in `all`.
     process: u32,
     /// For each process: its rank in the job, [`SPARE`] or [`DEAD`].
@@ -82,8 +110,7 @@ pub struct Membership {
     hosts: Vec<String>,
     /// For each rank: its processes, oldest first; the last one as of the last repair.
     processes: Vec<Vec<u32>>,
-    /// Agreement under way, and the failures that this process has acknowledged before it.
-    repair: Option<(Meeting, Vec<u32>)>,
+    repair: Option<Repair>,
     /// Vote under way to end the job.
     vote: Option<Meeting>,
     /// Number of votes that this process has begun.
@@ -111,10 +138,11 @@ impl Membership {
         let places = (0..started).map(|process| if process < ranks { process } else { SPARE }).collect();
         let processes = (0..ranks).map(|rank| vec![rank]).collect();
         let hosts = gather_hosts(world, started)?;
-        let (all, end) = (world.dup()?, world.dup()?);
+        let (all, end, calls) = (world.dup()?, world.dup()?, Calls::new(world)?);
         Ok(Membership {
             all,
             end,
+            calls,
             process,
             places,
             ranks,
@@ -168,6 +196,12 @@ impl Membership {
     /// Returns the incarnation of a rank's process.
     pub(crate) fn incarnation_of(&self, rank: u32) -> u32 {
         self.first_incarnation + self.processes[rank as usize].len() as u32 - 1
+    }
+
+    /// Returns `true` if the launcher that started this process is dead: this process would go on, holding its log.
+    pub(crate) fn is_orphaned(&self) -> bool {
+        // A process without a launcher is a job by itself.
+        self.places.len() > 1 && self.all.universe.is_orphaned()
     }
 
     /// Returns the spare processes.
@@ -232,31 +266,42 @@ impl Membership {
         self.places.get(process as usize) == Some(&DEAD)
     }
 
-    /// Returns `true` if a process has failed that no repair has dealt with. Doesn't wait.
+    /// Returns `true` if a process has failed that no repair has dealt with, or if another process has begun a repair. Doesn't wait.
     ///
     /// # Errors
     /// [`MpiError`].
-    pub(crate) fn has_failure(&self) -> Result<bool, MpiError> {
-        match self.all.immediate_probe(None, None) {
-            Ok(_) => Ok(false),
+    pub(crate) fn has_failure(&mut self) -> Result<bool, MpiError> {
+        match self.calls.poll() {
+            Ok(()) => Ok(self.calls.are_unanswered()),
             Err(error) if error.is_process_failure() => Ok(true),
             Err(error) => Err(error),
         }
     }
 
     /// Begins a repair, after a call has failed because of a dead process; returns `false` if an earlier repair has dealt with all dead
-    /// processes. Every living process begins it once it knows of a new one.
+    /// processes, and this process is not called to another one. Every living process begins it once it knows of a new dead process, or is called.
     ///
     /// # Errors
     /// [`MpiError`].
     pub(crate) fn begin_repair(&mut self) -> Result<bool, MpiError> {
+        self.calls.acknowledge()?;
+        let begins = self.calls.are_unanswered() || self.all.failed_ranks()?.iter().any(|dead| !self.is_dead(*dead));
+        if begins {
+            self.begin_agreement()?;
+            if let Some(Repair { failed, .. }) = &self.repair {
+                self.calls.call_others(failed)?;
+            }
+        }
+        Ok(begins)
+    }
+
+    /// Begins to agree on the failures that this process knows of.
+    fn begin_agreement(&mut self) -> Result<(), MpiError> {
         // Acknowledged first: receives from any source go on without these.
         let failed = self.all.failed_ranks()?;
-        let is_new = failed.iter().any(|process| !self.is_dead(*process));
-        if is_new {
-            self.repair = Some((self.all.meet()?, failed));
-        }
-        Ok(is_new)
+        self.repair = Some(Repair { agreement: self.all.meet()?, failed, begun: Instant::now() });
+        self.calls.count_agreement();
+        Ok(())
     }
 
     /// Takes part in a repair that another process needs, at the end of a job, and continues it; returns the ranks whose processes it has
@@ -273,7 +318,9 @@ impl Membership {
             // Nobody needs a replacement.
             Err(RepairError::NoSpare { vacant, .. }) => Ok(vacant),
             // The caller asks for it, too.
-            Err(RepairError::Aborted) => Ok(Vec::new()),
+            Err(RepairError::Aborted | RepairError::Orphaned) => Ok(Vec::new()),
+            // All ranks are done, and the launcher ends the processes.
+            Err(RepairError::Untold { .. }) => Ok(Vec::new()),
             Err(RepairError::Mpi(error)) => Err(error),
         }
     }
@@ -283,15 +330,28 @@ impl Membership {
     /// # Errors
     /// [`RepairError::NoSpare`] on all processes, [`RepairError::Aborted`], [`RepairError::Mpi`].
     pub(crate) fn poll_repair(&mut self) -> Result<Option<Vec<u32>>, RepairError> {
-        let Some((agreement, failed)) = &mut self.repair else { return Ok(Some(Vec::new())) };
+        if self.repair.is_none() {
+            return Ok(Some(Vec::new()));
+        }
         if is_world_revoked() {
             return Err(RepairError::Aborted);
         }
-        let Some(is_agreed) = agreement.poll()? else { return Ok(None) };
+        if self.is_orphaned() {
+            return Err(RepairError::Orphaned);
+        }
+        let Some(Repair { agreement, failed, begun }) = &mut self.repair else { return Ok(Some(Vec::new())) };
+        let Some(is_agreed) = agreement.poll()? else {
+            if begun.elapsed() < UNTOLD_MAX {
+                return Ok(None);
+            }
+            *begun = Instant::now();
+            self.calls.poll().or_else(MpiError::or_failed)?;
+            let untold = self.calls.find_untold()?;
+            return untold.map_or(Ok(None), |process| Err(RepairError::Untold { process }));
+        };
         let failed = std::mem::take(failed);
         if !is_agreed {
-            let failed = self.all.failed_ranks()?;
-            self.repair = Some((self.all.meet()?, failed));
+            self.begin_agreement()?;
             return Ok(None);
         }
         self.repair = None;

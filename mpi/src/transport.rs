@@ -184,6 +184,7 @@ impl MpiTransport {
                 Err(error) if error.is_process_failure() => (true, true),
                 Err(error) => return Err(failed(error)),
             };
+            let has_failure = has_failure || self.membership.has_failure().map_err(failed)?;
             // Nobody needs the dead process, but one that has not come here yet needs this one for a repair.
             let dead = self.membership.serve_repair(has_failure).map_err(failed)?;
             dead.into_iter().for_each(|rank| self.peers[rank as usize].abandon_sends());
@@ -193,9 +194,10 @@ impl MpiTransport {
             if let Some(meeting) = &mut meeting
                 && meeting.poll().map_err(failed)?.is_some()
             {
+                self.membership.all().universe.note_met();
                 return Ok(());
             }
-            check_aborted()?;
+            check_aborted(&self.membership)?;
             idle.after_poll(progressed);
         }
     }
@@ -363,7 +365,7 @@ impl Transport for MpiTransport {
             self.polls += 1;
             if self.polls >= POLLS_PER_LAUNCHER_POLL {
                 self.polls = 0;
-                check_aborted()?;
+                check_aborted(&self.membership)?;
                 self.poll_supervisor()?;
                 // A failed process that this rank reads nothing from.
                 if self.membership.has_failure().map_err(failed)? {
@@ -453,9 +455,15 @@ fn split_hello(bytes: &[u8]) -> Option<(u32, u32)> {
     Some((u32::from_le_bytes(*from), u32::from_le_bytes(*to)))
 }
 
-/// Returns an error if another process has ended the job.
-fn check_aborted() -> Result<(), TransportError> {
-    if is_world_revoked() { Err(TransportError::Aborted) } else { Ok(()) }
+/// Returns an error if another process has ended the job, or if it has lost its launcher.
+fn check_aborted(membership: &Membership) -> Result<(), TransportError> {
+    if is_world_revoked() {
+        Err(TransportError::Aborted)
+    } else if membership.is_orphaned() {
+        Err(TransportError::Orphaned)
+    } else {
+        Ok(())
+    }
 }
 
 fn failed(error: MpiError) -> TransportError {

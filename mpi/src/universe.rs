@@ -9,6 +9,7 @@ use mpi_sys as ffi;
 
 use crate::comm::Comm;
 use crate::error::{MpiError, check, count};
+use crate::launcher::Launcher;
 
 /// Bytes that a buffered message takes in addition to its length.
 pub const BUFFER_OVERHEAD: usize = ffi::MPI_BSEND_OVERHEAD as usize;
@@ -48,6 +49,9 @@ pub struct Universe {
     threads: Threads,
     /// Buffer for buffered messages; owned by MPI until it is detached.
     buffer: Cell<Option<*mut [u8]>>,
+    launcher: Launcher,
+    /// True once all processes of the job have met at its end.
+    have_met: Cell<bool>,
     // The raw pointer makes the type `!Send`, as all levels below `Multiple` require.
     _not_send: std::marker::PhantomData<*const ()>,
 }
@@ -70,6 +74,7 @@ impl Universe {
         if before != 0 {
             return Err(MpiError::Used);
         }
+        let launcher = Launcher::of_this_process();
         let none = std::ptr::null_mut::<c_int>();
         // SAFETY: MPI allows null for both arguments of main; it is not initialised, and `USED` keeps other threads from doing it.
         let code = unsafe { ffi::MPI_Init_thread(none, std::ptr::null_mut(), threads.raw(), &raw mut given) };
@@ -78,6 +83,8 @@ impl Universe {
         let universe = Rc::new(Universe {
             threads: level.unwrap_or(threads),
             buffer: Cell::new(None),
+            launcher,
+            have_met: Cell::new(false),
             _not_send: std::marker::PhantomData,
         });
         // SAFETY: MPI is initialised, and both communicators are valid until it is finalised.
@@ -95,6 +102,18 @@ impl Universe {
     /// Returns the thread level.
     pub fn threads(&self) -> Threads {
         self.threads
+    }
+
+    /// Returns `true` if the launcher that started this process is dead.
+    #[cfg(feature = "job")]
+    pub(crate) fn is_orphaned(&self) -> bool {
+        self.launcher.is_dead()
+    }
+
+    /// Records that all processes of the job have met at its end.
+    #[cfg(feature = "job")]
+    pub(crate) fn note_met(&self) {
+        self.have_met.set(true);
     }
 
     /// Returns `MPI_COMM_WORLD`.
@@ -180,6 +199,7 @@ impl Drop for Universe {
     fn drop(&mut self) {
         // An error can't be returned here; the memory is leaked then.
         let _ = self.detach_buffer();
+        self.launcher.limit_finalize(self.have_met.get());
         // SAFETY: `init` initialised MPI, this is the last reference to it, and it is the same thread. An error can't be returned
         // here.
         unsafe {

@@ -170,6 +170,18 @@ pub enum TransportError {
     /// The launcher is gone, so this process must end.
     #[error("the launcher is gone: {0}")]
     Launcher(#[source] ControlError),
+    /// The launcher of MPI is gone, so this process must end.
+    #[error("the launcher of this process, mpirun or its daemon on this host, is dead")]
+    Orphaned,
+    /// A process is dead, and MPI has told the others so but not this one: they can't agree on what to do, and this process must end.
+    #[error(
+        "MPI has not told this process that process {process} of MPI_COMM_WORLD is dead, as it has told others: the job can't recover, and is to \
+         be started again"
+    )]
+    Untold {
+        /// The dead process, a rank of `MPI_COMM_WORLD`.
+        process: u32,
+    },
     /// A system call failed.
     #[error("cannot {action}: {source}")]
     Io {

@@ -85,6 +85,8 @@ pub(super) fn unrepaired(error: RepairError) -> TransportError {
     match error {
         RepairError::Mpi(error) => failed(error),
         RepairError::Aborted => TransportError::Aborted,
+        RepairError::Orphaned => TransportError::Orphaned,
+        RepairError::Untold { process } => TransportError::Untold { process },
         RepairError::NoSpare { rank, .. } => TransportError::NoSpare { rank },
     }
 }

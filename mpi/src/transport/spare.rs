@@ -45,7 +45,7 @@ impl SpareProcess {
             Err(error) => {
                 // If the launcher is gone, nobody needs to know.
                 let _ = self.launcher.report(match error {
-                    TransportError::NoSpare { .. } => Report::NoSpare,
+                    TransportError::NoSpare { .. } | TransportError::Untold { .. } => Report::NoSpare,
                     _ => Report::Failed { error: error.to_string() },
                 });
                 Err(error)
@@ -82,7 +82,10 @@ pub(crate) fn wait_without_launcher(membership: &mut Membership) -> Result<bool,
     // Number of votes that the ranks have begun, as far as this process knows.
     let mut votes = 0;
     while membership.rank().is_none() {
-        check_aborted()?;
+        check_aborted(membership)?;
+        if membership.has_failure().map_err(failed)? {
+            repair_for_vote(membership, votes)?;
+        }
         let called = match membership.all().improbe(None, None) {
             Ok(Some(message)) => {
                 let is_vote = message.tag == VOTE;
@@ -125,11 +128,12 @@ fn repair_for_vote(membership: &mut Membership, votes: u32) -> Result<(), Transp
 fn meet_at_the_end(membership: &mut Membership) -> Result<(), TransportError> {
     let mut meeting = membership.meet().map_err(failed)?;
     while meeting.poll().map_err(failed)?.is_none() {
-        check_aborted()?;
+        check_aborted(membership)?;
         // A process that has not come here yet needs this one for a repair.
         let has_failure = membership.has_failure().map_err(failed)?;
         membership.serve_repair(has_failure).map_err(failed)?;
         thread::sleep(SPARE_NAP);
     }
+    membership.all().universe.note_met();
     Ok(())
 }

@@ -6,15 +6,23 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::rc::Rc;
 use std::sync::OnceLock;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use counterfoil_runtime::local::{SharedJobDirectory, clean, default_shm_root};
 use tempfile::TempDir;
 
 use crate::example::example;
+use crate::hang::describe_processes;
 use crate::mpirun::mpirun;
 use crate::ulfm::outlives_failures;
 
 const STEPS: u32 = 8_000;
+/// Longest run of a job, in seconds. It is killed then.
+const SECONDS_MAX: u64 = 120;
+/// Time after which a job hangs, and its processes are described.
+const HANGS_AFTER: Duration = Duration::from_secs(SECONDS_MAX - 30);
 /// Number of ranks; further processes are spares.
 pub(crate) const RANKS: usize = 4;
 
@@ -137,7 +145,7 @@ impl Job {
         let Job { temporary, .. } = self;
         // A hung launcher ignores SIGTERM.
         let mut command = Command::new("timeout");
-        command.args(["-s", "KILL", "120"]).arg(mpirun());
+        command.args(["-s", "KILL", &SECONDS_MAX.to_string()]).arg(mpirun());
         if outlives_failures() {
             command.args(["--with-ft", "ulfm", "--mca", "async_mpi_finalize", "1"]);
         }
@@ -146,9 +154,16 @@ impl Job {
         command.env("TMPDIR", temporary.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut job = command.spawn().unwrap();
         let output = BufReader::new(job.stdout.take().unwrap()).lines();
+        let (ended, end) = channel::<()>();
+        let directory = temporary.path().to_owned();
+        let watch = thread::spawn(move || match end.recv_timeout(HANGS_AFTER) {
+            Err(RecvTimeoutError::Timeout) => describe_processes(&directory),
+            _ => String::new(),
+        });
         Running {
             program: self.program,
             job,
+            watch: Some((ended, watch)),
             output,
             said: Vec::new(),
             processes: vec![None; RANKS],
@@ -163,6 +178,8 @@ impl Job {
 pub(crate) struct Running {
     program: Program,
     job: Child,
+    /// Describes the processes of a job that hangs, unless the sender is dropped before.
+    watch: Option<(Sender<()>, JoinHandle<String>)>,
     output: Lines<BufReader<ChildStdout>>,
     /// Lines of output so far.
     said: Vec<String>,
@@ -223,6 +240,27 @@ impl Running {
     #[track_caller]
     pub(crate) fn stop(&self, rank: usize) {
         signal("-STOP", self.process(rank));
+    }
+
+    /// Kills the launcher.
+    #[track_caller]
+    pub(crate) fn kill_launcher(&self) {
+        let timeout = self.job.id();
+        let children = std::fs::read_to_string(format!("/proc/{timeout}/task/{timeout}/children")).unwrap();
+        kill(children.trim().parse().unwrap());
+    }
+
+    /// Returns `true` if the job has printed this line so far.
+    pub(crate) fn has_said(&self, line: &str) -> bool {
+        self.said.iter().any(|said| said == line)
+    }
+
+    /// Waits for the end of the job, whose launcher was killed.
+    #[track_caller]
+    pub(crate) fn lose_all(mut self) {
+        while self.read_line() {}
+        self.job.wait().unwrap();
+        clean(&[default_shm_root()]).unwrap();
     }
 
     /// Records that these processes were killed.
@@ -296,11 +334,15 @@ impl Running {
         self.step
     }
 
-    /// Returns what the job has printed. It has ended.
+    /// Returns what the job has printed, and what its processes did if it has hung. It has ended.
     fn describe(&mut self) -> String {
         let mut errors = String::new();
         self.job.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
-        format!("{:?}\n{errors}", self.said)
+        let hung = self.watch.take().map_or_else(String::new, |(ended, watch)| {
+            drop(ended);
+            watch.join().unwrap()
+        });
+        format!("{:?}\n{errors}{hung}", self.said)
     }
 }
 

@@ -6,8 +6,10 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test's functions may")]
 
+mod deaf;
 #[path = "../support/example.rs"]
 mod example;
+mod hang;
 #[path = "../support/holder.rs"]
 mod holder;
 mod hosts;

@@ -1,0 +1,56 @@
+//! The launcher of this process: `mpirun`, or its daemon on this host.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::control::failures::outlives_failures;
+
+/// Time between two looks at the launcher.
+const NAP: Duration = Duration::from_millis(100);
+/// Longest time in `MPI_Finalize` after all processes have met.
+const FINALIZE_MAX: Duration = Duration::from_secs(30);
+
+/// The launcher of this process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Launcher {
+    /// Number of the process that started this one.
+    process: i32,
+}
+
+impl Launcher {
+    pub(crate) fn of_this_process() -> Launcher {
+        Launcher { process: parent() }
+    }
+
+    /// Returns `true` if the launcher is dead. MPI doesn't always tell a process of that, and under User-Level Failure Mitigation the process
+    /// would go on.
+    pub(crate) fn is_dead(self) -> bool {
+        parent() != self.process
+    }
+
+    /// Ends this process if `MPI_Finalize`, which is called next, outlasts the launcher or, after all processes have met, half a minute: in Open
+    /// MPI 5.0.11 it may wait for a dead process of which MPI hasn't told this one.
+    pub(crate) fn limit_finalize(self, have_met: bool) {
+        if !outlives_failures() {
+            return;
+        }
+        let begun = Instant::now();
+        thread::spawn(move || {
+            while !self.is_dead() {
+                if have_met && begun.elapsed() >= FINALIZE_MAX {
+                    eprintln!("MPI_Finalize doesn't return: this process ends without it");
+                    break;
+                }
+                thread::sleep(NAP);
+            }
+            // SAFETY: ends the process at any time, without handlers of exit, which may wait for MPI.
+            unsafe { libc::_exit(1) }
+        });
+    }
+}
+
+/// Returns the number of this process's parent: of another one after its death.
+fn parent() -> i32 {
+    // SAFETY: has no precondition.
+    unsafe { libc::getppid() }
+}

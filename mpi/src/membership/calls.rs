@@ -1,0 +1,110 @@
+//! Calls to a repair.
+//!
+//! MPI tells each process of a failure by itself, and under load Open MPI 5.0.11 sometimes leaves one out. The others would wait for it in the
+//! agreement for ever. So a process that begins a repair calls others to it, and each that is called calls others. Mostly the agreement then
+//! tells the process what it has missed. Where it waits for the dead process itself, it never ends, and the process must give up.
+
+use std::collections::BTreeSet;
+
+use zerocopy::little_endian::U32;
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::comm::{Comm, Sending};
+use crate::error::MpiError;
+
+/// Tag of a call: the number of the agreement, and the dead processes that the caller knows of, in u32.
+const CALL: i32 = 0;
+
+/// Calls to repairs, between all processes of a job.
+#[derive(Debug)]
+pub(super) struct Calls {
+    /// All processes of the job.
+    comm: Comm,
+    process: u32,
+    processes: u32,
+    /// Number of agreements that this process has begun.
+    begun: u32,
+    /// Greatest number of an agreement that this process was called to.
+    called: u32,
+    /// Dead processes of which others have told this one.
+    told: BTreeSet<u32>,
+    /// Calls in flight.
+    sent: Vec<Sending>,
+}
+
+impl Calls {
+    /// Collective.
+    pub(super) fn new(world: &Comm) -> Result<Calls, MpiError> {
+        let (process, processes) = (world.rank()?, world.size()?);
+        Ok(Calls {
+            comm: world.dup()?,
+            process,
+            processes,
+            begun: 0,
+            called: 0,
+            told: BTreeSet::new(),
+            sent: Vec::new(),
+        })
+    }
+
+    /// Returns `true` if this process was called to an agreement that it has not begun.
+    pub(super) fn are_unanswered(&self) -> bool {
+        self.called > self.begun
+    }
+
+    /// Takes the calls that have arrived. Doesn't wait.
+    ///
+    /// # Errors
+    /// [`MpiError`], of a process failure if one has failed that [`acknowledge`](Self::acknowledge) has not dealt with.
+    pub(super) fn poll(&mut self) -> Result<(), MpiError> {
+        while let Some(message) = self.comm.improbe(None, Some(CALL))? {
+            let bytes = message.receive()?;
+            if let Ok([number, dead @ ..]) = <[U32]>::ref_from_bytes(&bytes) {
+                self.called = self.called.max(number.get());
+                self.told.extend(dead.iter().map(|process| process.get()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns a dead process of which others have told this one, and MPI has not.
+    pub(super) fn find_untold(&self) -> Result<Option<u32>, MpiError> {
+        let known = self.comm.failed_ranks()?;
+        Ok(self.told.iter().copied().find(|process| !known.contains(process)))
+    }
+
+    /// Acknowledges the failures that this process knows of.
+    pub(super) fn acknowledge(&self) -> Result<(), MpiError> {
+        self.comm.failed_ranks().map(drop)
+    }
+
+    /// Records that this process begins an agreement.
+    pub(super) fn count_agreement(&mut self) {
+        self.begun += 1;
+    }
+
+    /// Calls others to the agreement that this process has begun last, and tells them of the dead processes: those at distances that are powers
+    /// of two, so that all are called by somebody.
+    pub(super) fn call_others(&mut self, dead: &[u32]) -> Result<(), MpiError> {
+        let mut told = self.told.clone();
+        told.extend(dead);
+        let call: Vec<U32> = [self.begun].into_iter().chain(told.iter().copied()).map(U32::new).collect();
+        // A call to a dead process may never be complete.
+        self.sent.drain(..).for_each(Sending::abandon);
+        let distances =
+            (0..u32::BITS).map(|exponent| 1_u32 << exponent).take_while(|distance| *distance < self.processes);
+        for distance in distances {
+            let other = (u64::from(self.process) + u64::from(distance)) % u64::from(self.processes);
+            let other = other as u32;
+            if told.contains(&other) {
+                continue;
+            }
+            match self.comm.isend(call.as_bytes().to_vec(), other, CALL) {
+                Ok(sending) => self.sent.push(sending),
+                Err(error) if error.is_process_failure() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
