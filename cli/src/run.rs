@@ -127,6 +127,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     if let Some(dir) = &log_dir {
         (description.wall_s, description.exit_code) = (Some(exit.wall.as_secs_f64()), Some(exit.code));
         (description.interrupted, description.ranks) = (exit.interrupted, job_summary.ranks());
+        description.not_logged = job_summary.refusals().collect();
         if let Err(error) = description.write(dir) {
             eprintln!("counterfoil: {error}");
         }
@@ -178,6 +179,7 @@ fn job_description(settings: &Settings, mpi: &Mpi, program: &[OsString]) -> Job 
         exit_code: None,
         interrupted: false,
         ranks: None,
+        not_logged: Vec::new(),
     }
 }
 

@@ -45,6 +45,9 @@ pub struct Job {
     /// Number of ranks that initialised MPI; `None` in the same cases as the exit code.
     #[serde(default)]
     pub ranks: Option<u32>,
+    /// Reasons why ranks logged nothing, each with these ranks.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_logged: Vec<String>,
 }
 
 impl Job {
@@ -97,7 +100,7 @@ mod tests {
         let text = r#"{"version":1,"program":["a"],"mpi":"x","settings":[],"wall_s":1.0,"exit_code":0}"#;
         std::fs::write(Job::path(dir.path()), text).unwrap();
         let job = Job::read(dir.path()).unwrap().unwrap();
-        assert_eq!((job.interrupted, job.ranks), (false, None));
+        assert_eq!((job.interrupted, job.ranks, job.not_logged), (false, None, Vec::new()));
     }
 
     #[test]
@@ -114,6 +117,7 @@ mod tests {
             exit_code: None,
             interrupted: false,
             ranks: None,
+            not_logged: vec!["nothing was logged, because of rank 0: no room".to_owned()],
         };
         job.write(dir.path()).unwrap();
         assert_eq!(Job::read(dir.path()).unwrap(), Some(job.clone()));

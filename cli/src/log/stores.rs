@@ -8,6 +8,7 @@ use counterfoil_log_io::{
     BackendChoice, Directory, DirectoryAccess, DirectoryError, ManifestReport, Report, StorageBackend, StoreError,
     StoreView, scan,
 };
+use counterfoil_profile::Job;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
@@ -96,9 +97,14 @@ pub(super) fn find(dir: &Path) -> Result<StoreSet, Failure> {
         }
     }
     if ranks.is_empty() {
-        let what = match dir.join(counterfoil_profile::job::FILE).exists() {
-            true => "is a job's directory, but no rank left a log in it",
-            false => "contains no store: expected a rank's store, or a directory with rank-0, rank-1 and so on",
+        let what = match Job::read(dir) {
+            Ok(None) => {
+                "contains no store: expected a rank's store, or a directory with rank-0, rank-1 and so on".to_owned()
+            }
+            Ok(Some(job)) if !job.not_logged.is_empty() => {
+                format!("is a job's directory: {}", job.not_logged.join("; "))
+            }
+            Ok(Some(_)) | Err(_) => "is a job's directory, but no rank left a log in it".to_owned(),
         };
         return Err(Failure::failed(format!("{} {what}", dir.display())));
     }

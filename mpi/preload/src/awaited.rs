@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use counterfoil_mpi::control::failures::is_failure;
 use mpi_sys as ffi;
 
-use crate::session::requests::are_any;
+use crate::deferred;
+use crate::session::requests::known;
 use crate::session::{key, last_size};
 
 /// Values of [`AWAITED`] that are no request.
@@ -29,6 +30,8 @@ static IS_SHARED: AtomicBool = AtomicBool::new(false);
 /// Bytes of the receives that were begun since none was pending, and of persistent ones.
 static POSTED: AtomicUsize = AtomicUsize::new(0);
 static PERSISTENT: AtomicUsize = AtomicUsize::new(0);
+/// Bytes of the longest of these.
+static LONGEST: AtomicUsize = AtomicUsize::new(0);
 
 /// Makes a wait for more than `bytes_max` bytes, which may be received without a full log, handle its requests one by one, and polls look at the
 /// others.
@@ -85,6 +88,9 @@ fn add(sum: &AtomicUsize, count: i64, datatype: ffi::MPI_Datatype) {
         size.into()
     });
     let bytes = usize::try_from(count).unwrap_or(0).saturating_mul(usize::try_from(size).unwrap_or(usize::MAX));
+    if bytes > LONGEST.load(Ordering::Relaxed) {
+        LONGEST.fetch_max(bytes, Ordering::Relaxed);
+    }
     if IS_SHARED.load(Ordering::Relaxed) {
         let add = |sum: usize| Some(sum.saturating_add(bytes));
         // It never fails.
@@ -108,10 +114,15 @@ pub(crate) fn note_persistent(count: i64, datatype: ffi::MPI_Datatype) {
 /// Returns `true` if so much may be received by pending requests that the senders' logs have no space for all of it.
 #[inline]
 pub(crate) fn are_many_bytes() -> bool {
-    if !are_any() {
-        POSTED.store(0, Ordering::Relaxed);
+    let pending = known() + deferred::posted();
+    if pending == 0 {
+        for sum in [&POSTED, &PERSISTENT, &LONGEST] {
+            sum.store(0, Ordering::Relaxed);
+        }
         return false;
     }
-    let pending = POSTED.load(Ordering::Relaxed).saturating_add(PERSISTENT.load(Ordering::Relaxed));
-    pending > BYTES_MAX.load(Ordering::Relaxed)
+    let sum = POSTED.load(Ordering::Relaxed).saturating_add(PERSISTENT.load(Ordering::Relaxed));
+    let max = BYTES_MAX.load(Ordering::Relaxed);
+    // The sum has those that have ended since, if some request was always pending.
+    sum > max && pending.saturating_mul(LONGEST.load(Ordering::Relaxed)) > max
 }

@@ -112,10 +112,16 @@ pub(crate) fn clear_due() {
     QUEUE.is_due.store(false, Ordering::Relaxed);
 }
 
+/// Returns the number of posted receives among the events.
+#[inline]
+pub(crate) fn posted() -> usize {
+    QUEUE.posted.load(Ordering::Relaxed)
+}
+
 /// Returns `true` if a posted receive is among the events.
 #[inline]
 pub(crate) fn has_posted() -> bool {
-    QUEUE.posted.load(Ordering::Relaxed) > 0
+    posted() > 0
 }
 
 /// Appends an event. To be called only where threads don't call MPI at the same time, the session is not entered, and there is space.

@@ -40,7 +40,7 @@ impl JobSummary {
     }
 
     /// Reports the ranks that can't log, grouped by reason.
-    fn refusals(&self) -> impl Iterator<Item = String> {
+    pub(in crate::run) fn refusals(&self) -> impl Iterator<Item = String> {
         let reasons = by_reason(self.refused.iter().map(|(rank, why)| (*rank, why.as_str())));
         reasons.into_iter().map(|(why, ranks)| {
             let ranks = rank_list(&ranks);

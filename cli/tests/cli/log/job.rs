@@ -21,6 +21,7 @@ fn job(stores: &Stores, keep: &str, ranks: Option<u32>) {
         exit_code: Some(0),
         interrupted: false,
         ranks,
+        not_logged: Vec::new(),
     };
     job.write(stores.dir()).unwrap();
 }
@@ -153,6 +154,27 @@ fn a_rank_without_a_store_is_reported() {
     assert_eq!(code, Some(1));
     assert!(all[0]["missing"][0].as_str().unwrap().contains("could not be kept: no room"), "{all}");
     assert!(log(&["dump"], stores.dir()).stderr.contains("is a job's directory, but no rank left a log in it"));
+}
+
+#[test]
+fn a_job_that_logged_nothing_says_why() {
+    let stores = Stores::new();
+    job(&stores, "all", None);
+    for (not_logged, said) in [
+        (Vec::new(), "is a job's directory, but no rank left a log in it"),
+        (
+            vec!["nothing was logged, because of ranks 0 and 1: no room"],
+            "is a job's directory: nothing was logged, because of",
+        ),
+    ] {
+        let job = Job::read(stores.dir()).unwrap().unwrap();
+        let not_logged = not_logged.into_iter().map(str::to_owned).collect();
+        Job { not_logged, ..job }.write(stores.dir()).unwrap();
+        for command in ["verify", "dump"] {
+            let run = log(&[command], stores.dir());
+            assert!(run.code == Some(1) && run.stderr.contains(said), "{}", run.stderr);
+        }
+    }
 }
 
 #[test]

@@ -82,6 +82,7 @@ pub(crate) fn job() -> Job {
         exit_code: Some(0),
         interrupted: false,
         ranks: None,
+        not_logged: Vec::new(),
     }
 }
 

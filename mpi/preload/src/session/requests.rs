@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use mpi_sys as ffi;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Piece;
 use super::mpi_call::{key, request_of};
@@ -89,20 +89,28 @@ pub(crate) enum PersistentKind {
 #[derive(Debug)]
 pub(crate) struct Requests {
     known: FxHashMap<usize, Pending>,
+    /// Receives that the program cancels.
+    cancelled: FxHashSet<usize>,
 }
 
 /// Number of known requests: read outside the session.
 static KNOWN: AtomicUsize = AtomicUsize::new(0);
-/// Number of them that aren't receives.
+/// Number of them that aren't receives, or that the program cancels.
 static OTHERS: AtomicUsize = AtomicUsize::new(0);
+
+/// Returns the number of known requests.
+#[inline]
+pub(crate) fn known() -> usize {
+    KNOWN.load(Ordering::Relaxed)
+}
 
 /// Returns `true` if any request is known.
 #[inline]
 pub(crate) fn are_any() -> bool {
-    KNOWN.load(Ordering::Relaxed) > 0
+    known() > 0
 }
 
-/// Returns `true` if all known requests are receives, of which only the messages have to be counted.
+/// Returns `true` if all known requests are receives that the program doesn't cancel, of which only the messages have to be counted.
 #[inline]
 pub(crate) fn are_receives() -> bool {
     OTHERS.load(Ordering::Relaxed) == 0
@@ -118,7 +126,7 @@ impl Requests {
     pub(crate) fn new() -> Requests {
         KNOWN.store(0, Ordering::Relaxed);
         OTHERS.store(0, Ordering::Relaxed);
-        Requests { known: FxHashMap::default() }
+        Requests { known: FxHashMap::default(), cancelled: FxHashSet::default() }
     }
 
     /// Adds a request that begins.
@@ -126,7 +134,8 @@ impl Requests {
         if !is_null(request) {
             let now = others(Some(&pending));
             let before = self.known.insert(key(request), pending);
-            self.count(now, others(before.as_ref()));
+            let ended = others(before.as_ref()) + self.forget_cancelled(key(request));
+            self.count(now, ended);
         }
     }
 
@@ -141,8 +150,15 @@ impl Requests {
 
     fn remove(&mut self, request: usize) -> Option<Pending> {
         let pending = self.known.remove(&request)?;
-        self.count(0, others(Some(&pending)));
+        let ended = others(Some(&pending)) + self.forget_cancelled(request);
+        self.count(0, ended);
         Some(pending)
+    }
+
+    /// Returns 1 for a receive that the program has cancelled, which ends, else 0.
+    #[inline]
+    fn forget_cancelled(&mut self, request: usize) -> usize {
+        usize::from(!self.cancelled.is_empty() && self.cancelled.remove(&request))
     }
 
     /// Returns the receives whose messages aren't counted, in the order in which they were posted.
@@ -175,9 +191,16 @@ impl Requests {
         }
     }
 
-    /// Makes every request's end be looked at from here on: it may have been cancelled.
-    pub(crate) fn expect_cancelled(&self) {
-        self.count(1, 0);
+    /// Notes that the program cancels a request. Until it ends, the end of every request is looked at. An unknown one is a send.
+    pub(crate) fn cancel(&mut self, request: ffi::MPI_Request) {
+        match self.known.get(&key(request)) {
+            None => self.add(request, Pending::CancelledSend),
+            Some(Pending::Receive(_)) => {
+                let is_new = self.cancelled.insert(key(request));
+                self.count(usize::from(is_new), 0);
+            }
+            Some(_) => {}
+        }
     }
 
     /// Returns a request's operation.
@@ -220,4 +243,38 @@ pub(crate) unsafe fn handles<'a>(count: c_int, requests: *const ffi::MPI_Request
     }
     // SAFETY: the caller's promise.
     unsafe { std::slice::from_raw_parts(requests, count) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn receive() -> Pending {
+        let comm = CommId::NONE;
+        Pending::Receive(Receiving { comm, source: Some(0), tag: Some(0), posted: None, is_wildcard: false })
+    }
+
+    #[test]
+    fn only_pending_requests_are_counted() {
+        let mut requests = Requests::new();
+        // SAFETY: keys of no request, which MPI never gets.
+        let [first, second, third] = [8, 16, 24].map(|key| unsafe { request_of(key) });
+        requests.add(first, receive());
+        requests.add(second, receive());
+        assert!(are_receives());
+        requests.cancel(first);
+        requests.cancel(first);
+        requests.cancel(third);
+        assert!(!are_receives() && known() == 3);
+        assert!(matches!(requests.end(third), Some(Pending::CancelledSend)));
+        assert!(!are_receives());
+        assert!(requests.end(first).is_some());
+        assert!(are_receives() && known() == 1);
+        // A handle that MPI gives to another request, which was ended unseen.
+        requests.cancel(second);
+        requests.add(second, receive());
+        assert!(are_receives() && known() == 1);
+        assert!(requests.forget(second).is_some());
+        assert!(are_receives() && !are_any());
+    }
 }

@@ -259,6 +259,39 @@ pub(crate) unsafe fn test_all(
     }
 }
 
+/// Places of requests in the list of those that have ended.
+enum Places<'a> {
+    /// Few, which are searched one by one.
+    Few(&'a [c_int]),
+    /// Pairs (index, place), in ascending order.
+    Sorted(Vec<(usize, usize)>),
+}
+
+impl Places<'_> {
+    /// Most requests that are searched one by one.
+    const FEW: usize = 16;
+
+    fn new(ended: &[c_int]) -> Places<'_> {
+        if ended.len() <= Places::FEW {
+            return Places::Few(ended);
+        }
+        let pair = |(place, &index): (usize, &c_int)| Some((usize::try_from(index).ok()?, place));
+        let mut sorted: Vec<_> = ended.iter().enumerate().filter_map(pair).collect();
+        sorted.sort_unstable();
+        Places::Sorted(sorted)
+    }
+
+    /// Returns the place of the request with this index in the program's array, if it has ended.
+    fn of(&self, index: usize) -> Option<usize> {
+        match self {
+            Places::Few(ended) => ended.iter().position(|&at| usize::try_from(at) == Ok(index)),
+            Places::Sorted(sorted) => {
+                sorted.binary_search_by_key(&index, |(index, _)| *index).ok().map(|at| sorted[at].1)
+            }
+        }
+    }
+}
+
 /// Calls a function for some of several requests, and handles those that have ended. `handle` gets their indices. Returns the code, and the
 /// indices of these, which are none if the call doesn't say.
 ///
@@ -291,7 +324,8 @@ pub(super) unsafe fn some<'a>(
         pending.restore();
     }
     handle(&pending, ended);
-    let place = |index: usize| ended.iter().position(|&at| usize::try_from(at) == Ok(index));
+    let places = Places::new(ended);
+    let place = |index| places.of(index);
     // SAFETY: as above.
     let completion =
         |index| place(index).map_or(Completion::Pending, |at| unsafe { completion_of(code, statuses, at) });
@@ -353,4 +387,21 @@ pub(crate) unsafe fn request_status(
         count_failed_poll();
     }
     code
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_that_has_ended_has_its_place() {
+        for len in [0, 1, 16, 17, 100] {
+            let ended: Vec<c_int> = (0..len).map(|place| 3 * ((7 * place) % 101)).collect();
+            let places = Places::new(&ended);
+            for (place, index) in ended.iter().enumerate() {
+                assert_eq!(places.of(*index as usize), Some(place));
+                assert_eq!(places.of(*index as usize + 1), None);
+            }
+        }
+    }
 }

@@ -265,12 +265,7 @@ pub(crate) unsafe fn cancel(request: *mut ffi::MPI_Request, call: impl FnOnce() 
     }
     // SAFETY: the program's request.
     let request = unsafe { *request };
-    // Its status tells whether it was cancelled when it has ended. An unknown request is a send.
-    enter(|session| {
-        session.requests.expect_cancelled();
-        if session.requests.get_mut(request).is_none() {
-            session.requests.add(request, Pending::CancelledSend);
-        }
-    });
+    // Its status tells whether it was cancelled when it has ended.
+    enter(|session| session.requests.cancel(request));
     call()
 }

@@ -229,6 +229,20 @@ static void posted(const char *how) {
     for (int i = 0; is_persistent && i < TIMES; i++) DO(MPI_Request_free(&receives[i]));
 }
 
+/* Few long messages: their receives are the only calls between a barrier and the wait for all of them. */
+static void posted_few(void) {
+    enum { FEW = 8 };
+    static int got[FEW][2 * COUNT], sent[FEW][2 * COUNT];
+    MPI_Request requests[FEW];
+    for (int i = 0; i < FEW; i++) fill(sent[i], 2 * COUNT, i);
+    DO(MPI_Barrier(MPI_COMM_WORLD));
+    for (int i = 0; rank == 1 && i < FEW; i++) DO(MPI_Irecv(got[i], 2 * COUNT, MPI_INT, 0, i, MPI_COMM_WORLD, &requests[i]));
+    if (rank == 1) DO(MPI_Waitall(FEW, requests, MPI_STATUSES_IGNORE));
+    if (rank == 0) usleep(100000);
+    for (int i = 0; rank == 0 && i < FEW; i++) DO(MPI_Send(sent[i], 2 * COUNT, MPI_INT, 1, i, MPI_COMM_WORLD));
+    for (int i = 0; rank == 1 && i < FEW; i++) CHECK(holds(got[i], 2 * COUNT, i));
+}
+
 static void *sends(void *unused) {
     MPI_Request requests[8];
     for (int i = 0; i < 8; i++) fill(parts[i], COUNT, i);
@@ -396,6 +410,7 @@ int main(int argc, char **argv) {
     else if (is_begun) two_threads(what);
     else if (!strcmp(what, "done-early")) done_early();
     else if (!strncmp(what, "backwards", 9)) backwards(what);
+    else if (!strcmp(what, "posted-few")) posted_few();
     else if (!strncmp(what, "posted-", 7)) posted(what + 7);
     else rooted(what, half);
     DO(MPI_Comm_free(&copy));
