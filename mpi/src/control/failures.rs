@@ -16,6 +16,7 @@ unsafe extern "C" {
     safe fn counterfoil_outlives_failures() -> c_int;
     safe fn counterfoil_is_failure(code: c_int) -> c_int;
     safe fn counterfoil_is_pending(code: c_int) -> c_int;
+    safe fn counterfoil_failed_code() -> c_int;
     fn counterfoil_failed(comm: ffi::MPI_Comm, failed: *mut ffi::MPI_Group) -> c_int;
     fn counterfoil_living(comm: ffi::MPI_Comm, living: *mut ffi::MPI_Comm) -> c_int;
     fn counterfoil_meet(comm: ffi::MPI_Comm, flag: *mut c_int, request: *mut ffi::MPI_Request) -> c_int;
@@ -34,6 +35,11 @@ pub fn is_failure(code: c_int) -> bool {
 #[inline]
 pub fn is_pending(code: c_int) -> bool {
     code != 0 && counterfoil_is_pending(code) != 0
+}
+
+/// Returns the error code of a blocking call that a failure has interrupted (`MPIX_ERR_PROC_FAILED`).
+pub fn failed_code() -> c_int {
+    counterfoil_failed_code()
 }
 
 /// Returns `true` for an error that reports a process failure.

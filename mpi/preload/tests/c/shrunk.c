@@ -1,6 +1,6 @@
 /* Messages on a communicator of the survivors (MPIX_Comm_shrink): of all ranks, or after the death of rank 1. With the argument `fails`,
- * 200 messages of rank 0 to it are in flight then; with `interrupted`, rank 0 waits for a message of any rank. In addition, each
- * surviving rank sends 1,110 messages of 4 KiB. */
+ * 200 messages of rank 0 to it are in flight then; with `interrupted` and `blocking`, rank 0 waits for a message of any rank, with
+ * `blocking threads` at the level MPI_THREAD_MULTIPLE. In addition, each surviving rank sends 1,110 messages of 4 KiB. */
 #include "check.h"
 
 #include <mpi-ext.h>
@@ -43,8 +43,34 @@ static void interrupted(void) {
     }
 }
 
+/* A blocking receive, or exchange, from any source that a failure interrupts leaves nothing pending: the next receive takes the message. */
+static void blocking(void) {
+    int got = -1, go = 1, class;
+    MPI_Status status;
+    if (rank == 0) {
+        DO(MPI_Error_class(MPI_Recv(&got, 1, MPI_INT, MPI_ANY_SOURCE, 9, MPI_COMM_WORLD, &status), &class));
+        CHECK(class == MPIX_ERR_PROC_FAILED);
+        DO(MPI_Error_class(MPI_Sendrecv(&go, 1, MPI_INT, 3, 10, &got, 1, MPI_INT, MPI_ANY_SOURCE, 9, MPI_COMM_WORLD, &status), &class));
+        CHECK(class == MPIX_ERR_PROC_FAILED);
+        DO(MPIX_Comm_failure_ack(MPI_COMM_WORLD));
+        DO(MPI_Send(&go, 1, MPI_INT, 2, 10, MPI_COMM_WORLD));
+        DO(MPI_Recv(&got, 1, MPI_INT, MPI_ANY_SOURCE, 9, MPI_COMM_WORLD, &status));
+        CHECK(got == 2 && status.MPI_SOURCE == 2);
+    } else if (rank == 2) {
+        DO(MPI_Recv(&go, 1, MPI_INT, 0, 10, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+        DO(MPI_Send(&rank, 1, MPI_INT, 0, 9, MPI_COMM_WORLD));
+    } else {
+        /* The message of the exchange may have been sent. */
+        DO(MPI_Recv(&go, 1, MPI_INT, 0, 10, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+    }
+}
+
 int main(int argc, char **argv) {
-    begin(&argc, &argv);
+    if (argc > 2 && !strcmp(argv[2], "threads")) {
+        if (begin_at(MPI_THREAD_MULTIPLE, &argc, &argv) < MPI_THREAD_MULTIPLE) return 77;
+    } else {
+        begin(&argc, &argv);
+    }
     int fails = argc > 1, loses = fails && !strcmp(argv[1], "fails"), r, n;
     MPI_Comm living, copy;
     DO(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
@@ -61,6 +87,8 @@ int main(int argc, char **argv) {
             DO(MPIX_Comm_revoke(MPI_COMM_WORLD));
             /* Sends that were complete have succeeded, the others have failed. */
             if (rank == 0) MPI_Waitall(LOST, requests, MPI_STATUSES_IGNORE);
+        } else if (!strcmp(argv[1], "blocking")) {
+            blocking();
         } else {
             interrupted();
         }

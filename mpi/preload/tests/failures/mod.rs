@@ -103,3 +103,16 @@ fn a_receive_that_a_failure_interrupts_is_counted_when_it_ends() {
         assert!(accounts.iter().all(|account| account["gave_up"] == Value::Null), "{stderr}");
     }
 }
+
+#[test]
+fn a_blocking_call_that_a_failure_interrupts_leaves_no_receive_pending() {
+    if has_ulfm() {
+        for threads in [&["blocking"][..], &["blocking", "threads"]] {
+            let (accounts, stderr) = run(&["--with-ft", "ulfm"], threads, &[0, 2, 3]);
+            let received = |account: &Value| account["messages_received"].as_u64().unwrap() - MESSAGES;
+            // Rank 0 receives from rank 2, and ranks 2 and 3 receive from rank 0.
+            assert_eq!(accounts.iter().map(received).collect::<Vec<_>>(), [1, 1, 1], "{stderr}");
+            assert!(accounts.iter().all(|account| account["gave_up"] == Value::Null), "{stderr}");
+        }
+    }
+}
