@@ -1,5 +1,6 @@
 //! The launcher of this process: `mpirun`, or its daemon on this host.
 
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -29,23 +30,26 @@ impl Launcher {
     }
 
     /// Ends this process if `MPI_Finalize`, which is called next, outlasts the launcher or, after all processes have met, half a minute: in Open
-    /// MPI 5.0.11 it may wait for a dead process of which MPI hasn't told this one.
-    pub(crate) fn limit_finalize(self, have_met: bool) {
+    /// MPI 5.0.11 it may wait for a dead process of which MPI hasn't told this one. The result is to be dropped when it has returned.
+    pub(crate) fn limit_finalize(self, have_met: bool) -> Option<Sender<()>> {
         if !outlives_failures() {
-            return;
+            return None;
         }
-        let begun = Instant::now();
+        let (begun, (returned, returns)) = (Instant::now(), channel());
         thread::spawn(move || {
             while !self.is_dead() {
+                if returns.recv_timeout(NAP) != Err(RecvTimeoutError::Timeout) {
+                    return;
+                }
                 if have_met && begun.elapsed() >= FINALIZE_MAX {
                     eprintln!("MPI_Finalize doesn't return: this process ends without it");
                     break;
                 }
-                thread::sleep(NAP);
             }
             // SAFETY: ends the process at any time, without handlers of exit, which may wait for MPI.
             unsafe { libc::_exit(1) }
         });
+        Some(returned)
     }
 }
 

@@ -199,11 +199,12 @@ impl Drop for Universe {
     fn drop(&mut self) {
         // An error can't be returned here; the memory is leaked then.
         let _ = self.detach_buffer();
-        self.launcher.limit_finalize(self.have_met.get());
+        let limit = self.launcher.limit_finalize(self.have_met.get());
         // SAFETY: `init` initialised MPI, this is the last reference to it, and it is the same thread. An error can't be returned
         // here.
         unsafe {
             ffi::MPI_Finalize();
         }
+        drop(limit);
     }
 }
