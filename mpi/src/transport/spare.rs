@@ -85,6 +85,8 @@ pub(crate) fn wait_without_launcher(membership: &mut Membership) -> Result<bool,
         check_aborted(membership)?;
         if membership.has_failure().map_err(failed)? {
             repair_for_vote(membership, votes)?;
+            // A rank's messages are its endpoint's.
+            continue;
         }
         let called = match membership.all().improbe(None, None) {
             Ok(Some(message)) => {
