@@ -10,6 +10,7 @@ use mpi_sys as ffi;
 
 use crate::control::failures::{is_world_revoked, outlives_failures, revoke_world};
 use crate::error::{MpiError, check, count};
+use crate::launcher::exit;
 use crate::universe::Universe;
 
 /// Time between the ends of a job by a rank and by the next one.
@@ -199,8 +200,7 @@ impl Comm {
     pub fn abort(&self, code: i32) {
         thread::spawn(move || {
             thread::sleep(ABORT_MAX);
-            // SAFETY: ends the process at any time, without handlers of exit.
-            unsafe { libc::_exit(code) }
+            exit(code);
         });
         if outlives_failures() {
             let rank = self.rank().unwrap_or_default().min(ABORT_INTERVALS_MAX);

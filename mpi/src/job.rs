@@ -54,7 +54,7 @@ impl RankError {
             }
             _ => None,
         };
-        matches!(transport, Some(TransportError::NoSpare { .. } | TransportError::Untold { .. }))
+        transport.is_some_and(TransportError::needs_new_job)
     }
 }
 

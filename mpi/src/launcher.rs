@@ -46,11 +46,16 @@ impl Launcher {
                     break;
                 }
             }
-            // SAFETY: ends the process at any time, without handlers of exit, which may wait for MPI.
-            unsafe { libc::_exit(1) }
+            exit(1);
         });
         Some(returned)
     }
+}
+
+/// Ends this process without handlers of exit, which may wait for MPI.
+pub(crate) fn exit(code: i32) -> ! {
+    // SAFETY: allowed at any time.
+    unsafe { libc::_exit(code) }
 }
 
 /// Returns the number of this process's parent: of another one after its death.

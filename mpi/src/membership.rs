@@ -198,10 +198,19 @@ impl Membership {
         self.first_incarnation + self.processes[rank as usize].len() as u32 - 1
     }
 
-    /// Returns `true` if the launcher that started this process is dead: this process would go on, holding its log.
-    pub(crate) fn is_orphaned(&self) -> bool {
+    /// Checks that the job goes on. Without a launcher, this process would do so alone, holding its log.
+    ///
+    /// # Errors
+    /// [`RepairError::Aborted`], [`RepairError::Orphaned`].
+    pub(crate) fn check_goes_on(&self) -> Result<(), RepairError> {
+        if is_world_revoked() {
+            Err(RepairError::Aborted)
         // A process without a launcher is a job by itself.
-        self.places.len() > 1 && self.all.universe.is_orphaned()
+        } else if self.places.len() > 1 && self.all.universe.is_orphaned() {
+            Err(RepairError::Orphaned)
+        } else {
+            Ok(())
+        }
     }
 
     /// Returns the spare processes.
@@ -285,20 +294,18 @@ impl Membership {
     /// [`MpiError`].
     pub(crate) fn begin_repair(&mut self) -> Result<bool, MpiError> {
         self.calls.acknowledge()?;
-        let begins = self.calls.are_unanswered() || self.all.failed_ranks()?.iter().any(|dead| !self.is_dead(*dead));
+        // Acknowledged first: receives from any source go on without these.
+        let failed = self.all.failed_ranks()?;
+        let begins = self.calls.are_unanswered() || failed.iter().any(|process| !self.is_dead(*process));
         if begins {
-            self.begin_agreement()?;
-            if let Some(Repair { failed, .. }) = &self.repair {
-                self.calls.call_others(failed)?;
-            }
+            self.calls.call_others(&failed)?;
+            self.begin_agreement(failed)?;
         }
         Ok(begins)
     }
 
-    /// Begins to agree on the failures that this process knows of.
-    fn begin_agreement(&mut self) -> Result<(), MpiError> {
-        // Acknowledged first: receives from any source go on without these.
-        let failed = self.all.failed_ranks()?;
+    /// Begins to agree on these failures, which this process has acknowledged.
+    fn begin_agreement(&mut self, failed: Vec<u32>) -> Result<(), MpiError> {
         self.repair = Some(Repair { agreement: self.all.meet()?, failed, begun: Instant::now() });
         self.calls.count_agreement();
         Ok(())
@@ -319,7 +326,7 @@ impl Membership {
             Err(RepairError::NoSpare { vacant, .. }) => Ok(vacant),
             // The caller asks for it, too.
             Err(RepairError::Aborted | RepairError::Orphaned) => Ok(Vec::new()),
-            // All ranks are done, and the launcher ends the processes.
+            // All ranks are done: nobody needs it.
             Err(RepairError::Untold { .. }) => Ok(Vec::new()),
             Err(RepairError::Mpi(error)) => Err(error),
         }
@@ -328,30 +335,23 @@ impl Membership {
     /// Continues a repair; returns the ranks that have other processes now once all living processes have agreed. Doesn't wait.
     ///
     /// # Errors
-    /// [`RepairError::NoSpare`] on all processes, [`RepairError::Aborted`], [`RepairError::Mpi`].
+    /// [`RepairError::NoSpare`] on all processes; the other [`RepairError`]s.
     pub(crate) fn poll_repair(&mut self) -> Result<Option<Vec<u32>>, RepairError> {
-        if self.repair.is_none() {
-            return Ok(Some(Vec::new()));
-        }
-        if is_world_revoked() {
-            return Err(RepairError::Aborted);
-        }
-        if self.is_orphaned() {
-            return Err(RepairError::Orphaned);
-        }
+        self.check_goes_on()?;
         let Some(Repair { agreement, failed, begun }) = &mut self.repair else { return Ok(Some(Vec::new())) };
         let Some(is_agreed) = agreement.poll()? else {
             if begun.elapsed() < UNTOLD_MAX {
                 return Ok(None);
             }
             *begun = Instant::now();
-            self.calls.poll().or_else(MpiError::or_failed)?;
+            self.has_failure()?;
             let untold = self.calls.find_untold()?;
             return untold.map_or(Ok(None), |process| Err(RepairError::Untold { process }));
         };
         let failed = std::mem::take(failed);
         if !is_agreed {
-            self.begin_agreement()?;
+            let failed = self.all.failed_ranks()?;
+            self.begin_agreement(failed)?;
             return Ok(None);
         }
         self.repair = None;

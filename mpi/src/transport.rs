@@ -30,13 +30,13 @@ use counterfoil_runtime::local::{LauncherConnection, Welcome};
 use counterfoil_runtime::transport::{Event, Interest, Report, Transport, TransportError};
 
 use crate::comm::{Matched, Sending};
-use crate::control::failures::is_world_revoked;
 use crate::error::MpiError;
 use crate::membership::{Membership, MembershipError};
 use crate::ulfm::Meeting;
 use buffers::Buffers;
 use idle::Idle;
 use peer::{IN_FLIGHT_BYTES_MAX, Peer};
+use repair::unrepaired;
 use supervisor::{COORDINATOR_RANK, Supervisor};
 
 pub use spare::SpareProcess;
@@ -457,13 +457,7 @@ fn split_hello(bytes: &[u8]) -> Option<(u32, u32)> {
 
 /// Returns an error if another process has ended the job, or if it has lost its launcher.
 fn check_aborted(membership: &Membership) -> Result<(), TransportError> {
-    if is_world_revoked() {
-        Err(TransportError::Aborted)
-    } else if membership.is_orphaned() {
-        Err(TransportError::Orphaned)
-    } else {
-        Ok(())
-    }
+    membership.check_goes_on().map_err(unrepaired)
 }
 
 fn failed(error: MpiError) -> TransportError {

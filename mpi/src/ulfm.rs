@@ -13,11 +13,6 @@ impl MpiError {
     pub fn is_process_failure(&self) -> bool {
         matches!(self, MpiError::Call { code, .. } if is_failure(*code))
     }
-
-    /// Turns the report of a failed process into success.
-    pub(crate) fn or_failed(self) -> Result<(), MpiError> {
-        if self.is_process_failure() { Ok(()) } else { Err(self) }
-    }
 }
 
 /// Barrier of the living ranks that was begun. Dropped before its completion, it leaves its flag to MPI.

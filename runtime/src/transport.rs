@@ -240,6 +240,13 @@ pub enum TransportError {
     },
 }
 
+impl TransportError {
+    /// Returns `true` if a dead rank can't be replaced, so that the whole job is to be started again.
+    pub fn needs_new_job(&self) -> bool {
+        matches!(self, TransportError::NoSpare { .. } | TransportError::Untold { .. })
+    }
+}
+
 /// Connection of a rank to its peers and its launcher. Single-threaded; only [`Transport::poll`] may block.
 pub trait Transport {
     /// Waits until a connection in `interest` is ready, and reads what has arrived.

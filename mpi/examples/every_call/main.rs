@@ -37,7 +37,12 @@ pub(crate) fn values(from: u32, count: usize) -> Vec<u64> {
 
 /// Returns `true` if MPI failed with an error of this class.
 pub(crate) fn is_class<T>(result: Result<T, LoggedError>, class: &str) -> bool {
-    matches!(result, Err(LoggedError::Mpi(MpiError::Call { text, .. })) if text.contains(class))
+    result.is_err_and(|error| is_of_class(&error, class))
+}
+
+/// Returns `true` for an error of MPI of this class.
+pub(crate) fn is_of_class(error: &LoggedError, class: &str) -> bool {
+    matches!(error, LoggedError::Mpi(MpiError::Call { text, .. }) if text.contains(class))
 }
 
 /// Returns the next rank on the ring, and the previous one.

@@ -1,13 +1,12 @@
 //! Requests of messages, one by one and in collections.
 
-use counterfoil_mpi::MpiError;
 use counterfoil_mpi::logged::{
     CommunicatorCollectives, Destination, LoggedCommunicator, LoggedError, Request, RequestCollection, Source,
     WaitGuard, multiple_scope, scope, wait_any,
 };
 
 use crate::expected::{Determinant, expect_determinants};
-use crate::{is_class, neighbours, value, values};
+use crate::{is_class, is_of_class, neighbours, value, values};
 
 /// Receives into borrowed memory, not all of which are waited for.
 pub(crate) fn scopes(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
@@ -200,10 +199,7 @@ fn mixed(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
 fn count_truncated<T>(result: Result<T, LoggedError>, expected: usize) -> Result<usize, LoggedError> {
     match result {
         Ok(_) => Ok(0),
-        Err(LoggedError::Request { index, error })
-            if index == expected
-                && matches!(&*error, LoggedError::Mpi(MpiError::Call { text, .. }) if text.contains("MPI_ERR_TRUNCATE")) =>
-        {
+        Err(LoggedError::Request { index, error }) if index == expected && is_of_class(&error, "MPI_ERR_TRUNCATE") => {
             Ok(1)
         }
         Err(error) => Err(error),

@@ -83,12 +83,12 @@ impl Calls {
         self.begun += 1;
     }
 
-    /// Calls others to the agreement that this process has begun last, and tells them of the dead processes: those at distances that are powers
+    /// Calls others to the agreement that this process begins next, and tells them of the dead processes: those at distances that are powers
     /// of two, so that all are called by somebody.
     pub(super) fn call_others(&mut self, dead: &[u32]) -> Result<(), MpiError> {
         let mut told = self.told.clone();
         told.extend(dead);
-        let call: Vec<U32> = [self.begun].into_iter().chain(told.iter().copied()).map(U32::new).collect();
+        let call: Vec<U32> = [self.begun + 1].into_iter().chain(told.iter().copied()).map(U32::new).collect();
         // A call to a dead process may never be complete.
         self.sent.drain(..).for_each(Sending::abandon);
         let distances =

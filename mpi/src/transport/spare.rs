@@ -45,7 +45,7 @@ impl SpareProcess {
             Err(error) => {
                 // If the launcher is gone, nobody needs to know.
                 let _ = self.launcher.report(match error {
-                    TransportError::NoSpare { .. } | TransportError::Untold { .. } => Report::NoSpare,
+                    _ if error.needs_new_job() => Report::NoSpare,
                     _ => Report::Failed { error: error.to_string() },
                 });
                 Err(error)

@@ -10,6 +10,8 @@ mod compare;
 #[path = "../support/example.rs"]
 mod example;
 mod full_log;
+#[path = "../support/library.rs"]
+mod library;
 #[path = "../../preload/tests/logged/mod.rs"]
 mod logged;
 #[path = "../support/mpirun.rs"]
@@ -24,19 +26,14 @@ use std::process::{Command, Output};
 use counterfoil_log_io::LOCAL;
 use counterfoil_profile::RecordTag;
 use example::example;
+use library::library;
 use mpirun::mpirun;
 
 const RANKS: u32 = 4;
 
 /// Compiles the witness into a folder and returns its path.
 fn witness(folder: &Path) -> PathBuf {
-    let (library, sources) =
-        (folder.join("libwitness.so"), Path::new(env!("CARGO_MANIFEST_DIR")).join("preload/tests/c"));
-    let mut command = Command::new(std::env::var("MPICC").unwrap_or_else(|_| "mpicc".to_owned()));
-    command.args(["-O1", "-Wall", "-Wno-stringop-overread", "-shared", "-fPIC", "-o"]).arg(&library);
-    let output = command.arg(sources.join("witness.c")).args(["-ldl", "-lpthread"]).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    library
+    library("preload/tests/c/witness.c", "witness", folder)
 }
 
 /// Runs an example and returns its output.

@@ -1,14 +1,13 @@
 //! A process that MPI tells nothing of failures, as Open MPI 5.0.11 sometimes leaves one out under load.
 
 use std::fs;
-use std::path::Path;
-use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::job::{Job, Program, RANKS};
+use crate::job::{Job, Program, RANKS, Running};
+use crate::library::library;
 use crate::ulfm::outlives_failures;
 
 /// Line of the library.
@@ -16,19 +15,17 @@ const DEAF: &str = "a process is deaf";
 /// Longest time in which the processes end after their launcher.
 const END_MAX: Duration = Duration::from_secs(30);
 
-/// Returns a job, one process of which is deaf, and the folder of the library that makes it so.
-fn job_with_deaf(process: u32) -> (Job, TempDir) {
+/// Starts a job, one process of which is deaf, and waits for its ranks. Returns it, and the folder of the library that makes it so.
+#[track_caller]
+fn start_with_deaf(process: u32) -> (Running, TempDir) {
     let folder = tempfile::tempdir().unwrap();
-    let library = folder.path().join("libdeaf.so");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recover/c/deaf.c");
-    let mut command = Command::new(std::env::var("MPICC").unwrap_or_else(|_| "mpicc".to_owned()));
-    let output =
-        command.args(["-O1", "-Wall", "-shared", "-fPIC", "-o"]).args([&library, &source]).arg("-ldl").output();
-    let output = output.unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let library = library("tests/recover/c/deaf.c", "deaf", folder.path());
     let preload = format!("LD_PRELOAD={}", library.to_str().unwrap());
     let job = Job::new(RANKS + 1).with_options(&["-x", &preload, "-x", &format!("COUNTERFOIL_DEAF={process}")]);
-    (job, folder)
+    let mut running = job.start();
+    running.wait_for_ranks();
+    assert!(running.has_said(DEAF));
+    (running, folder)
 }
 
 #[test]
@@ -36,10 +33,7 @@ fn a_process_that_is_told_of_no_failure_is_called_to_the_repair() {
     if outlives_failures() {
         // A rank, and the spare.
         for (deaf, killed) in [(2, 1), (RANKS as u32, 2)] {
-            let (job, _folder) = job_with_deaf(deaf);
-            let mut running = job.start();
-            running.wait_for_ranks();
-            assert!(running.has_said(DEAF));
+            let (mut running, _folder) = start_with_deaf(deaf);
             running.kill(killed);
             running.wait_for_ranks();
             let (_, between) = Program::Rod.steps();
@@ -54,10 +48,7 @@ fn a_process_that_is_told_of_no_failure_is_called_to_the_repair() {
 #[test]
 fn a_process_that_is_told_of_no_failure_ends_an_agreement_that_waits_for_the_dead() {
     if outlives_failures() {
-        let (job, _folder) = job_with_deaf(2);
-        let mut running = job.start();
-        running.wait_for_ranks();
-        assert!(running.has_said(DEAF));
+        let (mut running, _folder) = start_with_deaf(2);
         // Root of the agreement.
         running.kill(0);
         running.fail("MPI has not told this process that process 0 of MPI_COMM_WORLD is dead");
@@ -67,10 +58,7 @@ fn a_process_that_is_told_of_no_failure_ends_an_agreement_that_waits_for_the_dea
 #[test]
 fn a_process_that_is_told_of_no_failure_ends_with_its_launcher() {
     if outlives_failures() {
-        let (job, _folder) = job_with_deaf(2);
-        let mut running = job.start();
-        running.wait_for_ranks();
-        assert!(running.has_said(DEAF));
+        let (running, _folder) = start_with_deaf(2);
         let ranks: Vec<u32> = (0..RANKS).map(|rank| running.process(rank)).collect();
         running.kill_launcher();
         let begun = Instant::now();

@@ -14,6 +14,8 @@ mod hang;
 mod holder;
 mod hosts;
 mod job;
+#[path = "../support/library.rs"]
+mod library;
 #[path = "../support/mpirun.rs"]
 mod mpirun;
 mod namespaces;

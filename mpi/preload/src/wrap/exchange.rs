@@ -7,14 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use mpi_sys as ffi;
 use rustc_hash::FxBuildHasher;
 
-use super::receive::{receive, received, withdraw};
+use super::receive::{receive, received, wait_or_withdraw};
 use super::send::{is_long, log_around, log_sent, log_under_way};
 use crate::global::{enter, is_multiple, logs_after_send};
 use crate::message::{Incoming, Outgoing, is_proc_null};
 use crate::pass;
 use crate::session::key;
 use crate::status::{has_taken, with_status};
-use counterfoil_mpi::control::failures::is_pending;
 
 unsafe extern "C" {
     static counterfoil_packed: ffi::MPI_Datatype;
@@ -186,10 +185,7 @@ unsafe fn exchange_at_once(
                 sent = (pass::Test.get())(&raw mut sending, &raw mut flag, ffi::RSMPI_STATUS_IGNORE);
             }
         });
-        let wait = |status| {
-            let code = (pass::Wait.get())(&raw mut receiving, status);
-            if is_pending(code) { withdraw(&raw mut receiving, status) } else { code }
-        };
+        let wait = |status| wait_or_withdraw(&raw mut receiving, status);
         let code = with_status(status, wait, |code, status| received(incoming, status, code));
         if sent == 0 {
             sent = (pass::Wait.get())(&raw mut sending, ffi::RSMPI_STATUS_IGNORE);

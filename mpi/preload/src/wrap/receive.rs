@@ -12,7 +12,7 @@ use crate::global::{can_defer, catch_up, defer, enter, is_multiple};
 use crate::message::{Incoming, is_proc_null, is_wildcard};
 use crate::pass;
 use crate::session::Session;
-use crate::session::requests::{Pending, PersistentKind};
+use crate::session::requests::PersistentKind;
 use crate::status::{arrival, blank, has_taken, is_cancelled, with_status};
 use counterfoil_mpi::control::failures::{failed_code, is_pending};
 
@@ -105,36 +105,23 @@ unsafe fn receive_multiple(
         let mut request = ffi::RSMPI_REQUEST_NULL;
         let at = &raw mut request;
         let code = post(incoming, at, || begin(buf, count, datatype, source, tag, comm, at));
-        if code != 0 {
-            return code;
-        }
-        let handle = request;
-        let code = wait(at, status, |status| (pass::Wait.get())(at, status));
-        if !is_pending(code) {
-            return code;
-        }
-        let then = |code, status: &ffi::MPI_Status| {
-            let message = Some(status).filter(|_| has_taken(code));
-            enter(|session| {
-                if let Some(Pending::Receive(receiving)) = session.requests.forget(handle) {
-                    session.end_receive(receiving, message);
-                }
-            });
-            code
-        };
-        with_status(status, |status| withdraw(at, status), then)
+        if code == 0 { wait(at, status, |status| wait_or_withdraw(at, status)) } else { code }
     }
 }
 
-/// Withdraws a request of the library's own, of a blocking receive from any source, which a failure has left pending: for the program, the call
-/// has failed. Returns its code: success if it has taken a message meanwhile.
+/// Waits for a request of the library's own, of a blocking receive, and returns the receive's code. One from any source that a failure has left
+/// pending is withdrawn: for the program, the call has failed, unless it has taken a message meanwhile.
 ///
 /// # Safety
 /// A pending request of a receive, and a status to write.
-pub(super) unsafe fn withdraw(request: *mut ffi::MPI_Request, status: *mut ffi::MPI_Status) -> c_int {
+pub(super) unsafe fn wait_or_withdraw(request: *mut ffi::MPI_Request, status: *mut ffi::MPI_Status) -> c_int {
     let (mut flag, mut own) = (0, blank());
     // SAFETY: the caller's promise, and pointers to local variables.
     unsafe {
+        let code = (pass::Wait.get())(request, status);
+        if !is_pending(code) {
+            return code;
+        }
         (pass::Cancel.get())(request);
         // A wait would call the program's error handler once more.
         ffi::PMPI_Request_get_status(*request, &raw mut flag, &raw mut own);
