@@ -60,7 +60,7 @@ enum Soak {
     Miri(soak::miri::Options),
     /// One change at a time in a crate, and the share of them that its tests find (needs cargo-mutants)
     Mutants(soak::mutants::Options),
-    /// `counterfoil simulate` over all protocols, with 2 to 16 ranks and 1 to 4 failures
+    /// `counterfoil simulate` over all protocols, with 2 to 16 ranks and up to 10 failures
     Simulate(soak::simulate::Options),
 }
 

@@ -47,7 +47,7 @@ mod tests {
         for mistake in counterfoil_canaries::Canary::ALL {
             let known = protocols(Canary::Rule(mistake));
             match mistake.family() {
-                "coordinated" => assert_eq!(known, ["coordinated", "coordinated-offered"]),
+                "coordinated" => assert_eq!(known, ["coordinated", "coordinated-piggybacked", "coordinated-offered"]),
                 "chandy_lamport" => {
                     assert!(known.iter().all(|name| ["event-logging", "message-tagging"].contains(name)))
                 }

@@ -46,7 +46,7 @@ pub(crate) struct SimulateArguments {
     #[arg(long, value_name = "N|MIN..MAX", default_value = "1..3", value_parser = parse_faults)]
     pub(super) faults: CountRange,
     /// Number of collections per schedule, from 0 to 64; with coordinated, of checkpoints of the job. Requires --protocol
-    /// send-deterministic, coordinated or coordinated-offered [default: 0..3]
+    /// send-deterministic or a coordinated protocol [default: 0..3]
     #[arg(long, value_name = "N|MIN..MAX", value_parser = parse_collections)]
     collections: Option<CountRange>,
     /// Number of clusters of ranks, from 0 (none) to 8. Requires --protocol send-deterministic [default: 0..3]

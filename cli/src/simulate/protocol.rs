@@ -22,7 +22,9 @@ pub(super) enum Protocol {
     /// Bronevetsky et al. (C3): logs only what crosses a checkpoint of the whole job, which all ranks go back to when one fails; for jobs
     /// whose memory is scarce, whose failures are rare, and whose checkpoints are cheap
     Coordinated,
-    /// The same, with checkpoints only where the program offers them, and a collective's two bits on its data
+    /// The same, with a collective's two bits on its data
+    CoordinatedPiggybacked,
+    /// The same, with checkpoints only where the program offers them, and the bits on the data
     CoordinatedOffered,
     /// Zhao 2005 (libELC): keeps envelopes only, and the messages that cross a checkpoint; all ranks go back to the last common one.
     /// For many ranks that fail seldom, and programs whose messages are too many to keep. Has a coordinator, which may fail too
@@ -47,6 +49,7 @@ impl Protocol {
             Protocol::SendDeterministic => "send-deterministic",
             Protocol::UserLevel => "user-level",
             Protocol::Coordinated => "coordinated",
+            Protocol::CoordinatedPiggybacked => "coordinated-piggybacked",
             Protocol::CoordinatedOffered => "coordinated-offered",
             Protocol::EventLogging => "event-logging",
             Protocol::MessageTagging => "message-tagging",
@@ -63,7 +66,7 @@ impl Protocol {
         let others = Protocol::value_variants().iter().filter(|other| other.runs(pattern));
         let others: Vec<&str> = others.map(|other| other.name()).collect();
         let calls = if self.runs(Pattern::Calls) { "calls to a root" } else { "collective calls" };
-        format!("{} doesn't run {calls} as a whole; use --protocol {}", self.name(), others.join(" or "))
+        format!("{} doesn't run {calls} as a whole; use one of --protocol {}", self.name(), others.join(", "))
     }
 
     pub(super) fn engine(self) -> Engine {
@@ -73,6 +76,7 @@ impl Protocol {
             Protocol::SendDeterministic => Engine::of::<SendDet>(false),
             Protocol::UserLevel => Engine::of::<UserLevel>(true),
             Protocol::Coordinated => Engine::of::<Coordinated<true, false>>(true),
+            Protocol::CoordinatedPiggybacked => Engine::of::<Coordinated<true, true>>(true),
             Protocol::CoordinatedOffered => Engine::of::<Coordinated<false, true>>(true),
             Protocol::EventLogging => Engine::of::<EventLog>(true),
             Protocol::MessageTagging => Engine::of::<Tagging>(true),

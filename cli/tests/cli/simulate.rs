@@ -190,9 +190,12 @@ fn invalid_arguments_are_refused_with_exit_code_2() {
         (&["--rounds", "0"], "from 1 to 64"),
         (&["--faults", "65"], "from 0 to 64"),
         (&["--pattern", "rong"], "unknown pattern"),
-        (&["--pattern", "calls"], "use --protocol user-level or coordinated"),
-        (&["--replay", CALLS], "use --protocol user-level or coordinated"),
-        (&["--protocol", "user-level", "--pattern", "calls-to-root"], "use --protocol coordinated"),
+        (&["--pattern", "calls"], "use one of --protocol user-level, coordinated"),
+        (&["--replay", CALLS], "use one of --protocol user-level, coordinated"),
+        (
+            &["--protocol", "user-level", "--pattern", "calls-to-root"],
+            "use one of --protocol coordinated, coordinated-piggybacked, coordinated-offered, event-logging, message-tagging",
+        ),
         (&["--protocol", "coordinated", "--clusters", "2"], "--clusters requires --protocol send-deterministic"),
         (&["--protocol", "coordinated", "--unnamed"], "--unnamed requires"),
         (&["--protocol", "user-level", "--unnamed"], "--unnamed requires"),
@@ -265,7 +268,7 @@ fn canaries_are_listed_by_protocol_and_those_of_a_protocol_can_be_planted() {
 
 #[test]
 fn the_coordinated_protocols_run_collective_calls_and_draw_a_line() {
-    for protocol in ["coordinated", "coordinated-offered"] {
+    for protocol in ["coordinated", "coordinated-piggybacked", "coordinated-offered"] {
         let options =
             ["--protocol", protocol, "--rounds", "3..8", "--collections", "2..8", "--schedules", "200", "--seed", "7"];
         let output = simulate(&[&options[..], &["--json"]].concat());

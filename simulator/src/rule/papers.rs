@@ -162,7 +162,7 @@ macro_rules! rules {
             const CLOCKS: bool = true;
 
             fn patterns() -> Vec<Pattern> {
-                Pattern::ALL.into_iter().chain([Pattern::Calls]).collect()
+                Pattern::ALL.into_iter().chain(Pattern::OF_CALLS).collect()
             }
 
             /// Returns `false` for mistakes about records, which are neither kept nor replayed.
@@ -194,6 +194,7 @@ macro_rules! rules {
 
             const RULE: Option<Rule> = Some(Rule::Coordinated);
             const PROPERTIES: Properties = coordinated::Coordinated::PROPERTIES;
+            const OVERTAKING: bool = true;
 
             fn patterns() -> Vec<Pattern> {
                 Pattern::ALL.into_iter().chain(Pattern::OF_CALLS).collect()

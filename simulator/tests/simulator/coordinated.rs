@@ -6,6 +6,8 @@ use counterfoil_simulator::{self as simulator, Canary, Config, Coordinated, Cove
 
 /// Checkpoints at any time, bits exchanged before a call.
 type AnyTime = Coordinated<true, false>;
+/// Checkpoints at any time, bits on the data.
+type Piggybacked = Coordinated<true, true>;
 /// Checkpoints where the program offers them, bits on the data.
 type Offered = Coordinated<false, true>;
 
@@ -18,6 +20,7 @@ fn config() -> Config {
         rounds: (3, 12),
         faults: (1, 4),
         collections: (2, 12),
+        overtaking: true,
         ..Config::default()
     }
 }
@@ -33,6 +36,7 @@ fn a_job_that_goes_back_to_the_committed_line_loses_nothing() {
         let config = Config { ranks, revoked, ..config() };
         for summary in [
             campaign::<AnyTime>(0..scaled(600 * share), &config, |_| {}),
+            campaign::<Piggybacked>(0..scaled(300 * share), &config, |_| {}),
             campaign::<Offered>(0..scaled(400 * share), &config, |_| {}),
         ] {
             assert_eq!(summary.failed, 0, "{:#?}", summary.failures);
@@ -43,7 +47,8 @@ fn a_job_that_goes_back_to_the_committed_line_loses_nothing() {
     // Early messages are suppressed at their senders.
     assert_eq!(met.duplicates, 0);
     let least = scaled(300);
-    let many = [met.late, met.early, met.suppressed, met.calls_straddled, met.choices_forced, met.rollbacks];
+    let many =
+        [met.late, met.early, met.suppressed, met.calls_straddled, met.choices_forced, met.rollbacks, met.overtaken];
     assert!(many.iter().all(|&count| count > least), "{met:?}");
     // Calls straddle a line in every other schedule with calls; that the job goes back to this line is rare.
     let rare = [met.calls_recorded, met.calls_skipped, met.calls_with_dummies];
@@ -82,6 +87,9 @@ fn every_mistake_of_the_rule_is_found_within_ten_thousand_schedules() {
         for first in (0..10_000).step_by(100) {
             let summary = campaign::<AnyTime>(first..first + 100, &config, |_| {});
             if let Some(failure) = summary.failures.first() {
+                let schedule: Schedule = failure.schedule.parse().expect("a schedule");
+                let right = Schedule { canary: None, ..schedule };
+                assert_eq!(simulator::run::<AnyTime>(&right).violation, None, "{right}");
                 found = Some((failure.seed + 1, failure.violation.kind.name()));
                 break;
             }

@@ -12,12 +12,13 @@ use crate::table::Table;
 use crate::workspace::{TaskError, Workspace, command_line};
 
 /// Values of `--protocol`.
-const PROTOCOLS: [&str; 8] = [
+const PROTOCOLS: [&str; 9] = [
     "send-deterministic",
     "plain",
     "pessimistic",
     "user-level",
     "coordinated",
+    "coordinated-piggybacked",
     "coordinated-offered",
     "event-logging",
     "message-tagging",
@@ -114,7 +115,7 @@ impl Settings {
         add("ranks", self.ranks);
         add("rounds", self.rounds);
         add("faults", self.faults);
-        let has_collections = matches!(protocol, "send-deterministic" | "coordinated" | "coordinated-offered");
+        let has_collections = protocol == "send-deterministic" || protocol.starts_with("coordinated");
         if has_collections {
             add("collections", self.collections);
         }
@@ -405,11 +406,11 @@ mod tests {
         assert!(plain.contains(&"2..2".to_owned()) && !plain.contains(&"--clusters".to_owned()), "{plain:?}");
         for protocol in PROTOCOLS {
             let has = |option: &str| settings.arguments(protocol).contains(&option.to_owned());
-            let collects = ["send-deterministic", "coordinated", "coordinated-offered"].contains(&protocol);
+            let collects = protocol == "send-deterministic" || protocol.starts_with("coordinated");
             assert_eq!((has("--collections"), has("--clusters")), (collects, protocol == "send-deterministic"));
             assert_eq!(has("--late"), protocol == "send-deterministic");
         }
-        assert_eq!((groups(None).len(), groups(Some("pessimistic")).len()), (96, 12));
+        assert_eq!((groups(None).len(), groups(Some("pessimistic")).len()), (108, 12));
     }
 
     #[test]
