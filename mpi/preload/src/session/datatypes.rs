@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use mpi_sys as ffi;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::mpi_call::key;
 
@@ -53,6 +53,8 @@ pub(crate) fn likely_bytes(count: i64, datatype: ffi::MPI_Datatype) -> i64 {
 #[derive(Debug, Default)]
 pub(crate) struct Datatypes {
     known: FxHashMap<usize, Layout>,
+    /// Those of the library's own, for persistent operations.
+    held: FxHashSet<usize>,
     /// Datatype looked up last.
     last: Option<usize>,
     layout: Layout,
@@ -94,20 +96,29 @@ impl Datatypes {
         Some(())
     }
 
-    /// Returns a datatype for a persistent operation, which stays when the program frees its own; `None` if MPI refuses it. To be
-    /// [released](Self::release).
-    pub(crate) fn hold(&mut self, datatype: ffi::MPI_Datatype) -> Option<ffi::MPI_Datatype> {
-        if self.layout(datatype)?.is_named {
-            return Some(datatype);
+    /// Returns a datatype for a persistent operation, which stays when the program frees its own; the program's where MPI refuses another.
+    /// To be [released](Self::release).
+    pub(crate) fn hold(&mut self, datatype: ffi::MPI_Datatype) -> ffi::MPI_Datatype {
+        if self.layout(datatype).is_none_or(|layout| layout.is_named) {
+            return datatype;
         }
         let mut held = datatype;
-        // SAFETY: a datatype that MPI has just accepted, and a pointer to a local variable.
-        (unsafe { ffi::PMPI_Type_dup(datatype, &raw mut held) } == 0).then_some(held)
+        // MPI_Type_dup would copy attributes: call functions of the program's.
+        // SAFETY: a datatype that MPI has just accepted, and pointers to a local variable.
+        let is_made = unsafe {
+            ffi::PMPI_Type_contiguous(1, datatype, &raw mut held) == 0 && ffi::PMPI_Type_commit(&raw mut held) == 0
+        };
+        if !is_made {
+            return datatype;
+        }
+        self.forget(held);
+        self.held.insert(key(held));
+        held
     }
 
     /// Releases a datatype that was [held](Self::hold).
     pub(crate) fn release(&mut self, mut held: ffi::MPI_Datatype) {
-        if self.layout(held).is_some_and(|layout| !layout.is_named) {
+        if self.held.remove(&key(held)) {
             self.forget(held);
             // SAFETY: a datatype of the library's own, which nothing uses any more.
             unsafe { ffi::PMPI_Type_free(&raw mut held) };

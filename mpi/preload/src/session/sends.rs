@@ -29,7 +29,7 @@ impl Piece {
     /// Makes the piece outlive its datatype.
     #[cfg(wraps = "collective_persistent")]
     pub(super) fn hold(&mut self, datatypes: &mut Datatypes) {
-        self.datatype = datatypes.hold(self.datatype).unwrap_or(self.datatype);
+        self.datatype = datatypes.hold(self.datatype);
     }
 
     /// Releases what [`hold`](Self::hold) keeps.
@@ -214,7 +214,7 @@ impl Session {
 
     /// Returns a message for a persistent request: the program may free its datatype.
     pub(crate) fn hold_outgoing(&mut self, out: &Outgoing) -> Outgoing {
-        Outgoing { datatype: self.datatypes.hold(out.datatype).unwrap_or(out.datatype), ..*out }
+        Outgoing { datatype: self.datatypes.hold(out.datatype), ..*out }
     }
 
     /// Returns the stream of a partitioned send that is made; `None` if it isn't logged.

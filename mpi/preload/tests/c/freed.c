@@ -10,9 +10,22 @@ static MPI_Datatype pair(void) {
     return type;
 }
 
+/* Copies of an attribute, which are the program's own: MPI makes one where a datatype is duplicated. */
+static int attributes_copied;
+
+static int copy_attribute(MPI_Datatype type, int key, void *state, void *from, void *to, int *is_set) {
+    (void)type, (void)key, (void)state;
+    attributes_copied++;
+    *(void **)to = from;
+    *is_set = 1;
+    return MPI_SUCCESS;
+}
+
 static void messages(void) {
-    int out[3], in[3] = {0}, next = (rank + 1) % ranks, before = (rank + ranks - 1) % ranks;
+    int out[3], in[3] = {0}, next = (rank + 1) % ranks, before = (rank + ranks - 1) % ranks, key;
     MPI_Datatype type = pair(), other;
+    DO(MPI_Type_create_keyval(copy_attribute, MPI_TYPE_NULL_DELETE_FN, &key, NULL));
+    DO(MPI_Type_set_attr(type, key, out));
     MPI_Request requests[2];
     DO(MPI_Send_init(out, 1, type, next, 1, MPI_COMM_WORLD, &requests[0]));
     DO(MPI_Recv_init(in, 1, type, before, 1, MPI_COMM_WORLD, &requests[1]));
@@ -28,6 +41,8 @@ static void messages(void) {
         DO(MPI_Type_free(&other));
     }
     for (int i = 0; i < 2; i++) DO(MPI_Request_free(&requests[i]));
+    CHECK(attributes_copied == 0);
+    DO(MPI_Type_free_keyval(&key));
 }
 
 #ifdef HAVE_MPI_4
