@@ -43,6 +43,73 @@ const COLUMNS: [(&str, &str); 6] = [
 const SPLITS: [&str; 2] = ["splits_at_faults", "splits_at_lines"];
 /// Counters of the settings that schedules had, alone and in pairs.
 const SETTINGS: &str = "settings";
+/// Cases that are hard for a rule: protocols, and counters.
+const HARD_CASES: [(&[&str], &[&str]); 6] = [
+    (
+        &PROTOCOLS,
+        &["faults_at_once", "faults_during_recovery", "faults_while_writing", "faults_within_events", "in_flight_lost"],
+    ),
+    (&["plain", "pessimistic", "send-deterministic", "user-level"], &["replayed", "duplicates"]),
+    (
+        &["send-deterministic"],
+        &["orphans", "logged_replays", "lines_of_several", "rollbacks", "coordinator_faults", "unacknowledged"],
+    ),
+    (
+        &["user-level"],
+        &[
+            "calls_straddled_from_root",
+            "calls_straddled_all_to_all",
+            "calls_straddled_barriers",
+            "calls_straddled_root_lost",
+            "calls_recorded",
+            "calls_skipped",
+            "calls_again",
+            "entries_sent",
+            "choices_forced",
+            "overtaken",
+        ],
+    ),
+    (
+        &["coordinated", "coordinated-piggybacked", "coordinated-offered"],
+        &[
+            "late",
+            "early",
+            "suppressed",
+            "overtaken",
+            "calls_straddled",
+            "calls_recorded",
+            "calls_skipped",
+            "calls_with_dummies",
+            "choices_forced",
+            "faults_when_asked",
+            "faults_when_logging",
+            "faults_when_ready",
+            "faults_when_stopped",
+            "coordinator_faults_collecting",
+            "rollbacks",
+        ],
+    ),
+    (
+        &["event-logging", "message-tagging"],
+        &[
+            "messages_copied",
+            "messages_presented",
+            "messages_presented_late",
+            "orphans_dropped",
+            "dead_messages",
+            "calls_again",
+            "checkpoints_in_calls",
+            "checkpoints_abandoned",
+            "choices_forced",
+            "coordinator_faults",
+            "rollbacks",
+        ],
+    ),
+];
+/// Least number of times that a protocol has to meet each of its hard cases, in so many schedules.
+const HARD_CASES_MIN: u64 = 1_000;
+const HARD_SCHEDULES_MIN: u64 = 1_000_000;
+
 /// Most effects after which a process dies within an event.
 const EFFECTS_MAX: u32 = 12;
 
@@ -72,6 +139,20 @@ struct Group {
     schedules: u64,
     /// Sum of each counter over the slices.
     counters: BTreeMap<String, u64>,
+}
+
+/// Hard case that a protocol met less often than [`HARD_CASES_MIN`] times.
+#[derive(Debug, PartialEq, Eq)]
+struct Missed {
+    protocol: &'static str,
+    case: &'static str,
+    count: u64,
+}
+
+impl std::fmt::Display for Missed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} met {} only {} times", self.protocol, self.case, self.count)
+    }
 }
 
 /// Settings of a slice: ranges from which its schedules are drawn.
@@ -165,8 +246,9 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Task
         done += schedules;
         report_progress(done, options.schedules, group, failures.len());
     }
-    print_report(options, seed, &groups, &failures);
-    Ok(failures.is_empty())
+    let (hard, missed) = hard_cases(&groups);
+    print_report(options, seed, &groups, &failures, (&hard, &missed));
+    Ok(failures.is_empty() && missed.is_empty())
 }
 
 /// Returns all combinations of a protocol, or one, and classes of ranks and faults.
@@ -181,6 +263,24 @@ fn groups(protocol: Option<&str>) -> Vec<Group> {
         }
     }
     groups
+}
+
+/// Returns how often each protocol met each of its hard cases, and those that it met too seldom in at least [`HARD_SCHEDULES_MIN`] schedules.
+fn hard_cases(groups: &[Group]) -> (Vec<(&'static str, &'static str, u64)>, Vec<Missed>) {
+    let (mut all, mut missed) = (Vec::new(), Vec::new());
+    for protocol in PROTOCOLS {
+        let of_protocol = || groups.iter().filter(|group| group.protocol == protocol);
+        let schedules: u64 = of_protocol().map(|group| group.schedules).sum();
+        let cases = HARD_CASES.iter().filter(|(protocols, _)| schedules > 0 && protocols.contains(&protocol));
+        for case in cases.flat_map(|(_, cases)| cases.iter().copied()) {
+            let count = of_protocol().filter_map(|group| group.counters.get(case)).sum();
+            all.push((protocol, case, count));
+            if schedules >= HARD_SCHEDULES_MIN && count < HARD_CASES_MIN {
+                missed.push(Missed { protocol, case, count });
+            }
+        }
+    }
+    (all, missed)
 }
 
 /// Runs a slice and adds its counters to the group. Returns the failure, if any.
@@ -296,7 +396,13 @@ impl std::fmt::Display for Group {
 }
 
 /// Prints the table or the JSON object.
-fn print_report(options: &Options, seed: u64, groups: &[Group], failures: &[Failure]) {
+fn print_report(
+    options: &Options,
+    seed: u64,
+    groups: &[Group],
+    failures: &[Failure],
+    (hard, missed): (&[(&str, &str, u64)], &[Missed]),
+) {
     let mut total: BTreeMap<String, u64> = BTreeMap::new();
     for (name, count) in groups.iter().flat_map(|group| &group.counters) {
         *total.entry(name.clone()).or_default() += count;
@@ -312,8 +418,10 @@ fn print_report(options: &Options, seed: u64, groups: &[Group], failures: &[Fail
             "{}",
             json!({
                 "seed": seed,
-                "passed": failures.is_empty(),
+                "passed": failures.is_empty() && missed.is_empty(),
                 "counters": total,
+                "hard_cases": hard.iter().map(|(protocol, case, count)| json!([protocol, case, count])).collect::<Vec<_>>(),
+                "hard_cases_missed": missed.iter().map(Missed::to_string).collect::<Vec<_>>(),
                 "groups": groups.collect::<Vec<_>>(),
                 "wrong": failures_json.collect::<Vec<_>>(),
             })
@@ -336,7 +444,16 @@ fn print_report(options: &Options, seed: u64, groups: &[Group], failures: &[Fail
     for (group, met) in SPLITS.iter().filter_map(|group| Some((group, splits_met(&total, group)?))) {
         println!("{group}: {met}");
     }
-    let result = if failures.is_empty() { "passed" } else { "FAILED" };
+    for protocol in PROTOCOLS {
+        let cases = hard.iter().filter(|(of, ..)| *of == protocol);
+        if let Some((_, case, count)) = cases.clone().min_by_key(|(.., count)| *count) {
+            println!("{protocol}: {} hard cases, fewest of those {case}: {count}", cases.count());
+        }
+    }
+    missed
+        .iter()
+        .for_each(|missed| println!("FAILED: {missed}; a million schedules should meet it {HARD_CASES_MIN} times"));
+    let result = if failures.is_empty() && missed.is_empty() { "passed" } else { "FAILED" };
     println!("{} schedules, {} slices failed, seed {seed}: {result}", options.schedules, failures.len());
 }
 
@@ -366,6 +483,22 @@ mod tests {
         let met = splits_met(&counters, "splits_at_lines").expect("two are met");
         assert_eq!(met, "2 of 3, fewest of those barrier beyond 3: 4");
         assert_eq!(splits_met(&counters, "splits_at_faults"), None);
+    }
+
+    #[test]
+    fn a_hard_case_that_a_million_schedules_hardly_meet_is_a_failure() {
+        let mut all = groups(Some("user-level"));
+        let cases: Vec<&str> = HARD_CASES.iter().flat_map(|(_, cases)| cases.iter().copied()).collect();
+        let counters = || cases.iter().map(|case| ((*case).to_owned(), HARD_CASES_MIN)).collect();
+        (all[0].schedules, all[0].counters) = (HARD_SCHEDULES_MIN - 1, counters());
+        all[0].counters.insert("overtaken".to_owned(), HARD_CASES_MIN - 1);
+        let (met, missed) = hard_cases(&all);
+        assert_eq!((met.len(), missed), (17, vec![]));
+        all[1].schedules = 1;
+        let overtaken = Missed { protocol: "user-level", case: "overtaken", count: HARD_CASES_MIN - 1 };
+        assert_eq!(hard_cases(&all).1, [overtaken]);
+        all[1].counters.insert("overtaken".to_owned(), 1);
+        assert_eq!(hard_cases(&all).1, []);
     }
 
     #[test]
