@@ -1,6 +1,7 @@
 //! `counterfoil bench`: cost of the log on this machine.
 
 mod report;
+mod rules;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,6 +13,7 @@ use counterfoil::{OpenError, StoreError};
 use counterfoil_benches::disk::{self, DiskError, DiskOptions};
 use counterfoil_benches::instructions::{Stretch, Subject, count};
 use counterfoil_benches::{RunOptions, append, release, replay};
+use counterfoil_workloads::Class;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -28,7 +30,7 @@ pub(crate) struct BenchArguments {
     /// Benchmark to run
     #[arg(value_enum)]
     benchmark: Benchmark,
-    /// Rounds of each, log and floor [default: 32, or 16 with --quick; disk benchmarks: 15]
+    /// Rounds of each, log and floor [default: 32, or 16 with --quick; disk benchmarks: 15; rules: 11, or 5]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     rounds: Option<u32>,
     /// Use short rounds: a rough answer in a few seconds
@@ -64,6 +66,8 @@ enum Benchmark {
     DiskReplay,
     /// Append while the store is being written, against appending while the other core copies memory
     Spilling,
+    /// Run CG, FT and Laplace as local processes under each rule, against the same without a log. Takes ten minutes
+    Rules,
 }
 
 impl Benchmark {
@@ -115,6 +119,7 @@ fn measure(arguments: &BenchArguments) -> Result<Vec<Value>, Failure> {
         Benchmark::Recover => disk::recover::run(&on_disk).map_err(disk_failure).and_then(as_values),
         Benchmark::DiskReplay => disk::replay::run(&on_disk).map_err(disk_failure).and_then(as_values),
         Benchmark::Spilling => disk::spilling::run(&on_disk).map_err(disk_failure).and_then(as_values),
+        Benchmark::Rules => rules::run(rule_options(arguments), &progress).and_then(as_values),
     };
     progress.finish_and_clear();
     rows
@@ -153,6 +158,11 @@ fn disk_options(arguments: &BenchArguments) -> DiskOptions {
         options.dir.clone_from(dir);
     }
     options
+}
+
+fn rule_options(arguments: &BenchArguments) -> rules::Options {
+    let (rounds, class) = if arguments.quick { (5, Class::S) } else { (11, Class::A) };
+    rules::Options { rounds: arguments.rounds.unwrap_or(rounds), class }
 }
 
 fn as_values<T: Serialize>(rows: Vec<T>) -> Result<Vec<Value>, Failure> {

@@ -19,6 +19,7 @@ mod rank;
 mod report;
 mod reproduce;
 mod run;
+mod sample;
 mod simulate;
 mod table;
 

@@ -4,7 +4,7 @@
 //! out, derived from a table of what five papers need, in `docs/protocols.md`. [`sender_based`] is plain sender-based
 //! message logging; [`pessimistic`] adds the receive order, recorded before each delivery; [`send_deterministic`] is
 //! the rule of Guermouche 2011; [`user_level`] is that of Liu 2014, [`coordinated`] that of C3; [`event_logging`] and [`message_tagging`] are
-//! those of Zhao 2005, on [`chandy_lamport`]. [`cluster`] groups ranks that share an epoch, for protocols that log only between epochs, and
+//! those of Zhao 2005, on [`chandy_lamport`]; [`unlogged`] keeps nothing, to measure the others against. [`cluster`] groups ranks that share an epoch, for protocols that log only between epochs, and
 //! computes what is logged then.
 
 #![forbid(unsafe_code)]
@@ -21,6 +21,7 @@ pub mod message_tagging;
 pub mod pessimistic;
 pub mod send_deterministic;
 pub mod sender_based;
+pub mod unlogged;
 pub mod user_level;
 
 /// Types in the signatures of [`api::Protocol`], for [`forward_protocol!`].

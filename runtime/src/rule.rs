@@ -12,6 +12,7 @@ use counterfoil_protocols::message_tagging::MessageTagging;
 use counterfoil_protocols::pessimistic::Pessimistic;
 use counterfoil_protocols::send_deterministic::{self, Clusters, RecoveryProcess, SendDeterministic};
 use counterfoil_protocols::sender_based::{self, SenderBased};
+use counterfoil_protocols::unlogged::Unlogged;
 use counterfoil_protocols::user_level::UserLevel;
 use serde::{Deserialize, Serialize};
 
@@ -49,6 +50,8 @@ pub enum Rule {
     /// Zhao 2005 (libELC), the other method: like [`Rule::EventLogging`], but no envelopes are logged. Each message carries the number of
     /// its sender's last checkpoint.
     MessageTagging,
+    /// Nothing is kept, and no rank is replaced: what the other rules are measured against.
+    Unlogged,
 }
 
 impl Rule {
@@ -62,6 +65,7 @@ impl Rule {
             Rule::Coordinated { .. } => "coordinated",
             Rule::EventLogging => "event-logging",
             Rule::MessageTagging => "message-tagging",
+            Rule::Unlogged => "unlogged",
         }
     }
 
@@ -75,6 +79,7 @@ impl Rule {
             Rule::Coordinated { .. } => Coordinated::PROPERTIES,
             Rule::EventLogging => EventLogging::PROPERTIES,
             Rule::MessageTagging => MessageTagging::PROPERTIES,
+            Rule::Unlogged => Unlogged::PROPERTIES,
         }
     }
 
@@ -106,13 +111,14 @@ impl Rule {
             Rule::MessageTagging => {
                 Box::new(MessageTagging::new(chandy_lamport::Config::new(rank, ranks, incarnation))?)
             }
+            Rule::Unlogged => Box::new(Unlogged::new(rank, ranks, incarnation)?),
         })
     }
 
     /// Makes the process apart from the ranks; `None` if the rule has none. `replaced`: number of earlier ones, which were lost.
     pub fn coordinator(self, ranks: u32, replaced: u32) -> Option<Box<dyn Coordinator>> {
         match self {
-            Rule::SenderBased | Rule::Pessimistic | Rule::UserLevel => None,
+            Rule::SenderBased | Rule::Pessimistic | Rule::UserLevel | Rule::Unlogged => None,
             Rule::SendDeterministic { clusters } => {
                 let clusters = divide(ranks, clusters);
                 Some(Box::new(match replaced {

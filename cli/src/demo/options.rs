@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use counterfoil_protocols::api::{Kept, Properties};
 use counterfoil_runtime::local::{Kill, KillPoint};
 use counterfoil_runtime::transport::CallKind;
 use counterfoil_runtime::{LogKeep, LogOnFull, LogTier, RankSettings, Rule};
@@ -121,11 +122,14 @@ enum ProtocolName {
     /// For jobs whose memory is scarce and whose failures are rare; with --checkpoint-every
     Coordinated,
     /// Log envelopes, and the messages that cross a checkpoint; all ranks go back to the last checkpoint of the job (Zhao 2005, libELC).
-    /// Messages needn't be kept; a failure costs all ranks the time since that checkpoint
+    /// Messages needn't be kept; a failure costs all ranks the time since that checkpoint. For many ranks that fail seldom, and few
+    /// different pairs of tag and length
     EventLogging,
     /// As event-logging, but no envelopes are logged: each message carries the number of its sender's last checkpoint (Zhao 2005, libMTC).
     /// For many small messages of different tags
     MessageTagging,
+    /// Keep nothing: what the others are measured against. A killed rank can't be replaced; with --no-kills
+    Unlogged,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -214,6 +218,7 @@ impl DemoArguments {
                 }
                 ProtocolName::EventLogging => Rule::EventLogging,
                 ProtocolName::MessageTagging => Rule::MessageTagging,
+                ProtocolName::Unlogged => Rule::Unlogged,
             },
             tier: self.tier.into(),
             keep: match self.keep {
@@ -234,49 +239,46 @@ impl DemoArguments {
     }
 
     /// Checks the combination of the arguments.
-    pub(super) fn check(&self, workload: &dyn Workload) -> Result<(), String> {
+    pub(super) fn check(&self, workload: &dyn Workload) -> Result<(), Refusal> {
+        let Properties { keeps, has_coordinator, .. } = self.settings().rule.properties();
+        let kills_any = !(self.kills().is_empty() && self.power_cuts.is_empty());
         if self.bits.is_some() && self.protocol != ProtocolName::Coordinated {
-            return Err("--bits requires --protocol coordinated".to_owned());
+            return Err(Refusal::BitsOfAnother);
         }
-        if !self.initiator_losses.is_empty() && !self.settings().rule.properties().has_coordinator {
-            return Err("--lose-initiator requires --protocol send-deterministic, coordinated, event-logging or message-tagging".to_owned());
+        if !self.initiator_losses.is_empty() && !has_coordinator {
+            return Err(Refusal::NoInitiator);
         }
-        if self.clusters.is_some() && self.protocol != ProtocolName::SendDeterministic {
-            return Err("--clusters requires --protocol send-deterministic".to_owned());
-        }
-        match self.protocol {
-            ProtocolName::SendDeterministic if self.clusters.is_some_and(|clusters| clusters > self.ranks) => {
-                return Err(format!("--clusters: there are only {} ranks", self.ranks));
+        match (self.protocol, self.clusters) {
+            (ProtocolName::SendDeterministic, Some(clusters)) if clusters > self.ranks => {
+                return Err(Refusal::TooManyClusters { ranks: self.ranks });
             }
-            ProtocolName::SendDeterministic if matches!(self.keep, KeepName::Acked) => {
-                return Err("--keep acked: killed ranks couldn't be replayed; --protocol send-deterministic decides itself what is kept"
-                    .to_owned());
+            (ProtocolName::SendDeterministic, _) if matches!(self.keep, KeepName::Acked) => {
+                return Err(Refusal::AckedByItself);
             }
-            ProtocolName::SendDeterministic if !workload.deterministic() => {
-                return Err(format!(
-                    "--protocol send-deterministic: the sends of {} depend on its receive order; use another workload, such as cg or ring",
-                    workload.name()
-                ));
+            (ProtocolName::SendDeterministic, _) if !workload.deterministic() => {
+                return Err(Refusal::NotSendDeterministic { workload: workload.name() });
             }
-            _ => {}
+            (ProtocolName::SendDeterministic, _) | (_, None) => {}
+            (_, Some(_)) => return Err(Refusal::ClustersOfAnother),
         }
-        if matches!(self.keep, KeepName::Acked) && !(self.kills().is_empty() && self.power_cuts.is_empty()) {
-            return Err("--keep acked: what is acknowledged is dropped, so that a killed rank can't be replayed; use --keep checkpoint, \
-                        or --no-kills"
-                .to_owned());
+        if self.protocol == ProtocolName::Unlogged && kills_any {
+            return Err(Refusal::NothingKept);
         }
-        let is_in_checkpoint = |kill: &&Kill| matches!(kill.at, KillPoint::Call(_, CallKind::Checkpoint));
-        if let Some(kill) = self.kills.iter().find(is_in_checkpoint)
+        // Rules that keep no records don't ask for how long.
+        if matches!(self.keep, KeepName::Acked) && keeps != Kept::Nothing && kills_any {
+            return Err(Refusal::Acked);
+        }
+        let is_in_checkpoint = |kill: &Kill| matches!(kill.at, KillPoint::Call(_, CallKind::Checkpoint));
+        if let Some(kill) = self.kills.iter().copied().find(is_in_checkpoint)
             && self.checkpoint_every().is_none()
         {
-            return Err(format!("--kill {kill} requires --checkpoint-every"));
+            return Err(Refusal::NoCheckpoint { kill });
         }
         if !self.power_cuts.is_empty() && !matches!(self.tier, TierName::NodeLocal) {
-            return Err("--power-cut requires --tier node-local".to_owned());
+            return Err(Refusal::NotOnDisk);
         }
         if self.keep_files.is_some() && !matches!(self.tier, TierName::NodeLocal) && self.checkpoint_every().is_none() {
-            return Err("--keep-files requires --tier node-local or --checkpoint-every; nothing is on disk otherwise"
-                .to_owned());
+            return Err(Refusal::NoFiles);
         }
         Ok(())
     }
@@ -284,6 +286,41 @@ impl DemoArguments {
     pub(super) fn time_limit(&self) -> Duration {
         Duration::from_secs(self.time_limit)
     }
+}
+
+/// Reason why options don't go together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Refusal {
+    #[error("--bits requires --protocol coordinated")]
+    BitsOfAnother,
+    #[error("--lose-initiator requires --protocol send-deterministic, coordinated, event-logging or message-tagging")]
+    NoInitiator,
+    #[error("--clusters requires --protocol send-deterministic")]
+    ClustersOfAnother,
+    #[error("--clusters: there are only {ranks} ranks")]
+    TooManyClusters { ranks: u32 },
+    #[error(
+        "--keep acked: killed ranks couldn't be replayed; --protocol send-deterministic decides itself what is kept"
+    )]
+    AckedByItself,
+    #[error(
+        "--protocol send-deterministic: the sends of {workload} depend on its receive order; use another workload, such as cg or ring"
+    )]
+    NotSendDeterministic { workload: &'static str },
+    #[error(
+        "--protocol unlogged keeps nothing that a killed rank could be fed from; use another protocol, or --no-kills"
+    )]
+    NothingKept,
+    #[error(
+        "--keep acked: what is acknowledged is dropped, so that a killed rank can't be replayed; use --keep checkpoint, or --no-kills"
+    )]
+    Acked,
+    #[error("--kill {kill} requires --checkpoint-every")]
+    NoCheckpoint { kill: Kill },
+    #[error("--power-cut requires --tier node-local")]
+    NotOnDisk,
+    #[error("--keep-files requires --tier node-local or --checkpoint-every; nothing is on disk otherwise")]
+    NoFiles,
 }
 
 /// Error for a kill during a recovery that no other kill causes.
@@ -321,13 +358,27 @@ pub(super) fn check_kills(kills: &[Kill]) -> Result<(), KillNeverHappens> {
     never.map_or(Ok(()), Err)
 }
 
+/// Error for an iteration that a rank doesn't have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{option} would never happen: rank {rank} of {workload}, class {class}, on {ranks} ranks runs at most {most} iterations"
+)]
+pub(super) struct IterationNeverHappens {
+    option: String,
+    rank: u32,
+    ranks: u32,
+    workload: &'static str,
+    class: Class,
+    most: u64,
+}
+
 /// Checks that each rank has the iterations in which it is to be killed, and rank 0 those of the power cuts.
 pub(super) fn check_iterations(
     workload: &dyn Workload,
     ranks: u32,
     kills: &[Kill],
     power_cuts: &[u64],
-) -> Result<(), String> {
+) -> Result<(), IterationNeverHappens> {
     let of_kills = kills.iter().filter_map(|kill| match kill.at {
         KillPoint::Iteration(iteration) | KillPoint::Call(iteration, _) => {
             Some((format!("--kill {kill}"), kill.rank, iteration))
@@ -338,10 +389,8 @@ pub(super) fn check_iterations(
     for (option, rank, iteration) in of_kills.chain(of_cuts) {
         let most = workload.iterations(rank, ranks).at_most;
         if iteration > most {
-            let (name, class) = (workload.name(), workload.class());
-            return Err(format!(
-                "{option} would never happen: rank {rank} of {name}, class {class}, on {ranks} ranks runs at most {most} iterations"
-            ));
+            let (workload, class) = (workload.name(), workload.class());
+            return Err(IterationNeverHappens { option, rank, ranks, workload, class, most });
         }
     }
     Ok(())
@@ -395,6 +444,25 @@ mod tests {
             &["1@recovery:2", "2@recovery:1", "3@7"],
         ] {
             assert_eq!(check(bad), Err(bad[0].to_owned()), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn killed_ranks_need_a_rule_that_keeps_something() {
+        let check = |line: &[&str]| {
+            let command = DemoArguments::augment_args(clap::Command::new("demo"));
+            let matches = command.get_matches_from(["demo"].iter().chain(line));
+            let arguments = DemoArguments::from_arg_matches(&matches).unwrap();
+            let workload = arguments.workload().unwrap();
+            arguments.check(workload.as_ref())
+        };
+        assert_eq!(check(&["--protocol", "unlogged"]), Err(Refusal::NothingKept));
+        assert_eq!(check(&["--protocol", "unlogged", "--no-kills"]), Ok(()));
+        for protocol in ["sender-based", "pessimistic", "user-level"] {
+            assert_eq!(check(&["--protocol", protocol, "--keep", "acked"]), Err(Refusal::Acked));
+        }
+        for protocol in ["coordinated", "event-logging", "message-tagging"] {
+            assert_eq!(check(&["--protocol", protocol, "--keep", "acked"]), Ok(()));
         }
     }
 

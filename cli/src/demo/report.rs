@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use counterfoil_protocols::api::Kept;
+use counterfoil_protocols::api::{Kept, Properties};
 use counterfoil_runtime::local::{DeathReport, JobOptions, JobReport, Kill, KillPoint, RecoveryTimes};
 use counterfoil_runtime::oracle::{Verdict, compare, judge};
 use counterfoil_runtime::{LogTier, Rule, Tally};
@@ -211,6 +211,7 @@ impl DemoReport {
         let Tally { sends_repeated, choices_logged, checkpoints, checkpoint_us, logging_stopped, .. } = run.tally;
         let Tally { messages_kept, messages_released, determinants_logged, determinant_bytes, .. } = run.tally;
         let Tally { collectives, collectives_recorded, collectives_failed, entries_sent, .. } = run.tally;
+        let Properties { keeps, rolls_back_survivors, .. } = job.settings.rule.properties();
         let digest = job_digest(&outcomes);
         Ok(DemoReport {
             ranks: job.settings.ranks,
@@ -245,7 +246,7 @@ impl DemoReport {
             survivors: survivors(run),
             survivors_undisturbed: run.survivors_undisturbed,
             rolled_back: run.rolled_back.clone(),
-            lines: (job.settings.rule.properties().keeps == Kept::Nothing).then(|| lines(run)),
+            lines: (keeps == Kept::Nothing && rolls_back_survivors).then(|| lines(run)),
             initiators_lost: run.coordinators_lost,
             losses_missed: run.losses_missed.clone(),
             messages_kept,

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use crate::demo::TierName;
 use crate::mpi_build::Build;
+use crate::sample::{median, quantile, sorted};
 use crate::table::Table;
 use crate::{Failure, print};
 
@@ -215,22 +216,6 @@ pub(super) fn duration(seconds: f64) -> String {
         1e-3..1.0 => format!("{:.1} ms", seconds * 1e3),
         _ => format!("{seconds:.2} s"),
     }
-}
-
-/// Sorts values, ascending.
-pub(super) fn sorted(mut values: Vec<f64>) -> Vec<f64> {
-    values.sort_by(f64::total_cmp);
-    values
-}
-
-pub(super) fn median(values: Vec<f64>) -> f64 {
-    quantile(&sorted(values), 0.5)
-}
-
-/// Returns the value below which this share of the ascending values lies.
-pub(super) fn quantile(ascending: &[f64], share: f64) -> f64 {
-    let at = (ascending.len().saturating_sub(1) as f64 * share).round() as usize;
-    ascending.get(at).copied().unwrap_or(f64::NAN)
 }
 
 /// Line of output of rank 0.

@@ -10,7 +10,8 @@ use counterfoil_runtime::local::{Interrupts, JobReport, Kill, KillPoint, launch}
 use counterfoil_workloads::Workload;
 use serde_json::{Value, json};
 
-use super::costs::{duration, median, progress_bar, workload};
+use super::costs::{duration, progress_bar, workload};
+use crate::sample::median;
 use crate::table::Table;
 use crate::{Failure, print, rank};
 

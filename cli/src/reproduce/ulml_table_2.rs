@@ -10,7 +10,8 @@ use counterfoil_runtime::local::{Interrupts, Kill, KillPoint, launch};
 use counterfoil_workloads::Workload;
 use serde_json::{Value, json};
 
-use super::costs::{progress_bar, quantile, sorted, workload};
+use super::costs::{progress_bar, workload};
+use crate::sample::{quantile, sorted};
 use crate::table::Table;
 use crate::{Failure, print, rank};
 

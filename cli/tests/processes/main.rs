@@ -12,4 +12,5 @@ mod pessimistic;
 mod program;
 mod run;
 mod script;
+mod unlogged;
 mod user_level;

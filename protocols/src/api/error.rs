@@ -118,6 +118,14 @@ pub enum ProtocolError {
         /// Last message that it had covered.
         collected: Ssn,
     },
+    /// Rank that died under a rule that keeps nothing ([`crate::unlogged`]).
+    #[error(
+        "{rank} has died, and nothing was kept of what was sent to it; a job that is to survive this needs another rule"
+    )]
+    NothingKept {
+        /// The dead rank.
+        rank: Rank,
+    },
     /// All SSNs of a channel are used ([`Ssn::MAX`]).
     #[error("all sequence numbers of the channel to {peer} are used")]
     SsnsExhausted {
