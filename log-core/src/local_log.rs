@@ -15,6 +15,7 @@
 //! The checksum is over prefix and bytes, with a zero in its own place. A recovery checks that of every entry.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use crate::checksum::{crc32c, crc32c_append};
 use crate::lane::{AppendError, Cursor, Disposition, ImportError, LaneWriter};
@@ -144,14 +145,30 @@ impl LocalLog {
 
     /// Returns copies of the entries with numbers above `after`, seals included, each with its number.
     pub fn entries_after(&self, after: Ssn) -> Vec<(Ssn, Entry)> {
-        let first = self.slots.partition_point(|slot| slot.ssn <= after);
-        let Some(mut cursor) = self.slots.get(first).and_then(|slot| self.open(slot.ssn)) else { return Vec::new() };
-        let mut entries = Vec::with_capacity(self.slots.len() - first);
-        for slot in self.slots.range(first..) {
+        self.entries(self.slots.partition_point(|slot| slot.ssn <= after)..self.slots.len())
+    }
+
+    /// Returns copies of the entries before the seal of `epoch`, other seals included; none if there is no such seal.
+    pub fn sealed(&self, epoch: Epoch) -> Vec<Entry> {
+        let entries = self.entries(0..self.seal_of(epoch).unwrap_or(0));
+        entries.into_iter().map(|(_, entry)| entry).collect()
+    }
+
+    fn entries(&self, range: Range<usize>) -> Vec<(Ssn, Entry)> {
+        let Some(mut cursor) = self.slots.get(range.start).and_then(|slot| self.open(slot.ssn)) else {
+            return Vec::new();
+        };
+        let mut entries = Vec::with_capacity(range.len());
+        for slot in self.slots.range(range) {
             let Some(record) = cursor.read() else { break };
             entries.push((slot.ssn, Entry { kind: slot.kind, key: slot.key, bytes: record.payload().to_vec() }));
         }
         entries
+    }
+
+    /// Returns the place of the newest seal of `epoch`.
+    fn seal_of(&self, epoch: Epoch) -> Option<usize> {
+        self.slots.iter().rposition(|slot| slot.kind == SEAL && slot.key == u64::from(epoch.0))
     }
 
     /// Returns the number of the newest entry; [`Ssn::ZERO`] before the first.
@@ -211,8 +228,7 @@ impl LocalLog {
     ///
     /// Returns `false` if there is no such seal.
     pub fn discard_sealed(&mut self, epoch: Epoch) -> bool {
-        let is_seal = |slot: &Slot| slot.kind == SEAL && slot.key == u64::from(epoch.0);
-        let Some(index) = self.slots.iter().rposition(is_seal) else { return false };
+        let Some(index) = self.seal_of(epoch) else { return false };
         let ssn = self.slots[index].ssn;
         self.slots.drain(..=index);
         self.first_open = self.first_open.saturating_sub(index + 1);

@@ -257,7 +257,7 @@ impl Coordinated {
             let last = entry(kind, epoch, 0).number - 1;
             self.effects.push_back(Effect::DiscardEntries { kind, first: 0, last });
         }
-        self.effects.push_back(Effect::DiscardChoices { before: self.choices_saved });
+        self.effects.push_back(Effect::DiscardChoices { before: self.choices_saved, epoch: self.epoch });
     }
 
     /// Returns `true` if nothing is left of the log that this execution began with: outcomes, results, calls and messages to suppress. Until

@@ -121,6 +121,8 @@ fn entries_are_forgotten_up_to_their_seal_and_those_behind_it_stay_as_they_are()
         log.append(3, 2, b"other").unwrap();
     }
     assert_eq!((log.is_empty(), log.len(), log.pending(1)), (false, 13, 8));
+    let keys = |epoch| log.sealed(epoch).iter().map(|entry| (entry.kind, entry.key)).collect::<Vec<_>>();
+    assert_eq!((keys(Epoch(2)), keys(Epoch(3))), (vec![(1, 0), (1, 1), (1, 2), (1, 3)], vec![]));
     for number in [0, 1, 2, 3, 4, 6] {
         assert!(log.consume(1, number).is_some());
     }

@@ -67,10 +67,13 @@ pub enum Effect {
     },
     /// Present held messages again, transmit held records, and ask for the plan of a collective again that is held or runs natively.
     Resume,
-    /// Drop recorded choices numbered below `before` from the local log: they won't be needed again.
+    /// Drop recorded choices numbered below `before` from the local log: they won't be needed again, and nor will anything else that the log has
+    /// from before the checkpoint, but for entries that are kept ([`Effect::KeepEntry`]).
     DiscardChoices {
         /// First number that is kept.
         before: u64,
+        /// Epoch that the checkpoint began at which so many choices were made.
+        epoch: Epoch,
     },
     /// Drop recorded deliveries ([`EntryKind::Delivery`]) numbered below `before` from the local log: they won't be
     /// needed again.

@@ -64,10 +64,7 @@ impl<I: Identification> ChandyLamport<I> {
         self.channels.iter_mut().for_each(|channel| channel.commit(line));
         if let Some(Line { choices, copies, .. }) = self.lines.iter().find(|open| open.epoch == line).copied() {
             self.discard(EntryKind::Message, 0..copies);
-            // With these, the local log forgets everything before the newest checkpoint.
-            if line == self.epoch {
-                self.effects.push_back(Effect::DiscardChoices { before: choices });
-            }
+            self.effects.push_back(Effect::DiscardChoices { before: choices, epoch: line });
         }
         self.lines.retain(|open| open.epoch > line);
     }

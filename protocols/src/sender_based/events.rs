@@ -138,7 +138,7 @@ impl Protocol for SenderBased {
                 self.send_covered(peer, Covered { epoch, upto })?;
             }
         }
-        self.effects.push_back(Effect::DiscardChoices { before: choices });
+        self.effects.push_back(Effect::DiscardChoices { before: choices, epoch });
         Ok(())
     }
 

@@ -136,20 +136,24 @@ fn a_request_tells_of_a_commit_and_is_repeated_until_its_line_is_committed() {
 }
 
 #[test]
-fn choices_are_forgotten_with_the_commit_of_the_newest_line_alone() {
+fn choices_are_forgotten_with_the_commit_of_each_line() {
     let mut job = Job::new();
-    let rank = &mut job.nodes[0].rank;
-    let sequence = rank.next_choice().sequence;
-    rank.handle_choice(Determinant { sequence, source: Rank(1), ssn: Ssn(1) }).unwrap();
+    let choose = |job: &mut Job| {
+        let rank = &mut job.nodes[0].rank;
+        let sequence = rank.next_choice().sequence;
+        rank.handle_choice(Determinant { sequence, source: Rank(1), ssn: Ssn(1 + sequence) }).unwrap();
+    };
+    choose(&mut job);
     job.checkpoint(0);
+    (0..2).for_each(|_| choose(&mut job));
     job.checkpoint(0);
     assert_eq!(job.effects(0), [""; 0]);
     job.checkpoint(1);
     job.deliver_requests();
-    assert_eq!((job.committed(), job.nodes[0].choices_discarded), (vec![2, 2], None));
+    assert_eq!((job.committed(), job.nodes[0].choices_discarded), (vec![2, 2], Some((1, Epoch(2)))), "of three");
     job.checkpoint(1);
     job.deliver_requests();
-    assert_eq!((job.committed(), job.nodes[0].choices_discarded), (vec![3, 3], Some(1)));
+    assert_eq!((job.committed(), job.nodes[0].choices_discarded), (vec![3, 3], Some((3, Epoch(3)))));
 }
 
 #[test]

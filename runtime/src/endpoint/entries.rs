@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use counterfoil::{Entry, Epoch, Rank, Ssn};
+use counterfoil::{Entry, Epoch, Rank};
 use counterfoil_ack_piggyback::{Kind, Origin, WireHeader};
 use counterfoil_protocols::api::{EntryKey, EntryKind, Misbehaviour, Protocol, ProtocolError};
 
@@ -84,12 +84,13 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(())
     }
 
-    /// Appends the recorded outcomes from number `first` on anew: the newest checkpoint doesn't cover them.
-    pub(super) fn keep_choices(&mut self, first: u64) -> Result<(), Error> {
+    /// Appends anew the recorded outcomes from number `first` on that the local log has from before the checkpoint that began `epoch`, which
+    /// doesn't cover them.
+    pub(super) fn keep_choices(&mut self, first: u64, epoch: Epoch) -> Result<(), Error> {
         if !self.log.local().has_from(CHOICE, first) {
             return Ok(());
         }
-        for (_, entry) in self.log.local().entries_after(Ssn::ZERO) {
+        for entry in self.log.local().sealed(epoch) {
             if entry.kind == CHOICE && entry.key >= first {
                 self.log.local().append(CHOICE, entry.key, &entry.bytes)?;
             }

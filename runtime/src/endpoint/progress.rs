@@ -233,9 +233,8 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
                 // Messages to itself are delivered as they are sent, and are never in flight.
                 Effect::Replay { peer, .. } if peer.0 == self.rank => {}
                 Effect::Replay { peer, after, upto, .. } => self.replay(peer.0, after, upto)?,
-                Effect::DiscardChoices { before } => {
-                    let epoch = self.protocol.epoch();
-                    self.keep_choices(before)?;
+                Effect::DiscardChoices { before, epoch } => {
+                    self.keep_choices(before, epoch)?;
                     self.discard_sealed(epoch)?;
                 }
                 Effect::DiscardDeliveries { .. } => {

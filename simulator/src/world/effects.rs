@@ -166,7 +166,7 @@ impl<P: SimRule> World<'_, P> {
                 Ok(())
             }
             Effect::SealLog { epoch } => self.ask(node, process, |rank| rank.handle_log_sealed(epoch)),
-            Effect::DiscardChoices { before } => {
+            Effect::DiscardChoices { before, .. } => {
                 let choices = &mut self.nodes[node as usize].disk.choices;
                 *choices = choices.split_off(&before);
                 Ok(())

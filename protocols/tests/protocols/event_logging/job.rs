@@ -20,7 +20,7 @@ pub(super) struct Node {
     pub(super) wants_checkpoint: bool,
     pub(super) resumed: bool,
     /// Calls with an outcome that its log has forgotten, as last told.
-    pub(super) choices_discarded: Option<u64>,
+    pub(super) choices_discarded: Option<(u64, Epoch)>,
 }
 
 /// Job whose control messages arrive at once, unless they are withheld.
@@ -119,7 +119,7 @@ impl Job {
             Effect::SealLog { epoch } => node.rank.handle_log_sealed(epoch).unwrap(),
             Effect::TakeCheckpoint => node.wants_checkpoint = true,
             Effect::Resume => node.resumed = true,
-            Effect::DiscardChoices { before } => node.choices_discarded = Some(before),
+            Effect::DiscardChoices { before, epoch } => node.choices_discarded = Some((before, epoch)),
             Effect::Replay { .. } => {}
             other => panic!("{other:?}"),
         }

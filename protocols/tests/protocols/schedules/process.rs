@@ -368,7 +368,7 @@ impl Process {
                     }
                     self.cursors[peer.index()] = Some((incarnation, after.0));
                 }
-                Effect::DiscardChoices { before } => disk.choices = disk.choices.split_off(&before),
+                Effect::DiscardChoices { before, .. } => disk.choices = disk.choices.split_off(&before),
                 other => return Err(format!("an effect that this rule has no use for: {other:?}").into()),
             }
         }

@@ -43,7 +43,7 @@ fn a_checkpoint_covers_the_choices_before_it() {
     let _ = a.next_choice();
     let old = a.handle_choice(choice(0, B, 1)).unwrap().unwrap();
     let (tables, done) = durable_checkpoint(&mut a);
-    assert!(matches!(done.as_slice(), [Effect::DiscardChoices { before: 1 }]));
+    assert!(matches!(done.as_slice(), [Effect::DiscardChoices { before: 1, .. }]));
 
     let mut a = restored(A, 1, &tables);
     a.handle_recovered_choice(&old.bytes).unwrap();
@@ -68,7 +68,7 @@ fn choices_that_are_open_at_a_checkpoint_are_made_again() {
     assert!(a.handle_choice(choice(0, B, 1)).unwrap().is_some());
     let (_, _) = (a.next_choice(), a.next_choice());
     let (tables, done) = durable_checkpoint(&mut a);
-    assert!(matches!(done.as_slice(), [Effect::DiscardChoices { before: 1 }]));
+    assert!(matches!(done.as_slice(), [Effect::DiscardChoices { before: 1, .. }]));
     let record = a.handle_choice(choice(2, B, 2)).unwrap().unwrap();
 
     let mut a = restored(A, 1, &tables);

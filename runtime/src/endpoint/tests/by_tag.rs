@@ -1,13 +1,14 @@
 //! The plain rule, with other verdicts on messages of certain tags, and with effects when they are sent. Collectives run natively.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use counterfoil::{Envelope, Rank, Ssn};
 use counterfoil_ack_piggyback::{AckPolicy, Flags, Origin, Stamp, WireHeader};
 use counterfoil_protocols::api::{
     CollectiveCall, CollectiveClass, CollectivePlan, Coordinator, Effect, EntryKey, EntryKind, Kept, Outgoing,
-    Properties, Protocol, ProtocolError, Transmission,
+    Properties, Protocol, ProtocolError, Snapshot, Transmission,
 };
 use counterfoil_protocols::forward_protocol;
 use counterfoil_protocols::sender_based::{self, SenderBased};
@@ -31,6 +32,8 @@ pub(super) const REPEAT: i32 = 10;
 pub(super) const ASK: i32 = 11;
 /// Tag of the messages of which copies are kept.
 pub(super) const COPIED: i32 = 12;
+/// Tag of a message after which the sender's calls wait for a checkpoint, until it is taken or refused.
+pub(super) const ASK_IN_CALL: i32 = 13;
 
 const CALL: CollectiveCall =
     CollectiveCall { class: CollectiveClass::FromRoot(Rank(0)), comm: COLLECTIVE_CONTEXT, number: 0, uniform: true };
@@ -42,6 +45,8 @@ pub(super) struct ByTag {
     pub(super) keeps_nothing: bool,
     /// Entries that replacements were given.
     pub(super) recovered: Arc<Mutex<Vec<EntryKey>>>,
+    /// Number of checkpoints that were refused in a call.
+    pub(super) refused: Arc<AtomicU64>,
 }
 
 #[derive(Debug)]
@@ -49,13 +54,23 @@ struct Tagged {
     core: SenderBased,
     by_tag: ByTag,
     effects: VecDeque<Effect>,
+    /// Calls wait for a checkpoint.
+    waits: bool,
+}
+
+impl Tagged {
+    fn end_wait(&mut self) {
+        if std::mem::take(&mut self.waits) {
+            self.effects.push_back(Effect::Resume);
+        }
+    }
 }
 
 impl MakeRule for ByTag {
     fn protocol(&self, rank: u32, ranks: u32, incarnation: u32) -> Result<Box<dyn Protocol>, ProtocolError> {
         let (rank, incarnation, policy) = (Rank(rank), counterfoil::Incarnation(incarnation), AckPolicy::default());
         let core = SenderBased::new(sender_based::Config { rank, ranks, incarnation, policy })?;
-        Ok(Box::new(Tagged { core, by_tag: self.clone(), effects: VecDeque::new() }))
+        Ok(Box::new(Tagged { core, by_tag: self.clone(), effects: VecDeque::new(), waits: false }))
     }
 
     fn coordinator(&self, _: u32) -> Option<Box<dyn Coordinator>> {
@@ -79,7 +94,7 @@ fn copied(number: u64) -> Vec<u8> {
 impl Protocol for Tagged {
     forward_protocol!(core:
         epoch, incarnation, handle_transmit, handle_message, handle_control, next_choice, handle_choice,
-        handle_recovered_choice, wants_checkpoint, handle_checkpoint, handle_checkpoint_durable, restore,
+        handle_recovered_choice, wants_checkpoint, handle_checkpoint_durable, restore,
         handle_peer_lost, hello, handle_hello,
     );
 
@@ -106,13 +121,29 @@ impl Protocol for Tagged {
             })),
             REPEAT => self.effects.push_back(Effect::RunCollective { call: CALL }),
             ASK => self.effects.push_back(Effect::TakeCheckpoint),
+            ASK_IN_CALL => self.waits = true,
             _ => {}
         }
         Ok(outgoing)
     }
 
     fn handle_collective(&mut self, _: &CollectiveCall) -> Result<CollectivePlan, ProtocolError> {
+        if self.waits {
+            self.effects.push_back(Effect::TakeCheckpoint);
+            return Ok(CollectivePlan::Hold);
+        }
         Ok(CollectivePlan::Native { keep: None })
+    }
+
+    fn handle_checkpoint(&mut self) -> Result<Snapshot, ProtocolError> {
+        self.end_wait();
+        self.core.handle_checkpoint()
+    }
+
+    fn handle_checkpoint_refused(&mut self) -> Result<(), ProtocolError> {
+        self.by_tag.refused.fetch_add(1, Ordering::Relaxed);
+        self.end_wait();
+        Ok(())
     }
 
     fn handle_recovered_entry(&mut self, entry: EntryKey, bytes: &[u8]) -> Result<bool, ProtocolError> {

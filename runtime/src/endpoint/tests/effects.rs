@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::by_tag::{ASK, ByTag, COPIED, DISCARD, KEEP, REPEAT, SUPPRESS, entries};
+use super::by_tag::{ASK, ASK_IN_CALL, ByTag, COPIED, DISCARD, KEEP, REPEAT, SUPPRESS, entries};
 use super::*;
 
 /// Runs a program of three ranks under the rule. `program` returns `false` for a rank that dies.
@@ -142,4 +142,58 @@ fn a_checkpoint_is_taken_while_receives_are_open_that_were_posted_last() {
 #[test]
 fn a_checkpoint_waits_for_a_receive_that_was_posted_before_another_request() {
     assert!(!ask_with_an_open_receive(true).contains(&1));
+}
+
+/// Runs a job in which a call of rank 0 waits for a checkpoint. With `open`, rank 0 has a receive that was posted before one that is complete,
+/// and whose message comes only after the call. Returns the number of checkpoints that were taken and refused.
+fn call_that_waits_for_a_checkpoint(open: bool, has_state: bool) -> (u64, u64) {
+    let rule = ByTag::default();
+    let refused = Arc::clone(&rule.refused);
+    let tally = run(rule, |comm, _| {
+        let mut values = [u64::from(comm.rank())];
+        match comm.rank() {
+            0 => {
+                if has_state {
+                    comm.provide_state(Box::new(Vec::new));
+                }
+                let first = if open { Some(comm.irecv(Some(1), Some(1))?) } else { None };
+                comm.send(2, ASK_IN_CALL, b"")?;
+                comm.recv(Some(2), Some(2))?;
+                comm.allreduce_u64(&mut values, Reduction::Sum)?;
+                if let Some(first) = first {
+                    assert_eq!(comm.wait(first)?.1, &b"first"[..]);
+                }
+            }
+            1 => {
+                comm.allreduce_u64(&mut values, Reduction::Sum)?;
+                if open {
+                    comm.send(0, 1, b"first")?;
+                }
+            }
+            _ => {
+                comm.recv(Some(0), Some(ASK_IN_CALL))?;
+                comm.send(0, 2, b"")?;
+                comm.allreduce_u64(&mut values, Reduction::Sum)?;
+            }
+        }
+        assert_eq!(values, [3]);
+        Ok(true)
+    });
+    (tally.checkpoints_asked, refused.load(Ordering::Relaxed))
+}
+
+#[test]
+fn a_call_that_waits_for_a_checkpoint_is_made_after_it() {
+    assert_eq!(call_that_waits_for_a_checkpoint(false, true), (1, 0));
+}
+
+/// The message of the open receive comes after the call: who waited for it would wait for ever.
+#[test]
+fn a_call_is_made_without_the_checkpoint_that_an_open_receive_prevents() {
+    assert_eq!(call_that_waits_for_a_checkpoint(true, true), (0, 1));
+}
+
+#[test]
+fn a_call_is_made_without_the_checkpoint_of_a_program_that_cannot_give_its_state() {
+    assert_eq!(call_that_waits_for_a_checkpoint(false, false), (0, 1));
 }
