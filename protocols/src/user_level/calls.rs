@@ -117,6 +117,11 @@ impl Calls {
         Report { completed: self.completed.clone(), held, ..self.report_durable() }
     }
 
+    /// Returns this rank's report for a Hello.
+    pub(super) fn report_to(&self, peer: Rank) -> Report {
+        Report { has_met: self.has_met(peer), ..self.report() }
+    }
+
     /// Returns only what this rank's durable checkpoint is beyond. A peer waits for the result of a call that it knows to be completed here, so
     /// it may know that only with the result.
     pub(super) fn report_durable(&self) -> Report {

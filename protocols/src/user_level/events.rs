@@ -99,15 +99,18 @@ impl Protocol for UserLevel {
     }
 
     fn hello(&self, peer: Rank) -> Result<Hello, ProtocolError> {
-        Ok(Hello { opaque: self.calls.report().encode(), ..self.core.hello(peer)? })
+        let hello = self.core.hello(peer)?;
+        Ok(Hello { opaque: self.calls.report_to(peer).encode(), ..hello })
     }
 
     fn handle_hello(&mut self, peer: Rank, hello: &Hello) -> Result<(), ProtocolError> {
         let mut report = self.decode(peer, &hello.opaque)?;
         self.core.handle_hello(peer, hello)?;
-        let is_repair = hello.incarnation.max(self.incarnation()) > Incarnation(0) || self.calls.has_met(peer);
+        let has_met = report.has_met || self.calls.has_met(peer);
+        let is_repair = has_met || hello.incarnation.max(self.incarnation()) > Incarnation(0);
         if !is_repair {
-            // Two first processes that meet for the first time take part in every call: neither waits for a result of the other.
+            // Two first processes that meet for the first time take part in every call: neither waits for a result of the other. Both have to say
+            // so: a connection may have broken when only one had the other's Hello.
             report.completed.clear();
         }
         self.calls.meet(peer, &report);

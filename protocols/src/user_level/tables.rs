@@ -11,7 +11,7 @@ use crate::encoding::{decode_tables, decode_versioned, encode_versioned};
 /// Version of the tables that is written, and the only one that is read. Distinct from the core's and other rules'.
 const TABLES: u8 = 0x91;
 /// Version of the report that is written, and the only one that is read.
-const REPORT: u8 = 1;
+const REPORT: u8 = 2;
 
 /// Collectives of a communicator that a rank has completed (section 3.1: "every process counts various collective communications").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,6 +70,8 @@ pub(super) struct Report {
     pub(super) durable: Durable,
     /// Numbers of the results in its local log that it has yet to use, as ranges (first, last), ascending.
     pub(super) held: Vec<(u64, u64)>,
+    /// In a Hello: the sender has handled one of the receiver before.
+    pub(super) has_met: bool,
 }
 
 impl Report {

@@ -130,6 +130,27 @@ fn a_result_is_forwarded_to_a_rank_that_still_waits_in_the_call() {
     assert_eq!(c.handle_collective(&allreduce(0)), Ok(CollectivePlan::Recorded(allreduce(0).entry())));
 }
 
+/// B has A's first Hello, and A has none of B, when their connection breaks.
+#[test]
+fn survivors_of_whom_one_had_met_the_other_meet_again_as_after_a_replacement() {
+    let (mut a, mut b) = (rank(A, 0), rank(B, 0));
+    let first = a.hello(B).unwrap();
+    b.handle_hello(A, &first).unwrap();
+    make(&mut a, &[call(CollectiveClass::FromRoot(C), 0)]);
+    meet((A, &mut a), (B, &mut b));
+    let entry = call(CollectiveClass::FromRoot(C), 0).entry();
+    assert_eq!(b.handle_collective(&call(CollectiveClass::FromRoot(C), 0)), Ok(CollectivePlan::Recorded(entry)));
+}
+
+/// What A has completed, it has completed with B's contribution, or without.
+#[test]
+fn first_processes_that_meet_for_the_first_time_take_part_in_every_call() {
+    let (mut a, mut b) = (rank(A, 0), rank(B, 0));
+    make(&mut a, &[call(CollectiveClass::FromRoot(C), 0)]);
+    meet((A, &mut a), (B, &mut b));
+    make(&mut b, &[call(CollectiveClass::FromRoot(C), 0)]);
+}
+
 #[test]
 fn a_result_is_dropped_once_every_ranks_durable_checkpoint_is_beyond_it() {
     let mut ranks = [rank(A, 0), rank(B, 0), rank(C, 0)];

@@ -69,6 +69,18 @@ fn connections_between_survivors_may_break_and_be_made_again() {
     assert!(met.reconnections > scaled(5_000) && met.in_flight_lost > scaled(1_000), "{met:?}");
 }
 
+/// Schedules that once failed.
+#[test]
+fn schedules_that_once_failed_pass() {
+    // The connection of two first processes broke when one had the other's Hello, and the other had none. When they met again, the first waited for
+    // a result that the second did not send, since for that one it was the first meeting.
+    let line = "sim1 pattern=calls ranks=3 rounds=2 program=16965501194947177810 checkpoints=1 ordered=0 tier=volatile mode=list:7,0,2,4,0,2,7,\
+                0,5,3,0,2,7,6,4,2x2,3x2,4,3x2,4,3x2,2x3,5,2,3,0,2,8,7,0,6,3,2,3x2,4,3x2,4,3x2,4,3x2,4,3,2,0x2,2,7,6,4,5,0x2,3x2 seed=0 \
+                faults=4:1:0:0,4:1:0,20:1:2:0,54:1:0 revoked=1 overtaking=1";
+    let schedule: Schedule = line.parse().unwrap();
+    assert_eq!(simulator::run::<UserLevel>(&schedule).violation, None, "{line}");
+}
+
 /// Kills every rank at every event of some runs, so that none is left out by chance.
 #[test]
 fn a_rank_may_die_at_any_event() {
