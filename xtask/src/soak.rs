@@ -7,6 +7,7 @@ pub(crate) mod miri;
 pub(crate) mod mpi_programs;
 pub(crate) mod mutants;
 mod parameters;
+pub(crate) mod programs;
 mod random;
 pub(crate) mod simulate;
 mod tally;
