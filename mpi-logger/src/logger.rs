@@ -97,6 +97,12 @@ impl Logger {
         }
     }
 
+    /// Notes that threads of this rank may be in MPI calls at the same time from now on. Other ranks don't know: they may release contributions to
+    /// collective operations that this rank has yet to begin.
+    pub fn set_multithreaded(&mut self) {
+        self.is_multithreaded = true;
+    }
+
     /// Returns this rank.
     #[inline]
     pub fn rank(&self) -> u32 {

@@ -41,6 +41,11 @@ pub(crate) fn begin(bytes_max: usize, is_multiple: bool) {
     IS_SHARED.store(is_multiple, Ordering::Relaxed);
 }
 
+/// Notes that several threads may be in calls at the same time from now on.
+pub(crate) fn share() {
+    IS_SHARED.store(true, Ordering::Relaxed);
+}
+
 /// Notes a call that failed with this code. After a process failure, no poll looks at receives any more: what that call has found
 /// interrupted may be complete without a message.
 #[inline]

@@ -16,7 +16,7 @@ use crate::session::{FullError, Session};
 const ABSENT: u8 = 0;
 /// MPI's thread level is below MPI_THREAD_MULTIPLE: one thread at a time calls MPI, so no lock is needed.
 const SERIALIZED: u8 = 1;
-/// The thread level is MPI_THREAD_MULTIPLE.
+/// The thread level is MPI_THREAD_MULTIPLE, or the program has a session, whose level may be that.
 const MULTIPLE: u8 = 2;
 /// As SERIALIZED; and messages are logged before they are sent, since a full log makes the send fail.
 const SERIALIZED_LOG_FIRST: u8 = 3;
@@ -31,7 +31,7 @@ struct Global {
 
 // SAFETY: the session is reached only by the functions of this module. In the state MULTIPLE they hold the lock. In the states SERIALIZED
 // the program has promised MPI that no two of its threads are in MPI calls at the same time, and all accesses are made in such calls.
-// `begin` and `end` run in MPI_Init and MPI_Finalize, during which MPI permits no other call.
+// `begin` and `end` run in MPI_Init and MPI_Finalize, during which MPI permits no other call; `share` runs in the call that lets other threads in.
 unsafe impl Sync for Global {}
 
 static GLOBAL: Global = Global {
@@ -277,6 +277,16 @@ pub(crate) fn begin(session: Session, is_multiple: bool) {
     GLOBAL.state.store(state, Ordering::Release);
     // SAFETY: MPI is initialised; this library was loaded before the program and is never unloaded.
     unsafe { progress_hook::begin(poll_in_call) };
+}
+
+/// Lets several threads into calls at the same time from now on. To be called in an MPI call, while no other thread is in one.
+pub(crate) fn share() {
+    catch_up();
+    let is_serialized = enter(|session| session.logger.set_multithreaded()).is_some() && !is_multiple();
+    if is_serialized {
+        awaited::share();
+        GLOBAL.state.store(MULTIPLE, Ordering::Release);
+    }
 }
 
 /// Handles control messages while the program waits in an MPI call, unless a call is in the session.

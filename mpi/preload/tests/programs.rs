@@ -158,6 +158,24 @@ fn ranks_of_two_thread_levels_agree_on_communicators() {
     }
 }
 
+/// The level of a session is its own, and ranks that have no session know nothing of it.
+#[test]
+fn a_session_may_let_more_threads_in_than_mpi_init() {
+    if !wrapped().contains("MPI_Session_init") {
+        note_untested("threads of a session: this MPI has none; that of `cargo xtask mpi --mpi wheel` has");
+        return;
+    }
+    for how in ["after", "before", "alone"] {
+        for settings in [&[][..], &[("COUNTERFOIL_KEEP", "all")]] {
+            let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+            let mut run = Run::with_the_library(folder.path(), settings);
+            run.arguments = vec![how];
+            let output = run.run_successfully("session_threads", 2);
+            channels_agree(&accounts(folder.path(), 2, &String::from_utf8_lossy(&output.stderr)), 0);
+        }
+    }
+}
+
 #[test]
 fn each_call_that_is_not_logged_has_one_warning() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();

@@ -117,19 +117,29 @@ impl Drop for ErrorsReturned {
     }
 }
 
-/// Agrees on the number of a new communicator, whose members all call this: the lowest that all of them have free.
-fn agree_on_lowest(comm: ffi::MPI_Comm, proposal: u32, is_inter: bool) -> Result<u32, CallError> {
-    let _returned = ErrorsReturned::on(comm)?;
-    let mut number = proposal;
+/// In place of a proposal: that of a member with several threads, which has no lowest number. Above all numbers.
+const NO_LOWEST: u64 = 1 << 32;
+
+/// Agrees on the number of a new communicator, whose members all call this: the lowest that all of them have free. `None` if one of them has
+/// several threads, and proposes [`NO_LOWEST`].
+fn agree_on_lowest(comm: ffi::MPI_Comm, proposal: u64, is_inter: bool) -> Result<Option<u32>, CallError> {
+    let mut number = largest(comm, proposal)?;
     // Between two groups, each gets the other's maximum: in the second round, everybody's.
-    for _ in 0..=u32::from(is_inter) {
-        let mine = number;
-        let (from, to) = ((&raw const mine).cast(), (&raw mut number).cast());
-        // SAFETY: a communicator whose members all call this, and pointers to local variables.
-        unsafe { mpi_try!(PMPI_Allreduce(from, to, 1, ffi::RSMPI_UINT32_T, ffi::RSMPI_MAX, comm)) };
-        number = number.max(mine);
+    if is_inter {
+        let mine = number.max(proposal);
+        number = largest(comm, mine)?.max(mine);
     }
-    Ok(number)
+    Ok(u32::try_from(number).ok())
+}
+
+/// Returns the largest of the numbers of all members, who all call this: between two groups, of the other group's.
+fn largest(comm: ffi::MPI_Comm, mine: u64) -> Result<u64, CallError> {
+    let _returned = ErrorsReturned::on(comm)?;
+    let mut largest = mine;
+    let (from, to) = ((&raw const mine).cast(), (&raw mut largest).cast());
+    // SAFETY: a communicator whose members all call this, and pointers to local variables.
+    unsafe { mpi_try!(PMPI_Allreduce(from, to, 1, ffi::RSMPI_UINT64_T, ffi::RSMPI_MAX, comm)) };
+    Ok(largest)
 }
 
 /// A process's contribution to the number of a new communicator, where threads make several at once: no member can tell then which number
@@ -140,6 +150,8 @@ pub(crate) struct Proposal {
     /// 0 on other ranks.
     name: u64,
     members: Members,
+    /// The other members may try to agree on the lowest number: not all have several threads.
+    objects: bool,
 }
 
 // SAFETY: a handle, which any thread may give to MPI.
@@ -149,26 +161,21 @@ impl Proposal {
     /// Exchanges the names: (own group's, other group's or 0). All members call this, in the call that makes the communicator; no thread
     /// holds the session.
     pub(crate) fn exchange_names(&self) -> Result<(u64, u64), CallError> {
-        let first = self.largest(self.name)?;
+        if self.objects {
+            agree_on_lowest(self.comm, NO_LOWEST, self.members.is_inter)?;
+        }
+        let first = largest(self.comm, self.name)?;
         // Between two groups, each gets the other's name: in the second round, its own.
-        let second = if self.members.is_inter { self.largest(first)? } else { 0 };
+        let second = if self.members.is_inter { largest(self.comm, first)? } else { 0 };
         Ok((first, second))
     }
 
     /// Returns `true` if the number that all members derived is free on each of them. All members call this.
     pub(crate) fn is_free_everywhere(&self, is_free: bool) -> Result<bool, CallError> {
-        let taken = self.largest(u64::from(!is_free))?;
-        let taken = if self.members.is_inter { taken | self.largest(taken | u64::from(!is_free))? } else { taken };
+        let taken = largest(self.comm, u64::from(!is_free))?;
+        let taken =
+            if self.members.is_inter { taken | largest(self.comm, taken | u64::from(!is_free))? } else { taken };
         Ok(taken == 0)
-    }
-
-    fn largest(&self, mine: u64) -> Result<u64, CallError> {
-        let _returned = ErrorsReturned::on(self.comm)?;
-        let mut largest = mine;
-        let (from, to) = ((&raw const mine).cast(), (&raw mut largest).cast());
-        // SAFETY: a communicator whose members all call this, and pointers to local variables.
-        unsafe { mpi_try!(PMPI_Allreduce(from, to, 1, ffi::RSMPI_UINT64_T, ffi::RSMPI_MAX, self.comm)) };
-        Ok(largest)
     }
 }
 
@@ -185,15 +192,20 @@ impl Session {
         self.logger.comms.get(id)
     }
 
-    /// Adds a new communicator, whose members are all in the call that makes it.
-    pub(crate) fn add_comm(&mut self, comm: ffi::MPI_Comm) {
+    /// Adds a new communicator, whose members are all in the call that makes it. Returns this process's part in a further agreement, without
+    /// the session, where a member has several threads. `is_shared`: this process has.
+    pub(crate) fn add_comm(&mut self, comm: ffi::MPI_Comm, is_shared: bool) -> Option<Proposal> {
         // Members from outside MPI_COMM_WORLD agree on nothing.
-        let Some(members) = self.logged_members(comm) else { return };
-        let proposal = self.logger.comms.propose();
-        match agree_on_lowest(comm, proposal, members.is_inter) {
-            Ok(number) => self.bind_new(comm, number, members),
+        let members = self.logged_members(comm)?;
+        if self.is_multithreaded || is_shared {
+            return Some(self.propose(comm, members, !self.is_multithreaded));
+        }
+        match agree_on_lowest(comm, self.logger.comms.propose().into(), members.is_inter) {
+            Ok(Some(number)) => self.bind_new(comm, number, members),
+            Ok(None) => return Some(self.propose(comm, members, false)),
             Err(error) => self.check_made(error),
         }
+        None
     }
 
     /// Adds a communicator under a number that was derived or reserved.
@@ -226,12 +238,10 @@ impl Session {
         }
     }
 
-    /// Returns this process's part in the agreement on a communicator's number, for [`Proposal`]; `None` for one that isn't logged.
-    pub(crate) fn propose(&mut self, comm: ffi::MPI_Comm) -> Option<Proposal> {
-        let members = self.logged_members(comm)?;
+    fn propose(&mut self, comm: ffi::MPI_Comm, members: Members, objects: bool) -> Proposal {
         self.comms.names += 1;
         let own = u64::from(self.rank() + 1) << 32 | u64::from(self.comms.names);
-        Some(Proposal { comm, name: if members.rank == 0 { own } else { 0 }, members })
+        Proposal { comm, name: if members.rank == 0 { own } else { 0 }, members, objects }
     }
 
     /// Adds a communicator whose members have agreed on its number.

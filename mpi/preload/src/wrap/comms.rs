@@ -6,7 +6,7 @@ use counterfoil_mpi::control::CONTROL_NAME;
 use mpi_sys as ffi;
 
 use super::exchange::forget_accepted;
-use crate::global::enter;
+use crate::global::{enter, is_multiple};
 use crate::say::say;
 use crate::session::comms::Proposal;
 use crate::session::mpi_call::CallError;
@@ -22,13 +22,7 @@ unsafe fn made(comm: *const ffi::MPI_Comm, code: c_int) -> c_int {
     }
     // SAFETY: the call has put a communicator there, or the null one.
     let comm = unsafe { *comm };
-    let proposal = enter(|session| {
-        if session.is_multithreaded {
-            return session.propose(comm);
-        }
-        session.add_comm(comm);
-        None
-    });
+    let proposal = enter(|session| session.add_comm(comm, is_multiple()));
     // Other threads of this process must not wait until all members are here, so the session is left while they agree.
     if let Some(proposal) = proposal.flatten()
         && let Err(error) = agree(proposal)

@@ -2,14 +2,17 @@
 
 use std::ffi::c_int;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use counterfoil_profile::refused;
 use mpi_sys as ffi;
 
 use super::process::RANKS;
-use crate::global::{enter, is_absent};
+use crate::global::{enter, is_absent, share};
 use crate::say::say;
 use crate::settings::summary_dir;
+
+static HAS_SESSION: AtomicBool = AtomicBool::new(false);
 
 /// Calls reported already.
 static SAID: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
@@ -42,8 +45,18 @@ pub(crate) unsafe fn not_logged(name: &'static str, call: impl FnOnce() -> c_int
     drop(said);
     if name == "MPI_Session_init" {
         refuse_sessions();
+        HAS_SESSION.store(true, Ordering::Relaxed);
+        let code = call();
+        // Its level of thread support is its own.
+        share();
+        return code;
     }
     call()
+}
+
+/// Returns `true` if the program has begun a session of MPI.
+pub(super) fn has_session() -> bool {
+    HAS_SESSION.load(Ordering::Relaxed)
 }
 
 /// Tells `counterfoil run` why this rank isn't logged, unless it is: by MPI_Init.
