@@ -90,6 +90,11 @@ pub(crate) unsafe fn end(call: CallMark, code: c_int) -> c_int {
     code
 }
 
+/// Gives the error that was noted in this call another code: that of the call, where the library has made it in pieces.
+pub(crate) fn change_code(code: c_int) {
+    RAISED.set(RAISED.get().map(|raised| Raised { code, ..raised }));
+}
+
 /// Makes an error handler: MPI gets the library's in place of `function`.
 ///
 /// # Safety

@@ -10,10 +10,10 @@ use crate::awaited::{note_persistent, note_posted};
 use crate::deferred::Event;
 use crate::global::{can_defer, catch_up, defer, enter, is_multiple};
 use crate::message::{Incoming, is_proc_null, is_wildcard};
-use crate::pass;
 use crate::session::Session;
 use crate::session::requests::PersistentKind;
 use crate::status::{arrival, blank, has_taken, is_cancelled, with_status};
+use crate::{handlers, pass};
 use counterfoil_mpi::control::failures::{failed_code, is_pending};
 
 /// Handles a receive that has returned with this code, after which nothing was posted. Returns the code.
@@ -126,11 +126,15 @@ pub(super) unsafe fn wait_or_withdraw(request: *mut ffi::MPI_Request, status: *m
         // A wait would call the program's error handler once more.
         ffi::PMPI_Request_get_status(*request, &raw mut flag, &raw mut own);
         if flag != 0 && !is_cancelled(&own) {
-            return (pass::Wait.get())(request, status);
+            let code = (pass::Wait.get())(request, status);
+            handlers::change_code(code);
+            return code;
         }
         ffi::PMPI_Request_free(request);
     }
-    failed_code()
+    let code = failed_code();
+    handlers::change_code(code);
+    code
 }
 
 /// A non-blocking receive.

@@ -43,15 +43,29 @@ static void interrupted(void) {
     }
 }
 
+/* Errors that a handler of the program's has seen, and the class of the last. */
+static int handled, handled_class;
+
+static void handle(MPI_Comm *comm, int *code, ...) {
+    (void)comm;
+    handled++;
+    MPI_Error_class(*code, &handled_class);
+}
+
 /* A blocking receive, or exchange, from any source that a failure interrupts leaves nothing pending: the next receive takes the message. */
 static void blocking(void) {
     int got = -1, go = 1, class;
     MPI_Status status;
+    MPI_Errhandler handler;
     if (rank == 0) {
+        DO(MPI_Comm_create_errhandler(handle, &handler));
+        DO(MPI_Comm_set_errhandler(MPI_COMM_WORLD, handler));
         DO(MPI_Error_class(MPI_Recv(&got, 1, MPI_INT, MPI_ANY_SOURCE, 9, MPI_COMM_WORLD, &status), &class));
-        CHECK(class == MPIX_ERR_PROC_FAILED);
+        CHECK(class == MPIX_ERR_PROC_FAILED && handled == 1 && handled_class == class);
         DO(MPI_Error_class(MPI_Sendrecv(&go, 1, MPI_INT, 3, 10, &got, 1, MPI_INT, MPI_ANY_SOURCE, 9, MPI_COMM_WORLD, &status), &class));
-        CHECK(class == MPIX_ERR_PROC_FAILED);
+        CHECK(class == MPIX_ERR_PROC_FAILED && handled == 2 && handled_class == class);
+        DO(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+        DO(MPI_Errhandler_free(&handler));
         DO(MPIX_Comm_failure_ack(MPI_COMM_WORLD));
         DO(MPI_Send(&go, 1, MPI_INT, 2, 10, MPI_COMM_WORLD));
         DO(MPI_Recv(&got, 1, MPI_INT, MPI_ANY_SOURCE, 9, MPI_COMM_WORLD, &status));
