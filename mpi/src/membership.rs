@@ -2,8 +2,8 @@
 //!
 //! A job is started with more processes than ranks: the others are spares. All traffic is on one communicator of all processes, which is
 //! never shrunk or revoked: point-to-point messages between living processes go on after a failure. What is repaired is the table of
-//! places: every living process acknowledges the failures that it knows of, and all agree; the agreement fails on all alike if they know
-//! of different ones, and is repeated. Then each gives the vacant ranks to spares, in ascending order: first to those on the host of the
+//! places: every living process acknowledges the failures that it knows of, and all agree. The agreement of MPI succeeds also if they know of
+//! different ones, so it compares them (a fingerprint of 16 bits), and is repeated until they are the same. Then each gives the vacant ranks to spares, in ascending order: first to those on the host of the
 //! dead process, where its log is.
 //!
 //! No communicator is created after the start, because Open MPI 5.0.11 crashes if it learns of a failure meanwhile
@@ -11,6 +11,7 @@
 
 mod calls;
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use crate::comm::Comm;
@@ -86,8 +87,9 @@ impl From<MpiError> for RepairError {
 struct Repair {
     /// Agreement on the failures.
     agreement: Meeting,
-    /// Failures that this process has acknowledged before it.
+    /// Failures that this process knew of before it, ascending.
     failed: Vec<u32>,
+    /// Time of the first agreement of the repair.
     begun: Instant,
 }
 
@@ -228,7 +230,7 @@ impl Membership {
     /// # Errors
     /// [`MpiError`].
     pub(crate) fn meet(&self) -> Result<Meeting, MpiError> {
-        self.end.meet()
+        self.end.meet(0)
     }
 
     /// Votes to end the job. A vote ends when all living processes have begun it. Returns `false`, without a vote, if a process has failed
@@ -237,12 +239,14 @@ impl Membership {
     /// # Errors
     /// [`MpiError`].
     pub(crate) fn begin_vote(&mut self) -> Result<bool, MpiError> {
-        // The vote fails on all alike if they know of different failures.
         let failed = self.end.failed_ranks()?;
         if failed.iter().any(|process| !self.is_dead(*process)) {
             return Ok(false);
         }
-        self.vote = Some(self.end.meet()?);
+        // The vote fails on all alike if they have repaired different failures.
+        let dead: Vec<u32> =
+            (0..).zip(&self.places).filter(|(_, place)| **place == DEAD).map(|(process, _)| process).collect();
+        self.vote = Some(self.end.meet(fingerprint(&dead))?);
         self.votes += 1;
         Ok(true)
     }
@@ -293,20 +297,32 @@ impl Membership {
     /// # Errors
     /// [`MpiError`].
     pub(crate) fn begin_repair(&mut self) -> Result<bool, MpiError> {
-        self.calls.acknowledge()?;
-        // Acknowledged first: receives from any source go on without these.
-        let failed = self.all.failed_ranks()?;
+        let failed = self.failed()?;
         let begins = self.calls.are_unanswered() || failed.iter().any(|process| !self.is_dead(*process));
         if begins {
-            self.calls.call_others(&failed)?;
-            self.begin_agreement(failed)?;
+            self.begin_agreement(failed, Instant::now())?;
         }
         Ok(begins)
     }
 
-    /// Begins to agree on these failures, which this process has acknowledged.
-    fn begin_agreement(&mut self, failed: Vec<u32>) -> Result<(), MpiError> {
-        self.repair = Some(Repair { agreement: self.all.meet()?, failed, begun: Instant::now() });
+    /// Returns the processes that have failed, ascending: those that MPI has told this process of, which are acknowledged, and those that others
+    /// have told it of.
+    fn failed(&mut self) -> Result<Vec<u32>, MpiError> {
+        self.calls.acknowledge()?;
+        // Acknowledged first: receives from any source go on without these.
+        let mut failed: BTreeSet<u32> = self.all.failed_ranks()?.into_iter().collect();
+        match self.calls.poll() {
+            Err(error) if !error.is_process_failure() => return Err(error),
+            _ => {}
+        }
+        failed.extend(self.calls.told().filter(|process| (*process as usize) < self.places.len()));
+        Ok(failed.into_iter().collect())
+    }
+
+    /// Begins to agree on these failures, and calls the others to it. `begun`: time of the first agreement of this repair.
+    fn begin_agreement(&mut self, failed: Vec<u32>, begun: Instant) -> Result<(), MpiError> {
+        self.calls.call_others(&failed)?;
+        self.repair = Some(Repair { agreement: self.all.meet(fingerprint(&failed))?, failed, begun });
         self.calls.count_agreement();
         Ok(())
     }
@@ -348,10 +364,10 @@ impl Membership {
             let untold = self.calls.find_untold()?;
             return untold.map_or(Ok(None), |process| Err(RepairError::Untold { process }));
         };
-        let failed = std::mem::take(failed);
+        let (failed, begun) = (std::mem::take(failed), *begun);
         if !is_agreed {
-            let failed = self.all.failed_ranks()?;
-            self.begin_agreement(failed)?;
+            let failed = self.failed()?;
+            self.begin_agreement(failed, begun)?;
             return Ok(None);
         }
         self.repair = None;
@@ -372,6 +388,13 @@ impl Membership {
         }
         Ok(Some(vacant))
     }
+}
+
+/// Returns a number by which processes compare the failures that they know of: six bits of their number, since mostly one process knows of more
+/// than another, and ten of a hash.
+fn fingerprint(failed: &[u32]) -> u16 {
+    let hash = failed.iter().fold(0x811c_9dc5_u32, |hash, process| (hash ^ process).wrapping_mul(0x0100_0193));
+    ((failed.len() as u16) << 10) | (hash ^ hash >> 10 ^ hash >> 20) as u16 & 0x3ff
 }
 
 /// Returns the name of a host.
@@ -435,6 +458,18 @@ mod tests {
         let hosts = ["a", "b", "a", "a", "b"];
         assert_eq!(assign(&[DEAD, DEAD, SPARE, SPARE, SPARE], &hosts, &[(0, "b"), (1, "a")]), Ok(vec![(0, 4), (1, 2)]));
         assert_eq!(assign(&[DEAD, DEAD, SPARE, SPARE, DEAD], &hosts, &[(0, "b"), (1, "a")]), Ok(vec![(1, 2), (0, 3)]));
+    }
+
+    #[test]
+    fn who_knows_of_other_failures_has_another_fingerprint() {
+        let known: [&[u32]; 7] = [&[], &[0], &[5], &[2], &[2, 5], &[5, 7], &[2, 5, 7]];
+        for (place, failed) in known.iter().enumerate() {
+            let same = known.iter().filter(|other| fingerprint(other) == fingerprint(failed)).count();
+            assert_eq!(same, 1, "{place}: {failed:?}");
+        }
+        // One more failure is always told apart.
+        let all: Vec<u32> = (0..64).collect();
+        assert!((0..63).all(|count| fingerprint(&all[..count]) != fingerprint(&all[..=count])));
     }
 
     #[test]

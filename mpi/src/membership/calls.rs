@@ -73,6 +73,11 @@ impl Calls {
         Ok(self.told.iter().copied().find(|process| !known.contains(process)))
     }
 
+    /// Returns the dead processes of which others have told this one.
+    pub(super) fn told(&self) -> impl Iterator<Item = u32> {
+        self.told.iter().copied()
+    }
+
     /// Acknowledges the failures that this process knows of.
     pub(super) fn acknowledge(&self) -> Result<(), MpiError> {
         self.comm.failed_ranks().map(drop)
