@@ -64,7 +64,7 @@ impl Run {
     }
 }
 
-/// What a run did, as far as it can be compared: ranks print in any order.
+/// What a run did, as far as it can be compared: ranks print in any order, and times differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Outcome {
     code: Option<i32>,
@@ -73,7 +73,7 @@ struct Outcome {
 
 impl Outcome {
     fn of(output: &Output) -> Outcome {
-        let mut lines: Vec<String> = String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect();
+        let mut lines: Vec<String> = String::from_utf8_lossy(&output.stdout).lines().map(without_times).collect();
         lines.sort();
         Outcome { code: output.status.code(), lines }
     }
@@ -86,6 +86,18 @@ impl Outcome {
             None => "ended by a signal".to_owned(),
         }
     }
+}
+
+/// Returns a line with a dash in place of each time: a number with a point, and a unit after it.
+fn without_times(line: &str) -> String {
+    let words: Vec<&str> = line.split(' ').collect();
+    let is_unit = |word: &str| ["s", "ms", "us", "ns"].contains(&word.trim_end_matches([',', ';', '.', ')']));
+    let is_time = |place: usize| {
+        let number = words[place].trim_start_matches('(');
+        number.contains('.') && number.parse::<f64>().is_ok() && words.get(place + 1).is_some_and(|word| is_unit(word))
+    };
+    let kept = (0..words.len()).map(|place| if is_time(place) { "-" } else { words[place] });
+    kept.collect::<Vec<_>>().join(" ")
 }
 
 /// Result of a run in all ways.
@@ -288,6 +300,13 @@ mod tests {
         for wrong in ["ring", "ring four", "ring 0"] {
             assert!(Run::parse(wrong).is_some_and(|parsed| parsed.is_err()), "{wrong}");
         }
+    }
+
+    #[test]
+    fn times_are_no_difference_and_other_numbers_are() {
+        assert_eq!(without_times("N 200: 0.004 s"), "N 200: - s");
+        assert_eq!(without_times("(1.5 ms, 2.5) x 3 s"), "- ms, 2.5) x 3 s");
+        assert_eq!(without_times("sum 0.25 of rank 1"), "sum 0.25 of rank 1");
     }
 
     #[test]
