@@ -198,11 +198,6 @@ impl LocalLog {
         self.read(index)
     }
 
-    /// Returns `true` if there is an entry of this kind with this key or a higher one, consumed or not.
-    pub fn has_from(&self, kind: u8, key: u64) -> bool {
-        self.slots.iter().any(|slot| slot.kind == kind && slot.key >= key)
-    }
-
     /// Returns the key of the oldest entry of this kind that was not consumed.
     pub fn next_key(&self, kind: u8) -> Option<u64> {
         let open = self.slots.range(self.first_open..);

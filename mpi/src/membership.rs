@@ -361,7 +361,7 @@ impl Membership {
             }
             *begun = Instant::now();
             self.has_failure()?;
-            let untold = self.calls.find_untold()?;
+            let untold = self.calls.find_untold(UNTOLD_MAX / 2)?;
             return untold.map_or(Ok(None), |process| Err(RepairError::Untold { process }));
         };
         let (failed, begun) = (std::mem::take(failed), *begun);

@@ -95,19 +95,6 @@ fn an_entry_that_was_changed_is_named() {
 }
 
 #[test]
-fn an_entry_with_a_key_or_a_higher_one_is_found_consumed_or_not() {
-    let mut log = LocalLog::new(Pool::volatile(OPTIONS).unwrap());
-    log.append(1, 5, b"five").unwrap();
-    log.append(2, 9, b"nine").unwrap();
-    for _ in 0..2 {
-        let found = [0, 5, 6].map(|key| log.has_from(1, key));
-        assert_eq!(found, [true, true, false]);
-        assert!(log.has_from(2, 9) && !log.has_from(2, 10) && !log.has_from(3, 0));
-        let _ = log.consume(1, 5);
-    }
-}
-
-#[test]
 fn entries_are_forgotten_up_to_their_seal_and_those_behind_it_stay_as_they_are() {
     let mut log = LocalLog::new(Pool::volatile(OPTIONS).unwrap());
     assert!(log.is_empty());

@@ -279,7 +279,8 @@ pub(crate) fn begin(session: Session, is_multiple: bool) {
     unsafe { progress_hook::begin(poll_in_call) };
 }
 
-/// Lets several threads into calls at the same time from now on. To be called in an MPI call, while no other thread is in one.
+/// Lets several threads into calls at the same time from now on. To be called in an MPI call, while no other thread is in one: at the levels
+/// below MPI_THREAD_MULTIPLE, that is the program's to see to.
 pub(crate) fn share() {
     catch_up();
     let is_serialized = enter(|session| session.logger.set_multithreaded()).is_some() && !is_multiple();

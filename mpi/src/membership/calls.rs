@@ -4,7 +4,8 @@
 //! agreement for ever. So a process that begins a repair calls others to it, and each that is called calls others. Mostly the agreement then
 //! tells the process what it has missed. Where it waits for the dead process itself, it never ends, and the process must give up.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, IntoBytes};
@@ -26,8 +27,8 @@ pub(super) struct Calls {
     begun: u32,
     /// Greatest number of an agreement that this process was called to.
     called: u32,
-    /// Dead processes of which others have told this one.
-    told: BTreeSet<u32>,
+    /// Dead processes of which others have told this one, each with the time at which it was first told.
+    told: BTreeMap<u32, Instant>,
     /// Calls in flight.
     sent: Vec<Sending>,
 }
@@ -42,7 +43,7 @@ impl Calls {
             processes,
             begun: 0,
             called: 0,
-            told: BTreeSet::new(),
+            told: BTreeMap::new(),
             sent: Vec::new(),
         })
     }
@@ -61,21 +62,24 @@ impl Calls {
             let bytes = message.receive()?;
             if let Ok([number, dead @ ..]) = <[U32]>::ref_from_bytes(&bytes) {
                 self.called = self.called.max(number.get());
-                self.told.extend(dead.iter().map(|process| process.get()));
+                for process in dead {
+                    self.told.entry(process.get()).or_insert_with(Instant::now);
+                }
             }
         }
         Ok(())
     }
 
-    /// Returns a dead process of which others have told this one, and MPI has not.
-    pub(super) fn find_untold(&self) -> Result<Option<u32>, MpiError> {
+    /// Returns a dead process of which others have told this one so long ago, and MPI has not.
+    pub(super) fn find_untold(&self, since: Duration) -> Result<Option<u32>, MpiError> {
         let known = self.comm.failed_ranks()?;
-        Ok(self.told.iter().copied().find(|process| !known.contains(process)))
+        let untold = self.told.iter().find(|(process, told)| told.elapsed() >= since && !known.contains(process));
+        Ok(untold.map(|(process, _)| *process))
     }
 
     /// Returns the dead processes of which others have told this one.
     pub(super) fn told(&self) -> impl Iterator<Item = u32> {
-        self.told.iter().copied()
+        self.told.keys().copied()
     }
 
     /// Acknowledges the failures that this process knows of.
@@ -91,8 +95,7 @@ impl Calls {
     /// Calls others to the agreement that this process begins next, and tells them of the dead processes: those at distances that are powers
     /// of two, so that all are called by somebody.
     pub(super) fn call_others(&mut self, dead: &[u32]) -> Result<(), MpiError> {
-        let mut told = self.told.clone();
-        told.extend(dead);
+        let told: BTreeSet<u32> = self.told().chain(dead.iter().copied()).collect();
         let call: Vec<U32> = [self.begun + 1].into_iter().chain(told.iter().copied()).map(U32::new).collect();
         // A call to a dead process may never be complete.
         self.sent.drain(..).for_each(Sending::abandon);

@@ -4,7 +4,7 @@
 //! entries that are still kept are appended anew before. A discard is an entry itself: a replacement that reads the log leaves out what was
 //! discarded.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use counterfoil::{Entry, Epoch, Rank};
@@ -84,24 +84,21 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(())
     }
 
-    /// Appends anew the recorded outcomes from number `first` on that the local log has from before the checkpoint that began `epoch`, which
-    /// doesn't cover them.
-    pub(super) fn keep_choices(&mut self, first: u64, epoch: Epoch) -> Result<(), Error> {
-        if !self.log.local().has_from(CHOICE, first) {
-            return Ok(());
-        }
+    /// Forgets what the local log has from before the checkpoint that began `epoch`, but not the entries that are kept, nor the recorded outcomes
+    /// from number `first_choice` on, which the checkpoint doesn't cover: those are appended anew.
+    pub(super) fn discard_sealed(&mut self, epoch: Epoch, first_choice: u64) -> Result<(), Error> {
+        let mut kept = BTreeSet::new();
         for entry in self.log.local().sealed(epoch) {
-            if entry.kind == CHOICE && entry.key >= first {
+            if entry.kind == CHOICE && entry.key >= first_choice {
                 self.log.local().append(CHOICE, entry.key, &entry.bytes)?;
+            } else if let Some(kind) = kind_of(entry.kind) {
+                kept.insert(EntryKey { kind, number: entry.key });
             }
         }
-        Ok(())
-    }
-
-    /// Forgets what the local log has from before the checkpoint that began `epoch`, but not the entries that are kept.
-    pub(super) fn discard_sealed(&mut self, epoch: Epoch) -> Result<(), Error> {
-        for (key, bytes) in &self.entries.0 {
-            self.log.local().append(key.kind as u8, key.number, bytes)?;
+        for key in kept {
+            if let Some(bytes) = self.entries.0.get(&key) {
+                self.log.local().append(key.kind as u8, key.number, bytes)?;
+            }
         }
         self.log.local().discard_sealed(epoch);
         Ok(())

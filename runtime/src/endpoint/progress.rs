@@ -233,13 +233,10 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
                 // Messages to itself are delivered as they are sent, and are never in flight.
                 Effect::Replay { peer, .. } if peer.0 == self.rank => {}
                 Effect::Replay { peer, after, upto, .. } => self.replay(peer.0, after, upto)?,
-                Effect::DiscardChoices { before, epoch } => {
-                    self.keep_choices(before, epoch)?;
-                    self.discard_sealed(epoch)?;
-                }
+                Effect::DiscardChoices { before, epoch } => self.discard_sealed(epoch, before)?,
                 Effect::DiscardDeliveries { .. } => {
                     let epoch = self.protocol.epoch();
-                    self.discard_sealed(epoch)?;
+                    self.discard_sealed(epoch, u64::MAX)?;
                 }
                 Effect::Resume => {
                     self.held.schedule_retry();

@@ -164,6 +164,13 @@ impl Runner<'_> {
         sources.sort();
         let (mut runs, mut not_compiled) = (Vec::new(), Vec::new());
         let listed = self.listed()?;
+        let is_there = |name: &str| sources.iter().any(|source| source.file_stem().is_some_and(|stem| stem == name));
+        let missing =
+            listed.iter().find(|run| !is_there(&run.program)).map(|run| format!("there is no program {}", run.program));
+        let wrong = if sources.is_empty() { Some("there is no file of C or C++".to_owned()) } else { missing };
+        if let Some(wrong) = wrong {
+            return Err(TaskError::File { path: folder.clone(), source: std::io::Error::other(wrong) });
+        }
         for source in &sources {
             let name = source.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             if !self.compile(source, &name)? {
