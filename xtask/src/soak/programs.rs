@@ -28,7 +28,7 @@ pub(crate) struct Options {
     choice: Choice,
     /// Folder with programs, a file of C or C++ each
     folder: PathBuf,
-    /// File with a line for each run: PROGRAM RANKS [ARGUMENTS]. A program without one runs without arguments
+    /// File with a line for each run: program, number of ranks, arguments. A program without one runs without arguments
     #[arg(long, value_name = "FILE")]
     runs: Option<PathBuf>,
     /// Number of ranks of the programs without a line in --runs

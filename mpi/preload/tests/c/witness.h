@@ -115,7 +115,9 @@ static Receive posted(void *buf, long long count, MPI_Datatype type, int source,
     Receive receive = {buf, count, type, source, tag, number_of(comm), 0, 0, tickets++};
     PMPI_Type_get_envelope(type, &integers, &addresses, &types, &combiner);
     if (combiner != MPI_COMBINER_NAMED) {
-        PMPI_Type_dup(type, &receive.type);
+        /* MPI_Type_dup would call the program's attribute functions. */
+        PMPI_Type_contiguous(1, type, &receive.type);
+        PMPI_Type_commit(&receive.type);
         receive.type_is_ours = 1;
     }
     return receive;
