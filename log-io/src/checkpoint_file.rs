@@ -120,7 +120,7 @@ struct TableEntry {
     bytes: U64,
 }
 
-/// Fields of a checkpoint file besides its image.
+/// Fields of a checkpoint file other than its image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Context {
     pub(crate) number: u32,

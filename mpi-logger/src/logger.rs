@@ -21,7 +21,7 @@ use crate::matching::{Arrival, PostedReceive};
 use crate::sender::SenderLog;
 use crate::stream::{Stream, StreamCounts, StreamId};
 
-/// What a driver tells a new logger besides the log.
+/// Settings of a new logger.
 #[derive(Clone, Copy, Debug)]
 pub struct LoggerOptions {
     /// Time without any activity in the job after which a wait for space is given up.

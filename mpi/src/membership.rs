@@ -311,10 +311,8 @@ impl Membership {
         self.calls.acknowledge()?;
         // Acknowledged first: receives from any source go on without these.
         let mut failed: BTreeSet<u32> = self.all.failed_ranks()?.into_iter().collect();
-        match self.calls.poll() {
-            Err(error) if !error.is_process_failure() => return Err(error),
-            _ => {}
-        }
+        // What others tell of another one comes with their calls.
+        self.has_failure()?;
         failed.extend(self.calls.told().filter(|process| (*process as usize) < self.places.len()));
         Ok(failed.into_iter().collect())
     }

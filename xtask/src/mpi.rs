@@ -9,7 +9,7 @@ mod find;
 mod libclang;
 pub(crate) mod preload;
 mod pypi;
-mod scratch;
+pub(crate) mod scratch;
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;

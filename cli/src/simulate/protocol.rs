@@ -87,7 +87,7 @@ impl Protocol {
 /// Simulator instantiated for a protocol.
 #[derive(Clone, Copy)]
 pub(super) struct Engine {
-    /// The protocol has a coordinator, a node besides the ranks that can fail.
+    /// The protocol has a coordinator, a node apart from the ranks that can fail.
     pub(super) coordinator: bool,
     /// The coordinator acts when it is asked to: it collects, or begins a line of checkpoints.
     pub(super) collects: bool,

@@ -11,7 +11,7 @@ use crate::stream::Stream;
 
 /// Number of freed communicators with open operations at which their members are queried.
 const FREED_MAX: usize = 64;
-/// Bytes of a record besides its payload, as they count towards an early query.
+/// Bytes of a record without its payload, as they count towards an early query.
 const RECORD_BYTES: u64 = 48;
 
 impl Logger {

@@ -123,6 +123,8 @@ classes! {
     Abort = "abort",
     /// Controls tools such as this library (`MPI_Pcontrol`).
     Control = "control",
+    /// Begins a session, which has a thread level of its own.
+    SessionInit = "session_init",
     /// Starts a kind of communication that is not logged.
     NotLogged = "not_logged",
 }

@@ -69,7 +69,7 @@ fn wrapper(call: &Call) -> String {
     let with = with.map_or("", |argument| argument.name.as_str());
     let next = format!("(next::{}.get())({})", call.name, names.join(", "));
     let check = if call.class == Class::Control {
-        // Its prototype is variadic: nothing behind the first argument is looked at.
+        // Its prototype is variadic: nothing after the first argument is looked at.
         String::new()
     } else if call.is_extension() {
         // The C compiler compares it.

@@ -42,6 +42,7 @@ pub(crate) fn begin(bytes_max: usize, is_multiple: bool) {
 }
 
 /// Notes that several threads may be in calls at the same time from now on.
+#[cfg(wraps = "session_init")]
 pub(crate) fn share() {
     IS_SHARED.store(true, Ordering::Relaxed);
 }

@@ -41,6 +41,9 @@ static GLOBAL: Global = Global {
     session: UnsafeCell::new(None),
 };
 
+/// The program has begun a session of MPI, whose threads may be in calls at the same time, whatever the level of MPI_Init.
+static IS_SHARED: AtomicBool = AtomicBool::new(false);
+
 static RECORDS_DETERMINANTS: AtomicBool = AtomicBool::new(false);
 
 /// Marks the session as entered, until dropped.
@@ -196,6 +199,11 @@ pub(crate) fn is_multiple() -> bool {
     GLOBAL.state.load(Ordering::Relaxed) == MULTIPLE
 }
 
+/// Returns `true` if threads may be in MPI calls at the same time because of a session of MPI.
+pub(crate) fn is_shared() -> bool {
+    IS_SHARED.load(Ordering::Relaxed)
+}
+
 /// Returns `true` without a session: calls only go to MPI.
 #[inline]
 pub(crate) fn is_absent() -> bool {
@@ -281,7 +289,9 @@ pub(crate) fn begin(session: Session, is_multiple: bool) {
 
 /// Lets several threads into calls at the same time from now on. To be called in an MPI call, while no other thread is in one: at the levels
 /// below MPI_THREAD_MULTIPLE, that is the program's to see to.
+#[cfg(wraps = "session_init")]
 pub(crate) fn share() {
+    IS_SHARED.store(true, Ordering::Relaxed);
     catch_up();
     let is_serialized = enter(|session| session.logger.set_multithreaded()).is_some() && !is_multiple();
     if is_serialized {

@@ -18,6 +18,8 @@ mod process;
 mod receive;
 mod requests;
 mod send;
+#[cfg(wraps = "session_init")]
+mod sessions;
 
 pub(crate) use collective::*;
 pub(crate) use comms::*;
@@ -31,6 +33,8 @@ pub(crate) use process::*;
 pub(crate) use receive::*;
 pub(crate) use requests::*;
 pub(crate) use send::*;
+#[cfg(wraps = "session_init")]
+pub(crate) use sessions::session_init;
 
 pub(crate) use crate::global::can_defer;
 pub(crate) use crate::handlers::make as handler_make;

@@ -17,7 +17,7 @@ fn start_and_kill(job: &Job, rank: usize, step: u32) {
     running.lose();
 }
 
-/// Checks that the job goes on behind this step, ends as without kills, and leaves nothing.
+/// Checks that the job goes on after this step, ends as without kills, and leaves nothing.
 #[track_caller]
 fn resume(job: &Job, behind: u32) {
     let mut running = job.clone().start();

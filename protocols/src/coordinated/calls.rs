@@ -26,7 +26,7 @@ pub(super) struct Calls {
 /// Consequences of a call that isn't complete yet.
 #[derive(Debug, Default)]
 pub(super) struct Conclusion {
-    /// The call straddles the line, and data came from behind it: log the result.
+    /// The call straddles the line, and data came from before it: log the result.
     pub(super) keep: bool,
     /// The root was beyond the line: repeat the call with dummy arguments.
     repeat: bool,

@@ -25,7 +25,7 @@ pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
 /// Place of a rank in the creation of a line (section 3.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) enum Progress {
-    /// Behind the recovery line.
+    /// Before the recovery line.
     #[default]
     Behind,
     /// Beyond it, and logging.

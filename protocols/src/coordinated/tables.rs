@@ -63,7 +63,7 @@ impl Tables {
     }
 }
 
-/// Log of a line beside the messages and results, which are entries of their own: *recovery log* and *suppress log*.
+/// Log of a line without the messages and results, which are entries of their own: *recovery log* and *suppress log*.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Log {
     /// Number of late messages.

@@ -1,4 +1,4 @@
-//! Temporary directory for the logs of a measured job.
+//! Temporary directory for the files of a task.
 
 use std::path::{Path, PathBuf};
 
@@ -6,18 +6,18 @@ use crate::workspace::TaskError;
 
 /// A private directory, removed on drop.
 #[derive(Debug)]
-pub(super) struct Scratch(PathBuf);
+pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
     /// Creates the directory in shared memory, if the machine has it. `name` must be unique within the
     /// process.
-    pub(super) fn create(name: &str) -> Result<Scratch, TaskError> {
+    pub(crate) fn create(name: &str) -> Result<Scratch, TaskError> {
         let shared_memory = PathBuf::from("/dev/shm");
         Scratch::create_in(if shared_memory.is_dir() { shared_memory } else { std::env::temp_dir() }, name)
     }
 
     /// Creates the directory on disk, in `parent`.
-    pub(super) fn on_disk(parent: &Path, name: &str) -> Result<Scratch, TaskError> {
+    pub(crate) fn on_disk(parent: &Path, name: &str) -> Result<Scratch, TaskError> {
         Scratch::create_in(parent.to_owned(), name)
     }
 
@@ -28,7 +28,7 @@ impl Scratch {
         Ok(Scratch(path))
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 }

@@ -9,7 +9,8 @@ use std::process::{Command, Output};
 use clap::Args;
 use serde_json::json;
 
-use super::show_progress;
+use super::{RUNS_PER_PROGRESS_LINE, show_progress};
+use crate::mpi::scratch::Scratch;
 use crate::mpi::{Choice, Toolkit, preload};
 use crate::table::Table;
 use crate::workspace::{TaskError, Workspace, command_line};
@@ -64,7 +65,7 @@ impl Run {
     }
 }
 
-/// What a run did, as far as it can be compared: ranks print in any order, and times differ.
+/// Outcome of a run, as far as it can be compared: ranks print in any order, and times differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Outcome {
     code: Option<i32>,
@@ -115,11 +116,9 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Task
     preload::build(workspace, &toolkit)?;
     let counterfoil = workspace.build_release()?;
     // Launchers have sockets below, whose paths are short.
-    let scratch = std::env::temp_dir().join(format!("cfp-{}", std::process::id()));
-    fs::create_dir_all(&scratch).map_err(TaskError::file(&scratch))?;
-    let compared = Runner { toolkit: &toolkit, counterfoil, scratch: &scratch, options }.run_all();
-    fs::remove_dir_all(&scratch).map_err(TaskError::file(&scratch))?;
-    let (compared, not_compiled) = compared?;
+    let scratch = Scratch::on_disk(&std::env::temp_dir(), "programs")?;
+    let runner = Runner { toolkit: &toolkit, counterfoil, scratch: scratch.path(), options };
+    let (compared, not_compiled) = runner.run_all()?;
     let failed = compared.iter().filter(|compared| !compared.differences.is_empty()).count();
     if options.json {
         let rows = compared.iter().map(|Compared { run, native, differences }| {
@@ -188,7 +187,7 @@ impl Runner<'_> {
             compared.push(self.compare(run)?);
             let differ = compared.iter().filter(|compared: &&Compared| !compared.differences.is_empty()).count();
             let line = format!("{number} of {} runs, {differ} differ; last: {}", runs.len(), run.program);
-            show_progress(&line, number == runs.len() as u64, number % 20 == 0);
+            show_progress(&line, number == runs.len() as u64, number.is_multiple_of(RUNS_PER_PROGRESS_LINE));
         }
         Ok((compared, not_compiled))
     }

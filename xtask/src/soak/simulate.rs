@@ -141,17 +141,26 @@ struct Group {
     counters: BTreeMap<String, u64>,
 }
 
-/// Hard case that a protocol met less often than [`HARD_CASES_MIN`] times.
+/// Hard case of a protocol, and how often it was met.
 #[derive(Debug, PartialEq, Eq)]
-struct Missed {
+struct HardCase {
     protocol: &'static str,
-    case: &'static str,
+    name: &'static str,
     count: u64,
+    /// Number of schedules of the protocol.
+    schedules: u64,
 }
 
-impl std::fmt::Display for Missed {
+impl HardCase {
+    /// Returns `true` if at least [`HARD_SCHEDULES_MIN`] schedules have met it less often than [`HARD_CASES_MIN`] times.
+    fn is_missed(&self) -> bool {
+        self.schedules >= HARD_SCHEDULES_MIN && self.count < HARD_CASES_MIN
+    }
+}
+
+impl std::fmt::Display for HardCase {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} met {} only {} times", self.protocol, self.case, self.count)
+        write!(f, "{} met {} only {} times", self.protocol, self.name, self.count)
     }
 }
 
@@ -246,9 +255,10 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Task
         done += schedules;
         report_progress(done, options.schedules, group, failures.len());
     }
-    let (hard, missed) = hard_cases(&groups);
-    print_report(options, seed, &groups, &failures, (&hard, &missed));
-    Ok(failures.is_empty() && missed.is_empty())
+    let hard = hard_cases(&groups);
+    let has_passed = failures.is_empty() && !hard.iter().any(HardCase::is_missed);
+    print_report(options, seed, &groups, &failures, &hard, has_passed);
+    Ok(has_passed)
 }
 
 /// Returns all combinations of a protocol, or one, and classes of ranks and faults.
@@ -265,22 +275,18 @@ fn groups(protocol: Option<&str>) -> Vec<Group> {
     groups
 }
 
-/// Returns how often each protocol met each of its hard cases, and those that it met too seldom in at least [`HARD_SCHEDULES_MIN`] schedules.
-fn hard_cases(groups: &[Group]) -> (Vec<(&'static str, &'static str, u64)>, Vec<Missed>) {
-    let (mut all, mut missed) = (Vec::new(), Vec::new());
-    for protocol in PROTOCOLS {
-        let of_protocol = || groups.iter().filter(|group| group.protocol == protocol);
-        let schedules: u64 = of_protocol().map(|group| group.schedules).sum();
-        let cases = HARD_CASES.iter().filter(|(protocols, _)| schedules > 0 && protocols.contains(&protocol));
-        for case in cases.flat_map(|(_, cases)| cases.iter().copied()) {
-            let count = of_protocol().filter_map(|group| group.counters.get(case)).sum();
-            all.push((protocol, case, count));
-            if schedules >= HARD_SCHEDULES_MIN && count < HARD_CASES_MIN {
-                missed.push(Missed { protocol, case, count });
-            }
-        }
-    }
-    (all, missed)
+/// Returns the hard cases of the protocols that have run.
+fn hard_cases(groups: &[Group]) -> Vec<HardCase> {
+    let of = |protocol| {
+        let groups = move || groups.iter().filter(move |group| group.protocol == protocol);
+        let schedules: u64 = groups().map(|group| group.schedules).sum();
+        let names = HARD_CASES.iter().filter(move |(protocols, _)| schedules > 0 && protocols.contains(&protocol));
+        names.flat_map(|(_, names)| names.iter().copied()).map(move |name| {
+            let count = groups().filter_map(|group| group.counters.get(name)).sum();
+            HardCase { protocol, name, count, schedules }
+        })
+    };
+    PROTOCOLS.into_iter().flat_map(of).collect()
 }
 
 /// Runs a slice and adds its counters to the group. Returns the failure, if any.
@@ -401,8 +407,10 @@ fn print_report(
     seed: u64,
     groups: &[Group],
     failures: &[Failure],
-    (hard, missed): (&[(&str, &str, u64)], &[Missed]),
+    hard: &[HardCase],
+    has_passed: bool,
 ) {
+    let missed = || hard.iter().filter(|case| case.is_missed());
     let mut total: BTreeMap<String, u64> = BTreeMap::new();
     for (name, count) in groups.iter().flat_map(|group| &group.counters) {
         *total.entry(name.clone()).or_default() += count;
@@ -418,10 +426,10 @@ fn print_report(
             "{}",
             json!({
                 "seed": seed,
-                "passed": failures.is_empty() && missed.is_empty(),
+                "passed": has_passed,
                 "counters": total,
-                "hard_cases": hard.iter().map(|(protocol, case, count)| json!([protocol, case, count])).collect::<Vec<_>>(),
-                "hard_cases_missed": missed.iter().map(Missed::to_string).collect::<Vec<_>>(),
+                "hard_cases": hard.iter().map(|case| json!([case.protocol, case.name, case.count])).collect::<Vec<_>>(),
+                "hard_cases_missed": missed().map(HardCase::to_string).collect::<Vec<_>>(),
                 "groups": groups.collect::<Vec<_>>(),
                 "wrong": failures_json.collect::<Vec<_>>(),
             })
@@ -445,15 +453,13 @@ fn print_report(
         println!("{group}: {met}");
     }
     for protocol in PROTOCOLS {
-        let cases = hard.iter().filter(|(of, ..)| *of == protocol);
-        if let Some((_, case, count)) = cases.clone().min_by_key(|(.., count)| *count) {
-            println!("{protocol}: {} hard cases, fewest of those {case}: {count}", cases.count());
+        let cases = hard.iter().filter(|case| case.protocol == protocol);
+        if let Some(HardCase { name, count, .. }) = cases.clone().min_by_key(|case| case.count) {
+            println!("{protocol}: {} hard cases, fewest of those {name}: {count}", cases.count());
         }
     }
-    missed
-        .iter()
-        .for_each(|missed| println!("FAILED: {missed}; a million schedules should meet it {HARD_CASES_MIN} times"));
-    let result = if failures.is_empty() && missed.is_empty() { "passed" } else { "FAILED" };
+    missed().for_each(|case| println!("FAILED: {case}; a million schedules should meet it {HARD_CASES_MIN} times"));
+    let result = if has_passed { "passed" } else { "FAILED" };
     println!("{} schedules, {} slices failed, seed {seed}: {result}", options.schedules, failures.len());
 }
 
@@ -492,13 +498,14 @@ mod tests {
         let counters = || cases.iter().map(|case| ((*case).to_owned(), HARD_CASES_MIN)).collect();
         (all[0].schedules, all[0].counters) = (HARD_SCHEDULES_MIN - 1, counters());
         all[0].counters.insert("overtaken".to_owned(), HARD_CASES_MIN - 1);
-        let (met, missed) = hard_cases(&all);
-        assert_eq!((met.len(), missed), (17, vec![]));
+        let missed = |all: &[Group]| hard_cases(all).into_iter().filter(HardCase::is_missed).collect::<Vec<_>>();
+        assert_eq!((hard_cases(&all).len(), missed(&all)), (17, vec![]));
         all[1].schedules = 1;
-        let overtaken = Missed { protocol: "user-level", case: "overtaken", count: HARD_CASES_MIN - 1 };
-        assert_eq!(hard_cases(&all).1, [overtaken]);
+        let count = HARD_CASES_MIN - 1;
+        let overtaken = HardCase { protocol: "user-level", name: "overtaken", count, schedules: HARD_SCHEDULES_MIN };
+        assert_eq!(missed(&all), [overtaken]);
         all[1].counters.insert("overtaken".to_owned(), 1);
-        assert_eq!(hard_cases(&all).1, []);
+        assert_eq!(missed(&all), []);
     }
 
     #[test]

@@ -2,17 +2,10 @@
 
 use std::ffi::c_int;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
-
-use counterfoil_profile::refused;
-use mpi_sys as ffi;
 
 use super::process::RANKS;
-use crate::global::{enter, is_absent, share};
+use crate::global::enter;
 use crate::say::say;
-use crate::settings::summary_dir;
-
-static HAS_SESSION: AtomicBool = AtomicBool::new(false);
 
 /// Calls reported already.
 static SAID: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
@@ -43,46 +36,10 @@ pub(crate) unsafe fn not_logged(name: &'static str, call: impl FnOnce() -> c_int
         say(format_args!("{name} was called: {what} is not logged, and can't be replayed"));
     }
     drop(said);
-    if name == "MPI_Session_init" {
-        refuse_sessions();
-        HAS_SESSION.store(true, Ordering::Relaxed);
-        let code = call();
-        // Its level of thread support is its own.
-        share();
-        return code;
-    }
     call()
 }
 
-/// Returns `true` if the program has begun a session of MPI.
-pub(super) fn has_session() -> bool {
-    HAS_SESSION.load(Ordering::Relaxed)
-}
-
-/// Tells `counterfoil run` why this rank isn't logged, unless it is: by MPI_Init.
-fn refuse_sessions() {
-    if !is_absent() || is_world_initialized() {
-        return;
-    }
-    if let (Some(dir), Some(rank)) = (summary_dir(), launched_rank()) {
-        // Without the file, the line of this call remains.
-        let _ = refused::write(
-            &dir,
-            rank,
-            "the program uses MPI's sessions without MPI_Init, and only what is sent after MPI_Init is logged",
-        );
-    }
-}
-
 /// Returns the rank that the launcher has given this process; `None` without one.
-fn launched_rank() -> Option<u32> {
+pub(super) fn launched_rank() -> Option<u32> {
     RANKS.iter().find_map(|name| std::env::var(name).ok()?.parse().ok())
-}
-
-/// Returns `true` after MPI_Init, where nothing is logged by the user's wish.
-fn is_world_initialized() -> bool {
-    let mut flag = 0;
-    // SAFETY: a pointer to a local variable; the call is allowed at any time.
-    unsafe { ffi::PMPI_Initialized(&raw mut flag) };
-    flag != 0
 }

@@ -7,7 +7,6 @@ use std::path::Path;
 use counterfoil_profile::{Ended, refused};
 use mpi_sys as ffi;
 
-use super::not_logged::has_session;
 use crate::global::{self, enter};
 use crate::say;
 use crate::session::{BeginError, Session};
@@ -59,7 +58,7 @@ fn begin(is_launched: bool) {
         ffi::PMPI_Comm_rank(ffi::RSMPI_COMM_WORLD, &raw mut rank);
         ffi::PMPI_Comm_size(ffi::RSMPI_COMM_WORLD, &raw mut ranks);
         ffi::PMPI_Query_thread(&raw mut level);
-        level == ffi::RSMPI_THREAD_MULTIPLE || has_session()
+        level == ffi::RSMPI_THREAD_MULTIPLE || global::is_shared()
     };
     let (rank, ranks) = (rank.unsigned_abs(), ranks.unsigned_abs());
     say::as_rank(rank);

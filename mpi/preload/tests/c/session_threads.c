@@ -1,4 +1,4 @@
-/* A session of MPI_THREAD_MULTIPLE beside MPI_Init, whose level is lower: a thread on the session's communicator, and the main thread on MPI_COMM_WORLD.
+/* A session of MPI_THREAD_MULTIPLE in a program whose MPI_Init has a lower level: a thread on the session's communicator, and the main thread on MPI_COMM_WORLD.
  *
  * session_threads after     every rank begins the session after MPI_Init
  * session_threads before    before it

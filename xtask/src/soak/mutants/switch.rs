@@ -337,7 +337,7 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// Copies a part of the source. `next` is the first place that may be in it, and afterwards the first one behind it.
+    /// Copies a part of the source. `next` is the first place that may be in it, and afterwards the first one after it.
     fn copy(&mut self, part: Range<usize>, next: &mut usize) {
         let mut from = part.start;
         while let Some(place) = self.places.get(*next).filter(|place| place.at.end <= part.end) {
