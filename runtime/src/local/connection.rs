@@ -3,7 +3,7 @@
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes, BytesMut};
 use counterfoil_ack_piggyback::WireHeader;
 use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
@@ -42,7 +42,7 @@ pub(super) struct Connection {
     inbox: Vec<u8>,
     large: Option<LargeFrame>,
     /// Queued control frames.
-    outbox: Vec<u8>,
+    outbox: BytesMut,
     /// [`Connection::send`] has sent a part of a frame.
     mid_frame: bool,
     /// The greeting was queued. It must be the first thing that the peer gets: nothing is sent before.
@@ -52,7 +52,7 @@ pub(super) struct Connection {
 impl Connection {
     /// Takes over a connected, non-blocking socket and the bytes read from it after the peer's greeting.
     pub(super) fn new(peer: u32, fd: OwnedFd, inbox: Vec<u8>) -> Connection {
-        Connection { peer, fd, inbox, large: None, outbox: Vec::new(), mid_frame: false, is_greeted: false }
+        Connection { peer, fd, inbox, large: None, outbox: BytesMut::new(), mid_frame: false, is_greeted: false }
     }
 
     /// Returns `true` if control frames are queued.
@@ -160,14 +160,13 @@ impl Connection {
         if self.mid_frame {
             return Ok(());
         }
-        let mut sent = 0;
-        while sent < self.outbox.len() {
-            match bytes_written(send(&self.fd, &self.outbox[sent..], SendFlags::NOSIGNAL))? {
+        while !self.outbox.is_empty() {
+            match bytes_written(send(&self.fd, &self.outbox, SendFlags::NOSIGNAL))? {
                 0 => break,
-                count => sent += count,
+                // What is left stays where it is: a frame may be much longer than what one call takes.
+                count => self.outbox.advance(count),
             }
         }
-        self.outbox.drain(..sent);
         Ok(())
     }
 
@@ -292,6 +291,25 @@ mod tests {
         }
         use counterfoil_ack_piggyback::Kind;
         assert_eq!(kinds, [(Kind::Message, large.len()), (Kind::Control, 4)]);
+    }
+
+    #[test]
+    fn control_frames_longer_than_the_socket_takes_leave_in_parts_and_in_order() {
+        let (mut sender, mut receiver) = pair();
+        let bodies = [1 << 20, 3, 2 << 20, 0].map(payload);
+        for (tag, body) in (0..).zip(&bodies) {
+            let header = WireHeader::control(Rank(0), Rank(1), Origin::default(), tag, body.len() as u64, None);
+            sender.send_control(&header, &[&body[..body.len() / 3], &body[body.len() / 3..]]).unwrap();
+            assert!(sender.wants_to_write(), "the socket took {} bytes at once", body.len());
+        }
+        let mut received = Vec::new();
+        while received.len() < bodies.len() {
+            receiver.read(4 << 20, &mut |header, body| received.push((header.tag(), body))).unwrap();
+            sender.flush().unwrap();
+        }
+        assert!(!sender.wants_to_write());
+        let expected: Vec<_> = (0..).zip(bodies.map(Bytes::from)).collect();
+        assert!(received == expected);
     }
 
     #[test]
