@@ -376,13 +376,15 @@ impl Log {
             resident_bytes: self.lanes.pool().resident_bytes(),
             late_commit_bytes: self.lanes.pool().late_commit_bytes(),
             spilled_bytes: self.budget.spilled_bytes,
+            spill_cpu: self.budget.spiller.as_ref().map(|spiller| spiller.disk.cpu()).unwrap_or_default(),
             stopped_logging: self.budget.stopped_logging,
         }
     }
 
     /// Returns counters and usage, with the holders of retained memory.
     pub fn stats(&self) -> Stats {
-        let Usage { used_bytes, resident_bytes, late_commit_bytes, spilled_bytes, stopped_logging } = self.usage();
+        let Usage { used_bytes, resident_bytes, late_commit_bytes, spilled_bytes, spill_cpu, stopped_logging } =
+            self.usage();
         Stats {
             messages_logged: self
                 .lanes
@@ -401,6 +403,7 @@ impl Log {
             holders: self.budget.collector.report(),
             stopped_logging,
             spilled_bytes,
+            spill_cpu,
             disk: self.budget.spiller.as_ref().map(|spiller| spiller.disk.usage()),
             backend: self.budget.spiller.as_ref().map(|spiller| spiller.disk.backend.clone()),
         }

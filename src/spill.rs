@@ -10,10 +10,12 @@ mod tests;
 mod worker;
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use counterfoil_log_core::{Cursor, Epoch, Rank, Run, Ssn};
 use counterfoil_log_io::{Block, DiskUsage, LocalImage, Store, StoreError, StoreReader};
@@ -31,11 +33,18 @@ pub(crate) struct Disk {
     /// Description of the I/O backend, for reports.
     pub(crate) backend: String,
     usage: Mutex<DiskUsage>,
+    /// Processor time of the store's thread, in microseconds.
+    cpu_us: AtomicU64,
 }
 
 impl Disk {
     pub(crate) fn usage(&self) -> DiskUsage {
         self.usage.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns the processor time that the store's thread has taken; zero without one.
+    pub(crate) fn cpu(&self) -> Duration {
+        Duration::from_micros(self.cpu_us.load(Ordering::Relaxed))
     }
 }
 
@@ -112,7 +121,8 @@ impl Spiller {
     /// # Errors
     /// The thread can't be started.
     pub(crate) fn new(store: Store, index: DiskIndex, backend: String, own_thread: bool) -> std::io::Result<Spiller> {
-        let disk = Arc::new(Disk { index, reader: store.reader(), backend, usage: Mutex::new(store.usage()) });
+        let (usage, cpu_us) = (Mutex::new(store.usage()), AtomicU64::new(0));
+        let disk = Arc::new(Disk { index, reader: store.reader(), backend, usage, cpu_us });
         let mut worker = Box::new(Worker::new(store, disk.clone()));
         if !own_thread {
             let port = Port::Inline { worker, written: VecDeque::new() };

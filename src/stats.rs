@@ -1,5 +1,7 @@
 //! Statistics of a log.
 
+use std::time::Duration;
+
 use counterfoil_gc::Holder;
 use counterfoil_log_io::DiskUsage;
 
@@ -28,6 +30,8 @@ pub struct Stats {
     pub stopped_logging: bool,
     /// Bytes of memory freed because their records are on disk.
     pub spilled_bytes: u64,
+    /// Processor time of the thread that writes them; it competes with the program for cores.
+    pub spill_cpu: Duration,
     /// Disk usage of the store, if there is one.
     pub disk: Option<DiskUsage>,
     /// I/O backend of the store, and the reason if it isn't the faster one: `io_uring, 8 registered buffers`, or
@@ -46,6 +50,8 @@ pub struct Usage {
     pub late_commit_bytes: usize,
     /// Bytes of memory freed because their records are on disk.
     pub spilled_bytes: u64,
+    /// Processor time of the thread that writes them; it competes with the program for cores.
+    pub spill_cpu: Duration,
     /// True if logging was stopped at the budget.
     pub stopped_logging: bool,
 }

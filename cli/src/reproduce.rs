@@ -89,7 +89,7 @@ pub(crate) fn run(arguments: &ReproduceArguments) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Reproduce every table and figure, one after the other, with its defaults. Requires `cargo xtask mpi`, and a quarter of an hour.
+/// Reproduce every table and figure, one after the other, with its defaults. Requires `cargo xtask mpi`, and twenty minutes.
 #[derive(Debug, Args)]
 struct AllArguments {
     /// Directory for the pictures; created if missing

@@ -29,6 +29,8 @@ pub struct Arrival {
 pub struct PostedReceive {
     /// Position in the posting order of the communicator.
     ticket: u64,
+    /// Position in its queue.
+    place: u64,
     source: Option<i32>,
     tag: Option<i32>,
 }
@@ -43,13 +45,98 @@ enum State {
     Cancelled,
 }
 
+/// Receives in posting order, each with its ticket.
+#[derive(Debug)]
+struct PostedQueue<T> {
+    /// Place of the first one.
+    first: u64,
+    receives: VecDeque<(u64, T)>,
+}
+
+impl<T> Default for PostedQueue<T> {
+    fn default() -> PostedQueue<T> {
+        PostedQueue { first: 0, receives: VecDeque::new() }
+    }
+}
+
+impl<T> PostedQueue<T> {
+    /// Adds a receive; returns its place.
+    fn push(&mut self, ticket: u64, receive: T) -> u64 {
+        self.receives.push_back((ticket, receive));
+        self.first + self.receives.len() as u64 - 1
+    }
+
+    /// Returns the receive with this ticket at this place. A queue that was dropped and made again counts places anew.
+    fn get_mut(&mut self, place: u64, ticket: u64) -> Option<&mut T> {
+        let at = usize::try_from(place.checked_sub(self.first)?).ok()?;
+        self.receives.get_mut(at).filter(|(found, _)| *found == ticket).map(|(_, receive)| receive)
+    }
+
+    fn front(&self) -> Option<&(u64, T)> {
+        self.receives.front()
+    }
+
+    fn pop_front(&mut self) {
+        self.first += u64::from(self.receives.pop_front().is_some());
+    }
+
+    /// Removes receives from the front as long as they are done with.
+    fn drop_while(&mut self, is_done: impl Fn(&T) -> bool) {
+        while self.front().is_some_and(|(_, receive)| is_done(receive)) {
+            self.pop_front();
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.receives.is_empty()
+    }
+}
+
+/// Messages that wildcard receives took, as (ticket, bytes).
+#[derive(Debug, Default)]
+struct Taken {
+    /// Those that were added in the order of their tickets, so that the most frequent orders take O(1).
+    in_order: VecDeque<(u64, usize)>,
+    /// The others; the one that was posted first is on top.
+    others: BinaryHeap<Reverse<(u64, usize)>>,
+}
+
+impl Taken {
+    fn push(&mut self, ticket: u64, bytes: usize) {
+        if self.in_order.back().is_none_or(|(last, _)| *last < ticket) {
+            self.in_order.push_back((ticket, bytes));
+        } else {
+            self.others.push(Reverse((ticket, bytes)));
+        }
+    }
+
+    /// Returns the message whose receive was posted first.
+    fn first(&self) -> Option<(u64, usize)> {
+        let others = self.others.peek().map(|Reverse(message)| *message);
+        self.in_order.front().copied().into_iter().chain(others).min()
+    }
+
+    /// Removes that message.
+    fn pop(&mut self) {
+        if self.first() == self.in_order.front().copied() {
+            self.in_order.pop_front();
+        } else {
+            self.others.pop();
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.in_order.is_empty() && self.others.is_empty()
+    }
+}
+
 /// Receives of one stream.
 #[derive(Debug, Default)]
 struct StreamQueue {
-    /// Receives without a wildcard, as (ticket, state), in posting order. The first one isn't cancelled.
-    posted: VecDeque<(u64, State)>,
-    /// Messages that wildcard receives took, as (ticket, bytes); the one that was posted first is on top.
-    taken: BinaryHeap<Reverse<(u64, usize)>>,
+    /// Receives without a wildcard. The first one isn't cancelled.
+    posted: PostedQueue<State>,
+    /// Messages that wildcard receives took.
+    taken: Taken,
     /// Ticket of the first message, while a class has it among its blocked ones; 0 otherwise.
     blocked: u64,
 }
@@ -60,24 +147,22 @@ impl StreamQueue {
     }
 
     /// Ends a receive without a wildcard; returns `false` if there is none with this ticket.
-    fn end(&mut self, ticket: u64, state: State) -> bool {
-        let Ok(at) = self.posted.binary_search_by_key(&ticket, |(ticket, _)| *ticket) else { return false };
-        self.posted[at].1 = state;
+    fn end(&mut self, place: u64, ticket: u64, state: State) -> bool {
+        let Some(posted) = self.posted.get_mut(place, ticket) else { return false };
+        *posted = state;
         self.drop_cancelled();
         true
     }
 
     fn drop_cancelled(&mut self) {
-        while self.posted.front().is_some_and(|(_, state)| *state == State::Cancelled) {
-            self.posted.pop_front();
-        }
+        self.posted.drop_while(|state| *state == State::Cancelled);
     }
 
     /// Returns ticket and bytes of the first receive, unless it is pending.
     fn first(&self) -> Option<(u64, usize)> {
         let posted = self.posted.front();
-        match self.taken.peek() {
-            Some(Reverse(taken)) if posted.is_none_or(|(ticket, _)| taken.0 < *ticket) => Some(*taken),
+        match self.taken.first() {
+            Some(taken) if posted.is_none_or(|(ticket, _)| taken.0 < *ticket) => Some(taken),
             _ => match posted? {
                 (ticket, State::Received(bytes)) => Some((*ticket, *bytes)),
                 _ => None,
@@ -87,8 +172,8 @@ impl StreamQueue {
 
     /// Removes the first receive, which has this ticket.
     fn pop(&mut self, ticket: u64) {
-        match self.taken.peek() {
-            Some(Reverse(taken)) if taken.0 == ticket => drop(self.taken.pop()),
+        match self.taken.first() {
+            Some(taken) if taken.0 == ticket => self.taken.pop(),
             _ => {
                 self.posted.pop_front();
                 self.drop_cancelled();
@@ -100,8 +185,8 @@ impl StreamQueue {
 /// Wildcard receives with the same source and tag.
 #[derive(Debug, Default)]
 struct Class {
-    /// Tickets in ascending order, and whether the receive has ended. The first one is pending.
-    receives: VecDeque<(u64, bool)>,
+    /// Whether each receive has ended. The first one is pending.
+    receives: PostedQueue<bool>,
     /// Streams whose first message waits for the end of receives of this class that were posted before, with the message's ticket. The first
     /// message may be another one by now.
     blocked: BinaryHeap<Reverse<(u64, Stream)>>,
@@ -114,14 +199,12 @@ impl Class {
     }
 
     /// Ends a receive; returns `false` if it isn't pending.
-    fn end(&mut self, ticket: u64) -> bool {
-        let Ok(at) = self.receives.binary_search_by_key(&ticket, |(ticket, _)| *ticket) else { return false };
-        if std::mem::replace(&mut self.receives[at].1, true) {
+    fn end(&mut self, place: u64, ticket: u64) -> bool {
+        let Some(has_ended) = self.receives.get_mut(place, ticket) else { return false };
+        if std::mem::replace(has_ended, true) {
             return false;
         }
-        while self.receives.front().is_some_and(|(_, has_ended)| *has_ended) {
-            self.receives.pop_front();
-        }
+        self.receives.drop_while(|has_ended| *has_ended);
         true
     }
 
@@ -190,13 +273,11 @@ impl Matching {
         self.tickets += 1;
         self.unsettled += 1;
         let ticket = self.tickets;
-        match (source, tag) {
-            (Some(source), Some(tag)) => {
-                self.stream((source, tag)).posted.push_back((ticket, State::Pending));
-            }
-            _ => self.class(source, tag).receives.push_back((ticket, false)),
-        }
-        PostedReceive { ticket, source, tag }
+        let place = match (source, tag) {
+            (Some(source), Some(tag)) => self.stream((source, tag)).posted.push(ticket, State::Pending),
+            _ => self.class(source, tag).receives.push(ticket, false),
+        };
+        PostedReceive { ticket, place, source, tag }
     }
 
     fn stream(&mut self, stream: Stream) -> &mut StreamQueue {
@@ -219,23 +300,23 @@ impl Matching {
     /// known from now on, stream by stream in the order of numbers. Takes O(log n), amortized, with n pending receives and messages without
     /// a number.
     pub fn end(&mut self, posted: PostedReceive, arrival: Option<Arrival>, numbered: &mut Vec<Arrival>) {
-        let PostedReceive { ticket, source, tag } = posted;
+        let PostedReceive { ticket, place, source, tag } = posted;
         if let (Some(source), Some(tag)) = (source, tag) {
             let Some(queue) = self.streams.get_mut(&(source, tag)) else { return };
             let state = arrival.map_or(State::Cancelled, |arrival| State::Received(arrival.bytes));
-            if queue.end(ticket, state) {
+            if queue.end(place, ticket, state) {
                 self.unsettled -= usize::from(state == State::Cancelled);
                 self.advance((source, tag), numbered);
             }
             return;
         }
         let Some(class) = self.classes.get_mut(&(source, tag)) else { return };
-        if !class.end(ticket) {
+        if !class.end(place, ticket) {
             return;
         }
         match arrival {
             Some(Arrival { source, tag, bytes }) => {
-                self.stream((source, tag)).taken.push(Reverse((ticket, bytes)));
+                self.stream((source, tag)).taken.push(ticket, bytes);
                 self.advance((source, tag), numbered);
             }
             None => self.unsettled -= 1,
@@ -346,6 +427,24 @@ mod tests {
         }
         assert_eq!(end(&mut matching, stays, 4), [4]);
         assert!(matching.is_idle());
+    }
+
+    #[test]
+    fn a_receive_that_has_ended_ends_no_other_in_a_queue_that_was_made_anew() {
+        for (source, tag) in [(Some(1), Some(1)), (Some(1), None)] {
+            let mut matching = Matching::default();
+            let old = matching.post(source, tag);
+            assert_eq!(end(&mut matching, old, 1), [1]);
+            for other in 2..2 + RETAINED_MIN as i32 {
+                let posted = matching.post(Some(other), tag);
+                end(&mut matching, posted, 2);
+            }
+            assert!(!matching.streams.contains_key(&(1, 1)) || !matching.classes.contains_key(&(source, tag)));
+            let new = matching.post(source, tag);
+            assert!(end(&mut matching, old, 3).is_empty() && !matching.is_idle());
+            assert_eq!(end(&mut matching, new, 4), [4]);
+            assert!(matching.is_idle());
+        }
     }
 
     #[test]

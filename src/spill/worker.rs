@@ -1,10 +1,12 @@
 //! Worker of the store's thread.
 
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, PoisonError};
 
 use counterfoil_log_core::{Rank, Ssn};
 use counterfoil_log_io::{Block, CheckpointImage, LOCAL, LaneImage, LaneSource, LocalImage, Store, StoreError};
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::disk_index::Cuts;
 
@@ -64,7 +66,15 @@ impl Worker {
                 }
             }
             self.report(report);
+            self.note_cpu();
         }
+    }
+
+    /// Notes the processor time of the calling thread, which is the store's.
+    fn note_cpu(&self) {
+        let time = clock_gettime(ClockId::ThreadCPUTime);
+        let us = time.tv_sec as u64 * 1_000_000 + time.tv_nsec as u64 / 1_000;
+        self.disk.cpu_us.store(us, Ordering::Relaxed);
     }
 
     pub(super) fn run(&mut self, job: Job, report: &mut dyn FnMut(Written)) {

@@ -59,6 +59,7 @@ fn a_thousand_lanes_share_the_memory_and_the_disk() {
             }
         }
         assert!(log.stats().spilled_bytes > 16 * MIB, "{}", log.stats().spilled_bytes);
+        assert!(!log.stats().spill_cpu.is_zero());
         log.checkpoint(Epoch(2), Contents::default()).unwrap();
         for peer in (1..RANKS).map(Rank) {
             assert_eq!(check_replay(&mut log, peer), (Ssn::FIRST, Ssn(61)));

@@ -20,7 +20,7 @@ pub const NAME: &str = "gauss";
 /// Largest error of an unknown, relative to their number.
 const TOLERANCE: f64 = 1e-9;
 
-/// Gauss-Jordan elimination; class S, W, A have 48, 192, 512 unknowns. An iteration of every rank is the elimination of one.
+/// Gauss-Jordan elimination; class S, W, A have 48, 192, 2,048 unknowns. An iteration of every rank is the elimination of one.
 ///
 /// Runs on any number of ranks up to the unknowns.
 #[derive(Clone, Debug)]
@@ -94,7 +94,7 @@ impl Gauss {
         let unknowns = match class {
             Class::S => 48,
             Class::W => 192,
-            Class::A => 512,
+            Class::A => 2_048,
         };
         Gauss { class, unknowns }
     }

@@ -47,6 +47,8 @@ pub(crate) struct Ledger {
     /// Bytes of it that were committed while a message was logged.
     pub(crate) late_commit: usize,
     pub(crate) spilled: u64,
+    /// Processor time of the thread that has written it.
+    pub(crate) spill_cpu: Duration,
     /// Time that sends have waited for space.
     pub(crate) waited: Duration,
     /// Sends and collective operations that failed because the log had no space.
@@ -68,6 +70,7 @@ impl Ledger {
             memory_peak: 0,
             late_commit: 0,
             spilled: 0,
+            spill_cpu: Duration::ZERO,
             waited: Duration::ZERO,
             sends_refused: 0,
             has_said_that_it_waits: false,
@@ -155,7 +158,7 @@ impl Ledger {
         let Some(usage) = log else { return };
         self.memory_peak = self.memory_peak.max(usage.resident_bytes);
         self.late_commit = usage.late_commit_bytes;
-        self.spilled = usage.spilled_bytes;
+        (self.spilled, self.spill_cpu) = (usage.spilled_bytes, usage.spill_cpu);
         self.has_stopped |= usage.stopped_logging;
         self.live.set(Word::Memory, usage.resident_bytes as u64);
         self.live.set(Word::MemoryPeak, self.memory_peak as u64);

@@ -47,6 +47,7 @@ pub(super) fn account(session: &Session, ended: Ended) -> Value {
         "memory_peak_bytes": ledger.memory_peak,
         "late_commit_bytes": ledger.late_commit,
         "spilled_bytes": ledger.spilled,
+        "spill_cpu_s": ledger.spill_cpu.as_secs_f64(),
         "waited_s": ledger.waited.as_secs_f64(),
         "sends_refused": ledger.sends_refused,
         "logging_stopped": ledger.has_stopped,

@@ -173,3 +173,47 @@ Group make_group(const Group *parent) {
     if (has_topology && comm != MPI_COMM_NULL) find_neighbours(&made);
     return made;
 }
+
+#ifdef HAVE_SESSIONS
+static MPI_Session session;
+
+/* The group of some ranks of MPI_COMM_WORLD, in their order or its reverse, as the session knows them. */
+static MPI_Group of_session(MPI_Group all, int first, int last) {
+    MPI_Group some;
+    int range[1][3] = {{first, last, first <= last ? 1 : -1}};
+    DO(MPI_Group_range_incl(all, 1, range, &some));
+    return some;
+}
+
+Group make_session_group(const Group *world, int number) {
+    static const char *const levels[] = {"SINGLE", "FUNNELED", "SERIALIZED", "MULTIPLE"};
+    char name[64];
+    MPI_Info info;
+    MPI_Group all, own, remote;
+    MPI_Comm comm = MPI_COMM_NULL;
+    int r = world->rank, n = world->size, low = draw(n), is_inter = n > 1 && draw(3) == 0, other = n > 1 ? low % (n - 1) + 1 : 0;
+    snprintf(name, sizeof name, "MPI_THREAD_%s", levels[draw(4)]);
+    DO(MPI_Info_create(&info));
+    DO(MPI_Info_set(info, "thread_level", name));
+    DO(MPI_Session_init(info, MPI_ERRORS_ARE_FATAL, &session));
+    DO(MPI_Info_free(&info));
+    DO(MPI_Group_from_session_pset(session, "mpi://WORLD", &all));
+    snprintf(name, sizeof name, "counterfoil.random.%d", number);
+    if (is_inter) {
+        own = of_session(all, r < other ? 0 : other, r < other ? other - 1 : n - 1);
+        remote = of_session(all, r < other ? other : 0, r < other ? n - 1 : other - 1);
+        DO(MPI_Intercomm_create_from_groups(own, 0, remote, 0, name, MPI_INFO_NULL, MPI_ERRORS_ARE_FATAL, &comm));
+        DO(MPI_Group_free(&remote));
+    } else {
+        own = of_session(all, n - 1, low);
+        if (r >= low) DO(MPI_Comm_create_from_group(own, name, MPI_INFO_NULL, MPI_ERRORS_ARE_FATAL, &comm));
+    }
+    DO(MPI_Group_free(&own));
+    DO(MPI_Group_free(&all));
+    Group made = group_of(comm);
+    made.side = r >= other;
+    return made;
+}
+
+void end_session(void) { DO(MPI_Session_finalize(&session)); }
+#endif

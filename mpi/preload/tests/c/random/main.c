@@ -70,6 +70,13 @@ static void run(Group *world, uint64_t seed, int number, int steps_max) {
     make_types();
     Group made = make_group(world), derived = {.comm = MPI_COMM_NULL};
     if (draw(2) && made.comm != MPI_COMM_NULL && !made.is_inter) derived = make_group(&made);
+#ifdef HAVE_SESSIONS
+    int has_session = draw(5) == 0;
+    if (has_session) {
+        free_group(&derived);
+        derived = make_session_group(world, number);
+    }
+#endif
     plan = next(&start);
     int steps = 1 + draw(20);
     for (int step = 0; step < steps && step < steps_max; step++) {
@@ -80,6 +87,9 @@ static void run(Group *world, uint64_t seed, int number, int steps_max) {
         else if (g->comm != MPI_COMM_NULL) take_step(kind, g);
     }
     free_group(&derived);
+#ifdef HAVE_SESSIONS
+    if (has_session) end_session();
+#endif
     free_group(&made);
     free_types();
     uint64_t mixed = digest * (uint64_t)(2 * rank + 1), all = 0;

@@ -68,6 +68,9 @@ typedef struct {
 
 Group group_of(MPI_Comm comm);
 Group make_group(const Group *parent);
+/* Begins a session of any thread level, and makes a communicator of groups of its ranks. The communicator is freed before the session ends. */
+Group make_session_group(const Group *world, int number);
+void end_session(void);
 void free_group(Group *group);
 
 /* sent.c: what this rank has sent. Notes a message that is sent now; the position of a message in its stream counts from 1. */
