@@ -212,6 +212,7 @@ Group make_session_group(const Group *world, int number) {
     DO(MPI_Group_free(&all));
     Group made = group_of(comm);
     made.side = r >= other;
+    made.is_of_session = 1;
     return made;
 }
 

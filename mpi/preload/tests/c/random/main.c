@@ -71,6 +71,8 @@ static void run(Group *world, uint64_t seed, int number, int steps_max) {
     Group made = make_group(world), derived = {.comm = MPI_COMM_NULL};
     if (draw(2) && made.comm != MPI_COMM_NULL && !made.is_inter) derived = make_group(&made);
 #ifdef HAVE_SESSIONS
+    /* Only members have drawn for the derived one. */
+    plan = ~start;
     int has_session = draw(5) == 0;
     if (has_session) {
         free_group(&derived);
@@ -83,6 +85,7 @@ static void run(Group *world, uint64_t seed, int number, int steps_max) {
         plan = next(&start);
         const Group *groups[] = {world, &made, &made, &derived}, *g = groups[draw(4)];
         int kind = draw(20);
+        are_of_session = g->is_of_session && kind != 19;
         if (kind == 19) threads(world);
         else if (g->comm != MPI_COMM_NULL) take_step(kind, g);
     }

@@ -58,6 +58,8 @@ typedef struct {
     int side;
     /* Size of the smaller group. */
     int least;
+    /* Made from the groups of a session. */
+    int is_of_session;
     /* Rank in MPI_COMM_WORLD of each peer. */
     int world[RANKS_MAX];
     /* Neighbours of a topology, MPI_PROC_NULL beyond the border of a grid. */
@@ -102,6 +104,8 @@ void add_status(const MPI_Status *status, MPI_Datatype type);
 
 /* requests.c: waits for active requests in one of MPI's ways; statuses are those of the requests. */
 void make_idle(void);
+/* The next requests are of a session: a call may not have those of MPI_COMM_WORLD beside them. */
+extern int are_of_session;
 void free_idle(void);
 void complete(int count, MPI_Request *requests, MPI_Status *statuses);
 void cancelled(const Group *g);

@@ -5,6 +5,7 @@
 enum { IDLE = 2, MIXED_MAX = 3 * MESSAGES_MAX + IDLE };
 static MPI_Request idle[IDLE];
 static int idle_number;
+int are_of_session;
 
 void make_idle(void) {
     DO(MPI_Send_init(&idle_number, 1, MPI_INT, 0, 0, MPI_COMM_SELF, &idle[0]));
@@ -82,7 +83,7 @@ void complete(int count, MPI_Request *requests, MPI_Status *statuses) {
     for (int i = 0; i < count; i++) {
         if (mixes && choose(4) == 0) {
             of[total] = -1;
-            mixed[total++] = idles < IDLE && choose(2) ? idle[idles++] : MPI_REQUEST_NULL;
+            mixed[total++] = idles < IDLE && choose(2) && !are_of_session ? idle[idles++] : MPI_REQUEST_NULL;
         }
         left += requests[i] != MPI_REQUEST_NULL;
         of[total] = i;
