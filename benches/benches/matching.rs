@@ -1,6 +1,9 @@
 //! Numbering of received messages: receives are posted first, and end in several orders. The time is that of one receive; from 1,000 receives
-//! to 1,000,000 it grows by the logarithm at most.
+//! to 1,000,000 it grows by the logarithm at most. The floor keeps as much of each receive in new memory, and decides nothing.
 #![forbid(unsafe_code)]
+
+use std::collections::VecDeque;
+use std::hint::black_box;
 
 use counterfoil_benches::measure::timed;
 use counterfoil_mpi_logger::{Arrival, Matching, PostedReceive};
@@ -58,6 +61,41 @@ fn run(kind: Kind, order: &[usize]) {
     assert!(numbered.len() == order.len() && matching.is_idle(), "a message has no number");
 }
 
+/// Keeps a ticket and a length for each receive, as `Matching` does, and hands the messages on in the order in which they were posted.
+fn run_floor(order: &[usize]) {
+    let mut kept: VecDeque<(u64, Option<usize>)> = VecDeque::new();
+    let one = Matching::default().post(Some(1), Some(1));
+    let posted: Vec<(PostedReceive, Arrival)> = (0..order.len())
+        .map(|n| {
+            kept.push_back((n as u64, None));
+            (one, Arrival { source: 1, tag: 1, bytes: n })
+        })
+        .collect();
+    let mut numbered = Vec::new();
+    for at in order {
+        kept[*at].1 = Some(posted[*at].1.bytes);
+    }
+    numbered.extend(
+        kept.iter().zip(&posted).map(|((_, bytes), (_, arrival))| Arrival { bytes: bytes.unwrap_or(0), ..*arrival }),
+    );
+    black_box(numbered);
+}
+
+fn floor(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("matching/floor");
+    for count in COUNTS {
+        let order = order(EVERY_SECOND, count);
+        group.bench_function(format!("{EVERY_SECOND}/{count}"), |bencher| {
+            bencher.iter_custom(|ops| {
+                let runs = ops.div_ceil(count as u64);
+                let took = timed(|| (0..runs).for_each(|_| run_floor(&order)));
+                took.mul_f64(ops as f64 / (runs * count as u64) as f64)
+            });
+        });
+    }
+    group.finish();
+}
+
 fn matching(criterion: &mut Criterion) {
     for (name, kind) in KINDS {
         let mut group = criterion.benchmark_group(format!("matching/{name}"));
@@ -78,5 +116,5 @@ fn matching(criterion: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, matching);
+criterion_group!(benches, matching, floor);
 criterion_main!(benches);
