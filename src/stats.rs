@@ -30,7 +30,7 @@ pub struct Stats {
     pub stopped_logging: bool,
     /// Bytes of memory freed because their records are on disk.
     pub spilled_bytes: u64,
-    /// Processor time of the thread that writes them; it competes with the program for cores.
+    /// Processor time of the thread that writes spilled records; it competes with the program for cores.
     pub spill_cpu: Duration,
     /// Disk usage of the store, if there is one.
     pub disk: Option<DiskUsage>,
@@ -50,7 +50,7 @@ pub struct Usage {
     pub late_commit_bytes: usize,
     /// Bytes of memory freed because their records are on disk.
     pub spilled_bytes: u64,
-    /// Processor time of the thread that writes them; it competes with the program for cores.
+    /// Processor time of the thread that writes spilled records; it competes with the program for cores.
     pub spill_cpu: Duration,
     /// True if logging was stopped at the budget.
     pub stopped_logging: bool,

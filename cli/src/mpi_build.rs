@@ -138,15 +138,17 @@ impl Build {
         Ok(Build { program, mpirun, version, outlives_failures: ulfm })
     }
 
-    /// Returns a command that measures what the rules cost, as `plan` says, in a job of `ranks` ranks, each of which has a processor core of its
-    /// own where there are enough. It dies with this process.
+    /// Returns a command that measures what the rules cost, as `plan` says, in a job of `ranks` ranks. Under Open MPI each is bound to a core,
+    /// with its threads, where there are as many processors. It dies with this process.
     ///
     /// # Errors
     /// [`MpiBuildError::OwnPath`].
     pub(crate) fn costs(&self, ranks: u32, options: &[&str], plan: &str) -> Result<Command, MpiBuildError> {
         let mut command = mpirun::bound_to_parent(&self.mpirun).map_err(MpiBuildError::OwnPath)?;
         // Left to themselves, two ranks share a core for milliseconds now and then, while another one is idle.
-        if std::thread::available_parallelism().is_ok_and(|processors| ranks as usize <= processors.get()) {
+        let has_processors =
+            std::thread::available_parallelism().is_ok_and(|processors| ranks as usize <= processors.get());
+        if has_processors && self.version.starts_with("Open MPI") {
             command.args(["--bind-to", "core:overload-allowed"]);
         }
         command.args(["-n", &ranks.to_string()]).args(options).arg(&self.program).args(["costs", plan]);

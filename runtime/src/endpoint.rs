@@ -111,8 +111,6 @@ pub struct Endpoint<T, P> {
     tally: Tally,
     /// Bytes sent since the last poll.
     bytes_since_poll: usize,
-    /// A call has polled since the iteration began.
-    has_polled: bool,
     /// A send waits for log space: all connections are read, since any may bring an acknowledgement.
     awaits_log_space: bool,
     /// Message that a probe in progress waits for.
@@ -410,12 +408,7 @@ impl<T: Transport, P: Protocol> Communicator for Endpoint<T, P> {
         self.reported_iteration = Some(n);
         self.check_logging();
         self.transport.report(Report::Iteration { n, tally: self.tally })?;
-        // For programs that communicate rarely; the others make progress in their calls.
-        if !std::mem::take(&mut self.has_polled) {
-            self.progress(Wait::Not)?;
-            self.has_polled = false;
-        }
-        Ok(())
+        self.progress(Wait::Not)
     }
 }
 

@@ -33,6 +33,8 @@ pub(super) struct Worker {
     newest_refusal: Option<Arc<StoreError>>,
     /// Error of a write in the current batch that found no room.
     no_room: Option<Arc<StoreError>>,
+    /// Jobs run on a thread of the store.
+    has_thread: bool,
 }
 
 impl Worker {
@@ -46,6 +48,7 @@ impl Worker {
             refused: None,
             newest_refusal: None,
             no_room: None,
+            has_thread: false,
         }
     }
 
@@ -56,6 +59,7 @@ impl Worker {
             drop(reports.send(written));
             waker.wake();
         };
+        self.has_thread = true;
         while let Ok(job) = jobs.recv() {
             self.run(job, report);
             // Batch the queued jobs, so that several writes are in flight; report their results afterwards.
@@ -66,11 +70,10 @@ impl Worker {
                 }
             }
             self.report(report);
-            self.note_cpu();
         }
     }
 
-    /// Notes the processor time of the calling thread, which is the store's.
+    /// Notes the processor time of the store's thread, which calls this.
     fn note_cpu(&self) {
         let time = clock_gettime(ClockId::ThreadCPUTime);
         let us = time.tv_sec as u64 * 1_000_000 + time.tv_nsec as u64 / 1_000;
@@ -222,6 +225,9 @@ impl Worker {
     }
 
     fn note_usage(&self) {
+        if self.has_thread {
+            self.note_cpu();
+        }
         *self.disk.usage.lock().unwrap_or_else(PoisonError::into_inner) = self.store.usage();
     }
 }

@@ -34,7 +34,7 @@ pub(super) enum Wait {
 impl<T: Transport, P: Protocol> Endpoint<T, P> {
     /// Polls the transport once, handles all events and transmits pending records.
     pub(super) fn progress(&mut self, wait: Wait) -> Result<(), Error> {
-        (self.bytes_since_poll, self.has_polled) = (0, true);
+        self.bytes_since_poll = 0;
         let timeout = match wait {
             Wait::Not => Some(Duration::ZERO),
             Wait::Forever => None,

@@ -117,7 +117,6 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             fatal_calls: options.fatal_calls,
             tally: Tally::default(),
             bytes_since_poll: 0,
-            has_polled: false,
             awaits_log_space: false,
             finish: false,
             interest: (vec![false; ranks as usize], vec![false; ranks as usize]),

@@ -47,7 +47,7 @@ pub(crate) struct Ledger {
     /// Bytes of it that were committed while a message was logged.
     pub(crate) late_commit: usize,
     pub(crate) spilled: u64,
-    /// Processor time of the thread that has written it.
+    /// Processor time of the thread that writes spilled records.
     pub(crate) spill_cpu: Duration,
     /// Time that sends have waited for space.
     pub(crate) waited: Duration,

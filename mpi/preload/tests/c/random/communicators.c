@@ -28,10 +28,10 @@ static void find_neighbours(Group *g) {
     CHECK(g->ins <= NEIGHBOURS_MAX && g->outs <= NEIGHBOURS_MAX);
 }
 
-Group group_of(MPI_Comm comm) {
+Group group_of(MPI_Comm comm, MPI_Group world) {
     Group g = {.comm = comm};
     if (comm == MPI_COMM_NULL) return g;
-    MPI_Group peers, world;
+    MPI_Group peers, own = MPI_GROUP_NULL;
     int all[RANKS_MAX];
     DO(MPI_Comm_rank(comm, &g.rank));
     DO(MPI_Comm_size(comm, &g.size));
@@ -41,10 +41,13 @@ Group group_of(MPI_Comm comm) {
     g.least = g.size < g.peers ? g.size : g.peers;
     for (int i = 0; i < g.peers; i++) all[i] = i;
     DO(g.is_inter ? MPI_Comm_remote_group(comm, &peers) : MPI_Comm_group(comm, &peers));
-    DO(MPI_Comm_group(MPI_COMM_WORLD, &world));
+    if (world == MPI_GROUP_NULL) {
+        DO(MPI_Comm_group(MPI_COMM_WORLD, &own));
+        world = own;
+    }
     DO(MPI_Group_translate_ranks(peers, g.peers, all, world, g.world));
     DO(MPI_Group_free(&peers));
-    DO(MPI_Group_free(&world));
+    if (own != MPI_GROUP_NULL) DO(MPI_Group_free(&own));
     g.positions = calloc(RANKS_MAX, sizeof *g.positions);
     return g;
 }
@@ -166,7 +169,7 @@ Group make_group(const Group *parent) {
         has_topology = 0;
         comm = graph(parent, 2);
     }
-    Group made = group_of(comm);
+    Group made = group_of(comm, MPI_GROUP_NULL);
     made.side = side;
     made.is_topology = kind >= 12;
     /* In Open MPI 4.1.4 and 5.0.11, MPI_Comm_create_group makes a grid of a grid, but without its dimensions. */
@@ -209,8 +212,8 @@ Group make_session_group(const Group *world, int number) {
         if (r >= low) DO(MPI_Comm_create_from_group(own, name, MPI_INFO_NULL, MPI_ERRORS_ARE_FATAL, &comm));
     }
     DO(MPI_Group_free(&own));
+    Group made = group_of(comm, all);
     DO(MPI_Group_free(&all));
-    Group made = group_of(comm);
     made.side = r >= other;
     made.is_of_session = 1;
     return made;

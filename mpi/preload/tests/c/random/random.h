@@ -68,7 +68,8 @@ typedef struct {
     long (*positions)[TAGS_MAX];
 } Group;
 
-Group group_of(MPI_Comm comm);
+/* `world`: the group of all ranks, of the same session as the communicator; MPI_GROUP_NULL for that of MPI_COMM_WORLD. */
+Group group_of(MPI_Comm comm, MPI_Group world);
 Group make_group(const Group *parent);
 /* Begins a session of any thread level, and makes a communicator of groups of its ranks. The communicator is freed before the session ends. */
 Group make_session_group(const Group *world, int number);
@@ -104,9 +105,9 @@ void add_status(const MPI_Status *status, MPI_Datatype type);
 
 /* requests.c: waits for active requests in one of MPI's ways; statuses are those of the requests. */
 void make_idle(void);
-/* The next requests are of a session: a call may not have those of MPI_COMM_WORLD beside them. */
-extern int are_of_session;
 void free_idle(void);
+/* True if the requests of this step are a session's: MPI forbids others in the same call. */
+extern int are_of_session;
 void complete(int count, MPI_Request *requests, MPI_Status *statuses);
 void cancelled(const Group *g);
 void persistent(const Group *g);

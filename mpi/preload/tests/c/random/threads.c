@@ -12,7 +12,7 @@ void make_thread_groups(void) {
     for (int i = 0; i < THREADS_MAX; i++) {
         MPI_Comm comm;
         DO(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
-        own_groups[i] = group_of(comm);
+        own_groups[i] = group_of(comm, MPI_GROUP_NULL);
     }
 }
 
