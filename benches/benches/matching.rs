@@ -7,7 +7,8 @@ use std::hint::black_box;
 
 use counterfoil_benches::measure::timed;
 use counterfoil_mpi_logger::{Arrival, Matching, PostedReceive};
-use criterion::{Criterion, criterion_group, criterion_main};
+use criterion::measurement::WallTime;
+use criterion::{BenchmarkGroup, Criterion, criterion_group, criterion_main};
 
 /// Numbers of receives; the last only for those of which every second one ends before all others.
 const COUNTS: [usize; 4] = [1_000, 10_000, 100_000, 1_000_000];
@@ -81,19 +82,16 @@ fn run_floor(order: &[usize]) {
     black_box(numbered);
 }
 
-fn floor(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("matching/floor");
-    for count in COUNTS {
-        let order = order(EVERY_SECOND, count);
-        group.bench_function(format!("{EVERY_SECOND}/{count}"), |bencher| {
-            bencher.iter_custom(|ops| {
-                let runs = ops.div_ceil(count as u64);
-                let took = timed(|| (0..runs).for_each(|_| run_floor(&order)));
-                took.mul_f64(ops as f64 / (runs * count as u64) as f64)
-            });
+/// Measures `run` of a number of receives that end in this order; the time is that of one.
+fn bench(group: &mut BenchmarkGroup<'_, WallTime>, end: &str, count: usize, run: impl Fn(&[usize])) {
+    let order = order(end, count);
+    group.bench_function(format!("{end}/{count}"), |bencher| {
+        bencher.iter_custom(|ops| {
+            let runs = ops.div_ceil(count as u64);
+            let took = timed(|| (0..runs).for_each(|_| run(&order)));
+            took.mul_f64(ops as f64 / (runs * count as u64) as f64)
         });
-    }
-    group.finish();
+    });
 }
 
 fn matching(criterion: &mut Criterion) {
@@ -101,19 +99,16 @@ fn matching(criterion: &mut Criterion) {
         let mut group = criterion.benchmark_group(format!("matching/{name}"));
         for end in ["as posted", "reverse", "scattered", EVERY_SECOND] {
             let counts = if end == EVERY_SECOND { &COUNTS[..] } else { &COUNTS[..3] };
-            for &count in counts {
-                let order = order(end, count);
-                group.bench_function(format!("{end}/{count}"), |bencher| {
-                    bencher.iter_custom(|ops| {
-                        let runs = ops.div_ceil(count as u64);
-                        let took = timed(|| (0..runs).for_each(|_| run(kind, &order)));
-                        took.mul_f64(ops as f64 / (runs * count as u64) as f64)
-                    });
-                });
-            }
+            counts.iter().for_each(|&count| bench(&mut group, end, count, |order| run(kind, order)));
         }
         group.finish();
     }
+}
+
+fn floor(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("matching/floor");
+    COUNTS.iter().for_each(|&count| bench(&mut group, EVERY_SECOND, count, run_floor));
+    group.finish();
 }
 
 criterion_group!(benches, matching, floor);
