@@ -40,6 +40,7 @@ mod lane;
 mod lanes;
 mod nouns;
 mod pool;
+mod prefetch;
 mod record;
 mod sync;
 
@@ -71,6 +72,7 @@ pub use lanes::Lanes;
 pub use local_log::{Entry, LocalLog, LocalLogError};
 pub use nouns::{Determinant, Envelope, Epoch, Incarnation, Phase, Rank, Ssn};
 pub use pool::{AllocError, Backpressure, OptionsError, Pool, PoolOptions};
+pub use prefetch::prefetch;
 #[cfg(not(counterfoil_loom))]
 pub use private_file::{
     PrivateFileError, check_private_dir, check_readable_dir, create_private_dir, create_private_file, join_private_dir,

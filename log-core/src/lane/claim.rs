@@ -3,8 +3,14 @@
 use crate::arena::ArenaPtr;
 use crate::lane::writer::LaneWriter;
 use crate::nouns::Ssn;
+#[cfg(not(counterfoil_loom))]
+use crate::prefetch::prefetch;
 use crate::record::{RECORD_HEADER, SSN_AT, footprint, pad_word, record_word};
 use crate::sync::Ordering;
+
+/// Most bytes that [`Claim::commit_and_prefetch`] prefetches: for longer records, processors do so by themselves.
+#[cfg(not(counterfoil_loom))]
+const PREFETCH_BYTES_MAX: usize = 4096;
 
 /// A record that is reserved and not yet committed.
 ///
@@ -87,6 +93,19 @@ impl<'a> Claim<'a> {
 
 #[cfg(not(counterfoil_loom))]
 impl Claim<'_> {
+    /// Publishes the record like [`commit`](Self::commit), and prefetches the place of the next one, as if it were as long.
+    ///
+    /// For a thread that is about to wait: where records are kept, each goes to memory that is in no cache, and the next message would wait for
+    /// it in its turn. Costs an instruction for each cache line.
+    #[inline]
+    pub fn commit_and_prefetch(mut self) -> Ssn {
+        let end = self.body_mut().as_ptr_range().end;
+        let bytes = footprint(self.body).min(PREFETCH_BYTES_MAX);
+        let ssn = self.commit();
+        prefetch(end, bytes);
+        ssn
+    }
+
     /// Returns prefix and payload for writing.
     #[inline]
     pub fn body_mut(&mut self) -> &mut [u8] {

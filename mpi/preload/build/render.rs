@@ -98,14 +98,24 @@ fn marked(body: &str) -> String {
     format!("let call = handlers::begin();\n        handlers::end(call, {body})")
 }
 
-/// Renders a blocking send. Work before the call delays the message, so it is done after it wherever the message may be sent first. Nothing of
-/// the library's is live then, so that an error needn't be noted.
+/// Renders a blocking send. Work before the call delays the message, so it is done after it wherever the message may be sent or begun first.
+/// Nothing of the library's is live when one is sent, so that its error needn't be noted.
 fn send(call: &Call, next: &str) -> String {
     let (mode, out) = (mode(&call.base), outgoing(call));
+    // Only messages of the standard mode are begun first; MPI_Isend takes no large count.
+    let begun = if mode == "Standard" && !call.is_large {
+        let begin = "move |request| (next::Isend.get())(buf, count, datatype, dest, tag, comm, request)";
+        format!(
+            "else if wrap::is_begun_first(dest) {{\n            \
+             wrap::send_begun({out}, {begin})\n        }} "
+        )
+    } else {
+        String::new()
+    };
     format!(
         "if wrap::is_sent_first(Mode::{mode}, i64::from(count), datatype) {{\n            \
          wrap::log_after_send({next}, {out})\n        \
-         }} else {{\n            \
+         }} {begun}else {{\n            \
          {}\n        }}",
         marked(&format!("wrap::send(&{out}, Mode::{mode}, move || {next})"))
     )

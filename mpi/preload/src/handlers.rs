@@ -65,10 +65,16 @@ pub(crate) struct CallMark {
     is_nested: bool,
 }
 
+/// Returns `true` once the program has made a handler.
+#[inline(always)]
+pub(crate) fn are_any() -> bool {
+    ARE_ANY.load(Ordering::Relaxed)
+}
+
 /// Begins a call: its errors are noted.
 #[inline(always)]
 pub(crate) fn begin() -> CallMark {
-    let notes = ARE_ANY.load(Ordering::Relaxed);
+    let notes = are_any();
     CallMark { notes, is_nested: notes && IS_IN_CALL.replace(true) }
 }
 

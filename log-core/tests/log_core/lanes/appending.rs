@@ -23,6 +23,26 @@ fn a_dropped_claim_is_a_pad_and_takes_no_number() {
 }
 
 #[test]
+fn a_prefetching_commit_publishes_the_record_also_at_the_end_of_the_memory() {
+    let mut lane = LaneWriter::new(pool(64 << 10, 4096), PEER);
+    let mut ssn = Ssn::ZERO;
+    while let Ok(mut claim) = lane.claim(3, payload(ssn.0).len()) {
+        claim.prefix_mut().fill(7);
+        claim.payload_mut().copy_from_slice(&payload(ssn.0));
+        assert_eq!(claim.commit_and_prefetch(), ssn.next());
+        ssn = ssn.next();
+    }
+    assert!(ssn.0 > 20, "{ssn}");
+    let mut cursor = lane.reader().open(Ssn::FIRST).unwrap();
+    for before in 0..ssn.0 {
+        let record = cursor.peek().unwrap();
+        assert!(record.prefix() == [7; 3] && record.payload() == payload(before));
+        cursor.advance();
+    }
+    assert!(cursor.peek().is_none());
+}
+
+#[test]
 fn a_record_larger_than_a_chunk_has_its_own() {
     let mut lane = LaneWriter::new(pool(1 << 20, 4096), PEER);
     for size in [4096, 100_000, 10, 4000, 300_000, 0] {

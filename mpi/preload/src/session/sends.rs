@@ -11,6 +11,7 @@ use super::collectives::is_in_place;
 use super::datatypes::{Datatypes, Layout, copy};
 use super::{FullError, Session, StreamEntry, StreamKey};
 use crate::message::Outgoing;
+use crate::pass;
 
 /// A message: its address, its number of elements, and their datatype.
 pub(crate) type Message = (*const c_void, i64, ffi::MPI_Datatype);
@@ -96,7 +97,7 @@ unsafe fn append_if_room(log: &mut Log, peer: u32, tag: RecordTag, buf: *const u
     prefix.copy_from_slice(&tag.encode());
     // SAFETY: the caller's promise; the payload has as many bytes.
     unsafe { std::ptr::copy_nonoverlapping(buf, payload.as_mut_ptr(), bytes) };
-    claim.commit();
+    claim.commit_and_prefetch();
     true
 }
 
@@ -292,7 +293,8 @@ impl Session {
         self.progress_if_due(bytes);
     }
 
-    /// [`log_any`](Self::log_any) of a message with this key. So few arguments are passed in registers.
+    /// [`log_any`](Self::log_any) of a message with this key. Meanwhile MPI transfers it, if `request` isn't null, but that of its send. Returns
+    /// MPI's code.
     ///
     /// # Safety
     /// As of [`log`](Self::log).
@@ -304,11 +306,21 @@ impl Session {
         buf: *const c_void,
         count: i64,
         datatype: ffi::MPI_Datatype,
-    ) {
+        request: *mut ffi::MPI_Request,
+    ) -> c_int {
+        let mut code = 0;
         if let Some(entry) = self.sent_stream(to) {
+            let mut flag = 0;
+            let mut transfer = || {
+                if code == 0 && !request.is_null() {
+                    // SAFETY: the caller's request, a pointer to a local variable, and a constant of the shim.
+                    code = unsafe { (pass::Test.get())(request, &raw mut flag, ffi::RSMPI_STATUS_IGNORE) };
+                }
+            };
             // SAFETY: the caller's promise.
-            unsafe { self.log_any(entry, (buf, count, datatype), &mut || ()) };
+            unsafe { self.log_any(entry, (buf, count, datatype), &mut transfer) };
         }
+        code
     }
 
     /// Returns elements that a rank contributes to a collective operation; `None` if they can't be packed, or are nowhere.

@@ -2,13 +2,14 @@
 
 use std::ffi::c_int;
 use std::hash::BuildHasher;
+use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use mpi_sys as ffi;
 use rustc_hash::FxBuildHasher;
 
 use super::receive::{receive, received, wait_or_withdraw};
-use super::send::{is_long, log_around, log_sent, log_under_way};
+use super::send::{is_long, log_around, log_sent};
 use crate::global::{enter, is_multiple, logs_after_send};
 use crate::message::{Incoming, Outgoing, is_proc_null};
 use crate::pass;
@@ -70,7 +71,7 @@ pub(crate) unsafe fn exchange(
             _ if logs_after_send() => with_status(status, call, |code, status| {
                 // The sent message is counted first: it may be acknowledged already.
                 if has_taken(code) {
-                    log_sent(out);
+                    log_sent(out, null_mut());
                 }
                 received(incoming, status, code)
             }),
@@ -179,12 +180,7 @@ unsafe fn exchange_at_once(
             (pass::Wait.get())(&raw mut receiving, ffi::RSMPI_STATUS_IGNORE);
             return sent;
         }
-        log_under_way(out, &mut || {
-            let mut flag = 0;
-            if sent == 0 {
-                sent = (pass::Test.get())(&raw mut sending, &raw mut flag, ffi::RSMPI_STATUS_IGNORE);
-            }
-        });
+        sent = log_sent(out, &raw mut sending);
         let wait = |status| wait_or_withdraw(&raw mut receiving, status);
         let code = with_status(status, wait, |code, status| received(incoming, status, code));
         if sent == 0 {

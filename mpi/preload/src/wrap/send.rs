@@ -1,15 +1,16 @@
 //! Sends.
 
 use std::ffi::c_int;
+use std::ptr::null_mut;
 
 use mpi_sys as ffi;
 
 use crate::global::{enter, enter_after_send, enter_for_space, is_absent, is_multiple, logs_after_send};
 use crate::message::{Outgoing, is_proc_null};
-use crate::pass;
 use crate::say::say;
 use crate::session::requests::{Pending, Persistent, PersistentKind};
 use crate::session::{CopyTime, FullError, Session, likely_bytes};
+use crate::{handlers, pass};
 
 /// Length in bytes from which a message is started, copied and waited for, so that it is copied while it is under way. Open MPI's blocking send
 /// of at most 256 bytes returns at once where it can (`mca_pml_ob1_send_inline`); of more, over shared memory, when they are received.
@@ -84,51 +85,40 @@ pub(super) fn is_long(count: i64, datatype: ffi::MPI_Datatype) -> bool {
     count >= OVERLAP_BYTES / LONGEST_ELEMENT && likely_bytes(count, datatype) >= OVERLAP_BYTES
 }
 
-/// Logs a message that was just sent. Inlined, since arguments passed to another function would be stored after the message.
+/// Logs a message that was just sent, or begun with a request, which may have ended since: null for one without. Returns MPI's code. Inlined,
+/// since arguments passed to another function would be stored after the message.
 ///
 /// # Safety
-/// `out` is the program's message, which it doesn't write meanwhile.
+/// `out` is the program's message, which it doesn't write meanwhile, and the request is its own.
 #[inline(always)]
-unsafe fn log_inline(out: Outgoing) {
+unsafe fn log_inline(out: Outgoing, request: *mut ffi::MPI_Request) -> c_int {
     fence();
-    let Some(mut session) = enter_after_send() else { return };
+    let Some(mut session) = enter_after_send() else { return 0 };
     let (key, Outgoing { buf, count, datatype, .. }) = (out.key(), out);
-    let Some(stream) = session.logged_stream(key) else { return session.finish_unlogged() };
+    let Some(stream) = session.logged_stream(key) else {
+        session.finish_unlogged();
+        return 0;
+    };
     // SAFETY: the program's message, which it may not write before its call returns.
-    unsafe {
-        if !session.log_short(stream, (buf, count, datatype)) {
-            session.log_any_to(key, buf, count, datatype);
+    let code = unsafe {
+        if session.log_short(stream, (buf, count, datatype)) {
+            0
+        } else {
+            session.log_any_to(key, buf, count, datatype, request)
         }
-    }
+    };
     session.finish_after_send();
+    code
 }
 
 /// [`log_inline`] as a call, where a few stores don't matter.
 ///
 /// # Safety
-/// `out` is the program's message, which it doesn't write meanwhile.
+/// As of [`log_inline`].
 #[inline(never)]
-pub(super) unsafe fn log_sent(out: &Outgoing) {
+pub(super) unsafe fn log_sent(out: &Outgoing, request: *mut ffi::MPI_Request) -> c_int {
     // SAFETY: as for this function.
-    unsafe { log_inline(*out) };
-}
-
-/// Logs a message that is under way. Calls `meanwhile` now and then while it copies a long one.
-///
-/// # Safety
-/// `out` is the program's message, which it doesn't write meanwhile.
-#[inline(never)]
-pub(super) unsafe fn log_under_way(out: &Outgoing, meanwhile: &mut dyn FnMut()) {
-    let Some(mut session) = enter_after_send() else { return };
-    let Some(stream) = session.logged_stream(out.key()) else { return session.finish_unlogged() };
-    let message = (out.buf, out.count, out.datatype);
-    // SAFETY: the program's message, which it may not write before its call returns.
-    unsafe {
-        if !session.log_short(stream, message) {
-            session.log_any(stream, message, meanwhile);
-        }
-    }
-    session.finish_after_send();
+    unsafe { log_inline(*out, request) }
 }
 
 /// Returns `true` for a message that is sent by the program's own call and logged after it.
@@ -145,9 +135,35 @@ pub(crate) fn is_sent_first(mode: Mode, count: i64, datatype: ffi::MPI_Datatype)
 pub(crate) unsafe fn log_after_send(code: c_int, out: Outgoing) -> c_int {
     if code == 0 {
         // SAFETY: the program's message, which it may not write before its call returns.
-        unsafe { log_inline(out) };
+        unsafe { log_inline(out, null_mut()) };
     }
     code
+}
+
+/// Returns `true` for a message that isn't [sent first](is_sent_first), but begun first. Not if an error would call a handler of the program's,
+/// which may not run while the message is logged.
+#[inline(always)]
+pub(crate) fn is_begun_first(dest: c_int) -> bool {
+    logs_after_send() && !is_proc_null(dest) && !handlers::are_any()
+}
+
+/// Begins a send, logs its message while it is under way, and waits for it. Inlined into the program's call: what is stored before the message
+/// is begun delays it, behind MPI's last stores for the other rank.
+///
+/// # Safety
+/// The program's arguments: see the [module](super). `begin` puts a request where it is told.
+#[inline(always)]
+pub(crate) unsafe fn send_begun(out: Outgoing, begin: impl FnOnce(*mut ffi::MPI_Request) -> c_int) -> c_int {
+    // SAFETY: the program's message, a request of the library's that is waited for, and constants of the shim.
+    unsafe {
+        let mut request = ffi::RSMPI_REQUEST_NULL;
+        let at = &raw mut request;
+        let mut code = begin(at);
+        if code == 0 {
+            code = log_inline(out, at);
+        }
+        if code == 0 { (pass::Wait.get())(at, ffi::RSMPI_STATUS_IGNORE) } else { code }
+    }
 }
 
 /// A blocking send of a message that isn't [sent first](is_sent_first).
@@ -176,21 +192,15 @@ pub(crate) unsafe fn send(out: &Outgoing, mode: Mode, call: impl FnOnce() -> c_i
         Mode::Synchronous => pass::Issend.get(),
         Mode::Ready => pass::Irsend.get(),
     };
-    // SAFETY: the program's arguments, a request of ours that is waited for, and constants of the shim.
+    // SAFETY: the program's arguments, a request of the library's that is waited for, and constants of the shim.
     unsafe {
+        let now = |request| begin(out.buf, count, out.datatype, out.dest, out.tag, out.comm, request);
+        if logs_after_send() {
+            return send_begun(*out, now);
+        }
         let mut request = ffi::RSMPI_REQUEST_NULL;
         let at = &raw mut request;
-        let now = || begin(out.buf, count, out.datatype, out.dest, out.tag, out.comm, at);
-        let mut code = if logs_after_send() { now() } else { log_around(out, now) };
-        if code == 0 && logs_after_send() {
-            // The MPI may transfer the bytes only when it is called.
-            log_under_way(out, &mut || {
-                let mut flag = 0;
-                if code == 0 {
-                    code = (pass::Test.get())(at, &raw mut flag, ffi::RSMPI_STATUS_IGNORE);
-                }
-            });
-        }
+        let code = log_around(out, || now(at));
         if code == 0 { (pass::Wait.get())(at, ffi::RSMPI_STATUS_IGNORE) } else { code }
     }
 }
@@ -207,7 +217,7 @@ pub(crate) unsafe fn send_immediate(out: &Outgoing, _: *mut ffi::MPI_Request, ca
     let code = call();
     if code == 0 {
         // SAFETY: as above.
-        unsafe { log_sent(out) };
+        unsafe { log_sent(out, null_mut()) };
     }
     code
 }

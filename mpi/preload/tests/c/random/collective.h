@@ -12,13 +12,16 @@ typedef struct {
     int out[NUMBERS_MAX], in[NUMBERS_MAX];
     int counts[PARTS_MAX], displs[PARTS_MAX], bytes[PARTS_MAX], in_counts[PARTS_MAX], in_displs[PARTS_MAX], in_bytes[PARTS_MAX];
     MPI_Aint addresses[PARTS_MAX], in_addresses[PARTS_MAX];
-    MPI_Datatype types[PARTS_MAX];
+    MPI_Datatype types[PARTS_MAX], in_types[PARTS_MAX];
+    /* Elements of the two buffers, and numbers from one to the next: integers, or those with gaps. */
+    MPI_Datatype given, taken;
+    int stride, in_stride;
     MPI_Request request;
     /* An operation of the program's, or MPI_OP_NULL. */
     MPI_Op op;
     int form, is_in_place;
     uint64_t seed;
-    /* This rank's contribution: parts of `out`, or in place of `in`, in numbers. */
+    /* This rank's contribution: parts of `out`, or in place of `in`, in elements. */
     int parts, at[PARTS_MAX], lengths[PARTS_MAX];
 } Collective;
 

@@ -49,9 +49,10 @@ static void fill_numbers(Collective *c) {
 
 void note_start(const Collective *c) {
     static int packed[NUMBERS_MAX];
-    int length = 0;
-    for (int i = 0; i < c->parts; length += c->lengths[i++])
-        memcpy(packed + length, (c->is_in_place ? c->in : c->out) + c->at[i], sizeof(int) * (size_t)c->lengths[i]);
+    int length = 0, stride = c->is_in_place ? c->in_stride : c->stride;
+    const int *numbers = c->is_in_place ? c->in : c->out;
+    for (int i = 0; i < c->parts; i++)
+        for (int k = 0; k < c->lengths[i]; k++) packed[length++] = numbers[(c->at[i] + k) * stride];
     note_contribution(packed, sizeof(int) * (size_t)length);
 }
 
@@ -72,23 +73,24 @@ static void call_rooted(const Group *g, Collective *c, int kind, int count, Root
     case 1:
         /* The root's numbers are those that it broadcasts. */
         if (at.is_root) contribute(c, 0, count);
-        CALL(Bcast, bcast, c->is_in_place || !at.is_root ? c->in : c->out, count, MPI_INT, root, g->comm);
+        if (at.is_root && !c->is_in_place) CALL(Bcast, bcast, c->out, count, c->given, root, g->comm);
+        else CALL(Bcast, bcast, c->in, count, c->taken, root, g->comm);
         break;
     case 2:
         if (at.is_root) contribute(c, 0, count * g->peers);
-        CALL(Scatter, scatter, c->is_in_place ? c->in : c->out, count, MPI_INT, taken, count, MPI_INT, root, g->comm);
+        CALL(Scatter, scatter, c->is_in_place ? c->in : c->out, count, c->given, taken, count, c->taken, root, g->comm);
         break;
     case 3:
         for (int i = 0; i < g->peers && at.is_root; i++) contribute(c, c->displs[i], c->counts[i]);
-        CALL(Scatterv, scatterv, c->is_in_place ? c->in : c->out, c->counts, c->displs, MPI_INT, taken, mine, MPI_INT, root, g->comm);
+        CALL(Scatterv, scatterv, c->is_in_place ? c->in : c->out, c->counts, c->displs, c->given, taken, mine, c->taken, root, g->comm);
         break;
     case 4:
         if (at.is_other) contribute(c, 0, count);
-        CALL(Gather, gather, given, count, MPI_INT, c->in, count, MPI_INT, root, g->comm);
+        CALL(Gather, gather, given, count, c->given, c->in, count, c->taken, root, g->comm);
         break;
     case 5:
         if (at.is_other) contribute(c, 0, mine);
-        CALL(Gatherv, gatherv, given, mine, MPI_INT, c->in, c->counts, c->displs, MPI_INT, root, g->comm);
+        CALL(Gatherv, gatherv, given, mine, c->given, c->in, c->counts, c->displs, c->taken, root, g->comm);
         break;
     default:
         if (at.is_other) contribute(c, 0, count * by.numbers);
@@ -104,15 +106,15 @@ static void call_all(const Group *g, Collective *c, int kind, int count, Reducti
     switch (kind) {
     case 7:
         contribute(c, c->is_in_place ? g->rank * count : 0, count);
-        CALL(Allgather, allgather, given, count, MPI_INT, c->in, count, MPI_INT, g->comm);
+        CALL(Allgather, allgather, given, count, c->given, c->in, count, c->taken, g->comm);
         break;
     case 8:
         contribute(c, c->is_in_place ? c->displs[g->rank] : 0, mine);
-        CALL(Allgatherv, allgatherv, given, mine, MPI_INT, c->in, c->counts, c->displs, MPI_INT, g->comm);
+        CALL(Allgatherv, allgatherv, given, mine, c->given, c->in, c->counts, c->displs, c->taken, g->comm);
         break;
     case 9:
         contribute(c, 0, count * n);
-        CALL(Alltoall, alltoall, given, count, MPI_INT, c->in, count, MPI_INT, g->comm);
+        CALL(Alltoall, alltoall, given, count, c->given, c->in, count, c->taken, g->comm);
         break;
     case 10:
         contribute(c, 0, count * by.numbers);
@@ -131,13 +133,13 @@ static void call_all(const Group *g, Collective *c, int kind, int count, Reducti
         /* Each pair exchanges as many as both ranks say. */
         for (int i = 0, at = 0; i < n; at += c->counts[i++]) {
             c->counts[i] = count % (g->rank + i + 3);
-            (c->displs[i] = at, c->bytes[i] = at * (int)sizeof(int));
+            (c->displs[i] = at, c->bytes[i] = at * c->stride * (int)sizeof(int), c->in_bytes[i] = at * c->in_stride * (int)sizeof(int));
             contribute(c, at, c->counts[i]);
         }
         if (kind == 13) {
-            CALL(Alltoallv, alltoallv, given, c->counts, c->displs, MPI_INT, c->in, c->counts, c->displs, MPI_INT, g->comm);
+            CALL(Alltoallv, alltoallv, given, c->counts, c->displs, c->given, c->in, c->counts, c->displs, c->taken, g->comm);
         } else {
-            CALL(Alltoallw, alltoallw, given, c->counts, c->bytes, c->types, c->in, c->counts, c->bytes, c->types, g->comm);
+            CALL(Alltoallw, alltoallw, given, c->counts, c->bytes, c->types, c->in, c->counts, c->in_bytes, c->in_types, g->comm);
         }
         break;
     case 15:
@@ -149,6 +151,17 @@ static void call_all(const Group *g, Collective *c, int kind, int count, Reducti
         contribute(c, 0, block * g->size * by.numbers);
         CALL(Reduce_scatter_block, reduce_scatter_block, given, c->in, block, by.type, by.op, g->comm);
     }
+}
+
+static int is_reduction(int kind) { return kind == 6 || (kind >= 10 && kind <= 12) || kind >= 15; }
+
+/* Reductions have integers without gaps. What is in place is so on both sides. */
+static void draw_elements(Collective *c, int is_dense) {
+    int given = draw(2) && !is_dense ? SPREAD_INTEGER : INTEGER, taken = draw(2) && !is_dense ? SPREAD_INTEGER : INTEGER;
+    if (c->is_in_place) given = taken;
+    (c->given = layouts[given].type, c->stride = (int)layouts[given].extent / (int)sizeof(int));
+    (c->taken = layouts[taken].type, c->in_stride = (int)layouts[taken].extent / (int)sizeof(int));
+    for (int i = 0; i < PARTS_MAX; i++) (c->types[i] = c->given, c->in_types[i] = c->taken);
 }
 
 static void call_barrier(const Group *g, Collective *c) { CALL(Barrier, barrier, g->comm); }
@@ -167,11 +180,11 @@ static void begin_collective(const Group *g, Collective *c, int form) {
     (c->form = form, c->parts = 0, c->seed = draw_seed());
     /* Of operations with a root, only its own part is in place. */
     c->is_in_place = in_place && !has_neighbours && (!is_rooted || root.is_root);
+    draw_elements(c, !has_neighbours && is_reduction(kind));
     fill_numbers(c);
     for (int i = 0, at = 0; i < g->peers; i++) {
         c->counts[i] = count % (i + 3);
         c->displs[i] = at;
-        c->types[i] = MPI_INT;
         at += c->counts[i] + 1;
     }
     if (has_neighbours) call_neighbours(g, c);
@@ -183,6 +196,7 @@ static void begin_collective(const Group *g, Collective *c, int form) {
         for (int i = 0; i < PARTS_MAX; i++) {
             c->counts[i] = c->displs[i] = c->bytes[i] = c->in_counts[i] = c->in_displs[i] = c->in_bytes[i] = 1 << 28;
             c->addresses[i] = c->in_addresses[i] = 1 << 28;
+            c->types[i] = c->in_types[i] = MPI_DATATYPE_NULL;
         }
     }
     c->op = by.is_own ? by.op : MPI_OP_NULL;

@@ -1,7 +1,8 @@
 /* Datatypes of messages, and their elements in memory. */
 #include "random.h"
 
-Layout layouts[TYPES];
+Layout layouts[TYPES], dense[TYPES];
+int numbers[TYPES];
 unsigned char outgoing[MESSAGES_MAX][BUFFER_BYTES], incoming[MESSAGES_MAX][BUFFER_BYTES];
 
 static MPI_Datatype make_type(int kind) {
@@ -29,6 +30,7 @@ static MPI_Datatype make_type(int kind) {
         DO(MPI_Type_create_hvector(2, 2, 24, part, &made));
         DO(MPI_Type_free(&part));
         break;
+    case EMPTY: DO(MPI_Type_contiguous(0, MPI_INT, &made)); break;
     default:
         DO(MPI_Type_create_struct(2, lengths, displs, members, &part));
         DO(MPI_Type_create_resized(part, 0, 32, &made));
@@ -41,28 +43,80 @@ static MPI_Datatype make_type(int kind) {
     return made;
 }
 
-enum { NAMED = 3 };
+/* A record of two integers and a number, without a gap. */
+static MPI_Datatype make_record(void) {
+    MPI_Datatype made, members[] = {MPI_INT, MPI_DOUBLE};
+    int lengths[] = {2, 1};
+    MPI_Aint displs[] = {0, 8};
+    DO(MPI_Type_create_struct(2, lengths, displs, members, &made));
+    DO(MPI_Type_commit(&made));
+    return made;
+}
+
+static Layout layout_of(MPI_Datatype type) {
+    MPI_Aint lower, extent, low, true_extent;
+    int size;
+    DO(MPI_Type_size(type, &size));
+    DO(MPI_Type_get_extent(type, &lower, &extent));
+    DO(MPI_Type_get_true_extent(type, &low, &true_extent));
+    /* MPI says nothing of where the bytes of a type are that has none. */
+    if (size == 0) low = true_extent = extent = 0;
+    Layout layout = {type, size, low, low + true_extent, extent};
+    CHECK(extent <= EXTENT_MAX && low >= -MARGIN / 2 && layout.high <= EXTENT_MAX && layout.high - extent <= MARGIN / 2);
+    return layout;
+}
+
+enum { PREDEFINED = 3, RECORD = 10, TWO_RECORDS = 12 };
 
 void make_types(void) {
+    MPI_Datatype record = make_record();
     for (int i = 0; i < TYPES; i++) {
-        MPI_Aint lower, extent, low, true_extent;
-        Layout *layout = &layouts[i];
-        layout->type = make_type(i);
-        DO(MPI_Type_size(layout->type, &layout->size));
-        DO(MPI_Type_get_extent(layout->type, &lower, &extent));
-        DO(MPI_Type_get_true_extent(layout->type, &low, &true_extent));
-        *layout = (Layout){layout->type, layout->size, low, low + true_extent, extent};
-        CHECK(extent <= EXTENT_MAX && low >= -MARGIN / 2 && layout->high <= EXTENT_MAX && layout->high - extent <= MARGIN / 2);
+        MPI_Datatype number = i == 0 ? MPI_BYTE : i == 2 ? MPI_DOUBLE : i == 5 || i == 11 ? MPI_SHORT : MPI_INT;
+        layouts[i] = layout_of(make_type(i));
+        dense[i] = i == EMPTY ? layouts[i] : layout_of(i == RECORD || i == TWO_RECORDS ? record : number);
+        numbers[i] = i == EMPTY ? 1 : layouts[i].size / dense[i].size;
     }
 }
 
 void free_types(void) {
-    for (int i = NAMED; i < TYPES; i++) DO(MPI_Type_free(&layouts[i].type));
+    DO(MPI_Type_free(&dense[RECORD].type));
+    for (int i = PREDEFINED; i < TYPES; i++) DO(MPI_Type_free(&layouts[i].type));
 }
 
-int draw_count(void) {
+int draw_count(int type) {
     static const int counts[] = {0, 0, 1, 2, 7, 30, 64, 65, 257, 1000, ELEMENTS_MAX};
-    return counts[draw(sizeof counts / sizeof *counts)];
+    int count = counts[draw(sizeof counts / sizeof *counts)];
+    return type == EMPTY && count > 64 ? INT_MAX : count;
+}
+
+Named name_elements(int name, unsigned char *buf, int count, const Layout *layout, unsigned char *packed) {
+    MPI_Datatype type;
+    MPI_Aint address;
+    switch (name) {
+    case BY_TYPE:
+        DO(MPI_Get_address(buf, &address));
+        DO(MPI_Type_create_hindexed(1, &count, &address, layout->type, &type));
+        DO(MPI_Type_commit(&type));
+        return (Named){MPI_BOTTOM, 1, type};
+    case PACKED: return (Named){packed, count * layout->size, MPI_PACKED};
+    default: return (Named){buf, count, layout->type};
+    }
+}
+
+void free_named(int name, Named *named) {
+    if (name == BY_TYPE) DO(MPI_Type_free(&named->type));
+}
+
+void pack_elements(const unsigned char *buf, int count, const Layout *layout, unsigned char *packed) {
+    int len = count * layout->size, at = 0;
+    if (len == 0) return;
+    DO(MPI_Pack(buf, count, layout->type, packed, len, &at, MPI_COMM_SELF));
+    CHECK(at == len);
+}
+
+void unpack_elements(unsigned char *buf, int count, const Layout *layout, const unsigned char *packed) {
+    int at = 0;
+    if (count * layout->size > 0) DO(MPI_Unpack(packed, count * layout->size, &at, buf, count, layout->type, MPI_COMM_SELF));
 }
 
 /* Memory of elements, and some bytes on both sides. */

@@ -56,11 +56,12 @@ void errors(const Group *g) {
     MPI_Errhandler errhandler;
     MPI_Request request;
     MPI_Status status;
-    int class, count = draw_count(), code = MPI_SUCCESS, calls = 1 + draw(2), is_collective = 0;
-    const Layout *layout = &layouts[1];
+    int class, count = draw_count(INTEGER), code = MPI_SUCCESS, calls = 1 + draw(2), is_collective = 0;
+    const Layout *layout = &layouts[INTEGER];
     unsigned char *out = outgoing[1] + MARGIN, *in = incoming[1] + MARGIN;
     Ring at = ring(g, draw(3));
     way = draw(WAYS);
+    if (!has_handlers) way = RETURNED;
     if (way == RETURNED) DO(MPI_Comm_set_errhandler(g->comm, MPI_ERRORS_RETURN));
     else {
         DO(MPI_Comm_create_errhandler(handler, &errhandler));
@@ -96,4 +97,74 @@ void errors(const Group *g) {
         DO(MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, g->comm));
         add((uint64_t)sum);
     }
+}
+
+/* Receives a message with room for fewer integers; returns the class of the error. */
+static int receive_truncated(const Group *g, int kind, int from, unsigned char *in, int room, MPI_Status *status) {
+    MPI_Request requests[2] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
+    MPI_Status statuses[2];
+    MPI_Message message;
+    int code, class, flag = 0, index;
+    switch (kind) {
+    case 0: code = MPI_Recv(in, room, MPI_INT, from, TRUNCATED_TAG, g->comm, status); break;
+    case 1:
+        DO(MPI_Mprobe(from, TRUNCATED_TAG, g->comm, &message, status));
+        code = MPI_Mrecv(in, room, MPI_INT, &message, status);
+        break;
+    case 2:
+        DO(MPI_Mprobe(from, TRUNCATED_TAG, g->comm, &message, status));
+        DO(MPI_Imrecv(in, room, MPI_INT, &message, &requests[0]));
+        code = MPI_Wait(&requests[0], status);
+        break;
+    default:
+        if (kind % 2) DO(MPI_Irecv(in, room, MPI_INT, from, TRUNCATED_TAG, g->comm, &requests[0]));
+        else {
+            DO(MPI_Recv_init(in, room, MPI_INT, from, TRUNCATED_TAG, g->comm, &requests[0]));
+            DO(MPI_Start(&requests[0]));
+        }
+        MPI_Request request = requests[0];
+        switch (choose(4)) {
+        case 0: code = MPI_Wait(&requests[0], status); break;
+        case 1:
+            do code = MPI_Test(&requests[0], &flag, status);
+            while (code == MPI_SUCCESS && !flag);
+            break;
+        case 2: code = MPI_Waitany(2, requests, &index, status); break;
+        default:
+            code = MPI_Waitall(2, requests, statuses);
+            *status = statuses[0];
+            if (code == MPI_ERR_IN_STATUS) code = statuses[0].MPI_ERROR;
+        }
+        if (kind % 2 == 0) DO(MPI_Request_free(&request));
+    }
+    DO(MPI_Error_class(code, &class));
+    return class;
+}
+
+/* A message that is longer than the room for it is lost; the next one of its stream isn't. */
+void truncated(const Group *g) {
+    int count = 2 + draw(draw(2) ? 20 : ELEMENTS_MAX - 2), room = draw(count), kind = draw(6), is_synchronous = draw(2), class;
+    const Layout *layout = &layouts[INTEGER];
+    unsigned char *out = outgoing[1] + MARGIN, *in = incoming[1] + MARGIN;
+    MPI_Request requests[2];
+    MPI_Status status = {0};
+    Ring at = ring(g, draw(3));
+    DO(MPI_Comm_set_errhandler(g->comm, MPI_ERRORS_RETURN));
+    fill_elements(out, count, layout, draw_seed() + (uint64_t)rank);
+    for (int i = 0; i < 2; i++) {
+        note_sent(g, at.to, TRUNCATED_TAG, out, count, layout->type);
+        if (is_synchronous) DO(MPI_Issend(out, count, layout->type, at.to, TRUNCATED_TAG, g->comm, &requests[i]));
+        else DO(MPI_Isend(out, count, layout->type, at.to, TRUNCATED_TAG, g->comm, &requests[i]));
+    }
+    if (at.from != MPI_PROC_NULL) {
+        class = receive_truncated(g, kind, at.from, in, room, &status);
+        add((uint64_t)class);
+        add(status.MPI_SOURCE + 1000003u * (unsigned)status.MPI_TAG);
+        clear_elements(in, count, layout);
+        DO(MPI_Recv(in, count, layout->type, at.from, TRUNCATED_TAG, g->comm, &status));
+        add_status(&status, layout->type);
+        add(hash_elements(in, count, layout));
+    }
+    DO(MPI_Waitall(2, requests, MPI_STATUSES_IGNORE));
+    DO(MPI_Comm_set_errhandler(g->comm, MPI_ERRORS_ARE_FATAL));
 }

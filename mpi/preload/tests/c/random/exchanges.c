@@ -15,13 +15,15 @@ Ring ring(const Group *g, int shift) {
 
 /* Sent and received in one call. */
 void exchange(const Group *g) {
-    int count = draw_count(), type = draw(TYPES), tag = draw(NAMED_TAGS), kind = draw(HAS_ISENDRECV ? 4 : 2), wildcards = draw(4);
-    const Layout *layout = &layouts[type];
+    int type = draw(TYPES), count = draw_count(type), tag = draw(NAMED_TAGS), kind = draw(HAS_ISENDRECV ? 4 : 2), wildcards = draw(4);
+    int is_dense = draw(4) == 0 && kind % 2 == 0, in_count = is_dense ? count * numbers[type] : count;
+    const Layout *layout = &layouts[type], *in_layout = is_dense ? &dense[type] : layout;
     Ring at = ring(g, draw(4));
     MPI_Status status;
     unsigned char *out = outgoing[0] + MARGIN, *in = incoming[0] + MARGIN;
+    ignores_statuses = draw(4) == 0;
     fill_elements(out, count, layout, draw_seed() + (uint64_t)(g->rank + 17 * g->side));
-    clear_elements(in, count, layout);
+    clear_elements(in, in_count, in_layout);
     if (wildcards > 1) tag = EXCHANGE_TAG;
     note_sent(g, at.to, tag, out, count, layout->type);
     if (kind % 2) copy_elements(in, out, count, layout);
@@ -29,21 +31,21 @@ void exchange(const Group *g) {
     if (wildcards == 3) DO(MPI_Barrier(g->comm));
     switch (kind) {
     case 0:
-        DO(MPI_Sendrecv(out, count, layout->type, at.to, tag, in, count, layout->type, source, in_tag, g->comm, &status));
+        DO(MPI_Sendrecv(out, count, layout->type, at.to, tag, in, in_count, in_layout->type, source, in_tag, g->comm, wanted(&status)));
         break;
-    case 1: DO(MPI_Sendrecv_replace(in, count, layout->type, at.to, tag, source, in_tag, g->comm, &status)); break;
+    case 1: DO(MPI_Sendrecv_replace(in, count, layout->type, at.to, tag, source, in_tag, g->comm, wanted(&status))); break;
 #ifdef HAVE_MPI_4
     default: {
         MPI_Request request;
         if (kind == 2)
-            DO(MPI_Isendrecv(out, count, layout->type, at.to, tag, in, count, layout->type, source, in_tag, g->comm, &request));
+            DO(MPI_Isendrecv(out, count, layout->type, at.to, tag, in, in_count, in_layout->type, source, in_tag, g->comm, &request));
         else DO(MPI_Isendrecv_replace(in, count, layout->type, at.to, tag, source, in_tag, g->comm, &request));
-        DO(MPI_Wait(&request, &status));
+        DO(MPI_Wait(&request, wanted(&status)));
     }
 #endif
     }
-    if (at.from != MPI_PROC_NULL && kind < 2) add_status(&status, layout->type);
-    add(hash_elements(in, count, layout));
+    if (at.from != MPI_PROC_NULL && kind < 2 && !ignores_statuses) add_status(&status, in_layout->type);
+    add(hash_elements(in, in_count, in_layout));
     /* Later messages are not for a receive with wildcards. */
     if (wildcards > 1) DO(MPI_Barrier(g->comm));
 }

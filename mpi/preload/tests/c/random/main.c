@@ -8,7 +8,7 @@
 #include "random.h"
 
 static uint64_t plan, own, digest;
-int level;
+int level, has_handlers;
 
 uint64_t next(uint64_t *state) {
     uint64_t z = *state += 0x9e3779b97f4a7c15;
@@ -58,20 +58,24 @@ static void take_step(int kind, const Group *g) {
     case 15: huge_message(g); break;
     case 16: no_process(g); break;
     case 17: buffer_again(); break;
+    case 18: truncated(g); break;
     default: partitioned(g);
     }
 }
 
+/* What changes the way of the library in the rest of the process only some jobs of 50 programs have: every third one sessions, and every second
+ * one error handlers of the program's. */
 #ifdef HAVE_SESSIONS
-/* A session changes what the library does in the rest of the process, so only every third job of 50 programs has them. */
 static int has_sessions(int number) { return number / 50 % 3 == 2; }
 #endif
+static int may_handle(int number) { return number / 50 % 2; }
 
 static void run(Group *world, uint64_t seed, int number, int steps_max) {
     uint64_t start = seed * 1000003 + (uint64_t)number;
     plan = start;
     own = plan ^ (uint64_t)(rank + 1) << 40;
     digest = 0;
+    has_handlers = may_handle(number);
     make_types();
     Group made = make_group(world), derived = {.comm = MPI_COMM_NULL};
     if (draw(2) && made.comm != MPI_COMM_NULL && !made.is_inter) derived = make_group(&made);
@@ -89,9 +93,9 @@ static void run(Group *world, uint64_t seed, int number, int steps_max) {
     for (int step = 0; step < steps && step < steps_max; step++) {
         plan = next(&start);
         const Group *groups[] = {world, &made, &made, &derived}, *g = groups[draw(4)];
-        int kind = draw(20);
-        are_of_session = g->is_of_session;
-        if (kind == 19) threads(world);
+        int kind = draw(21);
+        (are_of_session = g->is_of_session, ignores_statuses = 0);
+        if (kind == 20) threads(world);
         else if (g->comm != MPI_COMM_NULL) take_step(kind, g);
     }
     free_group(&derived);

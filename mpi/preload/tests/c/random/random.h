@@ -2,6 +2,7 @@
 #ifndef RANDOM_H
 #define RANDOM_H
 
+#include <limits.h>
 #include <stdint.h>
 
 #include "check.h"
@@ -12,7 +13,7 @@ enum {
     ELEMENTS_MAX = 3000,
     THREADS_MAX = 4,
     NEIGHBOURS_MAX = 8,
-    TYPES = 13,
+    TYPES = 14,
     /* Bytes of a buffer on each side of its elements, also of those with a negative lower bound. */
     MARGIN = 64,
     EXTENT_MAX = 80,
@@ -27,6 +28,7 @@ enum {
     EXCHANGE_TAG = 11,
     ERROR_TAG = 12,
     HUGE_TAG = 13,
+    TRUNCATED_TAG = 14,
     PERSISTENT_TAG = 30,
     THREAD_TAG = 40,
     /* Several threads send on this one, so the order of its messages is not that of the plan. */
@@ -46,8 +48,8 @@ void add(uint64_t value);
 /* Hash of the witness: see witness.h. */
 uint64_t hash(const void *bytes, size_t len);
 
-/* Level of thread support that was asked for. */
-extern int level;
+/* Level of thread support that was asked for; true in a job whose programs have error handlers of their own. */
+extern int level, has_handlers;
 
 /* communicators.c: a communicator of a program. */
 typedef struct {
@@ -90,12 +92,18 @@ typedef struct {
     long low, high, extent;
 } Layout;
 
-extern Layout layouts[TYPES];
+/* Numbers of those that the programs name. */
+enum { INTEGER = 1, SPREAD_INTEGER = 8, EMPTY = 13 };
+
+/* `dense`: the same numbers without gaps, `numbers` elements for one of the type. */
+extern Layout layouts[TYPES], dense[TYPES];
+extern int numbers[TYPES];
 extern unsigned char outgoing[MESSAGES_MAX][BUFFER_BYTES], incoming[MESSAGES_MAX][BUFFER_BYTES];
 
 void make_types(void);
 void free_types(void);
-int draw_count(void);
+/* Number of elements: of those without bytes, there may be INT_MAX. */
+int draw_count(int type);
 void fill_elements(unsigned char *buf, int count, const Layout *layout, uint64_t seed);
 /* The memory of elements, with some bytes on both sides. */
 void clear_elements(unsigned char *buf, int count, const Layout *layout);
@@ -103,11 +111,25 @@ void copy_elements(unsigned char *to, const unsigned char *from, int count, cons
 uint64_t hash_elements(const unsigned char *buf, int count, const Layout *layout);
 void add_status(const MPI_Status *status, MPI_Datatype type);
 
+/* How a call names elements: by their address, by a datatype that has it (MPI_BOTTOM), or packed (MPI_PACKED). */
+enum { BY_ADDRESS, BY_TYPE, PACKED, NAMES };
+typedef struct { void *buf; int count; MPI_Datatype type; } Named;
+/* `packed`: memory for packed elements. The caller packs what it sends, and unpacks what it has received. */
+Named name_elements(int name, unsigned char *buf, int count, const Layout *layout, unsigned char *packed);
+void pack_elements(const unsigned char *buf, int count, const Layout *layout, unsigned char *packed);
+void unpack_elements(unsigned char *buf, int count, const Layout *layout, const unsigned char *packed);
+/* Elements of BY_TYPE have a datatype of their own, which may be freed while a message is under way. */
+void free_named(int name, Named *named);
+
 /* requests.c: waits for active requests in one of MPI's ways; statuses are those of the requests. */
 void make_idle(void);
 void free_idle(void);
 /* True if the requests of this step are a session's: MPI forbids others in the same call. */
 extern int are_of_session;
+/* True if the calls of this step get no statuses; those that complete() returns are empty then. */
+extern int ignores_statuses;
+/* The argument of a call for a status. */
+MPI_Status *wanted(MPI_Status *status);
 void complete(int count, MPI_Request *requests, MPI_Status *statuses);
 void cancelled(const Group *g);
 void persistent(const Group *g);
@@ -134,6 +156,7 @@ void attach_buffer(void);
 void detach_buffer(void);
 void collectives(const Group *g);
 void errors(const Group *g);
+void truncated(const Group *g);
 void make_thread_groups(void);
 void free_thread_groups(void);
 void threads(const Group *world);

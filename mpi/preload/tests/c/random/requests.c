@@ -5,7 +5,10 @@
 enum { IDLE = 2, MIXED_MAX = 3 * MESSAGES_MAX + IDLE };
 static MPI_Request idle[IDLE];
 static int idle_number;
-int are_of_session;
+int are_of_session, ignores_statuses;
+
+MPI_Status *wanted(MPI_Status *status) { return ignores_statuses ? MPI_STATUS_IGNORE : status; }
+static MPI_Status *all_wanted(MPI_Status *statuses) { return ignores_statuses ? MPI_STATUSES_IGNORE : statuses; }
 
 void make_idle(void) {
     DO(MPI_Send_init(&idle_number, 1, MPI_INT, 0, 0, MPI_COMM_SELF, &idle[0]));
@@ -19,44 +22,44 @@ void free_idle(void) {
 /* Waits until `left` of the requests have ended. */
 static void complete_mixed(int count, MPI_Request *requests, MPI_Status *statuses, int left) {
     int index, flag = 0, ended, indices[MIXED_MAX];
-    MPI_Status some[MIXED_MAX];
+    MPI_Status some[MIXED_MAX] = {{0}};
     switch (choose(10)) {
-    case 0: DO(MPI_Waitall(count, requests, statuses)); break;
+    case 0: DO(MPI_Waitall(count, requests, all_wanted(statuses))); break;
     case 1:
-        for (int i = 0; i < count; i++) DO(MPI_Wait(&requests[i], &statuses[i]));
+        for (int i = 0; i < count; i++) DO(MPI_Wait(&requests[i], wanted(&statuses[i])));
         break;
     case 2:
-        for (int i = count - 1; i >= 0; i--) DO(MPI_Wait(&requests[i], &statuses[i]));
+        for (int i = count - 1; i >= 0; i--) DO(MPI_Wait(&requests[i], wanted(&statuses[i])));
         break;
     case 3:
         for (; left > 0; left--) {
-            DO(MPI_Waitany(count, requests, &index, &some[0]));
+            DO(MPI_Waitany(count, requests, &index, wanted(&some[0])));
             statuses[index] = some[0];
         }
-        DO(MPI_Waitany(count, requests, &index, &some[0]));
+        DO(MPI_Waitany(count, requests, &index, wanted(&some[0])));
         CHECK(index == MPI_UNDEFINED);
         break;
     case 4:
         while (left > 0) {
-            DO(MPI_Waitsome(count, requests, &ended, indices, some));
+            DO(MPI_Waitsome(count, requests, &ended, indices, all_wanted(some)));
             for (int i = 0; i < ended; i++) statuses[indices[i]] = some[i];
             left -= ended;
         }
-        DO(MPI_Waitsome(count, requests, &ended, indices, some));
+        DO(MPI_Waitsome(count, requests, &ended, indices, all_wanted(some)));
         CHECK(ended == MPI_UNDEFINED);
         break;
     case 5:
-        while (!flag) DO(MPI_Testall(count, requests, &flag, statuses));
+        while (!flag) DO(MPI_Testall(count, requests, &flag, all_wanted(statuses)));
         break;
     case 6:
         while (left > 0) {
-            DO(MPI_Testany(count, requests, &index, &flag, &some[0]));
+            DO(MPI_Testany(count, requests, &index, &flag, wanted(&some[0])));
             if (flag && index != MPI_UNDEFINED) (statuses[index] = some[0], left--);
         }
         break;
     case 7:
         while (left > 0) {
-            DO(MPI_Testsome(count, requests, &ended, indices, some));
+            DO(MPI_Testsome(count, requests, &ended, indices, all_wanted(some)));
             for (int i = 0; i < ended; i++) statuses[indices[i]] = some[i];
             left -= ended;
         }
@@ -64,21 +67,21 @@ static void complete_mixed(int count, MPI_Request *requests, MPI_Status *statuse
     case 8:
         for (int i = 0; i < count; i++) {
             if (requests[i] == MPI_REQUEST_NULL) continue;
-            for (flag = 0; !flag;) DO(MPI_Request_get_status(requests[i], &flag, &some[0]));
-            DO(MPI_Wait(&requests[i], &statuses[i]));
+            for (flag = 0; !flag;) DO(MPI_Request_get_status(requests[i], &flag, wanted(&some[0])));
+            DO(MPI_Wait(&requests[i], wanted(&statuses[i])));
             if (choose(2)) statuses[i] = some[0];
         }
         break;
     default:
         for (int i = 0; i < count; i++)
-            for (flag = 0; !flag;) DO(MPI_Test(&requests[i], &flag, &statuses[i]));
+            for (flag = 0; !flag;) DO(MPI_Test(&requests[i], &flag, wanted(&statuses[i])));
     }
 }
 
 /* Mixes null requests and inactive ones with the active ones. */
 void complete(int count, MPI_Request *requests, MPI_Status *statuses) {
     MPI_Request mixed[MIXED_MAX];
-    MPI_Status ended[MIXED_MAX];
+    MPI_Status ended[MIXED_MAX] = {{0}};
     int of[MIXED_MAX], total = 0, left = 0, idles = 0, mixes = choose(2);
     for (int i = 0; i < count; i++) {
         if (mixes && choose(4) == 0) {
@@ -138,8 +141,9 @@ void persistent(const Group *g) {
     int count = 1 + draw(5), rounds = 1 + draw(3), types[5], counts[5], modes[5];
     Ring at = ring(g, draw(3));
     uint64_t step = draw_seed();
+    ignores_statuses = draw(4) == 0;
     for (int i = 0; i < count; i++) {
-        (types[i] = draw(TYPES), counts[i] = draw_count(), modes[i] = draw(4));
+        (types[i] = draw(TYPES), counts[i] = draw_count(types[i]), modes[i] = draw(4));
         MPI_Datatype type = layouts[types[i]].type;
         send_init(modes[i], outgoing[i] + MARGIN, counts[i], type, at.to, PERSISTENT_TAG + i, g->comm, &requests[count + i]);
         DO(MPI_Recv_init(incoming[i] + MARGIN, counts[i], type, at.from, PERSISTENT_TAG + i, g->comm, &requests[i]));
@@ -161,7 +165,7 @@ void persistent(const Group *g) {
             for (int i = 0; i < count; i++) DO(MPI_Start(&requests[count + (first + i) % count]));
         complete(2 * count, requests, statuses);
         for (int i = 0; i < count; i++) {
-            if (at.from != MPI_PROC_NULL) add_status(&statuses[i], layouts[types[i]].type);
+            if (at.from != MPI_PROC_NULL && !ignores_statuses) add_status(&statuses[i], layouts[types[i]].type);
             add(hash_elements(incoming[i] + MARGIN, counts[i], &layouts[types[i]]));
         }
     }
