@@ -1,7 +1,7 @@
 /* Collective operations, of which some are under way at once, and persistent ones are started in an order of each rank's own. */
 #include "collective.h"
 
-enum { OPERATIONS_MAX = 3, KINDS = 17 };
+enum { OPERATIONS_MAX = 3, KINDS = 17, SUM_NUMBERS = 3 };
 
 static Collective operations[OPERATIONS_MAX];
 
@@ -192,7 +192,7 @@ static void begin_collective(const Group *g, Collective *c, int form) {
     else if (is_rooted) call_rooted(g, c, kind, count, root, by);
     else call_all(g, c, kind, count, by);
     if (form == PERSISTENT) {
-        /* The arrays of the call are the program's again. */
+        /* The arrays of the call are the program's again. (Its datatypes aren't: Open MPI 5.0.11 crashes if they are freed.) */
         for (int i = 0; i < PARTS_MAX; i++) {
             c->counts[i] = c->displs[i] = c->bytes[i] = c->in_counts[i] = c->in_displs[i] = c->in_bytes[i] = 1 << 28;
             c->addresses[i] = c->in_addresses[i] = 1 << 28;
@@ -202,13 +202,24 @@ static void begin_collective(const Group *g, Collective *c, int form) {
     c->op = by.is_own ? by.op : MPI_OP_NULL;
 }
 
+/* Starts persistent operations in an order of this rank's own, and begins a sum somewhere among them: only operations that aren't persistent begin
+ * in the same order on all ranks. Its request is the last one. */
+static void start_persistent(const Group *g, int count, MPI_Request *requests, const int *out, int *in) {
+    int first = choose(count), sum_at = choose(count + 1), starts_all = choose(2);
+    for (int i = 0; i <= count; i++) {
+        if (i == sum_at) DO(MPI_Iallreduce(out, in, SUM_NUMBERS, MPI_INT, MPI_SUM, g->comm, &requests[count]));
+        if (starts_all && i == 0) DO(MPI_Startall(count, requests));
+        else if (!starts_all && i < count) DO(MPI_Start(&requests[(first + i) % count]));
+    }
+}
+
 void collectives(const Group *g) {
-    MPI_Request requests[OPERATIONS_MAX];
-    MPI_Status statuses[OPERATIONS_MAX];
+    MPI_Request requests[OPERATIONS_MAX + 1];
+    MPI_Status statuses[OPERATIONS_MAX + 1];
     int count = 1 + draw(OPERATIONS_MAX), form = draw(FORMS), rounds = form == PERSISTENT ? 1 + draw(2) : 1;
     for (int i = 0; i < count; i++) begin_collective(g, &operations[i], form);
     for (int round = 0; round < rounds; round++) {
-        int first = choose(count);
+        int out[SUM_NUMBERS] = {rank, rank * rank, round}, in[SUM_NUMBERS] = {0};
         for (int i = 0; i < count; i++) {
             if (round > 0) {
                 operations[i].seed += 77;
@@ -217,12 +228,12 @@ void collectives(const Group *g) {
             if (form == PERSISTENT) note_start(&operations[i]);
             requests[i] = operations[i].request;
         }
-        if (form == PERSISTENT && choose(2)) {
-            DO(MPI_Startall(count, requests));
-        } else if (form == PERSISTENT) {
-            for (int i = 0; i < count; i++) DO(MPI_Start(&requests[(first + i) % count]));
+        if (form == PERSISTENT) {
+            note_contribution(out, sizeof out);
+            start_persistent(g, count, requests, out, in);
         }
-        complete(count, requests, statuses);
+        complete(form == PERSISTENT ? count + 1 : count, requests, statuses);
+        add(hash(in, sizeof in));
         for (int i = 0; i < count; i++) {
             add(hash(operations[i].in, sizeof operations[i].in));
             add(hash(operations[i].out, sizeof operations[i].out));
