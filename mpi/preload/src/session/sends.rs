@@ -293,11 +293,11 @@ impl Session {
         self.progress_if_due(bytes);
     }
 
-    /// [`log_any`](Self::log_any) of a message with this key. Meanwhile MPI transfers it, if `request` isn't null, but that of its send. Returns
+    /// [`log_any`](Self::log_any) of a message with this key. `request` is that of its send, which MPI may transfer meanwhile, or null. Returns
     /// MPI's code.
     ///
     /// # Safety
-    /// As of [`log`](Self::log).
+    /// As of [`log`](Self::log); the request is the library's own.
     #[cold]
     #[inline(never)]
     pub(crate) unsafe fn log_any_to(
