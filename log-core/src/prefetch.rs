@@ -7,10 +7,12 @@ pub fn prefetch(from: *const u8, bytes: usize) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 
     const LINE_BYTES: usize = 64;
-    for line in (0..bytes).step_by(LINE_BYTES) {
+    let skipped = from.addr() % LINE_BYTES;
+    let first = from.wrapping_sub(skipped);
+    for line in (0..skipped + bytes).step_by(LINE_BYTES) {
         // SAFETY: a prefetch is a hint that takes any address and never faults (Intel's manual, volume 2, PREFETCHh); nothing
         // is read through the pointer, and `wrapping_add` may leave the allocation.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(line).cast()) };
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(first.wrapping_add(line).cast()) };
     }
 }
 

@@ -5,6 +5,8 @@ use crate::lane::writer::LaneWriter;
 use crate::nouns::Ssn;
 #[cfg(not(counterfoil_loom))]
 use crate::prefetch::prefetch;
+#[cfg(not(counterfoil_loom))]
+use crate::record::RECORD_ALIGN;
 use crate::record::{RECORD_HEADER, SSN_AT, footprint, pad_word, record_word};
 use crate::sync::Ordering;
 
@@ -95,14 +97,15 @@ impl<'a> Claim<'a> {
 impl Claim<'_> {
     /// Publishes the record like [`commit`](Self::commit), and prefetches the place of the next one, as if it were as long.
     ///
-    /// For a thread that is about to wait: where records are kept, each goes to memory that is in no cache, and the next message would wait for
-    /// it in its turn. Costs an instruction for each cache line.
+    /// For a thread that is about to wait: where records are kept, each goes to memory that is in no cache, and the stores of the next record would
+    /// hold up what follows them. Costs an instruction for each cache line.
     #[inline]
     pub fn commit_and_prefetch(mut self) -> Ssn {
-        let end = self.body_mut().as_ptr_range().end;
-        let bytes = footprint(self.body).min(PREFETCH_BYTES_MAX);
+        let bytes = footprint(self.body);
+        let next = self.body_mut().as_ptr().wrapping_sub(RECORD_HEADER).wrapping_add(bytes);
         let ssn = self.commit();
-        prefetch(end, bytes);
+        // The zero after a record, too.
+        prefetch(next, bytes.min(PREFETCH_BYTES_MAX) + RECORD_ALIGN);
         ssn
     }
 

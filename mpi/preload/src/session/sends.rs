@@ -260,44 +260,12 @@ impl Session {
         false
     }
 
-    /// Logs a message that was just sent, and calls `meanwhile` now and then if it is long. With a full log, waits for space or gives up.
+    /// Logs a message that was just sent under this key. With a full log, waits for space or gives up. While a long message is copied, `request` is
+    /// tested now and then, that of its send, if there is one: the MPI may transfer the bytes only when it is called. Returns the code of these
+    /// tests.
     ///
     /// # Safety
-    /// As of [`log`](Self::log).
-    #[cold]
-    #[inline(never)]
-    pub(crate) unsafe fn log_any(&mut self, to: StreamEntry, message: Message, meanwhile: &mut dyn FnMut()) {
-        let (buf, count, datatype) = message;
-        let StreamEntry { stream, id, .. } = to;
-        let Some(bytes) = self.datatypes.layout(datatype).and_then(|layout| layout.bytes(count)) else {
-            self.count_unlogged(stream);
-            return;
-        };
-        let tag = stream.record_tag(self.logger.sent().next_at(id));
-        loop {
-            let (Some(log), Some(layout)) = (self.logger.log_mut(), self.datatypes.layout(datatype)) else { return };
-            // SAFETY: the caller's promise.
-            let appended = unsafe { append(log, stream.peer, tag, (buf, count, datatype, layout), bytes, meanwhile) };
-            match appended {
-                Ok(()) => break,
-                // Where a send may fail for lack of space, messages aren't sent before they are logged.
-                Err(NotAppended::Refused(refused)) => {
-                    if self.wait_for_space(stream.peer, bytes, *refused).is_err() {
-                        return;
-                    }
-                }
-                Err(NotAppended::Unpacked(code)) => return self.give_up_packing(code),
-            }
-        }
-        self.ledger.logged(stream.peer, bytes);
-        self.progress_if_due(bytes);
-    }
-
-    /// [`log_any`](Self::log_any) of a message with this key. `request` is that of its send, which MPI may transfer meanwhile, or null. Returns
-    /// MPI's code.
-    ///
-    /// # Safety
-    /// As of [`log`](Self::log); the request is the library's own.
+    /// As of [`log`](Self::log); `request` is null, or the library's own.
     #[cold]
     #[inline(never)]
     pub(crate) unsafe fn log_any_to(
@@ -308,18 +276,41 @@ impl Session {
         datatype: ffi::MPI_Datatype,
         request: *mut ffi::MPI_Request,
     ) -> c_int {
-        let mut code = 0;
-        if let Some(entry) = self.sent_stream(to) {
-            let mut flag = 0;
-            let mut transfer = || {
-                if code == 0 && !request.is_null() {
-                    // SAFETY: the caller's request, a pointer to a local variable, and a constant of the shim.
-                    code = unsafe { (pass::Test.get())(request, &raw mut flag, ffi::RSMPI_STATUS_IGNORE) };
-                }
+        let (mut code, mut flag) = (0, 0);
+        let Some(StreamEntry { stream, id, .. }) = self.sent_stream(to) else { return code };
+        let Some(bytes) = self.datatypes.layout(datatype).and_then(|layout| layout.bytes(count)) else {
+            self.count_unlogged(stream);
+            return code;
+        };
+        let mut test = || {
+            if code == 0 && !request.is_null() {
+                // SAFETY: the caller's request, a pointer to a local variable, and a constant of the shim.
+                code = unsafe { (pass::Test.get())(request, &raw mut flag, ffi::RSMPI_STATUS_IGNORE) };
+            }
+        };
+        let tag = stream.record_tag(self.logger.sent().next_at(id));
+        loop {
+            let (Some(log), Some(layout)) = (self.logger.log_mut(), self.datatypes.layout(datatype)) else {
+                return code;
             };
             // SAFETY: the caller's promise.
-            unsafe { self.log_any(entry, (buf, count, datatype), &mut transfer) };
+            let appended = unsafe { append(log, stream.peer, tag, (buf, count, datatype, layout), bytes, &mut test) };
+            match appended {
+                Ok(()) => break,
+                // Where a send may fail for lack of space, messages aren't sent before they are logged.
+                Err(NotAppended::Refused(refused)) => {
+                    if self.wait_for_space(stream.peer, bytes, *refused).is_err() {
+                        return code;
+                    }
+                }
+                Err(NotAppended::Unpacked(unpacked)) => {
+                    self.give_up_packing(unpacked);
+                    return code;
+                }
+            }
         }
+        self.ledger.logged(stream.peer, bytes);
+        self.progress_if_due(bytes);
         code
     }
 

@@ -85,11 +85,11 @@ pub(super) fn is_long(count: i64, datatype: ffi::MPI_Datatype) -> bool {
     count >= OVERLAP_BYTES / LONGEST_ELEMENT && likely_bytes(count, datatype) >= OVERLAP_BYTES
 }
 
-/// Logs a message that was just sent, or begun with a request, which may have ended since: null for one without. Returns MPI's code. Inlined,
-/// since arguments passed to another function would be stored after the message.
+/// Logs a message that was just sent, or begun with `request`, which is tested as by [`log_any_to`](Session::log_any_to). Returns the code of these
+/// tests. Inlined, since arguments passed to another function would be stored after the message.
 ///
 /// # Safety
-/// `out` is the program's message, which it doesn't write meanwhile, and the request is its own.
+/// `out` is the program's message, which it doesn't write meanwhile, and the request is the library's own.
 #[inline(always)]
 unsafe fn log_inline(out: Outgoing, request: *mut ffi::MPI_Request) -> c_int {
     fence();
@@ -154,7 +154,7 @@ pub(crate) fn is_begun_first(dest: c_int) -> bool {
 /// The program's arguments: see the [module](super). `begin` puts a request where it is told.
 #[inline(always)]
 pub(crate) unsafe fn send_begun(out: Outgoing, begin: impl FnOnce(*mut ffi::MPI_Request) -> c_int) -> c_int {
-    // SAFETY: the program's message, a request of the library's that is waited for, and constants of the shim.
+    // SAFETY: the program's message, a request of the library's that is waited for, or that MPI has ended with an error, and constants of the shim.
     unsafe {
         let mut request = ffi::RSMPI_REQUEST_NULL;
         let at = &raw mut request;
@@ -166,7 +166,7 @@ pub(crate) unsafe fn send_begun(out: Outgoing, begin: impl FnOnce(*mut ffi::MPI_
     }
 }
 
-/// A blocking send of a message that isn't [sent first](is_sent_first).
+/// A blocking send of a message that isn't [sent](is_sent_first) or [begun](is_begun_first) first.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
@@ -195,12 +195,17 @@ pub(crate) unsafe fn send(out: &Outgoing, mode: Mode, call: impl FnOnce() -> c_i
     // SAFETY: the program's arguments, a request of the library's that is waited for, and constants of the shim.
     unsafe {
         let now = |request| begin(out.buf, count, out.datatype, out.dest, out.tag, out.comm, request);
-        if logs_after_send() {
-            return send_begun(*out, now);
-        }
         let mut request = ffi::RSMPI_REQUEST_NULL;
         let at = &raw mut request;
-        let code = log_around(out, || now(at));
+        // The program has an error handler, or has called MPI_Send_c.
+        let code = if logs_after_send() {
+            match now(at) {
+                0 => log_sent(out, at),
+                code => code,
+            }
+        } else {
+            log_around(out, || now(at))
+        };
         if code == 0 { (pass::Wait.get())(at, ffi::RSMPI_STATUS_IGNORE) } else { code }
     }
 }

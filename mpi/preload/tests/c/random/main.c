@@ -63,8 +63,8 @@ static void take_step(int kind, const Group *g) {
     }
 }
 
-/* What changes the way of the library in the rest of the process only some jobs of 50 programs have: every third one sessions, and every second
- * one error handlers of the program's. */
+/* Sessions and error handlers of a program change what the library does in the rest of the process. So only some jobs (of 50 programs) have them:
+ * every third one sessions, and every second one handlers. */
 #ifdef HAVE_SESSIONS
 static int has_sessions(int number) { return number / 50 % 3 == 2; }
 #endif

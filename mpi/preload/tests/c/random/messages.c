@@ -89,8 +89,8 @@ static void send_one(const Group *g, const Message *m, int i, MPI_Request *reque
 static Message draw_message(const Group *g, int kind, const Message *any) {
     Message m;
     (m.from = draw(g->least), m.to = draw(g->least), m.tag = draw(NAMED_TAGS), m.type = draw(TYPES));
-    (m.mode = draw(4), m.form = draw(8), m.receipt = draw(6), m.name = draw(2) * draw(NAMES));
-    (m.in_name = draw(2) * draw(NAMES), m.is_dense = draw(4) == 0, m.spare = draw(2) * draw(50));
+    (m.mode = draw(4), m.form = draw(8), m.receipt = draw(6), m.name = draw(2) ? draw(NAMES) : 0);
+    (m.in_name = draw(2) ? draw(NAMES) : 0, m.is_dense = draw(4) == 0, m.spare = draw(2) ? draw(50) : 0);
     /* Most are blocking, immediate or persistent. */
     m.form = m.form == 7 ? FREED : m.form % 3;
     /* Receives of a stream are posted in the order of its messages. */

@@ -95,7 +95,7 @@ typedef struct {
 /* Numbers of those that the programs name. */
 enum { INTEGER = 1, SPREAD_INTEGER = 8, EMPTY = 13 };
 
-/* `dense`: the same numbers without gaps, `numbers` elements for one of the type. */
+/* `dense[i]`: a type without gaps; `numbers[i]` of its elements have the signature of one of `layouts[i]`. */
 extern Layout layouts[TYPES], dense[TYPES];
 extern int numbers[TYPES];
 extern unsigned char outgoing[MESSAGES_MAX][BUFFER_BYTES], incoming[MESSAGES_MAX][BUFFER_BYTES];
@@ -126,7 +126,7 @@ void make_idle(void);
 void free_idle(void);
 /* True if the requests of this step are a session's: MPI forbids others in the same call. */
 extern int are_of_session;
-/* True if the calls of this step get no statuses; those that complete() returns are empty then. */
+/* True if the calls of this step get no statuses; those that complete() returns are all zero then. */
 extern int ignores_statuses;
 /* The argument of a call for a status. */
 MPI_Status *wanted(MPI_Status *status);
