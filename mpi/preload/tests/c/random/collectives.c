@@ -50,9 +50,9 @@ static void fill_numbers(Collective *c) {
 void note_start(const Collective *c) {
     static int packed[NUMBERS_MAX];
     int length = 0, stride = c->is_in_place ? c->in_stride : c->stride;
-    const int *numbers = c->is_in_place ? c->in : c->out;
+    const int *from = c->is_in_place ? c->in : c->out;
     for (int i = 0; i < c->parts; i++)
-        for (int k = 0; k < c->lengths[i]; k++) packed[length++] = numbers[(c->at[i] + k) * stride];
+        for (int k = 0; k < c->lengths[i]; k++) packed[length++] = from[(c->at[i] + k) * stride];
     note_contribution(packed, sizeof(int) * (size_t)length);
 }
 
@@ -155,7 +155,7 @@ static void call_all(const Group *g, Collective *c, int kind, int count, Reducti
 
 static int is_reduction(int kind) { return kind == 6 || (kind >= 10 && kind <= 12) || kind >= 15; }
 
-/* Reductions have integers without gaps. What is in place is so on both sides. */
+/* Draws the elements of an operation's two buffers: without gaps for a reduction, and the same ones in place. */
 static void draw_elements(Collective *c, int is_dense) {
     int given = draw(2) && !is_dense ? SPREAD_INTEGER : INTEGER, taken = draw(2) && !is_dense ? SPREAD_INTEGER : INTEGER;
     if (c->is_in_place) given = taken;

@@ -2,7 +2,7 @@
 #include "random.h"
 
 Layout layouts[TYPES], dense[TYPES];
-int numbers[TYPES];
+int dense_counts[TYPES];
 unsigned char outgoing[MESSAGES_MAX][BUFFER_BYTES], incoming[MESSAGES_MAX][BUFFER_BYTES];
 
 static MPI_Datatype make_type(int kind) {
@@ -74,7 +74,7 @@ void make_types(void) {
         MPI_Datatype number = i == 0 ? MPI_BYTE : i == 2 ? MPI_DOUBLE : i == 5 || i == 11 ? MPI_SHORT : MPI_INT;
         layouts[i] = layout_of(make_type(i));
         dense[i] = i == EMPTY ? layouts[i] : layout_of(i == RECORD || i == TWO_RECORDS ? record : number);
-        numbers[i] = i == EMPTY ? 1 : layouts[i].size / dense[i].size;
+        dense_counts[i] = i == EMPTY ? 1 : layouts[i].size / dense[i].size;
     }
 }
 
@@ -107,10 +107,10 @@ void free_named(int name, Named *named) {
     if (name == BY_TYPE) DO(MPI_Type_free(&named->type));
 }
 
-void pack_elements(const unsigned char *buf, int count, const Layout *layout, unsigned char *packed) {
-    int len = count * layout->size, at = 0;
+void pack_elements(const void *buf, int count, MPI_Datatype type, void *packed, int len) {
+    int at = 0;
     if (len == 0) return;
-    DO(MPI_Pack(buf, count, layout->type, packed, len, &at, MPI_COMM_SELF));
+    DO(MPI_Pack(buf, count, type, packed, len, &at, MPI_COMM_SELF));
     CHECK(at == len);
 }
 

@@ -16,7 +16,7 @@ Ring ring(const Group *g, int shift) {
 /* Sent and received in one call. */
 void exchange(const Group *g) {
     int type = draw(TYPES), count = draw_count(type), tag = draw(NAMED_TAGS), kind = draw(HAS_ISENDRECV ? 4 : 2), wildcards = draw(4);
-    int is_dense = draw(4) == 0 && kind % 2 == 0, in_count = is_dense ? count * numbers[type] : count;
+    int is_dense = draw(4) == 0 && kind % 2 == 0, in_count = is_dense ? count * dense_counts[type] : count;
     const Layout *layout = &layouts[type], *in_layout = is_dense ? &dense[type] : layout;
     Ring at = ring(g, draw(4));
     MPI_Status status;
@@ -106,7 +106,7 @@ void partitioned(const Group *g) {
     MPI_Status statuses[2];
     uint64_t step = draw_seed();
     unsigned char *out = outgoing[0] + MARGIN, *in = incoming[0] + MARGIN;
-    const Layout *layout = &layouts[1];
+    const Layout *layout = &layouts[INTEGER];
     DO(MPI_Psend_init(out, parts, count, MPI_INT, at.to, PARTITIONED_TAG, g->comm, MPI_INFO_NULL, &requests[0]));
     DO(MPI_Precv_init(in, parts, count, MPI_INT, at.from, PARTITIONED_TAG, g->comm, MPI_INFO_NULL, &requests[1]));
     for (int round = 0; round < rounds; round++) {

@@ -72,7 +72,7 @@ static void send_one(const Group *g, const Message *m, int i, MPI_Request *reque
     Named out = name_elements(m->name, buf, m->count, layout, packed_out[i]);
     *request = MPI_REQUEST_NULL;
     note_sent(g, m->to, m->tag, buf, m->count, layout->type);
-    if (m->name == PACKED) pack_elements(buf, m->count, layout, packed_out[i]);
+    if (m->name == PACKED) pack_elements(buf, m->count, layout->type, out.buf, out.count);
     if (m->form == STARTED) {
         *is_persistent = 1;
         send_init(m->mode, out.buf, out.count, out.type, m->to, m->tag, g->comm, request);
@@ -110,7 +110,7 @@ static Message draw_message(const Group *g, int kind, const Message *any) {
 
 /* Elements of a receive. */
 static const Layout *layout_in(const Message *m) { return m->is_dense ? &dense[m->type] : &layouts[m->type]; }
-static int count_in(const Message *m, int count) { return m->is_dense ? count * numbers[m->type] : count; }
+static int count_in(const Message *m, int count) { return m->is_dense ? count * dense_counts[m->type] : count; }
 static int room_of(const Message *m) { return count_in(m, m->spare == ELEMENTS_MAX ? ELEMENTS_MAX : m->count + m->spare); }
 
 /* Receives message `i`, whose receive is posted after the sends. */

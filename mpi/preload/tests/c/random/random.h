@@ -92,12 +92,12 @@ typedef struct {
     long low, high, extent;
 } Layout;
 
-/* Numbers of those that the programs name. */
+/* Types that the programs use by name. */
 enum { INTEGER = 1, SPREAD_INTEGER = 8, EMPTY = 13 };
 
-/* `dense[i]`: a type without gaps; `numbers[i]` of its elements have the signature of one of `layouts[i]`. */
+/* `dense[i]`: a type without gaps; `dense_counts[i]` of its elements have the signature of one of `layouts[i]`. */
 extern Layout layouts[TYPES], dense[TYPES];
-extern int numbers[TYPES];
+extern int dense_counts[TYPES];
 extern unsigned char outgoing[MESSAGES_MAX][BUFFER_BYTES], incoming[MESSAGES_MAX][BUFFER_BYTES];
 
 void make_types(void);
@@ -116,7 +116,8 @@ enum { BY_ADDRESS, BY_TYPE, PACKED, NAMES };
 typedef struct { void *buf; int count; MPI_Datatype type; } Named;
 /* `packed`: memory for packed elements. The caller packs what it sends, and unpacks what it has received. */
 Named name_elements(int name, unsigned char *buf, int count, const Layout *layout, unsigned char *packed);
-void pack_elements(const unsigned char *buf, int count, const Layout *layout, unsigned char *packed);
+/* Packs elements of `len` bytes. */
+void pack_elements(const void *buf, int count, MPI_Datatype type, void *packed, int len);
 void unpack_elements(unsigned char *buf, int count, const Layout *layout, const unsigned char *packed);
 /* Elements of BY_TYPE have a datatype of their own, which may be freed while a message is under way. */
 void free_named(int name, Named *named);

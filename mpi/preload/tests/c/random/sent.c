@@ -18,11 +18,11 @@ static uint64_t mix(uint64_t hash, int tag, long position) {
 
 void note_sent_at(const Group *g, int to, int tag, long position, const void *buf, int count, MPI_Datatype type) {
     if (to == MPI_PROC_NULL) return;
-    int len, end = 0;
+    int len;
     DO(MPI_Type_size(type, &len));
     len *= count;
     void *packed = malloc((size_t)len + 1);
-    if (len > 0) DO(MPI_Pack(buf, count, type, packed, len, &end, MPI_COMM_SELF));
+    pack_elements(buf, count, type, packed, len);
     uint64_t mixed = mix(hash(packed, (size_t)len), tag, tag == SHARED_TAG ? 0 : position);
     free(packed);
     pthread_mutex_lock(&lock);

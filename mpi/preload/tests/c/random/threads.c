@@ -48,7 +48,7 @@ static void share(Worker *w, Ring at) {
     int count = 1 + drawn(w, BATCH_MAX), lengths[BATCH_MAX];
     MPI_Request requests[BATCH_MAX];
     MPI_Status status;
-    const Layout *layout = &layouts[1];
+    const Layout *layout = &layouts[INTEGER];
     for (int i = 0; i < count; i++) {
         lengths[i] = drawn(w, 3) ? drawn(w, 40) : drawn(w, THREAD_ELEMENTS);
         fill_elements(w->out[i] + MARGIN, lengths[i], layout, next(&w->plan) + (uint64_t)rank);
