@@ -27,7 +27,7 @@ const TIMED_OUT: [i32; 2] = [124, 137];
 pub(crate) struct Options {
     #[command(flatten)]
     choice: Choice,
-    /// Folder with programs, a file of C or C++ each
+    /// Folder with programs, a file of C, C++ or Python each
     folder: PathBuf,
     /// File with a line for each run: program, number of ranks, arguments. A program without one runs without arguments
     #[arg(long, value_name = "FILE")]
@@ -35,6 +35,9 @@ pub(crate) struct Options {
     /// Number of ranks of the programs without a line in --runs
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
     ranks: u32,
+    /// Python with an mpi4py for the MPI, for the programs in Python
+    #[arg(long, value_name = "FILE", default_value = "python3")]
+    python: PathBuf,
     /// Seconds after which a run is killed
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
     timeout_s: u32,
@@ -118,7 +121,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Task
     // Launchers have sockets below, whose paths are short.
     let scratch = Scratch::on_disk(&std::env::temp_dir(), "programs")?;
     let runner = Runner { toolkit: &toolkit, counterfoil, scratch: scratch.path(), options };
-    let (compared, not_compiled) = runner.run_all()?;
+    let (compared, not_run) = runner.run_all()?;
     let failed = compared.iter().filter(|compared| !compared.differences.is_empty()).count();
     if options.json {
         let rows = compared.iter().map(|Compared { run, native, differences }| {
@@ -127,7 +130,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Task
         let rows: Vec<_> = rows.collect();
         println!(
             "{}",
-            json!({ "mpi": toolkit.mpi.to_string(), "passed": failed == 0, "runs": rows, "not_compiled": not_compiled })
+            json!({ "mpi": toolkit.mpi.to_string(), "passed": failed == 0, "runs": rows, "not_run": not_run })
         );
         return Ok(failed == 0);
     }
@@ -138,8 +141,8 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Task
         table.row([run.program.clone(), run.ranks.to_string(), run.arguments.join(" "), native.clone(), found]);
     }
     println!("\n{table}");
-    if !not_compiled.is_empty() {
-        println!("not compiled, since this MPI lacks what they use: {}", not_compiled.join(", "));
+    if !not_run.is_empty() {
+        println!("not run, since this MPI, or the Python, lacks what they use: {}", not_run.join(", "));
     }
     println!("{}: {} runs, {failed} differ", toolkit.mpi, compared.len());
     Ok(failed == 0)
@@ -154,26 +157,26 @@ struct Runner<'a> {
 }
 
 impl Runner<'_> {
-    /// Compiles and runs everything. Returns what was compared, and the programs that don't compile.
+    /// Compiles and runs everything. Returns what was compared, and the programs that can't be run.
     fn run_all(&self) -> Result<(Vec<Compared>, Vec<String>), TaskError> {
         let folder = &self.options.folder;
         let entries = fs::read_dir(folder).map_err(TaskError::file(folder))?;
         let mut sources: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
-        sources.retain(|path| path.extension().is_some_and(|extension| extension == "c" || extension == "cpp"));
+        sources.retain(|path| has_extension(path, &["c", "cpp", "py"]));
         sources.sort();
-        let (mut runs, mut not_compiled) = (Vec::new(), Vec::new());
+        let (mut runs, mut not_run) = (Vec::new(), Vec::new());
         let listed = self.listed()?;
         let is_there = |name: &str| sources.iter().any(|source| source.file_stem().is_some_and(|stem| stem == name));
         let missing =
             listed.iter().find(|run| !is_there(&run.program)).map(|run| format!("there is no program {}", run.program));
-        let wrong = if sources.is_empty() { Some("there is no file of C or C++".to_owned()) } else { missing };
+        let wrong = if sources.is_empty() { Some("there is no file of C, C++ or Python".to_owned()) } else { missing };
         if let Some(wrong) = wrong {
             return Err(TaskError::File { path: folder.clone(), source: std::io::Error::other(wrong) });
         }
         for source in &sources {
             let name = source.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            if !self.compile(source, &name)? {
-                not_compiled.push(name);
+            if !self.prepare(source, &name)? {
+                not_run.push(name);
                 continue;
             }
             let before = runs.len();
@@ -189,7 +192,7 @@ impl Runner<'_> {
             let line = format!("{number} of {} runs, {differ} differ; last: {}", runs.len(), run.program);
             show_progress(&line, number == runs.len() as u64, number.is_multiple_of(RUNS_PER_PROGRESS_LINE));
         }
-        Ok((compared, not_compiled))
+        Ok((compared, not_run))
     }
 
     /// Reads the file of runs.
@@ -200,19 +203,37 @@ impl Runner<'_> {
         runs.map_err(|error| TaskError::File { path: file.clone(), source: std::io::Error::other(error) })
     }
 
-    /// Compiles a program; returns `false` if that fails.
-    fn compile(&self, source: &Path, name: &str) -> Result<bool, TaskError> {
+    /// Compiles a program, or copies one in Python; returns `false` if it can't be run.
+    fn prepare(&self, source: &Path, name: &str) -> Result<bool, TaskError> {
+        if has_extension(source, &["py"]) {
+            let script = self.script(name);
+            fs::copy(source, &script).map_err(TaskError::file(&script))?;
+            let mut command = Command::new(&self.options.python);
+            self.toolkit.mpi.set_environment(&mut command);
+            return Ok(output(command.args(["-c", "from mpi4py import MPI"]))?.status.success());
+        }
         let mut command = Command::new(&self.toolkit.mpi.mpicc);
-        command.args(["-O1", "-w", "-I"]).arg(&self.options.folder).arg(source).arg("-o").arg(self.program(name));
+        command.args(["-O1", "-w", "-I"]).arg(&self.options.folder).arg(source).arg("-o").arg(self.scratch.join(name));
         command.args(["-lpthread", "-lm"]);
-        if source.extension().is_some_and(|extension| extension == "cpp") {
+        if has_extension(source, &["cpp"]) {
             command.args(["-DOMPI_SKIP_MPICXX", "-lstdc++"]);
         }
         Ok(output(&mut command)?.status.success())
     }
 
-    fn program(&self, name: &str) -> PathBuf {
-        self.scratch.join(name)
+    fn script(&self, name: &str) -> PathBuf {
+        self.scratch.join(name).with_extension("py")
+    }
+
+    /// Appends the command line of a rank.
+    fn add_rank(&self, command: &mut Command, run: &Run) {
+        let script = self.script(&run.program);
+        if script.exists() {
+            command.arg(&self.options.python).arg(script);
+        } else {
+            command.arg(self.scratch.join(&run.program));
+        }
+        command.args(&run.arguments);
     }
 
     /// Runs a program in each way.
@@ -248,7 +269,8 @@ impl Runner<'_> {
 
     fn run_alone(&self, run: &Run) -> Result<Outcome, TaskError> {
         let mut command = self.limited(&self.toolkit.mpi.mpirun);
-        command.args(["-n", &run.ranks.to_string()]).arg(self.program(&run.program)).args(&run.arguments);
+        command.args(["-n", &run.ranks.to_string()]);
+        self.add_rank(&mut command, run);
         Ok(Outcome::of(&output(&mut command)?))
     }
 
@@ -259,7 +281,8 @@ impl Runner<'_> {
         if let Some(log) = log {
             command.arg("--log-dir").arg(log);
         }
-        command.arg("--").arg(self.program(&run.program)).args(&run.arguments);
+        command.arg("--");
+        self.add_rank(&mut command, run);
         output(&mut command)
     }
 
@@ -280,6 +303,10 @@ impl Runner<'_> {
         command.env("TMPDIR", self.scratch);
         command
     }
+}
+
+fn has_extension(path: &Path, extensions: &[&str]) -> bool {
+    path.extension().is_some_and(|extension| extensions.iter().any(|of| extension == *of))
 }
 
 fn output(command: &mut Command) -> Result<Output, TaskError> {

@@ -2,7 +2,7 @@
 //!
 //! What a rank stores after a send waits in the processor behind what MPI has stored for the other rank, and a processor has room for some
 //! 60 such stores. A message of a cached stream costs half of them, and its own bytes; more would delay the answer
-//! (`docs/performance.md`).
+//! (`docs/performance-mpi.md`).
 
 use std::ffi::c_int;
 
