@@ -275,7 +275,8 @@ fn create_store_on(
 /// Starts a spiller: with its own thread for a directory, which was probed; in the caller's thread for a given backend.
 fn start_spiller(store: Store, options: &Options, probe: Option<Probe>) -> Result<Spiller, OpenError> {
     let backend = probe.as_ref().map_or_else(|| "given".to_owned(), Probe::to_string);
-    Spiller::new(store, DiskIndex::new(options.ranks), backend, probe.is_some()).map_err(OpenError::Thread)
+    let cpu_percent = options.store.as_ref().filter(|_| probe.is_some()).map(|store| store.cpu_percent_max);
+    Spiller::new(store, DiskIndex::new(options.ranks), backend, cpu_percent).map_err(OpenError::Thread)
 }
 
 /// Store of a dead process, or a new one.

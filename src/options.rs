@@ -47,6 +47,10 @@ pub struct StoreOptions {
     pub checkpoints_kept: usize,
     /// I/O backend.
     pub backend: BackendChoice,
+    /// Processor time of the store's thread, in percent of a core: 1 to 100; default 100, no limit. The thread rests after a batch of
+    /// writes until it took no more, unless a call waits for it (a full memory, a checkpoint, a dropped log). The kernel's threads and
+    /// those of the backend `pwrite` aren't counted. Worth it where the program fills every core, and the memory has room meanwhile.
+    pub cpu_percent_max: u8,
     /// Seed of the random ids of stores and segments; `None` for a random seed. For reproducible tests.
     #[doc(hidden)]
     pub seed: Option<u64>,
@@ -64,6 +68,7 @@ impl StoreOptions {
             compress: store.compress,
             checkpoints_kept: store.checkpoints_kept,
             backend: BackendChoice::Auto,
+            cpu_percent_max: 100,
             seed: None,
         }
     }
@@ -244,6 +249,9 @@ impl Options {
             return refuse("store", 0, "the node-local tier needs a store");
         }
         if let Some(store) = &self.store {
+            if !(1..=100).contains(&store.cpu_percent_max) {
+                return refuse("store.cpu_percent_max", store.cpu_percent_max.into(), "must be from 1 to 100");
+            }
             store.for_rank(self).validate().map_err(|error| OptionsError {
                 option: "store",
                 value: store.disk_bytes_max as usize,

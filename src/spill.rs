@@ -2,8 +2,9 @@
 //!
 //! The log's thread opens cursors on the records to be written and sends them to the store's thread; the cursors' pins
 //! protect the memory until it is written. Checksums, compression and system calls happen on the store's thread. The log's
-//! thread waits only in calls that promise durability. In a simulation there is no thread: jobs run inline.
+//! thread waits only in calls that promise durability, and for room. In a simulation there is no thread: jobs run inline.
 
+mod pace;
 mod reply;
 #[cfg(test)]
 mod tests;
@@ -21,6 +22,7 @@ use counterfoil_log_core::{Cursor, Epoch, Rank, Run, Ssn};
 use counterfoil_log_io::{Block, DiskUsage, LocalImage, Store, StoreError, StoreReader};
 
 use crate::disk_index::DiskIndex;
+use pace::PacedJobs;
 pub(crate) use reply::Reply;
 use reply::{ReplySender, WakeAtEnd, WriteWaker};
 use worker::Worker;
@@ -79,6 +81,7 @@ pub(crate) struct CheckpointJob {
     pub(crate) application: Vec<u8>,
 }
 
+#[derive(Debug)]
 enum Job {
     Write(Write),
     Checkpoint(Box<CheckpointJob>, ReplySender),
@@ -88,6 +91,15 @@ enum Job {
     Free(Vec<Block>),
     /// Reply when all earlier jobs are done.
     Drain(ReplySender),
+    /// A call waits for the earlier writes: do them without a rest.
+    Hurry,
+}
+
+impl Job {
+    /// Returns `true` if a call waits for this job or an earlier one.
+    fn is_awaited(&self) -> bool {
+        !matches!(self, Job::Write(_) | Job::Free(_))
+    }
 }
 
 /// Result of a [`Write`].
@@ -105,6 +117,10 @@ pub(crate) struct Spiller {
     port: Port,
     /// Submitted writes without a result so far.
     in_flight: usize,
+    /// The thread rests now and then.
+    is_paced: bool,
+    /// It was told to hurry, and no write has ended since.
+    has_hurried: bool,
     /// The thread has panicked: nothing is written any more.
     is_gone: bool,
 }
@@ -116,18 +132,25 @@ enum Port {
 }
 
 impl Spiller {
-    /// Starts a spiller for a store, with its own thread or inline. `backend` describes the I/O backend.
+    /// Starts a spiller for a store. Its thread takes at most `cpu_percent` of a core while no call waits for it; `None` runs the jobs
+    /// inline. `backend` describes the I/O backend.
     ///
     /// # Errors
     /// The thread can't be started.
-    pub(crate) fn new(store: Store, index: DiskIndex, backend: String, own_thread: bool) -> std::io::Result<Spiller> {
+    pub(crate) fn new(
+        store: Store,
+        index: DiskIndex,
+        backend: String,
+        cpu_percent: Option<u8>,
+    ) -> std::io::Result<Spiller> {
         let (usage, cpu_us) = (Mutex::new(store.usage()), AtomicU64::new(0));
         let disk = Arc::new(Disk { index, reader: store.reader(), backend, usage, cpu_us });
         let mut worker = Box::new(Worker::new(store, disk.clone()));
-        if !own_thread {
-            let port = Port::Inline { worker, written: VecDeque::new() };
-            return Ok(Spiller { disk, port, in_flight: 0, is_gone: false });
-        }
+        let spiller =
+            |port, is_paced| Spiller { disk, port, in_flight: 0, is_paced, has_hurried: false, is_gone: false };
+        let Some(cpu_percent) = cpu_percent else {
+            return Ok(spiller(Port::Inline { worker, written: VecDeque::new() }, false));
+        };
         let (jobs, queue) = channel();
         let (report, written) = channel();
         let waker = WriteWaker::default();
@@ -135,11 +158,11 @@ impl Spiller {
         let serve = move || {
             // Dropped after the sender of results.
             let (at_end, report) = (at_end, report);
-            worker.serve(&queue, &report, &at_end.0);
+            worker.serve(&mut PacedJobs::new(&queue, cpu_percent), &report, &at_end.0);
         };
         let thread = std::thread::Builder::new().name("counterfoil-spill".to_owned()).spawn(serve)?;
         let port = Port::Thread { jobs: Some(jobs), written, waker, thread: Some(thread) };
-        Ok(Spiller { disk, port, in_flight: 0, is_gone: false })
+        Ok(spiller(port, cpu_percent < 100))
     }
 
     /// Returns `true` if the store is in a directory of its own; `false` if it is on a backend that the caller gave.
@@ -221,7 +244,16 @@ impl Spiller {
             },
         };
         self.in_flight -= usize::from(written.is_some());
+        self.has_hurried &= written.is_none();
         written
+    }
+
+    /// Has the thread do the writes in flight without a rest, since a call waits for one.
+    pub(crate) fn hurry(&mut self) {
+        if self.is_paced && self.in_flight > 0 && !self.has_hurried {
+            self.has_hurried = true;
+            self.send(Job::Hurry);
+        }
     }
 
     /// Has `waker` woken after the next result of a write, or when there will be none.
@@ -238,6 +270,8 @@ impl Spiller {
         if self.in_flight == 0 {
             return None;
         }
+        self.hurry();
+        self.has_hurried = false;
         match &mut self.port {
             Port::Inline { .. } => self.poll(),
             Port::Thread { written, .. } => {

@@ -59,7 +59,10 @@ impl Budget {
             reserved = reserve(lanes);
         }
         match reserved {
-            Err(AppendError::Full(full)) => Err(self.explain_full(full)),
+            Err(AppendError::Full(full)) => {
+                self.spiller.iter_mut().for_each(Spiller::hurry);
+                Err(self.explain_full(full))
+            }
             other => other,
         }
     }

@@ -6,18 +6,20 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 use counterfoil_ack_piggyback::Ack;
 use counterfoil_log_core::{Epoch, LaneWriter, Phase, Pool, PoolOptions, Rank, Ssn};
 use counterfoil_log_io::{BackendKind, Buffer, FileId, ReadAt, StorageBackend, Store, StoreError};
 use counterfoil_test_support::{Fault, SimulatedDisk};
 
+use super::pace::thread_cpu;
 use super::{DiskIndex, Spiller, Write};
 use crate::{AppendError, CheckpointError, Contents, Log, Options, StoreOptions, Tier};
 
-/// A disk whose writes panic while the flag is set.
+/// A disk whose writes panic while the flag is set, and take processor time.
 #[derive(Debug)]
-struct Panicking(SimulatedDisk, Arc<AtomicBool>);
+struct Panicking(SimulatedDisk, Arc<AtomicBool>, Duration);
 
 impl StorageBackend for Panicking {
     fn kind(&self) -> BackendKind {
@@ -49,6 +51,8 @@ impl StorageBackend for Panicking {
     }
     fn write(&mut self, file: FileId, at: u64, buffer: Buffer) -> io::Result<()> {
         assert!(!self.1.load(Ordering::Relaxed), "injected bug");
+        let start = thread_cpu();
+        while thread_cpu() - start < self.2 {}
         self.0.write(file, at, buffer)
     }
     fn flush(&mut self) -> io::Result<()> {
@@ -76,15 +80,20 @@ impl StorageBackend for Panicking {
 
 /// Returns a log with a store's thread whose writes panic while the flag is set.
 fn log() -> (Log, Arc<AtomicBool>) {
+    paced_log(100, Duration::ZERO)
+}
+
+/// Returns the same with a share of a core for the thread, and the processor time of a write.
+fn paced_log(cpu_percent: u8, write_cpu: Duration) -> (Log, Arc<AtomicBool>) {
     let mut options = Options::new(Rank(0), 2);
     options.tier = Tier::NodeLocal;
     (options.memory_bytes_max, options.chunk_bytes, options.prefault_bytes) = (256 << 10, 4 << 10, 0);
     options.store =
         Some(StoreOptions { segment_bytes: 1 << 20, block_bytes: 16 << 10, ..StoreOptions::new(Path::new("")) });
     let panics = Arc::new(AtomicBool::new(false));
-    let disk = Panicking(SimulatedDisk::new(16 << 10), panics.clone());
+    let disk = Panicking(SimulatedDisk::new(16 << 10), panics.clone(), write_cpu);
     let store = Store::create(Box::new(disk), options.store.as_ref().unwrap().for_rank(&options)).unwrap();
-    let spiller = Spiller::new(store, DiskIndex::new(2), "a thread".to_owned(), true).unwrap();
+    let spiller = Spiller::new(store, DiskIndex::new(2), "a thread".to_owned(), Some(cpu_percent)).unwrap();
     (Log::create_with(options, Some(spiller)).unwrap(), panics)
 }
 
@@ -165,6 +174,21 @@ fn tasks_are_woken_when_the_stores_thread_panics() {
 }
 
 #[test]
+fn a_claim_that_waits_for_room_does_not_wait_for_the_rests_of_the_stores_thread() {
+    // Each write would be followed by a rest of a second.
+    let (mut log, _) = paced_log(1, Duration::from_millis(10));
+    let start = std::time::Instant::now();
+    for _ in 0..1000 {
+        append(&mut log).unwrap();
+    }
+    let spilled = log.stats().spilled_bytes;
+    assert!(spilled > 40 * (16 << 10), "{spilled}");
+    log.checkpoint(Epoch(2), Contents::default()).unwrap();
+    drop(log);
+    assert!(start.elapsed().as_secs() < 30, "{:?}", start.elapsed());
+}
+
+#[test]
 fn a_log_can_be_dropped_with_writes_in_flight() {
     for after in [0, 1, 100, 400] {
         let (mut log, panics) = log();
@@ -191,7 +215,7 @@ fn a_write_after_a_refused_one_of_its_lane_reports_the_refusal() {
     let options =
         counterfoil_log_io::StoreOptions { block_bytes: 4 << 10, ..counterfoil_log_io::StoreOptions::new(Rank(0), 2) };
     let store = Store::create(Box::new(disk.clone()), options).unwrap();
-    let mut spiller = Spiller::new(store, DiskIndex::new(2), "inline".to_owned(), false).unwrap();
+    let mut spiller = Spiller::new(store, DiskIndex::new(2), "inline".to_owned(), None).unwrap();
     let pool = Pool::volatile(PoolOptions::default()).unwrap();
     let lanes = [0, 1].map(|peer| {
         let mut lane = LaneWriter::new(pool.clone(), Rank(peer));

@@ -1,15 +1,15 @@
 //! Worker of the store's thread.
 
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, PoisonError};
 
 use counterfoil_log_core::{Rank, Ssn};
 use counterfoil_log_io::{Block, CheckpointImage, LOCAL, LaneImage, LaneSource, LocalImage, Store, StoreError};
-use rustix::time::{ClockId, clock_gettime};
 
 use crate::disk_index::Cuts;
 
+use super::pace::{PacedJobs, thread_cpu};
 use super::reply::WriteWaker;
 use super::{CheckpointJob, Disk, Job, LaneState, Write, Written};
 
@@ -53,31 +53,30 @@ impl Worker {
     }
 
     /// Does the jobs until there is no sender, sends the results, and wakes the task that waits for one.
-    pub(super) fn serve(&mut self, jobs: &Receiver<Job>, reports: &Sender<Written>, waker: &WriteWaker) {
+    pub(super) fn serve(&mut self, jobs: &mut PacedJobs<'_>, reports: &Sender<Written>, waker: &WriteWaker) {
         let report = &mut |written| {
             // If the log is gone, results are dropped.
             drop(reports.send(written));
             waker.wake();
         };
         self.has_thread = true;
-        while let Ok(job) = jobs.recv() {
+        while let Some(job) = jobs.begin_batch() {
             self.run(job, report);
             // Batch the queued jobs, so that several writes are in flight; report their results afterwards.
             for _ in 1..BATCH_JOBS_MAX {
-                match jobs.try_recv() {
-                    Ok(job) => self.run(job, report),
-                    Err(_) => break,
+                match jobs.poll() {
+                    Some(job) => self.run(job, report),
+                    None => break,
                 }
             }
             self.report(report);
+            jobs.end_batch();
         }
     }
 
     /// Notes the processor time of the store's thread, which calls this.
     fn note_cpu(&self) {
-        let time = clock_gettime(ClockId::ThreadCPUTime);
-        let us = time.tv_sec as u64 * 1_000_000 + time.tv_nsec as u64 / 1_000;
-        self.disk.cpu_us.store(us, Ordering::Relaxed);
+        self.disk.cpu_us.store(thread_cpu().as_micros() as u64, Ordering::Relaxed);
     }
 
     pub(super) fn run(&mut self, job: Job, report: &mut dyn FnMut(Written)) {
@@ -110,6 +109,7 @@ impl Worker {
                 self.report(report);
                 reply.send(Ok(()));
             }
+            Job::Hurry => {}
         }
     }
 

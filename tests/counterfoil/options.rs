@@ -1,6 +1,6 @@
 //! Validation of options: errors name the option, and nothing is created.
 
-use counterfoil::{Keep, Log, OpenError, Options, Rank, Tier, create_private_dir};
+use counterfoil::{Keep, Log, OpenError, Options, Rank, StoreOptions, Tier, create_private_dir};
 
 fn refused(change: impl FnOnce(&mut Options)) -> (&'static str, String) {
     let mut options = Options::new(Rank(0), 2);
@@ -37,6 +37,14 @@ fn an_option_out_of_its_limits_is_named() {
     assert_eq!(of(|options| options.local_bytes_max = 4095), "local_bytes_max");
     assert_eq!(of(|options| options.local_bytes_max = usize::MAX), "local_bytes_max");
     assert_eq!(of(|options| options.record_bytes_max = options.chunk_bytes - 1), "record_bytes_max");
+    let store = |percent| Some(StoreOptions { cpu_percent_max: percent, ..StoreOptions::new("/nowhere") });
+    for percent in [0, 101] {
+        let options = Options { store: store(percent), ..Options::new(Rank(0), 1) };
+        assert_eq!(options.validate().unwrap_err().option, "store.cpu_percent_max");
+    }
+    for percent in [1, 100] {
+        Options { store: store(percent), ..Options::new(Rank(0), 1) }.validate().unwrap();
+    }
 }
 
 #[test]

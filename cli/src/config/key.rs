@@ -13,6 +13,7 @@ pub(crate) enum Key {
     OnFull,
     Budget,
     Prefault,
+    SpillCpu,
     DeadlockAfter,
     Tier,
     LogDir,
@@ -24,12 +25,13 @@ enum ValueKind {
     Words(&'static [&'static str]),
     Budget,
     Bytes,
+    Percent,
     Seconds,
     Text,
 }
 
 impl Key {
-    pub(crate) const ALL: [Key; 12] = [
+    pub(crate) const ALL: [Key; 13] = [
         Key::Mpi,
         Key::MpiLibrary,
         Key::Protocol,
@@ -38,6 +40,7 @@ impl Key {
         Key::OnFull,
         Key::Budget,
         Key::Prefault,
+        Key::SpillCpu,
         Key::DeadlockAfter,
         Key::Tier,
         Key::LogDir,
@@ -45,13 +48,14 @@ impl Key {
     ];
 
     /// Settings that the ranks get in their environment, and that a report shows.
-    pub(crate) const OF_RANKS: [Key; 8] = [
+    pub(crate) const OF_RANKS: [Key; 9] = [
         Key::Protocol,
         Key::Logging,
         Key::Keep,
         Key::OnFull,
         Key::Budget,
         Key::Prefault,
+        Key::SpillCpu,
         Key::DeadlockAfter,
         Key::Tier,
     ];
@@ -67,6 +71,7 @@ impl Key {
             Key::OnFull => "on-full",
             Key::Budget => "budget",
             Key::Prefault => "prefault",
+            Key::SpillCpu => "spill-cpu",
             Key::DeadlockAfter => "deadlock-after",
             Key::Tier => "tier",
             Key::LogDir => "log-dir",
@@ -85,6 +90,7 @@ impl Key {
             Key::OnFull => "COUNTERFOIL_ON_FULL",
             Key::Budget => "COUNTERFOIL_BUDGET",
             Key::Prefault => "COUNTERFOIL_PREFAULT",
+            Key::SpillCpu => "COUNTERFOIL_SPILL_CPU",
             Key::DeadlockAfter => "COUNTERFOIL_DEADLOCK_AFTER",
             Key::Tier => "COUNTERFOIL_TIER",
             Key::LogDir => "COUNTERFOIL_LOG_DIR",
@@ -103,6 +109,7 @@ impl Key {
             Key::OnFull => "effect of a full log on a send",
             Key::Budget => "memory of each rank's log",
             Key::Prefault => "part of that memory that is committed at the start",
+            Key::SpillCpu => "processor time of the thread that spills, in percent of a core",
             Key::DeadlockAfter => "seconds without activity before a wait for log space is given up",
             Key::Tier => "storage of the log",
             Key::LogDir => "directory that keeps the logs after the run",
@@ -124,6 +131,7 @@ impl Key {
             Key::Tier => ValueKind::Words(&["volatile", "process-crash-safe", "node-local"]),
             Key::Budget => ValueKind::Budget,
             Key::Prefault => ValueKind::Bytes,
+            Key::SpillCpu => ValueKind::Percent,
             Key::DeadlockAfter => ValueKind::Seconds,
             Key::Mpi | Key::MpiLibrary | Key::LogDir | Key::Summary => ValueKind::Text,
         }
@@ -137,6 +145,8 @@ impl Key {
             ValueKind::Words(words) => Some(format!("must be one of {}", words.join(", "))),
             ValueKind::Budget => budget_violation(value),
             ValueKind::Bytes => bytes(value).is_none().then(|| BYTES.to_owned()),
+            ValueKind::Percent if value.parse::<u8>().is_ok_and(|percent| (1..=100).contains(&percent)) => None,
+            ValueKind::Percent => Some("must be a whole number of percent, from 1 to 100".to_owned()),
             ValueKind::Seconds if value.parse::<u32>().is_ok_and(|seconds| seconds > 0) => None,
             ValueKind::Seconds => Some("must be a whole number of seconds, at least 1".to_owned()),
             ValueKind::Text if value.is_empty() => Some("must not be empty".to_owned()),

@@ -51,6 +51,10 @@ pub(crate) struct SettingOptions {
     /// [default: 256KiB; up to 16MiB if more than unacknowledged messages is kept]
     #[arg(long, value_name = "BYTES")]
     pub(super) prefault: Option<String>,
+    /// Processor time of each rank's thread that spills to disk, in percent of a core: it rests for the remainder while no send waits for it
+    /// [default: 100, no limit]
+    #[arg(long, value_name = "PERCENT")]
+    pub(super) spill_cpu: Option<String>,
     /// Seconds without activity on any rank after which a wait for space in a full log is given up; must exceed the duration of
     /// any single message or collective operation [default: 10; six times as long if several threads call MPI concurrently]
     #[arg(long, value_name = "SECONDS")]
@@ -210,6 +214,7 @@ impl Settings {
         self.default_to(Key::Logging, ("on", Source::Default));
         self.default_to(Key::OnFull, ("block", Source::Default));
         self.default_to(Key::Budget, ("64MiB", Source::Default));
+        self.default_to(Key::SpillCpu, ("100", Source::Default));
         self.default_to(Key::DeadlockAfter, ("10", Source::Default));
     }
 
@@ -256,6 +261,7 @@ impl SettingOptions {
             Key::OnFull => &self.on_full,
             Key::Budget => &self.budget,
             Key::Prefault => &self.prefault,
+            Key::SpillCpu => &self.spill_cpu,
             Key::DeadlockAfter => &self.deadlock_after,
             Key::Tier => &self.tier,
             Key::LogDir => &self.log_dir,
@@ -349,6 +355,8 @@ mod tests {
             ("COUNTERFOIL_PREFAULT", "65MiB", "at most the budget, 64MiB"),
             ("COUNTERFOIL_BUDGET", "99999999999GiB", "number of bytes"),
             ("COUNTERFOIL_DEADLOCK_AFTER", "0", "whole number of seconds"),
+            ("COUNTERFOIL_SPILL_CPU", "0", "from 1 to 100"),
+            ("COUNTERFOIL_SPILL_CPU", "101", "from 1 to 100"),
             ("COUNTERFOIL_DEADLOCK_AFTER", "10s", "whole number of seconds"),
             ("COUNTERFOIL_TIER", "disk", "node-local"),
         ] {

@@ -18,6 +18,8 @@ pub(crate) struct Settings {
     pub(crate) budget: usize,
     /// Bytes of them that are prefaulted in MPI_Init, if not those that suit the budget.
     pub(crate) prefault: Option<usize>,
+    /// Processor time of the thread that spills, in percent of a core.
+    pub(crate) spill_cpu: u8,
     pub(crate) keep: Keep,
     pub(crate) on_full: OnFull,
     /// Time without any activity in the job after which a wait for space is given up.
@@ -49,6 +51,7 @@ impl Default for Settings {
             is_on: true,
             budget: 64 << 20,
             prefault: None,
+            spill_cpu: 100,
             keep: Keep::Acked,
             on_full: OnFull::Block,
             deadlock_after: DEADLOCK_AFTER,
@@ -100,6 +103,10 @@ impl Settings {
             settings.prefault = bytes(value).filter(|bytes| *bytes <= budget);
             settings.prefault.is_some() || value.is_empty()
         })?;
+        chosen("COUNTERFOIL_SPILL_CPU", "a whole number of percent, from 1 to 100", &mut |value| {
+            let percent = value.parse().ok().filter(|percent| (1..=100).contains(percent));
+            percent.map(|percent| settings.spill_cpu = percent).is_some()
+        })?;
         chosen("COUNTERFOIL_KEEP", "`acked`, `checkpoint` or `all`", &mut |value| {
             let keep = match value {
                 "acked" => Keep::Acked,
@@ -145,7 +152,8 @@ impl Settings {
         options.prefault_bytes = self.prefault.unwrap_or(options.prefault_bytes);
         options.on_full = self.on_full;
         options.dir.clone_from(&self.shm_dir);
-        options.store = self.log_dir.as_ref().or(self.spill_dir.as_ref()).map(StoreOptions::new);
+        let dir = self.log_dir.as_ref().or(self.spill_dir.as_ref());
+        options.store = dir.map(|dir| StoreOptions { cpu_percent_max: self.spill_cpu, ..StoreOptions::new(dir) });
         options
     }
 }
@@ -189,6 +197,7 @@ mod tests {
             ("COUNTERFOIL_LOGGING", "off"),
             ("COUNTERFOIL_BUDGET", "3MiB"),
             ("COUNTERFOIL_PREFAULT", "1MiB"),
+            ("COUNTERFOIL_SPILL_CPU", "25"),
             ("COUNTERFOIL_KEEP", "all"),
             ("COUNTERFOIL_ON_FULL", "stop-logging"),
             ("COUNTERFOIL_DEADLOCK_AFTER", "90"),
@@ -202,6 +211,7 @@ mod tests {
             is_on: false,
             budget: 3 << 20,
             prefault: Some(1 << 20),
+            spill_cpu: 25,
             keep: Keep::All,
             on_full: OnFull::StopLogging,
             deadlock_after: Duration::from_secs(90),
@@ -225,6 +235,8 @@ mod tests {
             ("COUNTERFOIL_BUDGET", "18014398509481984KiB"),
             ("COUNTERFOIL_PREFAULT", "65MiB"),
             ("COUNTERFOIL_PREFAULT", "all"),
+            ("COUNTERFOIL_SPILL_CPU", "0"),
+            ("COUNTERFOIL_SPILL_CPU", "101"),
             ("COUNTERFOIL_KEEP", "some"),
             ("COUNTERFOIL_ON_FULL", ""),
             ("COUNTERFOIL_DEADLOCK_AFTER", "0"),
