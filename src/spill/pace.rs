@@ -80,7 +80,8 @@ mod tests {
     /// Longer than a test runs.
     const LONG: Duration = Duration::from_secs(3600);
 
-    fn write() -> Job {
+    /// Returns a job that no call waits for.
+    fn unawaited() -> Job {
         Job::Free(Vec::new())
     }
 
@@ -90,7 +91,7 @@ mod tests {
         let mut paced = PacedJobs::new(&jobs, 10);
         let rest_until = Instant::now() + REST;
         paced.rest_until = rest_until;
-        sender.send(write()).unwrap();
+        sender.send(unawaited()).unwrap();
         assert!(paced.begin_batch().is_some());
         assert!(Instant::now() >= rest_until);
         assert!(paced.poll().is_none());
@@ -101,10 +102,10 @@ mod tests {
         let (sender, jobs) = channel();
         let mut paced = PacedJobs::new(&jobs, 10);
         paced.rest_until = Instant::now() + LONG;
-        sender.send(write()).unwrap();
-        sender.send(write()).unwrap();
+        sender.send(unawaited()).unwrap();
+        sender.send(unawaited()).unwrap();
         sender.send(Job::Hurry).unwrap();
-        sender.send(write()).unwrap();
+        sender.send(unawaited()).unwrap();
         assert!(matches!(paced.begin_batch(), Some(Job::Free(_))));
         // A batch that ends before it doesn't begin another rest.
         assert!(matches!(paced.begin_batch(), Some(Job::Free(_))));
@@ -117,7 +118,7 @@ mod tests {
         let (sender, jobs) = channel();
         let mut paced = PacedJobs::new(&jobs, 10);
         paced.rest_until = Instant::now() + LONG;
-        sender.send(write()).unwrap();
+        sender.send(unawaited()).unwrap();
         drop(sender);
         assert!(paced.begin_batch().is_some());
         assert!(paced.begin_batch().is_none());
@@ -127,7 +128,7 @@ mod tests {
     fn a_rest_is_as_long_as_the_share_asks_for() {
         let (sender, jobs) = channel();
         let mut paced = PacedJobs::new(&jobs, 20);
-        sender.send(write()).unwrap();
+        sender.send(unawaited()).unwrap();
         let before = thread_cpu();
         paced.begin_batch();
         while thread_cpu() - before < 2 * REST {}
@@ -137,7 +138,7 @@ mod tests {
         assert!(paced.rest_until >= began + 9 * REST && paced.rest_until <= began + (thread_cpu() - before) * 5);
         let mut unlimited = PacedJobs::new(&jobs, 100);
         let rest_until = unlimited.rest_until;
-        sender.send(write()).unwrap();
+        sender.send(unawaited()).unwrap();
         unlimited.begin_batch();
         unlimited.end_batch();
         assert_eq!(unlimited.rest_until, rest_until);

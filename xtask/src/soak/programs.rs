@@ -203,13 +203,11 @@ impl Runner<'_> {
         runs.map_err(|error| TaskError::File { path: file.clone(), source: std::io::Error::other(error) })
     }
 
-    /// Compiles a program, or copies one in Python; returns `false` if it can't be run.
+    /// Compiles a program, or looks for mpi4py for one in Python; returns `false` if it can't be run.
     fn prepare(&self, source: &Path, name: &str) -> Result<bool, TaskError> {
         if has_extension(source, &["py"]) {
-            let script = self.script(name);
-            fs::copy(source, &script).map_err(TaskError::file(&script))?;
             let mut command = Command::new(&self.options.python);
-            self.toolkit.mpi.set_environment(&mut command);
+            self.set_environment(&mut command);
             return Ok(output(command.args(["-c", "from mpi4py import MPI"]))?.status.success());
         }
         let mut command = Command::new(&self.toolkit.mpi.mpicc);
@@ -221,13 +219,9 @@ impl Runner<'_> {
         Ok(output(&mut command)?.status.success())
     }
 
-    fn script(&self, name: &str) -> PathBuf {
-        self.scratch.join(name).with_extension("py")
-    }
-
     /// Appends the command line of a rank.
     fn add_rank(&self, command: &mut Command, run: &Run) {
-        let script = self.script(&run.program);
+        let script = self.options.folder.join(format!("{}.py", run.program));
         if script.exists() {
             command.arg(&self.options.python).arg(script);
         } else {
@@ -294,11 +288,17 @@ impl Runner<'_> {
         Ok((!verified.status.success()).then(|| format!("log verify: {last}")))
     }
 
+    /// Sets the variables of the MPI, and the folder in which mpi4py looks for it.
+    fn set_environment(&self, command: &mut Command) {
+        self.toolkit.mpi.set_environment(command);
+        command.env("LD_LIBRARY_PATH", &self.toolkit.mpi.library_dir);
+    }
+
     /// Returns a command that is killed after the time limit.
     fn limited(&self, program: &Path) -> Command {
         let mut command = Command::new("timeout");
         command.args(["-k", END_S, &self.options.timeout_s.to_string()]).arg(program);
-        self.toolkit.mpi.set_environment(&mut command);
+        self.set_environment(&mut command);
         // Sessions that killed launchers have left in a shared directory can prevent a start.
         command.env("TMPDIR", self.scratch);
         command
