@@ -157,6 +157,15 @@ impl Batch {
         if way.is_kept { log::has_what_was_sent(&folder.join("log"), self.ranks, lines) } else { Ok(()) }
     }
 
+    /// Adds to a failure under the library whether the programs fail without it, too, at the same level of thread support.
+    fn judged_without(self, way: &Way, (what, suspect): (String, u32)) -> (String, u32) {
+        let without = match self.run(self.level(way), None) {
+            Ok(_) => "without the library they end".to_owned(),
+            Err((error, _)) => format!("without the library they fail, too: {error}"),
+        };
+        (format!("{what}; {without}"), suspect)
+    }
+
     /// Returns how the programs differ under the library.
     fn difference(self, way: &Way) -> Option<(String, u32)> {
         let plain = self.run_plain("single");
@@ -222,7 +231,7 @@ fn random_programs_behave_the_same_with_and_without_the_library() {
         for way in &WAYS {
             let difference = match batch.run_under(way) {
                 Ok(lines) => batch.differs(way, &plain, &lines),
-                Err(failure) => Some(failure),
+                Err(failure) => Some(batch.judged_without(way, failure)),
             };
             let Some((what, suspect)) = difference else { continue };
             eprintln!("{batch:?}, {}: {what}; looking for the smallest part", way.name);

@@ -99,6 +99,15 @@ void errors(const Group *g) {
     }
 }
 
+/* True if MPI_Waitall returns for a receive that has already failed. In Open MPI 4.1.4 it doesn't at MPI_THREAD_SERIALIZED and above. */
+static int waitall_sees_failures(void) {
+#if defined(OMPI_MAJOR_VERSION) && OMPI_MAJOR_VERSION < 5
+    return level < MPI_THREAD_SERIALIZED;
+#else
+    return 1;
+#endif
+}
+
 /* Receives a message with room for fewer integers; returns the class of the error. */
 static int receive_truncated(const Group *g, int kind, int from, unsigned char *in, int room, MPI_Status *status) {
     MPI_Request requests[2] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
@@ -122,7 +131,7 @@ static int receive_truncated(const Group *g, int kind, int from, unsigned char *
             DO(MPI_Recv_init(in, room, MPI_INT, from, TRUNCATED_TAG, g->comm, &requests[0]));
             DO(MPI_Start(&requests[0]));
         }
-        switch (choose(4)) {
+        switch (choose(waitall_sees_failures() ? 4 : 3)) {
         case 0: code = MPI_Wait(&requests[0], status); break;
         case 1:
             do code = MPI_Test(&requests[0], &flag, status);
