@@ -99,10 +99,10 @@ void errors(const Group *g) {
     }
 }
 
-/* True if MPI_Waitall returns for a receive that has already failed. In Open MPI 4.1.4 it doesn't at MPI_THREAD_SERIALIZED and above. */
+/* True if MPI_Waitall returns for a receive that has already failed. In Open MPI 4.1.4 it does at MPI_THREAD_SINGLE only. */
 static int waitall_sees_failures(void) {
 #if defined(OMPI_MAJOR_VERSION) && OMPI_MAJOR_VERSION < 5
-    return level < MPI_THREAD_SERIALIZED;
+    return level == MPI_THREAD_SINGLE;
 #else
     return 1;
 #endif
