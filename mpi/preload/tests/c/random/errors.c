@@ -99,8 +99,8 @@ void errors(const Group *g) {
     }
 }
 
-/* Ways to wait for a receive that fails. With one that has failed before the call, Open MPI 4.1.4's MPI_Waitall returns success at
- * MPI_THREAD_SINGLE, and not at all at other levels. */
+/* Ways to wait for a receive that fails. Of one that failed before the call, Open MPI 4.1.4's MPI_Waitall doesn't return, or, at
+ * MPI_THREAD_SINGLE, returns MPI_SUCCESS if it is persistent. */
 #if defined(OMPI_MAJOR_VERSION) && OMPI_MAJOR_VERSION < 5
 enum { WAITS = 3 };
 #else
