@@ -100,10 +100,8 @@ static MPI_Comm grid(const Group *parent, int is_part) {
 static MPI_Comm graph(const Group *parent, int kind) {
     MPI_Comm comm;
     int n = parent->size, here = parent->rank, is_joined[RANKS_MAX][RANKS_MAX];
-#if defined(OMPI_MAJOR_VERSION) && OMPI_MAJOR_VERSION < 5
-    /* It may hang after some number of non-blocking collectives (graphs.c). */
-    if (kind == 2) kind = 1;
-#endif
+    /* Open MPI 4's MPI_Dist_graph_create may hang after some number of non-blocking collectives (graphs.c). */
+    if (IS_OPEN_MPI_4 && kind == 2) kind = 1;
     int index[RANKS_MAX], edges[RANKS_MAX * RANKS_MAX], into[RANKS_MAX], out[RANKS_MAX], at = 0, ins = 0, outs = 0;
     for (int i = 0; i < RANKS_MAX; i++)
         for (int j = 0; j < RANKS_MAX; j++) is_joined[i][j] = draw(2) && (i != j || draw(2));

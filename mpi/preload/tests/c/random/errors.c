@@ -99,14 +99,6 @@ void errors(const Group *g) {
     }
 }
 
-/* Ways to wait for a receive that fails. Of one that failed before the call, Open MPI 4.1.4's MPI_Waitall doesn't return, or, at
- * MPI_THREAD_SINGLE, returns MPI_SUCCESS if it is persistent. */
-#if defined(OMPI_MAJOR_VERSION) && OMPI_MAJOR_VERSION < 5
-enum { WAITS = 3 };
-#else
-enum { WAITS = 4 };
-#endif
-
 /* Receives a message with room for fewer integers; returns the class of the error. */
 static int receive_truncated(const Group *g, int kind, int from, unsigned char *in, int room, MPI_Status *status) {
     MPI_Request requests[2] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
@@ -130,7 +122,9 @@ static int receive_truncated(const Group *g, int kind, int from, unsigned char *
             DO(MPI_Recv_init(in, room, MPI_INT, from, TRUNCATED_TAG, g->comm, &requests[0]));
             DO(MPI_Start(&requests[0]));
         }
-        switch (choose(WAITS)) {
+        /* Of a receive that failed before the call, Open MPI 4.1.4's MPI_Waitall doesn't return, or, at MPI_THREAD_SINGLE, returns MPI_SUCCESS if
+         * it is persistent. */
+        switch (choose(IS_OPEN_MPI_4 ? 3 : 4)) {
         case 0: code = MPI_Wait(&requests[0], status); break;
         case 1:
             do code = MPI_Test(&requests[0], &flag, status);

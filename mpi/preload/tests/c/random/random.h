@@ -20,6 +20,13 @@ enum {
     BUFFER_BYTES = ELEMENTS_MAX * EXTENT_MAX + 2 * MARGIN
 };
 
+/* What Open MPI 4 can't do, the programs leave out there. */
+#if defined(OMPI_MAJOR_VERSION) && OMPI_MAJOR_VERSION < 5
+enum { IS_OPEN_MPI_4 = 1 };
+#else
+enum { IS_OPEN_MPI_4 = 0 };
+#endif
+
 /* Tags, of which the first three are those of named receives. A tag with wildcards is used with them alone. */
 enum {
     NAMED_TAGS = 3,

@@ -145,10 +145,8 @@ void persistent(const Group *g) {
     for (int i = 0; i < count; i++) {
         (types[i] = draw(TYPES), counts[i] = draw_count(types[i]), modes[i] = draw(4));
         MPI_Datatype type = layouts[types[i]].type;
-#if defined(OMPI_MAJOR_VERSION) && OMPI_MAJOR_VERSION < 5
-        /* From the second start on, it sends what has come to stand in the memory of the first copy. */
-        if (modes[i] == BUFFERED && rounds > 1) modes[i] = STANDARD;
-#endif
+        /* From the second start on, Open MPI 4.1.4 sends what has come to stand in the memory of the first copy. */
+        if (IS_OPEN_MPI_4 && modes[i] == BUFFERED && rounds > 1) modes[i] = STANDARD;
         send_init(modes[i], outgoing[i] + MARGIN, counts[i], type, at.to, PERSISTENT_TAG + i, g->comm, &requests[count + i]);
         DO(MPI_Recv_init(incoming[i] + MARGIN, counts[i], type, at.from, PERSISTENT_TAG + i, g->comm, &requests[i]));
     }
