@@ -1,5 +1,5 @@
 //! Numbering of received messages: receives are posted first, and end in several orders. The time is that of one receive; from 1,000 receives
-//! to 1,000,000 it grows by the logarithm at most beyond the floor, which keeps as much of each receive in new memory, and decides nothing.
+//! to 1,000,000 it grows by the logarithm at most beyond the floor, which keeps as much of each receive, and decides nothing.
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -45,69 +45,104 @@ fn order(name: &str, count: usize) -> Vec<usize> {
     }
 }
 
-/// Posts the receives and ends them in this order.
-fn run(kind: Kind, order: &[usize]) {
-    let mut matching = Matching::default();
-    let posted: Vec<(PostedReceive, Arrival)> = (0..order.len())
-        .map(|n| {
+/// What holds a number of receives while they are pending: kept from run to run, as a communicator is, or new for each.
+trait Run: Default {
+    /// Posts the receives and ends them in this order.
+    fn run(&mut self, kind: Kind, order: &[usize]);
+}
+
+/// Numbers messages.
+#[derive(Default)]
+struct Numbering {
+    matching: Matching,
+    posted: Vec<(PostedReceive, Arrival)>,
+    numbered: Vec<Arrival>,
+}
+
+impl Run for Numbering {
+    fn run(&mut self, kind: Kind, order: &[usize]) {
+        let Numbering { matching, posted, numbered } = self;
+        posted.clear();
+        numbered.clear();
+        posted.extend((0..order.len()).map(|n| {
             let (source, tag, arrival) = kind(n);
             (matching.post(source, tag), arrival)
-        })
-        .collect();
-    let mut numbered = Vec::new();
-    for at in order {
-        let (posted, arrival) = posted[*at];
-        matching.end(posted, Some(arrival), &mut numbered);
+        }));
+        for at in order {
+            let (posted, arrival) = posted[*at];
+            matching.end(posted, Some(arrival), numbered);
+        }
+        assert!(numbered.len() == order.len() && matching.is_idle(), "a message has no number");
     }
-    assert!(numbered.len() == order.len() && matching.is_idle(), "a message has no number");
 }
 
 /// Keeps a ticket and a length for each receive, as `Matching` does, and hands the messages on in the order in which they were posted.
-fn run_floor(order: &[usize]) {
-    let mut kept: VecDeque<(u64, Option<usize>)> = VecDeque::new();
-    let one = Matching::default().post(Some(1), Some(1));
-    let posted: Vec<(PostedReceive, Arrival)> = (0..order.len())
-        .map(|n| {
-            kept.push_back((n as u64, None));
-            (one, Arrival { source: 1, tag: 1, bytes: n })
-        })
-        .collect();
-    let mut numbered = Vec::new();
-    for at in order {
-        kept[*at].1 = Some(posted[*at].1.bytes);
-    }
-    for ((_, bytes), (_, arrival)) in kept.iter().zip(&posted) {
-        numbered.push(Arrival { bytes: bytes.unwrap_or(0), ..*arrival });
-    }
-    black_box(numbered);
+#[derive(Default)]
+struct Floor {
+    kept: VecDeque<(u64, usize)>,
+    posted: Vec<(PostedReceive, Arrival)>,
+    numbered: Vec<Arrival>,
 }
 
-/// Measures `run` of a number of receives that end in this order; the time is that of one.
-fn bench(group: &mut BenchmarkGroup<'_, WallTime>, end: &str, count: usize, run: impl Fn(&[usize])) {
+impl Run for Floor {
+    fn run(&mut self, kind: Kind, order: &[usize]) {
+        let Floor { kept, posted, numbered } = self;
+        kept.clear();
+        posted.clear();
+        numbered.clear();
+        let one = Matching::default().post(Some(1), Some(1));
+        posted.extend((0..order.len()).map(|n| {
+            kept.push_back((n as u64, 0));
+            (one, kind(n).2)
+        }));
+        for at in order {
+            kept[*at].1 = posted[*at].1.bytes;
+        }
+        for ((_, bytes), (_, arrival)) in kept.iter().zip(&*posted) {
+            numbered.push(Arrival { bytes: *bytes, ..*arrival });
+        }
+        black_box(numbered);
+    }
+}
+
+/// Measures a number of receives that end in this order; the time is that of one. `new` for runs that don't keep their memory.
+fn bench<R: Run>(group: &mut BenchmarkGroup<'_, WallTime>, kind: Kind, end: &str, count: usize, new: bool) {
     let order = order(end, count);
-    group.bench_function(format!("{end}/{count}"), |bencher| {
+    let name = if new { format!("{end}, new memory/{count}") } else { format!("{end}/{count}") };
+    group.bench_function(name, |bencher| {
+        let mut kept = R::default();
+        kept.run(kind, &order);
         bencher.iter_custom(|ops| {
             let runs = ops.div_ceil(count as u64);
-            let took = timed(|| (0..runs).for_each(|_| run(&order)));
+            let took = timed(|| {
+                (0..runs).for_each(|_| if new { R::default().run(kind, &order) } else { kept.run(kind, &order) });
+            });
             took.mul_f64(ops as f64 / (runs * count as u64) as f64)
         });
     });
 }
 
+/// Measures receives of which every second one ends before all others, at all numbers, in memory that is kept and in new memory.
+fn bench_every_second<R: Run>(group: &mut BenchmarkGroup<'_, WallTime>, kind: Kind) {
+    for new in [false, true] {
+        COUNTS.iter().for_each(|&count| bench::<R>(group, kind, EVERY_SECOND, count, new));
+    }
+}
+
 fn matching(criterion: &mut Criterion) {
     for (name, kind) in KINDS {
         let mut group = criterion.benchmark_group(format!("matching/{name}"));
-        for end in ["as posted", "reverse", "scattered", EVERY_SECOND] {
-            let counts = if end == EVERY_SECOND { &COUNTS[..] } else { &COUNTS[..3] };
-            counts.iter().for_each(|&count| bench(&mut group, end, count, |order| run(kind, order)));
+        for end in ["as posted", "reverse", "scattered"] {
+            COUNTS[..3].iter().for_each(|&count| bench::<Numbering>(&mut group, kind, end, count, false));
         }
+        bench_every_second::<Numbering>(&mut group, kind);
         group.finish();
     }
 }
 
 fn floor(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("matching/floor");
-    COUNTS.iter().for_each(|&count| bench(&mut group, EVERY_SECOND, count, run_floor));
+    bench_every_second::<Floor>(&mut group, KINDS[0].1);
     group.finish();
 }
 

@@ -35,14 +35,24 @@ pub struct PostedReceive {
     tag: Option<i32>,
 }
 
-/// State of a receive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Pending,
-    /// It took a message of this length.
-    Received(usize),
-    /// It took none.
-    Cancelled,
+/// State of a receive, in a word: a queue of a million receives is bound by its memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct State(u64);
+
+impl State {
+    const PENDING: State = State(u64::MAX);
+    /// It took no message.
+    const CANCELLED: State = State(u64::MAX - 1);
+
+    /// It took a message of this length in bytes.
+    fn received(bytes: usize) -> State {
+        State(bytes as u64)
+    }
+
+    /// Returns the length of the message that it took.
+    fn bytes(self) -> Option<usize> {
+        (self < State::CANCELLED).then_some(self.0 as usize)
+    }
 }
 
 /// Receives in posting order, each with its ticket.
@@ -155,7 +165,7 @@ impl StreamQueue {
     }
 
     fn drop_cancelled(&mut self) {
-        self.posted.drop_while(|state| *state == State::Cancelled);
+        self.posted.drop_while(|state| *state == State::CANCELLED);
     }
 
     /// Returns ticket and bytes of the first receive, unless it is pending.
@@ -163,10 +173,7 @@ impl StreamQueue {
         let posted = self.posted.front();
         match self.taken.first() {
             Some(taken) if posted.is_none_or(|(ticket, _)| taken.0 < *ticket) => Some(taken),
-            _ => match posted? {
-                (ticket, State::Received(bytes)) => Some((*ticket, *bytes)),
-                _ => None,
-            },
+            _ => posted.and_then(|(ticket, state)| Some((*ticket, state.bytes()?))),
         }
     }
 
@@ -274,7 +281,7 @@ impl Matching {
         self.unsettled += 1;
         let ticket = self.tickets;
         let place = match (source, tag) {
-            (Some(source), Some(tag)) => self.stream((source, tag)).posted.push(ticket, State::Pending),
+            (Some(source), Some(tag)) => self.stream((source, tag)).posted.push(ticket, State::PENDING),
             _ => self.class(source, tag).receives.push(ticket, false),
         };
         PostedReceive { ticket, place, source, tag }
@@ -303,9 +310,9 @@ impl Matching {
         let PostedReceive { ticket, place, source, tag } = posted;
         if let (Some(source), Some(tag)) = (source, tag) {
             let Some(queue) = self.streams.get_mut(&(source, tag)) else { return };
-            let state = arrival.map_or(State::Cancelled, |arrival| State::Received(arrival.bytes));
+            let state = arrival.map_or(State::CANCELLED, |arrival| State::received(arrival.bytes));
             if queue.end(place, ticket, state) {
-                self.unsettled -= usize::from(state == State::Cancelled);
+                self.unsettled -= usize::from(state == State::CANCELLED);
                 self.advance((source, tag), numbered);
             }
             return;

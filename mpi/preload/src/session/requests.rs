@@ -1,11 +1,13 @@
 //! Requests whose end the session handles.
 
+use std::collections::HashMap;
 use std::ffi::c_int;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use mpi_sys as ffi;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 
 use super::Piece;
 use super::mpi_call::{key, request_of};
@@ -85,10 +87,43 @@ pub(crate) enum PersistentKind {
     Collective(Arc<PersistentCollective>),
 }
 
+/// Hashes the key of a request. MPI makes requests in blocks of memory, so that those of successive operations are neighbours: they are in the
+/// table, too. With hashes that scatter them, each access to a table of many requests waits for memory.
+#[derive(Default)]
+struct HandleHasher(u64);
+
+impl HandleHasher {
+    /// Logarithm of the alignment of Open MPI's requests.
+    const ALIGN: u32 = 6;
+    /// Odd, with about as many ones as zeros.
+    const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
+    /// The table compares the upper bits of hashes before it compares keys.
+    const TAG: u64 = 0x7F << 57;
+}
+
+impl Hasher for HandleHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_usize((self.0 as usize).rotate_left(8) ^ usize::from(*byte)));
+    }
+
+    #[inline]
+    fn write_usize(&mut self, key: usize) {
+        let key = key as u64;
+        // Handles that are numbers, not addresses, differ in the lower bits.
+        let (block, rest) = (key >> Self::ALIGN, key & ((1 << Self::ALIGN) - 1));
+        let place = block.wrapping_add(rest.wrapping_mul(Self::SPREAD));
+        self.0 = place & !Self::TAG | block.wrapping_mul(Self::SPREAD) & Self::TAG;
+    }
+}
+
 /// Pending requests.
 #[derive(Debug)]
 pub(crate) struct Requests {
-    known: FxHashMap<usize, Pending>,
+    known: HashMap<usize, Pending, BuildHasherDefault<HandleHasher>>,
     /// Receives that the program cancels.
     cancelled: FxHashSet<usize>,
 }
@@ -126,7 +161,7 @@ impl Requests {
     pub(crate) fn new() -> Requests {
         KNOWN.store(0, Ordering::Relaxed);
         OTHERS.store(0, Ordering::Relaxed);
-        Requests { known: FxHashMap::default(), cancelled: FxHashSet::default() }
+        Requests { known: HashMap::default(), cancelled: FxHashSet::default() }
     }
 
     /// Adds a request that begins.
@@ -247,11 +282,30 @@ pub(crate) unsafe fn handles<'a>(count: c_int, requests: *const ffi::MPI_Request
 
 #[cfg(test)]
 mod tests {
+    use std::hash::BuildHasher;
+
     use super::*;
 
     fn receive() -> Pending {
         let comm = CommId::NONE;
         Pending::Receive(Receiving { comm, source: Some(0), tag: Some(0), posted: None, is_wildcard: false })
+    }
+
+    #[test]
+    fn handles_at_any_distance_are_spread_over_the_table_and_neighbours_stay_so() {
+        const KEYS: u64 = 4096;
+        let hash = |key: u64| BuildHasherDefault::<HandleHasher>::default().hash_one(key as usize);
+        // Numbers one by one, and requests of 64 bytes to 4 KiB, in a table that is half full, whose places are looked at sixteen at a time.
+        for distance in [1, 4, 64, 448, 576, 640, 1024, 4096] {
+            let mut groups = vec![0; 2 * KEYS as usize / 16];
+            (0..KEYS).for_each(|n| groups[(hash(0x7f30_1234_5000 + n * distance) % (2 * KEYS) / 16) as usize] += 1);
+            assert!(groups.iter().all(|keys| *keys <= 32), "{distance}: {groups:?}");
+            if distance.is_multiple_of(64) {
+                assert_eq!(hash((1 << 30) + distance) << 7, (hash(1 << 30) + distance / 64) << 7);
+            }
+        }
+        let tags: FxHashSet<u64> = (0..128).map(|n| hash(n * 576) >> 57).collect();
+        assert!(tags.len() >= 32, "{} tags", tags.len());
     }
 
     #[test]
