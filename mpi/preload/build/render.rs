@@ -36,10 +36,19 @@ fn next(calls: &[Call]) -> String {
     let mut text = String::from("/// The calls as the next library has them: another tool, or the MPI itself.\n");
     text.push_str("pub(crate) mod next {\n    use super::*;\n\n");
     for call in calls {
-        let (name, symbol) = (&call.name, call.symbol());
-        let signature = signature(call, "C-unwind");
-        writeln!(text, "    pub(crate) static {name}: Next<{signature}> = Next::new(c\"{symbol}\", c\"P{symbol}\");")
-            .expect("a string takes everything");
+        let (name, symbol, signature) = (&call.name, call.symbol(), signature(call, "C-unwind"));
+        let (parameters, names) = (parameters(call), names(call));
+        write!(
+            text,
+            "    pub(crate) static {name}: Next<{signature}> = {{\n        \
+             unsafe extern \"C-unwind\" fn first({parameters}) -> c_int {{\n            \
+             // SAFETY: the caller's arguments, unchanged.\n            \
+             unsafe {{ ({name}.look_up())({names}) }}\n        \
+             }}\n        \
+             Next::new(first, c\"{symbol}\", c\"P{symbol}\")\n    \
+             }};\n"
+        )
+        .expect("a string takes everything");
     }
     text.push_str("}\n\n");
     text
@@ -56,18 +65,23 @@ fn ident(name: &str) -> &str {
     if name == "type" { "datatype" } else { name }
 }
 
+/// The parameters of a call, with their types.
+fn parameters(call: &Call) -> String {
+    let parameter = |argument: &Argument| format!("{}: {}", ident(&argument.name), argument.kind.rust(call.is_large));
+    call.arguments.iter().map(parameter).collect::<Vec<_>>().join(", ")
+}
+
+/// The names of its arguments.
+fn names(call: &Call) -> String {
+    call.arguments.iter().map(|argument| ident(&argument.name)).collect::<Vec<_>>().join(", ")
+}
+
 fn wrapper(call: &Call) -> String {
-    let symbol = call.symbol();
-    let parameters: Vec<String> = call
-        .arguments
-        .iter()
-        .map(|argument| format!("{}: {}", ident(&argument.name), argument.kind.rust(call.is_large)))
-        .collect();
-    let names: Vec<&str> = call.arguments.iter().map(|argument| ident(&argument.name)).collect();
+    let (symbol, parameters) = (call.symbol(), parameters(call));
     let with =
         call.arguments.iter().find(|argument| matches!(argument.kind, Kind::Status | Kind::Statuses | Kind::Handler));
     let with = with.map_or("", |argument| argument.name.as_str());
-    let next = format!("(next::{}.get())({})", call.name, names.join(", "));
+    let next = format!("(next::{}.get())({})", call.name, names(call));
     let check = if call.class == Class::Control {
         // Its prototype is variadic: nothing after the first argument is looked at.
         String::new()
@@ -84,10 +98,12 @@ fn wrapper(call: &Call) -> String {
          // caller doesn't want may be one of the wrapper's.\n    \
          unsafe {{\n        {}\n    }}\n}}\n\n",
         call.prototype(),
-        parameters.join(", "),
+        parameters,
         match call.class {
             Class::Send => send(call, &next),
             Class::Receive => receive(call, &next),
+            Class::Test => test(call, "", "request", &next),
+            Class::TestAny => test(call, "count == 1 && ", "requests", &next),
             _ => marked(&body(call, &format!("move |{with}| {next}"))),
         }
     )
@@ -129,6 +145,17 @@ fn receive(call: &Call, next: &str) -> String {
          }} else {{\n            \
          {}\n        }}",
         either(call, "recvtag", "tag"),
+        marked(&body(call, &format!("move |status| {next}")))
+    )
+}
+
+/// Renders a test, which programs call in loops. `condition` says that it is of one request, which is at `request`.
+fn test(call: &Call, condition: &str, request: &str, next: &str) -> String {
+    format!(
+        "if {condition}wrap::is_polled_directly({request}) {{\n            \
+         wrap::poll_directly({request}, flag, status, move |status| {next})\n        \
+         }} else {{\n            \
+         wrap::apart(move || {{\n        {}\n        }})\n        }}",
         marked(&body(call, &format!("move |status| {next}")))
     )
 }

@@ -1,6 +1,7 @@
 //! Statuses of messages and requests.
 
 use std::ffi::c_int;
+use std::mem::MaybeUninit;
 
 use counterfoil_mpi_logger::Arrival;
 use mpi_sys as ffi;
@@ -27,9 +28,9 @@ pub(crate) unsafe fn with_status(
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
     then: impl FnOnce(c_int, &ffi::MPI_Status) -> c_int,
 ) -> c_int {
-    let mut own = blank();
+    let mut own = MaybeUninit::uninit();
     // SAFETY: a constant of the shim.
-    let status = if status == unsafe { ffi::RSMPI_STATUS_IGNORE } { &raw mut own } else { status };
+    let status = if status == unsafe { ffi::RSMPI_STATUS_IGNORE } { own.write(blank()) } else { status };
     let code = call(status);
     // SAFETY: the library's, or the one that the program has given; the call is done with it.
     then(code, unsafe { &*status })
