@@ -75,8 +75,8 @@ pub(crate) unsafe fn test(
     unsafe { one(request, status, call, move |code| code != 0 || *flag != 0) }
 }
 
-/// Returns `true` if a test of this request needs nothing before its MPI call: no other thread calls, nothing is due, and an error calls no
-/// handler of the program's.
+/// Returns `true` if a test of this request needs next to nothing before its MPI call: no other thread calls, nothing is due, and no handler of
+/// the program's is noted.
 #[inline(always)]
 pub(crate) fn is_polled_directly(request: *const ffi::MPI_Request) -> bool {
     can_skip_session() && !handlers::are_any() && !request.is_null()
@@ -92,8 +92,6 @@ pub(crate) fn apart(call: impl FnOnce() -> c_int) -> c_int {
 /// updates memory between its polls has these updates under way at the same time only as long as the processor has room for the stores
 /// after them.
 ///
-/// Unlike a wait it needn't be [awaited](crate::awaited): it doesn't sleep on its request, and MPI frees that when it has polled.
-///
 /// # Safety
 /// The program's arguments: see the [module](super).
 #[inline(always)]
@@ -106,6 +104,7 @@ pub(crate) unsafe fn poll_directly(
     // SAFETY: the program's request and status; the call has said whether the request has ended.
     unsafe {
         let handle = *request;
+        let call = |status| while_awaiting(handle, || call(status));
         with_status(status, call, |code, status| {
             if code != 0 || *flag != 0 {
                 return end_one(None, handle, code, status);
