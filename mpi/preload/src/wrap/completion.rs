@@ -6,7 +6,7 @@ use mpi_sys as ffi;
 
 use super::in_turn::wait_in_turn;
 use super::pending::{
-    Completion, InlineHandles, RequestSnapshot, are_known, count_failed_test, end_one, first, put_back_one, snapshot,
+    Completion, InlineHandles, RequestSnapshot, TakenRequest, are_known, end_one, first, put_back_one, snapshot,
     take_one,
 };
 use crate::awaited::{are_many_bytes, note_failed, while_awaiting, while_awaiting_several};
@@ -31,8 +31,27 @@ unsafe fn one(
         // An error, which MPI handles.
         return call(status);
     }
+    // SAFETY: as for this function.
+    unsafe {
+        let taken = if can_skip_session() { None } else { take_one(request) };
+        one_taken(taken, request, status, call, has_ended)
+    }
+}
+
+/// [`one`] of a request that was taken out of the session, if it had to be.
+///
+/// # Safety
+/// As for [`wait`].
+#[inline(always)]
+unsafe fn one_taken(
+    taken: Option<Box<TakenRequest>>,
+    request: *const ffi::MPI_Request,
+    status: *mut ffi::MPI_Status,
+    call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
+    has_ended: impl FnOnce(c_int) -> bool,
+) -> c_int {
     // SAFETY: the program's request.
-    let (taken, handle) = unsafe { (if can_skip_session() { None } else { take_one(request) }, *request) };
+    let handle = unsafe { *request };
     let then = |code, status: &ffi::MPI_Status| {
         if has_ended(code) {
             end_one(taken, handle, code, status)
@@ -101,18 +120,8 @@ pub(crate) unsafe fn poll_directly(
     status: *mut ffi::MPI_Status,
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
 ) -> c_int {
-    // SAFETY: the program's request and status; the call has said whether the request has ended.
-    unsafe {
-        let handle = *request;
-        let call = |status| while_awaiting(handle, || call(status));
-        with_status(status, call, |code, status| {
-            if code != 0 || *flag != 0 {
-                return end_one(None, handle, code, status);
-            }
-            count_failed_test();
-            code
-        })
-    }
+    // SAFETY: as for this function; the call has said whether the request has ended.
+    unsafe { one_taken(None, request, status, call, move |code| code != 0 || *flag != 0) }
 }
 
 /// Records which of several requests has ended, which the program left to MPI.

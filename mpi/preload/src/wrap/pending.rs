@@ -263,7 +263,7 @@ impl RequestSnapshot<'_> {
 
 /// Counts a test that has found no request ended, where determinants are recorded.
 #[inline(always)]
-pub(super) fn count_failed_test() {
+fn count_failed_test() {
     if records_determinants() {
         count_failed_poll();
     }
