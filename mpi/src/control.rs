@@ -271,6 +271,14 @@ impl Control {
         Ok(())
     }
 
+    /// Asks MPI for ranks that have failed, of which no call on the control communicator has told yet.
+    ///
+    /// # Errors
+    /// [`MpiError`].
+    pub fn look_for_failures(&mut self) -> Result<(), MpiError> {
+        if self.failures.are_survivable() { self.failures.update(self.comm) } else { Ok(()) }
+    }
+
     /// Receives a message that has come, if one has.
     ///
     /// # Errors

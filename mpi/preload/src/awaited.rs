@@ -52,8 +52,13 @@ pub(crate) fn share() {
 #[inline]
 pub(crate) fn note_failed(code: c_int) {
     if is_failure(code) {
-        MAY_LOOK.store(false, Ordering::Relaxed);
+        look_no_more();
     }
+}
+
+/// Notes that a process has failed: from now on no poll looks at receives.
+pub(crate) fn look_no_more() {
+    MAY_LOOK.store(false, Ordering::Relaxed);
 }
 
 /// Makes a call that waits for one request.

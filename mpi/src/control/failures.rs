@@ -98,6 +98,11 @@ impl Failures {
         self.has_failed.get(rank as usize) == Some(&true)
     }
 
+    /// Returns `true` if any rank has failed.
+    pub fn any_failed(&self) -> bool {
+        self.has_failed.contains(&true)
+    }
+
     /// Takes the ranks that have failed since the last call.
     pub fn poll(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.unreported)

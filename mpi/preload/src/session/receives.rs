@@ -8,7 +8,7 @@ use mpi_sys as ffi;
 
 use super::requests::{Pending, Receiving};
 use super::{Session, StreamKey, key};
-use crate::awaited::can_look_at;
+use crate::awaited::{can_look_at, look_no_more};
 use crate::deferred::{self, Event};
 use crate::message::Incoming;
 use crate::status::{arrival, blank, is_cancelled};
@@ -97,8 +97,16 @@ impl Session {
             let (mut flag, mut status) = (0, blank());
             // SAFETY: a request that MPI knows, on which no call sleeps, and pointers to local variables.
             let code = unsafe { ffi::PMPI_Request_get_status(request, &raw mut flag, &raw mut status) };
-            // One that a process failure has ended without a message has no tag.
-            if code == 0 && flag != 0 && (status.MPI_TAG >= 0 || is_cancelled(&status)) {
+            if code != 0 || flag == 0 {
+                continue;
+            }
+            // A process failure may have ended it after a part of its message: the status does not tell, the code of the program's call will.
+            if self.has_failures() {
+                look_no_more();
+                return;
+            }
+            // One that a revocation has ended without a message has no tag.
+            if status.MPI_TAG >= 0 || is_cancelled(&status) {
                 let arrival = Some(arrival(&status)).filter(|_| !is_cancelled(&status));
                 let outcome = self.count_end(receiving, arrival);
                 self.requests.set_counted(request, outcome);
@@ -106,6 +114,13 @@ impl Session {
         }
         // However many are pending, most of the time is left to MPI.
         self.count_early_at = Instant::now() + EARLY_PAUSE * now.elapsed();
+    }
+
+    /// Returns `true` if MPI knows of a process failure by now.
+    fn has_failures(&mut self) -> bool {
+        let found = self.control.look_for_failures();
+        self.check(found);
+        self.control.failures.any_failed()
     }
 
     /// Handles a receive that has returned, after which nothing was posted.

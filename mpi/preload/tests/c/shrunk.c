@@ -1,15 +1,15 @@
 /* Messages on a communicator of the survivors (MPIX_Comm_shrink): of all ranks, or after the death of rank 1. With the argument `fails`,
  * 200 messages of rank 0 to it are in flight then; with `interrupted` and `blocking`, rank 0 waits for a message of any rank, with
- * `blocking threads` at the level MPI_THREAD_MULTIPLE. In addition, each surviving rank sends 1,110 messages of 4 KiB. */
+ * `blocking threads` at the level MPI_THREAD_MULTIPLE; with `halfway` rank 1 fails while a long message of its own is being received. In addition, each surviving rank sends 1,110 messages of 4 KiB. */
 #include "check.h"
 
 #include <mpi-ext.h>
 #include <signal.h>
 #include <unistd.h>
 
-enum { COUNT = 1 << 10, LOST = 200 };
+enum { COUNT = 1 << 10, LOST = 200, MUCH = 8 << 20, MANY = 11000 };
 
-static int out[COUNT], in[COUNT];
+static int out[COUNT], in[COUNT], much[MUCH];
 static const int lost[COUNT];
 
 static void ring(MPI_Comm comm, int times) {
@@ -79,6 +79,44 @@ static void blocking(void) {
     }
 }
 
+/* A failure ends a receive after a part of its message: none was received. Polls look at it before and between the program's tests, since
+ * rank 2's log, of 40 MiB, is full of messages for rank 0. */
+static void halfway(void) {
+    int done = 0, class = MPI_SUCCESS;
+    MPI_Request request, *sends = malloc(MANY * sizeof *sends);
+    MPI_Status status;
+    if (rank == 0) {
+        /* The message is announced before it is asked for, so that this call begins it. */
+        DO(MPI_Probe(1, 11, MPI_COMM_WORLD, &status));
+        DO(MPI_Irecv(much, MUCH, MPI_INT, 1, 11, MPI_COMM_WORLD, &request));
+        /* Rank 1 sends what the transport holds, and fails. */
+        sleep(1);
+        for (int i = 0; i < 100 && class == MPI_SUCCESS; i++) {
+            for (int j = 0; j < 10; j++) {
+                int flag;
+                DO(MPI_Iprobe(0, 0, MPI_COMM_SELF, &flag, MPI_STATUS_IGNORE));
+                usleep(500);
+            }
+            DO(MPI_Error_class(MPI_Test(&request, &done, &status), &class));
+            CHECK(class != MPI_SUCCESS || !done);
+        }
+        CHECK(class == MPIX_ERR_PROC_FAILED);
+        for (int i = 0; i < MANY; i++) DO(MPI_Recv(in, COUNT, MPI_INT, 2, 12, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+    } else if (rank == 1) {
+        DO(MPI_Isend(much, MUCH, MPI_INT, 0, 11, MPI_COMM_WORLD, &request));
+        for (int i = 0; i < 500; i++) {
+            DO(MPI_Test(&request, &done, MPI_STATUS_IGNORE));
+            usleep(1000);
+        }
+        CHECK(!done);
+        raise(SIGKILL);
+    } else if (rank == 2) {
+        for (int i = 0; i < MANY; i++) DO(MPI_Isend(lost, COUNT, MPI_INT, 0, 12, MPI_COMM_WORLD, &sends[i]));
+        DO(MPI_Waitall(MANY, sends, MPI_STATUSES_IGNORE));
+    }
+    free(sends);
+}
+
 int main(int argc, char **argv) {
     if (argc > 2 && !strcmp(argv[2], "threads")) {
         if (begin_at(MPI_THREAD_MULTIPLE, &argc, &argv) < MPI_THREAD_MULTIPLE) return 77;
@@ -90,7 +128,9 @@ int main(int argc, char **argv) {
     DO(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
     ring(MPI_COMM_WORLD, 100);
     DO(MPI_Barrier(MPI_COMM_WORLD));
-    if (fails) {
+    if (fails && !strcmp(argv[1], "halfway")) {
+        halfway();
+    } else if (fails) {
         MPI_Request requests[LOST];
         for (int i = 0; loses && rank == 0 && i < LOST; i++)
             DO(MPI_Isend(lost, COUNT, MPI_INT, 1, 8, MPI_COMM_WORLD, &requests[i]));

@@ -32,8 +32,18 @@ const RUNS_MAX: u32 = 5;
 /// After a failure, Open MPI 5.0.11 sometimes hangs in `MPI_Finalize`, even without a library; an alarm ends the program then. The library
 /// writes the accounts before that: if they exist, it has done its part, and the run is repeated.
 fn run(options: &[&'static str], arguments: &[&'static str], living: &[u32]) -> (Vec<Value>, String) {
+    run_with_budget("1MiB", options, arguments, living)
+}
+
+/// The same with logs of `budget` bytes.
+fn run_with_budget(
+    budget: &str,
+    options: &[&'static str],
+    arguments: &[&'static str],
+    living: &[u32],
+) -> (Vec<Value>, String) {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let mut run = Run::with_the_library(folder.path(), &[("COUNTERFOIL_BUDGET", "1MiB")]);
+    let mut run = Run::with_the_library(folder.path(), &[("COUNTERFOIL_BUDGET", budget)]);
     (run.options, run.arguments) = (options.to_vec(), arguments.to_vec());
     for _ in 0..RUNS_MAX {
         let output = run.once("shrunk", 4);
@@ -113,6 +123,23 @@ fn a_blocking_call_that_a_failure_interrupts_leaves_no_receive_pending() {
             // Rank 0 receives from rank 2, and ranks 2 and 3 receive from rank 0.
             assert_eq!(accounts.iter().map(received).collect::<Vec<_>>(), [1, 1, 1], "{stderr}");
             assert!(accounts.iter().all(|account| account["gave_up"] == Value::Null), "{stderr}");
+        }
+    }
+}
+
+#[test]
+fn a_message_of_which_a_failure_leaves_a_part_is_not_counted() {
+    if has_ulfm() {
+        // Transports over which the sender moves its message, piece by piece.
+        for btl in [&["sm,self", "--mca", "smsc", "^cma"][..], &["tcp,self"]] {
+            let mut options = vec!["--with-ft", "ulfm", "--mca", "btl"];
+            options.extend(btl);
+            let (accounts, stderr) = run_with_budget("40MiB", &options, &["halfway"], &[0, 2, 3]);
+            let from_failed = &accounts[0]["received_from"][1];
+            // Those of the ring went to rank 2.
+            assert_eq!(from_failed["messages"], 0, "{btl:?}: {}, {stderr}", accounts[0]);
+            let received = |account: &Value| account["messages_received"].as_u64().unwrap() - MESSAGES;
+            assert_eq!(accounts.iter().map(received).collect::<Vec<_>>(), [11_000, 0, 0], "{btl:?}: {stderr}");
         }
     }
 }
