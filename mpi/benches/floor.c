@@ -1,7 +1,7 @@
-/* Floor of a log that keeps everything: each message is copied into new memory, which was prefaulted, and nothing else is done.
+/* Floor of a log that keeps everything: each message is copied into new memory, and nothing else is done.
  *
- * A library to preload into the ping-pong benchmark. FLOOR_BYTES: memory of each process, in bytes. FLOOR_DIR: folder on a memory file
- * system for it; without one it is anonymous, in large pages. */
+ * A library to preload into a benchmark that sends by the calls below. FLOOR_BYTES: memory of each process, in bytes. FLOOR_PREFAULT: bytes
+ * of it to commit in MPI_Init; default all. FLOOR_DIR: folder on a memory file system for it; without one it is anonymous, in large pages. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -28,8 +28,8 @@ static void fail(const char *what) {
 }
 
 static void reserve(void) {
-    const char *bytes = getenv("FLOOR_BYTES"), *dir = getenv("FLOOR_DIR");
-    size_t len = bytes ? strtoull(bytes, NULL, 10) : 0;
+    const char *bytes = getenv("FLOOR_BYTES"), *prefault = getenv("FLOOR_PREFAULT"), *dir = getenv("FLOOR_DIR");
+    size_t len = bytes ? strtoull(bytes, NULL, 10) : 0, ready = prefault ? strtoull(prefault, NULL, 10) : len;
     int file = -1, flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     if (dir) {
         char name[4096];
@@ -41,22 +41,49 @@ static void reserve(void) {
     at = mmap(NULL, len, PROT_READ | PROT_WRITE, flags, file, 0);
     if (at == MAP_FAILED) fail("mmap");
     madvise(at, len, MADV_HUGEPAGE);
-    if (madvise(at, len, MADV_POPULATE_WRITE)) fail("MADV_POPULATE_WRITE");
+    if (ready && madvise(at, ready, MADV_POPULATE_WRITE)) fail("MADV_POPULATE_WRITE");
     end = at + len;
 }
 
-static void keep(const void *buf, size_t len, int to, int tag) {
-    size_t half = len >= HALVES_BYTES ? len / 2 : 0;
-    uint64_t header[HEADER_WORDS] = {len, (uint64_t)to, (uint64_t)tag, 0};
+/* A message: its bytes are one piece of memory, or have to be packed. */
+typedef struct {
+    const void *buf;
+    int count;
+    MPI_Datatype type;
+    size_t len;
+    int is_one_piece;
+} Message;
+
+static Message message(const void *buf, int count, MPI_Datatype type) {
+    Message it = {buf, count, type, (size_t)count, 1};
+    if (type != MPI_BYTE && type != MPI_UINT8_T) {
+        int bytes = 0;
+        MPI_Aint lower = 0, extent = 0;
+        PMPI_Type_size(type, &bytes);
+        PMPI_Type_get_extent(type, &lower, &extent);
+        it.len = (size_t)bytes * (size_t)count;
+        it.is_one_piece = buf != MPI_BOTTOM && lower == 0 && extent == bytes;
+    }
+    return it;
+}
+
+static void keep(Message it, int to, int tag) {
+    size_t half = it.len >= HALVES_BYTES ? it.len / 2 : 0;
+    uint64_t header[HEADER_WORDS] = {it.len, (uint64_t)to, (uint64_t)tag, 0};
     char *body = at + sizeof header;
-    at = body + (len + ALIGN - 1) / ALIGN * ALIGN;
+    at = body + (it.len + ALIGN - 1) / ALIGN * ALIGN;
     if (at > end) {
         errno = ENOMEM;
         fail("FLOOR_BYTES are used up");
     }
     memcpy(body - sizeof header, header, sizeof header);
-    memcpy(body + half, (const char *)buf + half, len - half);
-    memcpy(body, buf, half);
+    if (it.is_one_piece) {
+        memcpy(body + half, (const char *)it.buf + half, it.len - half);
+        memcpy(body, it.buf, half);
+    } else {
+        int position = 0;
+        PMPI_Pack(it.buf, it.count, it.type, body, (int)it.len, &position, MPI_COMM_SELF);
+    }
 }
 
 int MPI_Init(int *argc, char ***argv) {
@@ -73,16 +100,33 @@ int MPI_Init_thread(int *argc, char ***argv, int required, int *provided) {
 
 int MPI_Send(const void *buf, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm) {
     MPI_Request request;
-    int code, bytes = 1;
-    if (type != MPI_BYTE && type != MPI_UINT8_T) PMPI_Type_size(type, &bytes);
-    size_t len = (size_t)bytes * (size_t)count;
-    if (len < OVERLAP_BYTES) {
+    Message it = message(buf, count, type);
+    int code;
+    if (it.len < OVERLAP_BYTES) {
         code = PMPI_Send(buf, count, type, to, tag, comm);
-        keep(buf, len, to, tag);
+        keep(it, to, tag);
         return code;
     }
     code = PMPI_Isend(buf, count, type, to, tag, comm, &request);
     if (code != MPI_SUCCESS) return code;
-    keep(buf, len, to, tag);
+    keep(it, to, tag);
     return PMPI_Wait(&request, MPI_STATUS_IGNORE);
+}
+
+int MPI_Isend(const void *buf, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm, MPI_Request *request) {
+    int code = PMPI_Isend(buf, count, type, to, tag, comm, request);
+    keep(message(buf, count, type), to, tag);
+    return code;
+}
+
+int MPI_Sendrecv(const void *buf, int count, MPI_Datatype type, int to, int tag, void *into, int most, MPI_Datatype as, int from, int as_tag,
+                 MPI_Comm comm, MPI_Status *status) {
+    MPI_Request receive, send;
+    int code = PMPI_Irecv(into, most, as, from, as_tag, comm, &receive);
+    if (code != MPI_SUCCESS) return code;
+    code = PMPI_Isend(buf, count, type, to, tag, comm, &send);
+    if (code != MPI_SUCCESS) return code;
+    keep(message(buf, count, type), to, tag);
+    PMPI_Wait(&send, MPI_STATUS_IGNORE);
+    return PMPI_Wait(&receive, status);
 }

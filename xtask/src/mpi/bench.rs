@@ -1,6 +1,7 @@
 //! Benchmarks of the logging library and of candidate ways to log MPI messages.
 
 pub(crate) mod applications;
+mod floor;
 mod interval;
 pub(crate) mod netpipe;
 pub(crate) mod ping_pong;

@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
 use super::interval::Interval;
-use super::{mpirun_two_ranks, preload_library, read_summary, run_program};
+use super::{floor, mpirun_two_ranks, preload_library, read_summary, run_program};
 use crate::mpi::scratch::Scratch;
 use crate::mpi::{Choice, Toolkit, preload};
 use crate::workspace::{TaskError, Workspace, command_line, run_checked};
@@ -58,10 +58,15 @@ enum LogKind {
     KeepAllInSharedMemory,
     /// Keep all messages: 64 MiB in memory, the rest spilled to disk
     KeepAllSpilled,
+    /// A library that only copies each message of MPI_Send, MPI_Isend and MPI_Sendrecv into new memory: the floor of
+    /// `keep-all-in-memory`
+    Floor,
 }
 
 /// Settings of a log that keeps all messages in memory.
 const KEEP_ALL_IN_MEMORY: [(&str, &str); 2] = [("COUNTERFOIL_KEEP", "all"), ("COUNTERFOIL_BUDGET", "4GiB")];
+/// Memory of the library that only copies: 4 GiB, too.
+const FLOOR_BYTES: &str = "4294967296";
 
 impl LogKind {
     fn name(self) -> &'static str {
@@ -73,17 +78,22 @@ impl LogKind {
             LogKind::KeepAllPrefaulted => "keep all, prefaulted",
             LogKind::KeepAllInSharedMemory => "keep all, process-crash-safe",
             LogKind::KeepAllSpilled => "keep all, spilled",
+            LogKind::Floor => "floor",
         }
     }
 }
 
-/// Returns the rows `mpi, program, log, pairs, native_s, s, ratio, ratio_low, ratio_high, messages, bytes, spilled_bytes, late_commit_bytes`.
+/// Returns the rows `mpi, program, log, pairs, native_s, s, ratio, ratio_low, ratio_high, messages, bytes, spilled_bytes, late_commit_bytes`,
+/// and of a log that spills `disk_s`: the time that what was spilled takes at the rate at which the disk was written after the run.
 pub(crate) fn rows(workspace: &Workspace, options: &Options) -> Result<Vec<Value>, TaskError> {
     let toolkit = Toolkit::find_or_install(workspace, &options.choice)?;
     let library = preload::build(workspace, &toolkit)?;
     let programs = if options.programs.is_empty() { &[Program::Cg][..] } else { &options.programs };
     let logs = if options.logs.is_empty() { LogKind::value_variants() } else { &options.logs };
-    let bench = Bench { toolkit: &toolkit, library: &library, scratch: Scratch::on_disk(workspace.target(), "apps")? };
+    let scratch = Scratch::on_disk(workspace.target(), "apps")?;
+    let floor =
+        logs.contains(&LogKind::Floor).then(|| floor::build(workspace, &toolkit, scratch.path())).transpose()?;
+    let bench = Bench { toolkit: &toolkit, library: &library, floor: floor.as_deref().unwrap_or(&library), scratch };
     let mut rows = Vec::new();
     for program in programs {
         let application = Application::prepare(workspace, &toolkit, bench.scratch.path(), *program)?;
@@ -189,6 +199,8 @@ HPL.out
 struct Bench<'a> {
     toolkit: &'a Toolkit,
     library: &'a Path,
+    /// The library that only copies, if it is measured.
+    floor: &'a Path,
     scratch: Scratch,
 }
 
@@ -197,6 +209,7 @@ struct Bench<'a> {
 struct Measurements {
     /// Seconds with and without the library.
     pairs: Vec<(f64, f64)>,
+    disk_s: Vec<f64>,
     last: Option<Run>,
 }
 
@@ -207,6 +220,8 @@ struct Run {
     bytes: u64,
     spilled: u64,
     late_commit: u64,
+    /// Seconds that the disk takes for what was spilled.
+    disk_s: Option<f64>,
 }
 
 impl Bench<'_> {
@@ -223,21 +238,19 @@ impl Bench<'_> {
                     (self.run(application, *log)?, self.run(application, LogKind::None)?)
                 };
                 measured.pairs.push((with.seconds, without.seconds));
+                measured.disk_s.extend(with.disk_s);
                 measured.last = Some(with);
             }
         }
-        Ok(logs
-            .iter()
-            .zip(measurements)
-            .filter_map(|(log, measured)| self.row(application, *log, &measured.pairs, measured.last?))
-            .collect())
+        Ok(logs.iter().zip(measurements).filter_map(|(log, measured)| self.row(application, *log, &measured)).collect())
     }
 
     /// Returns the row of a log configuration, or `None` for fewer pairs than an interval needs.
-    fn row(&self, application: &Application, log: LogKind, pairs: &[(f64, f64)], last: Run) -> Option<Value> {
+    fn row(&self, application: &Application, log: LogKind, measured: &Measurements) -> Option<Value> {
+        let (pairs, last) = (&measured.pairs, measured.last.as_ref()?);
         let interval = |value: &dyn Fn(&(f64, f64)) -> f64| Interval::of(&pairs.iter().map(value).collect::<Vec<_>>());
         let ratio = interval(&|(with, without)| with / without)?;
-        Some(json!({
+        let mut row = json!({
             "mpi": format!("Open MPI {}", self.toolkit.mpi.version),
             "program": application.name,
             "log": log.name(),
@@ -251,7 +264,11 @@ impl Bench<'_> {
             "bytes": last.bytes,
             "spilled_bytes": last.spilled,
             "late_commit_bytes": last.late_commit,
-        }))
+        });
+        if let Some(disk_s) = Interval::of(&measured.disk_s) {
+            row["disk_s"] = json!(disk_s.median);
+        }
+        Some(row)
     }
 
     /// Runs the application once.
@@ -278,9 +295,11 @@ impl Bench<'_> {
                 ("COUNTERFOIL_TIER", "node-local"),
                 ("COUNTERFOIL_SPILL_DIR", &*disk_path),
             ]),
+            LogKind::Floor => variables = vec![("FLOOR_BYTES", FLOOR_BYTES), ("FLOOR_PREFAULT", "0")],
         }
+        let library = if log == LogKind::Floor { self.floor } else { self.library };
         if log != LogKind::None {
-            preload_library(&mut command, self.library, &variables);
+            preload_library(&mut command, library, &variables);
         }
         let start = Instant::now();
         let output = run_program(
@@ -294,9 +313,12 @@ impl Bench<'_> {
         let seconds = application
             .elapsed_s(&output.stdout, wall_s)
             .map_err(|reason| TaskError::Output { program: program.clone(), reason })?;
-        let mut run = Run { seconds, messages: 0, bytes: 0, spilled: 0, late_commit: 0 };
-        if log != LogKind::None {
+        let mut run = Run { seconds, messages: 0, bytes: 0, spilled: 0, late_commit: 0, disk_s: None };
+        if !matches!(log, LogKind::None | LogKind::Floor) {
             run.add_summaries(memory.path()).map_err(|reason| TaskError::Output { program, reason })?;
+        }
+        if log == LogKind::KeepAllSpilled {
+            run.disk_s = Some(run.spilled as f64 / floor::disk_bytes_per_s(disk.path())?);
         }
         Ok(run)
     }

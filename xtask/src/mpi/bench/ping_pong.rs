@@ -4,17 +4,16 @@
 #[path = "../../../../mpi/benches/src/bin/bench/pattern.rs"]
 mod pattern;
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
 use self::pattern::Pattern;
-use super::{PingPongOptions, mpirun_two_ranks, preload_library, read_summary};
+use super::{PingPongOptions, floor, mpirun_two_ranks, preload_library, read_summary};
 use crate::mpi::scratch::Scratch;
 use crate::mpi::{Mpi, Toolkit, preload};
-use crate::workspace::{TaskError, Workspace, run_checked};
+use crate::workspace::{TaskError, Workspace};
 
 /// Options of `cargo xtask bench mpi`.
 #[derive(Debug, Args)]
@@ -126,7 +125,8 @@ fn log_bytes(size: u32, rounds: u32) -> u64 {
 
 /// Returns the rows of all jobs: `mpi, transport, tags, tier, keep, run, pattern, size, way, native_ns, logged_ns, ratio, ratio_p25,
 /// ratio_p75, ratio_of_sums, control, control_p25, control_p75`, and of a log that keeps everything `late_commit_bytes` and
-/// `spilled_bytes` of both ranks.
+/// `spilled_bytes` of both ranks. Of a log that spills also `disk_ns`, the time that a message of the size takes at the rate at which the
+/// disk was written after the job.
 pub(crate) fn rows(workspace: &Workspace, options: &Options) -> Result<Vec<Value>, TaskError> {
     let repeat = options.ping_pong.repeat;
     let toolkit = Toolkit::find_or_install(workspace, &options.ping_pong.choice)?;
@@ -135,7 +135,7 @@ pub(crate) fn rows(workspace: &Workspace, options: &Options) -> Result<Vec<Value
     let tiers: &[Tier] = if options.tiers.is_empty() { Tier::value_variants() } else { &options.tiers };
     let keeps: &[Keep] = if options.keeps.is_empty() { &[Keep::Acked] } else { &options.keeps };
     let scratch = Scratch::on_disk(workspace.target(), "bench")?;
-    let floor = build_floor(workspace, &toolkit, scratch.path(), keeps)?;
+    let floor = keeps.contains(&Keep::Floor).then(|| floor::build(workspace, &toolkit, scratch.path())).transpose()?;
     let sizes = if options.ping_pong.sizes.is_empty() { &SIZES[..] } else { &options.ping_pong.sizes };
     let mut rows = Vec::new();
     for run in 1..=repeat {
@@ -149,7 +149,7 @@ pub(crate) fn rows(workspace: &Workspace, options: &Options) -> Result<Vec<Value
                 let job = Job {
                     mpi: &toolkit.mpi,
                     program: &program,
-                    library: if keep == Keep::Floor { &floor } else { &library },
+                    library: floor.as_ref().filter(|_| keep == Keep::Floor).unwrap_or(&library),
                     spill: scratch.path(),
                     run,
                     transport,
@@ -183,16 +183,6 @@ pub(crate) fn rows(workspace: &Workspace, options: &Options) -> Result<Vec<Value
         }
     }
     Ok(rows)
-}
-
-/// Compiles the library that only copies, if it is measured.
-fn build_floor(workspace: &Workspace, toolkit: &Toolkit, folder: &Path, keeps: &[Keep]) -> Result<PathBuf, TaskError> {
-    let (source, library) = (workspace.root().join("mpi/benches/floor.c"), folder.join("libfloor.so"));
-    if keeps.contains(&Keep::Floor) {
-        let mut compile = Command::new(&toolkit.mpi.mpicc);
-        run_checked(compile.args(["-O3", "-Wall", "-shared", "-fPIC", "-o"]).arg(&library).arg(source))?;
-    }
-    Ok(library)
 }
 
 /// One job of two ranks.
@@ -273,6 +263,12 @@ impl Job<'_> {
                         row[*name] = json!(bytes);
                     }
                 }
+            }
+        }
+        if self.keep == Keep::AllSpilled {
+            let disk_bytes_per_s = floor::disk_bytes_per_s(disk.path())?;
+            for row in &mut rows {
+                row["disk_ns"] = json!(row["size"].as_f64().map(|bytes| bytes * 1e9 / disk_bytes_per_s));
             }
         }
         Ok(rows)

@@ -1,0 +1,83 @@
+//! Floors of a log that keeps everything: a library that only copies, and the disk's own rate.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use rustix::fs::{FallocateFlags, OFlags, fallocate};
+
+use crate::mpi::Toolkit;
+use crate::workspace::{TaskError, Workspace, run_checked};
+
+/// Bytes that each writer writes: more than its caches take.
+const BYTES_WRITTEN: usize = 128 << 20;
+/// Bytes of a write, as of a log that spills.
+const BLOCK_BYTES: usize = 1 << 20;
+/// Alignment of blocks: a page, which each block device accepts.
+const ALIGN: usize = 4096;
+
+/// Compiles `mpi/benches/floor.c` into `folder`. Returns the library.
+pub(super) fn build(workspace: &Workspace, toolkit: &Toolkit, folder: &Path) -> Result<PathBuf, TaskError> {
+    let (source, library) = (workspace.root().join("mpi/benches/floor.c"), folder.join("libfloor.so"));
+    let mut compile = Command::new(&toolkit.mpi.mpicc);
+    run_checked(compile.args(["-O3", "-Wall", "-shared", "-fPIC", "-o"]).arg(&library).arg(source))?;
+    Ok(library)
+}
+
+/// Returns the bytes per second that the disk of `folder` takes from two writers, each of which writes a preallocated file past the page
+/// cache, as two ranks that spill do. The files are removed.
+pub(super) fn disk_bytes_per_s(folder: &Path) -> Result<f64, TaskError> {
+    let paths = [0, 1].map(|writer| folder.join(format!("rate-{writer}")));
+    let files = paths.iter().map(|path| create(path)).collect::<Result<Vec<File>, TaskError>>()?;
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        let writers: Vec<_> =
+            files.iter().zip(&paths).map(|(file, path)| scope.spawn(move || write(file, path))).collect();
+        writers
+            .into_iter()
+            .try_for_each(|writer| writer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    })?;
+    let elapsed_s = start.elapsed().as_secs_f64();
+    for path in &paths {
+        std::fs::remove_file(path).map_err(TaskError::file(path))?;
+    }
+    Ok((files.len() * BYTES_WRITTEN) as f64 / elapsed_s)
+}
+
+fn create(path: &Path) -> Result<File, TaskError> {
+    let direct = OFlags::DIRECT.bits().cast_signed();
+    let opened = OpenOptions::new().write(true).create_new(true).custom_flags(direct).open(path);
+    let file = opened.map_err(TaskError::file(path))?;
+    fallocate(&file, FallocateFlags::empty(), 0, BYTES_WRITTEN as u64)
+        .map_err(|error| TaskError::file(path)(error.into()))?;
+    Ok(file)
+}
+
+fn write(file: &File, path: &Path) -> Result<(), TaskError> {
+    let mut memory = vec![0; BLOCK_BYTES + ALIGN];
+    let start = memory.as_ptr().align_offset(ALIGN);
+    let block = &mut memory[start..start + BLOCK_BYTES];
+    for (at, byte) in block.iter_mut().enumerate() {
+        *byte = (at ^ at >> 8) as u8;
+    }
+    for at in (0..BYTES_WRITTEN).step_by(BLOCK_BYTES) {
+        file.write_all_at(block, at as u64).map_err(TaskError::file(path))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mpi::scratch::Scratch;
+
+    #[test]
+    fn the_rate_of_a_disk_is_measured_and_leaves_nothing() {
+        let folder = Scratch::on_disk(&std::env::temp_dir(), "rate").unwrap();
+        assert!(disk_bytes_per_s(folder.path()).unwrap() > 0.0);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+        assert!(disk_bytes_per_s(&folder.path().join("none")).is_err());
+    }
+}
