@@ -90,6 +90,7 @@ impl Session {
         if now < self.count_early_at {
             return;
         }
+        let mut ended = Vec::new();
         for (request, receiving) in self.requests.uncounted_receives() {
             if !can_look_at(request) {
                 continue;
@@ -97,20 +98,20 @@ impl Session {
             let (mut flag, mut status) = (0, blank());
             // SAFETY: a request that MPI knows, on which no call sleeps, and pointers to local variables.
             let code = unsafe { ffi::PMPI_Request_get_status(request, &raw mut flag, &raw mut status) };
-            if code != 0 || flag == 0 {
-                continue;
-            }
-            // A process failure may have ended it after a part of its message: the status does not tell, the code of the program's call will.
-            if self.has_failures() {
-                look_no_more();
-                return;
-            }
             // One that a revocation has ended without a message has no tag.
-            if status.MPI_TAG >= 0 || is_cancelled(&status) {
-                let arrival = Some(arrival(&status)).filter(|_| !is_cancelled(&status));
-                let outcome = self.count_end(receiving, arrival);
-                self.requests.set_counted(request, outcome);
+            if code == 0 && flag != 0 && (status.MPI_TAG >= 0 || is_cancelled(&status)) {
+                ended.push((request, receiving, status));
             }
+        }
+        // A process failure may have ended any after a part of its message: the status does not tell, the code of the program's call will.
+        if !ended.is_empty() && self.has_failures() {
+            look_no_more();
+            ended.clear();
+        }
+        for (request, receiving, status) in ended {
+            let arrival = Some(arrival(&status)).filter(|_| !is_cancelled(&status));
+            let outcome = self.count_end(receiving, arrival);
+            self.requests.set_counted(request, outcome);
         }
         // However many are pending, most of the time is left to MPI.
         self.count_early_at = Instant::now() + EARLY_PAUSE * now.elapsed();

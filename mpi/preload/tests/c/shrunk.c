@@ -1,6 +1,7 @@
 /* Messages on a communicator of the survivors (MPIX_Comm_shrink): of all ranks, or after the death of rank 1. With the argument `fails`,
  * 200 messages of rank 0 to it are in flight then; with `interrupted` and `blocking`, rank 0 waits for a message of any rank, with
- * `blocking threads` at the level MPI_THREAD_MULTIPLE; with `halfway` rank 1 fails while a long message of its own is being received. In addition, each surviving rank sends 1,110 messages of 4 KiB. */
+ * `blocking threads` at the level MPI_THREAD_MULTIPLE; with `halfway`, rank 1 fails while rank 0 receives a long message of it. In addition,
+ * each surviving rank sends 1,110 messages of 4 KiB. */
 #include "check.h"
 
 #include <mpi-ext.h>
