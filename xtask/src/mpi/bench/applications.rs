@@ -91,9 +91,8 @@ pub(crate) fn rows(workspace: &Workspace, options: &Options) -> Result<Vec<Value
     let programs = if options.programs.is_empty() { &[Program::Cg][..] } else { &options.programs };
     let logs = if options.logs.is_empty() { LogKind::value_variants() } else { &options.logs };
     let scratch = Scratch::on_disk(workspace.target(), "apps")?;
-    let floor =
-        logs.contains(&LogKind::Floor).then(|| floor::build(workspace, &toolkit, scratch.path())).transpose()?;
-    let bench = Bench { toolkit: &toolkit, library: &library, floor: floor.as_deref().unwrap_or(&library), scratch };
+    let floor = floor::build(workspace, &toolkit, scratch.path())?;
+    let bench = Bench { toolkit: &toolkit, library: &library, floor: &floor, scratch };
     let mut rows = Vec::new();
     for program in programs {
         let application = Application::prepare(workspace, &toolkit, bench.scratch.path(), *program)?;
@@ -199,18 +198,9 @@ HPL.out
 struct Bench<'a> {
     toolkit: &'a Toolkit,
     library: &'a Path,
-    /// The library that only copies, if it is measured.
+    /// The library that only copies.
     floor: &'a Path,
     scratch: Scratch,
-}
-
-/// Measurements of one log configuration.
-#[derive(Default)]
-struct Measurements {
-    /// Seconds with and without the library.
-    pairs: Vec<(f64, f64)>,
-    disk_s: Vec<f64>,
-    last: Option<Run>,
 }
 
 /// Run time of one run, with totals of its log.
@@ -227,36 +217,35 @@ struct Run {
 impl Bench<'_> {
     /// Measures each log configuration once per round, paired with a run without the library. The order within pairs alternates.
     fn compare(&self, application: &Application, logs: &[LogKind], pairs: u32) -> Result<Vec<Value>, TaskError> {
-        let mut measurements: Vec<Measurements> = logs.iter().map(|_| Measurements::default()).collect();
+        let mut measurements: Vec<Vec<(Run, Run)>> = logs.iter().map(|_| Vec::new()).collect();
         for round in 0..pairs {
             eprintln!("{}, {}, round {} of {pairs}", self.toolkit.mpi, application.name, round + 1);
             for (log, measured) in logs.iter().zip(&mut measurements) {
-                let (with, without) = if round % 2 == 0 {
+                measured.push(if round % 2 == 0 {
                     let without = self.run(application, LogKind::None)?;
                     (self.run(application, *log)?, without)
                 } else {
                     (self.run(application, *log)?, self.run(application, LogKind::None)?)
-                };
-                measured.pairs.push((with.seconds, without.seconds));
-                measured.disk_s.extend(with.disk_s);
-                measured.last = Some(with);
+                });
             }
         }
         Ok(logs.iter().zip(measurements).filter_map(|(log, measured)| self.row(application, *log, &measured)).collect())
     }
 
-    /// Returns the row of a log configuration, or `None` for fewer pairs than an interval needs.
-    fn row(&self, application: &Application, log: LogKind, measured: &Measurements) -> Option<Value> {
-        let (pairs, last) = (&measured.pairs, measured.last.as_ref()?);
-        let interval = |value: &dyn Fn(&(f64, f64)) -> f64| Interval::of(&pairs.iter().map(value).collect::<Vec<_>>());
-        let ratio = interval(&|(with, without)| with / without)?;
+    /// Returns the row of a log configuration, from runs with and without the library; `None` for fewer pairs than an interval needs.
+    fn row(&self, application: &Application, log: LogKind, pairs: &[(Run, Run)]) -> Option<Value> {
+        let interval = |value: &dyn Fn(&(Run, Run)) -> Option<f64>| {
+            Interval::of(&pairs.iter().filter_map(value).collect::<Vec<_>>())
+        };
+        let ratio = interval(&|(with, without)| Some(with.seconds / without.seconds))?;
+        let (last, _) = pairs.last()?;
         let mut row = json!({
             "mpi": format!("Open MPI {}", self.toolkit.mpi.version),
             "program": application.name,
             "log": log.name(),
             "pairs": pairs.len(),
-            "native_s": interval(&|pair| pair.1)?.median,
-            "s": interval(&|pair| pair.0)?.median,
+            "native_s": interval(&|(_, without)| Some(without.seconds))?.median,
+            "s": interval(&|(with, _)| Some(with.seconds))?.median,
             "ratio": ratio.median,
             "ratio_low": ratio.low,
             "ratio_high": ratio.high,
@@ -265,7 +254,7 @@ impl Bench<'_> {
             "spilled_bytes": last.spilled,
             "late_commit_bytes": last.late_commit,
         });
-        if let Some(disk_s) = Interval::of(&measured.disk_s) {
+        if let Some(disk_s) = interval(&|(with, _)| with.disk_s) {
             row["disk_s"] = json!(disk_s.median);
         }
         Some(row)

@@ -1,4 +1,6 @@
 //! Floors of a log that keeps everything: a library that only copies, and the disk's own rate.
+//!
+//! The disk benchmarks' floor is `counterfoil-naked-ring`, but this program depends on no other crate of the workspace.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};

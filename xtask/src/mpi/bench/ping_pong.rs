@@ -135,7 +135,7 @@ pub(crate) fn rows(workspace: &Workspace, options: &Options) -> Result<Vec<Value
     let tiers: &[Tier] = if options.tiers.is_empty() { Tier::value_variants() } else { &options.tiers };
     let keeps: &[Keep] = if options.keeps.is_empty() { &[Keep::Acked] } else { &options.keeps };
     let scratch = Scratch::on_disk(workspace.target(), "bench")?;
-    let floor = keeps.contains(&Keep::Floor).then(|| floor::build(workspace, &toolkit, scratch.path())).transpose()?;
+    let floor = floor::build(workspace, &toolkit, scratch.path())?;
     let sizes = if options.ping_pong.sizes.is_empty() { &SIZES[..] } else { &options.ping_pong.sizes };
     let mut rows = Vec::new();
     for run in 1..=repeat {
@@ -149,7 +149,7 @@ pub(crate) fn rows(workspace: &Workspace, options: &Options) -> Result<Vec<Value
                 let job = Job {
                     mpi: &toolkit.mpi,
                     program: &program,
-                    library: floor.as_ref().filter(|_| keep == Keep::Floor).unwrap_or(&library),
+                    library: if keep == Keep::Floor { &floor } else { &library },
                     spill: scratch.path(),
                     run,
                     transport,
