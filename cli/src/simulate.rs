@@ -58,12 +58,12 @@ pub(crate) fn run(arguments: &SimulateArguments) -> Result<ExitCode, Failure> {
             bar.set_message(format!("{} failed", progress.failed));
         }
     };
-    let done = campaign::run(&engine, &config, seeds.clone(), arguments.threads(), &interrupts, show);
+    let done = campaign::run(engine, &config, seeds.clone(), arguments.threads(), &interrupts, show);
     bar.finish_and_clear();
     let tally = done.map_err(Failure::failed)?;
     let failure = tally.summary.failures.first().map(|first| {
         let shrinking = spinner(arguments, "shrinking the first failure");
-        let failure = FirstFailure::shrink(&engine, arguments.protocol, first);
+        let failure = FirstFailure::shrink(engine, arguments.protocol, first);
         shrinking.finish_and_clear();
         failure
     });

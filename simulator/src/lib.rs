@@ -14,6 +14,7 @@
 //! | `trace`, `oracle`, `violation` | events of a run, and the checks of them |
 //! | `recording`, [`diagram`] | a run as a list, and as a picture |
 //! | `campaign`, `shrink`, `coverage` | many schedules, a smaller one, and counters of what they reached |
+//! | `engine`, a feature | all of this for a rule that is chosen at run time |
 //! | [`measure`] | tables of the papers, measured on the state machines without failures |
 //!
 //! # The log is a model
@@ -50,6 +51,9 @@ mod chooser;
 mod coverage;
 mod damage;
 pub mod diagram;
+// Unit tests name the rules that they need: all of them take longer to compile than everything else here.
+#[cfg(all(feature = "engine", not(test)))]
+pub mod engine;
 pub mod measure;
 mod network;
 mod oracle;

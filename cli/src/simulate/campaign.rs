@@ -9,11 +9,10 @@ use std::thread;
 use std::time::Duration;
 
 use counterfoil_runtime::local::Interrupts;
+use counterfoil_simulator::engine::Engine;
 use counterfoil_simulator::{Config, Progress, Summary, ViolationKind};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use thiserror::Error;
-
-use super::protocol::Engine;
 
 /// Number of seeds that a thread takes at a time. At most the number of failures that a summary keeps, so that none is missed.
 const SLICE: u64 = Summary::FAILURES_MAX as u64;

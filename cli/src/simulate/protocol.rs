@@ -1,12 +1,8 @@
-//! Protocols available for simulation. A new one takes a variant, its name, and a line in [`Protocol::engine`].
-
-use std::ops::Range;
+//! Protocols available for simulation. A new one takes a variant, its name, and an [`Engine`], named in [`Protocol::engine`].
 
 use clap::ValueEnum;
-use counterfoil_simulator::{
-    self as simulator, Canary, Config, Coordinated, EventLog, Outcome, Pattern, Pessimistic, Plain, Recorded, Schedule,
-    SendDet, Shrunk, SimRule, Summary, Tagging, UserLevel,
-};
+use counterfoil_simulator::engine::{self, Engine};
+use counterfoil_simulator::{Canary, Pattern};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Protocol {
@@ -69,63 +65,17 @@ impl Protocol {
         format!("{} doesn't run {calls} as a whole; use one of --protocol {}", self.name(), others.join(", "))
     }
 
-    pub(super) fn engine(self) -> Engine {
+    pub(super) fn engine(self) -> &'static Engine {
         match self {
-            Protocol::Plain => Engine::of::<Plain>(true),
-            Protocol::Pessimistic => Engine::of::<Pessimistic>(true),
-            Protocol::SendDeterministic => Engine::of::<SendDet>(false),
-            Protocol::UserLevel => Engine::of::<UserLevel>(true),
-            Protocol::Coordinated => Engine::of::<Coordinated<true, false>>(true),
-            Protocol::CoordinatedPiggybacked => Engine::of::<Coordinated<true, true>>(true),
-            Protocol::CoordinatedOffered => Engine::of::<Coordinated<false, true>>(true),
-            Protocol::EventLogging => Engine::of::<EventLog>(true),
-            Protocol::MessageTagging => Engine::of::<Tagging>(true),
-        }
-    }
-}
-
-/// Simulator instantiated for a protocol.
-#[derive(Clone, Copy)]
-pub(super) struct Engine {
-    /// The protocol has a coordinator, a node apart from the ranks that can fail.
-    pub(super) coordinator: bool,
-    /// The coordinator acts when it is asked to: it collects, or begins a line of checkpoints.
-    pub(super) collects: bool,
-    /// Frames of an older connection may arrive after a newer one is made.
-    pub(super) late: bool,
-    /// Programs may depend on the order of receives.
-    pub(super) ordered: bool,
-    /// Messages may be presented out of order.
-    pub(super) overtaking: bool,
-    /// Checkpoints may be due by the clock of each rank.
-    pub(super) clocks: bool,
-    /// Returns the patterns of a campaign.
-    pub(super) patterns: fn() -> Vec<Pattern>,
-    /// Returns `true` if a canary has an effect.
-    pub(super) applies: fn(Canary) -> bool,
-    pub(super) campaign: fn(Range<u64>, &Config) -> Summary,
-    pub(super) run: fn(&Schedule) -> Outcome,
-    pub(super) tell: fn(&Schedule) -> (Outcome, Vec<String>),
-    pub(super) record: fn(&Schedule) -> (Outcome, Vec<Recorded>),
-    pub(super) shrink: fn(&Schedule, u32) -> Option<Shrunk>,
-}
-
-impl Engine {
-    fn of<P: SimRule>(ordered: bool) -> Engine {
-        Engine {
-            coordinator: P::PROPERTIES.has_coordinator,
-            collects: P::COLLECTS,
-            late: P::LATE,
-            ordered,
-            overtaking: P::OVERTAKING,
-            clocks: P::CLOCKS,
-            patterns: P::patterns,
-            applies: P::is_affected_by,
-            campaign: |seeds, config| simulator::campaign::<P>(seeds, config, |_| {}),
-            run: simulator::run::<P>,
-            tell: simulator::transcript::<P>,
-            record: simulator::record::<P>,
-            shrink: simulator::shrink::<P>,
+            Protocol::Plain => &engine::PLAIN,
+            Protocol::Pessimistic => &engine::PESSIMISTIC,
+            Protocol::SendDeterministic => &engine::SEND_DETERMINISTIC,
+            Protocol::UserLevel => &engine::USER_LEVEL,
+            Protocol::Coordinated => &engine::COORDINATED,
+            Protocol::CoordinatedPiggybacked => &engine::COORDINATED_PIGGYBACKED,
+            Protocol::CoordinatedOffered => &engine::COORDINATED_OFFERED,
+            Protocol::EventLogging => &engine::EVENT_LOGGING,
+            Protocol::MessageTagging => &engine::MESSAGE_TAGGING,
         }
     }
 }

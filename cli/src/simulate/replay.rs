@@ -43,7 +43,7 @@ pub(super) fn run(arguments: &SimulateArguments, schedule: &Schedule) -> Result<
     let engine = arguments.protocol.engine();
     check(arguments, schedule).map_err(Failure::usage)?;
     let outcome = (engine.run)(schedule);
-    let story = if arguments.tell { (engine.tell)(schedule).1 } else { Vec::new() };
+    let story = if arguments.tell { (engine.transcript)(schedule).1 } else { Vec::new() };
     if let Some(file) = &arguments.svg {
         let events = arguments.svg_events.clone().unwrap_or(0..=u64::MAX);
         let recording = (engine.record)(schedule).1;

@@ -3,12 +3,13 @@
 use std::fmt::Write;
 use std::ops::Range;
 
+use counterfoil_simulator::engine::Engine;
 use counterfoil_simulator::{self as simulator, Coverage, Shrunk, Violation};
 use serde_json::{Value, json};
 
 use super::campaign::Tally;
 use super::options::SimulateArguments;
-use super::protocol::{Engine, Protocol};
+use super::protocol::Protocol;
 use crate::plural::{count, schedules};
 
 /// Maximum number of runs for shrinking a schedule.
