@@ -1,6 +1,6 @@
 //! The simulator, instantiated for each rule of the workspace.
 //!
-//! A program that chooses a rule while it runs uses these in place of [`run`](super::run) and its like. They are compiled here, once, and not in
+//! A program that chooses a rule while it runs uses these in place of [`run`] and its like. They are compiled here, once, and not in
 //! each crate that uses them.
 //!
 //! ```
