@@ -5,9 +5,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use counterfoil_simulator::{
-    Activity, Fault, Mode, Pattern, Recorded, Schedule, SendDet, Shape, Tier, diagram, record,
-};
+use counterfoil_simulator::engine::SEND_DETERMINISTIC;
+use counterfoil_simulator::{Activity, Fault, Mode, Pattern, Recorded, Schedule, Shape, Tier, diagram};
 use serde_json::{Value, json};
 
 use crate::report::rank_list;
@@ -136,7 +135,7 @@ impl Scenario {
     fn run(&self) -> Result<Run, Failure> {
         for seed in 0..SEEDS {
             let schedule = self.schedule(seed);
-            let (outcome, recording) = record::<SendDet>(&schedule);
+            let (outcome, recording) = (SEND_DETERMINISTIC.record)(&schedule);
             if !has_the_figures_epochs(&recording) {
                 continue;
             }
@@ -247,7 +246,7 @@ mod tests {
     #[test]
     fn a_logged_message_is_received_again_after_the_orphan_on_which_it_depends() {
         let run = FIGURE_2[0].run().unwrap();
-        let (_, recording) = record::<SendDet>(&run.schedule);
+        let (_, recording) = (SEND_DETERMINISTIC.record)(&run.schedule);
         let killed = recording.iter().position(|entry| matches!(entry.activity, Activity::Killed { .. })).unwrap();
         let after = &recording[killed..];
         let orphan = |entry: &Recorded| matches!(entry.activity, Activity::Dropped { rank: 0, from: 1, .. });
