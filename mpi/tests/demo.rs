@@ -15,11 +15,12 @@ use std::ffi::OsString;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use counterfoil_runtime::local::{JobOptions, JobReport, LaunchError, Processes, launch};
+use counterfoil_runtime::local::{JobOptions, JobReport, LaunchError, Observer, Processes, Progress, launch};
 use counterfoil_runtime::oracle::{compare, judge};
 use counterfoil_runtime::{LogTier, RankSettings, Rule};
 use counterfoil_workloads::{Outcome, Program, job_digest};
 use mpirun::mpirun;
+use rustix::process::{Pid, Signal, kill_process};
 use ulfm::outlives_failures;
 
 /// A job, and what its processes run.
@@ -30,8 +31,18 @@ struct Job {
     kills: &'static [&'static str],
     power_cuts: &'static [u64],
     spares: u32,
-    /// The first start of the process manager fails.
-    fails_to_start: bool,
+    first_start: FirstStart,
+    start_wait_max: Duration,
+    /// `mpirun` is ended even if the test is killed. It is then no child of the launcher.
+    has_limit: bool,
+}
+
+/// What the process manager does when it is first started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FirstStart {
+    Starts,
+    Fails,
+    Hangs,
 }
 
 impl Job {
@@ -44,7 +55,9 @@ impl Job {
             kills: &[],
             power_cuts: &[],
             spares: 0,
-            fails_to_start: false,
+            first_start: FirstStart::Starts,
+            start_wait_max: Duration::from_secs(30),
+            has_limit: true,
         }
     }
 
@@ -56,15 +69,22 @@ impl Job {
     }
 
     /// Runs the job with so many processes in `mpirun`.
-    fn run_with(&self, processes: u32) -> Result<JobReport, LaunchError> {
+    fn run_with(&self, processes: u32, observer: &mut dyn Observer) -> Result<JobReport, LaunchError> {
         let root = tempfile::Builder::new().prefix("cfm").tempdir_in("/tmp").unwrap();
         // A hung launcher ignores SIGTERM.
         let mut command: Vec<OsString> = Vec::new();
-        if self.fails_to_start {
-            let script = r#"mkdir "$0" && exit 213; exec "$@""#;
+        let first = match self.first_start {
+            FirstStart::Starts => None,
+            FirstStart::Fails => Some("exit 213"),
+            FirstStart::Hangs => Some("exec sleep 1000"),
+        };
+        if let Some(first) = first {
+            let script = format!(r#"mkdir "$0" && {first}; exec "$@""#);
             command.extend(["sh".into(), "-c".into(), script.into(), root.path().join("started").into()]);
         }
-        command.extend(["timeout", "-s", "KILL", "120"].map(OsString::from));
+        if self.has_limit {
+            command.extend(["timeout", "-s", "KILL", "120"].map(OsString::from));
+        }
         command.push(mpirun());
         if outlives_failures() {
             command.extend(["--with-ft", "ulfm", "--mca", "async_mpi_finalize", "1"].map(OsString::from));
@@ -85,10 +105,11 @@ impl Job {
             kills: self.kills.iter().map(|kill| kill.parse().unwrap()).collect(),
             power_cuts: self.power_cuts.to_vec(),
             seed: u64::from(std::process::id()),
+            start_wait_max: self.start_wait_max,
             wall_max: Some(Duration::from_secs(100)),
             ..JobOptions::new(command, self.settings.ranks)
         };
-        launch(&options, None, &mut ())
+        launch(&options, None, observer)
     }
 
     fn describe(&self) -> String {
@@ -104,8 +125,14 @@ impl Job {
     /// Runs the job, which has to succeed, and judges its answers and its traces.
     #[track_caller]
     fn run(&self) -> JobReport {
+        self.run_observed(&mut ())
+    }
+
+    /// Same as [`run`](Self::run), with an observer of its progress.
+    #[track_caller]
+    fn run_observed(&self, observer: &mut dyn Observer) -> JobReport {
         let spares = if outlives_failures() { self.spares } else { 0 };
-        let report = self.run_with(self.settings.ranks + spares);
+        let report = self.run_with(self.settings.ranks + spares, observer);
         let report = report.unwrap_or_else(|error| panic!("{}: {error}", self.describe()));
         for outcome in outcomes(&report) {
             assert_ne!(outcome.verified, Some(false), "{}", self.describe());
@@ -120,8 +147,14 @@ impl Job {
     /// Runs the job with its kills, and compares it with a run of cg under the plain rule without failures.
     #[track_caller]
     fn run_and_compare(&self) -> JobReport {
+        self.observe_and_compare(&mut ())
+    }
+
+    /// Same as [`run_and_compare`](Self::run_and_compare), with an observer of its progress.
+    #[track_caller]
+    fn observe_and_compare(&self, observer: &mut dyn Observer) -> JobReport {
         static REFERENCE: OnceLock<JobReport> = OnceLock::new();
-        let report = self.run();
+        let report = self.run_observed(observer);
         let reference = REFERENCE.get_or_init(|| Job::new("cg", 4).run());
         assert_eq!(job_digest(&outcomes(&report)), job_digest(&outcomes(reference)), "{}", self.describe());
         let difference = compare(report.timelines.as_deref().unwrap(), reference.timelines.as_deref().unwrap());
@@ -161,15 +194,91 @@ fn the_send_deterministic_rule_collects_what_its_recovery_process_allows() {
 
 #[test]
 fn too_few_processes_are_refused() {
-    let error = Job::new("ring", 3).run_with(2).unwrap_err().to_string();
+    let error = Job::new("ring", 3).run_with(2, &mut ()).unwrap_err().to_string();
     assert!(error.contains("the job has 3 ranks, and mpirun has started 2"), "{error}");
 }
 
 #[test]
 fn an_mpirun_that_fails_to_start_is_started_again() {
     for rule in [Rule::SenderBased, Rule::EventLogging] {
-        Job { fails_to_start: true, ..Job::under(rule, "ring", &[]) }.run();
+        let report = Job { first_start: FirstStart::Fails, ..Job::under(rule, "ring", &[]) }.run();
+        assert_eq!(report.stalls, [], "{rule:?}");
     }
+}
+
+#[test]
+fn an_mpirun_that_hangs_at_its_start_is_started_again() {
+    // A start takes half a second on an idle machine. The coordinator's first orders wait for the ranks.
+    let start_wait_max = Duration::from_secs(10);
+    let job = Job { first_start: FirstStart::Hangs, start_wait_max, ..Job::under(Rule::EventLogging, "ring", &[]) };
+    let report = job.run();
+    assert!(report.stalls.len() == 1 && report.rolled_back.iter().all(|times| *times == 0), "{report:?}");
+}
+
+/// Stops `mpirun`, then kills a rank in the first process that begins iteration 3 as that rank, so that nobody tells the others.
+struct KillUntold {
+    rank: u32,
+    process: Option<Pid>,
+    is_done: bool,
+}
+
+impl Observer for KillUntold {
+    fn handle_progress(&mut self, progress: Progress) {
+        match progress {
+            Progress::Started { rank, pid, .. } if rank == self.rank => self.process = Pid::from_raw(pid as i32),
+            Progress::Iteration { rank, n: 3 } if rank == self.rank && !self.is_done => {
+                let rank = self.process.unwrap();
+                let status = std::fs::read_to_string(format!("/proc/{}/status", rank.as_raw_nonzero())).unwrap();
+                let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")).unwrap();
+                let mpirun = Pid::from_raw(parent.trim().parse().unwrap()).unwrap();
+                kill_process(mpirun, Signal::STOP).unwrap();
+                kill_process(rank, Signal::KILL).unwrap();
+                self.is_done = true;
+            }
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn the_job_is_started_again_if_mpi_tells_nobody_of_a_death() {
+    for rule in [Rule::Pessimistic, Rule::MessageTagging] {
+        let start_wait_max = Duration::from_secs(10);
+        let job = Job { spares: 1, start_wait_max, checkpoint_every: Some(2), ..Job::under(rule, "cg", &[]) };
+        let report = job.observe_and_compare(&mut KillUntold { rank: 3, process: None, is_done: false });
+        assert!(report.deaths.iter().any(|death| death.rank == 3 && death.planned.is_none()), "{rule:?}");
+        // Where MPI ends all processes after a death, the launcher doesn't wait for a replacement.
+        let stalled: Vec<_> = report.stalls.iter().map(|stall| stall.rank).collect();
+        assert_eq!(stalled, if outlives_failures() { vec![Some(3)] } else { vec![] }, "{rule:?}");
+    }
+}
+
+/// Holds the launcher up in the first iteration of a job.
+struct Late {
+    delay: Option<Duration>,
+}
+
+impl Observer for Late {
+    fn handle_progress(&mut self, progress: Progress) {
+        if let Progress::Iteration { .. } = progress {
+            self.delay.take().into_iter().for_each(std::thread::sleep);
+        }
+    }
+}
+
+#[test]
+fn a_job_that_has_run_for_longer_than_the_wait_for_a_start_is_started_again() {
+    let start_wait_max = Duration::from_secs(5);
+    let mut job = Job { checkpoint_every: Some(3), start_wait_max, ..Job::under(Rule::SenderBased, "cg", &["2@7"]) };
+    job.spares = 0;
+    // It exits later than its ranks.
+    job.has_limit = false;
+    let report = job.observe_and_compare(&mut Late { delay: Some(2 * start_wait_max) });
+    assert!(report.stalls.is_empty() && report.rolled_back.iter().sum::<u32>() > 0);
+    let mut job = Job { kills: &[], power_cuts: &[8], ..job };
+    job.settings.tier = LogTier::NodeLocal;
+    let report = job.observe_and_compare(&mut Late { delay: Some(2 * start_wait_max) });
+    assert!(report.stalls.is_empty() && report.power_cuts.len() == 1);
 }
 
 /// Ranks that are killed: alone, rank 0, two at once, one after another, again, during a recovery, during repairs, and in calls.
@@ -188,14 +297,20 @@ const KILLS: [&[&str]; 8] = [
 const OF_THE_WHOLE_JOB: [Rule; 3] = [Rule::Coordinated { piggybacked: true }, Rule::EventLogging, Rule::MessageTagging];
 
 fn kill_under(rule: Rule) {
+    let mut stalls = Vec::new();
     for kills in KILLS {
         let report = Job::under(rule, "cg", kills).run_and_compare();
         assert_eq!(report.deaths.iter().filter(|death| death.planned.is_some()).count(), kills.len(), "{kills:?}");
-        if outlives_failures() && !rule.properties().rolls_back_survivors {
+        // If Open MPI has lost a process or an agreement, all ranks have gone back.
+        let is_undisturbed = outlives_failures() && !rule.properties().rolls_back_survivors && report.stalls.is_empty();
+        stalls.extend(report.stalls);
+        if is_undisturbed {
             assert!(report.rolled_back.iter().all(|times| *times == 0), "{kills:?}: {:?}", report.rolled_back);
             assert!(report.survivors_undisturbed, "{kills:?}");
         }
     }
+    // It does so in one of several thousand jobs.
+    assert!(stalls.len() <= 1, "{stalls:?} in {} jobs", KILLS.len());
 }
 
 #[test]

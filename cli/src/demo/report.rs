@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use counterfoil_protocols::api::{Kept, Properties};
-use counterfoil_runtime::local::{DeathReport, JobOptions, JobReport, Kill, KillPoint, RecoveryTimes};
+use counterfoil_runtime::local::{DeathReport, JobOptions, JobReport, Kill, KillPoint, RecoveryTimes, StallReport};
 use counterfoil_runtime::oracle::{Verdict, compare, judge};
 use counterfoil_runtime::{LogTier, Rule, Tally};
 use counterfoil_workloads::{Outcome, Value, Workload, job_digest};
@@ -49,6 +49,8 @@ pub(super) struct DemoReport {
     rolled_back: Vec<u32>,
     /// Epochs of the lines that the whole job went back to, in order, 1 for the start; `null` for protocols that roll back single ranks.
     lines: Option<Vec<u32>>,
+    /// Times at which the processes of mpirun made no progress, so that all were ended and started again.
+    stalls: Vec<Stall>,
     /// Number of initiators, or recovery processes, that were lost and replaced, and the iterations of planned losses that did not take place.
     initiators_lost: u32,
     losses_missed: Vec<u64>,
@@ -125,6 +127,16 @@ struct PowerCut {
 }
 
 #[derive(Debug, Serialize)]
+struct Stall {
+    /// Rank that no process had joined as in time; `null` if all processes waited for each other in a repair.
+    rank: Option<u32>,
+    /// Time since the start of the job.
+    at_ms: f64,
+    /// The unfinished ranks, with the last report of each.
+    state: String,
+}
+
+#[derive(Debug, Serialize)]
 struct KillReport {
     rank: u32,
     iteration: u64,
@@ -170,6 +182,12 @@ fn ms(duration: Duration) -> f64 {
 /// Returns `one / other`, rounded to three decimals.
 fn ratio(one: Duration, other: Duration) -> f64 {
     (one.as_secs_f64() / other.as_secs_f64().max(f64::MIN_POSITIVE) * 1e3).round() / 1e3
+}
+
+impl From<&StallReport> for Stall {
+    fn from(stall: &StallReport) -> Stall {
+        Stall { rank: stall.rank, at_ms: ms(stall.at), state: stall.state.clone() }
+    }
 }
 
 impl From<&DeathReport> for KillReport {
@@ -247,6 +265,7 @@ impl DemoReport {
             survivors_undisturbed: run.survivors_undisturbed,
             rolled_back: run.rolled_back.clone(),
             lines: (keeps == Kept::Nothing && rolls_back_survivors).then(|| lines(run)),
+            stalls: run.stalls.iter().map(Stall::from).collect(),
             initiators_lost: run.coordinators_lost,
             losses_missed: run.losses_missed.clone(),
             messages_kept,

@@ -22,7 +22,9 @@ use super::kill_schedule::KillSchedule;
 use super::kills::KillPlan;
 use super::options::{JobOptions, Processes};
 use super::process::Process;
-use super::report::{DeathReport, JobReport, LaunchError, Observer, PowerCutReport, Progress, RecoveryClock};
+use super::report::{
+    DeathReport, JobReport, LaunchError, Observer, PowerCutReport, Progress, RecoveryClock, StallReport,
+};
 use super::slot::Slot;
 use super::sockets::timespec;
 use crate::rule::MakeRule;
@@ -30,8 +32,8 @@ use crate::tally::Tally;
 
 /// Longest wait for the exit of a killed process.
 const EXIT_WAIT_MAX: Duration = Duration::from_secs(5);
-/// Most starts in a row of a process manager that ends before any of its processes has joined. `mpirun` fails now and then before it
-/// starts a process, for want of a thread or a port of its own (status 213: "The PMIx server's listener thread failed to start").
+/// Most starts in a row of a process manager none of whose processes has joined. `mpirun` fails now and then before it starts a process,
+/// for want of a thread or a port of its own (status 213: "The PMIx server's listener thread failed to start").
 const MANAGER_STARTS_MAX: u32 = 2;
 /// Longest wait between checks of time limits.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
@@ -123,6 +125,7 @@ pub(super) struct Launcher<'a> {
     pub(super) manager: Option<Process>,
     /// Number of starts of the process manager since a rank last joined.
     manager_starts: u32,
+    pub(super) stalls: Vec<StallReport>,
     pub(super) spares: Vec<Spare>,
     pub(super) deaths: Vec<(DeathReport, RecoveryClock)>,
     pub(super) kill_schedule: KillSchedule,
@@ -161,6 +164,7 @@ impl<'a> Launcher<'a> {
             slots: (0..options.settings.ranks).map(|_| Slot::default()).collect(),
             manager: None,
             manager_starts: 0,
+            stalls: Vec::new(),
             spares: Vec::new(),
             deaths: Vec::new(),
             kill_schedule: KillSchedule::new(KillPlan::new(&options.kills, &options.power_cuts, options.seed)),

@@ -57,9 +57,10 @@ pub struct JobOptions {
     pub coordinator_losses: Vec<u64>,
     /// Seed of the delays of kills within an iteration.
     pub seed: u64,
-    /// Limit on unplanned deaths of a rank; the job fails above it.
+    /// Limit on unplanned deaths of a rank, and on [stalls](super::StallReport); the job fails above it.
     pub deaths_max: u32,
-    /// Longest wait for the hello of a started process.
+    /// Longest wait for the hello of a started process. The processes of a process manager are then all started again: an MPI may hang at its
+    /// start, or not tell the living of a death.
     pub start_wait_max: Duration,
     /// Longest run time of the job; unlimited if `None`.
     pub wall_max: Option<Duration>,

@@ -1,4 +1,4 @@
-//! The process of a rank. Killed on drop, and reaped if the launcher started it.
+//! The process of a rank, or a process manager. Killed on drop, and reaped if the launcher started it.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::Signal;
 
+use super::descendants::{kill_with_descendants, open_pidfd, send};
 use super::job::JobPaths;
 use super::options::JobOptions;
 use super::sockets::timespec;
@@ -20,7 +21,7 @@ use super::sockets::timespec;
 /// Most bytes of a failed rank's standard error that an error quotes.
 const QUOTE_BYTES_MAX: u64 = 4096;
 
-/// Process of a rank.
+/// Process of a rank, or a process manager.
 #[derive(Debug)]
 pub(super) struct Process {
     pid: u32,
@@ -29,6 +30,7 @@ pub(super) struct Process {
     standard_error: PathBuf,
     /// `None` for a process that a process manager started.
     child: Option<Child>,
+    is_manager: bool,
     has_exited: bool,
 }
 
@@ -49,24 +51,25 @@ impl Process {
         for (name, value) in [("--rank", rank), ("--incarnation", incarnation), ("--launcher", std::process::id())] {
             command.arg(name).arg(value.to_string());
         }
-        Process::spawn(command, standard_error)
+        Process::spawn(command, standard_error, false)
     }
 
     /// Starts the job's command, a process manager that starts all processes of the job.
     pub(super) fn start_manager(options: &JobOptions, paths: &JobPaths) -> io::Result<Process> {
         let mut command = command(options, paths)?;
         command.env("TMPDIR", paths.manager_temporary());
-        Process::spawn(command, paths.manager_standard_error())
+        Process::spawn(command, paths.manager_standard_error(), true)
     }
 
-    fn spawn(mut command: Command, standard_error: PathBuf) -> io::Result<Process> {
+    fn spawn(mut command: Command, standard_error: PathBuf, is_manager: bool) -> io::Result<Process> {
         let errors = OpenOptions::new().append(true).create(true).mode(0o600).open(&standard_error)?;
         // A process group of its own: Ctrl-C at the terminal reaches only the launcher, which ends the ranks in order.
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors).process_group(0);
         let mut child = command.spawn()?;
         let pid = child.id();
+        // It has not been reaped, so the number is still its own.
         match open_pidfd(pid) {
-            Ok(pidfd) => Ok(Process { pid, pidfd, standard_error, child: Some(child), has_exited: false }),
+            Ok(pidfd) => Ok(Process { pid, pidfd, standard_error, child: Some(child), is_manager, has_exited: false }),
             Err(error) => {
                 let _ = child.kill();
                 let _ = child.wait();
@@ -81,19 +84,21 @@ impl Process {
     /// The system's, among them that there is no such process any more.
     pub(super) fn adopt(pid: u32, paths: &JobPaths) -> io::Result<Process> {
         let standard_error = paths.manager_standard_error();
-        Ok(Process { pid, pidfd: open_pidfd(pid)?, standard_error, child: None, has_exited: false })
+        // It has just sent its number, so that is still its own.
+        let pidfd = open_pidfd(pid)?;
+        Ok(Process { pid, pidfd, standard_error, child: None, is_manager: false, has_exited: false })
     }
 
     pub(super) fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Sends SIGKILL. No effect if the process has exited.
+    /// Sends SIGKILL; for a process manager, also to its processes, of which some may not have joined. No effect if the process has exited.
     pub(super) fn kill(&mut self) -> io::Result<()> {
-        match pidfd_send_signal(&self.pidfd, Signal::KILL) {
-            Ok(()) | Err(Errno::SRCH) => Ok(()),
-            Err(errno) => Err(errno.into()),
+        if self.is_manager && !self.has_exited {
+            return kill_with_descendants(self.pid, self.pidfd.as_fd());
         }
+        send(self.pidfd.as_fd(), Signal::KILL)
     }
 
     /// Returns how the process has ended, and reaps it; `None` if it is alive.
@@ -154,13 +159,6 @@ fn command(options: &JobOptions, paths: &JobPaths) -> io::Result<Command> {
     command.args(arguments).arg("--job").arg(paths.directory());
     command.envs(options.environment.iter().map(|(name, value)| (name, value)));
     Ok(command)
-}
-
-fn open_pidfd(pid: u32) -> io::Result<OwnedFd> {
-    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    let pid = pid.ok_or_else(|| io::Error::other("a process id that is none"))?;
-    // A child has not been reaped, so the id is still its own. A process of the process manager has just sent it.
-    Ok(pidfd_open(pid, PidfdFlags::empty())?)
 }
 
 fn read_end(path: &Path) -> io::Result<String> {

@@ -136,6 +136,18 @@ pub struct PowerCutReport {
     pub restored: Vec<Option<u32>>,
 }
 
+/// The processes of a process manager made no progress.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StallReport {
+    /// Rank that no process had joined as within [`JobOptions::start_wait_max`](super::JobOptions::start_wait_max); `None` if all processes
+    /// waited for each other in a repair.
+    pub rank: Option<u32>,
+    /// Time since the start of the job.
+    pub at: Duration,
+    /// The unfinished ranks, with the last report of each.
+    pub state: String,
+}
+
 /// Report of a successful job.
 #[derive(Clone, Debug)]
 pub struct JobReport {
@@ -149,6 +161,8 @@ pub struct JobReport {
     pub missed: Vec<Kill>,
     /// Power cuts.
     pub power_cuts: Vec<PowerCutReport>,
+    /// Stalls of the processes of a process manager, after each of which all were ended and started again from their last checkpoints.
+    pub stalls: Vec<StallReport>,
     /// For each rank: number of rollbacks without a kill of this rank.
     pub rolled_back: Vec<u32>,
     /// Number of coordinators that were lost and replaced.
@@ -224,14 +238,24 @@ pub enum LaunchError {
         reason: String,
     },
     /// A rank did not send its hello in time.
-    #[error("rank {rank} sent no hello within {waited:?} of its start{stderr}", stderr = quoted(.stderr_tail))]
+    #[error("rank {rank} sent no hello within {waited:.1?} of its start; {state}{stderr}", stderr = quoted(.stderr_tail))]
     Silent {
         /// The rank.
         rank: u32,
         /// Time that the launcher waited.
         waited: Duration,
+        /// The unfinished ranks, with the last report of each.
+        state: String,
         /// End of the process's standard error.
         stderr_tail: String,
+    },
+    /// All processes of a process manager have waited for each other in a repair, and did so too often before.
+    #[error("all processes have waited for each other in a repair for {waited:?}; {state}")]
+    RepairStalled {
+        /// Time that they waited.
+        waited: Duration,
+        /// The unfinished ranks, with the last report of each.
+        state: String,
     },
     /// A rank's program or runtime has failed.
     #[error("rank {rank} (incarnation {incarnation}) failed: {reason}{stderr}", stderr = quoted(.stderr_tail))]

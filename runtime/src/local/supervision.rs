@@ -10,7 +10,7 @@ use super::launcher::{Launcher, Restart};
 use super::options::Processes;
 use super::process::{Exit, Process};
 use super::report::{DeathReport, JobReport, LaunchError, PowerCutReport, Progress, RecoveryClock, RecoveryTimes};
-use super::slot::describe_unfinished;
+use super::slot::{Slot, describe_unfinished};
 use crate::oracle::{Timeline, read_timelines};
 use crate::settings::LogTier;
 
@@ -127,11 +127,18 @@ impl Launcher<'_> {
     /// Kills all processes of the job.
     fn end_all(&mut self) -> Result<(), LaunchError> {
         let failed = |source| LaunchError::Io { action: "kill a rank", source };
+        self.expect_exits();
         for process in self.slots.iter_mut().filter_map(|slot| slot.process.as_mut()).chain(&mut self.manager) {
             process.kill().map_err(failed)?;
         }
         self.spares.clear();
         Ok(())
+    }
+
+    /// Begins to wait for the exits of all processes: those that have joined long ago are not late.
+    fn expect_exits(&mut self) {
+        let now = Instant::now();
+        self.slots.iter_mut().for_each(|slot| slot.started = Some(now));
     }
 
     /// Adds the counters of an execution that has ended to those of the job.
@@ -207,6 +214,7 @@ impl Launcher<'_> {
     fn cut_power(&mut self, kill: Kill, iteration: u64) -> Result<(), LaunchError> {
         let failed = |source| LaunchError::Io { action: "kill a rank", source };
         let now = Instant::now();
+        self.expect_exits();
         for slot in &mut self.slots {
             let Some(process) = &mut slot.process else { continue };
             if slot.killed.is_none() && process.try_wait().map_err(failed)?.is_none() {
@@ -266,18 +274,28 @@ impl Launcher<'_> {
         Ok(())
     }
 
+    /// Returns the first rank that has not sent its hello in time, and for how long it was waited for.
+    fn silent_rank(&self, now: Instant) -> Option<(u32, Duration)> {
+        let is_silent = |slot: &Slot| {
+            let is_expected = slot.process.is_some() || self.manager.is_some() && slot.outcome.is_none();
+            let waited = now - slot.started.filter(|_| is_expected && !slot.welcomed)?;
+            (waited > self.options.start_wait_max).then_some(waited)
+        };
+        (0..).zip(&self.slots).find_map(|(rank, slot)| Some((rank, is_silent(slot)?)))
+    }
+
     /// Checks time limits and outcomes, and ends the job once all ranks are done.
     pub(super) fn check_limits(&mut self) -> Result<(), LaunchError> {
         let now = Instant::now();
+        if let Some((rank, waited)) = self.silent_rank(now)
+            && !self.restart_stalled(Some(rank), now)?
+        {
+            let process = self.slots[rank as usize].process.as_ref().or(self.manager.as_ref());
+            let stderr_tail = process.map(Process::stderr_tail).unwrap_or_default();
+            let state = describe_unfinished(&self.slots, now);
+            return Err(LaunchError::Silent { rank, waited, state, stderr_tail });
+        }
         for (rank, slot) in (0u32..).zip(&self.slots) {
-            let is_expected = slot.process.is_some() || self.manager.is_some() && slot.outcome.is_none();
-            if let Some(started) = slot.started.filter(|_| is_expected && !slot.welcomed)
-                && now - started > self.options.start_wait_max
-            {
-                let process = slot.process.as_ref().or(self.manager.as_ref());
-                let stderr_tail = process.map(Process::stderr_tail).unwrap_or_default();
-                return Err(LaunchError::Silent { rank, waited: now - started, stderr_tail });
-            }
             if let (Some(outcome), Some(before)) = (&slot.outcome, &slot.outcome_before)
                 && outcome != before
             {
@@ -342,6 +360,7 @@ impl Launcher<'_> {
             deaths,
             missed: self.kill_schedule.pending().to_vec(),
             power_cuts: self.power_cuts,
+            stalls: self.stalls,
             rolled_back,
             rolled_back_to,
             coordinators_lost: self.coordinator.as_ref().map_or(0, |coordinator| coordinator.replaced),

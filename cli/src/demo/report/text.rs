@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Collectives, DemoReport, PowerCut, RecoveryMs, rank_count};
+use super::{Collectives, DemoReport, PowerCut, RecoveryMs, Stall, rank_count};
 
 impl DemoReport {
     /// Names the protocol and its clusters.
@@ -81,6 +81,12 @@ impl DemoReport {
             (survivors, true) => format!("{} undisturbed", rank_count(survivors)),
         };
         writeln!(text, "  survivors       {survivors}")?;
+        for Stall { rank, at_ms, .. } in &self.stalls {
+            let what = rank.map_or("all processes waited for each other".to_owned(), |rank| {
+                format!("rank {rank} had no process for too long")
+            });
+            writeln!(text, "  stalled         after {:.1} s: {what}, and all were started again", at_ms / 1e3)?;
+        }
         if self.initiators_lost > 0 {
             writeln!(text, "  initiator       lost and replaced {}", times(self.initiators_lost))?;
         }

@@ -6,7 +6,7 @@ use super::{EXIT_WAIT_MAX, Launcher, MANAGER_STARTS_MAX, Spare};
 use crate::local::control::{Control, ToLauncher, ToRank};
 use crate::local::options::Processes;
 use crate::local::process::{Exit, Process};
-use crate::local::report::{LaunchError, Progress};
+use crate::local::report::{LaunchError, Progress, StallReport};
 use crate::local::slot::describe_unfinished;
 
 /// Longest wait of all living processes for each other in a repair.
@@ -83,14 +83,35 @@ impl Launcher<'_> {
 
     /// Starts the job again if its processes have waited for each other for too long: then the agreement of the MPI, which takes milliseconds
     /// once all have begun it, is lost. With Open MPI 5.0.11 that happens now and then when two processes die at the same time.
+    ///
+    /// # Errors
+    /// [`LaunchError::RepairStalled`] if that has happened too often.
     pub(in crate::local) fn check_repair(&mut self, now: Instant) -> Result<(), LaunchError> {
         let living = self.slots.iter().filter(|slot| slot.process.is_some()).map(|slot| slot.repairing);
         let all = living.chain(self.spares.iter().map(|spare| spare.repairing));
-        if self.manager.is_none() || self.restart.is_some() || !is_lost(all, now) {
+        if self.manager.is_none() || self.restart.is_some() || self.finishing.is_some() || !is_lost(all, now) {
             return Ok(());
         }
-        tracing::warn!(waited = ?REPAIR_WAIT_MAX, "all processes wait for each other in a repair: starting the job again");
-        self.restart_job()
+        if self.restart_stalled(None, now)? {
+            return Ok(());
+        }
+        Err(LaunchError::RepairStalled { waited: REPAIR_WAIT_MAX, state: describe_unfinished(&self.slots, now) })
+    }
+
+    /// Starts the job again because the processes of the process manager make no progress: `rank` has had none for too long, or all wait for
+    /// each other. Returns `false`, and does nothing, if that has happened too often, in a job that ends or is about to be started again, and
+    /// without a process manager.
+    pub(in crate::local) fn restart_stalled(&mut self, rank: Option<u32>, now: Instant) -> Result<bool, LaunchError> {
+        let is_too_often =
+            self.manager_starts >= MANAGER_STARTS_MAX || self.stalls.len() >= self.options.deaths_max as usize;
+        if self.manager.is_none() || self.restart.is_some() || self.finishing.is_some() || is_too_often {
+            return Ok(false);
+        }
+        let state = describe_unfinished(&self.slots, now);
+        tracing::warn!(rank, state, "the processes of the process manager make no progress: starting all again");
+        self.stalls.push(StallReport { rank, at: now - self.began, state });
+        self.restart_job()?;
+        Ok(true)
     }
 
     /// Handles the exit of the process manager: all its processes have exited, or are about to.
