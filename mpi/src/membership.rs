@@ -30,6 +30,10 @@ const DEAD: u32 = u32::MAX - 1;
 /// failure within milliseconds.
 const UNTOLD_MAX: Duration = Duration::from_secs(10);
 
+/// Time in an agreement after which it is lost if all living processes wait in it. Once all have begun it, it takes milliseconds. A launcher
+/// gives up before, and starts the job again.
+const STALL_MAX: Duration = Duration::from_secs(15);
+
 /// Longest name and boot of a host, in bytes; longer ones are cut.
 const HOST_BYTES_MAX: usize = 128;
 
@@ -67,6 +71,8 @@ pub(crate) enum RepairError {
         /// The dead process.
         process: u32,
     },
+    /// MPI doesn't end an agreement in which all living processes wait.
+    AgreementLost,
     /// More ranks are dead than there are spares.
     NoSpare {
         /// Lowest rank without a process.
@@ -91,6 +97,10 @@ struct Repair {
     failed: Vec<u32>,
     /// Time of the first agreement of the repair.
     begun: Instant,
+    /// Time of this agreement, or of the last report that this process has waited too long in it.
+    waits_since: Instant,
+    /// It has reported that.
+    has_stalled: bool,
 }
 
 /// The processes of a job, seen from one of them.
@@ -320,8 +330,32 @@ impl Membership {
     /// Begins to agree on these failures, and calls the others to it. `begun`: time of the first agreement of this repair.
     fn begin_agreement(&mut self, failed: Vec<u32>, begun: Instant) -> Result<(), MpiError> {
         self.calls.call_others(&failed)?;
-        self.repair = Some(Repair { agreement: self.all.meet(fingerprint(&failed))?, failed, begun });
+        let agreement = self.all.meet(fingerprint(&failed))?;
+        self.repair = Some(Repair { agreement, failed, begun, waits_since: Instant::now(), has_stalled: false });
         self.calls.count_agreement();
+        Ok(())
+    }
+
+    /// Checks that an agreement that has not ended may still do so.
+    fn check_agreement(&mut self) -> Result<(), RepairError> {
+        let Some(repair) = &mut self.repair else { return Ok(()) };
+        let may_be_untold = is_due(&mut repair.begun, UNTOLD_MAX);
+        let stalls = is_due(&mut repair.waits_since, STALL_MAX);
+        repair.has_stalled |= stalls;
+        let has_stalled = repair.has_stalled;
+        if stalls {
+            self.calls.report_stall()?;
+        }
+        if !may_be_untold && !has_stalled {
+            return Ok(());
+        }
+        self.has_failure()?;
+        if may_be_untold && let Some(process) = self.calls.find_untold(UNTOLD_MAX / 2)? {
+            return Err(RepairError::Untold { process });
+        }
+        if has_stalled && self.calls.have_all_stalled()? {
+            return Err(RepairError::AgreementLost);
+        }
         Ok(())
     }
 
@@ -341,7 +375,7 @@ impl Membership {
             // The caller asks for it, too.
             Err(RepairError::Aborted | RepairError::Orphaned) => Ok(Vec::new()),
             // All ranks are done: nobody needs it.
-            Err(RepairError::Untold { .. }) => Ok(Vec::new()),
+            Err(RepairError::Untold { .. } | RepairError::AgreementLost) => Ok(Vec::new()),
             Err(RepairError::Mpi(error)) => Err(error),
         }
     }
@@ -352,16 +386,8 @@ impl Membership {
     /// [`RepairError::NoSpare`] on all processes; the other [`RepairError`]s.
     pub(crate) fn poll_repair(&mut self) -> Result<Option<Vec<u32>>, RepairError> {
         self.check_goes_on()?;
-        let Some(Repair { agreement, failed, begun }) = &mut self.repair else { return Ok(Some(Vec::new())) };
-        let Some(is_agreed) = agreement.poll()? else {
-            if begun.elapsed() < UNTOLD_MAX {
-                return Ok(None);
-            }
-            *begun = Instant::now();
-            self.has_failure()?;
-            let untold = self.calls.find_untold(UNTOLD_MAX / 2)?;
-            return untold.map_or(Ok(None), |process| Err(RepairError::Untold { process }));
-        };
+        let Some(Repair { agreement, failed, begun, .. }) = &mut self.repair else { return Ok(Some(Vec::new())) };
+        let Some(is_agreed) = agreement.poll()? else { return self.check_agreement().map(|()| None) };
         let (failed, begun) = (std::mem::take(failed), *begun);
         if !is_agreed {
             let failed = self.failed()?;
@@ -386,6 +412,15 @@ impl Membership {
         }
         Ok(Some(vacant))
     }
+}
+
+/// Returns `true`, and begins anew, if so much time has passed.
+fn is_due(since: &mut Instant, time: Duration) -> bool {
+    let is_due = since.elapsed() >= time;
+    if is_due {
+        *since = Instant::now();
+    }
+    is_due
 }
 
 /// Returns a number by which processes compare the failures that they know of: six bits of their number, since mostly one process knows of more

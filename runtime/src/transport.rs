@@ -182,6 +182,11 @@ pub enum TransportError {
         /// The dead process, a rank of `MPI_COMM_WORLD`.
         process: u32,
     },
+    /// MPI doesn't end the agreement on which processes are dead, although all living ones wait in it: this process must end.
+    #[error(
+        "MPI has lost the agreement on which processes are dead: the job can't recover, and is to be started again"
+    )]
+    AgreementLost,
     /// A system call failed.
     #[error("cannot {action}: {source}")]
     Io {
@@ -243,7 +248,7 @@ pub enum TransportError {
 impl TransportError {
     /// Returns `true` if a dead rank can't be replaced, so that the whole job is to be started again.
     pub fn needs_new_job(&self) -> bool {
-        matches!(self, TransportError::NoSpare { .. } | TransportError::Untold { .. })
+        matches!(self, TransportError::NoSpare { .. } | TransportError::Untold { .. } | TransportError::AgreementLost)
     }
 }
 

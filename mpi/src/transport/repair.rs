@@ -87,6 +87,7 @@ pub(super) fn unrepaired(error: RepairError) -> TransportError {
         RepairError::Aborted => TransportError::Aborted,
         RepairError::Orphaned => TransportError::Orphaned,
         RepairError::Untold { process } => TransportError::Untold { process },
+        RepairError::AgreementLost => TransportError::AgreementLost,
         RepairError::NoSpare { rank, .. } => TransportError::NoSpare { rank },
     }
 }

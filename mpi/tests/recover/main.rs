@@ -16,6 +16,7 @@ mod hosts;
 mod job;
 #[path = "../support/library.rs"]
 mod library;
+mod lost;
 #[path = "../support/mpirun.rs"]
 mod mpirun;
 mod namespaces;
