@@ -3,10 +3,12 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Builds an example and returns its path.
+/// Builds an example and returns its path. All its crates are those that the tests use: of their profile, and with the features that the whole
+/// workspace needs.
 pub(crate) fn example(name: &str) -> PathBuf {
     let mut command = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()));
-    command.args(["build", "--example", name, "--message-format", "json"]).current_dir(env!("CARGO_MANIFEST_DIR"));
+    command.args(["build", "--workspace", "--profile", "test", "--example", name, "--message-format", "json"]);
+    command.current_dir(env!("CARGO_MANIFEST_DIR"));
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let messages = String::from_utf8(output.stdout).unwrap();

@@ -89,13 +89,14 @@ fn program(name: &str) -> PathBuf {
     path
 }
 
-/// Builds the library, as a user does, and returns its path: cargo doesn't build a cdylib for the tests of its package.
+/// Builds the library and returns its path: cargo doesn't build a cdylib for the tests of its package. Its crates are those that the tests use.
 pub(crate) fn library() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     let built = BUILT.get_or_init(|| {
         let cargo = variable("CARGO", "cargo");
         let mut command = Command::new(cargo);
-        command.args(["build", "--lib", "--message-format", "json"]).current_dir(env!("CARGO_MANIFEST_DIR"));
+        command.args(["build", "--workspace", "--profile", "test", "--lib", "--message-format", "json"]);
+        command.current_dir(env!("CARGO_MANIFEST_DIR"));
         let output = command.output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let messages = String::from_utf8(output.stdout).unwrap();

@@ -8,10 +8,10 @@ use serde_json::Value;
 use super::launch::{Run, variable};
 use super::{accounts, channels_agree};
 
-/// Builds `examples/ring.rs` of `counterfoil-mpi` and returns its path.
+/// Builds `examples/ring.rs` of `counterfoil-mpi` and returns its path. Its crates are those that the tests use.
 fn ring() -> PathBuf {
     let mut command = Command::new(variable("CARGO", "cargo"));
-    command.args(["build", "-p", "counterfoil-mpi", "--example", "ring", "--message-format", "json"]);
+    command.args(["build", "--workspace", "--profile", "test", "--example", "ring", "--message-format", "json"]);
     let output = command.current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let messages = String::from_utf8(output.stdout).unwrap();
