@@ -228,6 +228,10 @@ impl Observer for KillUntold {
             Progress::Started { rank, pid, .. } if rank == self.rank => self.process = Pid::from_raw(pid as i32),
             Progress::Iteration { rank, n: 3 } if rank == self.rank && !self.is_done => {
                 let rank = self.process.unwrap();
+                // What they share stays when they are killed, so it is to be in the job's directory.
+                let maps = std::fs::read_to_string(format!("/proc/{}/maps", rank.as_raw_nonzero())).unwrap();
+                let mut shared = maps.lines().filter(|line| line.contains("_segment.")).peekable();
+                assert!(shared.peek().is_some() && shared.all(|line| line.contains("/mpirun/")), "{maps}");
                 let status = std::fs::read_to_string(format!("/proc/{}/status", rank.as_raw_nonzero())).unwrap();
                 let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")).unwrap();
                 let mpirun = Pid::from_raw(parent.trim().parse().unwrap()).unwrap();

@@ -21,6 +21,11 @@ use super::sockets::timespec;
 /// Most bytes of a failed rank's standard error that an error quotes.
 const QUOTE_BYTES_MAX: u64 = 4096;
 
+/// Directories of the shared memory of Open MPI 5 and 4. The default is /dev/shm, where that of processes which are killed with `mpirun` would
+/// stay.
+const SHARED_MEMORY_DIRECTORY: [&str; 2] =
+    ["OMPI_MCA_btl_sm_backing_directory", "OMPI_MCA_btl_vader_backing_directory"];
+
 /// Process of a rank, or a process manager.
 #[derive(Debug)]
 pub(super) struct Process {
@@ -58,6 +63,11 @@ impl Process {
     pub(super) fn start_manager(options: &JobOptions, paths: &JobPaths) -> io::Result<Process> {
         let mut command = command(options, paths)?;
         command.env("TMPDIR", paths.manager_temporary());
+        for variable in SHARED_MEMORY_DIRECTORY {
+            if std::env::var_os(variable).is_none() {
+                command.env(variable, paths.manager_temporary());
+            }
+        }
         Process::spawn(command, paths.manager_standard_error(), true)
     }
 
