@@ -97,10 +97,10 @@ struct Repair {
     failed: Vec<u32>,
     /// Time of the first agreement of the repair.
     begun: Instant,
-    /// Time of this agreement, or of the last report that this process has waited too long in it.
+    /// Time of this agreement.
     waits_since: Instant,
-    /// It has reported that.
-    has_stalled: bool,
+    /// The others have been told that this process has waited too long in it.
+    has_told: bool,
 }
 
 /// The processes of a job, seen from one of them.
@@ -331,7 +331,7 @@ impl Membership {
     fn begin_agreement(&mut self, failed: Vec<u32>, begun: Instant) -> Result<(), MpiError> {
         self.calls.call_others(&failed)?;
         let agreement = self.all.meet(fingerprint(&failed))?;
-        self.repair = Some(Repair { agreement, failed, begun, waits_since: Instant::now(), has_stalled: false });
+        self.repair = Some(Repair { agreement, failed, begun, waits_since: Instant::now(), has_told: false });
         self.calls.count_agreement();
         Ok(())
     }
@@ -339,11 +339,12 @@ impl Membership {
     /// Checks that an agreement that has not ended may still do so.
     fn check_agreement(&mut self) -> Result<(), RepairError> {
         let Some(repair) = &mut self.repair else { return Ok(()) };
-        let may_be_untold = is_due(&mut repair.begun, UNTOLD_MAX);
-        let stalls = is_due(&mut repair.waits_since, STALL_MAX);
-        repair.has_stalled |= stalls;
-        let has_stalled = repair.has_stalled;
-        if stalls {
+        let may_be_untold = repair.begun.elapsed() >= UNTOLD_MAX;
+        if may_be_untold {
+            repair.begun = Instant::now();
+        }
+        let has_stalled = repair.waits_since.elapsed() >= STALL_MAX;
+        if has_stalled && !std::mem::replace(&mut repair.has_told, true) {
             self.calls.report_stall()?;
         }
         if !may_be_untold && !has_stalled {
@@ -412,15 +413,6 @@ impl Membership {
         }
         Ok(Some(vacant))
     }
-}
-
-/// Returns `true`, and begins anew, if so much time has passed.
-fn is_due(since: &mut Instant, time: Duration) -> bool {
-    let is_due = since.elapsed() >= time;
-    if is_due {
-        *since = Instant::now();
-    }
-    is_due
 }
 
 /// Returns a number by which processes compare the failures that they know of: six bits of their number, since mostly one process knows of more

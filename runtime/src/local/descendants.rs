@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 /// Sends SIGKILL to the process `root`, a child that has not been reaped, and to all that descend from it. Each is stopped before its own
-/// children are looked for, so none escapes by a fork.
+/// children are looked for, so none escapes by a fork, and the number of none is used again.
 ///
 /// # Errors
 /// Those of pidfd_send_signal(2) for `root`. Another process can end before it is found or killed.
