@@ -313,7 +313,7 @@ fn kill_under(rule: Rule) {
             assert!(report.survivors_undisturbed, "{kills:?}");
         }
     }
-    // It does so in one of several thousand jobs.
+    // That was seen once.
     assert!(stalls.len() <= 1, "{stalls:?} in {} jobs", KILLS.len());
 }
 
