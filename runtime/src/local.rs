@@ -30,6 +30,7 @@ pub(crate) mod testing;
 
 pub use clean::{Cleaned, clean, clean_named};
 pub use control::{ControlError, Welcome};
+pub use descendants::kill_with_descendants;
 pub use interrupts::Interrupts;
 pub use job::{
     JOB_NAME_BYTES_MAX, JobDirectory, JobError, JobPaths, SOCKET_PATH_BYTES_MAX, SharedJobDirectory,

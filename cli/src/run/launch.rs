@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use counterfoil_runtime::local::JobDirectory;
+use counterfoil_runtime::local::{JobDirectory, kill_with_descendants};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -267,10 +267,9 @@ impl Running {
 
     /// Kills mpirun and all its descendants.
     fn kill(&mut self) {
-        let below = descendants(self.child.id());
-        let _ = self.child.kill();
-        for pid in below {
-            kill(pid);
+        if kill_with_descendants(&self.child).is_err() {
+            // It has no descriptor; an error means that it has ended.
+            let _ = self.child.kill();
         }
         self.end_ranks();
     }
@@ -303,29 +302,11 @@ fn has_ended(process: &OwnedFd) -> bool {
     poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&limit)).is_ok_and(|ready| ready > 0)
 }
 
-fn kill(pid: u32) {
-    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
-        let _ = kill_process(pid, Signal::KILL);
-    }
-}
-
-/// Returns the process ids of all descendants.
-fn descendants(pid: u32) -> Vec<u32> {
-    let mut all = Vec::new();
-    let mut waiting = vec![pid];
-    while let Some(pid) = waiting.pop() {
-        for task in std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
-            let children = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
-            let children: Vec<u32> = children.split_whitespace().filter_map(|pid| pid.parse().ok()).collect();
-            waiting.extend(&children);
-            all.extend(children);
-        }
-    }
-    all
-}
-
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::process::Stdio;
+
     use super::*;
 
     #[test]
@@ -337,14 +318,12 @@ mod tests {
 
     #[test]
     fn descendants_are_found_and_killed_by_process_id() {
-        let child = Command::new("sh").args(["-c", "sleep 1000 & sleep 1000 & wait"]).spawn().unwrap();
+        let script = "sleep 1000 & echo $!; sleep 1000 & echo $!; wait";
+        let mut child = Command::new("sh").args(["-c", script]).stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines().take(2);
+        let below: Vec<u32> = lines.map(|line| line.unwrap().parse().unwrap()).collect();
         let mut running = Running { child, summaries: "/nonexistent".into() };
         let began = Instant::now();
-        while descendants(running.child.id()).len() < 2 {
-            assert!(began.elapsed() < Duration::from_secs(60), "the shell starts nothing");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        let below = descendants(running.child.id());
         running.kill();
         assert_eq!(running.child.wait().unwrap().signal(), Some(9));
         let is_alive = |pid: &u32| {

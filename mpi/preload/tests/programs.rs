@@ -5,6 +5,8 @@
 #![expect(clippy::unwrap_used, reason = "a test's functions may")]
 
 mod contributions;
+#[path = "../../tests/support/example.rs"]
+mod example;
 mod failures;
 mod full_log;
 mod launch;

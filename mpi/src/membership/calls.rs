@@ -18,7 +18,7 @@ use crate::error::MpiError;
 
 /// Tag of a call: the number of the agreement, and the dead processes that the caller knows of, in u32.
 const CALL: i32 = 0;
-/// Tag of a process that has waited too long in an agreement: the number of the agreement in u32.
+/// Tag of a report that the sender has waited too long in an agreement: the number of that in u32.
 const STALL: i32 = 1;
 
 /// Calls to repairs, between all processes of a job.

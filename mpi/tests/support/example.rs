@@ -1,4 +1,4 @@
-//! Programs in `examples`.
+//! Programs in `examples` of `counterfoil-mpi`.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -3,20 +3,22 @@
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::process::Child;
 
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// Sends SIGKILL to the process `root`, a child that has not been reaped, and to all that descend from it. Each is stopped before its own
-/// children are looked for, so none escapes by a fork, and the number of none is used again.
+/// Sends SIGKILL to a child that has not been waited for, and to all processes that descend from it. Each is stopped before its own children
+/// are looked for, so none escapes by a fork, and the number of none is used again.
 ///
 /// # Errors
-/// Those of pidfd_send_signal(2) for `root`. Another process can end before it is found or killed.
-pub(super) fn kill_with_descendants(pid: u32, root: BorrowedFd<'_>) -> io::Result<()> {
-    send(root, Signal::STOP)?;
+/// Those of pidfd_open(2) and pidfd_send_signal(2) for the child. Another process can end before it is found or killed.
+pub fn kill_with_descendants(child: &Child) -> io::Result<()> {
+    let root = open_pidfd(child.id())?;
+    send(root.as_fd(), Signal::STOP)?;
     let mut descendants: Vec<(u32, OwnedFd)> = Vec::new();
     loop {
-        let parents = [pid].into_iter().chain(descendants.iter().map(|(pid, _)| *pid));
+        let parents = [child.id()].into_iter().chain(descendants.iter().map(|(pid, _)| *pid));
         let children: Vec<u32> = parents.flat_map(children_of).collect();
         let known = descendants.len();
         for child in children {
@@ -35,7 +37,7 @@ pub(super) fn kill_with_descendants(pid: u32, root: BorrowedFd<'_>) -> io::Resul
         // An error means that the process is another user's.
         let _ = send(pidfd.as_fd(), Signal::KILL);
     }
-    send(root, Signal::KILL)
+    send(root.as_fd(), Signal::KILL)
 }
 
 /// Returns a descriptor of a process.
@@ -82,14 +84,13 @@ mod tests {
         let lines = BufReader::new(child.stdout.take().unwrap()).lines().take(3);
         let pids: Vec<u32> = lines.map(|line| line.unwrap().parse().unwrap()).collect();
         let descendants: Vec<OwnedFd> = pids.iter().map(|pid| open_pidfd(*pid).unwrap()).collect();
-        let root = open_pidfd(child.id()).unwrap();
-        kill_with_descendants(child.id(), root.as_fd()).unwrap();
+        kill_with_descendants(&child).unwrap();
         for (pid, pidfd) in pids.iter().zip(&descendants) {
             let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
             assert_eq!(poll(&mut fds, Some(&timespec(Duration::from_secs(10)))), Ok(1), "{pid} is alive");
         }
+        // No effect on one that has exited and was not waited for.
+        kill_with_descendants(&child).unwrap();
         assert!(!child.wait().unwrap().success());
-        // No effect on one that has exited.
-        kill_with_descendants(child.id(), root.as_fd()).unwrap();
     }
 }

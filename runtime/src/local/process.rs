@@ -105,10 +105,10 @@ impl Process {
 
     /// Sends SIGKILL; for a process manager, also to its processes, of which some may not have joined. No effect if the process has exited.
     pub(super) fn kill(&mut self) -> io::Result<()> {
-        if self.is_manager && !self.has_exited {
-            return kill_with_descendants(self.pid, self.pidfd.as_fd());
+        match &self.child {
+            Some(child) if self.is_manager && !self.has_exited => kill_with_descendants(child),
+            _ => send(self.pidfd.as_fd(), Signal::KILL),
         }
-        send(self.pidfd.as_fd(), Signal::KILL)
     }
 
     /// Returns how the process has ended, and reaps it; `None` if it is alive.

@@ -47,7 +47,7 @@ fn a_process_manager_whose_processes_do_not_join_is_started_once_more_and_ended_
         // Those of the process manager are reaped by init, which may take a moment.
         let is_alive = || {
             let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-            (stat.contains("(sh)") || stat.contains("(sleep)")) && !stat.contains(") Z ")
+            stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))
         };
         let deadline = Instant::now() + Duration::from_secs(10);
         while is_alive() {
