@@ -9,8 +9,8 @@ use crate::{EpochRunState, StateError};
 /// Receive epochs by SSN, as runs. A run begins at the first SSN whose receive epoch differs from its predecessor's.
 ///
 /// A channel received in order has one run for each epoch in which a message arrived. Messages with different tags may
-/// be received out of order, say SSN 5 before a checkpoint and SSN 4 after it; the runs represent that exactly. SSNs that
-/// haven't been received also fall into a run, but are never looked up.
+/// be received out of order, say SSN 5 before a checkpoint and SSN 4 after it; the runs represent that exactly. SSNs
+/// that haven't been received also fall into a run, but are never looked up.
 ///
 /// Memory: 16 bytes a run; at most one run for each epoch since the last
 /// [`forget_before`](ReceiveEpochs::forget_before), and two for each message that was overtaken across a
@@ -96,8 +96,8 @@ impl ReceiveEpochs {
         self.runs.iter().map(|run| (run.first, run.epoch))
     }
 
-    /// Merges all epochs before `epoch` into the newest of them. That is an upper bound of the receive epoch, so a record
-    /// is at worst retained too long.
+    /// Merges all epochs before `epoch` into the newest of them. That is an upper bound of the receive epoch, so a
+    /// record is at worst retained too long.
     pub fn forget_before(&mut self, epoch: Epoch) {
         let old = self.runs.iter().take_while(|run| run.epoch < epoch).count();
         if old < 2 {

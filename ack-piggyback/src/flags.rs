@@ -48,8 +48,8 @@ impl Flags {
     pub const NONE: Flags = Flags(0);
     /// A replay: sent from the log, not by the application.
     pub const REPLAYED: Flags = Flags(1);
-    /// The payload exceeds [`AckPolicy::small_message_limit`](crate::AckPolicy::small_message_limit): the receiver sends an
-    /// explicit ack, unless the message is also `LOGGED`.
+    /// The payload exceeds [`AckPolicy::small_message_limit`](crate::AckPolicy::small_message_limit): the receiver
+    /// sends an explicit ack, unless the message is also `LOGGED`.
     pub const LARGE: Flags = Flags(1 << 1);
     /// Already logged: the sender knows that the receiver is in a later epoch than its own, so it retains this message
     /// in any case. No explicit ack is needed. A replay of a logged message has this flag too.

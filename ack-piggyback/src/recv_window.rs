@@ -222,8 +222,8 @@ impl RecvWindow {
         Ok(())
     }
 
-    /// Merges the receive epochs before `epoch`, when no sender can roll back so far that it has to tell them apart: see
-    /// [`ReceiveEpochs::forget_before`]. This keeps the window small.
+    /// Merges the receive epochs before `epoch`, when no sender can roll back so far that it has to tell them apart:
+    /// see [`ReceiveEpochs::forget_before`]. This keeps the window small.
     pub fn forget_epochs_before(&mut self, epoch: Epoch) {
         self.epochs.forget_before(epoch);
     }

@@ -67,6 +67,15 @@ impl SendWindow {
         }
     }
 
+    /// Makes the window of a channel from what a log has of it: the last SSN that was `sent`, the highest that was
+    /// `acked`, and the payload bytes of the messages after that. The already-logged mark isn't known: the next ack
+    /// carries the receiver's epoch.
+    /// An `acked` above `sent` is taken for `sent`.
+    pub fn resume(policy: AckPolicy, epoch: Epoch, (sent, acked): (Ssn, Ssn), unacked_bytes: u64) -> Self {
+        let unacked = UnackedBytes::restored(unacked_bytes);
+        SendWindow { sent, acked: acked.min(sent), unacked, epoch, ..SendWindow::new(policy) }
+    }
+
     /// Assigns SSN and flags to a message of `len` payload bytes.
     ///
     /// # Errors
@@ -212,12 +221,7 @@ impl SendWindow {
         if state.acked > state.sent {
             return Err(StateError::AckedBeyondLast { acked: state.acked, last: state.sent });
         }
-        Ok(SendWindow {
-            sent: Ssn(state.sent),
-            acked: Ssn(state.acked),
-            unacked: UnackedBytes::restored(state.unacked_bytes),
-            epoch: StateError::check_epoch(state.epoch)?,
-            ..SendWindow::new(policy)
-        })
+        let epoch = StateError::check_epoch(state.epoch)?;
+        Ok(SendWindow::resume(policy, epoch, (Ssn(state.sent), Ssn(state.acked)), state.unacked_bytes))
     }
 }

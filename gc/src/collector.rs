@@ -17,9 +17,9 @@
 //! can't break the rule, and [`advance`](Collector::advance) only visits the chunks that it frees. Forgetting the
 //! newest chunks makes another chunk the newest, which relaxes the rule.
 //!
-//! Relocation terminates: the smallest power of two that fits more than 2,048 used bytes is less than twice as large, so
-//! only a small chunk with fewer used bytes can have a deficit. If its successor has too little spare, the two
-//! are merged, which leaves one chunk less. The cost is low: merging two small chunks copies at most 4 KiB, and a larger
+//! Relocation terminates: the smallest power of two that fits more than 2,048 used bytes is less than twice as large,
+//! so only a small chunk with fewer used bytes can have a deficit. If its successor has too little spare, the two are
+//! merged, which leaves one chunk less. The cost is low: merging two small chunks copies at most 4 KiB, and a larger
 //! chunk is copied once because it is sparse itself and once for each neighbour that is merged into it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -102,9 +102,9 @@ impl Collector {
         })
     }
 
-    /// Reports a completed [`Decision::Relocate`]: the `old` chunks are freed, and `fresh` holds their used records. (If
-    /// nothing was left to copy, no fresh chunk exists: call [`set_used`](Self::set_used) with 0 bytes for each old one
-    /// instead.)
+    /// Reports a completed [`Decision::Relocate`]: the `old` chunks are freed, and `fresh` holds their used records.
+    /// (If nothing was left to copy, no fresh chunk exists: call [`set_used`](Self::set_used) with 0 bytes for each old
+    /// one instead.)
     ///
     /// The returned decision may be to relocate the fresh chunk too, together with its successor.
     pub fn relocated(&mut self, lane: Rank, old: &[u64], fresh: ChunkUse) -> Decision {
@@ -128,8 +128,8 @@ impl Collector {
         })
     }
 
-    /// Lowers the retained bytes of a chunk, because the floor covers some of its records. Returns `None` for an unknown
-    /// chunk.
+    /// Lowers the retained bytes of a chunk, because the floor covers some of its records. Returns `None` for an
+    /// unknown chunk.
     pub fn set_used(&mut self, lane: Rank, chunk: u64, used_bytes: usize) -> Option<Decision> {
         self.with_lane(lane, |state, pending| {
             let at = state.position(chunk)?;
@@ -156,8 +156,8 @@ impl Collector {
         self.with_lane(lane, |state, _| state.forget_after(ssn));
     }
 
-    /// Raises the floor of a lane: the receiver's oldest durable checkpoint that a recovery can reach covers everything up
-    /// to `floor`. A lower floor than the current one has no effect.
+    /// Raises the floor of a lane: the receiver's oldest durable checkpoint that a recovery can reach covers everything
+    /// up to `floor`. A lower floor than the current one has no effect.
     pub fn raise_floor(&mut self, lane: Rank, floor: Ssn) {
         self.visited += 1;
         self.last_repeated = None;
@@ -187,14 +187,15 @@ impl Collector {
     /// relocations that were decided earlier but not carried out, for example for lack of memory.
     ///
     /// Carry out each decision before taking the next, which may depend on it:
-    /// `while let Some((lane, decision)) = collector.advance().next()`. That terminates even if nothing can be relocated:
-    /// each relocation is repeated once, and then not until a chunk is settled or freed or a floor is raised.
+    /// `while let Some((lane, decision)) = collector.advance().next()`. That terminates even if nothing can be
+    /// relocated: each relocation is repeated once, and then not until a chunk is settled or freed or a floor is
+    /// raised.
     pub fn advance(&mut self) -> Advance<'_> {
         Advance { collector: self }
     }
 
-    /// Returns the next lane whose oldest chunk has become covered in part. The owner then reports the bytes still in use
-    /// to [`set_used`](Self::set_used), so that a chunk held for its last few records can be relocated.
+    /// Returns the next lane whose oldest chunk has become covered in part. The owner then reports the bytes still in
+    /// use to [`set_used`](Self::set_used), so that a chunk held for its last few records can be relocated.
     pub fn poll_partly_covered(&mut self) -> Option<PartlyCovered> {
         while let Some(lane) = self.partly_covered.pop_first() {
             self.visited += 1;

@@ -145,8 +145,9 @@ impl Lane {
         self.unacknowledged = (bytes > 0).then_some((since, bytes));
     }
 
-    /// Applies the rule of [`collector`](crate::collector): a chunk above the smallest size is at least half used; one of
-    /// the smallest size may be emptier if it is the lane's newest chunk, or if its successor's spare offsets its deficit.
+    /// Applies the rule of [`collector`](crate::collector): a chunk above the smallest size is at least half used; one
+    /// of the smallest size may be emptier if it is the lane's newest chunk, or if its successor's spare offsets its
+    /// deficit.
     pub(crate) fn evaluate(&self, at: usize) -> Decision {
         let entry = &self.chunks[at];
         let chunk = entry.chunk;

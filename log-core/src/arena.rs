@@ -1,14 +1,15 @@
 //! The memory of a log, addressed by offset.
 //!
-//! Shared words are accessed through [`Arena::word`], and on hot paths without its check. Loom and shuttle cannot see atomics
-//! inside mapped bytes: in their models the same offsets refer to their own atomics, and the rest of the crate is unchanged.
+//! Shared words are accessed through [`Arena::word`], and on hot paths without its check. Loom and shuttle cannot see
+//! atomics inside mapped bytes: in their models the same offsets refer to their own atomics, and the rest of the crate
+//! is unchanged.
 
 use std::fmt;
 #[cfg(not(counterfoil_loom))]
 use std::ptr::NonNull;
 
 #[cfg(counterfoil_loom)]
-use crate::geometry::HEADER_BYTES;
+use crate::options::HEADER_BYTES;
 #[cfg(counterfoil_loom)]
 use crate::record::RECORD_HEADER;
 use crate::sync::{AtomicU64, Ordering};
@@ -21,8 +22,8 @@ pub(crate) struct Arena {
     tier: Box<dyn crate::tier::Tier>,
 }
 
-// SAFETY: `base` points into the memory of `tier`, which by the contract of `Tier` any thread may use while `tier` lives,
-// and `tier` is Send and Sync itself. Lanes and cursors decide which thread may access which bytes when.
+// SAFETY: `base` points into the memory of `tier`, which by the contract of `Tier` any thread may use while `tier`
+// lives, and `tier` is Send and Sync itself. Lanes and cursors decide which thread may access which bytes when.
 #[cfg(not(counterfoil_loom))]
 unsafe impl Send for Arena {}
 // SAFETY: as above.
@@ -70,9 +71,9 @@ impl Arena {
     #[inline]
     pub(crate) unsafe fn word_unchecked(&self, at: usize) -> &AtomicU64 {
         debug_assert!(self.has_word(at));
-        // SAFETY: the offset is inside the memory and aligned, as the caller promises: the memory begins at a page. It is
-        // initialised and lives as long as `self`, and AtomicU64 has the layout of u64. Every access to bytes that are a shared
-        // word at that moment goes through this function or through `ArenaPtr::word`.
+        // SAFETY: the offset is inside the memory and aligned, as the caller promises: the memory begins at a page. It
+        // is initialised and lives as long as `self`, and AtomicU64 has the layout of u64. Every access to bytes that
+        // are a shared word at that moment goes through this function or through `ArenaPtr::word`.
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(at).cast()) }
     }
 
@@ -123,7 +124,8 @@ impl Arena {
     }
 }
 
-/// A place in an arena as a plain address, for the append path, where following two pointers or adding an offset is too slow.
+/// A place in an arena as a plain address, for the append path, where following two pointers or adding an offset is too
+/// slow.
 #[cfg(not(counterfoil_loom))]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ArenaPtr {
@@ -211,8 +213,8 @@ impl BodyCell {
     }
 }
 
-/// Eight bytes of a body. Shuttle sees no races, but may switch threads at each access: a body that is read too early, or
-/// while it is written, has words of two records.
+/// Eight bytes of a body. Shuttle sees no races, but may switch threads at each access: a body that is read too early,
+/// or while it is written, has words of two records.
 #[cfg(counterfoil_shuttle)]
 struct BodyCell(AtomicU64);
 
@@ -278,7 +280,8 @@ impl Arena {
         (at..at + len).step_by(8).map(|at| self.word_at(at).body.read()).collect()
     }
 
-    /// Reads `[at, at + len)` without atomic accesses, shared words as well as bodies: (word, body) for each eight bytes.
+    /// Reads `[at, at + len)` without atomic accesses, shared words as well as bodies: (word, body) for each eight
+    /// bytes.
     #[cfg(not(counterfoil_shuttle))]
     pub(crate) fn read_unsync(&self, at: usize, len: usize) -> Vec<(u64, u64)> {
         // SAFETY: loom fails the model if another thread's store is not ordered with the load.

@@ -10,8 +10,8 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     crc32c_append(0, bytes)
 }
 
-/// Returns the CRC-32C of the bytes whose checksum is `crc`, followed by `bytes`. Compiled once: inlined, crc-fast's variants for each processor
-/// would be 67 KB of code in each unit that calls it.
+/// Returns the CRC-32C of the bytes whose checksum is `crc`, followed by `bytes`. Compiled once: inlined, crc-fast's
+/// variants for each processor would be 67 KB of code in each unit that calls it.
 #[inline(never)]
 pub fn crc32c_append(crc: u32, bytes: &[u8]) -> u32 {
     // The register holds the complement of the checksum of what it has taken.

@@ -10,15 +10,15 @@
 //!       48  replaces: lowest sequence that a relocation moved here, and flags   constant
 //!       56  check over the constant words       "
 //!       64  reserved: claim state of a shared writer
-//!       72  bytes of records, pads included          written once by the writer, after the end word and before the word at 40
-//!       80  bytes of the pads                        "
+//!       72  bytes of records, pads included     written once by the writer, between the end word and the word at 40
+//!       80  bytes of the pads                   "
 //!       88  unused, so that the first body begins on a cache line
 //!      112  records ...
 //! ```
 
 use crate::arena::Arena;
-use crate::geometry::BLOCK_BYTES_MIN;
 use crate::nouns::{Rank, Ssn};
+use crate::options::BLOCK_BYTES_MIN;
 use crate::sync::Ordering;
 
 pub(crate) const STATE_AT: usize = 0;
@@ -41,7 +41,8 @@ pub(crate) const CHUNK_HEADER: usize = 112;
 /// Word at [`LAST_AT`] of a chunk that is not sealed.
 pub(crate) const OPEN: u64 = 0;
 
-/// Returns the word at [`LAST_AT`] of a chunk that ends with `last`, which is [`Ssn::ZERO`] if the lane has no record yet.
+/// Returns the word at [`LAST_AT`] of a chunk that ends with `last`, which is [`Ssn::ZERO`] if the lane has no record
+/// yet.
 pub(crate) fn sealed_word(last: Ssn) -> u64 {
     last.0 + 1
 }
@@ -112,8 +113,8 @@ fn state_word(state: ChunkState, generation: u32) -> u64 {
 pub(crate) fn write_end(arena: &Arena, at: usize, last: Ssn, record_bytes: usize, pad_bytes: usize) {
     arena.word(at + RECORD_BYTES_AT).store(record_bytes as u64, Ordering::Relaxed);
     arena.word(at + PAD_BYTES_AT).store(pad_bytes as u64, Ordering::Relaxed);
-    // Release: a reader that sees that the chunk is sealed sees the two words above, the link and the end word, so no byte
-    // after the header is still to be written.
+    // Release: a reader that sees that the chunk is sealed sees the two words above, the link and the end word, so no
+    // byte after the header is still to be written.
     arena.word(at + LAST_AT).store(sealed_word(last), Ordering::Release);
 }
 
@@ -204,11 +205,32 @@ impl ChunkHeader {
     }
 }
 
+/// The writer's view of a chunk.
+#[derive(Clone, Debug)]
+pub(crate) struct ChunkInfo {
+    pub(crate) block: BlockRef,
+    pub(crate) header: ChunkHeader,
+    /// SSN of the last record; valid once the chunk is sealed.
+    pub(crate) last: Ssn,
+    /// Bytes of records and pads; valid once the chunk is sealed.
+    pub(crate) record_bytes: usize,
+    /// Bytes of the pads, counted as they are written.
+    pub(crate) pad_bytes: usize,
+}
+
+impl ChunkInfo {
+    /// Returns the highest pin with which a cursor may be in the chunk. An empty chunk's last SSN is below its first.
+    pub(crate) fn pinned_upto(&self) -> Ssn {
+        self.last.max(self.header.first)
+    }
+}
+
 #[cfg(not(counterfoil_loom))]
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pool::{Pool, PoolOptions};
+    use crate::options::PoolOptions;
+    use crate::pool::Pool;
     use crate::sync::Arc;
 
     /// Returns a pool with a block that was never used.

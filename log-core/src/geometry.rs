@@ -1,17 +1,10 @@
 //! Layout of a log's address space: size classes and the regions of their blocks.
 //!
-//! The space has a region for each class, with room for the whole budget: use decides which class gets the bytes, and the
-//! budget bounds the sum. Address space costs nothing until it is touched, so no block is ever moved, merged or split,
-//! and the free list of a class is a stack.
+//! The space has a region for each class, with room for the whole budget: use decides which class gets the bytes, and
+//! the budget bounds the sum. Address space costs nothing until it is touched, so no block is ever moved, merged or
+//! split, and the free list of a class is a stack.
 
-use crate::pool::PoolOptions;
-
-/// Bytes of the smallest block, and the unit of all sizes here: a page. (In the loom models a chunk is full after two records.)
-pub const BLOCK_BYTES_MIN: usize = if cfg!(counterfoil_loom) { 256 } else { 4096 };
-/// Largest budget of one pool in bytes: 256 GiB. The address space that a pool reserves is about a hundred times its budget.
-pub const MEMORY_BYTES_MAX: usize = 256 << 30;
-/// Bytes at the start of the space that hold the file header.
-pub(crate) const HEADER_BYTES: usize = BLOCK_BYTES_MIN;
+use crate::options::{BLOCK_BYTES_MIN, HEADER_BYTES, MEMORY_BYTES_MAX, OptionsError, PoolOptions};
 
 /// Bytes of a large page on most machines.
 #[cfg(not(miri))]
@@ -38,6 +31,32 @@ pub struct Geometry {
     /// Index of the class of ordinary chunks.
     pub(crate) chunk_class: usize,
     len: usize,
+}
+
+impl PoolOptions {
+    /// Returns the layout of the pool's address space.
+    ///
+    /// # Errors
+    /// [`OptionsError`] names the first option that is out of its limits.
+    pub fn geometry(&self) -> Result<Geometry, OptionsError> {
+        let refuse = |option, value, rule: &'static str| Err(OptionsError { option, value, rule: rule.into() });
+        if !self.chunk_bytes.is_power_of_two() || self.chunk_bytes < BLOCK_BYTES_MIN || self.chunk_bytes > 1 << 30 {
+            return refuse("chunk_bytes", self.chunk_bytes, "must be a power of two from 4 KiB to 1 GiB");
+        }
+        if self.memory_bytes_max < self.chunk_bytes {
+            return refuse("memory_bytes_max", self.memory_bytes_max, "must hold at least one chunk");
+        }
+        if self.memory_bytes_max > MEMORY_BYTES_MAX {
+            return refuse("memory_bytes_max", self.memory_bytes_max, "must be at most 256 GiB");
+        }
+        if self.prefault_bytes > self.memory_bytes_max {
+            return refuse("prefault_bytes", self.prefault_bytes, "must be at most memory_bytes_max");
+        }
+        if self.cursors_max == 0 || self.cursors_max > 64 {
+            return refuse("cursors_max", self.cursors_max, "must be from 1 to 64");
+        }
+        Ok(Geometry::new(self))
+    }
 }
 
 impl Geometry {
@@ -76,8 +95,8 @@ impl Geometry {
         Geometry { classes, chunk_class, len: at }
     }
 
-    /// Returns the least budget under which a chunk of `bytes` can be allocated: its block, or an ordinary chunk if that is
-    /// larger. `None` if it is above [`MEMORY_BYTES_MAX`].
+    /// Returns the least budget under which a chunk of `bytes` can be allocated: its block, or an ordinary chunk if
+    /// that is larger. `None` if it is above [`MEMORY_BYTES_MAX`].
     pub(crate) fn memory_bytes_for(bytes: usize, chunk_bytes: usize) -> Option<usize> {
         // The smaller classes don't depend on the budget, and every doubling has at least one.
         let memory_bytes_max = bytes.checked_mul(2)?.max(chunk_bytes);
@@ -86,8 +105,9 @@ impl Geometry {
         (block <= MEMORY_BYTES_MAX).then_some(block)
     }
 
-    /// Returns the parts of the space that large pages pay for, as offset and bytes: the ordinary chunks after the first large page of
-    /// them, and all larger blocks of at least half a large page. A log with few chunks must not take a large page for them.
+    /// Returns the parts of the space that large pages pay for, as offset and bytes: the ordinary chunks after the
+    /// first large page of them, and all larger blocks of at least half a large page. A log with few chunks must not
+    /// take a large page for them.
     #[cfg(not(miri))]
     pub(crate) fn large_pages(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
         let Class { bytes, region, blocks } = self.classes[self.chunk_class];

@@ -1,26 +1,79 @@
 //! Lanes: the records of one destination, in a chain of chunks in SSN order.
 //!
 //! One [`LaneWriter`] appends, releases and frees; any number of threads read concurrently through [`LaneReader`]s. The
-//! writer never waits for a reader: it sets chunks aside that an open [`Cursor`] may still need, and returns them to the pool
-//! when the cursor has moved on.
+//! writer never waits for a reader: it sets chunks aside that an open [`Cursor`] may still need, and returns them to
+//! the pool when the cursor has moved on.
 //!
 //! # The shared words of a lane
 //!
-//! | word | written by | read by | orderings | reason |
-//! |---|---|---|---|---|
-//! | commit word of a record | the writer: `0` after each claim, then the word itself on commit or drop | cursors, a recovery | `0`: relaxed; word: **release**; read: **acquire** | the word publishes the body, the SSN, and the `0` after it |
-//! | `next` in a chunk's header | the writer, once, before the end word; again when it takes the chunk's successor out of the chain | cursors that saw the end word or `last` | **release** / **acquire** | publishes the next chunk's header and its first `0` |
-//! | end word: the commit word after the last record of a chunk | the writer, once, after `next` and before the lengths and `last` | cursors; images read it without an atomic access, after `last` | **release** / **acquire** | publishes the link; no byte after a chunk's header changes once `last` shows that it is sealed |
-//! | `last` in a chunk's header | the writer, once, as the last store of sealing | cursors looking for an SSN, and those that take an image | **release** / **acquire** | a sealed chunk can be skipped, or read as an image, without reading its records one by one |
-//! | lengths in a chunk's header | the writer, once, after the end word and before `last` | cursors that take an image, after `last` | relaxed, ordered by `last` | the end of the records is known without a walk |
-//! | `state` in a chunk's header | the writer; the pool | a recovery only, after the owner died | **release** / acquire | an active chunk has a header; no thread races for it |
-//! | [`LaneShared::head`] | the writer | cursors being opened | **release** / **acquire** | its chain is complete, and no earlier floor applies to it |
-//! | [`LaneShared::floor`] | the writer, before the head | cursors being opened, after the head | relaxed, ordered by the head | records below it may be gone |
-//! | [`LaneShared::pins`] | one cursor each | the writer, before it frees | store **release**, load **acquire**, and **SeqCst fences** between the store and the first load of `head` (cursor), and between the stores of `head` and `floor` and the loads of the pins (writer) | Dekker's handshake: either the writer sees the pin, or the cursor sees the new head and floor; the release and acquire order a cursor's last read of a chunk before its reuse |
-//! | `Stack::head` in the pool | writers of all lanes, and a thread that commits memory ahead (`Pool::commit_ahead`) | the writers | push **release**, pop **acquire**, a tag against ABA | a block's old use happens before its new one |
-//! | [`LaneShared::spilled`] | the writer, once, before the first head after evicted records | cursors that wait for a first chunk, after the head | relaxed, ordered by the head | missing records are on disk, not released |
-//! | [`LaneShared::held`] | the writer | reports | relaxed | a figure that nothing depends on |
-//! | `shared writer` in a chunk's header | no code yet | a recovery, which refuses other values than 0 | | reserved for a lane with several writers |
+//! - commit word of a record.
+//!   - Written by: the writer: `0` after each claim, then the word itself on commit or drop
+//!   - Read by: cursors, a recovery
+//!   - Orderings: `0`: relaxed; word: **release**; read: **acquire**
+//!   - Reason: the word publishes the body, the SSN, and the `0` after it
+//! - `next` in a chunk's header.
+//!   - Written by: the writer, once, before the end word; again when it takes the chunk's successor out of the chain
+//!   - Read by: cursors that saw the end word or `last`
+//!   - Orderings: **release** / **acquire**
+//!   - Reason: publishes the next chunk's header and its first `0`
+//! - end word: the commit word after the last record of a chunk.
+//!   - Written by: the writer, once, after `next` and before the lengths and `last`
+//!   - Read by: cursors; images read it without an atomic access, after `last`
+//!   - Orderings: **release** / **acquire**
+//!   - Reason: publishes the link; no byte after a chunk's header changes once `last` shows that it is sealed
+//! - `last` in a chunk's header.
+//!   - Written by: the writer, once, as the last store of sealing
+//!   - Read by: cursors looking for an SSN, and those that take an image
+//!   - Orderings: **release** / **acquire**
+//!   - Reason: a sealed chunk can be skipped, or read as an image, without reading its records one by one
+//! - lengths in a chunk's header.
+//!   - Written by: the writer, once, after the end word and before `last`
+//!   - Read by: cursors that take an image, after `last`
+//!   - Orderings: relaxed, ordered by `last`
+//!   - Reason: the end of the records is known without a walk
+//! - `state` in a chunk's header.
+//!   - Written by: the writer; the pool
+//!   - Read by: a recovery only, after the owner died
+//!   - Orderings: **release** / acquire
+//!   - Reason: an active chunk has a header; no thread races for it
+//! - [`LaneShared::head`].
+//!   - Written by: the writer
+//!   - Read by: cursors being opened
+//!   - Orderings: **release** / **acquire**
+//!   - Reason: its chain is complete, and no earlier floor applies to it
+//! - [`LaneShared::floor`].
+//!   - Written by: the writer, before the head
+//!   - Read by: cursors being opened, after the head
+//!   - Orderings: relaxed, ordered by the head
+//!   - Reason: records below it may be gone
+//! - [`LaneShared::pins`].
+//!   - Written by: one cursor each
+//!   - Read by: the writer, before it frees
+//!   - Orderings: store **release**, load **acquire**, and **SeqCst fences** between the store and the first load of
+//!     `head` (cursor that is opened) or `evicted` (cursor that goes on), and between the stores of `head`, `floor`
+//!     and `evicted` and the loads of the pins (writer)
+//!   - Reason: Dekker's handshake: either the writer sees the pin, or the cursor sees the new head and floor, or that
+//!     it was overtaken; the release and acquire order a cursor's last read of a chunk before its reuse
+//! - `Stack::head` in the pool.
+//!   - Written by: writers of all lanes, and a thread that commits memory ahead (`Pool::commit_ahead`)
+//!   - Read by: the writers
+//!   - Orderings: push **release**, pop **acquire**, a tag against ABA
+//!   - Reason: a block's old use happens before its new one
+//! - [`LaneShared::evicted`].
+//!   - Written by: the writer, before the head that follows evicted records
+//!   - Read by: cursors that look for a place in the chain, after the head; cursors at the end of a chunk, after their
+//!     fence
+//!   - Orderings: relaxed, ordered by the head, or by the fences of the pins
+//!   - Reason: missing records are on disk, not released; the chunks after a cursor's own may be reused
+//! - [`LaneShared::held`].
+//!   - Written by: the writer
+//!   - Read by: reports
+//!   - Orderings: relaxed
+//!   - Reason: a figure that nothing depends on
+//! - `shared writer` in a chunk's header.
+//!   - Written by: no code yet
+//!   - Read by: a recovery, which refuses other values than 0
+//!   - Reason: reserved for a lane with several writers
 
 mod acknowledge;
 mod chain;
@@ -34,8 +87,6 @@ mod spilled;
 mod writer;
 
 pub use acknowledge::{AckError, ChunkId, Relocated, SettledChunk};
-#[cfg(not(counterfoil_loom))]
-pub(crate) use chain::ChunkInfo;
 pub use claim::Claim;
 pub use cursor::{Cursor, CursorError, LaneReader, Record};
 pub use image::{ChunkImage, record_in_image};
@@ -43,11 +94,15 @@ pub use rollback::{Diverged, ImportError, RepeatError, TruncateError};
 pub use runs::{Disposition, Run};
 pub use writer::{AppendError, LaneWriter};
 
-use crate::nouns::Rank;
+use crate::nouns::{Rank, Ssn};
 use crate::sync::{AtomicU64, AtomicUsize, Ordering, fence};
 
 /// Value of a pin that is free.
-pub(crate) const UNPINNED: u64 = u64::MAX;
+pub(crate) const UNPINNED: u64 = !KEEPS_EVICTED;
+/// Bit of a pin that keeps evicted chunks, too, from its SSN on. Without it, a pin keeps of those only the chunk that
+/// begins with its SSN.
+pub(crate) const KEEPS_EVICTED: u64 = 1 << 63;
+const _: () = assert!(Ssn::MAX.0 < UNPINNED);
 
 /// State that a lane's writer and its cursors share.
 #[derive(Debug)]
@@ -57,12 +112,13 @@ pub(crate) struct LaneShared {
     head: AtomicU64,
     /// Lower bound of the chain: records below this SSN may be gone.
     floor: AtomicU64,
-    /// The lowest SSN that each open cursor may still need.
+    /// The lowest SSN that each open cursor may still need, with or without [`KEEPS_EVICTED`].
     pins: Box<[AtomicU64]>,
     /// Bytes of the lane's chunks.
     held: AtomicUsize,
-    /// 1 once records that are no longer in memory are on disk: a cursor must not skip them.
-    spilled: AtomicUsize,
+    /// Sequence of the newest chunk that was evicted; 0 while no record of the lane is on disk only, and at least 1
+    /// afterwards.
+    evicted: AtomicU64,
 }
 
 impl LaneShared {
@@ -73,7 +129,7 @@ impl LaneShared {
             floor: AtomicU64::new(0),
             pins: (0..cursors_max).map(|_| AtomicU64::new(UNPINNED)).collect(),
             held: AtomicUsize::new(0),
-            spilled: AtomicUsize::new(0),
+            evicted: AtomicU64::new(0),
         }
     }
 
@@ -91,6 +147,18 @@ impl LaneShared {
     /// [`LaneReader::open`](LaneReader::open).
     fn lowest_pin(&self) -> u64 {
         fence(Ordering::SeqCst);
-        self.pins.iter().map(|pin| pin.load(Ordering::Acquire)).min().unwrap_or(UNPINNED)
+        let pins = self.pins.iter().map(|pin| pin.load(Ordering::Acquire));
+        pins.map(|pin| pin & !KEEPS_EVICTED).min().unwrap_or(UNPINNED)
+    }
+
+    /// Returns `true` if a cursor or an image may read an evicted chunk: the one that begins with `first` and has pins
+    /// up to `pinned_upto`. Called after [`lowest_pin`](Self::lowest_pin), whose fence it needs.
+    ///
+    /// A cursor in an earlier chunk can't come here: it sees [`evicted`](Self::evicted) before it leaves that chunk.
+    fn keeps_evicted(&self, first: Ssn, pinned_upto: Ssn) -> bool {
+        self.pins.iter().map(|pin| pin.load(Ordering::Acquire)).any(|pin| {
+            let from = pin & !KEEPS_EVICTED;
+            from == first.0 || (pin != from && from <= pinned_upto.0)
+        })
     }
 }

@@ -26,8 +26,8 @@ impl Lanes {
     /// Reserves a record as [`LaneWriter::claim`] does.
     ///
     /// If the lane's chunk has no room, calls `make_room` with `context` and the request, which must
-    /// [`reserve`](LaneWriter::reserve) it or fail. (A closure that captures the context would be built for every claim,
-    /// although it is hardly ever called.)
+    /// [`reserve`](LaneWriter::reserve) it or fail. (A closure that captures the context would be built for every
+    /// claim, although it is hardly ever called.)
     ///
     /// # Errors
     /// Those of `make_room`.
@@ -48,9 +48,9 @@ impl Lanes {
             assert!(self.has_room(peer, prefix, payload), "make_room reserves what it is asked for");
         }
         let slot = self.lanes.get_mut(peer.index()).and_then(Option::as_mut);
-        // SAFETY: `has_room` returned true, above or after `make_room`: there is such a lane, and it has room; nothing changed
-        // since. The borrow checker rejects a borrow that is returned on one path only, and a second checked look-up costs a
-        // third of a small append.
+        // SAFETY: `has_room` returned true, above or after `make_room`: there is such a lane, and it has room; nothing
+        // changed since. The borrow checker rejects a borrow that is returned on one path only, and a second checked
+        // look-up costs a third of a small append.
         let lane = unsafe { slot.unwrap_unchecked() };
         // SAFETY: as above, the lane has room for these two parts.
         Ok(unsafe { Claim::new(lane, prefix, prefix + payload) })

@@ -1,33 +1,33 @@
 //! Counterfoil's storage engine.
 //!
-//! A rank's log has a [lane](LaneWriter) for each destination: records in SSN order, in chunks from a [`Pool`]. A message
-//! is [claimed](LaneWriter::claim), written and [committed](Claim::commit); it is acknowledged, and then released or
-//! retained ([`LaneWriter::acknowledge`]); a [`Cursor`] replays it on any thread while the writer goes on; at last it is
-//! freed. The memory is [volatile](Volatile) or [survives the process](ProcessCrashSafe). A rank's records of its own past
-//! are in the [`LocalLog`].
+//! A rank's log has a [lane](LaneWriter) for each destination: records in SSN order, in chunks from a [`Pool`]. A
+//! message is [claimed](LaneWriter::claim), written and [committed](Claim::commit); it is acknowledged, and then
+//! released or retained ([`LaneWriter::acknowledge`]); a [`Cursor`] replays it on any thread while the writer goes on;
+//! at last it is freed. The memory is [volatile](Volatile) or [survives the process](ProcessCrashSafe). A rank's
+//! records of its own past are in the [`LocalLog`].
 //!
-//! This crate knows the field's [nouns](Rank) but no protocol: the wire header is an opaque prefix to it. The module `lane`
-//! has a table of the words that threads share, with their memory orders.
+//! This crate knows the field's [nouns](Rank) but no protocol: the wire header is an opaque prefix to it. The module
+//! `lane` has a table of the words that threads share, with their memory orders.
 //!
 //! # Why slots and not epoch guards
 //!
 //! A cursor pins the chunk that it is in, and those after it, by a slot of its own in the lane. An epoch guard (as of
 //! `crossbeam-epoch`) protects everything that was reachable when it was taken, for short read sections. A replay is no
-//! short section: a guard that is held for one keeps every chunk that any lane frees meanwhile. In a replay of 500 chunks
-//! of 64 KiB, while 8 lanes free a chunk each for every chunk that is replayed, all 4,000 freed chunks (250 MiB) waited for
-//! the guard; with slots they were reused at once, and memory in use rose by 1.4 MiB, the chunks that the lanes write to.
-//! A guard that is taken anew for each chunk would not keep the unread ones, which a replay needs.
+//! short section: a guard that is held for one keeps every chunk that any lane frees meanwhile. In a replay of 500
+//! chunks of 64 KiB, while 8 lanes free a chunk each for every chunk that is replayed, all 4,000 freed chunks (250 MiB)
+//! waited for the guard; with slots they were reused at once, and memory in use rose by 1.4 MiB, the chunks that the
+//! lanes write to. A guard that is taken anew for each chunk would not keep the unread ones, which a replay needs.
 //!
 //! For short sections guards were measured and gained nothing. (Medians of interleaved batches, two cores of a busy
 //! machine; a guard itself takes 4 ns, and a cursor, which also finds its record, 49 ns.)
 //!
-//! | place | now | with guards |
-//! |---|---|---|
-//! | free blocks of the pool: take and give back, on one thread and on two | 9 ns, 26 ns (tagged stack) | 43 ns, 116 ns (a node for each push) |
-//! | index of blocks on disk: read a field | 5 ns (mutex) | 4 ns |
-//! | the same, 256 blocks: add one and remove one | 8 ns | 880 ns (the list is copied) |
+//! - free blocks of the pool: take and give back, on one thread and on two: now 9 ns, 26 ns (tagged stack); with guards
+//!   43 ns, 116 ns (a node for each push)
+//! - index of blocks on disk: read a field: now 5 ns (mutex); with guards 4 ns
+//! - the same, 256 blocks: add one and remove one: now 8 ns; with guards 880 ns (the list is copied)
 //!
-//! Cursors on the disk need a pin of their blocks there, too. The run table and the table of lanes belong to one thread.
+//! Cursors on the disk need a pin of their blocks there, too. The run table and the table of lanes belong to one
+//! thread.
 #![warn(missing_docs)]
 #![cfg_attr(counterfoil_loom, allow(dead_code, reason = "the models need no recovery and no files"))]
 
@@ -39,11 +39,14 @@ mod geometry;
 mod lane;
 mod lanes;
 mod nouns;
+mod options;
 mod pool;
 mod prefetch;
 mod record;
 mod sync;
 
+#[cfg(not(counterfoil_loom))]
+mod damage;
 #[cfg(not(counterfoil_loom))]
 mod local_log;
 #[cfg(not(counterfoil_loom))]
@@ -62,7 +65,9 @@ mod shuttle_model;
 
 #[cfg(not(counterfoil_loom))]
 pub use checksum::{crc32c, crc32c_append};
-pub use geometry::{BLOCK_BYTES_MIN, Geometry, MEMORY_BYTES_MAX};
+#[cfg(not(counterfoil_loom))]
+pub use damage::{DamageError, SHARED_LOG_VERSION};
+pub use geometry::Geometry;
 pub use lane::{
     AckError, AppendError, ChunkId, ChunkImage, Claim, Cursor, CursorError, Disposition, Diverged, ImportError,
     LaneReader, LaneWriter, Record, Relocated, RepeatError, Run, SettledChunk, TruncateError, record_in_image,
@@ -71,15 +76,16 @@ pub use lanes::Lanes;
 #[cfg(not(counterfoil_loom))]
 pub use local_log::{Entry, LocalLog, LocalLogError};
 pub use nouns::{Determinant, Envelope, Epoch, Incarnation, Phase, Rank, Ssn};
-pub use pool::{AllocError, Backpressure, OptionsError, Pool, PoolOptions};
+pub use options::{BLOCK_BYTES_MIN, MEMORY_BYTES_MAX, OptionsError, PoolOptions};
+pub use pool::{AllocError, Backpressure, Pool};
 pub use prefetch::prefetch;
 #[cfg(not(counterfoil_loom))]
 pub use private_file::{
     PrivateFileError, check_private_dir, check_readable_dir, create_private_dir, create_private_file, join_private_dir,
-    open_private_file, share_private_file,
+    open_private_file, read_private_file, share_private_file,
 };
 pub use record::{BODY_BYTES_MAX, PREFIX_BYTES_MAX};
 #[cfg(not(counterfoil_loom))]
-pub use shared_log::{DamageError, DeadLog, Owner, PoolError, SHARED_LOG_VERSION};
+pub use shared_log::{DeadLog, Owner, PoolError};
 #[cfg(not(counterfoil_loom))]
 pub use tier::{ProcessCrashSafe, Tier, TierError, Volatile};

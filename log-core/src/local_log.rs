@@ -40,8 +40,8 @@ pub enum LocalLogError {
     /// The kind is the log's own.
     #[error("local log: kind {SEAL} is the log's own; use 0 to {}", SEAL - 1)]
     Kind,
-    /// A recovered file has an entry that differs from what was written: its memory is damaged, or another process wrote
-    /// there. The dead process's entries are lost.
+    /// A recovered file has an entry that differs from what was written: its memory is damaged, or another process
+    /// wrote there. The dead process's entries are lost.
     #[error("local log: the entry with {ssn} was changed after it was written; a replacement can't go on from it")]
     Damaged {
         /// Number of the entry; [`Ssn::ZERO`] if the lane is not that of a local log.
@@ -79,7 +79,8 @@ pub struct LocalLog {
 }
 
 impl LocalLog {
-    /// Makes an empty local log in a pool of its own, which is process-crash-safe if the entries must survive the process.
+    /// Makes an empty local log in a pool of its own, which is process-crash-safe if the entries must survive the
+    /// process.
     pub fn new(pool: Arc<Pool>) -> LocalLog {
         LocalLog { lane: LaneWriter::new(pool, NOWHERE), slots: VecDeque::new(), first_open: 0 }
     }
@@ -178,7 +179,8 @@ impl LocalLog {
 
     /// Consumes the oldest entry of this kind and key that was not consumed.
     ///
-    /// Entries that are consumed in the order of their appends are found at once; others cost a walk over those between.
+    /// Entries that are consumed in the order of their appends are found at once; others cost a walk over those
+    /// between.
     pub fn consume(&mut self, kind: u8, key: u64) -> Option<Entry> {
         let index = (self.first_open..self.slots.len()).find(|&index| {
             let slot = &self.slots[index];

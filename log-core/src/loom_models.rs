@@ -1,11 +1,11 @@
 //! Models of all words that two threads share, run by loom under every interleaving (up to a number of preemptions) and
 //! with every value that the memory orders allow.
 //!
-//! They run the code that ships over a memory in which each shared word is one of loom's atomics, and each word of a body
-//! one of its cells: a body that is read while it is written, or without a happens-before edge from its last write, fails the
-//! model. Blocks have 256 bytes, so that chunks are full after one or two records and are reused at once; from the start they
-//! hold plausible records. Shuttle's model uses the same parts. CONTRIBUTING.md explains how to run the models, and lists
-//! the mistakes that each was seen to catch.
+//! They run the code that ships over a memory in which each shared word is one of loom's atomics, and each word of a
+//! body one of its cells: a body that is read while it is written, or without a happens-before edge from its last
+//! write, fails the model. Blocks have 256 bytes, so that chunks are full after one or two records and are reused at
+//! once; from the start they hold plausible records. Shuttle's model uses the same parts. CONTRIBUTING.md explains how
+//! to run the models, and lists the mistakes that each was seen to catch.
 
 #[cfg(not(counterfoil_shuttle))]
 mod appending;
@@ -25,10 +25,11 @@ mod spilled;
 mod truncating;
 
 use crate::arena::Arena;
-use crate::geometry::{BLOCK_BYTES_MIN, Geometry, HEADER_BYTES};
+use crate::geometry::Geometry;
 use crate::lane::{Cursor, LaneWriter};
 use crate::nouns::{Epoch, Phase, Rank, Ssn};
-use crate::pool::{Pool, PoolOptions};
+use crate::options::{BLOCK_BYTES_MIN, HEADER_BYTES, PoolOptions};
+use crate::pool::Pool;
 use crate::record::{RECORD_ALIGN, SSN_AT, record_word};
 use crate::sync::Arc;
 use crate::{ChunkId, Disposition};

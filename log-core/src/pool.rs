@@ -1,17 +1,18 @@
 //! The chunk pool: prefaulted blocks, reused last in first out, under one byte budget.
 //!
-//! In steady state a lane that gives a chunk back soon takes the same one again, so the log stays in the cache. A block that
-//! was never used, or whose memory was returned to the system, is committed (a system call, and a page fault for each page)
-//! only when the log grows; that is never on the path of an append that fits its chunk.
+//! In steady state a lane that gives a chunk back soon takes the same one again, so the log stays in the cache. A block
+//! that was never used, or whose memory was returned to the system, is committed (a system call, and a page fault for
+//! each page) only when the log grows; that is never on the path of an append that fits its chunk.
 
 mod commit;
 mod free_list;
 
 use crate::arena::Arena;
 use crate::chunk::{BlockRef, CHUNK_HEADER, ChunkState, write_state};
-use crate::geometry::{BLOCK_BYTES_MIN, Geometry, MEMORY_BYTES_MAX};
+use crate::geometry::Geometry;
 use crate::lane::LaneShared;
 use crate::nouns::Rank;
+use crate::options::PoolOptions;
 use crate::record::{BODY_BYTES_MAX, PREFIX_BYTES_MAX, RECORD_ALIGN, footprint};
 use crate::sync::{Arc, AtomicU32, AtomicUsize, CountedArc, CountedWeak, Mutex, Ordering};
 use free_list::{FreeList, Stack};
@@ -19,67 +20,9 @@ use free_list::{FreeList, Stack};
 /// Prefaulted chunks for each lane that begins with an ordinary chunk.
 const WHOLE_START_CHUNKS: usize = 8;
 
-/// Limits of a pool.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PoolOptions {
-    /// Bytes of memory for chunks, all lanes together. Default 64 MiB, at most 256 GiB. A lane that gives up a chunk to make room takes
-    /// 4 KiB more until its chunk is free.
-    pub memory_bytes_max: usize,
-    /// Bytes of an ordinary chunk, a power of two of at least 4 KiB. Default 64 KiB. A lane starts with a chunk of
-    /// 4 KiB and doubles; a record that is larger gets a chunk of its own.
-    pub chunk_bytes: usize,
-    /// Bytes that are prefaulted at the start, in ordinary chunks. Default 256 KiB. One lane for each eight of
-    /// these chunks begins with one, the others with a chunk of 4 KiB.
-    pub prefault_bytes: usize,
-    /// Cursors that may be open on one lane at a time. Default 8, at most 64.
-    pub cursors_max: usize,
-}
-
-impl Default for PoolOptions {
-    fn default() -> Self {
-        PoolOptions { memory_bytes_max: 64 << 20, chunk_bytes: 64 << 10, prefault_bytes: 256 << 10, cursors_max: 8 }
-    }
-}
-
-/// An option that is out of its limits.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{option} = {value}: {rule}")]
-pub struct OptionsError {
-    /// Name of the option.
-    pub option: &'static str,
-    /// Its value.
-    pub value: usize,
-    /// The rule that it breaks.
-    pub rule: std::borrow::Cow<'static, str>,
-}
-
 impl PoolOptions {
-    /// Returns the layout of the pool's address space.
-    ///
-    /// # Errors
-    /// [`OptionsError`] names the first option that is out of its limits.
-    pub fn geometry(&self) -> Result<Geometry, OptionsError> {
-        let refuse = |option, value, rule: &'static str| Err(OptionsError { option, value, rule: rule.into() });
-        if !self.chunk_bytes.is_power_of_two() || self.chunk_bytes < BLOCK_BYTES_MIN || self.chunk_bytes > 1 << 30 {
-            return refuse("chunk_bytes", self.chunk_bytes, "must be a power of two from 4 KiB to 1 GiB");
-        }
-        if self.memory_bytes_max < self.chunk_bytes {
-            return refuse("memory_bytes_max", self.memory_bytes_max, "must hold at least one chunk");
-        }
-        if self.memory_bytes_max > MEMORY_BYTES_MAX {
-            return refuse("memory_bytes_max", self.memory_bytes_max, "must be at most 256 GiB");
-        }
-        if self.prefault_bytes > self.memory_bytes_max {
-            return refuse("prefault_bytes", self.prefault_bytes, "must be at most memory_bytes_max");
-        }
-        if self.cursors_max == 0 || self.cursors_max > 64 {
-            return refuse("cursors_max", self.cursors_max, "must be from 1 to 64");
-        }
-        Ok(Geometry::new(self))
-    }
-
-    /// Returns the least `memory_bytes_max` with which a record of `prefix` + `payload` bytes can ever be claimed under the
-    /// other options; `None` if no budget is enough.
+    /// Returns the least `memory_bytes_max` with which a record of `prefix` + `payload` bytes can ever be claimed under
+    /// the other options; `None` if no budget is enough.
     pub fn memory_bytes_for(&self, prefix: usize, payload: usize) -> Option<usize> {
         let body = prefix.checked_add(payload)?;
         if prefix > PREFIX_BYTES_MAX || body > BODY_BYTES_MAX {
@@ -100,7 +43,8 @@ pub struct Backpressure {
     pub used_bytes: usize,
     /// The budget in bytes.
     pub max_bytes: usize,
-    /// Bytes held by each lane, largest first: its peer has not acknowledged them, or has no checkpoint that covers them.
+    /// Bytes held by each lane, largest first: its peer has not acknowledged them, or has no checkpoint that covers
+    /// them.
     pub holders: Vec<(Rank, usize)>,
 }
 
@@ -150,7 +94,8 @@ pub struct Pool {
     pub(crate) geometry: Geometry,
     pub(crate) options: PoolOptions,
     lists: Vec<FreeList>,
-    /// Bytes of committed memory, in use or warm. Above the budget by one smallest block at most ([`Pool::take_in_place`]).
+    /// Bytes of committed memory, in use or warm. Above the budget by one smallest block at most
+    /// ([`Pool::take_in_place`]).
     resident: AtomicUsize,
     /// Bytes in use by lanes.
     used: AtomicUsize,
@@ -204,8 +149,9 @@ impl Pool {
         self.take_within(class, self.options.memory_bytes_max)
     }
 
-    /// Takes a block of the smallest class in place of a larger one that is about to be freed: one such block may be in use beyond the
-    /// budget. Otherwise lanes whose current chunks take the whole budget could never give up one of them.
+    /// Takes a block of the smallest class in place of a larger one that is about to be freed: one such block may be in
+    /// use beyond the budget. Otherwise lanes whose current chunks take the whole budget could never give up one of
+    /// them.
     pub(crate) fn take_in_place(&self) -> Result<BlockRef, AllocError> {
         self.take_within(0, self.options.memory_bytes_max + self.geometry.classes[0].bytes)
     }
@@ -218,7 +164,7 @@ impl Pool {
             self.used.fetch_add(bytes, Ordering::Relaxed);
             return Ok(self.block(class, index));
         }
-        self.reserve(bytes, resident_max)?;
+        self.charge(bytes, resident_max)?;
         let block = self.commit_new(class)?.ok_or_else(|| self.full(bytes))?;
         if class > self.geometry.chunk_class {
             self.large_class.store(class, Ordering::Relaxed);
@@ -333,8 +279,9 @@ impl Pool {
         while self.resident_bytes() > self.options.memory_bytes_max && self.discard_one_warm() {}
     }
 
-    /// Counts `bytes` as resident; returns the memory of warm blocks to the system if `resident_max` is exceeded otherwise.
-    fn reserve(&self, bytes: usize, resident_max: usize) -> Result<(), AllocError> {
+    /// Counts `bytes` as resident; returns the memory of warm blocks to the system if `resident_max` is exceeded
+    /// otherwise.
+    fn charge(&self, bytes: usize, resident_max: usize) -> Result<(), AllocError> {
         while !self.try_reserve(bytes, resident_max) {
             if !self.discard_one_warm() {
                 return Err(self.full(bytes));

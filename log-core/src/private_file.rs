@@ -1,8 +1,9 @@
-//! Files that only their user can open: compute nodes have several users, and all of them can write to `/dev/shm` and `/tmp`.
+//! Files that only their user can open: compute nodes have several users, and all of them can write to `/dev/shm` and
+//! `/tmp`.
 //!
-//! A private file has mode 0600 in a directory of mode 0700, and is created exclusively and never through a link. A file
-//! that another user owns or may open is refused. The owner of a file holds a lock on it, which the kernel drops when the
-//! process ends, for whatever reason: a lock that can be taken proves that the owner is dead.
+//! A private file has mode 0600 in a directory of mode 0700, and is created exclusively and never through a link. A
+//! file that another user owns or may open is refused. The owner of a file holds a lock on it, which the kernel drops
+//! when the process ends, for whatever reason: a lock that can be taken proves that the owner is dead.
 
 use std::fs::File;
 use std::io;
@@ -145,11 +146,22 @@ pub fn share_private_file(path: &Path) -> Result<File, PrivateFileError> {
 /// Opens and locks a file that [`create_private_file`] made in a process that has ended.
 ///
 /// # Errors
-/// [`PrivateFileError::OwnerAlive`] while a process holds it; other variants for a link, for another user's file, and for
-/// one that other users may open.
+/// [`PrivateFileError::OwnerAlive`] while a process holds it; other variants for a link, for another user's file, and
+/// for one that other users may open.
 pub fn open_private_file(path: &Path) -> Result<File, PrivateFileError> {
     let file = open_checked(path, OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK)?;
     lock(path, &file, FlockOperation::NonBlockingLockExclusive)?;
+    Ok(file)
+}
+
+/// Opens a file as [`open_private_file`] does, for reading only, together with others that read it. Until the last of
+/// them has closed it, it has an owner.
+///
+/// # Errors
+/// Same as [`open_private_file`].
+pub fn read_private_file(path: &Path) -> Result<File, PrivateFileError> {
+    let file = open_checked(path, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK)?;
+    lock(path, &file, FlockOperation::NonBlockingLockShared)?;
     Ok(file)
 }
 
@@ -240,6 +252,19 @@ mod tests {
         drop(alone);
         std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o755)).unwrap();
         assert!(matches!(join_private_dir(&dir), Err(PrivateFileError::NotPrivate { mode: 0o755, .. })));
+    }
+
+    #[test]
+    fn several_processes_read_a_file_and_none_writes_it_meanwhile() {
+        let (_keep, dir) = private_dir();
+        let path = dir.join("log");
+        let owner = create_private_file(&path).unwrap();
+        assert!(matches!(read_private_file(&path), Err(PrivateFileError::OwnerAlive { .. })));
+        drop(owner);
+        let readers = [read_private_file(&path).unwrap(), read_private_file(&path).unwrap()];
+        assert!(matches!(open_private_file(&path), Err(PrivateFileError::OwnerAlive { .. })));
+        drop(readers);
+        open_private_file(&path).unwrap();
     }
 
     #[test]

@@ -5,21 +5,23 @@
 //!         | commit | SSN   | prefix (opaque) | payload        | slack     | commit word of the next record ...
 //! ```
 //!
-//! The commit word gives kind and length. It is the only word of a record that is ever written while a reader may load it:
+//! The commit word gives kind and length. It is the only word of a record that is ever written while a reader may load
+//! it:
 //!
 //! * `0`: nothing yet. Every claim writes this into the place *after* its own record before it is published, so that a
-//!   reader (or a recovery) that walks the records always ends on a zero, whatever an earlier use of the chunk left there.
+//!   reader (or a recovery) that walks the records always ends on a zero, whatever an earlier use of the chunk left
+//!   there.
 //! * a record, a pad (a claim that was dropped) or the end of the chunk.
 //!
-//! Twelve bits of the word are a check over the others: a reader of a damaged shared-memory file must not follow a wrong
-//! length. The check guards the framing only; the layer above checks payloads end to end.
+//! Twelve bits of the word are a check over the others: a reader of a damaged shared-memory file must not follow a
+//! wrong length. The check guards the framing only; the layer above checks payloads end to end.
 
 /// Bytes of a record's commit word and SSN, which precede its body.
 pub(crate) const RECORD_HEADER: usize = 16;
 /// Offset of the SSN in a record.
 pub(crate) const SSN_AT: usize = 8;
-/// Alignment of a record, and of a payload after a prefix of a multiple of it: a copy of some KiB to an odd multiple of eight
-/// takes twice as long as one to a multiple of sixteen.
+/// Alignment of a record, and of a payload after a prefix of a multiple of it: a copy of some KiB to an odd multiple of
+/// eight takes twice as long as one to a multiple of sixteen.
 pub(crate) const RECORD_ALIGN: usize = 16;
 /// Longest body (prefix and payload) that a commit word can state: 64 GiB less one byte.
 pub const BODY_BYTES_MAX: usize = (1 << BODY_BITS) - 1;

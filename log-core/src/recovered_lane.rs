@@ -4,12 +4,11 @@ use std::borrow::Borrow;
 use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
 
-use crate::chunk::{BlockRef, CHUNK_HEADER, ChunkHeader, LAST_AT, NEXT_AT, OPEN, sealed_last, write_end};
-use crate::lane::ChunkInfo;
+use crate::chunk::{BlockRef, CHUNK_HEADER, ChunkHeader, ChunkInfo, LAST_AT, NEXT_AT, OPEN, sealed_last, write_end};
+use crate::damage::DamageError;
 use crate::nouns::{Rank, Ssn};
 use crate::pool::Pool;
 use crate::record::{END_WORD, RECORD_ALIGN, SSN_AT, Word, footprint};
-use crate::shared_log::DamageError;
 use crate::sync::Ordering;
 
 /// Highest position of a chunk in its lane: 2^62 chunks have more records than a lane has sequence numbers.
@@ -30,8 +29,8 @@ pub(crate) struct RecoveredLane {
     pub(crate) superseded: Vec<BlockRef>,
 }
 
-/// Returns the lanes of a file's active chunks, each checked word by word. Takes n log n steps for n chunks, besides the walk over
-/// the records.
+/// Returns the lanes of a file's active chunks, each checked word by word. Takes n log n steps for n chunks, besides
+/// the walk over the records.
 pub(crate) fn order_lanes(pool: &Pool, mut active: Vec<ActiveChunk>) -> Result<Vec<RecoveredLane>, DamageError> {
     active.iter().try_for_each(check_header)?;
     sort(&mut active);
@@ -64,8 +63,9 @@ fn check_header((block, header): &ActiveChunk) -> Result<(), DamageError> {
 
 /// Separates a lane's chunks, which are in the order of [`sort`], into those in use, oldest first, and superseded ones.
 ///
-/// One store makes a relocated chunk active, and its originals are freed after it: until then both are active. If a relocated
-/// chunk was relocated again, either copy supersedes the originals: the later has at most what the earlier has.
+/// One store makes a relocated chunk active, and its originals are freed after it: until then both are active. If a
+/// relocated chunk was relocated again, either copy supersedes the originals: the later has at most what the earlier
+/// has.
 fn split_superseded<C: Borrow<ActiveChunk> + Copy>(chunks: &[C]) -> (Vec<C>, Vec<C>) {
     let (mut live, mut superseded) = (Vec::new(), Vec::new());
     // Lowest position that a relocated chunk replaces, of those with the same or a later position.
@@ -174,7 +174,8 @@ fn read_chunk(pool: &Pool, block: BlockRef, header: &ChunkHeader) -> Result<Read
     Ok(ReadChunk { at, end, next, pad_bytes })
 }
 
-/// Links of a lane's chunks. A recovery builds the chain anew, but a link to a chunk that is no longer there shows that it is lost.
+/// Links of a lane's chunks. A recovery builds the chain anew, but a link to a chunk that is no longer there shows that
+/// it is lost.
 struct Links<'a, C> {
     live: &'a [C],
     superseded: &'a [C],
@@ -248,7 +249,7 @@ mod tests {
     use crate::{
         chunk::{ChunkState, read_state, sealed_word},
         lane::LaneWriter,
-        pool::PoolOptions,
+        options::PoolOptions,
         record::{pad_word, record_word},
         sync::Arc,
     };
@@ -455,7 +456,8 @@ mod tests {
     #[test]
     fn each_of_many_chunks_is_looked_at_a_few_times() {
         const CHUNKS: usize = if cfg!(miri) { 1 << 10 } else { 1 << 17 };
-        // Twice for each comparison of the sorting, and once each where chunks are separated and where links are looked up.
+        // Twice for each comparison of the sorting, and once each where chunks are separated and where links are looked
+        // up.
         let looks_left = Cell::new(CHUNKS as u64 * (2 * u64::from(CHUNKS.ilog2()) + 4));
         let chunk = |index: usize| {
             // Three chunks, four originals, and the chunk into which these were relocated.

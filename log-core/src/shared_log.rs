@@ -8,26 +8,25 @@
 //!       32  0
 //! ```
 //!
-//! A recovery trusts nothing in the file but this header and the chunks: a chunk's header names its lane and its position
-//! there, and the commit words show how far it was written. Free lists and chains are built anew; the old links only show whether a
-//! chunk within a lane is lost.
+//! A recovery trusts nothing in the file but this header and the chunks: a chunk's header names its lane and its
+//! position there, and the commit words show how far it was written. Free lists and chains are built anew; the old
+//! links only show whether a chunk within a lane is lost.
 
 use std::path::{Path, PathBuf};
 
 use crate::arena::Arena;
 use crate::chunk::{BlockRef, ChunkHeader, ChunkState, read_state, write_state};
-use crate::geometry::HEADER_BYTES;
+use crate::damage::{DamageError, SHARED_LOG_VERSION};
 use crate::lane::LaneWriter;
 use crate::nouns::Rank;
-use crate::pool::{AllocError, OptionsError, Pool, PoolOptions};
+use crate::options::{HEADER_BYTES, OptionsError, PoolOptions};
+use crate::pool::{AllocError, Pool};
 use crate::private_file::open_private_file;
 use crate::recovered_lane::{RecoveredLane, order_lanes, relink};
 use crate::sync::{Arc, Ordering};
-use crate::tier::{ProcessCrashSafe, Tier, TierError, Volatile};
+use crate::tier::{CopyOnWrite, DeadFile, ProcessCrashSafe, Tier, TierError, Volatile};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"CFOILSHM");
-/// Version of the layout of shared-memory logs. Another version is refused.
-pub const SHARED_LOG_VERSION: u32 = 1;
 const HEADER_WORDS: usize = 8;
 
 /// Error of setting up a pool.
@@ -51,47 +50,6 @@ pub enum PoolError {
         /// The damage, and where it is.
         #[source]
         reason: DamageError,
-    },
-}
-
-/// Damage of a shared-memory log, or a mismatch with the options. Nothing in the file was changed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum DamageError {
-    /// The file doesn't begin with the magic number.
-    #[error("not a shared-memory log (no magic at offset 0)")]
-    NotALog,
-    /// The layout has another version.
-    #[error("version {found}, but this program reads version {SHARED_LOG_VERSION}: use the program that wrote it")]
-    Version {
-        /// Version of the file.
-        found: u32,
-    },
-    /// The log was made with other limits, or for another rank.
-    #[error("it was made with {what} = {found}, but {expected} was asked for")]
-    Mismatch {
-        /// Name of the field that differs.
-        what: &'static str,
-        /// Value in the file.
-        found: u64,
-        /// Value asked for.
-        expected: u64,
-    },
-    /// The file is shorter or longer than its header says.
-    #[error("{found} bytes long, expected {expected}: it was cut short")]
-    Length {
-        /// Bytes of the file.
-        found: u64,
-        /// Bytes expected.
-        expected: u64,
-    },
-    /// The file has bytes that no writer wrote.
-    #[error("damaged at offset {at}: {what}")]
-    Damaged {
-        /// Offset in the file.
-        at: usize,
-        /// Description of the damage.
-        what: &'static str,
     },
 }
 
@@ -169,8 +127,21 @@ impl Pool {
     /// # Errors
     /// [`PoolError`]: a living owner, another user's file, other options, another version, a file cut short, damage.
     pub fn examine(path: &Path, owner: Owner, options: PoolOptions) -> Result<DeadLog, PoolError> {
+        Pool::examine_on::<ProcessCrashSafe>(path, owner, options)
+    }
+
+    /// Same as [`examine`](Self::examine) for a log whose file stays as it is, also when it is taken: a store copies
+    /// its page.
+    ///
+    /// # Errors
+    /// See [`examine`](Self::examine).
+    pub fn examine_copy(path: &Path, owner: Owner, options: PoolOptions) -> Result<DeadLog, PoolError> {
+        Pool::examine_on::<CopyOnWrite>(path, owner, options)
+    }
+
+    fn examine_on<T: DeadFile>(path: &Path, owner: Owner, options: PoolOptions) -> Result<DeadLog, PoolError> {
         let geometry = options.geometry()?;
-        let tier = ProcessCrashSafe::open(path)?;
+        let tier = T::open(path)?;
         let refused = |reason| PoolError::Refused { path: path.to_owned(), reason };
         let len = tier.len();
         if len < HEADER_BYTES {
@@ -203,8 +174,8 @@ impl DeadLog {
 
     /// Takes the log over for writing: returns the pool, and the writers of its lanes.
     ///
-    /// The lanes have every committed record. All of them count as unacknowledged: the receivers know what they have received,
-    /// and acknowledge it again. Memory that no record uses is returned to the system.
+    /// The lanes have every committed record. All of them count as unacknowledged: the receivers know what they have
+    /// received, and acknowledge it again. Memory that no record uses is returned to the system.
     ///
     /// # Errors
     /// [`PoolError::Alloc`] if the system has no memory; another attempt finds the same records.
@@ -219,8 +190,8 @@ impl DeadLog {
         let kept: Vec<BlockRef> = lanes.iter().flat_map(|lane| lane.chunks.iter().map(|chunk| chunk.block)).collect();
         pool.adopt(&kept);
         for &block in &kept {
-            // Every page of a chunk that will be written again needs memory now: a store to a hole in the file could get a
-            // SIGBUS.
+            // Every page of a chunk that will be written again needs memory now: a store to a hole in the file could
+            // get a SIGBUS.
             let bytes = pool.block_bytes(block);
             pool.arena.commit(block.at(), bytes).map_err(|source| AllocError::NoMemory { bytes, source })?;
         }

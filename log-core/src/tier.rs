@@ -4,6 +4,8 @@
 //! * [`ProcessCrashSafe`]: a private shared-memory file. The replacement finds every record that was committed before a
 //!   `kill -9`, because a store that has retired reaches memory even if its process dies. The file holds offsets and
 //!   generations, never pointers.
+//!
+//! The module `copy_on_write` has such a file for a process that leaves it as it is.
 
 use std::fmt;
 use std::fs::File;
@@ -18,11 +20,13 @@ use rustix::io::Errno;
 use crate::geometry::Geometry;
 use crate::private_file::{PrivateFileError, create_private_file, open_private_file};
 
+mod copy_on_write;
 #[cfg(miri)]
 mod heap;
 #[cfg(not(miri))]
 mod volatile;
 
+pub(crate) use copy_on_write::CopyOnWrite;
 #[cfg(miri)]
 pub use heap::Volatile;
 #[cfg(not(miri))]
@@ -119,13 +123,7 @@ impl ProcessCrashSafe {
     }
 
     fn map(file: File, path: &Path) -> Result<ProcessCrashSafe, TierError> {
-        let size = |source| TierError::Size { path: path.to_owned(), source };
-        let len = usize::try_from(file.metadata().map_err(size)?.len())
-            .map_err(|_| size(io::ErrorKind::FileTooLarge.into()))?;
-        if len == 0 {
-            // mmap would refuse an empty file with EINVAL, which doesn't tell the cause.
-            return Err(size(io::Error::new(io::ErrorKind::UnexpectedEof, "the file is empty")));
-        }
+        let len = len_of(&file, path)?;
         let map = MmapOptions::new().len(len).map_raw(&file).map_err(|source| TierError::Map { len, source })?;
         Ok(ProcessCrashSafe { map, file, path: path.to_owned() })
     }
@@ -134,22 +132,53 @@ impl ProcessCrashSafe {
     pub fn path(&self) -> &Path {
         &self.path
     }
+}
+
+/// A file of a dead process's pool, whose memory a recovery reads.
+pub(crate) trait DeadFile: Tier + Sized + 'static {
+    /// Opens and locks the file, without reading it.
+    fn open(path: &Path) -> Result<Self, TierError>;
+
+    /// Returns the file.
+    fn file(&self) -> &File;
 
     /// Returns the ranges of the file that have memory, as (start, end): those that a recovery has to read.
-    pub(crate) fn allocated(&self) -> io::Result<Vec<(usize, usize)>> {
+    fn allocated(&self) -> io::Result<Vec<(usize, usize)>> {
         let mut ranges = Vec::new();
         let mut at = 0u64;
         loop {
             // ENXIO: no data at or after this offset (lseek(2)).
-            let start = match rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Data(at)) {
+            let start = match rustix::fs::seek(self.file(), rustix::fs::SeekFrom::Data(at)) {
                 Ok(start) => start,
                 Err(Errno::NXIO) => return Ok(ranges),
                 Err(errno) => return Err(errno.into()),
             };
-            at = rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Hole(start))?;
+            at = rustix::fs::seek(self.file(), rustix::fs::SeekFrom::Hole(start))?;
             ranges.push((start as usize, at as usize));
         }
     }
+}
+
+impl DeadFile for ProcessCrashSafe {
+    fn open(path: &Path) -> Result<ProcessCrashSafe, TierError> {
+        ProcessCrashSafe::open(path)
+    }
+
+    fn file(&self) -> &File {
+        &self.file
+    }
+}
+
+/// Returns the length of a file, which has to be mapped.
+fn len_of(file: &File, path: &Path) -> Result<usize, TierError> {
+    let size = |source| TierError::Size { path: path.to_owned(), source };
+    let len =
+        usize::try_from(file.metadata().map_err(size)?.len()).map_err(|_| size(io::ErrorKind::FileTooLarge.into()))?;
+    if len == 0 {
+        // mmap would refuse an empty file with EINVAL, which doesn't tell the cause.
+        return Err(size(io::Error::new(io::ErrorKind::UnexpectedEof, "the file is empty")));
+    }
+    Ok(len)
 }
 
 // SAFETY: MmapRaw keeps one shared mapping of fixed address and length until it is dropped. The file is ours alone:
@@ -207,7 +236,7 @@ fn advise_large_pages(_: &MmapRaw, _: &Geometry) {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pool::PoolOptions;
+    use crate::options::PoolOptions;
     use crate::private_file::create_private_dir;
 
     fn geometry() -> Geometry {

@@ -1,5 +1,23 @@
 //! The storage backend: the disk operations that a store needs.
 
+pub(crate) mod buffer;
+pub(crate) mod buffer_pool;
+pub(crate) mod choice;
+pub(crate) mod directory;
+pub(crate) mod file_reader;
+pub(crate) mod files;
+#[cfg(test)]
+pub(crate) mod memory_file;
+pub(crate) mod open;
+pub(crate) mod pieces;
+pub(crate) mod preallocate;
+pub(crate) mod probe;
+pub(crate) mod pwrite;
+pub(crate) mod ring;
+pub(crate) mod transfer;
+pub(crate) mod uring;
+pub(crate) mod vectored_write;
+
 use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -27,14 +45,14 @@ pub enum BackendKind {
 
 /// A directory of files on stable storage, written by one thread.
 ///
-/// Nothing is durable before [`sync`](Self::sync) (a file's bytes) or [`sync_dir`](Self::sync_dir) (creations and removals)
-/// has returned: of everything after the last sync, a power cut keeps any subset, byte by byte.
+/// Nothing is durable before [`sync`](Self::sync) (a file's bytes) or [`sync_dir`](Self::sync_dir) (creations and
+/// removals) has returned: of everything after the last sync, a power cut keeps any subset, byte by byte.
 pub trait StorageBackend: Send + fmt::Debug {
     /// Returns the kind of this backend.
     fn kind(&self) -> BackendKind;
 
-    /// Returns the capacity of each [`Buffer`] in bytes, a multiple of [`PAGE_BYTES`](crate::PAGE_BYTES). It limits a single
-    /// write.
+    /// Returns the capacity of each [`Buffer`] in bytes, a multiple of [`PAGE_BYTES`](crate::PAGE_BYTES). It limits a
+    /// single write.
     fn buffer_bytes(&self) -> usize;
 
     /// Returns the names of all files.
@@ -43,7 +61,8 @@ pub trait StorageBackend: Send + fmt::Debug {
     /// The operating system's.
     fn list(&mut self) -> io::Result<Vec<String>>;
 
-    /// Returns those of the names that are not regular files, each with its type ("a symbolic link"). Doesn't open them.
+    /// Returns those of the names that are not regular files, each with its type ("a symbolic link"). Doesn't open
+    /// them.
     ///
     /// # Errors
     /// The operating system's.
@@ -96,8 +115,8 @@ pub trait StorageBackend: Send + fmt::Debug {
     /// The operating system's; an error of the write itself may be reported only by [`flush`](Self::flush).
     fn write(&mut self, file: FileId, at: u64, buffer: Buffer) -> io::Result<()>;
 
-    /// Returns an empty buffer of at least a page, for the header of a [`write_chunks`](Self::write_chunks). Waits if the limit of
-    /// such writes is in flight. The default implementation returns a [`buffer`](Self::buffer).
+    /// Returns an empty buffer of at least a page, for the header of a [`write_chunks`](Self::write_chunks). Waits if
+    /// the limit of such writes is in flight. The default implementation returns a [`buffer`](Self::buffer).
     ///
     /// # Errors
     /// As [`buffer`](Self::buffer).
@@ -105,8 +124,8 @@ pub trait StorageBackend: Send + fmt::Debug {
         self.buffer()
     }
 
-    /// Starts to write `header` and, right after it, the chunks in order, at offset `at`; see [`write`](Self::write). The chunks'
-    /// memory stays pinned until the write is complete; the default implementation copies it into buffers.
+    /// Starts to write `header` and, right after it, the chunks in order, at offset `at`; see [`write`](Self::write).
+    /// The chunks' memory stays pinned until the write is complete; the default implementation copies it into buffers.
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -194,8 +213,8 @@ pub trait ReadAt: Send + Sync + fmt::Debug {
     /// [`io::ErrorKind::UnexpectedEof`] if the file ends before; the operating system's.
     fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<()>;
 
-    /// Returns the file's descriptor if an io_uring may read whole pages of it into page-aligned memory. It stays the same as
-    /// long as the file is open. `None`, the default, allows only [`read_at`](Self::read_at).
+    /// Returns the file's descriptor if an io_uring may read whole pages of it into page-aligned memory. It stays the
+    /// same as long as the file is open. `None`, the default, allows only [`read_at`](Self::read_at).
     fn for_ring(&self) -> Option<BorrowedFd<'_>> {
         None
     }

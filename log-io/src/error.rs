@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
 use crate::StorageBackend;
-use crate::manifest::MANIFEST;
+use crate::format::names::MANIFEST;
 
 /// An error of a store.
 #[derive(Debug, thiserror::Error)]
@@ -26,8 +26,8 @@ pub enum StoreError {
         /// The operating system's error.
         source: io::Error,
     },
-    /// A write or a sync failed, now or earlier. The state of the disk is unknown, so the store writes nothing more. Flushed
-    /// blocks can still be read.
+    /// A write or a sync failed, now or earlier. The state of the disk is unknown, so the store writes nothing more.
+    /// Flushed blocks can still be read.
     #[error("the store writes nothing more after an error; end the process and open the store again: {first}")]
     Failed {
         /// The first error.
@@ -141,8 +141,8 @@ pub enum StoreError {
         /// The reason.
         what: &'static str,
     },
-    /// The image of a checkpoint has numbers that a reader would refuse: SSNs that are out of their limits or don't rise, or an entry of
-    /// a block that no store wrote. Nothing was written.
+    /// The image of a checkpoint has numbers that a reader would refuse: SSNs that are out of their limits or don't
+    /// rise, or an entry of a block that no store wrote. Nothing was written.
     #[error(
         "the checkpoint that begins {epoch} could not be read back and was not written: an SSN or a block of it is out of its limits"
     )]
@@ -153,8 +153,8 @@ pub enum StoreError {
     /// The store has used up the numbers of its files.
     #[error("the store has used up its file numbers: copy what is needed, remove it and create another")]
     NumbersExhausted,
-    /// A block was made that a reader would refuse: a fault of this program. Nothing of it was written, and the records are still in
-    /// memory.
+    /// A block was made that a reader would refuse: a fault of this program. Nothing of it was written, and the records
+    /// are still in memory.
     #[error(
         "the block of {lane} that begins with {first} could not be read back ({what}) and was not written: this is a fault of \
          counterfoil; a smaller block_bytes may avoid it"

@@ -2,13 +2,10 @@
 
 use counterfoil_log_core::Rank;
 
+use crate::format::{BLOCK_BYTES_MAX, CHECKPOINTS_KEPT_MAX};
 use crate::{PAGE_BYTES, StoreError};
 
 const PAGE: u64 = PAGE_BYTES as u64;
-/// Most checkpoints that fit into a manifest.
-pub(crate) const CHECKPOINTS_KEPT_MAX: usize = 64;
-/// Largest value of `block_bytes`.
-pub(crate) const BLOCK_BYTES_MAX: usize = 16 << 20;
 
 /// Identity and limits of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,30 +16,31 @@ pub struct StoreOptions {
     pub ranks: u32,
     /// Limit of the bytes on disk: segments, checkpoint files, manifest and reserve. Default: 4 GiB.
     ///
-    /// An open store has a file descriptor for each segment: 256 at the defaults (4 GiB in segments of 16 MiB), and more if
-    /// most segments have only a few live blocks and holes otherwise. A larger disk needs larger segments, or more open files
-    /// for the process (`ulimit -n`); too few are [`StoreError::TooManyFiles`].
+    /// An open store has a file descriptor for each segment: 256 at the defaults (4 GiB in segments of 16 MiB), and
+    /// more if most segments have only a few live blocks and holes otherwise. A larger disk needs larger segments, or
+    /// more open files for the process (`ulimit -n`); too few are [`StoreError::TooManyFiles`].
     pub disk_bytes_max: u64,
-    /// Bytes of a segment, a multiple of 4,096 between 8 KiB and 1 GiB. A record that doesn't fit gets a segment of its own.
-    /// Default: 16 MiB.
+    /// Bytes of a segment, a multiple of 4,096 between 8 KiB and 1 GiB. A record that doesn't fit gets a segment of its
+    /// own. A new one needs as many free bytes, which leaves room for checkpoint files: a disk of less than eight
+    /// needs smaller ones. Default: 16 MiB.
     pub segment_bytes: u64,
-    /// Limit of the bytes of a block, a multiple of 4,096 between 4 KiB and 16 MiB, less than a segment; the backend's largest
-    /// single write is a limit, too. A record that doesn't fit gets a block of its own. Default: 256 KiB.
-    /// A block of in-place chunks may be an eighth larger, but has at most 16 MiB of chunks, plus a page for their table; a larger
-    /// chunk gets a block of its own.
+    /// Limit of the bytes of a block, a multiple of 4,096 between 4 KiB and 16 MiB, less than a segment; the backend's
+    /// largest single write is a limit, too. A record that doesn't fit gets a block of its own. Default: 256 KiB. A
+    /// block of in-place chunks may be an eighth larger, but has at most 16 MiB of chunks, plus a page for their table;
+    /// a larger chunk gets a block of its own.
     pub block_bytes: usize,
     /// Compress blocks (lz4) if that saves at least an eighth. Default: no.
     pub compress: bool,
-    /// Bytes reserved on disk. They are released when the disk is too full for a checkpoint file, because a checkpoint lets
-    /// other space be freed; a multiple of 4,096, 0 for none. Opening a store needs no free space. Default: 1 MiB.
+    /// Bytes reserved on disk. They are released when the disk is too full for a checkpoint file, because a checkpoint
+    /// lets other space be freed; a multiple of 4,096, 0 for none. Opening a store needs no free space. Default: 1 MiB.
     pub reserve_bytes: u64,
     /// Number of checkpoints kept, 1 to 64. Default: 1.
     pub checkpoints_kept: usize,
     /// Write checksums of blocks. Only a benchmark turns them off.
     #[doc(hidden)]
     pub checksums: bool,
-    /// Seed of the random identities of stores and segments; `None` for a random one. A test sets it, to write the same bytes
-    /// each time.
+    /// Seed of the random identities of stores and segments; `None` for a random one. A test sets it, to write the same
+    /// bytes each time.
     #[doc(hidden)]
     pub seed: Option<u64>,
 }

@@ -9,10 +9,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use counterfoil_log_core::{Epoch, Rank, Ssn};
 
-use crate::checkpoint_file::{self, Application, Context, checkpoint_name};
-use crate::manifest::{FoundManifest, KeptCheckpoint, MANIFEST, Manifest, SlotState, no_manifest};
-use crate::segment::{file_number, segment_name};
-use crate::{Block, CheckpointImage, ReadAt, StorageBackend, StoreError, listing};
+use crate::format::checkpoint_file::{self, Application, Context};
+use crate::format::manifest::{FoundManifest, KeptCheckpoint, Manifest, SlotState, no_manifest};
+use crate::format::names::{MANIFEST, checkpoint_name, file_number, segment_name};
+use crate::store::listing;
+use crate::{Block, CheckpointImage, ReadAt, StorageBackend, StoreError};
 use segment::{BlockList, scan_segment};
 
 pub use loss::{Bound, Loss};
@@ -34,12 +35,12 @@ pub struct Report {
     pub checkpoints: Vec<CheckpointReport>,
     /// The segments, by number.
     pub segments: Vec<SegmentReport>,
-    /// Invalid checkpoint files, and segments to which no checkpoint refers. The next opening removes them, except segments
-    /// with entries of the local log that it recovers. Empty if no slot of the manifest is whole, and without segments if a
-    /// valid checkpoint can't be read, because they may be needed.
+    /// Invalid checkpoint files, and segments to which no checkpoint refers. The next opening removes them, except
+    /// segments with entries of the local log that it recovers. Empty if no slot of the manifest is whole, and without
+    /// segments if a valid checkpoint can't be read, because they may be needed.
     pub left_over: Vec<String>,
-    /// Entries with the name of one of the store's files that aren't regular files: name and type ("a symbolic link"). The scan
-    /// ignores them; opening the store for writing fails.
+    /// Entries with the name of one of the store's files that aren't regular files: name and type ("a symbolic link").
+    /// The scan ignores them; opening the store for writing fails.
     pub not_files: Vec<(String, &'static str)>,
     /// Number of blocks that the segments' lists omit, because they would get too long.
     pub blocks_left_out: u64,
@@ -147,8 +148,8 @@ struct Scan {
 
 /// Verifies everything in a store, and changes nothing. Calls `progress` with the bytes read so far and their total.
 ///
-/// Works on damaged stores and on any directory. Its memory is bounded by a checkpoint file without the program's own bytes,
-/// the largest block, and a list of 65,536 blocks.
+/// Works on damaged stores and on any directory. Its memory is bounded by a checkpoint file without the program's own
+/// bytes, the largest block, and a list of 65,536 blocks.
 ///
 /// # Errors
 /// [`StoreError::Io`]; [`StoreError::Missing`] if there is no manifest.

@@ -2,8 +2,8 @@
 //!
 //! The order of durability (a power cut keeps any subset of the unsynced bytes):
 //!
-//! 1. Blocks are written; every write has completed in full; each written segment is synced; the directory is synced if a
-//!    segment is new. Now the blocks are durable.
+//! 1. Blocks are written; every write has completed in full; each written segment is synced; the directory is synced if
+//!    a segment is new. Now the blocks are durable.
 //! 2. The checkpoint file is created, written and synced; the directory is synced.
 //! 3. The manifest changes: slot 0 is written, synced; slot 1 is written, synced.
 //! 4. Only now older checkpoint files are removed, and blocks without other references are freed.
@@ -11,7 +11,10 @@
 mod append;
 mod append_chunks;
 mod barrier;
+pub(crate) mod lane_source;
+pub(crate) mod listing;
 mod open;
+mod prefetch;
 mod space;
 
 use std::collections::BTreeMap;
@@ -21,12 +24,13 @@ use std::sync::Arc;
 
 use counterfoil_log_core::{Epoch, Rank, Ssn};
 
-use crate::checkpoint_file::{self, Application, Written, checkpoint_name};
-use crate::listing;
-use crate::manifest::{KeptCheckpoint, MANIFEST, Manifest, slot_bytes};
-use crate::pieces::write_pieces;
-use crate::reader::OpenSegment;
-use crate::segment::{FILE_NUMBER_MAX, FIRST_BLOCK, Segment, SegmentHeader, file_number, segment_name};
+use crate::backend::pieces::write_pieces;
+use crate::format::checkpoint_file::{self, Application, Written};
+use crate::format::manifest::{KeptCheckpoint, Manifest, slot_bytes};
+use crate::format::names::{MANIFEST, RESERVE, checkpoint_name, file_number, segment_name};
+use crate::format::segment::{Segment, SegmentHeader};
+use crate::format::{FILE_NUMBER_MAX, FIRST_BLOCK};
+use crate::read::reader::OpenSegment;
 use crate::{
     Access, Block, Buffer, CheckpointImage, FileId, PAGE_BYTES, ReadAt, StorageBackend, StoreError, StoreOptions,
     StoreReader,
@@ -34,13 +38,10 @@ use crate::{
 
 pub use space::DiskUsage;
 
-/// Name of the reserve: a file that is removed when the disk is full.
-pub(crate) const RESERVE: &str = "reserve";
-
 /// A rank's store, with one writer.
 ///
-/// After a failed write or sync it writes nothing more ([`StoreError::Failed`]), because the state of the disk is unknown until
-/// the store is opened again. Blocks can still be read. A full disk is no such failure.
+/// After a failed write or sync it writes nothing more ([`StoreError::Failed`]), because the state of the disk is
+/// unknown until the store is opened again. Blocks can still be read. A full disk is no such failure.
 #[derive(Debug)]
 pub struct Store {
     backend: Box<dyn StorageBackend>,
@@ -99,7 +100,7 @@ impl Store {
         }
         if names.iter().any(|name| name == MANIFEST) {
             let reader = backend.reader(MANIFEST).map_err(StoreError::io("open", MANIFEST))?;
-            if !crate::manifest::FoundManifest::read(&*reader)?.is_unfinished(&names) {
+            if !crate::format::manifest::FoundManifest::read(&*reader)?.is_unfinished(&names) {
                 return Err(StoreError::Exists { file: MANIFEST.to_owned() });
             }
         }
@@ -280,7 +281,8 @@ impl Store {
         let _ = self.backend.remove(name);
     }
 
-    /// Creates a segment of this many bytes, within the budget. An error of creating or opening the file doesn't fail the store.
+    /// Creates a segment of this many bytes, within the budget. An error of creating or opening the file doesn't fail
+    /// the store.
     fn create_segment(&mut self, bytes: u64) -> Result<u32, StoreError> {
         self.check_budget(bytes)?;
         let number = self.take_number()?;

@@ -1,8 +1,8 @@
 //! Model test of one channel whose ends checkpoint, die and are replaced at any moment.
 //!
 //! The link loses nothing while both ends live, and loses everything in flight when one of them is replaced.
-//! For any order of events, nothing is delivered twice or skipped, and the sender attributes to each message the epoch in
-//! which it was received.
+//! For any order of events, nothing is delivered twice or skipped, and the sender attributes to each message the epoch
+//! in which it was received.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -195,8 +195,8 @@ impl Channel {
         }
     }
 
-    /// Replaces the sender: the replacement announces its restored SSN, replays the messages that the receiver lacks, and
-    /// re-executes the rest.
+    /// Replaces the sender: the replacement announces its restored SSN, replays the messages that the receiver lacks,
+    /// and re-executes the rest.
     fn sender_dies(&mut self) {
         self.messages.clear();
         self.acks.clear();

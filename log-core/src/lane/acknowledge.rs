@@ -1,10 +1,11 @@
 //! Acknowledged records: released, or retained until no recovery can need them.
 //!
-//! The writer only carries decisions out. Its caller (see the `gc` crate) decides from [`LaneWriter::poll_settled`] which
-//! chunks to keep, to relocate or to free.
+//! The writer only carries decisions out. Its caller (see the `gc` crate) decides from [`LaneWriter::poll_settled`]
+//! which chunks to keep, to relocate or to free.
 
-use crate::chunk::{BlockRef, CHUNK_HEADER, ChunkHeader, ChunkState, LAST_AT, NEXT_AT, sealed_word, write_state};
-use crate::lane::chain::ChunkInfo;
+use crate::chunk::{
+    BlockRef, CHUNK_HEADER, ChunkHeader, ChunkInfo, ChunkState, LAST_AT, NEXT_AT, sealed_word, write_state,
+};
 use crate::lane::runs::{Disposition, Run};
 use crate::lane::writer::LaneWriter;
 use crate::nouns::{Epoch, Ssn};
@@ -86,7 +87,8 @@ impl LaneWriter {
 
     /// Iterates over the run table: the dispositions of acknowledged SSNs, in order.
     ///
-    /// In a lane that never retained a record the table is empty: every record up to [`acked`](Self::acked) is released.
+    /// In a lane that never retained a record the table is empty: every record up to [`acked`](Self::acked) is
+    /// released.
     pub fn runs(&self) -> impl Iterator<Item = Run> + '_ {
         self.cold.runs.iter()
     }
@@ -150,7 +152,8 @@ impl LaneWriter {
         true
     }
 
-    /// Copies the retained records above `floor` of adjacent settled chunks into one of fitting size, and frees the chunks.
+    /// Copies the retained records above `floor` of adjacent settled chunks into one of fitting size, and frees the
+    /// chunks.
     ///
     /// # Errors
     /// [`AllocError`]; nothing is changed then.
@@ -213,11 +216,12 @@ impl LaneWriter {
         self.acked.next() == self.next
     }
 
-    /// Replaces the current chunk by one of the smallest class if every record is released: another lane needs the memory, and
-    /// this one may stay unused for long.
+    /// Replaces the current chunk by one of the smallest class if every record is released: another lane needs the
+    /// memory, and this one may stay unused for long.
     ///
-    /// A cursor at the end of the lane holds the old chunk until it reads on and [`return_spares`](Self::return_spares) is
-    /// called. Nothing is changed if there is no memory for the small chunk, which may be beyond the budget, if no other is.
+    /// A cursor at the end of the lane holds the old chunk until it reads on and [`return_spares`](Self::return_spares)
+    /// is called. Nothing is changed if there is no memory for the small chunk, which may be beyond the budget, if no
+    /// other is.
     pub fn shrink_if_idle(&mut self) {
         if self.is_idle() && self.cold.runs.is_release_only() {
             self.leave_current(0);
@@ -229,8 +233,8 @@ impl LaneWriter {
     /// Frees the leading chunks whose records are all released.
     #[cold]
     fn free_released(&mut self) {
-        // Without the fence in `lowest_pin`, the writer of a lane's first chunks could miss the pin of a cursor that was opened
-        // before them, and the cursor would find them gone.
+        // Without the fence in `lowest_pin`, the writer of a lane's first chunks could miss the pin of a cursor that
+        // was opened before them, and the cursor would find them gone.
         let pinned = self.lowest_pin();
         let sealed = self.cold.chunks.len() - 1;
         let count = self
@@ -358,7 +362,8 @@ impl LaneWriter {
         self.set_boundary();
     }
 
-    /// Takes `count` chunks from `index` > 0 on out of the chain, and links their predecessor to `link` or to their successor.
+    /// Takes `count` chunks from `index` > 0 on out of the chain, and links their predecessor to `link` or to their
+    /// successor.
     fn unlink_after(&mut self, index: usize, count: usize, link: Option<BlockRef>) {
         let link = link.unwrap_or(self.cold.chunks[index + count].block);
         let before = self.cold.chunks[index - 1].block;

@@ -1,6 +1,6 @@
 //! The chain of a lane's chunks: begin, seal, link, unlink and free.
 
-use crate::chunk::{BlockRef, CHUNK_HEADER, ChunkHeader, ChunkState, NEXT_AT, write_end, write_state};
+use crate::chunk::{BlockRef, CHUNK_HEADER, ChunkHeader, ChunkInfo, ChunkState, NEXT_AT, write_end, write_state};
 use crate::lane::UNPINNED;
 use crate::lane::writer::LaneWriter;
 use crate::nouns::Ssn;
@@ -10,26 +10,6 @@ use crate::sync::{CountedArc, Ordering, fence};
 
 /// Number of ordinary chunks that a lane keeps for itself when it frees them.
 pub(super) const SPARES_MAX: usize = 2;
-
-/// The writer's view of a chunk.
-#[derive(Clone, Debug)]
-pub(crate) struct ChunkInfo {
-    pub(crate) block: BlockRef,
-    pub(crate) header: ChunkHeader,
-    /// SSN of the last record; valid once the chunk is sealed.
-    pub(crate) last: Ssn,
-    /// Bytes of records and pads; valid once the chunk is sealed.
-    pub(crate) record_bytes: usize,
-    /// Bytes of the pads, counted as they are written.
-    pub(crate) pad_bytes: usize,
-}
-
-impl ChunkInfo {
-    /// Returns the highest pin with which a cursor may be in the chunk. An empty chunk's last SSN is below its first.
-    pub(super) fn pinned_upto(&self) -> Ssn {
-        self.last.max(self.header.first)
-    }
-}
 
 impl LaneWriter {
     /// Begins a chunk of at least `bytes`, which becomes the current one; its first record will be `first`.
@@ -55,8 +35,9 @@ impl LaneWriter {
         Ok(())
     }
 
-    /// Begins a chunk of the smallest class, and lets the lane grow from there again. Where the budget is used up, the chunk takes memory
-    /// beyond it, since memory is about to be freed ([`Pool::take_in_place`](crate::pool::Pool::take_in_place)).
+    /// Begins a chunk of the smallest class, and lets the lane grow from there again. Where the budget is used up, the
+    /// chunk takes memory beyond it, since memory is about to be freed
+    /// ([`Pool::take_in_place`](crate::pool::Pool::take_in_place)).
     pub(super) fn begin_smallest_chunk(&mut self, first: Ssn, sparse: bool) -> Result<(), AllocError> {
         self.drain_spares();
         let block = self.cold.pool.take_in_place()?;
@@ -101,10 +82,9 @@ impl LaneWriter {
         chunk.last = last;
         self.cold.sealed_bytes += chunk.record_bytes as u64;
         arena.word(chunk.block.at() + NEXT_AT).store(next.0, Ordering::Release);
-        // Release: a reader that sees the end word sees the link. Before `write_end`: an image includes the end word, and all
-        // that its reader has synchronised with is the store of `last` in there.
-        // SAFETY: `at` is not after the current chunk's `limit`, from where the chunk has `RECORD_ALIGN` more bytes; `at` is a
-        // multiple of that.
+        // Release: a reader that sees the end word sees the link. Before `write_end`: an image includes the end word,
+        // and all that its reader has synchronised with is the store of `last` in there. SAFETY: `at` is not after the
+        // current chunk's `limit`, from where the chunk has `RECORD_ALIGN` more bytes; `at` is a multiple of that.
         let end_word = unsafe { self.at.word(0) };
         end_word.store(END_WORD, Ordering::Release);
         write_end(arena, chunk.block.at(), last, chunk.record_bytes, chunk.pad_bytes);
@@ -125,6 +105,11 @@ impl LaneWriter {
                 self.retire(&chunk);
             }
         }
+        self.leave_front(count);
+    }
+
+    /// Publishes the new first chunk after `count` chunks were taken out before it, and frees what no cursor needs.
+    pub(super) fn leave_front(&mut self, count: usize) {
         self.publish_front();
         self.cold.settled = self.cold.settled.saturating_sub(count);
         self.set_boundary();
@@ -142,8 +127,8 @@ impl LaneWriter {
 
     /// Returns the lowest SSN that any cursor may need, after a new head and floor were published.
     ///
-    /// If the writer has the only handle on the lane, there is no cursor and none can be opened: nothing needs an order, and
-    /// the fence, which would wait for every pending store, is left out.
+    /// If the writer has the only handle on the lane, there is no cursor and none can be opened: nothing needs an
+    /// order, and the fence, which would wait for every pending store, is left out.
     pub(super) fn lowest_pin(&self) -> u64 {
         if CountedArc::strong_count(&self.cold.shared) == 1 {
             // Acquire: pairs with the release with which the last handle was dropped, and so with its last reads.
@@ -161,7 +146,7 @@ impl LaneWriter {
         self.cold.retired.push_back((chunk.block, chunk.pinned_upto()));
     }
 
-    /// Frees the retired chunks that no cursor needs any more.
+    /// Frees the retired and evicted chunks that no cursor needs any more.
     pub(super) fn reclaim(&mut self) {
         let pinned = self.lowest_pin();
         while let Some(&(block, pinned_upto)) = self.cold.retired.front() {
@@ -171,6 +156,7 @@ impl LaneWriter {
             self.cold.retired.pop_front();
             self.give_back(block);
         }
+        self.reclaim_evicted(pinned);
     }
 
     /// Frees a chunk that no cursor needs: it becomes a spare of the lane, or goes back to the pool.
@@ -184,8 +170,8 @@ impl LaneWriter {
         }
     }
 
-    /// Returns unused memory to the pool: the lane's spare chunks, and those that a cursor has left since they were acknowledged.
-    /// Otherwise the latter wait for the next acknowledgement.
+    /// Returns unused memory to the pool: the lane's spare chunks, and those that a cursor has left since they were
+    /// acknowledged. Otherwise the latter wait for the next acknowledgement.
     pub fn return_spares(&mut self) {
         self.free_unpinned();
         self.drain_spares();

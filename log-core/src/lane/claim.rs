@@ -16,15 +16,15 @@ const PREFETCH_BYTES_MAX: usize = 4096;
 
 /// A record that is reserved and not yet committed.
 ///
-/// Its bytes are what an earlier use of the chunk left there: write all of them. [`commit`](Claim::commit) publishes the
-/// record. Dropping the claim publishes a pad in its place, so that a claim that is given up (an error, a panic) never stops
-/// a reader. A leaked claim leaves no trace.
+/// Its bytes are what an earlier use of the chunk left there: write all of them. [`commit`](Claim::commit) publishes
+/// the record. Dropping the claim publishes a pad in its place, so that a claim that is given up (an error, a panic)
+/// never stops a reader. A leaked claim leaves no trace.
 #[derive(Debug)]
 #[must_use = "a claim that is dropped leaves a pad and sends nothing"]
 pub struct Claim<'a> {
     lane: &'a mut LaneWriter,
-    // Copies of the lane's fields, which the compiler keeps in registers across the copy of the payload; more fields than
-    // these would not fit the registers.
+    // Copies of the lane's fields, which the compiler keeps in registers across the copy of the payload; more fields
+    // than these would not fit the registers.
     record: ArenaPtr,
     ssn: Ssn,
     prefix: usize,
@@ -35,17 +35,17 @@ impl<'a> Claim<'a> {
     /// Reserves `body` bytes, the first `prefix` of which are the prefix, in the current chunk.
     ///
     /// # Safety
-    /// `prefix` is at most `body`, and [`LaneWriter::has_room`] is true for the two parts: the footprint of the record fits
-    /// between `lane.at` and `lane.limit`.
+    /// `prefix` is at most `body`, and [`LaneWriter::has_room`] is true for the two parts: the footprint of the record
+    /// fits between `lane.at` and `lane.limit`.
     #[inline]
     pub(crate) unsafe fn new(lane: &'a mut LaneWriter, prefix: usize, body: usize) -> Claim<'a> {
         debug_assert!(prefix <= body && lane.has_room(prefix, body - prefix));
         let (record, ssn) = (lane.at, lane.next);
-        // SAFETY: the record lies before `limit`, as the caller promises, and the chunk has the bytes of another commit word and
-        // SSN from `limit` on. `at` and a footprint are multiples of `RECORD_ALIGN`.
+        // SAFETY: the record lies before `limit`, as the caller promises, and the chunk has the bytes of another commit
+        // word and SSN from `limit` on. `at` and a footprint are multiples of `RECORD_ALIGN`.
         let (after, own_ssn) = unsafe { (record.word(footprint(body)), record.word(SSN_AT)) };
-        // The zero that stops readers after this record must be stored before the record is published. Relaxed: the commit
-        // word's release publishes it, and until then no reader passes the zero that is already in its place.
+        // The zero that stops readers after this record must be stored before the record is published. Relaxed: the
+        // commit word's release publishes it, and until then no reader passes the zero that is already in its place.
         after.store(0, Ordering::Relaxed);
         own_ssn.store(ssn.0, Ordering::Relaxed);
         Claim { lane, record, ssn, prefix, body }
@@ -82,8 +82,8 @@ impl<'a> Claim<'a> {
 
     #[inline]
     fn publish(&mut self, word: u64) {
-        // SAFETY: the record lies in the current chunk, whose `limit` is not before its end, as `new` demands: nothing has moved
-        // the lane since, because the claim borrows it.
+        // SAFETY: the record lies in the current chunk, whose `limit` is not before its end, as `new` demands: nothing
+        // has moved the lane since, because the claim borrows it.
         let commit_word = unsafe { self.record.word(0) };
         // Release: a reader of the word sees the SSN, the body, and the zero after the record.
         commit_word.store(word, Ordering::Release);
@@ -95,10 +95,11 @@ impl<'a> Claim<'a> {
 
 #[cfg(not(counterfoil_loom))]
 impl Claim<'_> {
-    /// Publishes the record like [`commit`](Self::commit), and prefetches the place of the next one, as if it were as long.
+    /// Publishes the record like [`commit`](Self::commit), and prefetches the place of the next one, as if it were as
+    /// long.
     ///
-    /// For a thread that is about to wait: where records are kept, each goes to memory that is in no cache, and the stores of the next record would
-    /// hold up what follows them. Costs an instruction for each cache line.
+    /// For a thread that is about to wait: where records are kept, each goes to memory that is in no cache, and the
+    /// stores of the next record would hold up what follows them. Costs an instruction for each cache line.
     #[inline]
     pub fn commit_and_prefetch(mut self) -> Ssn {
         let bytes = footprint(self.body);
@@ -135,8 +136,8 @@ impl Claim<'_> {
     #[inline]
     pub fn parts_mut(&mut self) -> (&mut [u8], &mut [u8]) {
         let prefix = self.prefix;
-        // SAFETY: the prefix is part of the body, as `new` demands. (A check that can panic would keep the claim in memory, because
-        // the panic would drop it.)
+        // SAFETY: the prefix is part of the body, as `new` demands. (A check that can panic would keep the claim in
+        // memory, because the panic would drop it.)
         unsafe { self.body_mut().split_at_mut_unchecked(prefix) }
     }
 }

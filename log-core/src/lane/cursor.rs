@@ -9,7 +9,7 @@ use crate::pool::Pool;
 #[cfg(not(counterfoil_loom))]
 use crate::record::RECORD_HEADER;
 use crate::record::{SSN_AT, Word, footprint, record_lengths};
-use crate::sync::{Arc, CountedArc, Ordering, fence};
+use crate::sync::{Arc, CountedArc, Ordering};
 
 /// Error of opening a cursor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -70,55 +70,64 @@ impl LaneReader {
     pub(super) unsafe fn open_from_chunk(&self, from: Ssn, chunk: Option<BlockRef>) -> Result<Cursor, CursorError> {
         let peer = self.peer();
         let free = |pin: &&crate::sync::AtomicU64| {
-            // Pin everything during the search: the chunks on the way must not be reused either. Relaxed: the fence below
-            // makes it an acquire of the last cursor's release, whose reads this pin covers from now on.
-            pin.compare_exchange(UNPINNED, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+            // Pin everything during the search: the chunks on the way must not be reused either. Relaxed: the fence
+            // below makes it an acquire of the last cursor's release, whose reads this pin covers from now on.
+            pin.compare_exchange(UNPINNED, Pin::EVERYTHING, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         };
         let pins = &self.shared.pins;
         let slot = pins.iter().position(|pin| free(&pin)).ok_or(CursorError::TooMany { peer, max: pins.len() })?;
-        // Pairs with the fence in `LaneShared::lowest_pin`. If the writer loaded the pins first and missed this one, then the
-        // head and floor that it published before are seen below, and lead to no chunk that it frees.
-        fence(Ordering::SeqCst);
+        let pin = Pin { shared: self.shared.clone(), slot };
+        pin.publish();
         let mut cursor = Cursor {
             pool: self.pool.clone(),
-            pin: Arc::new(Pin { shared: self.shared.clone(), slot }),
+            pin: Arc::new(pin),
             block: BlockRef::NONE,
             at: 0,
             position: from.max(Ssn::FIRST),
             found: 0,
+            awaits_first_chunk: false,
         };
-        // The head first: its acquire shows the floor that was published with it, or a later one. In the other order the chain
-        // could begin above the floor that was loaded.
+        // The head first: its acquire shows the floor that was published with it, or a later one. In the other order
+        // the chain could begin above the floor that was loaded.
         let head = BlockRef(self.shared.head.load(Ordering::Acquire));
         let kept_from = Ssn(self.shared.floor.load(Ordering::Relaxed));
         if cursor.position < kept_from {
             return Err(CursorError::Gone { peer, asked: from, kept_from });
         }
-        // SAFETY: the head was loaded with acquire, and `chunk` is in the chain, as the caller promises. The pin keeps both.
-        unsafe { cursor.enter(chunk.unwrap_or(head)) };
-        cursor.skip_sealed();
-        cursor.pin();
+        cursor.awaits_first_chunk = head.is_none();
+        // SAFETY: the head was loaded with acquire, and `chunk` is in the chain, as the caller promises. The pin keeps
+        // everything.
+        unsafe { cursor.enter_chain(chunk.unwrap_or(head)) };
         Ok(cursor)
     }
 }
 
-/// A position in a lane: reads committed records in SSN order, and keeps the memory of unread ones from being reused.
+/// A position in a lane: reads committed records in SSN order, and keeps unread ones from being released.
 ///
 /// At the end of the lane [`peek`](Cursor::peek) returns `None`, and the cursor goes on when more is committed.
+///
+/// Records that are on disk may be [evicted](crate::LaneWriter::evict) before it: it keeps the memory of the chunk that
+/// it is in, and is *overtaken* at the end of that chunk. It then isn't [attached](Self::is_attached), and
+/// [`attach`](Self::attach) says that its next records are gone from memory. One whose position is beyond the end of
+/// the lane isn't attached either, and keeps no memory.
 #[derive(Debug)]
 pub struct Cursor {
     pub(super) pool: Arc<Pool>,
     /// Shared with the images of chunks that were read: the pin doesn't move while there is one.
     pub(super) pin: Arc<Pin>,
-    /// The chunk that contains `at`; none before the lane's first chunk.
+    /// The chunk that contains `at`. None before the lane's first chunk, while the position is beyond the end of the
+    /// lane, and after the cursor was overtaken.
     pub(super) block: BlockRef,
-    /// Offset of a commit word in the chunk, where a record or pad begins or the records end: a multiple of sixteen, with the sixteen
-    /// bytes of commit word and SSN inside the arena, because every chunk has so many after its last record.
+    /// Offset of a commit word in the chunk, where a record or pad begins or the records end: a multiple of sixteen,
+    /// with the sixteen bytes of commit word and SSN inside the arena, because every chunk has so many after its last
+    /// record.
     pub(super) at: usize,
     /// The lowest SSN that was not passed.
     pub(super) position: Ssn,
     /// The commit word of the record at `at` after it was found; else 0.
     pub(super) found: u64,
+    /// It was opened on a lane without chunks, and has been in none since.
+    pub(super) awaits_first_chunk: bool,
 }
 
 impl Cursor {
@@ -152,36 +161,67 @@ impl Cursor {
         Some((self.ssn(), body, prefix))
     }
 
-    /// Attaches a cursor that was opened on a lane without chunks to the first chunk; returns `false` if there is none yet.
+    /// Attaches the cursor to the chunk of its position; returns `false` if the lane hasn't come so far yet, or if an
+    /// image of a chunk that the cursor has passed still exists.
+    ///
+    /// Records that were freed meanwhile, because no recovery can need them, are skipped, unless the cursor was opened
+    /// on a lane without chunks.
     ///
     /// # Errors
-    /// [`CursorError::Gone`] if records at or above its position were in memory meanwhile and have left it: released, collected
-    /// or evicted.
+    /// [`CursorError::Gone`] if records at or above its position were evicted meanwhile, or, for a cursor that was
+    /// opened on a lane without chunks, freed.
     pub fn attach(&mut self) -> Result<bool, CursorError> {
         if !self.block.is_none() {
             return Ok(true);
         }
-        // The head first, as in `LaneReader::open`.
-        let head = BlockRef(self.pin.shared.head.load(Ordering::Acquire));
-        let kept_from = Ssn(self.pin.shared.floor.load(Ordering::Relaxed));
-        if head.is_none() {
+        // A look at a lane without chunks needs no fence.
+        let shared = &self.pin.shared;
+        let is_empty = shared.head.load(Ordering::Acquire) == 0;
+        if is_empty && self.position.0 >= shared.floor.load(Ordering::Relaxed) {
             return Ok(false);
         }
-        // No record was ever before a lane's first chunk.
-        let is_first = self.arena().word(head.at() + SEQUENCE_AT).load(Ordering::Relaxed) == 1;
-        if self.position < kept_from && !is_first {
+        // The pin of an image keeps no chunk before that one.
+        let Some(pin) = Arc::get_mut(&mut self.pin) else { return Ok(false) };
+        pin.keep_everything();
+        // The head first, as in `LaneReader::open`. Its acquire shows what was evicted before it became the head.
+        let shared = &self.pin.shared;
+        let head = BlockRef(shared.head.load(Ordering::Acquire));
+        let kept_from = Ssn(shared.floor.load(Ordering::Relaxed));
+        let passes_none = self.awaits_first_chunk || shared.evicted.load(Ordering::Relaxed) != 0;
+        if self.position < kept_from && passes_none && !self.is_first_chunk(head) {
+            self.detach();
             return Err(CursorError::Gone { peer: self.peer(), asked: self.position, kept_from });
         }
-        // SAFETY: the head was loaded with acquire, and a cursor without a chunk pins all.
-        unsafe { self.enter(head) };
-        self.pin();
-        Ok(true)
+        // SAFETY: the head was loaded with acquire, and the pin keeps everything.
+        unsafe { self.enter_chain(head) };
+        Ok(!self.block.is_none())
+    }
+
+    /// Returns `true` if this is the first chunk that the lane ever had: no record was before it.
+    fn is_first_chunk(&self, chunk: BlockRef) -> bool {
+        !chunk.is_none() && self.sequence(chunk) == 1
+    }
+
+    fn sequence(&self, chunk: BlockRef) -> u64 {
+        self.arena().word(chunk.at() + SEQUENCE_AT).load(Ordering::Relaxed)
     }
 
     /// Returns `true` if the cursor is in a chunk.
     #[inline]
     pub fn is_attached(&self) -> bool {
         !self.block.is_none()
+    }
+
+    /// Returns `true` if the cursor was opened on a lane without chunks, and has been in none since: it passes over no
+    /// record that is gone.
+    pub fn awaits_first_chunk(&self) -> bool {
+        self.awaits_first_chunk
+    }
+
+    /// Returns `true` if a record is at the cursor, which [`peek`](Cursor::peek) then returns.
+    #[inline]
+    pub fn has_record(&mut self) -> bool {
+        self.found != 0 || self.locate()
     }
 
     #[inline]
@@ -209,19 +249,8 @@ impl Cursor {
     #[cold]
     fn locate_slow(&mut self) -> bool {
         loop {
-            if self.block.is_none() {
-                let shared = &self.pin.shared;
-                let head = BlockRef(shared.head.load(Ordering::Acquire));
-                // The head's acquire shows whether records were evicted before it became the head.
-                if head.is_none() || (shared.spilled.load(Ordering::Relaxed) != 0 && self.attach().is_err()) {
-                    return false;
-                }
-                // Records that were freed before the cursor read them, because no recovery can need them, are skipped.
-                if self.block.is_none() {
-                    // SAFETY: as in `attach`.
-                    unsafe { self.enter(head) };
-                    self.pin();
-                }
+            if !matches!(self.attach(), Ok(true)) {
+                return false;
             }
             let arena = self.arena();
             // Acquire: pairs with the release of the commit.
@@ -233,17 +262,84 @@ impl Cursor {
                 }
                 Word::Record { body, .. } | Word::Pad { body } => self.at += footprint(body),
                 Word::End => {
-                    let next = BlockRef(arena.word(self.block.at() + NEXT_AT).load(Ordering::Acquire));
-                    // SAFETY: the link of the cursor's chunk, loaded with acquire. The pin keeps all chunks after it.
-                    unsafe { self.enter(next) };
-                    // The old chunk may be freed now. All reads in it happen before the pin moves.
-                    self.pin();
+                    if !self.go_on() {
+                        return false;
+                    }
                 }
                 Word::Empty => return false,
                 Word::Damaged => {
                     debug_assert!(false, "a live lane has a damaged commit word");
                     return false;
                 }
+            }
+        }
+    }
+
+    /// Goes from the end of a chunk to the next one. Returns `false` if chunks after this one were evicted: the cursor
+    /// was overtaken, and is in no chunk.
+    pub(super) fn go_on(&mut self) -> bool {
+        // While an image has the pin, it is at or below this chunk, and keeps evicted chunks.
+        if let Some(pin) = Arc::get_mut(&mut self.pin) {
+            pin.keep_everything();
+        } else {
+            self.pin.publish();
+        }
+        // Relaxed: either the writer sees the pin and keeps the next chunk, or its fence before this one shows the
+        // eviction. Of freed chunks the pin kept all that come after this one.
+        if self.pin.shared.evicted.load(Ordering::Relaxed) > self.sequence(self.block) {
+            self.detach();
+            return false;
+        }
+        let next = BlockRef(self.arena().word(self.block.at() + NEXT_AT).load(Ordering::Acquire));
+        // SAFETY: the link of the cursor's chunk, loaded with acquire. The pin keeps the next chunk, as said above.
+        unsafe { self.enter(next) };
+        // The old chunk may be freed now. All reads in it happen before the pin moves.
+        self.pin();
+        true
+    }
+
+    /// Leaves the chain: nothing is kept below the position. All reads happen before the pin moves.
+    fn detach(&mut self) {
+        (self.block, self.found) = (BlockRef::NONE, 0);
+        self.pin();
+    }
+
+    /// Moves to the chunk of the position, from `chunk` on; or to none if that is beyond the end of the lane.
+    ///
+    /// # Safety
+    /// As for [`enter`](Self::enter); and the pin keeps everything.
+    unsafe fn enter_chain(&mut self, chunk: BlockRef) {
+        // SAFETY: as the caller promises.
+        unsafe { self.enter(chunk) };
+        self.skip_sealed();
+        if self.is_ahead() {
+            self.detach();
+        } else {
+            self.awaits_first_chunk &= self.block.is_none();
+            self.pin();
+        }
+    }
+
+    /// Returns `true` if the lane ends before the position: the cursor is at the beginning of the chunk that is being
+    /// written, and the next record will be below the position, too.
+    fn is_ahead(&self) -> bool {
+        let (arena, block) = (self.arena(), self.block);
+        // Relaxed: a chunk that is sealed meanwhile ends with an end word.
+        if block.is_none() || arena.word(block.at() + LAST_AT).load(Ordering::Relaxed) != OPEN {
+            return false;
+        }
+        let mut at = self.at;
+        let mut next = Ssn(arena.word(block.at() + FIRST_AT).load(Ordering::Relaxed));
+        loop {
+            // Acquire: pairs with the release of the commit.
+            match Word::parse(arena.word(at).load(Ordering::Acquire)) {
+                Word::Record { body, .. } if next < self.position => {
+                    next = Ssn(arena.word(at + SSN_AT).load(Ordering::Relaxed)).next();
+                    at += footprint(body);
+                }
+                Word::Pad { body } => at += footprint(body),
+                Word::Empty => return next < self.position,
+                _ => return false,
             }
         }
     }
@@ -258,7 +354,8 @@ impl Cursor {
                 return;
             }
             let next = BlockRef(arena.word(self.block.at() + NEXT_AT).load(Ordering::Acquire));
-            // SAFETY: the link of a chunk of this lane, loaded with acquire. While a cursor is opened its pin keeps all.
+            // SAFETY: the link of a chunk of this lane, loaded with acquire. While a cursor is opened its pin keeps
+            // all.
             unsafe { self.enter(next) };
         }
     }
@@ -266,21 +363,22 @@ impl Cursor {
     /// Moves to the first commit word of a chunk, without a check that there is one; or to no chunk.
     ///
     /// # Safety
-    /// `block` is none, or a chunk of this lane: its beginning happened before this call, and the cursor's pin keeps it from being
-    /// reused.
+    /// `block` is none, or a chunk of this lane: its beginning happened before this call, and the cursor's pin keeps it
+    /// from being reused.
     pub(super) unsafe fn enter(&mut self, block: BlockRef) {
         self.block = block;
         self.at = block.at() + CHUNK_HEADER;
     }
 
-    /// Pins the chunk that the cursor is in, and all that come after it.
+    /// Pins the chunk that the cursor is in, and all that come after it and aren't evicted.
     ///
-    /// Pins the chunk's first SSN instead of the position. The position can be above every record that the chunk will ever
-    /// have; and if the records before the chunk are gone, it can be below the chunk, and would pin chunks that the cursor no
-    /// longer reaches. In a lane without chunks everything is pinned until the cursor has entered the first.
+    /// Pins the chunk's first SSN instead of the position. The position can be above every record that the chunk will
+    /// ever have; and if the records before the chunk are gone, it can be below the chunk, and would pin chunks that
+    /// the cursor no longer reaches. A cursor that is in no chunk reads none: it pins its position, so that the records
+    /// from there on aren't released, and looks for its place anew.
     pub(super) fn pin(&mut self) {
         let first = match self.block {
-            BlockRef::NONE => 0,
+            BlockRef::NONE => self.position.0,
             block => self.arena().word(block.at() + FIRST_AT).load(Ordering::Relaxed),
         };
         // An image that shares the pin needs it where it is. An image that was dropped was read before the pin moves.
@@ -297,13 +395,14 @@ impl Cursor {
 
 #[cfg(not(counterfoil_loom))]
 impl Cursor {
-    /// Returns the record at the cursor, or `None` if no more is committed yet.
+    /// Returns the record at the cursor, or `None` if no more is committed yet or if [`attach`](Self::attach) fails.
     #[inline]
     pub fn peek(&mut self) -> Option<Record<'_>> {
         let (ssn, body, prefix) = self.next_record()?;
         // SAFETY: a committed record lies inside its chunk, its writer is done with it (the commit word was read with
-        // acquire), and its chunk is not reused while this cursor's pin is at or below the chunk's first SSN. The pin moves
-        // only in `&mut self` methods, when the cursor goes on to another chunk, and the record borrows the cursor.
+        // acquire), and its chunk is not reused while this cursor's pin is at or below the chunk's first SSN. The pin
+        // moves only in `&mut self` methods, when the cursor goes on to another chunk, and the record borrows the
+        // cursor.
         let bytes = unsafe { self.arena().bytes(self.at + RECORD_HEADER, body) };
         Some(Record { ssn, bytes, prefix })
     }

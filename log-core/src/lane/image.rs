@@ -1,22 +1,21 @@
 //! Images of sealed chunks: a chunk's own memory, written to disk without a copy and read back.
 
-use crate::chunk::{
-    BlockRef, CHUNK_HEADER, ChunkHeader, LAST_AT, NEXT_AT, OPEN, PAD_BYTES_AT, RECORD_BYTES_AT, sealed_last,
-};
-use crate::geometry::BLOCK_BYTES_MIN;
+use crate::chunk::{CHUNK_HEADER, ChunkHeader, LAST_AT, OPEN, PAD_BYTES_AT, RECORD_BYTES_AT, sealed_last};
 use crate::lane::cursor::{Cursor, Record};
 use crate::lane::pin::Pin;
 use crate::nouns::Ssn;
+use crate::options::BLOCK_BYTES_MIN;
 use crate::pool::Pool;
 #[cfg(all(counterfoil_loom, not(counterfoil_shuttle)))]
 use crate::record::SSN_AT;
 use crate::record::{RECORD_ALIGN, RECORD_HEADER, Word, footprint};
 use crate::sync::{Arc, Ordering};
 
-/// A sealed chunk of a lane, in place: whole pages of the pool's memory, which is not reused while there is an image of it.
+/// A sealed chunk of a lane, in place: whole pages of the pool's memory, which is not reused while there is an image of
+/// it.
 ///
-/// Words of the header before its records may change at any time. The records, the end word after them, and the bytes that an
-/// earlier use left up to the end of the last page don't change.
+/// Words of the header before its records may change at any time. The records, the end word after them, and the bytes
+/// that an earlier use left up to the end of the last page don't change.
 #[derive(Debug)]
 pub struct ChunkImage {
     pool: Arc<Pool>,
@@ -54,14 +53,15 @@ impl ChunkImage {
 impl ChunkImage {
     /// Returns the bytes of all of the chunk's records and pads, to be parsed with [`record_in_image`].
     pub fn records(&self) -> &[u8] {
-        // SAFETY: `read_chunk` saw that the chunk was sealed and that so many bytes from its header on lie inside it. What
-        // follows the header of a sealed chunk, the end word included, is not written before the chunk is reused or opened
-        // again (`LaneWriter::truncate`), which both wait until no pin is at or below its first SSN; the image holds one.
+        // SAFETY: `read_chunk` saw that the chunk was sealed and that so many bytes from its header on lie inside it.
+        // What follows the header of a sealed chunk, the end word included, is not written before the chunk is reused
+        // or opened again (`LaneWriter::truncate`), which both wait until no pin is at or below its first SSN; the
+        // image holds one.
         unsafe { self.pool.arena.bytes(self.at + CHUNK_HEADER, self.record_bytes) }
     }
 
-    /// Returns the address of the image. [`len`](Self::len) bytes from there may be read, by the kernel too, while the image
-    /// exists. The writer may write the first [`RECORDS_AT`](Self::RECORDS_AT) of them meanwhile.
+    /// Returns the address of the image. [`len`](Self::len) bytes from there may be read, by the kernel too, while the
+    /// image exists. The writer may write the first [`RECORDS_AT`](Self::RECORDS_AT) of them meanwhile.
     pub fn address(&self) -> *const u8 {
         self.pool.arena.address(self.at)
     }
@@ -138,12 +138,13 @@ impl Cursor {
 impl Cursor {
     /// Returns an image of the chunk that begins at the cursor, for its records up to `upto`, and passes them.
     ///
-    /// Returns `None`, and passes nothing, if the cursor is not at the beginning of a chunk; if the chunk is not sealed, may have
-    /// gaps between its SSNs, or takes more than `bytes_max` bytes (at most 16 MiB); and if the records that are asked for take
-    /// less than half of the image plus a page for its description, each counted with the chunk's mean record length.
+    /// Returns `None`, and passes nothing, if the cursor is not at the beginning of a chunk; if the chunk is not
+    /// sealed, may have gaps between its SSNs, or takes more than `bytes_max` bytes (at most 16 MiB); and if the
+    /// records that are asked for take less than half of the image plus a page for its description, each counted with
+    /// the chunk's mean record length.
     ///
-    /// The image pins this chunk and all that come after it, as a cursor at its place does, and keeps this cursor's slot among
-    /// the lane's `cursors_max` until it is dropped.
+    /// The image pins this chunk and all that come after it, also those that are evicted, and keeps this cursor's slot
+    /// among the lane's `cursors_max` until it is dropped.
     pub fn read_chunk(&mut self, upto: Ssn, bytes_max: usize) -> Option<ChunkImage> {
         // Records on disk are little-endian.
         if cfg!(target_endian = "big") || self.block.is_none() || !self.move_to_chunk_start() {
@@ -156,7 +157,8 @@ impl Cursor {
         let length = |of| usize::try_from(arena.word(at + of).load(Ordering::Relaxed)).ok();
         let (record_bytes, pad_bytes) = (length(RECORD_BYTES_AT)?, length(PAD_BYTES_AT)?);
         let (first, last) = (self.position.max(header.first), sealed_last(sealed).min(upto));
-        // The lengths are correct in a chunk of this process, and in one of a file that was taken over: checked all the same.
+        // The lengths are correct in a chunk of this process, and in one of a file that was taken over: checked all the
+        // same.
         let room = self.pool.block_bytes(self.block) - CHUNK_HEADER - RECORD_ALIGN;
         if first > last || record_bytes > room || pad_bytes >= record_bytes {
             return None;
@@ -166,6 +168,10 @@ impl Cursor {
         let asked_for = mean * (last.0 - first.0 + 1);
         if bytes > bytes_max || 2 * asked_for < (bytes + BLOCK_BYTES_MIN) as u64 {
             return None;
+        }
+        // The pin stays here while the cursor goes on: it keeps what the cursor comes to, also if that is evicted.
+        if let Some(pin) = Arc::get_mut(&mut self.pin) {
+            pin.keep_evicted(header.first.0);
         }
         let image =
             ChunkImage { pool: self.pool.clone(), _pin: self.pin.clone(), at, bytes, record_bytes, first, last };
@@ -181,18 +187,14 @@ impl Cursor {
         Some(image)
     }
 
-    /// Moves from the end of a chunk to the beginning of the next; returns `true` if the cursor is at the beginning of one.
+    /// Moves from the end of a chunk to the beginning of the next; returns `true` if the cursor is at the beginning of
+    /// one.
     fn move_to_chunk_start(&mut self) -> bool {
         while self.at != self.block.at() + CHUNK_HEADER {
             // Acquire: pairs with the release of the end word, which shows the link.
             match Word::parse(self.arena().word(self.at).load(Ordering::Acquire)) {
                 Word::Pad { body } => self.at += footprint(body),
-                Word::End => {
-                    let next = BlockRef(self.arena().word(self.block.at() + NEXT_AT).load(Ordering::Acquire));
-                    // SAFETY: the link of the cursor's chunk, loaded with acquire. The pin keeps all chunks after it.
-                    unsafe { self.enter(next) };
-                    self.pin();
-                }
+                Word::End if self.go_on() => {}
                 _ => return false,
             }
         }
@@ -200,7 +202,8 @@ impl Cursor {
     }
 }
 
-/// Parses the record at `at` of an image's records: returns it, or `None` in its place for a pad, and the offset of the next.
+/// Parses the record at `at` of an image's records: returns it, or `None` in its place for a pad, and the offset of the
+/// next.
 ///
 /// Returns `None` if neither lies there as a whole. The bytes may come from a disk: nothing in them is trusted.
 #[inline]
@@ -222,7 +225,8 @@ mod tests {
     use super::*;
     use crate::lane::LaneWriter;
     use crate::nouns::Rank;
-    use crate::pool::{Pool, PoolOptions};
+    use crate::options::PoolOptions;
+    use crate::pool::Pool;
 
     /// A chunk of a file that was taken over has the lengths that a damaged file says.
     #[test]

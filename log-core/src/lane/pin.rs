@@ -1,10 +1,10 @@
 //! Pins, which keep chunks from being reused while a cursor or an image reads them.
 
-use crate::lane::{LaneShared, UNPINNED};
-use crate::sync::{CountedArc, Ordering};
+use crate::lane::{KEEPS_EVICTED, LaneShared, UNPINNED};
+use crate::sync::{CountedArc, Ordering, fence};
 
-/// A slot among a lane's pins. A cursor takes it, and shares it with the [images](super::ChunkImage) of chunks that it has
-/// passed; it is free again when the last of them is dropped.
+/// A slot among a lane's pins. A cursor takes it, and shares it with the [images](super::ChunkImage) of chunks that it
+/// has passed; it is free again when the last of them is dropped.
 #[derive(Debug)]
 pub(super) struct Pin {
     pub(super) shared: CountedArc<LaneShared>,
@@ -12,10 +12,36 @@ pub(super) struct Pin {
 }
 
 impl Pin {
-    /// Pins the chunk that begins with this SSN, and all that come after it.
+    /// Value of a pin that keeps every chunk.
+    pub(super) const EVERYTHING: u64 = KEEPS_EVICTED;
+
+    /// Pins the chunk that begins with this SSN, and all that come after it, except for those that are evicted.
     pub(super) fn set(&mut self, first: u64) {
+        self.store(first);
+    }
+
+    /// Pins the chunk that begins with this SSN, and all that come after it, also those that are evicted.
+    pub(super) fn keep_evicted(&mut self, first: u64) {
+        self.store(first | KEEPS_EVICTED);
+    }
+
+    /// Pins everything while a place in the chain is looked for: the chunks on the way must not be reused either.
+    pub(super) fn keep_everything(&mut self) {
+        self.store(Self::EVERYTHING);
+        self.publish();
+    }
+
+    /// Orders the pin before the loads that follow.
+    ///
+    /// Pairs with the fence in `LaneShared::lowest_pin`. If the writer loaded the pins first and missed this one, then
+    /// the head, floor and newest evicted chunk that it published before are seen after this call.
+    pub(super) fn publish(&self) {
+        fence(Ordering::SeqCst);
+    }
+
+    fn store(&mut self, pin: u64) {
         // Release: pairs with the acquire in `LaneShared::lowest_pin`.
-        self.shared.pins[self.slot].store(first, Ordering::Release);
+        self.shared.pins[self.slot].store(pin, Ordering::Release);
     }
 }
 

@@ -28,8 +28,8 @@ pub enum TruncateError {
         /// The last SSN sent.
         sent: Ssn,
     },
-    /// The records around the cut were freed before, and there is no memory for the chunk that marks the gap. The lane was
-    /// truncated, but ends with an earlier SSN.
+    /// The records around the cut were freed before, and there is no memory for the chunk that marks the gap. The lane
+    /// was truncated, but ends with an earlier SSN.
     #[error(transparent)]
     Alloc(#[from] AllocError),
 }
@@ -39,8 +39,8 @@ pub enum TruncateError {
 /// The program is not deterministic in what it sends, or the log is damaged: a recovery by replay would be wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{ssn} to {peer} differs from what was sent before (from byte {at} of {now} now, {before} before): \
-         the program is not send-deterministic, or its log is damaged"
+    "{ssn} to {peer} differs from what was sent before ({}): the program is not send-deterministic, or its log is damaged",
+    difference(*at, *bytes, (*before, *now))
 )]
 pub struct Diverged {
     /// The destination.
@@ -53,6 +53,14 @@ pub struct Diverged {
     pub now: usize,
     /// Length of the payload in the log.
     pub before: usize,
+    /// This byte in the log, and in the new payload; `None` if one of them is shorter.
+    pub bytes: Option<(u8, u8)>,
+}
+
+fn difference(at: usize, bytes: Option<(u8, u8)>, (before, now): (usize, usize)) -> String {
+    let byte = bytes.map(|(was, is)| format!("byte {at} is {is:#04x} and was {was:#04x}"));
+    let length = (before != now).then(|| format!("it has {now} bytes and had {before}"));
+    byte.into_iter().chain(length).collect::<Vec<_>>().join("; ")
 }
 
 /// Error of [`LaneWriter::repeat`].
@@ -101,8 +109,8 @@ pub(crate) struct Rewound {
 impl LaneWriter {
     /// Forgets every record after `last`: the rank rolled back to a state in which it had sent no more.
     ///
-    /// Returns the last SSN of the chunks that are still settled. The chunk that contains the cut, or ends with it, becomes the
-    /// current one again and will be settled anew.
+    /// Returns the last SSN of the chunks that are still settled. The chunk that contains the cut, or ends with it,
+    /// becomes the current one again and will be settled anew.
     ///
     /// # Errors
     /// [`TruncateError`], also while a cursor is open on the lane.
@@ -111,7 +119,8 @@ impl LaneWriter {
         if last >= self.next {
             return Err(TruncateError::NeverSent { peer, last, sent: self.next.prev() });
         }
-        // A cursor that is being opened has its pin seen below, or finds a lane without chunks until the truncation is done.
+        // A cursor that is being opened has its pin seen below, or finds a lane without chunks until the truncation is
+        // done.
         self.cold.shared.head.store(0, Ordering::Release);
         if self.lowest_pin() != UNPINNED {
             self.publish_front();
@@ -147,7 +156,8 @@ impl LaneWriter {
         })
     }
 
-    /// Makes the last chunk the current one again, ending with `last` or the last record before it; returns that record's SSN.
+    /// Makes the last chunk the current one again, ending with `last` or the last record before it; returns that
+    /// record's SSN.
     fn reopen_last(&mut self, last: Ssn) -> Ssn {
         let Some(chunk) = self.cold.chunks.back_mut() else {
             self.leave_chunk();
@@ -238,8 +248,8 @@ impl LaneWriter {
         Ok(())
     }
 
-    /// Finds the end of the records up to `last` and of the pads that follow them: returns its offset, the last record's SSN
-    /// (`end` if there is none), and the bytes of the pads before it.
+    /// Finds the end of the records up to `last` and of the pads that follow them: returns its offset, the last
+    /// record's SSN (`end` if there is none), and the bytes of the pads before it.
     fn find_end(&self, mut at: usize, mut end: Ssn, last: Ssn) -> (usize, Ssn, usize) {
         let mut pad_bytes = 0;
         loop {
@@ -298,7 +308,8 @@ impl LaneWriter {
             return Ok(());
         }
         let at = bytes.iter().zip(payload).position(|(a, b)| a != b).unwrap_or(before.min(payload.len()));
-        Err(Diverged { peer: self.peer(), ssn, at, now: payload.len(), before })
+        let both = bytes.get(at).copied().zip(payload.get(at).copied());
+        Err(Diverged { peer: self.peer(), ssn, at, now: payload.len(), before, bytes: both })
     }
 
     #[cfg(counterfoil_loom)]

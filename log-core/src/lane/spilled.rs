@@ -1,5 +1,7 @@
 //! Lanes whose older records are on disk: written there and evicted from memory, or found there by a recovery.
 
+use crate::chunk::{ChunkState, write_state};
+use crate::lane::UNPINNED;
 use crate::lane::acknowledge::ChunkId;
 use crate::lane::cursor::{Cursor, CursorError};
 use crate::lane::rollback::ImportError;
@@ -9,12 +11,12 @@ use crate::nouns::Ssn;
 use crate::sync::Ordering;
 
 impl LaneWriter {
-    /// Resumes a lane from a checkpoint without a record in memory: the next record has SSN `next`, `acked` is the highest
-    /// SSN that was acknowledged, and `runs` are the dispositions.
+    /// Resumes a lane from a checkpoint without a record in memory: the next record has SSN `next`, `acked` is the
+    /// highest SSN that was acknowledged, and `runs` are the dispositions.
     ///
     /// # Errors
-    /// [`ImportError::OutOfOrder`] if the lane was used, `next` is out of its limits, or `acked` was never sent; nothing
-    /// is changed then.
+    /// [`ImportError::OutOfOrder`] if the lane was used, `next` is out of its limits, or `acked` was never sent;
+    /// nothing is changed then.
     pub fn resume(&mut self, next: Ssn, acked: Ssn, runs: &[Run]) -> Result<(), ImportError> {
         let unused = self.cold.chunks.is_empty() && self.next == Ssn::FIRST;
         if !unused || !(Ssn::FIRST..Ssn::MAX).contains(&next) || acked >= next {
@@ -23,18 +25,27 @@ impl LaneWriter {
         (self.next, self.acked) = (next, acked);
         self.cold.runs.restore(runs);
         self.cold.keeps_runs = true;
-        self.cold.shared.spilled.store(1, Ordering::Relaxed);
+        // No chunk of this lane has a lower sequence: no cursor takes itself for overtaken.
+        self.cold.shared.evicted.store(1, Ordering::Relaxed);
         // A cursor on spilled records is refused by the floor instead of waiting for the first chunk.
         self.cold.shared.floor.store(next.0, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Frees a settled chunk whose records are on disk: as [`free`](Self::free), but [`runs`](Self::runs) keeps their
+    /// Evicts the lane's oldest chunk, which is settled and whose records are on disk. [`runs`](Self::runs) keeps their
     /// dispositions until [`forget_runs_upto`](Self::forget_runs_upto).
+    ///
+    /// Cursors don't hinder it: one that comes to the end of an earlier chunk finds that it was overtaken, and its next
+    /// record is on disk. The memory of a chunk that a cursor is in is reused when the cursor has left it.
+    ///
+    /// Returns `false` if `chunk` is not that chunk.
     pub fn evict(&mut self, chunk: ChunkId) -> bool {
-        self.cold.keeps_runs = true;
-        self.cold.shared.spilled.store(1, Ordering::Relaxed);
-        self.free(chunk)
+        let is_oldest = self.cold.chunks.front().is_some_and(|front| front.header.sequence == chunk.0);
+        if !is_oldest || self.cold.settled == 0 {
+            return false;
+        }
+        self.evict_front();
+        true
     }
 
     /// Iterates over the full chunks that aren't settled, oldest first: last SSN and bytes of records.
@@ -44,24 +55,48 @@ impl LaneWriter {
         unsettled.map(|chunk| (chunk.last, chunk.record_bytes))
     }
 
-    /// Evicts the lane's oldest chunk before it is settled; returns its bytes. `None` if it isn't full, if records of it are not on disk, where
-    /// those up to `persisted` are, or if a cursor keeps its memory.
+    /// Evicts the lane's oldest chunk as [`evict`](Self::evict) does, before it is settled; returns its bytes. `None`
+    /// if it isn't full, or if records of it are not on disk, where those up to `persisted` are.
     pub fn evict_unsettled(&mut self, persisted: Ssn) -> Option<usize> {
         let (last, _) = self.unsettled().next().filter(|_| self.cold.settled == 0)?;
-        let front = self.cold.chunks.front()?;
-        if last > persisted || front.pinned_upto().0 >= self.lowest_pin() {
+        if last > persisted {
             return None;
         }
-        let bytes = self.cold.pool.block_bytes(front.block);
-        self.cold.keeps_runs = true;
-        self.cold.shared.spilled.store(1, Ordering::Relaxed);
-        self.unlink_front(1);
+        let bytes = self.cold.pool.block_bytes(self.cold.chunks.front()?.block);
+        self.evict_front();
         Some(bytes)
     }
 
-    /// Seals the current chunk, if it has `least` bytes of memory, and begins one of the smallest class: the old one can leave memory then.
-    /// The small one may be beyond the budget, if no other is. Returns `false`, and changes nothing, if the current chunk is smaller or empty,
-    /// or if there is no memory.
+    /// Takes the first chunk out of the chain, and reuses its memory as soon as no cursor is in it.
+    fn evict_front(&mut self) {
+        debug_assert!(self.cold.chunks.len() > 1, "the current chunk stays");
+        self.cold.keeps_runs = true;
+        let Some(front) = self.cold.chunks.pop_front() else { return };
+        // Relaxed: the head that is published below, or the fence before the pins are loaded, orders it.
+        self.cold.shared.evicted.store(front.header.sequence, Ordering::Relaxed);
+        write_state(self.arena(), front.block.at(), ChunkState::Free);
+        self.cold.evicted.push((front.block, front.header.first, front.pinned_upto()));
+        self.leave_front(1);
+    }
+
+    /// Frees the evicted chunks that no cursor is in. `pinned` is the result of [`lowest_pin`](Self::lowest_pin), after
+    /// all of them were evicted.
+    pub(super) fn reclaim_evicted(&mut self, pinned: u64) {
+        let mut kept = 0;
+        // At most one chunk for each cursor stays, and those evicted while a cursor was being opened.
+        while let Some(&(block, first, pinned_upto)) = self.cold.evicted.get(kept) {
+            if pinned != UNPINNED && self.cold.shared.keeps_evicted(first, pinned_upto) {
+                kept += 1;
+            } else {
+                self.cold.evicted.swap_remove(kept);
+                self.give_back(block);
+            }
+        }
+    }
+
+    /// Seals the current chunk, if it has `least` bytes of memory, and begins one of the smallest class: the old one
+    /// can leave memory then. The small one may be beyond the budget, if no other is. Returns `false`, and changes
+    /// nothing, if the current chunk is smaller or empty, or if there is no memory.
     pub fn leave_current(&mut self, least: usize) -> bool {
         let smallest = self.cold.pool.geometry.classes[0].bytes;
         let Some(current) = self.cold.chunks.back() else { return false };
@@ -72,15 +107,16 @@ impl LaneWriter {
         self.begin_smallest_chunk(self.next, false).is_ok()
     }
 
-    /// Opens a cursor on the first record with SSN `from` or above, as [`LaneReader::open`](crate::LaneReader::open) does, but
-    /// without a walk over the chunks before it: the writer has an index of them.
+    /// Opens a cursor on the first record with SSN `from` or above, as [`LaneReader::open`](crate::LaneReader::open)
+    /// does, but without a walk over the chunks before it: the writer has an index of them.
     ///
     /// # Errors
     /// Those of [`LaneReader::open`](crate::LaneReader::open).
     pub fn cursor(&self, from: Ssn) -> Result<Cursor, CursorError> {
         let beyond = self.cold.chunks.partition_point(|chunk| chunk.header.first <= from);
         let chunk = beyond.checked_sub(1).map(|index| self.cold.chunks[index].block);
-        // SAFETY: the chunk is in this lane's chain, and is not freed meanwhile: only this writer frees chunks, and it is borrowed.
+        // SAFETY: the chunk is in this lane's chain, and is not freed meanwhile: only this writer frees chunks, and it
+        // is borrowed.
         unsafe { self.reader().open_from_chunk(from, chunk) }
     }
 

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use crate::arena::{Arena, ArenaPtr};
-use crate::chunk::{BlockRef, CHUNK_HEADER};
-use crate::lane::chain::{ChunkInfo, SPARES_MAX};
+use crate::chunk::{BlockRef, CHUNK_HEADER, ChunkInfo};
+use crate::lane::chain::SPARES_MAX;
 use crate::lane::claim::Claim;
 use crate::lane::cursor::LaneReader;
 use crate::lane::runs::RunTable;
@@ -46,16 +46,16 @@ pub enum AppendError {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct LaneWriter {
-    /// Place of the next record, in the arena of `cold.pool`, which keeps it alive. A multiple of [`RECORD_ALIGN`] from the
-    /// beginning of the arena; never after `limit`.
+    /// Place of the next record, in the arena of `cold.pool`, which keeps it alive. A multiple of [`RECORD_ALIGN`] from
+    /// the beginning of the arena; never after `limit`.
     pub(super) at: ArenaPtr,
-    /// End of the current chunk, less the [`RECORD_ALIGN`] bytes of the zero that follows each record; `at` where no claim may be
-    /// made. In a lane without a chunk both are the beginning of the arena.
+    /// End of the current chunk, less the [`RECORD_ALIGN`] bytes of the zero that follows each record; `at` where no
+    /// claim may be made. In a lane without a chunk both are the beginning of the arena.
     pub(super) limit: ArenaPtr,
     pub(super) next: Ssn,
     pub(super) acked: Ssn,
-    /// Last SSN of the first sealed chunk that is not settled: an acknowledgement below it settles no chunk. [`UNPINNED`] if
-    /// there is no such chunk.
+    /// Last SSN of the first sealed chunk that is not settled: an acknowledgement below it settles no chunk.
+    /// [`UNPINNED`] if there is no such chunk.
     pub(super) boundary: u64,
     /// All other fields.
     pub(super) cold: Box<Cold>,
@@ -76,8 +76,11 @@ pub(super) struct Cold {
     pub(super) next_sequence: u64,
     /// Blocks that are out of the chain but may still be read, each with its [`ChunkInfo::pinned_upto`].
     pub(super) retired: VecDeque<(BlockRef, Ssn)>,
-    /// Ordinary chunks that were just freed and will be used next, without a detour through the pool, whose exchanges would
-    /// wait for all the stores that are still on their way to the cache.
+    /// Blocks of evicted chunks that a cursor may be in, each with the chunk's first SSN and its
+    /// [`ChunkInfo::pinned_upto`].
+    pub(super) evicted: Vec<(BlockRef, Ssn, Ssn)>,
+    /// Ordinary chunks that were just freed and will be used next, without a detour through the pool, whose exchanges
+    /// would wait for all the stores that are still on their way to the cache.
     pub(super) spares: Vec<BlockRef>,
     /// Number of chunks at the front that have been settled.
     pub(super) settled: usize,
@@ -111,6 +114,7 @@ impl LaneWriter {
                 chunks: VecDeque::new(),
                 next_sequence: 1,
                 retired: VecDeque::new(),
+                evicted: Vec::new(),
                 spares: Vec::with_capacity(SPARES_MAX),
                 settled: 0,
                 next_class,
@@ -183,17 +187,17 @@ impl LaneWriter {
 
     /// Reserves a record of `prefix` + `payload` bytes, to be filled and committed.
     ///
-    /// The prefix is opaque to the log (a wire header, say) and precedes the payload without a gap. Dropping the claim leaves
-    /// a pad that readers skip; the next claim gets the same SSN.
+    /// The prefix is opaque to the log (a wire header, say) and precedes the payload without a gap. Dropping the claim
+    /// leaves a pad that readers skip; the next claim gets the same SSN.
     ///
     /// # Errors
     /// [`AppendError`]; nothing is changed then.
     #[inline]
     pub fn claim(&mut self, prefix: usize, payload: usize) -> Result<Claim<'_>, AppendError> {
         if !self.has_room(prefix, payload) {
-            self.make_room(prefix, payload)?;
+            self.begin_chunk_for(prefix, payload)?;
         }
-        // SAFETY: the chunk has room: checked above, or made for this size.
+        // SAFETY: the chunk has room: checked above, or begun for this size.
         Ok(unsafe { Claim::new(self, prefix, prefix + payload) })
     }
 
@@ -211,7 +215,7 @@ impl LaneWriter {
     /// [`AppendError`]; nothing is changed then.
     #[inline]
     pub fn reserve(&mut self, prefix: usize, payload: usize) -> Result<(), AppendError> {
-        if self.has_room(prefix, payload) { Ok(()) } else { self.make_room(prefix, payload) }
+        if self.has_room(prefix, payload) { Ok(()) } else { self.begin_chunk_for(prefix, payload) }
     }
 
     #[inline]
@@ -222,7 +226,7 @@ impl LaneWriter {
     /// Checks the limits and begins a chunk that holds the record.
     #[cold]
     #[inline(never)]
-    fn make_room(&mut self, prefix: usize, payload: usize) -> Result<(), AppendError> {
+    fn begin_chunk_for(&mut self, prefix: usize, payload: usize) -> Result<(), AppendError> {
         let too_long = AppendError::TooLong { prefix, payload };
         let Some(body) = prefix.checked_add(payload) else { return Err(too_long) };
         if prefix > PREFIX_BYTES_MAX || body > BODY_BYTES_MAX {
@@ -271,8 +275,8 @@ impl LaneWriter {
 
 impl Drop for LaneWriter {
     fn drop(&mut self) {
-        // A log that must outlive its process outlives its writer: no block is freed. Otherwise the blocks go back to the pool,
-        // unless a cursor is open: then they are freed with the arena.
+        // A log that must outlive its process outlives its writer: no block is freed. Otherwise the blocks go back to
+        // the pool, unless a cursor is open: then they are freed with the arena.
         if self.cold.pool.survives_process() {
             return;
         }
@@ -280,6 +284,7 @@ impl Drop for LaneWriter {
             .cold
             .retired
             .drain(..)
+            .chain(self.cold.evicted.drain(..).map(|(block, _, pinned_upto)| (block, pinned_upto)))
             .chain(self.cold.chunks.drain(..).map(|chunk| (chunk.block, Ssn::MAX)))
             .collect();
         self.cold.shared.head.store(0, Ordering::Release);
@@ -295,7 +300,7 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     use super::*;
-    use crate::pool::PoolOptions;
+    use crate::options::PoolOptions;
 
     #[test]
     fn a_place_where_no_record_of_the_chunk_can_begin_is_refused() {

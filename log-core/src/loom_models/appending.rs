@@ -6,8 +6,8 @@ use super::{HALF, QUARTER, append, assert_contiguous, check, lane, read};
 use crate::nouns::Ssn;
 
 /// A cursor that is opened and read while the lane's first chunk is begun, filled (with a dropped claim in between) and
-/// left for the next one sees a prefix of the committed records: whole, in order, without the pad and without records of an
-/// earlier use of the chunks. After the writer is done, the same cursor sees the rest.
+/// left for the next one sees a prefix of the committed records: whole, in order, without the pad and without records
+/// of an earlier use of the chunks. After the writer is done, the same cursor sees the rest.
 #[test]
 fn a_cursor_sees_a_prefix_of_what_was_committed() {
     check(|| {
@@ -28,7 +28,8 @@ fn a_cursor_sees_a_prefix_of_what_was_committed() {
     });
 }
 
-/// A leaked claim leaves no trace: a cursor sees neither the claim nor the zero after it, which is part of the next body.
+/// A leaked claim leaves no trace: a cursor sees neither the claim nor the zero after it, which is part of the next
+/// body.
 #[test]
 fn a_leaked_claim_is_never_seen() {
     check(|| {
@@ -47,8 +48,8 @@ fn a_leaked_claim_is_never_seen() {
     });
 }
 
-/// A writer may be handed from thread to thread (here in a mutex) while a cursor reads on a third: the cursor sees a prefix
-/// of the records that all of them committed.
+/// A writer may be handed from thread to thread (here in a mutex) while a cursor reads on a third: the cursor sees a
+/// prefix of the records that all of them committed.
 #[test]
 fn a_writer_can_be_handed_over_while_a_cursor_reads() {
     check(|| {

@@ -6,8 +6,8 @@ use super::{PEER, WHOLE, append, assert_contiguous, check, pool, read};
 use crate::lane::LaneWriter;
 use crate::nouns::{Rank, Ssn};
 
-/// The writer is dropped while a cursor is opened and read, and another lane takes the blocks that it freed: every record that
-/// the cursor sees is whole.
+/// The writer is dropped while a cursor is opened and read, and another lane takes the blocks that it freed: every
+/// record that the cursor sees is whole.
 #[test]
 fn a_cursor_outlives_its_writer() {
     check(|| {

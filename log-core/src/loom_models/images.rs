@@ -4,9 +4,9 @@ use loom::thread;
 
 use super::{PEER, QUARTER, append, assert_contiguous, check, peek, pool_of, read, release, version_of};
 use crate::chunk::CHUNK_HEADER;
-use crate::geometry::BLOCK_BYTES_MIN;
 use crate::lane::{ChunkImage, Cursor, LaneWriter};
 use crate::nouns::Ssn;
+use crate::options::BLOCK_BYTES_MIN;
 use crate::record::{RECORD_ALIGN, RECORD_HEADER};
 
 /// Bytes of a chunk: large enough for an image to be worth its while.
@@ -70,8 +70,9 @@ fn images_of_reused_chunks_have_the_new_lengths() {
     });
 }
 
-/// A chunk of an earlier use that was mostly a pad is reused for a record. A cursor that sees the chunk sealed sees the lengths of
-/// its records and pads, too, and not the earlier ones, with which an image would have the wrong end or not be worth its while.
+/// A chunk of an earlier use that was mostly a pad is reused for a record. A cursor that sees the chunk sealed sees the
+/// lengths of its records and pads, too, and not the earlier ones, with which an image would have the wrong end or not
+/// be worth its while.
 #[test]
 fn the_lengths_of_a_sealed_chunk_are_those_of_its_records() {
     check(|| {
@@ -98,8 +99,8 @@ fn the_lengths_of_a_sealed_chunk_are_those_of_its_records() {
     });
 }
 
-/// An image keeps its chunk when its cursor goes on to the next chunk and when it is dropped; and what is read in the image
-/// happens before the chunk is reused.
+/// An image keeps its chunk when its cursor goes on to the next chunk and when it is dropped; and what is read in the
+/// image happens before the chunk is reused.
 #[test]
 fn a_chunk_is_not_reused_under_its_image() {
     check(|| {
@@ -121,8 +122,8 @@ fn a_chunk_is_not_reused_under_its_image() {
     });
 }
 
-/// A cursor that has read the records of a chunk one by one goes over its end to the image of the next chunk, or finds that
-/// the writer has not come so far; then it goes on record by record.
+/// A cursor that has read the records of a chunk one by one goes over its end to the image of the next chunk, or finds
+/// that the writer has not come so far; then it goes on record by record.
 #[test]
 fn an_image_follows_records_that_were_read() {
     check(|| {

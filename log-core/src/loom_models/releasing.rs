@@ -6,9 +6,9 @@ use super::{PEER, WHOLE, append, assert_contiguous, check, lane, lane_with, peek
 use crate::lane::{CursorError, LaneWriter};
 use crate::nouns::Ssn;
 
-/// A cursor on a record that is released meanwhile is refused, or sees every record from there on, whole: its chunks are not
-/// reused, because either the writer sees its pin or it sees the writer's new head and floor. After cursor and reader are
-/// dropped, the count of handles alone tells the writer.
+/// A cursor on a record that is released meanwhile is refused, or sees every record from there on, whole: its chunks
+/// are not reused, because either the writer sees its pin or it sees the writer's new head and floor. After cursor and
+/// reader are dropped, the count of handles alone tells the writer.
 #[test]
 fn a_cursor_is_refused_or_sees_everything_from_its_start() {
     check(|| {
@@ -46,8 +46,8 @@ fn a_cursor_is_refused_or_sees_everything_while_handles_remain() {
     });
 }
 
-/// A cursor on a record that is not acknowledged is never refused, although the chunk before it, where its search begins, is
-/// freed and reused meanwhile.
+/// A cursor on a record that is not acknowledged is never refused, although the chunk before it, where its search
+/// begins, is freed and reused meanwhile.
 #[test]
 fn an_unacknowledged_record_is_never_gone() {
     check(|| {
@@ -65,7 +65,8 @@ fn an_unacknowledged_record_is_never_gone() {
     });
 }
 
-/// A cursor that searches its record while the writer seals one chunk and begins the next finds it in the new chunk, whole.
+/// A cursor that searches its record while the writer seals one chunk and begins the next finds it in the new chunk,
+/// whole.
 #[test]
 fn a_cursor_skips_a_chunk_that_is_being_sealed() {
     check(|| {
@@ -135,7 +136,8 @@ fn a_cursor_ahead_of_the_writer_keeps_its_chunk() {
     });
 }
 
-/// Chunks that an open cursor has left are reused, and those that it has not read are not, while it goes from chunk to chunk.
+/// Chunks that an open cursor has left are reused, and those that it has not read are not, while it goes from chunk to
+/// chunk.
 #[test]
 fn chunks_are_reused_only_after_the_cursor_has_left_them() {
     check(|| {
@@ -156,8 +158,8 @@ fn chunks_are_reused_only_after_the_cursor_has_left_them() {
     });
 }
 
-/// A slot that one cursor frees and another takes at once still orders the first one's reads before the reuse of the chunk
-/// that it read.
+/// A slot that one cursor frees and another takes at once still orders the first one's reads before the reuse of the
+/// chunk that it read.
 #[test]
 fn a_slot_taken_at_once_covers_the_previous_cursors_reads() {
     check(|| {

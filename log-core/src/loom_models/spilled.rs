@@ -2,12 +2,12 @@
 
 use loom::thread;
 
-use super::{WHOLE, append, check, lane, read, retain, settle};
+use super::{WHOLE, append, assert_contiguous, check, lane, lane_with, read, retain, settle};
 use crate::lane::CursorError;
 use crate::nouns::Ssn;
 
-/// A cursor is opened before the lane's first chunk, and waits for it while the chunk is written, evicted to disk and followed by
-/// others: it reads from the first record on, or nothing, and then says that records are gone from memory.
+/// A cursor is opened before the lane's first chunk, and waits for it while the chunk is written, evicted to disk and
+/// followed by others: it reads from the first record on, or nothing, and then says that records are gone from memory.
 #[test]
 fn a_waiting_cursor_does_not_skip_evicted_records() {
     check(|| {
@@ -35,8 +35,58 @@ fn a_waiting_cursor_does_not_skip_evicted_records() {
     });
 }
 
-/// A cursor is opened while the lane's first chunk is written and evicted before its record is acknowledged: it is refused, or reads
-/// from the first record on. One that waits for the first chunk pins it.
+/// A cursor is in a chunk that is evicted, and so is the next one, while memory is reused at once: it reads both, or
+/// its own and then says what is gone. It never reads reused memory.
+#[test]
+fn an_overtaken_cursor_reads_its_chunk_and_no_reused_one() {
+    check(|| {
+        let mut lane = lane_with(5, 3);
+        let reader = lane.reader();
+        let mut cursor = reader.open(Ssn::FIRST).expect("nothing is gone");
+        let reading = thread::spawn(move || {
+            let seen = read(&mut cursor);
+            assert_contiguous(&seen, 1);
+            assert!(!seen.is_empty(), "its own chunk");
+            if !cursor.is_attached() {
+                // Gone, or attached again to what was written meanwhile.
+                match cursor.attach() {
+                    Err(CursorError::Gone { asked, kept_from, .. }) => {
+                        assert!(asked.0 == seen.len() as u64 + 1 && kept_from > asked)
+                    }
+                    found => assert!(found.is_ok(), "{found:?}"),
+                }
+            }
+        });
+        assert!(lane.evict_unsettled(Ssn(1)).is_some() && lane.evict_unsettled(Ssn(2)).is_some());
+        append(&mut lane, WHOLE);
+        append(&mut lane, WHOLE);
+        reading.join().expect("the reader ends");
+        drop(reader);
+    });
+}
+
+/// The same while the cursor is in a chunk that stays: it goes on from there in memory.
+#[test]
+fn a_cursor_goes_on_from_the_first_chunk_that_is_left() {
+    check(|| {
+        let mut lane = lane_with(5, 3);
+        let reader = lane.reader();
+        let mut cursor = reader.open(Ssn(2)).expect("nothing is gone");
+        let reading = thread::spawn(move || {
+            let seen = read(&mut cursor);
+            assert_contiguous(&seen, 2);
+            assert!(seen.len() >= 2 && cursor.is_attached(), "2 and 3 were there from the start: {seen:?}");
+        });
+        assert!(lane.evict_unsettled(Ssn(1)).is_some());
+        append(&mut lane, WHOLE);
+        append(&mut lane, WHOLE);
+        reading.join().expect("the reader ends");
+        drop(reader);
+    });
+}
+
+/// A cursor is opened while the lane's first chunk is written and evicted before its record is acknowledged: it is
+/// refused, reads from the first record on, or waits and then says that records are gone from memory.
 #[test]
 fn a_cursor_is_refused_or_reads_records_that_are_evicted_before_they_are_acknowledged() {
     check(|| {
@@ -47,16 +97,20 @@ fn a_cursor_is_refused_or_reads_records_that_are_evicted_before_they_are_acknowl
             cursor.map(|mut cursor| (read(&mut cursor), cursor))
         });
         (0..2).for_each(|_| append(&mut lane, WHOLE));
-        let is_evicted = lane.evict_unsettled(Ssn::FIRST).is_some();
+        assert!(lane.evict_unsettled(Ssn::FIRST).is_some());
         append(&mut lane, WHOLE);
-        match reading.join().expect("the reader ends") {
-            Ok((mut seen, mut cursor)) => {
+        let gone = match reading.join().expect("the reader ends") {
+            Ok((mut seen, mut cursor)) if cursor.is_attached() => {
                 seen.extend(read(&mut cursor));
                 assert_eq!(seen, [1, 2, 3]);
+                return;
             }
-            Err(gone) => {
-                assert!(is_evicted && matches!(gone, CursorError::Gone { kept_from: Ssn(2), .. }), "{gone:?}");
+            Ok((seen, mut cursor)) => {
+                assert!(seen.is_empty(), "{seen:?}");
+                cursor.attach().expect_err("1 is gone")
             }
-        }
+            Err(gone) => gone,
+        };
+        assert!(matches!(gone, CursorError::Gone { kept_from: Ssn(2), .. }), "{gone:?}");
     });
 }

@@ -16,9 +16,9 @@ impl Pool {
         Ok(())
     }
 
-    /// Commits memory for one more block ahead of the writers, which are spared the page faults: a chunk, or a block of the size that the
-    /// last large record needed. Unlike a claim it never takes memory from other blocks: it returns `false` if `ahead_bytes` of memory
-    /// are ready, or if the budget has no room. Any thread may call it.
+    /// Commits memory for one more block ahead of the writers, which are spared the page faults: a chunk, or a block of
+    /// the size that the last large record needed. Unlike a claim it never takes memory from other blocks: it returns
+    /// `false` if `ahead_bytes` of memory are ready, or if the budget has no room. Any thread may call it.
     ///
     /// # Errors
     /// [`AllocError::NoMemory`].
@@ -53,8 +53,8 @@ impl Pool {
         if self.try_reserve(bytes, self.options.memory_bytes_max) { self.commit_new(class) } else { Ok(None) }
     }
 
-    /// Takes a block without memory, whose bytes were reserved, and commits it; `None` if there is no such block in the class. Its bytes are
-    /// no longer reserved without a block.
+    /// Takes a block without memory, whose bytes were reserved, and commits it; `None` if there is no such block in the
+    /// class. Its bytes are no longer reserved without a block.
     pub(super) fn commit_new(&self, class: usize) -> Result<Option<BlockRef>, AllocError> {
         let list = &self.lists[class];
         let bytes = self.geometry.classes[class].bytes;

@@ -5,7 +5,8 @@ use std::io;
 use std::ptr::NonNull;
 
 use super::{Tier, TierError};
-use crate::geometry::{BLOCK_BYTES_MIN, Geometry};
+use crate::geometry::Geometry;
+use crate::options::BLOCK_BYTES_MIN;
 
 /// Zeroed memory from the global allocator, in place of anonymous memory.
 #[derive(Debug)]
@@ -34,8 +35,8 @@ impl Volatile {
     }
 }
 
-// SAFETY: one zeroed allocation, aligned to a page, of fixed address and length until the value is dropped; no other code
-// has its address.
+// SAFETY: one zeroed allocation, aligned to a page, of fixed address and length until the value is dropped; no other
+// code has its address.
 unsafe impl Tier for Volatile {
     fn base(&self) -> NonNull<u8> {
         self.base

@@ -9,9 +9,9 @@ use rustix::io::Errno;
 use super::{Tier, TierError, advise_large_pages, non_null};
 use crate::geometry::Geometry;
 
-/// Anonymous memory: fast to set up, lost with the process. Ordinary chunks beyond the first 2 MiB, and larger blocks, lie in large
-/// pages, if the system has them: they are committed in a third of the time, and a write to disk from there is one segment instead of
-/// one for each page.
+/// Anonymous memory: fast to set up, lost with the process. Ordinary chunks beyond the first 2 MiB, and larger blocks,
+/// lie in large pages, if the system has them: they are committed in a third of the time, and a write to disk from
+/// there is one segment instead of one for each page.
 #[derive(Debug)]
 pub struct Volatile {
     map: MmapRaw,
@@ -36,7 +36,8 @@ impl Volatile {
 }
 
 // SAFETY: MmapRaw keeps one mapping of fixed address and length, readable and writable, until it is dropped; it is
-// private and anonymous, so zero at first and not shared. MADV_DONTNEED makes private anonymous pages zero (madvise(2)).
+// private and anonymous, so zero at first and not shared. MADV_DONTNEED makes private anonymous pages zero
+// (madvise(2)).
 unsafe impl Tier for Volatile {
     fn base(&self) -> NonNull<u8> {
         non_null(&self.map)

@@ -27,7 +27,8 @@ fn in_image(ssn: u64) -> bool {
     (3..=RECORDS - 20).contains(&ssn)
 }
 
-/// Checks every record of an image, and that a copy of the image and a later one, in pieces, are equal after the header.
+/// Checks every record of an image, and that a copy of the image and a later one, in pieces, are equal after the
+/// header.
 fn check(image: &ChunkImage, mut next: u64) -> u64 {
     let (mut once, mut again) = (vec![0; image.len()], vec![0; image.len()]);
     image.copy_to(0, &mut once);

@@ -289,8 +289,8 @@ fn another_version_and_a_file_cut_short_are_refused() {
     assert!(empty.to_string().contains("empty"), "{empty}");
 }
 
-/// Flips every byte that the log ever wrote, in turn. A recovery either fails, or finds exactly the committed records, except
-/// for a byte of a payload: payloads are checked end to end by the layer above.
+/// Flips every byte that the log ever wrote, in turn. A recovery either fails, or finds exactly the committed records,
+/// except for a byte of a payload: payloads are checked end to end by the layer above.
 #[test]
 fn every_byte_flipped_is_an_error_or_changes_no_record_but_its_own() {
     let at = scratch();

@@ -78,7 +78,8 @@ fn forged_numbers_in_a_chunks_header_are_an_error() {
     }
 }
 
-/// Chunks freed in the middle, records that were relocated or imported, SSNs that were skipped, and an end that was truncated.
+/// Chunks freed in the middle, records that were relocated or imported, SSNs that were skipped, and an end that was
+/// truncated.
 #[test]
 fn lanes_with_legitimate_gaps_are_recovered() {
     let at = scratch();

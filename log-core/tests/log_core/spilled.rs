@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use counterfoil_log_core::{
-    CursorError, Disposition, Epoch, LaneWriter, Phase, Pool, PoolOptions, Rank, Ssn, TruncateError,
+    CursorError, Disposition, Epoch, LaneWriter, Phase, Pool, PoolOptions, Rank, Ssn, TruncateError, record_in_image,
 };
 
 const PEER: Rank = Rank(1);
@@ -91,9 +91,6 @@ fn records_that_nobody_acknowledged_are_evicted_once_they_are_on_disk() {
     append(&mut lane, 20);
     let (last, _) = lane.unsettled().next().unwrap();
     assert_eq!(lane.evict_unsettled(last.prev()), None, "its last record is in memory only");
-    let cursor = lane.reader().open(Ssn::FIRST).unwrap();
-    assert_eq!(lane.evict_unsettled(last), None, "a cursor reads it");
-    drop(cursor);
     assert_eq!(lane.evict_unsettled(last), Some(4096));
     assert_eq!(lane.kept_from(), last.next());
     assert!(is_gone(&lane, last.0, last.next().0));
@@ -147,4 +144,84 @@ fn a_waiting_cursor_begins_at_the_first_record_that_was_not_evicted() {
     assert_eq!((settled.last, lane.evict(settled.chunk)), (Ssn(13), true));
     assert!(waiting.attach().unwrap());
     assert_eq!(waiting.peek().unwrap().ssn(), Ssn(14));
+}
+
+/// Fills a lane and evicts all but its newest chunk; returns the first record that is left.
+fn evict_all(lane: &mut LaneWriter, count: u64) -> Ssn {
+    append(lane, count);
+    let last = lane.next_ssn().prev();
+    while lane.evict_unsettled(last).is_some() {}
+    lane.kept_from()
+}
+
+#[test]
+fn an_overtaken_cursor_reads_its_chunk_and_then_finds_the_next_records_gone() {
+    let pool = pool(1 << 20);
+    let mut lane = LaneWriter::new(pool.clone(), PEER);
+    append(&mut lane, 20);
+    let mut cursor = lane.reader().open(Ssn::FIRST).unwrap();
+    assert_eq!(cursor.read().unwrap().ssn(), Ssn(1));
+    let kept_from = (0..50).map(|_| evict_all(&mut lane, 100)).last().unwrap();
+    assert!(lane.held_bytes() <= 4 * 4096, "the cursor's chunk, the current one and spares: {}", lane.held_bytes());
+    // A chunk has three records.
+    assert_eq!([(); 2].map(|()| cursor.read().unwrap().ssn()), [Ssn(2), Ssn(3)]);
+    assert!(cursor.read().is_none() && !cursor.is_attached());
+    let gone = cursor.attach().unwrap_err();
+    assert!(matches!(gone, CursorError::Gone { asked: Ssn(4), kept_from: at, .. } if at == kept_from), "{gone}");
+    assert!(matches!(lane.truncate(Ssn(2)), Err(TruncateError::CursorOpen { .. })));
+    drop((cursor, lane));
+    assert_eq!(pool.used_bytes(), 0);
+}
+
+#[test]
+fn a_cursor_in_the_last_chunk_that_is_left_goes_on_in_memory() {
+    let mut lane = LaneWriter::new(pool(1 << 20), PEER);
+    append(&mut lane, 20);
+    let mut cursor = lane.reader().open(Ssn(20)).unwrap();
+    assert_eq!(cursor.read().unwrap().ssn(), Ssn(20));
+    evict_all(&mut lane, 0);
+    append(&mut lane, 20);
+    let rest: Vec<u64> = std::iter::from_fn(|| cursor.read().map(|record| record.ssn().0)).collect();
+    assert_eq!(rest, (21..=40).collect::<Vec<_>>());
+}
+
+#[test]
+fn an_image_keeps_its_chunk_and_all_that_its_cursor_comes_to() {
+    let options = PoolOptions { memory_bytes_max: 1 << 20, chunk_bytes: 32 << 10, prefault_bytes: 0, cursors_max: 2 };
+    let mut lane = LaneWriter::new(Pool::volatile(options).unwrap(), PEER);
+    append(&mut lane, 20);
+    let mut cursor = lane.reader().open(Ssn(4)).unwrap();
+    let image = cursor.read_chunk(Ssn::MAX, 1 << 20).unwrap();
+    let next = image.last().next();
+    append(&mut lane, 200);
+    let held = lane.held_bytes();
+    evict_all(&mut lane, 0);
+    assert!(lane.held_bytes() >= held - 4096, "all chunks but the first come after the image's");
+    append(&mut lane, 10);
+    let records = image.records();
+    assert_eq!(record_in_image(records, 0).unwrap().0.unwrap().ssn(), Ssn(4));
+    assert!(cursor.read().is_none() && !cursor.is_attached());
+    assert_eq!(cursor.attach(), Ok(false), "its pin is the image's");
+    drop(image);
+    assert!(matches!(cursor.attach(), Err(CursorError::Gone { asked, .. }) if asked == next));
+    lane.return_spares();
+    assert!(lane.held_bytes() < held / 2);
+}
+
+#[test]
+fn a_cursor_beyond_the_end_keeps_no_memory_and_finds_its_record() {
+    let mut lane = LaneWriter::new(pool(8 * 4096), PEER);
+    let open = |lane: &LaneWriter, from| lane.reader().open(Ssn(from)).unwrap();
+    let mut in_an_empty_lane = open(&lane, 500);
+    append(&mut lane, 10);
+    let mut in_a_used_lane = open(&lane, 501);
+    for ssn in 11..500 {
+        append(&mut lane, 1);
+        lane.acknowledge(Ssn(ssn), Disposition::Release).unwrap();
+        assert!(in_an_empty_lane.peek().is_none() && !in_a_used_lane.is_attached());
+    }
+    append(&mut lane, 10);
+    // From there on records are kept.
+    lane.acknowledge(Ssn(509), Disposition::Release).unwrap();
+    assert_eq!((in_an_empty_lane.read().unwrap().ssn(), in_a_used_lane.read().unwrap().ssn()), (Ssn(500), Ssn(501)));
 }

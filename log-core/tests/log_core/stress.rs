@@ -1,7 +1,8 @@
 //! Real threads: one writer, and cursors that are opened, read and closed meanwhile.
 //!
-//! The loom models prove properties of a few steps; these tests run many steps on the machine's own memory. A seed, which every
-//! failure prints and `COUNTERFOIL_SEED` sets, draws the histories, but not the interleaving of the threads.
+//! The loom models prove properties of a few steps; these tests run many steps on the machine's own memory. A seed,
+//! which every failure prints and `COUNTERFOIL_SEED` sets, draws the histories, but not the interleaving of the
+//! threads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -6,10 +6,10 @@ use counterfoil_log_core::{Epoch, Rank, Ssn};
 
 use super::loss::{Loss, LossTally};
 use super::{Scan, Tail};
-use crate::checkpoint_file::{self, Application, CoveredSegment, checkpoint_name};
-use crate::manifest::{KeptCheckpoint, MANIFEST, Manifest, SlotState, no_manifest, slot_bytes};
-use crate::pieces::write_pieces;
-use crate::segment::{file_number, segment_name};
+use crate::backend::pieces::write_pieces;
+use crate::format::checkpoint_file::{self, Application, CoveredSegment};
+use crate::format::manifest::{KeptCheckpoint, Manifest, SlotState, no_manifest, slot_bytes};
+use crate::format::names::{MANIFEST, checkpoint_name, file_number, segment_name};
 use crate::{Block, CheckpointImage, LaneImage, PAGE_BYTES, StorageBackend, StoreError};
 
 /// A step of a repair.
@@ -90,13 +90,13 @@ impl fmt::Display for Repair {
 
 /// Repairs a store that no process has open. Returns the steps; with `dry_run` it changes nothing.
 ///
-/// Lost blocks are removed from the disk: copy the directory first to analyse them. Leftover files are removed when the store
-/// is opened.
+/// Lost blocks are removed from the disk: copy the directory first to analyse them. Leftover files are removed when the
+/// store is opened.
 ///
 /// # Errors
-/// [`StoreError::NumbersExhausted`]; [`StoreError::Missing`]; [`StoreError::Damaged`], [`StoreError::Version`] if no slot of the
-/// manifest can be read, because then no checkpoint is valid. [`StoreError::DiskFull`]; [`StoreError::Io`], after which the repair can
-/// be retried.
+/// [`StoreError::NumbersExhausted`]; [`StoreError::Missing`]; [`StoreError::Damaged`], [`StoreError::Version`] if no
+/// slot of the manifest can be read, because then no checkpoint is valid. [`StoreError::DiskFull`]; [`StoreError::Io`],
+/// after which the repair can be retried.
 pub fn repair(backend: &mut dyn StorageBackend, dry_run: bool) -> Result<Vec<Repair>, StoreError> {
     let scan = Scan::new(backend, &mut |_, _| {})?;
     let Some(manifest) = &scan.manifest else {

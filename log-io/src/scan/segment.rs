@@ -1,17 +1,18 @@
 //! Inspection of a segment.
 
 use super::{BlockReport, SegmentReport, Tail};
-use crate::block::BlockHeader;
-use crate::checkpoint_file;
-use crate::options::BLOCK_BYTES_MAX;
-use crate::segment::{FIRST_BLOCK, Found, SegmentHeader, SegmentWalk, segment_name};
+use crate::format::block::BlockHeader;
+use crate::format::checkpoint_file;
+use crate::format::names::segment_name;
+use crate::format::segment::{Found, SegmentHeader, SegmentWalk};
+use crate::format::{BLOCK_BYTES_MAX, FIRST_BLOCK, HEADER_BYTES};
 use crate::{Block, BlockBuffer, PAGE_BYTES, ReadAt, StoreError};
 
 /// Torn ranges that a segment's report lists, at most.
 const PLACES_MAX: usize = 1 << 10;
 
-/// Verifies a segment: the blocks to which checkpoints refer, and the blocks that it finds between and after them. `generation`: the one
-/// that they name.
+/// Verifies a segment: the blocks to which checkpoints refer, and the blocks that it finds between and after them.
+/// `generation`: the one that they name.
 pub(super) fn scan_segment(
     (number, generation): (u32, Option<u64>),
     file: Option<&dyn ReadAt>,
@@ -80,7 +81,8 @@ pub(super) fn scan_segment(
     Ok(report)
 }
 
-/// Searches a range for blocks. Returns the end of the last whole one, and the ranges that are neither blocks nor zeros.
+/// Searches a range for blocks. Returns the end of the last whole one, and the ranges that are neither blocks nor
+/// zeros.
 fn scan_gap(
     file: &dyn ReadAt,
     header: SegmentHeader,
@@ -123,7 +125,8 @@ fn push_torn(torn: &mut Vec<(u64, u64)>, at: u64, bytes: u64) {
     }
 }
 
-/// Reads and verifies a block. Of a block larger than the limit it verifies only the checksum, without holding it in memory.
+/// Reads and verifies a block. Of a block larger than the limit it verifies only the checksum, without holding it in
+/// memory.
 fn verify(
     file: &dyn ReadAt,
     name: &str,
@@ -143,7 +146,7 @@ fn verify(
             Err(error) => what(error),
         };
     }
-    let mut page = [0; crate::block::HEADER_BYTES];
+    let mut page = [0; HEADER_BYTES];
     if let Err(error) = file.read_at(at, &mut page).map_err(StoreError::read(name, at)) {
         return what(error);
     }

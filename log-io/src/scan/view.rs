@@ -3,16 +3,18 @@
 use counterfoil_log_core::Epoch;
 
 use super::{ManifestReport, open};
-use crate::checkpoint_file::{self, Application, checkpoint_name};
-use crate::manifest::{FoundManifest, MANIFEST, Manifest};
-use crate::reader::OpenSegment;
-use crate::segment::{SegmentHeader, segment_name};
-use crate::{Block, BlockBuffer, CheckpointImage, StorageBackend, StoreError, listing};
+use crate::format::checkpoint_file::{self, Application};
+use crate::format::manifest::{FoundManifest, Manifest};
+use crate::format::names::{MANIFEST, checkpoint_name, segment_name};
+use crate::format::segment::SegmentHeader;
+use crate::read::reader::OpenSegment;
+use crate::store::listing;
+use crate::{Block, BlockBuffer, CheckpointImage, StorageBackend, StoreError};
 
 /// A view of a store that reads checkpoints and blocks one by one, also of a damaged store.
 ///
-/// It changes nothing, and has at most one segment open at a time. Opening a [`Store`](crate::Store) verifies everything first
-/// and refuses a damaged one.
+/// It changes nothing, and has at most one segment open at a time. Opening a [`Store`](crate::Store) verifies
+/// everything first and refuses a damaged one.
 #[derive(Debug)]
 pub struct StoreView<'a> {
     backend: &'a mut dyn StorageBackend,
@@ -25,8 +27,8 @@ impl<'a> StoreView<'a> {
     /// Creates a view. Reads only the manifest.
     ///
     /// # Errors
-    /// [`StoreError::Missing`]; [`StoreError::Damaged`], [`StoreError::Version`] if no slot of the manifest can be read;
-    /// [`StoreError::Io`].
+    /// [`StoreError::Missing`]; [`StoreError::Damaged`], [`StoreError::Version`] if no slot of the manifest can be
+    /// read; [`StoreError::Io`].
     pub fn new(backend: &'a mut dyn StorageBackend) -> Result<StoreView<'a>, StoreError> {
         let (names, _) = listing::list(backend)?;
         if !names.iter().any(|name| name == MANIFEST) {
@@ -36,8 +38,8 @@ impl<'a> StoreView<'a> {
         Ok(StoreView { backend, manifest: Some(manifest), segment: None })
     }
 
-    /// Creates a view of the blocks alone, for a store without a readable manifest: [`read`](Self::read) reads the blocks that
-    /// a [`scan`](crate::scan()) found.
+    /// Creates a view of the blocks alone, for a store without a readable manifest: [`read`](Self::read) reads the
+    /// blocks that a [`scan`](crate::scan()) found.
     pub fn of_blocks(backend: &'a mut dyn StorageBackend) -> StoreView<'a> {
         StoreView { backend, manifest: None, segment: None }
     }

@@ -5,11 +5,11 @@ use zerocopy::IntoBytes;
 
 use super::Store;
 use super::append_chunks::ChunkBlock;
-use crate::block::{
-    BlockHeader, FLAG_LZ4, FLAG_UNCHECKED, FRAME_BYTES, HEADER_BYTES, LOCAL, RecordSource, frame, framed,
-};
-use crate::segment::{FIRST_BLOCK, segment_name};
-use crate::{Block, Buffer, LocalImage, PAGE_BYTES, StoreError, prefetch};
+use crate::format::block::{BlockHeader, FLAG_LZ4, FLAG_UNCHECKED, FRAME_BYTES, LOCAL, RecordSource, frame, framed};
+use crate::format::names::segment_name;
+use crate::format::{FIRST_BLOCK, HEADER_BYTES};
+use crate::store::prefetch;
+use crate::{Block, Buffer, LocalImage, PAGE_BYTES, StoreError};
 
 const PAGE: u64 = PAGE_BYTES as u64;
 
@@ -49,17 +49,18 @@ impl RecordBlock {
 }
 
 impl Store {
-    /// Appends records of a lane as blocks, and adds the blocks to `into`. They can be read after [`flush`](Self::flush), and
-    /// are durable after [`sync`](Self::sync). The live index refers to them until it [frees](Self::free) them. Chunks are
-    /// written in place, except in compressed stores; their memory stays pinned until they are written.
+    /// Appends records of a lane as blocks, and adds the blocks to `into`. They can be read after
+    /// [`flush`](Self::flush), and are durable after [`sync`](Self::sync). The live index refers to them until it
+    /// [frees](Self::free) them. Chunks are written in place, except in compressed stores; their memory stays pinned
+    /// until they are written.
     ///
-    /// The lane [`LOCAL`](crate::LOCAL) is for entries of the local log ([`LocalImage::source`]); the store itself frees its
-    /// blocks when the next checkpoint is durable.
+    /// The lane [`LOCAL`](crate::LOCAL) is for entries of the local log ([`LocalImage::source`]); the store itself
+    /// frees its blocks when the next checkpoint is durable.
     ///
     /// # Errors
-    /// [`StoreError::DiskFull`], [`StoreError::Budget`], [`StoreError::TooManyFiles`], [`StoreError::Io`]: no segment could be created;
-    /// the blocks in `into` are whole, and the records in none of them can be appended again. [`StoreError::Record`] if SSNs don't
-    /// rise. [`StoreError::Failed`].
+    /// [`StoreError::DiskFull`], [`StoreError::Budget`], [`StoreError::TooManyFiles`], [`StoreError::Io`]: no segment
+    /// could be created; the blocks in `into` are whole, and the records in none of them can be appended again.
+    /// [`StoreError::Record`] if SSNs don't rise. [`StoreError::Failed`].
     pub fn append(
         &mut self,
         lane: Rank,
@@ -88,8 +89,8 @@ impl Store {
         let finished = self.finish_open_block(lane, &mut open, into);
         let done = appended.and(finished);
         if done.is_err() {
-            // The caller may not flush after an error, so the chunks of earlier writes are released here. The next call reports
-            // a failure of this flush.
+            // The caller may not flush after an error, so the chunks of earlier writes are released here. The next call
+            // reports a failure of this flush.
             let _ = self.flush();
         }
         done
@@ -248,8 +249,8 @@ impl Store {
         header
     }
 
-    /// Seals the header of a block to be written at its segment's end. Refuses one that a reader would refuse, before any byte of
-    /// the block is written.
+    /// Seals the header of a block to be written at its segment's end. Refuses one that a reader would refuse, before
+    /// any byte of the block is written.
     pub(super) fn seal_header(&self, header: &mut BlockHeader) -> Result<(), StoreError> {
         let room = self.segments[&header.segment.get()].room();
         let (lane, first) = (Rank(header.lane.get()), Ssn(header.first.get()));

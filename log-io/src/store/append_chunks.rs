@@ -5,10 +5,10 @@ use zerocopy::IntoBytes;
 
 use super::Store;
 use super::append::OpenBlock;
-use crate::block::{FLAG_CHUNKS, FLAG_UNCHECKED, HEADER_BYTES, LOCAL};
-use crate::chunk_table::{CHUNKS_MAX, ChunkEntry, checksum};
-use crate::options::BLOCK_BYTES_MAX;
-use crate::segment::{FIRST_BLOCK, segment_name};
+use crate::format::block::{FLAG_CHUNKS, FLAG_UNCHECKED, LOCAL};
+use crate::format::chunk_table::{ChunkEntry, checksum};
+use crate::format::names::segment_name;
+use crate::format::{BLOCK_BYTES_MAX, CHUNKS_MAX, FIRST_BLOCK, HEADER_BYTES};
 use crate::{Block, PAGE_BYTES, StoreError};
 
 /// A block of chunks under construction. The chunks' bytes were not read yet.
@@ -52,9 +52,9 @@ impl Store {
         let least = chunk.len().max(block / 4) + PAGE_BYTES;
         let segment = self.segment_with(least as u64)?;
         let room = self.segments[&segment].room() as usize - PAGE_BYTES;
-        // A chunk that is larger than a block gets one of its own. A block may be an eighth larger: otherwise blocks of chunks
-        // that are only partly filled by large records would be much smaller than `block_bytes`. No block has more bytes of chunks
-        // than a reader accepts; a chunk has at most so many (`chunk_bytes_max`).
+        // A chunk that is larger than a block gets one of its own. A block may be an eighth larger: otherwise blocks of
+        // chunks that are only partly filled by large records would be much smaller than `block_bytes`. No block has
+        // more bytes of chunks than a reader accepts; a chunk has at most so many (`chunk_bytes_max`).
         let capacity = room.min((block + block / 8).min(BLOCK_BYTES_MAX).max(chunk.len()));
         *open = OpenBlock::Chunks(ChunkBlock { segment, capacity, bytes: chunk.len(), chunks: vec![chunk] });
         Ok(())

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use counterfoil_log_core::{Epoch, Rank, Ssn};
 
 use super::{Kept, Store, apply_floors};
-use crate::checkpoint_file::{self, Context, CoveredSegment, Encoded, Written, checkpoint_name};
-use crate::fields::Malformed;
-use crate::manifest::{KeptCheckpoint, Manifest};
-use crate::segment::segment_name;
+use crate::format::checkpoint_file::{self, Context, CoveredSegment, Encoded, Written};
+use crate::format::fields::Malformed;
+use crate::format::manifest::{KeptCheckpoint, Manifest};
+use crate::format::names::{checkpoint_name, segment_name};
 use crate::{Block, CheckpointImage, StoreError};
 
 impl Store {
@@ -22,8 +22,8 @@ impl Store {
         flushed.map_err(|error| self.fail(error))
     }
 
-    /// Makes all appended blocks durable. After a power cut a recovery finds blocks of the lane [`LOCAL`](crate::LOCAL) without
-    /// a checkpoint, other blocks only if a checkpoint refers to them.
+    /// Makes all appended blocks durable. After a power cut a recovery finds blocks of the lane [`LOCAL`](crate::LOCAL)
+    /// without a checkpoint, other blocks only if a checkpoint refers to them.
     ///
     /// # Errors
     /// [`StoreError::Failed`].
@@ -45,14 +45,15 @@ impl Store {
         if self.is_directory_dirty { self.sync_dir() } else { Ok(()) }
     }
 
-    /// Takes a checkpoint. After this returns, `image` and everything to which it refers survive a power cut, and a recovery
-    /// finds it as the newest. Checkpoints beyond `checkpoints_kept` are removed, with the blocks that only they needed.
+    /// Takes a checkpoint. After this returns, `image` and everything to which it refers survive a power cut, and a
+    /// recovery finds it as the newest. Checkpoints beyond `checkpoints_kept` are removed, with the blocks that only
+    /// they needed.
     ///
     /// # Errors
-    /// [`StoreError::Epoch`] if the epoch doesn't rise; [`StoreError::NoBlock`] if a block was freed; [`StoreError::Image`] if a number
-    /// in the image is out of its limits;
-    /// [`StoreError::DiskFull`], [`StoreError::Budget`], [`StoreError::TooManyFiles`], [`StoreError::Io`]: the checkpoint can be taken
-    /// again; [`StoreError::Failed`], after which the checkpoint may be durable or not.
+    /// [`StoreError::Epoch`] if the epoch doesn't rise; [`StoreError::NoBlock`] if a block was freed;
+    /// [`StoreError::Image`] if a number in the image is out of its limits; [`StoreError::DiskFull`],
+    /// [`StoreError::Budget`], [`StoreError::TooManyFiles`], [`StoreError::Io`]: the checkpoint can be taken again;
+    /// [`StoreError::Failed`], after which the checkpoint may be durable or not.
     pub fn checkpoint(&mut self, image: &CheckpointImage) -> Result<(), StoreError> {
         self.check_writable()?;
         let newest = self.kept.last().map_or(Epoch(0), |kept| kept.entry.epoch);
@@ -177,8 +178,8 @@ impl Store {
         Ok(covered.into_iter().map(entry).collect())
     }
 
-    /// Raises, durably, the floors of lanes: no record up to these SSNs is needed, although a kept checkpoint may have it.
-    /// Frees blocks below the floors that only checkpoints refer to; a recovery leaves them out of the image.
+    /// Raises, durably, the floors of lanes: no record up to these SSNs is needed, although a kept checkpoint may have
+    /// it. Frees blocks below the floors that only checkpoints refer to; a recovery leaves them out of the image.
     ///
     /// # Errors
     /// [`StoreError::Options`] if a lane is no rank of the job; [`StoreError::Failed`].
@@ -205,8 +206,8 @@ impl Store {
         Ok(())
     }
 
-    /// Discards, durably, the checkpoints that begin earlier epochs than `epoch`, but never the newest one, and frees the
-    /// blocks that only they needed.
+    /// Discards, durably, the checkpoints that begin earlier epochs than `epoch`, but never the newest one, and frees
+    /// the blocks that only they needed.
     ///
     /// # Errors
     /// [`StoreError::Failed`].
@@ -226,9 +227,9 @@ impl Store {
         Ok(())
     }
 
-    /// Discards, durably, everything after the checkpoint that begins `epoch`: later checkpoints, blocks to which it doesn't
-    /// refer, and later entries of the local log. Returns the newest checkpoint left. The caller must rebuild the live index
-    /// from it: the store assumes that the index has just these blocks.
+    /// Discards, durably, everything after the checkpoint that begins `epoch`: later checkpoints, blocks to which it
+    /// doesn't refer, and later entries of the local log. Returns the newest checkpoint left. The caller must rebuild
+    /// the live index from it: the store assumes that the index has just these blocks.
     ///
     /// # Errors
     /// [`StoreError::Failed`]; [`StoreError::Damaged`], [`StoreError::Io`] if the checkpoint can't be read.

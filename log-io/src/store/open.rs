@@ -4,13 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use counterfoil_log_core::{Epoch, Ssn};
 
-use super::{RESERVE, Store, apply_floors, random_seed};
-use crate::block::LOCAL;
-use crate::checkpoint_file::{self, Application, CoveredSegment, checkpoint_name};
-use crate::listing;
-use crate::manifest::{FoundManifest, MANIFEST, slot_bytes};
-use crate::reader::OpenSegment;
-use crate::segment::{FIRST_BLOCK, Found, Segment, SegmentHeader, SegmentWalk, file_number, segment_name};
+use super::{Store, apply_floors, random_seed};
+use crate::format::FIRST_BLOCK;
+use crate::format::block::LOCAL;
+use crate::format::checkpoint_file::{self, Application, CoveredSegment};
+use crate::format::manifest::{FoundManifest, slot_bytes};
+use crate::format::names::{MANIFEST, RESERVE, checkpoint_name, file_number, segment_name};
+use crate::format::segment::{Found, Segment, SegmentHeader, SegmentWalk};
+use crate::read::reader::OpenSegment;
+use crate::store::listing;
 use crate::{
     Access, Block, BlockBuffer, BlockCursor, CheckpointImage, LocalImage, StorageBackend, StoreError, StoreOptions,
 };
@@ -26,12 +28,12 @@ struct LocalBlock {
 }
 
 impl Store {
-    /// Opens a store, and returns the newest kept checkpoint. Reads and verifies every block to which a kept checkpoint refers.
-    /// The image includes the entries of the local log that were appended since; if there are such entries and no checkpoint,
-    /// the image has epoch 0. `None` if the store is empty.
+    /// Opens a store, and returns the newest kept checkpoint. Reads and verifies every block to which a kept checkpoint
+    /// refers. The image includes the entries of the local log that were appended since; if there are such entries and
+    /// no checkpoint, the image has epoch 0. `None` if the store is empty.
     ///
-    /// [`Access::ReadWrite`] starts a new session and removes unreferenced files. The store assumes that the live index has
-    /// just the blocks of the image.
+    /// [`Access::ReadWrite`] starts a new session and removes unreferenced files. The store assumes that the live index
+    /// has just the blocks of the image.
     ///
     /// # Errors
     /// [`StoreError::Missing`]; [`StoreError::OtherRank`], [`StoreError::Version`], [`StoreError::Damaged`],
@@ -84,8 +86,8 @@ impl Store {
         Ok((store, image))
     }
 
-    /// [Opens](Self::open) the directory's store for writing, or [creates](Self::create) it if it doesn't exist or its creation
-    /// wasn't finished.
+    /// [Opens](Self::open) the directory's store for writing, or [creates](Self::create) it if it doesn't exist or its
+    /// creation wasn't finished.
     ///
     /// # Errors
     /// Those of the two.
@@ -219,10 +221,11 @@ impl Store {
         Ok(())
     }
 
-    /// Returns the entries of the local log that were appended after the newest checkpoint, in order, and their segments.
+    /// Returns the entries of the local log that were appended after the newest checkpoint, in order, and their
+    /// segments.
     ///
-    /// Each block names the block that it follows. A session continues where the previous one ended, so a leftover block of an
-    /// earlier session never follows one of a later session.
+    /// Each block names the block that it follows. A session continues where the previous one ended, so a leftover
+    /// block of an earlier session never follows one of a later session.
     fn find_tail(&mut self, headers: &Headers) -> Result<(Vec<LocalImage>, BTreeSet<u32>), StoreError> {
         let mut found = self.find_local_blocks(headers)?;
         let (mut tail, mut segments) = (Vec::new(), BTreeSet::new());
@@ -251,7 +254,8 @@ impl Store {
         Ok((tail, segments))
     }
 
-    /// Returns the whole blocks of the local log that were written after the newest checkpoint, by the SSN that they follow.
+    /// Returns the whole blocks of the local log that were written after the newest checkpoint, by the SSN that they
+    /// follow.
     fn find_local_blocks(&self, headers: &Headers) -> Result<BTreeMap<Ssn, Vec<LocalBlock>>, StoreError> {
         let newest = self.kept.last();
         let mut found: BTreeMap<Ssn, Vec<LocalBlock>> = BTreeMap::new();
@@ -293,7 +297,8 @@ impl Store {
             let reader = self.backend.reader(RESERVE).map_err(StoreError::io("open", RESERVE))?;
             self.reserve_bytes = reader.len().map_err(StoreError::io("read the length of", RESERVE))?;
         }
-        // After a process ended, its unsynced writes can still be read. They are synced, because the new session depends on them.
+        // After a process ended, its unsynced writes can still be read. They are synced, because the new session
+        // depends on them.
         for &number in tail {
             let name = segment_name(number);
             let file = self.backend.open(&name).map_err(StoreError::io("open", &name))?;

@@ -3,8 +3,10 @@
 use std::collections::BTreeSet;
 
 use super::Store;
-use crate::manifest::slot_bytes;
-use crate::segment::{FIRST_BLOCK, Stored, segment_name};
+use crate::format::FIRST_BLOCK;
+use crate::format::manifest::slot_bytes;
+use crate::format::names::segment_name;
+use crate::format::segment::Stored;
 use crate::{Access, Block, LOCAL, PAGE_BYTES, StoreError};
 
 /// Fewest adjacent dead bytes that are punched, unless an eighth of a segment is less.
@@ -62,8 +64,8 @@ impl Store {
         if exceeds(self) { Err(StoreError::Budget { needed, used: self.disk_bytes(), max }) } else { Ok(()) }
     }
 
-    /// Removes the live index's references to these blocks. Space without other references is reclaimed eventually. Ignores
-    /// blocks of the lane [`LOCAL`](crate::LOCAL), which the store frees itself.
+    /// Removes the live index's references to these blocks. Space without other references is reclaimed eventually.
+    /// Ignores blocks of the lane [`LOCAL`](crate::LOCAL), which the store frees itself.
     pub fn free(&mut self, blocks: &[Block]) {
         let of_lanes = blocks.iter().filter(|block| block.lane != LOCAL);
         self.release(of_lanes.map(|block| (block.segment, block.at)), |stored| stored.is_live = false);
@@ -78,7 +80,8 @@ impl Store {
         self.reclaim(number);
     }
 
-    /// Changes the references to the blocks at these locations (segment, offset), then reclaims dead blocks, segment by segment.
+    /// Changes the references to the blocks at these locations (segment, offset), then reclaims dead blocks, segment by
+    /// segment.
     pub(super) fn release(&mut self, places: impl Iterator<Item = (u32, u64)>, change: impl Fn(&mut Stored)) {
         let mut less = BTreeSet::new();
         for (number, at) in places {

@@ -69,8 +69,8 @@ impl Whole {
         refused
     }
 
-    /// Flips bits of each file: every bit of headers and of nonzero bytes, one of eight in zeros. Returns the number of refused
-    /// stores.
+    /// Flips bits of each file: every bit of headers and of nonzero bytes, one of eight in zeros. Returns the number of
+    /// refused stores.
     fn flip_everywhere(&self) -> usize {
         let mut refused = 0;
         for file in FILES {

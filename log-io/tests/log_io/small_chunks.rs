@@ -6,7 +6,8 @@ use counterfoil_test_support::SimulatedDisk;
 
 use crate::small_store::{OwnedRecords, build_from, options};
 
-/// Builds a store as `small_store::build` does, from a lane in memory: three records in an in-place chunk, and one copied.
+/// Builds a store as `small_store::build` does, from a lane in memory: three records in an in-place chunk, and one
+/// copied.
 pub(crate) fn build_of_chunks(disk: &SimulatedDisk) -> CheckpointImage {
     let options = PoolOptions { memory_bytes_max: 64 << 10, chunk_bytes: 8 << 10, prefault_bytes: 0, cursors_max: 2 };
     let mut lane = LaneWriter::new(Pool::volatile(options).unwrap(), Rank(2));

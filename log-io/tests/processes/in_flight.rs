@@ -1,5 +1,5 @@
-//! What waits for writes and reads in flight. A hole is punched only after the writes to its file have ended: one that ends later would undo
-//! it. The memory of reads is freed only after they have ended.
+//! What waits for writes and reads in flight. A hole is punched only after the writes to its file have ended: one that
+//! ends later would undo it. The memory of reads is freed only after they have ended.
 
 use counterfoil_log_io::{BackendChoice, Directory, DirectoryError, Extent, ProbeError, ReadAhead, ReadAheadOptions};
 use counterfoil_test_support::{child, note_untested};

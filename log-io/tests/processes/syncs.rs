@@ -1,7 +1,7 @@
 //! The real backends sync what the simulated disk is asked to sync.
 //!
-//! The power-cut tests show, on a simulated disk, that a store asks for enough syncs. These tests show that a real backend asks
-//! the kernel for each of them: the same calls run on both, and the lists of syncs are compared.
+//! The power-cut tests show, on a simulated disk, that a store asks for enough syncs. These tests show that a real
+//! backend asks the kernel for each of them: the same calls run on both, and the lists of syncs are compared.
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -1,9 +1,11 @@
-//! Observes the syncs, the writes and the holes that a child process asks of the kernel, by system calls and through an io_uring.
+//! Observes the syncs, the writes and the holes that a child process asks of the kernel, by system calls and through an
+//! io_uring.
 //!
-//! A seccomp filter stops the child before each call that can start one, for its tracer: this program. At a stop, `/proc` has
-//! the arguments of the call, the files of its descriptors, and the queued requests of a ring. This needs no privilege, and the code
-//! under test isn't changed. A filter alone can't see the requests of a ring, which lie in memory; `LD_PRELOAD` can't see system calls
-//! made without the C library, as rustix makes them; tracepoints of the kernel need privileges that a container doesn't have.
+//! A seccomp filter stops the child before each call that can start one, for its tracer: this program. At a stop,
+//! `/proc` has the arguments of the call, the files of its descriptors, and the queued requests of a ring. This needs
+//! no privilege, and the code under test isn't changed. A filter alone can't see the requests of a ring, which lie in
+//! memory; `LD_PRELOAD` can't see system calls made without the C library, as rustix makes them; tracepoints of the
+//! kernel need privileges that a container doesn't have.
 
 use std::collections::BTreeSet;
 use std::fs::{File, read_to_string};
@@ -62,7 +64,8 @@ pub(crate) enum Step {
     Punch,
 }
 
-/// Lets this thread, and threads that it starts, be traced by the process that started this one with [`syncs_of`] or [`steps_of`].
+/// Lets this thread, and threads that it starts, be traced by the process that started this one with [`syncs_of`] or
+/// [`steps_of`].
 ///
 /// # Panics
 /// Tracing or seccomp filters are refused.
@@ -77,8 +80,8 @@ pub(crate) fn begin() {
     seccompiler::apply_filter(&filter).unwrap_or_else(|error| panic!("{REFUSED}: a seccomp filter: {error}"));
 }
 
-/// Runs the ignored test `test` of this program, which calls [`begin`], and returns the syncs after that call, in order; `None` where the
-/// system refuses to have a process traced.
+/// Runs the ignored test `test` of this program, which calls [`begin`], and returns the syncs after that call, in
+/// order; `None` where the system refuses to have a process traced.
 ///
 /// # Panics
 /// The test fails, or its syncs can't be observed.

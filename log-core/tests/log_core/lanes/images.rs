@@ -168,7 +168,8 @@ fn there_is_no_image_of_a_chunk_full_of_pads() {
     assert_eq!(images, 0);
 }
 
-/// Reads a cursor to its end as [`read_all`] does, without a check of payloads: returns the SSNs and the number of images.
+/// Reads a cursor to its end as [`read_all`] does, without a check of payloads: returns the SSNs and the number of
+/// images.
 fn read_all_unchecked(cursor: &mut Cursor) -> (Vec<u64>, usize) {
     let (mut seen, mut images) = (Vec::new(), 0);
     loop {

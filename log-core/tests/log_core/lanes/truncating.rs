@@ -49,6 +49,11 @@ fn a_rewound_lane_compares_repeated_messages() {
     other[3] ^= 1;
     let RepeatError::Diverged(diverged) = lane.repeat(&other).unwrap_err() else { panic!("not rewound") };
     assert_eq!((diverged.ssn, diverged.at), (Ssn(500), 3));
+    assert_eq!(diverged.bytes, Some((other[3] ^ 1, other[3])));
+    let RepeatError::Diverged(longer) = lane.repeat(&[payload(500), vec![7]].concat()).unwrap_err() else { panic!() };
+    let len = payload(500).len();
+    assert_eq!((longer.at, longer.bytes), (len, None));
+    assert!(longer.to_string().contains(&format!("it has {} bytes and had {len}", len + 1)), "{longer}");
     for ssn in 500..=1000 {
         lane.repeat(&payload(ssn)).unwrap();
     }

@@ -1,0 +1,112 @@
+//! The choice of a backend, and its reasons.
+
+use std::fmt;
+use std::io;
+
+use crate::BackendKind;
+#[cfg(doc)]
+use crate::PAGE_BYTES;
+
+/// The way of writing. Reads use an io_uring with any choice if the kernel permits one, unless its trial for writing
+/// failed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum BackendChoice {
+    /// io_uring if it works, otherwise pwrite.
+    #[default]
+    Auto,
+    /// io_uring, or an error.
+    IoUring,
+    /// pwrite.
+    Pwrite,
+}
+
+/// Options of a backend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BackendOptions {
+    /// The way of writing.
+    pub choice: BackendChoice,
+    /// Number of buffers, 1 to 1024. Those that aren't being filled can be in flight.
+    pub buffers: usize,
+    /// Bytes of each, the limit of a single write: a multiple of [`PAGE_BYTES`], at most 16 MiB.
+    pub buffer_bytes: usize,
+}
+
+impl Default for BackendOptions {
+    /// Returns [`BackendChoice::Auto`], 10 buffers of 256 KiB: 8 writes in flight, one buffer being filled, and one
+    /// complete.
+    fn default() -> BackendOptions {
+        BackendOptions { choice: BackendChoice::Auto, buffers: 10, buffer_bytes: 256 * 1024 }
+    }
+}
+
+impl From<BackendChoice> for BackendOptions {
+    fn from(choice: BackendChoice) -> BackendOptions {
+        BackendOptions { choice, ..BackendOptions::default() }
+    }
+}
+
+/// Result of the probe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Probe {
+    /// The backend in use.
+    pub kind: BackendKind,
+    /// The reason why it isn't io_uring.
+    pub fallback_reason: Option<String>,
+    /// Number of buffers registered with the kernel: fewer than requested if the process may lock too little memory.
+    pub registered: usize,
+}
+
+impl fmt::Display for Probe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.kind, &self.fallback_reason) {
+            (BackendKind::IoUring, _) => write!(f, "io_uring, {} registered buffers", self.registered),
+            (BackendKind::Pwrite, Some(why)) => write!(f, "pwrite ({why})"),
+            (BackendKind::Pwrite, None) => f.write_str("pwrite"),
+            (BackendKind::Simulated, _) => f.write_str("simulated"),
+        }
+    }
+}
+
+/// An error of the probe for io_uring.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProbeError {
+    /// The kernel is too old, or was built without io_uring.
+    #[error("this kernel has no io_uring (ENOSYS)")]
+    Missing,
+    /// io_uring is not permitted.
+    #[error("io_uring is not permitted ({errno}): {by}")]
+    Refused {
+        /// `EPERM` or `EACCES`.
+        errno: &'static str,
+        /// The likely cause.
+        by: String,
+    },
+    /// There is no memory for the ring.
+    #[error("no memory for a ring (ENOMEM): this process may lock {}; raise `ulimit -l`", bytes(*.limit))]
+    Memory {
+        /// The process's limit of locked memory in bytes.
+        limit: Option<u64>,
+    },
+    /// No space for the trial file.
+    #[error("no space left for a trial write: {0}")]
+    DiskFull(#[source] io::Error),
+    /// A ring was set up, but a step of the trial failed.
+    #[error("a ring was set up, but {step} fails: {source}")]
+    Trial {
+        /// The step.
+        step: &'static str,
+        /// The operating system's error.
+        #[source]
+        source: io::Error,
+    },
+    /// Another error of setting up a ring.
+    #[error("setting up a ring: {0}")]
+    Setup(#[source] io::Error),
+}
+
+fn bytes(limit: Option<u64>) -> String {
+    limit.map_or_else(|| "any amount of memory".to_owned(), |limit| format!("{limit} bytes"))
+}

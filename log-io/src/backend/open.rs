@@ -1,0 +1,96 @@
+//! Opening of a directory, with the backend that works there.
+
+use std::io;
+use std::path::Path;
+
+use counterfoil_log_core::{PrivateFileError, create_private_dir};
+use rustix::fs::{Mode, OFlags};
+
+use crate::backend::choice::{BackendChoice, BackendOptions, Probe};
+use crate::backend::directory::{Directory, DirectoryAccess, DirectoryError, failed};
+use crate::backend::files::Files;
+use crate::backend::probe;
+use crate::backend::pwrite::Pwrite;
+use crate::{BackendKind, PAGE_BYTES, StorageBackend};
+
+impl Directory {
+    /// Opens `path` for writing. Creates it first if nothing of this name exists, and makes its entry durable: whoever
+    /// created it may not have done so.
+    ///
+    /// # Errors
+    /// [`DirectoryError`], also if the parent directory can't be opened or synced.
+    pub fn create(
+        path: &Path,
+        options: impl Into<BackendOptions>,
+    ) -> Result<(Box<dyn StorageBackend>, Probe), DirectoryError> {
+        match create_private_dir(path) {
+            Ok(()) => {}
+            Err(PrivateFileError::Io { source, .. }) if source.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error.into()),
+        }
+        sync_parent(path)?;
+        Self::open(path, options, DirectoryAccess::ReadWrite)
+    }
+
+    /// Opens `path`. For writing, it probes how files can be written here; otherwise the backend is read-only.
+    ///
+    /// # Errors
+    /// [`DirectoryError`].
+    pub fn open(
+        path: &Path,
+        options: impl Into<BackendOptions>,
+        access: DirectoryAccess,
+    ) -> Result<(Box<dyn StorageBackend>, Probe), DirectoryError> {
+        let options = options.into();
+        validate(&options)?;
+        backend(Self::claim(path, access)?, &options)
+    }
+}
+
+/// Checks number and size of the buffers.
+fn validate(&BackendOptions { buffers, buffer_bytes, .. }: &BackendOptions) -> Result<(), DirectoryError> {
+    let pages = (PAGE_BYTES..=16 << 20).contains(&buffer_bytes) && buffer_bytes.is_multiple_of(PAGE_BYTES);
+    if pages && (1..=1024).contains(&buffers) {
+        return Ok(());
+    }
+    Err(DirectoryError::Options { buffers, buffer_bytes })
+}
+
+/// Chooses and returns the backend of a directory.
+fn backend(directory: Directory, options: &BackendOptions) -> Result<(Box<dyn StorageBackend>, Probe), DirectoryError> {
+    let &BackendOptions { choice, buffers, buffer_bytes } = options;
+    let pwrite = |directory, fallback_reason, ring_failed| {
+        let files = Files::new(directory, Pwrite::new(buffers, buffer_bytes));
+        let files = if ring_failed { files.without_ring() } else { files };
+        let probe = Probe { kind: BackendKind::Pwrite, fallback_reason, registered: 0 };
+        Ok((Box::new(files) as Box<dyn StorageBackend>, probe))
+    };
+    if directory.access() != DirectoryAccess::ReadWrite {
+        return pwrite(directory, Some("the directory was opened for reading only".to_owned()), false);
+    }
+    probe::remove_old_trial(&directory)?;
+    if choice == BackendChoice::Pwrite {
+        return pwrite(directory, None, false);
+    }
+    match probe::ring(directory, (buffers, buffer_bytes)) {
+        Ok((files, registered)) => {
+            Ok((Box::new(files), Probe { kind: BackendKind::IoUring, fallback_reason: None, registered }))
+        }
+        Err((directory, source)) if choice == BackendChoice::IoUring => {
+            Err(DirectoryError::Probe { path: directory.path().to_owned(), source })
+        }
+        Err((directory, error)) => pwrite(directory, Some(error.to_string()), true),
+    }
+}
+
+/// Makes the entry of `path` in its parent directory durable.
+fn sync_parent(path: &Path) -> Result<(), DirectoryError> {
+    let parent = match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    };
+    // It may be a link.
+    let fd = rustix::fs::open(parent, OFlags::DIRECTORY.union(OFlags::CLOEXEC), Mode::empty())
+        .map_err(failed("opening", parent))?;
+    rustix::fs::fsync(fd).map_err(failed("syncing", parent))
+}

@@ -1,0 +1,6 @@
+//! Reading of blocks on any thread, ahead of a cursor.
+
+pub(crate) mod block_cursor;
+pub(crate) mod demote;
+pub(crate) mod read_ahead;
+pub(crate) mod reader;
