@@ -9,7 +9,6 @@ use counterfoil_gc::{ChunkUse, Collector, Decision, PartlyCovered};
 use counterfoil_log_core::{ChunkId, Epoch, LaneWriter, Lanes, Rank, Relocated, SettledChunk, Ssn};
 use counterfoil_log_io::StoreError;
 
-use crate::log::Collected;
 use crate::prefault::Prefaulter;
 use crate::spill::Spiller;
 use crate::{AppendError, Keep, OnFull, Options};
@@ -34,6 +33,15 @@ impl Channel {
     }
 }
 
+/// Result of [`Log::collect`](crate::Log::collect).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Collected {
+    /// Number of freed chunks.
+    pub chunks: usize,
+    /// Number of relocations, which move retained records of sparse chunks into one.
+    pub relocated: usize,
+}
+
 /// Limits of a log, with the state of its channels and of the disk.
 #[derive(Debug)]
 pub(crate) struct Budget {
@@ -49,8 +57,8 @@ pub(crate) struct Budget {
     pub(crate) refused: Option<Arc<StoreError>>,
     /// Bytes of memory freed because their records are on disk.
     pub(crate) spilled_bytes: u64,
-    /// Gaps of skipped SSNs that are not yet persisted: lane and last SSN before the gap, mapped to the last skipped SSN.
-    /// Persisting everything up to the former persists everything up to the latter.
+    /// Gaps of skipped SSNs that are not yet persisted: lane and last SSN before the gap, mapped to the last skipped
+    /// SSN. Persisting everything up to the former persists everything up to the latter.
     gaps: BTreeMap<(Rank, Ssn), Ssn>,
     /// Lanes with covered blocks that a cursor was still reading when they should have been freed.
     deferred_frees: Vec<Rank>,
@@ -99,8 +107,8 @@ impl Budget {
         loop {
             match self.make_room(lanes, peer, prefix, payload) {
                 Err(AppendError::SpillBehind(_)) if self.wait_for_report() => {}
-                // The disk refused an earlier write. Wait for the writes that an earlier claim retried, then for those that
-                // this one retries: the disk may have space by now.
+                // The disk refused an earlier write. Wait for the writes that an earlier claim retried, then for those
+                // that this one retries: the disk may have space by now.
                 Err(AppendError::DiskRefused(_)) if retries.next().is_some() => while self.wait_for_report() {},
                 done => return done.map_err(Box::new),
             }
@@ -118,8 +126,8 @@ impl Budget {
         };
         let mut reserved = reserve(lanes);
         if matches!(reserved, Err(AppendError::Full(_))) {
-            // A lane that holds less than an equal share may take the freed chunks that other lanes keep as spares. The lane
-            // of a peer that never acknowledges holds more, and must not starve lanes that reuse their own chunks.
+            // A lane that holds less than an equal share may take the freed chunks that other lanes keep as spares. The
+            // lane of a peer that never acknowledges holds more, and must not starve lanes that reuse their own chunks.
             let share = self.options.memory_bytes_max / lanes.iter().count().max(1);
             let may_take = lanes.get(peer).is_none_or(|lane| lane.held_bytes() < share || lane.is_idle());
             if may_take {
@@ -147,8 +155,8 @@ impl Budget {
         reserved
     }
 
-    /// Marks released records as covered, if acknowledged records aren't retained: they needn't go into a checkpoint, even
-    /// if an earlier one has them as unacknowledged.
+    /// Marks released records as covered, if acknowledged records aren't retained: they needn't go into a checkpoint,
+    /// even if an earlier one has them as unacknowledged.
     pub(crate) fn cover_released(&mut self, lanes: &mut Lanes) {
         if self.options.keep == Keep::Acked || self.stopped_logging {
             let acked: Vec<(Rank, Ssn)> = lanes.iter().map(|lane| (lane.peer(), lane.acked())).collect();
@@ -170,8 +178,8 @@ impl Budget {
         self.free_covered(lanes, peer);
     }
 
-    /// Frees the blocks that are covered as a whole and lets the collector free such chunks, except those that a cursor on
-    /// disk has yet to read.
+    /// Frees the blocks that are covered as a whole and lets the collector free such chunks, except those that a cursor
+    /// on disk has yet to read.
     fn free_covered(&mut self, lanes: &mut Lanes, peer: Rank) {
         let mut floor = self.channels[peer.index()].covered;
         if let Some(spiller) = &mut self.spiller {

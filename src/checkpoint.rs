@@ -1,7 +1,5 @@
 //! Checkpoints: the state from which a rank resumes after a power cut.
 
-use std::collections::HashSet;
-use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -9,88 +7,11 @@ use std::task::{Context, Poll};
 use counterfoil_log_core::{CursorError, Entry, Epoch, Rank, Run, Ssn};
 use counterfoil_log_io::{LocalImage, StoreError};
 
-use crate::OpenError;
-use crate::disk_index::Cuts;
+use crate::contents::Contents;
+use crate::error::CheckpointError;
 use crate::log::Log;
-use crate::open::create_store;
 use crate::spill::{CheckpointJob, LaneState, Reply, Spiller, Write};
-
-/// Caller's part of a checkpoint: the program's own bytes, and named tables of the layers between program and log, for
-/// example a protocol's windows. The log doesn't interpret them.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct Contents {
-    /// The program's own bytes.
-    pub application: Vec<u8>,
-    /// Name and bytes of each table. Names are unique and have at most [`TABLE_NAME_BYTES_MAX`] bytes; `counterfoil/cuts` is
-    /// reserved. A checkpoint with other names is refused.
-    pub tables: Vec<(String, Vec<u8>)>,
-}
-
-/// Longest name of a table in a checkpoint, in bytes.
-pub const TABLE_NAME_BYTES_MAX: usize = 255;
-
-/// A table's name that a checkpoint can't have.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum TableError {
-    /// The name is the log's own.
-    #[error("a table of a checkpoint can't be named {name:?}, which is the log's own: choose another name")]
-    Reserved {
-        /// The name.
-        name: String,
-    },
-    /// Two tables have this name.
-    #[error("a checkpoint has two tables named {name:?}: give each a name of its own")]
-    Duplicate {
-        /// The name.
-        name: String,
-    },
-    /// The name is too long.
-    #[error("a table's name of {bytes} bytes begins with {start:?}: it can have {TABLE_NAME_BYTES_MAX}")]
-    TooLong {
-        /// The first characters of the name.
-        start: String,
-        /// Length of the name in bytes.
-        bytes: usize,
-    },
-}
-
-impl Contents {
-    /// Checks the names of the tables.
-    ///
-    /// # Errors
-    /// [`TableError`] names the first table that a checkpoint can't have.
-    pub fn validate(&self) -> Result<(), TableError> {
-        let mut names = HashSet::with_capacity(self.tables.len());
-        for (name, _) in &self.tables {
-            if name.len() > TABLE_NAME_BYTES_MAX {
-                return Err(TableError::TooLong { start: name.chars().take(32).collect(), bytes: name.len() });
-            }
-            if name == Cuts::TABLE {
-                return Err(TableError::Reserved { name: name.clone() });
-            }
-            if !names.insert(name.as_str()) {
-                return Err(TableError::Duplicate { name: name.clone() });
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns the bytes of a table.
-    pub fn table(&self, name: &str) -> Option<&[u8]> {
-        self.tables.iter().find(|(of, _)| of == name).map(|(_, bytes)| bytes.as_slice())
-    }
-}
-
-impl fmt::Debug for Contents {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let tables = self.tables.iter().map(|(name, bytes)| (name, bytes.len()));
-        f.debug_struct("Contents")
-            .field("application_bytes", &self.application.len())
-            .field("tables", &tables.collect::<Vec<_>>())
-            .finish()
-    }
-}
+use crate::store::create_store;
 
 /// A recovered checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,40 +24,16 @@ pub struct Restored {
     pub contents: Contents,
 }
 
-/// A checkpoint failed. The previous one is unaffected.
-#[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum CheckpointError {
-    /// The log has no store.
-    #[error("the log has no store for checkpoints: set Options::store")]
-    NoStore,
-    /// The store can't be created.
-    #[error("checkpoint: {0}")]
-    Open(#[from] Arc<OpenError>),
-    /// The disk failed, or the disk budget is used up.
-    #[error("checkpoint: {0}")]
-    Store(Arc<StoreError>),
-    /// A table has a name that a checkpoint can't have. Nothing was written.
-    #[error("checkpoint: {0}")]
-    Table(#[from] TableError),
-    /// No cursor is available to read the records to be written.
-    #[error("checkpoint: {0}; raise cursors_max")]
-    Cursor(#[from] CursorError),
-}
-
-impl From<Arc<StoreError>> for CheckpointError {
-    fn from(error: Arc<StoreError>) -> Self {
-        CheckpointError::Store(error)
-    }
-}
-
-/// A checkpoint being written. It is also a future with the result of [`wait`](Self::wait), for a caller that has more to wait for.
+/// A checkpoint being written. It is also a future with the result of [`wait`](Self::wait), for a caller that has more
+/// to wait for.
 ///
 /// Dropping this doesn't cancel the checkpoint.
 #[derive(Debug)]
 #[must_use = "the checkpoint is not durable before `wait` has returned"]
 pub struct PendingCheckpoint {
     pub(crate) epoch: Epoch,
+    /// Last entry of the local log in it.
+    pub(crate) local: Ssn,
     pub(crate) reply: Reply,
 }
 
@@ -171,15 +68,15 @@ impl Future for PendingCheckpoint {
 }
 
 impl Log {
-    /// Starts writing the checkpoint that begins `epoch`. When [`PendingCheckpoint::wait`] has returned, everything that
-    /// a recovery to it needs is on stable storage: the retained and unacknowledged records of every lane, their
+    /// Starts writing the checkpoint that begins `epoch`. When [`PendingCheckpoint::wait`] has returned, everything
+    /// that a recovery to it needs is on stable storage: the retained and unacknowledged records of every lane, their
     /// acknowledgement state, the local log, and `contents`. Later appends are not part of it.
     ///
     /// Records that are on disk already are not written again.
     ///
     /// # Errors
-    /// [`CheckpointError`]: a table's name, no store, or no free cursor on a lane. [`wait`](PendingCheckpoint::wait) reports errors
-    /// of the disk.
+    /// [`CheckpointError`]: a table's name, no store, or no free cursor on a lane. [`wait`](PendingCheckpoint::wait)
+    /// reports errors of the disk.
     pub fn begin_checkpoint(&mut self, epoch: Epoch, contents: Contents) -> Result<PendingCheckpoint, CheckpointError> {
         contents.validate()?;
         self.budget.handle_reports();
@@ -199,7 +96,7 @@ impl Log {
         let job =
             CheckpointJob { epoch, writes, lanes, local: self.local_entries_after(Ssn::ZERO), tables, application };
         let spiller = self.budget.spiller.as_mut().ok_or(CheckpointError::NoStore)?;
-        Ok(PendingCheckpoint { epoch, reply: spiller.checkpoint(job) })
+        Ok(PendingCheckpoint { epoch, local: self.local.last(), reply: spiller.checkpoint(job) })
     }
 
     /// Collects the records of each lane that were not submitted yet, and the state of the lanes.
@@ -223,11 +120,21 @@ impl Log {
     /// # Errors
     /// [`CheckpointError`]: the checkpoint failed; the previous one is unaffected.
     pub fn checkpoint(&mut self, epoch: Epoch, contents: Contents) -> Result<(), CheckpointError> {
-        let newest = self.local.last();
-        let result = self.begin_checkpoint(epoch, contents)?.wait();
+        let begun = self.begin_checkpoint(epoch, contents)?;
+        self.finish_checkpoint(begun)
+    }
+
+    /// Waits like [`PendingCheckpoint::wait`]; the local log then needn't be [synced](Self::sync_local) up to the begin
+    /// of the checkpoint.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Store`].
+    pub fn finish_checkpoint(&mut self, begun: PendingCheckpoint) -> Result<(), CheckpointError> {
+        let local = begun.local;
+        let result = begun.wait();
         self.budget.handle_reports();
         result?;
-        self.local_synced = newest;
+        self.local_synced = self.local_synced.max(local);
         Ok(())
     }
 
@@ -252,8 +159,8 @@ impl Log {
         Ok(())
     }
 
-    /// Durably discards the checkpoints beyond `epoch`, which lie after a recovery line, so that no recovery uses them. To
-    /// resume from the remaining ones, drop the log and [`recover`](Self::recover) it.
+    /// Durably discards the checkpoints beyond `epoch`, which lie after a recovery line, so that no recovery uses them.
+    /// To resume from the remaining ones, drop the log and [`recover`](Self::recover) it.
     ///
     /// # Errors
     /// [`CheckpointError`].
@@ -261,8 +168,8 @@ impl Log {
         self.discard_checkpoints(|spiller| spiller.discard_beyond(epoch))
     }
 
-    /// Durably discards the checkpoints before `epoch`, but never the newest, and frees what only they needed: no recovery
-    /// goes back before that.
+    /// Durably discards the checkpoints before `epoch`, but never the newest, and frees what only they needed: no
+    /// recovery goes back before that.
     ///
     /// # Errors
     /// [`CheckpointError`].

@@ -50,27 +50,30 @@ impl Reader {
     pub fn open(&self, from: Ssn) -> Result<Cursor, ReplayError> {
         let position = from.max(Ssn::FIRST);
         let mut cursor = Cursor { reader: self.clone(), memory: None, disk: None, position, registration: None };
-        cursor.enter()?;
+        cursor.enter(false)?;
         Ok(cursor)
     }
 }
 
-/// A position in a lane. Reads committed records in SSN order, spilled ones from disk and the others from memory, and
-/// protects unread records from reuse of their memory.
+/// A position in a lane. Reads committed records in SSN order, spilled ones from disk and the others from memory.
 ///
-/// At the writer's position [`peek`](Cursor::peek) returns `None`; it continues when more is committed. A commit wakes nobody: one that must
-/// not miss a waiting reader needs a fence, which costs as much as the commit. A task that waits by [`poll_ready`](Cursor::poll_ready) is woken
-/// by [`Log::wake_readers`](crate::Log::wake_readers), which the writer calls after as many commits as it likes.
-/// Bytes from disk are verified before they are returned.
+/// In memory, a cursor keeps unread records from being released, but not from being spilled: it holds the chunk that it
+/// is in, and if records after that leave memory, it goes on with them on disk. One beyond the end of the lane holds no
+/// memory.
 ///
-/// On disk, a cursor delays the collection of records there that a checkpoint of the receiver covers; it passes over those that were ahead of it in
-/// memory, and are covered and collected before it comes there. It doesn't delay the
+/// At the writer's position [`peek`](Cursor::peek) returns `None`; it continues when more is committed. A commit wakes
+/// nobody: one that must not miss a waiting reader needs a fence, which costs as much as the commit. A task that waits
+/// by [`poll_ready`](Cursor::poll_ready) is woken by [`Log::wake_readers`](crate::Log::wake_readers), which the writer
+/// calls after as many commits as it likes. Bytes from disk are verified before they are returned.
+///
+/// On disk, a cursor delays the collection of records there that a checkpoint of the receiver covers; it passes over
+/// those that were ahead of it in memory, and are covered and collected before it comes there. It doesn't delay the
 /// release of records that are acknowledged, or when logging stops: if those were ahead of it, it fails with
-/// [`CursorError::Gone`].
+/// [`CursorError::Gone`]. After the log was dropped, a cursor that was on disk ends with the records there.
 #[derive(Debug)]
 pub struct Cursor {
     reader: Reader,
-    /// Set once the cursor has a place in memory. It then stays there, because its pin keeps all later records.
+    /// Set while the cursor has a place in memory, or waits for one there.
     memory: Option<MemoryCursor>,
     disk: Option<Box<DiskCursor>>,
     /// The lowest SSN not passed, while the cursor is on disk.
@@ -105,8 +108,8 @@ impl Cursor {
         })
     }
 
-    /// Polls until a record is at the cursor, which [`peek`](Cursor::peek) then returns. While there is none, the task of the last call is woken by
-    /// the first [`Log::wake_readers`](crate::Log::wake_readers) after its commit.
+    /// Polls until a record is at the cursor, which [`peek`](Cursor::peek) then returns. While there is none, the task
+    /// of the last call is woken by the first [`Log::wake_readers`](crate::Log::wake_readers) after its commit.
     ///
     /// ```
     /// # use std::future::poll_fn;
@@ -154,6 +157,9 @@ impl Cursor {
 
     /// Returns the record at the cursor and passes it: [`peek`](Cursor::peek) and [`advance`](Cursor::advance) in one.
     ///
+    /// Bytes in memory are returned as they are: a payload in shared memory that was damaged is not noticed
+    /// ([`Log::recover`](crate::Log::recover)).
+    ///
     /// # Errors
     /// Like [`peek`](Cursor::peek).
     #[inline]
@@ -167,14 +173,19 @@ impl Cursor {
         Ok(self.memory.as_mut().and_then(MemoryCursor::read))
     }
 
+    /// Returns `true` if the next record is in memory, or will be: the cursor is at the end of the lane.
     #[inline]
-    fn is_in_memory(&self) -> bool {
-        self.memory.as_ref().is_some_and(MemoryCursor::is_attached)
+    fn is_in_memory(&mut self) -> bool {
+        // In this order: looking for a record, a cursor finds that it was overtaken.
+        self.memory.as_mut().is_some_and(|memory| memory.has_record() || memory.is_attached())
     }
 
     /// Moves the cursor to the place of `position`: in memory if it is there, otherwise on disk. On an error the cursor
-    /// keeps its place.
-    fn enter(&mut self) -> Result<(), ReplayError> {
+    /// keeps its position.
+    ///
+    /// `was_overtaken`: what is no longer kept was freed while the cursor was in memory, and is passed over, as it
+    /// would have been there.
+    fn enter(&mut self, was_overtaken: bool) -> Result<(), ReplayError> {
         let lane = self.peer();
         loop {
             // Memory first: records are on disk before they are evicted.
@@ -189,14 +200,16 @@ impl Cursor {
             let Some(disk) = &self.reader.disk else { return Err(gone.into()) };
             match disk.index.find(lane, self.position) {
                 Lookup::Blocks { pin, extents } => {
-                    self.memory = None;
                     self.disk = Some(Box::new(DiskCursor::new(lane, disk.clone(), pin, extents)));
                     return Ok(());
                 }
                 Lookup::NothingUpto(last) => self.position = last.next(),
                 Lookup::Gone(on_disk) => {
                     let kept_from = on_disk.map_or(kept_from, |on_disk| on_disk.min(kept_from));
-                    return Err(CursorError::Gone { peer: lane, asked: self.position, kept_from }.into());
+                    if !was_overtaken || kept_from <= self.position {
+                        return Err(CursorError::Gone { peer: lane, asked: self.position, kept_from }.into());
+                    }
+                    self.position = kept_from;
                 }
                 // The lane's owner is truncating it.
                 Lookup::Truncating => std::thread::yield_now(),
@@ -207,26 +220,30 @@ impl Cursor {
     /// Finds the record at `position` if it is on disk, otherwise the cursor's place in memory.
     #[cold]
     fn find(&mut self) -> Result<(), ReplayError> {
-        if let Some(memory) = &mut self.memory {
-            // Opened when nothing was in memory. Records appended since may be on disk already.
-            match memory.attach() {
-                Ok(_) => return Ok(()),
-                Err(CursorError::Gone { .. }) => self.position = memory.position(),
-                Err(other) => return Err(other.into()),
-            }
-            self.enter()?;
-        }
-        while self.memory.is_none() {
-            if let Some(disk) = &mut self.disk {
+        loop {
+            let mut was_overtaken = false;
+            if let Some(memory) = &mut self.memory {
+                // It was beyond the end of the lane, or overtaken. Records appended since may be on disk already.
+                match memory.attach() {
+                    Ok(false) => return Ok(()),
+                    Ok(true) if memory.has_record() || memory.is_attached() => return Ok(()),
+                    // Overtaken again.
+                    Ok(true) => continue,
+                    Err(CursorError::Gone { .. }) => self.position = memory.position(),
+                    Err(other) => return Err(other.into()),
+                }
+                was_overtaken = !memory.awaits_first_chunk();
+                // Its slot among the lane's cursors is free for a place further on.
+                self.memory = None;
+            } else if let Some(disk) = &mut self.disk {
                 if disk.find(self.position)? {
                     return Ok(());
                 }
                 // All blocks of the last lookup are read: the rest is in memory, or on disk by now.
                 self.position = self.position.max(disk.end);
             }
-            self.enter()?;
+            self.enter(was_overtaken)?;
         }
-        Ok(())
     }
 
     #[cold]

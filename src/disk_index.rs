@@ -1,7 +1,7 @@
 //! Index of the blocks of each lane on disk.
 //!
-//! The log's thread queries and trims it, the store's thread adds blocks, cursors on any thread look blocks up. The path
-//! of a message doesn't use it, so one lock for each lane's short list is enough.
+//! The log's thread queries and trims it, the store's thread adds blocks, cursors on any thread look blocks up. The
+//! path of a message doesn't use it, so one lock for each lane's short list is enough.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -106,8 +106,8 @@ impl DiskIndex {
         self.lanes[lane.index()].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Appends blocks, with which all kept records up to `upto` are on disk. Returns the blocks that were covered before they
-    /// were written.
+    /// Appends blocks, with which all kept records up to `upto` are on disk. Returns the blocks that were covered
+    /// before they were written.
     pub(crate) fn push(&self, lane: Rank, blocks: &[Block], upto: Ssn) -> Vec<Block> {
         let mut lane = self.lane(lane);
         lane.push(blocks);
@@ -115,8 +115,8 @@ impl DiskIndex {
         lane.take_covered()
     }
 
-    /// Restores a lane from a checkpoint. If blocks overlap, the later one is valid; records beyond `last` and beyond the
-    /// ends in `cuts` are invalid. Returns the blocks without valid records.
+    /// Restores a lane from a checkpoint. If blocks overlap, the later one is valid; records beyond `last` and beyond
+    /// the ends in `cuts` are invalid. Returns the blocks without valid records.
     pub(crate) fn restore(&self, lane: Rank, blocks: &[Block], cuts: &Cuts, last: Ssn, covered: Ssn) -> Vec<Block> {
         let mut lane = self.lane(lane);
         lane.push(blocks);
@@ -155,8 +155,8 @@ impl DiskIndex {
         lane.take_covered()
     }
 
-    /// Begins to truncate a lane: no cursor can be opened there until [`end_truncate`](Self::end_truncate). Returns `false`
-    /// if a cursor is open.
+    /// Begins to truncate a lane: no cursor can be opened there until [`end_truncate`](Self::end_truncate). Returns
+    /// `false` if a cursor is open.
     pub(crate) fn begin_truncate(&self, lane: Rank) -> bool {
         let mut lane = self.lane(lane);
         lane.is_truncating = lane.pins.is_empty();

@@ -4,13 +4,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use counterfoil_log_core::{
-    AckError, AllocError, Claim, ImportError, LocalLogError, OptionsError, PoolError, PrivateFileError, Rank,
-    RepeatError, TruncateError,
+    AckError, AllocError, Claim, CursorError, ImportError, LocalLogError, OptionsError, PoolError, PrivateFileError,
+    Rank, RepeatError, TruncateError,
 };
 
 use counterfoil_log_io::{DirectoryError, StoreError};
 
-use crate::{Backpressure, CheckpointError, ReplayError};
+use crate::Backpressure;
+use crate::contents::TableError;
+use crate::cursor::ReplayError;
 
 /// Any error of a log.
 #[derive(Debug, thiserror::Error)]
@@ -73,6 +75,14 @@ pub enum OpenError {
     /// The options name no store.
     #[error("there is no store: set Options::store")]
     NoStore,
+    /// The rank has no log to recover.
+    #[error("{} has no log of {rank}, or not all of its files", dir.display())]
+    NoLog {
+        /// The rank.
+        rank: Rank,
+        /// Directory of the logs.
+        dir: PathBuf,
+    },
     /// The store's thread can't be started.
     #[error("can't start the thread that writes the store: {0}")]
     Thread(#[source] std::io::Error),
@@ -100,6 +110,33 @@ pub enum OpenError {
         /// Number of ranks of the job.
         ranks: u32,
     },
+}
+
+/// A checkpoint failed. The previous one is unaffected.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CheckpointError {
+    /// The log has no store.
+    #[error("the log has no store for checkpoints: set Options::store")]
+    NoStore,
+    /// The store can't be created.
+    #[error("checkpoint: {0}")]
+    Open(#[from] Arc<OpenError>),
+    /// The disk failed, or the disk budget is used up.
+    #[error("checkpoint: {0}")]
+    Store(Arc<StoreError>),
+    /// A table has a name that a checkpoint can't have. Nothing was written.
+    #[error("checkpoint: {0}")]
+    Table(#[from] TableError),
+    /// No cursor is available to read the records to be written.
+    #[error("checkpoint: {0}; raise cursors_max")]
+    Cursor(#[from] CursorError),
+}
+
+impl From<Arc<StoreError>> for CheckpointError {
+    fn from(error: Arc<StoreError>) -> Self {
+        CheckpointError::Store(error)
+    }
 }
 
 /// The files of a log can't be removed. Some may be gone.

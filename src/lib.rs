@@ -1,8 +1,8 @@
 //! Counterfoil: a lock-free, sender-based message log.
 //!
 //! A counterfoil is the stub that the issuer of a cheque keeps. This crate does the same for messages: every rank keeps
-//! a copy of each message that it sent. When a peer dies, its messages are replayed to the replacement, and the job need
-//! not be rolled back as a whole.
+//! a copy of each message that it sent. When a peer dies, its messages are replayed to the replacement, and the job
+//! need not be rolled back as a whole.
 //!
 //! [`Log`] is one rank's log. A message is claimed, written in place and committed; the peer acknowledges it; a cursor
 //! replays it to the peer's replacement; once a durable checkpoint of the peer covers it, it is collected:
@@ -58,19 +58,8 @@
 //!
 //! # Shared words and memory orders
 //!
-//! One thread writes a log; any number of threads read it concurrently. They share these words:
-//!
-//! | word | written by | read by | orderings | purpose |
-//! |---|---|---|---|---|
-//! | commit word of a record | the writer: a zero after each claim, then the word itself | cursors, a recovery | zero: relaxed; word: release; read: acquire | publishes the body, the SSN, and the zero after it |
-//! | link in a chunk's header | the writer, before the chunk's end word | cursors that saw the end word | release, acquire | publishes the next chunk |
-//! | last SSN in a chunk's header | the writer, once | cursors looking for an SSN | release, acquire | a full chunk can be skipped |
-//! | head and floor of a lane | the writer, before it looks at the pins | cursors being opened | release, acquire; and fences | records below are being freed |
-//! | pins of a lane | one cursor each | the writer, before it reuses a chunk | release, acquire; and SeqCst fences on both sides | either the writer sees the pin, or the cursor sees the new head |
-//! | tops of the pool's free lists | the writers of all lanes, the thread that commits memory ahead | the writers | push: release; pop: acquire; tagged | a chunk's old use happens before its new one |
-//! | byte counts | writers | reports | relaxed | statistics only |
-//!
-//! The complete argument, word by word, is in `log-core/src/lane.rs`; each row has a loom model.
+//! One thread writes a log; any number of threads read it concurrently. `log-core/src/lane.rs` lists every word that
+//! they share: who writes it, who reads it, with which ordering, and why. Each has a loom model.
 //!
 //! # Cost of a claim
 //!
@@ -82,22 +71,26 @@
 
 mod budget;
 mod checkpoint;
+mod choices;
+mod contents;
 mod cursor;
 mod disk_index;
 mod error;
 mod log;
 mod open;
 mod options;
+mod paths;
 mod prefault;
 mod read_only;
 mod spill;
 mod stats;
+mod store;
 mod waiting;
 
 // The nouns.
 pub use counterfoil_log_core::{Determinant, Envelope, Epoch, Incarnation, Phase, Rank, Ssn};
 // Writing, reading and acknowledging records; the local log.
-pub use counterfoil_ack_piggyback::Ack;
+pub use counterfoil_ack_piggyback::{Ack, AckPolicy, SendWindow};
 pub use counterfoil_log_core::{Claim, Entry, LocalLog, Record};
 // Directories and disks.
 pub use counterfoil_log_core::create_private_dir;
@@ -112,11 +105,14 @@ pub use counterfoil_log_core::{
 };
 pub use counterfoil_log_io::{DirectoryError, StoreError};
 
-pub use checkpoint::{CheckpointError, Contents, PendingCheckpoint, Restored, TABLE_NAME_BYTES_MAX, TableError};
+pub use budget::Collected;
+pub use checkpoint::{PendingCheckpoint, Restored};
+pub use choices::{Keep, OnFull, Tier, UnknownWord};
+pub use contents::{Contents, TABLE_NAME_BYTES_MAX, TableError};
 pub use cursor::{Cursor, Reader, ReplayError};
-pub use error::{AppendError, DestroyError, DiskRefused, Error, OpenError, SpillBehind};
-pub use log::{Collected, Log};
+pub use error::{AppendError, CheckpointError, DestroyError, DiskRefused, Error, OpenError, SpillBehind};
+pub use log::Log;
 pub use open::Recovered;
-pub use options::{Keep, OnFull, Options, StoreOptions, Tier};
+pub use options::{Options, StoreOptions};
 pub use read_only::ReadOnlyLog;
 pub use stats::{Stats, Usage};

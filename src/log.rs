@@ -2,16 +2,16 @@
 
 use std::task::{Context, Poll};
 
-use counterfoil_ack_piggyback::Ack;
+use counterfoil_ack_piggyback::{Ack, AckPolicy, SendWindow};
 use counterfoil_log_core::{
     AckError, Claim, CursorError, Disposition, Epoch, ImportError, LaneWriter, Lanes, LocalLog, Phase, Rank,
     RepeatError, Ssn, TruncateError,
 };
 use counterfoil_log_io::Directory;
 
-use crate::budget::Budget;
+use crate::budget::{Budget, Collected};
 use crate::cursor::{Cursor, Reader, ReplayError};
-use crate::open::{lanes_path, local_path};
+use crate::paths::{lanes_path, local_path};
 use crate::spill::Spiller;
 use crate::waiting::Readers;
 use crate::{AppendError, DestroyError, Keep, Options, Stats, Usage};
@@ -31,28 +31,27 @@ pub struct Log {
     pub(crate) waiting: Readers,
 }
 
-/// Result of [`Log::collect`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Collected {
-    /// Number of freed chunks.
-    pub chunks: usize,
-    /// Number of relocations, which move retained records of sparse chunks into one.
-    pub relocated: usize,
-}
-
+// From a claim to the disk. The first line is every message's path, the others that of one which finds no room:
+//
+//   claim -> Lanes::claim_or_else -> Claim::new, commit                 room in the lane's chunk
+//     Budget::wait_for_room -> Budget::make_room -> LaneWriter::reserve   a new chunk, spares of other lanes
+//       Budget::spill -> submit_settled, evict                            which records leave memory
+//         Spiller::enqueue_write                                          a cursor on them, to the store's thread
+//           Worker::write_lane -> Store::append                           blocks, in a segment
+//             StorageBackend::write, write_chunks                         io_uring or pwrite
 impl Log {
     /// Returns the options that the log was opened with.
     pub fn options(&self) -> &Options {
         &self.budget.options
     }
 
-    /// Reserves a record of `prefix` + `payload` bytes for `peer`, to be filled and committed. Dropping the claim leaves
-    /// a pad that readers skip.
+    /// Reserves a record of `prefix` + `payload` bytes for `peer`, to be filled and committed. Dropping the claim
+    /// leaves a pad that readers skip.
     ///
     /// # Errors
-    /// [`AppendError`]; the log is then unchanged. If the budget is used up, it is [`AppendError::Full`], at once, unless
-    /// [`OnFull::StopLogging`](crate::OnFull::StopLogging) can free retained records. The log itself never waits: see
-    /// [`OnFull`](crate::OnFull).
+    /// [`AppendError`]; the log is then unchanged. If the budget is used up, it is [`AppendError::Full`], at once,
+    /// unless [`OnFull::StopLogging`](crate::OnFull::StopLogging) can free retained records. The log itself never
+    /// waits: see [`OnFull`](crate::OnFull).
     #[inline]
     pub fn try_claim(&mut self, peer: Rank, prefix: usize, payload: usize) -> Result<Claim<'_>, Box<AppendError>> {
         self.lanes.claim_or_else(peer, prefix, payload, &mut self.budget, Budget::try_make_room)
@@ -69,8 +68,8 @@ impl Log {
         self.lanes.claim_or_else(peer, prefix, payload, &mut self.budget, Budget::wait_for_room)
     }
 
-    /// Makes room for a record of `prefix` + `payload` bytes for `peer` as [`try_claim`](Self::try_claim) does, without claiming it:
-    /// [`claim_if_room`](Self::claim_if_room) succeeds until the log is changed otherwise.
+    /// Makes room for a record of `prefix` + `payload` bytes for `peer` as [`try_claim`](Self::try_claim) does, without
+    /// claiming it: [`claim_if_room`](Self::claim_if_room) succeeds until the log is changed otherwise.
     ///
     /// Unlike a refused claim, the error borrows nothing, so that the caller can act on it and try again:
     ///
@@ -101,14 +100,15 @@ impl Log {
         self.budget.try_make_room(&mut self.lanes, peer, prefix, payload)
     }
 
-    /// Makes room for a record as [`reserve`](Self::reserve) does. While appends outrun the disk, which [`claim`](Self::claim) waits for, it is
-    /// pending, and the task is woken after the next write to the disk: for a caller that has more to wait for.
+    /// Makes room for a record as [`reserve`](Self::reserve) does. While appends outrun the disk, which
+    /// [`claim`](Self::claim) waits for, it is pending, and the task is woken after the next write to the disk: for a
+    /// caller that has more to wait for.
     ///
     /// One task waits at a time: a later call takes the place of an earlier one.
     ///
     /// # Errors
-    /// Those of [`try_claim`](Self::try_claim), but never [`AppendError::SpillBehind`]. A log that is full of records that aren't acknowledged
-    /// is refused at once: acknowledgements come through this log.
+    /// Those of [`try_claim`](Self::try_claim), but never [`AppendError::SpillBehind`]. A log that is full of records
+    /// that aren't acknowledged is refused at once: acknowledgements come through this log.
     pub fn poll_reserve(
         &mut self,
         context: &mut Context<'_>,
@@ -116,7 +116,8 @@ impl Log {
         prefix: usize,
         payload: usize,
     ) -> Poll<Result<(), Box<AppendError>>> {
-        // A result that comes before the task is registered is handled by the second attempt; one that comes later wakes the task.
+        // A result that comes before the task is registered is handled by the second attempt; one that comes later
+        // wakes the task.
         for is_registered in [false, true] {
             match self.reserve(peer, prefix, payload) {
                 Err(refused) if matches!(*refused, AppendError::SpillBehind(_)) => {}
@@ -129,8 +130,9 @@ impl Log {
         Poll::Pending
     }
 
-    /// Reserves a record if the channel's current chunk has room for it, and does nothing else: for latency-bound senders.
-    /// If this returns `None`, [`claim`](Self::claim) or [`try_claim`](Self::try_claim) makes room or returns an error.
+    /// Reserves a record if the channel's current chunk has room for it, and does nothing else: for latency-bound
+    /// senders. If this returns `None`, [`claim`](Self::claim) or [`try_claim`](Self::try_claim) makes room or returns
+    /// an error.
     #[inline(always)]
     pub fn claim_if_room(&mut self, peer: Rank, prefix: usize, payload: usize) -> Option<Claim<'_>> {
         self.lanes.claim_if_room(peer, prefix, payload)
@@ -142,18 +144,47 @@ impl Log {
         self.lanes.get(peer).map_or(Ssn::FIRST, LaneWriter::next_ssn)
     }
 
-    /// Returns the lowest SSN at which a [`cursor`](Self::cursor) to `peer` can begin: that of the oldest message the log
-    /// still holds, or the next one if it holds none. Earlier messages were released or collected, or never were in this
-    /// log. Messages that a checkpoint of `peer` covers may be freed out of order.
+    /// Returns the lowest SSN at which a [`cursor`](Self::cursor) to `peer` can begin: that of the oldest message the
+    /// log still holds, or the next one if it holds none. Earlier messages were released or collected, or never were in
+    /// this log. Messages that a checkpoint of `peer` covers may be freed out of order.
     pub fn kept_from(&self, peer: Rank) -> Ssn {
         let in_memory = self.lanes.get(peer).map_or(Ssn::FIRST, LaneWriter::kept_from);
         self.on_disk(peer).map_or(in_memory, |on_disk| on_disk.min(in_memory))
     }
 
-    /// Returns the highest SSN that `peer` acknowledged.
+    /// Returns the highest SSN that `peer` acknowledged. After a [recovery](Self::recover) it is the one of the
+    /// checkpoint, for a lane that was restored from there; for one from shared memory, which has no acknowledgements,
+    /// it is the SSN before the oldest record.
     #[inline]
     pub fn acked(&self, peer: Rank) -> Ssn {
         self.lanes.get(peer).map_or(Ssn::ZERO, LaneWriter::acked)
+    }
+
+    /// Makes the send window of the channel to `peer` anew, for a layer that has lost its own: after a recovery, with
+    /// the messages that this log has [sent](Self::next_ssn) and that are [acknowledged](Self::acked) in it. Reads the
+    /// records that aren't acknowledged, to count their bytes.
+    ///
+    /// ```
+    /// # use counterfoil::{Ack, AckPolicy, Epoch, Log, Options, Phase, Rank, Ssn};
+    /// # let mut log = Log::create(Options::new(Rank(0), 2)).expect("a log");
+    /// # for _ in 0..10 { log.claim(Rank(1), 0, 100).expect("room").commit(); }
+    /// # log.acknowledge(Rank(1), Ack { ssn: Ssn(4), epoch: Epoch::FIRST }, Phase::default()).expect("it was sent");
+    /// let window = log.send_window(Rank(1), AckPolicy::default(), Epoch::FIRST).expect("readable records");
+    /// assert_eq!((window.next_ssn(), window.acked(), window.unacked_bytes()), (Ssn(11), Ssn(4), 600));
+    /// ```
+    ///
+    /// # Errors
+    /// [`ReplayError`]: a record can't be read, or too many cursors are open.
+    pub fn send_window(&mut self, peer: Rank, policy: AckPolicy, epoch: Epoch) -> Result<SendWindow, ReplayError> {
+        let (sent, acked) = (self.next_ssn(peer).prev(), self.acked(peer));
+        let mut unacked_bytes = 0;
+        if acked < sent {
+            let mut cursor = self.cursor(peer, acked.next().max(self.kept_from(peer)))?;
+            while let Some(record) = cursor.read()? {
+                unacked_bytes += record.payload().len() as u64;
+            }
+        }
+        Ok(SendWindow::resume(policy, epoch, (sent, acked), unacked_bytes))
     }
 
     /// Handles a cumulative acknowledgement from `peer`: releases or retains the records up to it, depending on
@@ -171,8 +202,8 @@ impl Log {
         self.acknowledge_with(peer, ack, disposition)
     }
 
-    /// Like [`acknowledge`](Self::acknowledge), for messages that no recovery needs from this log, whichever rank fails:
-    /// releases them even if others are retained until a checkpoint. Only [`Keep::All`] retains them.
+    /// Like [`acknowledge`](Self::acknowledge), for messages that no recovery needs from this log, whichever rank
+    /// fails: releases them even if others are retained until a checkpoint. Only [`Keep::All`] retains them.
     ///
     /// # Errors
     /// Like [`acknowledge`](Self::acknowledge).
@@ -205,8 +236,8 @@ impl Log {
         Ok(())
     }
 
-    /// Handles a durable checkpoint of `peer`, which began `epoch` and covers the messages up to `upto`: no recovery needs
-    /// them again. They count as acknowledged, too. [`collect`](Self::collect) frees their memory.
+    /// Handles a durable checkpoint of `peer`, which began `epoch` and covers the messages up to `upto`: no recovery
+    /// needs them again. They count as acknowledged, too. [`collect`](Self::collect) frees their memory.
     ///
     /// # Errors
     /// [`AckError`] for an SSN that was never sent; the log is then unchanged.
@@ -237,8 +268,11 @@ impl Log {
         self.budget.collect(&mut self.lanes)
     }
 
-    /// Opens a cursor on the messages to `peer` from `from` on, for transmission and replay. It reads spilled records from
-    /// disk and continues in memory.
+    /// Opens a cursor on the messages to `peer` from `from` on, for transmission and replay. It reads spilled records
+    /// from disk and continues in memory.
+    ///
+    /// After a [rewind](Self::rewind) it still reads the records that are to be repeated, although this rank hasn't
+    /// sent them again yet: one that transmits stops before [`rewound_to`](Self::rewound_to).
     ///
     /// # Errors
     /// [`ReplayError`]: those messages are no longer kept, or too many cursors are open.
@@ -265,13 +299,14 @@ impl Log {
         Ok(Reader::new(lane, disk, self.waiting.0.clone()))
     }
 
-    /// Wakes the tasks that wait by [`Cursor::poll_ready`] for a record that is committed by now. If there is none, this costs a lock that nobody
-    /// holds: call it after a batch of commits, or before this thread waits.
+    /// Wakes the tasks that wait by [`Cursor::poll_ready`] for a record that is committed by now. If there is none,
+    /// this costs a lock that nobody holds: call it after a batch of commits, or before this thread waits.
     pub fn wake_readers(&self) {
         self.waiting.0.wake(|peer| self.next_ssn(peer));
     }
 
-    /// Removes all messages to `peer` after `last`: this rank rolled back to a state in which `last` was the last one sent.
+    /// Removes all messages to `peer` after `last`: this rank rolled back to a state in which `last` was the last one
+    /// sent.
     ///
     /// # Errors
     /// [`TruncateError`], also while a cursor is open on the lane.
@@ -285,8 +320,8 @@ impl Log {
         let truncate = |lanes: &mut Lanes, last| lanes.get_mut(peer).map_or(Ok(last), |lane| lane.truncate(last));
         let truncated = match truncate(&mut self.lanes, last) {
             Err(TruncateError::Alloc(error)) => {
-                // The lane is empty in memory by now, and there is no memory for its end. If evicting chunks of other lanes
-                // doesn't help, it ends earlier.
+                // The lane is empty in memory by now, and there is no memory for its end. If evicting chunks of other
+                // lanes doesn't help, it ends earlier.
                 let is_whole = self.budget.set_lane_end(&mut self.lanes, peer, last);
                 let end = self.next_ssn(peer).prev();
                 let result = if is_whole { Ok(()) } else { Err(TruncateError::Alloc(error)) };
@@ -307,8 +342,13 @@ impl Log {
         }
     }
 
-    /// Rewinds the lane to `peer` to a state in which `last` was the last message sent, but keeps the later records: the next
-    /// messages are to be [`repeat`](Self::repeat)ed.
+    /// Rewinds the lane to `peer` to a state in which `last` was the last message sent, but keeps the later records:
+    /// the next messages are to be [`repeat`](Self::repeat)ed.
+    ///
+    /// [`next_ssn`](Self::next_ssn) stays, cursors read the later records, too, and acknowledgements of them are
+    /// accepted: the receiver may have them from before. A layer whose own window was rewound transmits only what is
+    /// below [`rewound_to`](Self::rewound_to); otherwise it gets acknowledgements of messages that, to its window, it
+    /// never sent.
     pub fn rewind(&mut self, peer: Rank, last: Ssn) {
         if let Some(lane) = self.lanes.get_mut(peer) {
             lane.rewind(last);
@@ -346,7 +386,8 @@ impl Log {
         Ok(())
     }
 
-    /// Sets the SSN of the next message to `peer`. The skipped SSNs are not in the log, because a checkpoint covered them.
+    /// Sets the SSN of the next message to `peer`. The skipped SSNs are not in the log, because a checkpoint covered
+    /// them.
     ///
     /// # Errors
     /// [`ImportError`] if the lane is already beyond it.
@@ -413,11 +454,12 @@ impl Log {
         self.budget.spiller.as_ref()?.disk.index.kept_from(peer)
     }
 
-    /// Closes the log and removes its files: those in shared memory, and the store that it has open, with every checkpoint. A
-    /// store of [`create_on`](Self::create_on) or [`recover_on`](Self::recover_on) is the caller's and is left, as are files in
-    /// the store's directory that are no store's. Cursors stay valid.
+    /// Closes the log and removes its files: those in shared memory, and the store that it has open, with every
+    /// checkpoint. A store of [`create_on`](Self::create_on) or [`recover_on`](Self::recover_on) is the caller's and is
+    /// left, as are files in the store's directory that are no store's. Cursors stay valid.
     ///
-    /// The removal isn't synced: a power cut soon after may bring files back. One that failed can be repeated after a recovery.
+    /// The removal isn't synced: a power cut soon after may bring files back. One that failed can be repeated after a
+    /// recovery.
     ///
     /// # Errors
     /// [`DestroyError`]; a missing file is no error.

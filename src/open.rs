@@ -3,17 +3,23 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use counterfoil_log_core::{DeadLog, Epoch, LaneWriter, Lanes, LocalLog, Owner, Pool, Rank, Ssn, check_private_dir};
-use counterfoil_log_io::{CheckpointImage, Directory, LaneImage, Probe, StorageBackend, Store};
+use counterfoil_log_core::{
+    DeadLog, Disposition, Epoch, LaneWriter, Lanes, LocalLog, Owner, Pool, PoolError, PoolOptions, Rank, Ssn,
+    check_private_dir,
+};
+use counterfoil_log_io::{CheckpointImage, Directory, LaneImage, StorageBackend, Store};
 
 use crate::budget::Budget;
-use crate::checkpoint::{Contents, Restored};
-use crate::disk_index::{Cuts, DiskIndex};
+use crate::checkpoint::Restored;
+use crate::contents::Contents;
+use crate::disk_index::Cuts;
 use crate::log::Log;
+use crate::paths::{lanes_path, local_path};
 use crate::prefault::Prefaulter;
 use crate::spill::Spiller;
+use crate::store::{FoundStore, check_stores_dir, create_store, create_store_on, recover_store, start_spiller};
 use crate::waiting::Readers;
-use crate::{OpenError, Options, StoreOptions, Tier};
+use crate::{OpenError, Options, Tier};
 
 /// Contents of a recovered log; returned by [`Log::recover`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,11 +35,12 @@ pub struct Recovered {
 }
 
 impl Log {
-    /// Creates an empty log. In the node-local tier this creates the store, too; in the others the first checkpoint does.
+    /// Creates an empty log. In the node-local tier this creates the store, too; in the others the first checkpoint
+    /// does.
     ///
     /// # Errors
     /// [`OpenError`]: an option out of its limits, no memory, a directory that isn't private, an existing file, a store
-    /// that holds another log.
+    /// that holds another log, a missing directory of stores.
     pub fn create(options: Options) -> Result<Log, OpenError> {
         options.validate()?;
         let spiller = if options.tier == Tier::NodeLocal { Some(create_store(&options)?) } else { None };
@@ -56,6 +63,9 @@ impl Log {
         if let Some(dir) = &options.dir {
             check_private_dir(dir)?;
         }
+        if spiller.is_none() {
+            check_stores_dir(&options)?;
+        }
         let pool = create_pool(&options)?;
         let local = match &options.dir {
             Some(dir) => Pool::create(&local_path(dir, options.rank), owner(&options, LOCAL), options.local_pool())?,
@@ -64,21 +74,31 @@ impl Log {
         Log::over(options, pool, LocalLog::new(local), spiller)
     }
 
-    /// Recovers the log of a dead process of this rank: the committed records, if its tier survives a process crash, and
-    /// the newest durable checkpoint, if there is a store.
+    /// Recovers the log of a dead process of this rank: the committed records, if its tier survives a process crash,
+    /// and the newest durable checkpoint, if there is a store.
     ///
     /// Lanes that are no longer in memory are restored from that checkpoint; their records are read from disk. Missing
     /// files are created.
     ///
+    /// Shared memory has no acknowledgements: there, records count as acknowledged if they were freed, also if a
+    /// checkpoint knew more, since their receiver may have rolled back since. The others are to be sent again; the
+    /// receiver discards those that it has, and acknowledges them. See [`send_window`](Self::send_window).
+    ///
+    /// Shared memory has no checksums of payloads either: the headers of chunks and records are checked here, but a
+    /// payload that was damaged is recovered and read as it is. A layer that needs to know puts a checksum into the
+    /// record's prefix, as the wire header of `counterfoil-ack-piggyback` does, and checks it before it sends a record
+    /// again. On disk, each block has one.
+    ///
     /// # Errors
-    /// [`OpenError`]: a living owner, other options, another version, another user's or a damaged file, a lane to a rank
-    /// that the job doesn't have. The files are then unchanged, except that with [`OpenError::Local`], a damaged entry, the
-    /// local log may already have freed memory that no entry used.
+    /// [`OpenError`]: a living owner, other options, another version, another user's or a damaged file, a lane to a
+    /// rank that the job doesn't have. The files are then unchanged, except that with [`OpenError::Local`], a damaged
+    /// entry, the local log may already have freed memory that no entry used.
     pub fn recover(options: Options) -> Result<(Log, Recovered), OpenError> {
         options.validate()?;
         let Some(store) = options.store.clone() else { return Log::recover_with(options, None) };
         let dir = store.rank_dir(options.rank);
         if options.tier != Tier::NodeLocal && dir.symlink_metadata().is_err() {
+            check_stores_dir(&options)?;
             return Log::recover_with(options, None);
         }
         let (backend, probe) = Directory::create(&dir, store.for_backend())?;
@@ -86,8 +106,25 @@ impl Log {
         Log::recover_with(options, Some(found))
     }
 
-    /// Opens this rank's log: [recovers](Self::recover) what a dead process left, in shared memory and in the store, and creates what
-    /// there is none of. [`Recovered`] is empty if there was nothing.
+    /// Recovers the shared-memory log of a dead process as [`recover`](Self::recover) does, and leaves its files as
+    /// they are: what this process appends or frees is in memory of its own, and lost with it. Several processes may do
+    /// so at once, also on a read-only file system. The store is not read: for that, there is
+    /// [`ReadOnlyLog`](crate::ReadOnlyLog).
+    ///
+    /// # Errors
+    /// [`OpenError::NoLog`] if a file is missing; others like [`recover`](Self::recover).
+    pub fn recover_copy(options: Options) -> Result<(Log, Recovered), OpenError> {
+        options.validate()?;
+        let dead = DeadFiles::of(&options, Pool::examine_copy)?;
+        if let (DeadFiles { lanes: None, .. } | DeadFiles { local: None, .. }, Some(dir)) = (&dead, &options.dir) {
+            return Err(OpenError::NoLog { rank: options.rank, dir: dir.clone() });
+        }
+        // What is created has no files.
+        Log::recover_dead(Options { dir: None, store: None, ..options }, dead, None)
+    }
+
+    /// Opens this rank's log: [recovers](Self::recover) what a dead process left, in shared memory and in the store,
+    /// and creates what there is none of. [`Recovered`] is empty if there was nothing.
     ///
     /// # Errors
     /// Like [`recover`](Self::recover).
@@ -117,13 +154,18 @@ impl Log {
     }
 
     fn recover_with(options: Options, store: Option<FoundStore>) -> Result<(Log, Recovered), OpenError> {
+        let dead = DeadFiles::of(&options, Pool::examine)?;
+        Log::recover_dead(options, dead, store)
+    }
+
+    fn recover_dead(
+        options: Options,
+        dead: DeadFiles,
+        store: Option<FoundStore>,
+    ) -> Result<(Log, Recovered), OpenError> {
         let (spiller, image, oldest_checkpoint) = match store {
             Some(FoundStore { spiller, image, oldest }) => (Some(spiller), image, oldest),
             None => (None, None, None),
-        };
-        let dead = match &options.dir {
-            Some(dir) => DeadFiles::examine(dir, &options)?,
-            None => DeadFiles::default(),
         };
         let mut local = match (dead.local, &options.dir) {
             (Some(dead), _) => {
@@ -148,6 +190,7 @@ impl Log {
         let mut recovered =
             Recovered { lanes: Vec::new(), local_entries: local.len(), checkpoint: None, oldest_checkpoint };
         let mut log = Log::over(options, pool, local, spiller)?;
+        let in_memory: Vec<Rank> = writers.iter().map(LaneWriter::peer).collect();
         for writer in writers {
             let (peer, kept_from, last) = (writer.peer(), writer.kept_from(), writer.next_ssn().prev());
             let (path, ranks) = (PathBuf::new(), log.options().ranks);
@@ -159,6 +202,14 @@ impl Log {
         }
         if let Some(image) = image {
             recovered.checkpoint = log.resume_from(image)?;
+        }
+        for peer in in_memory {
+            // Memory doesn't have the acknowledgements. What neither it nor the disk has was acknowledged.
+            let freed = log.kept_from(peer).prev();
+            if let Some(lane) = log.lanes.get_mut(peer) {
+                // An SSN below the next one is never refused.
+                let _ = lane.acknowledge(freed, Disposition::Release);
+            }
         }
         Ok((log, recovered))
     }
@@ -197,8 +248,8 @@ impl Log {
             if peer.0 >= ranks {
                 return Err(no_such_rank());
             }
-            // A lane in memory is newer, also without a record: it was truncated, or its process died during its first claim. The blocks are
-            // used below it.
+            // A lane in memory is newer, also without a record: it was truncated, or its process died during its first
+            // claim. The blocks are used below it.
             let in_memory = self.lanes.get(peer).map(LaneWriter::kept_from);
             let on_disk = in_memory.map_or(next, |kept_from| kept_from.min(next)).prev();
             // Memory has freed the records between the two, or their SSNs were skipped: none is kept.
@@ -233,12 +284,16 @@ struct DeadFiles {
     local: Option<DeadLog>,
 }
 
+/// Validates the file of a pool, without a change.
+type Examine = fn(&Path, Owner, PoolOptions) -> Result<DeadLog, PoolError>;
+
 impl DeadFiles {
     /// Validates both files, before anything is changed or created.
-    fn examine(dir: &Path, options: &Options) -> Result<DeadFiles, OpenError> {
+    fn of(options: &Options, examine: Examine) -> Result<DeadFiles, OpenError> {
+        let Some(dir) = &options.dir else { return Ok(DeadFiles::default()) };
         check_private_dir(dir)?;
         let examine = |path: &Path, label, pool| match path.symlink_metadata() {
-            Ok(_) => Pool::examine(path, owner(options, label), pool).map(Some),
+            Ok(_) => examine(path, owner(options, label), pool).map(Some),
             Err(_) => Ok(None),
         };
         let path = lanes_path(dir, options.rank);
@@ -255,64 +310,11 @@ impl DeadFiles {
     }
 }
 
-/// Creates the store in the directory of the options.
-pub(crate) fn create_store(options: &Options) -> Result<Spiller, OpenError> {
-    let store = options.store.as_ref().ok_or(OpenError::NoStore)?;
-    let (backend, probe) = Directory::create(&store.rank_dir(options.rank), store.for_backend())?;
-    create_store_on(backend, options, store, Some(probe))
-}
-
-fn create_store_on(
-    backend: Box<dyn StorageBackend>,
-    options: &Options,
-    store: &StoreOptions,
-    probe: Option<Probe>,
-) -> Result<Spiller, OpenError> {
-    let store = Store::create(backend, store.for_rank(options))?;
-    start_spiller(store, options, probe)
-}
-
-/// Starts a spiller: with its own thread for a directory, which was probed; in the caller's thread for a given backend.
-fn start_spiller(store: Store, options: &Options, probe: Option<Probe>) -> Result<Spiller, OpenError> {
-    let backend = probe.as_ref().map_or_else(|| "given".to_owned(), Probe::to_string);
-    let cpu_percent = options.store.as_ref().filter(|_| probe.is_some()).map(|store| store.cpu_percent_max);
-    Spiller::new(store, DiskIndex::new(options.ranks), backend, cpu_percent).map_err(OpenError::Thread)
-}
-
-/// Store of a dead process, or a new one.
-struct FoundStore {
-    spiller: Spiller,
-    /// Contents of the newest checkpoint.
-    image: Option<CheckpointImage>,
-    /// Epoch of the oldest checkpoint.
-    oldest: Option<Epoch>,
-}
-
-/// Opens the store of a dead process, or creates one if it had none.
-fn recover_store(
-    backend: Box<dyn StorageBackend>,
-    options: &Options,
-    store: &StoreOptions,
-    probe: Option<Probe>,
-) -> Result<FoundStore, OpenError> {
-    let (store, image) = Store::open_or_create(backend, store.for_rank(options))?;
-    let oldest = store.checkpoints().first().copied();
-    Ok(FoundStore { spiller: start_spiller(store, options, probe)?, image, oldest })
-}
-
 const LANES: u64 = u64::from_le_bytes(*b"lanes\0\0\0");
 const LOCAL: u64 = u64::from_le_bytes(*b"local\0\0\0");
 
 fn owner(options: &Options, label: u64) -> Owner {
     Owner { rank: options.rank, label }
-}
-
-pub(crate) fn lanes_path(dir: &Path, rank: Rank) -> PathBuf {
-    dir.join(format!("log.{}", rank.0))
-}
-
-pub(crate) fn local_path(dir: &Path, rank: Rank) -> PathBuf {
-    dir.join(format!("local.{}", rank.0))
 }
 
 fn create_pool(options: &Options) -> Result<Arc<Pool>, OpenError> {

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use counterfoil_log_core::{BLOCK_BYTES_MIN, MEMORY_BYTES_MAX, OptionsError, PoolOptions, Rank};
 use counterfoil_log_io::{BackendChoice, BackendOptions};
 
+use crate::choices::{Keep, OnFull, Tier};
+
 /// Chunks that the budget of a log that [`retain`](Options::retain)s records is worth, and their largest size.
 const RETAINED_CHUNKS: (usize, usize) = (256, 16 << 20);
 /// The same, where chunks are written to disk one by one.
@@ -15,28 +17,16 @@ const RETAINED_AHEAD_BYTES_MAX: usize = 64 << 20;
 /// Part of its budget that is committed ahead.
 const RETAINED_PARTS_AHEAD: usize = 64;
 
-/// Storage of the sender log.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Tier {
-    /// Anonymous memory: lost with the process.
-    #[default]
-    Volatile,
-    /// A private shared-memory file: committed records survive a `kill -9`.
-    ProcessCrashSafe,
-    /// Anonymous memory for new records, and a [store](StoreOptions) on node-local disk for retained ones. The log may be
-    /// many times larger than its memory, and everything in a checkpoint survives a power cut.
-    NodeLocal,
-}
-
 /// Options of a log's store: a private directory for each rank, on a disk of this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreOptions {
     /// Parent of the ranks' directories `rank-0`, `rank-1` and so on, each of mode 0700.
     pub dir: PathBuf,
-    /// Maximum bytes on disk of one rank: segments, checkpoints and everything else. Default 4 GiB. Each segment needs a
-    /// file descriptor: 256 with the defaults, more if most segments have only a few blocks left that weren't freed.
+    /// Maximum bytes on disk of one rank: segments, checkpoints and everything else. Default 4 GiB. Each segment needs
+    /// a file descriptor: 256 with the defaults, more if most segments have only a few blocks left that weren't freed.
     pub disk_bytes_max: u64,
-    /// Bytes of a segment file; default 16 MiB.
+    /// Bytes of a segment file; default 16 MiB. A new one needs as many free bytes: on a disk of less than eight,
+    /// records wait for room although half of it may be free, so choose smaller ones there.
     pub segment_bytes: u64,
     /// Bytes of a block, the unit of writing and of checksums; default 256 KiB. A longer record gets its own block.
     /// Blocks written in place from chunks are larger by up to an eighth and a page, and have at most 16 MiB of chunks.
@@ -47,9 +37,10 @@ pub struct StoreOptions {
     pub checkpoints_kept: usize,
     /// I/O backend.
     pub backend: BackendChoice,
-    /// Processor time of the store's thread, in percent of a core: 1 to 100; default 100, no limit. The thread rests after a batch of
-    /// writes until it took no more, unless a call waits for it (a full memory, a checkpoint, a dropped log). The kernel's threads and
-    /// those of the backend `pwrite` aren't counted. Worth it where the program fills every core, and the memory has room meanwhile.
+    /// Processor time of the store's thread, in percent of a core: 1 to 100; default 100, no limit. The thread rests
+    /// after a batch of writes until it took no more, unless a call waits for it (a full memory, a checkpoint, a
+    /// dropped log). The kernel's threads and those of the backend `pwrite` aren't counted. Worth it where the program
+    /// fills every core, and the memory has room meanwhile.
     pub cpu_percent_max: u8,
     /// Seed of the random ids of stores and segments; `None` for a random seed. For reproducible tests.
     #[doc(hidden)]
@@ -98,44 +89,10 @@ impl StoreOptions {
     }
 }
 
-/// Retention of acknowledged messages.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Keep {
-    /// Keep a message until it is acknowledged, for retransmission only. A receiver that dies can't be replayed.
-    Acked,
-    /// Keep a message until a durable checkpoint of its receiver covers it. Any rank can die and be replayed.
-    #[default]
-    Checkpoint,
-    /// Keep all messages, for a replay of one rank after the run.
-    All,
-}
-
-/// Behaviour when the memory budget is used up.
-///
-/// A claim first takes the spare chunks of all lanes, and in the node-local tier it moves records to the disk, last those that aren't
-/// acknowledged. If that isn't enough, the log either frees retained messages
-/// ([`StopLogging`](Self::StopLogging)) or refuses the claim with [`AppendError::Full`](crate::AppendError::Full), which
-/// names the holders. It never waits: only its owner can, because the owner handles the acknowledgements and checkpoints
-/// that free memory. So the log treats [`Block`](Self::Block) and [`Fail`](Self::Fail) alike; they tell the sending code
-/// which of the two the user wants.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum OnFull {
-    /// The log refuses the claim. The caller continues to receive, acknowledge and [`collect`](crate::Log::collect), and
-    /// retries for as long as it sees fit: the sender blocks.
-    #[default]
-    Block,
-    /// The log frees all retained records and retains nothing any more: the run continues, but is not recoverable from
-    /// here on. Unacknowledged records stay; if they alone fill the budget, the log refuses the claim, and the caller
-    /// waits as with [`Block`](Self::Block).
-    StopLogging,
-    /// The log refuses the claim, and the caller doesn't retry: the send fails with that error.
-    Fail,
-}
-
 /// Limits and choices of a [`Log`](crate::Log).
 ///
-/// Defaults suit a rank that exchanges messages of a few KiB: 64 MiB of memory, chunks of 64 KiB. Later versions have more options:
-/// write `Options { .., ..Options::new(rank, ranks) }`, or change the fields of [`Options::new`].
+/// Defaults suit a rank that exchanges messages of a few KiB: 64 MiB of memory, chunks of 64 KiB. Later versions have
+/// more options: write `Options { .., ..Options::new(rank, ranks) }`, or change the fields of [`Options::new`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Rank that owns the log.
@@ -149,30 +106,31 @@ pub struct Options {
     pub dir: Option<PathBuf>,
     /// Store for checkpoints and, in [`Tier::NodeLocal`], for spilled records. Default: none.
     pub store: Option<StoreOptions>,
-    /// Bytes of memory for records, all lanes together. From one chunk to 256 GiB; default 64 MiB. A store with the default
-    /// blocks needs some 14 MiB in addition: write buffers, and read-ahead buffers while one cursor is on disk. A lane that gives up
-    /// its newest chunk to make room takes 4 KiB more until that chunk is free.
+    /// Bytes of memory for records, all lanes together. From one chunk to 256 GiB; default 64 MiB. A store with the
+    /// default blocks needs some 14 MiB in addition: write buffers, and read-ahead buffers while one cursor is on disk.
+    /// A lane that gives up its newest chunk to make room takes 4 KiB more until that chunk is free.
     pub memory_bytes_max: usize,
     /// Bytes of an ordinary chunk: a power of two from 4 KiB to 1 GiB; default 64 KiB.
     pub chunk_bytes: usize,
     /// Bytes of memory to prefault at the start; default 256 KiB.
     pub prefault_bytes: usize,
-    /// Bytes of memory that a thread of the lowest priority commits ahead of the writer, within the budget; default 0: no thread. Worth
-    /// it where records are kept and cores are idle now and then.
+    /// Bytes of memory that a thread of the lowest priority commits ahead of the writer, within the budget; default 0:
+    /// no thread. Worth it where records are kept and cores are idle now and then.
     pub prefault_ahead_bytes: usize,
     /// Bytes of memory for the local log (determinants): 4 KiB to 256 GiB, default 16 MiB.
     pub local_bytes_max: usize,
     /// Maximum number of open cursors on one lane: 1 to 64, default 8. In the node-local tier the log itself uses up to
     /// four of them while it spills, and waits for these if its owner needs one.
     pub cursors_max: usize,
-    /// Maximum body (prefix and payload) of a record in bytes: at least `chunk_bytes`; by default limited only by the memory
-    /// budget, and to 64 GiB.
+    /// Maximum body (prefix and payload) of a record in bytes: at least `chunk_bytes`; by default limited only by the
+    /// memory budget, and to 64 GiB.
     pub record_bytes_max: usize,
     /// Retention of acknowledged messages.
     pub keep: Keep,
     /// Behaviour when the memory budget is used up.
     pub on_full: OnFull,
-    /// Keeps a literal from naming every field. (The attribute `non_exhaustive` would forbid `..Options::new(rank, ranks)`, too.)
+    /// Keeps a literal from naming every field. (The attribute `non_exhaustive` would forbid
+    /// `..Options::new(rank, ranks)`, too.)
     #[doc(hidden)]
     pub non_exhaustive: (),
 }
@@ -200,10 +158,10 @@ impl Options {
         }
     }
 
-    /// Sets what is kept, the memory budget, and the sizes that suit them. Released records are overwritten while they are still in the
-    /// cache: chunks are small, and little is prefaulted. Records that are kept go to new memory all the time: up to 16 MiB are
-    /// prefaulted, a thread commits memory ahead, and chunks are larger: a 256th of the budget, from 64 KiB to 16 MiB, and in the node-local
-    /// tier a 64th, up to 1 MiB.
+    /// Sets what is kept, the memory budget, and the sizes that suit them. Released records are overwritten while they
+    /// are still in the cache: chunks are small, and little is prefaulted. Records that are kept go to new memory all
+    /// the time: up to 16 MiB are prefaulted, a thread commits memory ahead, and chunks are larger: a 256th of the
+    /// budget, from 64 KiB to 16 MiB, and in the node-local tier a 64th, up to 1 MiB.
     pub fn retain(&mut self, keep: Keep, memory_bytes_max: usize) {
         let default = Options::new(self.rank, self.ranks);
         (self.keep, self.memory_bytes_max) = (keep, memory_bytes_max);
@@ -263,8 +221,8 @@ impl Options {
         Ok(())
     }
 
-    /// Returns the smallest [`memory_bytes_max`](Self::memory_bytes_max) with which a message of `prefix` + `payload` bytes
-    /// can be claimed, all other options unchanged; `None` if no budget is enough.
+    /// Returns the smallest [`memory_bytes_max`](Self::memory_bytes_max) with which a message of `prefix` + `payload`
+    /// bytes can be claimed, all other options unchanged; `None` if no budget is enough.
     pub fn memory_bytes_for(&self, prefix: usize, payload: usize) -> Option<usize> {
         let fits = prefix.checked_add(payload)? <= self.record_bytes_max;
         fits.then(|| self.pool().memory_bytes_for(prefix, payload))?

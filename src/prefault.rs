@@ -1,8 +1,8 @@
 //! Prefaulting ahead of the writer, on a thread of its own.
 //!
-//! A page fault costs microseconds, an append nanoseconds. A log that keeps its records goes on to new memory for ever, so a thread commits
-//! chunks before they are needed. It has the lowest priority: where every core is busy it would only take time from the program, and
-//! the claim commits its chunk itself.
+//! A page fault costs microseconds, an append nanoseconds. A log that keeps its records goes on to new memory for ever,
+//! so a thread commits chunks before they are needed. It has the lowest priority: where every core is busy it would
+//! only take time from the program, and the claim commits its chunk itself.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -8,11 +8,12 @@ use crate::log::Log;
 use crate::open::Recovered;
 use crate::{OpenError, Options, Tier};
 
-/// A log's store, opened for reading only, as a recovery would find it: the newest checkpoint with its messages, and the entries of
-/// the local log that were synced since. Messages and entries that only shared memory has are not part of it.
+/// A log's store, opened for reading only, as a recovery would find it: the newest checkpoint with its messages, and
+/// the entries of the local log that were synced since. Messages and entries that only shared memory has are not part
+/// of it.
 ///
-/// The files stay as they are, which works on a full disk and on a read-only file system. No process can write the store
-/// meanwhile.
+/// The files stay as they are, which works on a full disk and on a read-only file system. No process can write the
+/// store meanwhile.
 #[derive(Debug)]
 pub struct ReadOnlyLog {
     /// Has the store's index, and nothing in memory but the local log.

@@ -1,8 +1,9 @@
 //! The store's thread, which writes spilled records and checkpoints.
 //!
 //! The log's thread opens cursors on the records to be written and sends them to the store's thread; the cursors' pins
-//! protect the memory until it is written. Checksums, compression and system calls happen on the store's thread. The log's
-//! thread waits only in calls that promise durability, and for room. In a simulation there is no thread: jobs run inline.
+//! protect the memory until it is written. Checksums, compression and system calls happen on the store's thread. The
+//! log's thread waits only in calls that promise durability, and for room. In a simulation there is no thread: jobs run
+//! inline.
 
 mod pace;
 mod reply;
@@ -132,8 +133,8 @@ enum Port {
 }
 
 impl Spiller {
-    /// Starts a spiller for a store. Its thread takes at most `cpu_percent` of a core while no call waits for it; `None` runs the jobs
-    /// inline. `backend` describes the I/O backend.
+    /// Starts a spiller for a store. Its thread takes at most `cpu_percent` of a core while no call waits for it;
+    /// `None` runs the jobs inline. `backend` describes the I/O backend.
     ///
     /// # Errors
     /// The thread can't be started.
@@ -181,51 +182,51 @@ impl Spiller {
     }
 
     /// Submits records to be written. [`poll`](Self::poll) returns the result.
-    pub(crate) fn write(&mut self, write: Write) {
+    pub(crate) fn enqueue_write(&mut self, write: Write) {
         self.in_flight += 1;
-        self.send(Job::Write(write));
+        self.enqueue(Job::Write(write));
     }
 
     /// Submits a checkpoint; [`poll`](Self::poll) returns the results of its writes, too.
     pub(crate) fn checkpoint(&mut self, job: CheckpointJob) -> Reply {
         self.in_flight += job.writes.len();
         let (sender, reply) = reply::channel();
-        self.send(Job::Checkpoint(Box::new(job), sender));
+        self.enqueue(Job::Checkpoint(Box::new(job), sender));
         reply
     }
 
     /// Makes entries of the local log durable.
     pub(crate) fn local(&mut self, entries: Vec<LocalImage>) -> Reply {
         let (sender, reply) = reply::channel();
-        self.send(Job::Local(entries, sender));
+        self.enqueue(Job::Local(entries, sender));
         reply
     }
 
     /// Durably discards the checkpoints beyond `epoch`.
     pub(crate) fn discard_beyond(&mut self, epoch: Epoch) -> Reply {
         let (sender, reply) = reply::channel();
-        self.send(Job::DiscardBeyond(epoch, sender));
+        self.enqueue(Job::DiscardBeyond(epoch, sender));
         reply
     }
 
     /// Durably discards the checkpoints before `epoch`, but never the newest.
     pub(crate) fn discard_before(&mut self, epoch: Epoch) -> Reply {
         let (sender, reply) = reply::channel();
-        self.send(Job::DiscardBefore(epoch, sender));
+        self.enqueue(Job::DiscardBefore(epoch, sender));
         reply
     }
 
     /// Frees blocks that were removed from the index.
     pub(crate) fn free(&mut self, blocks: Vec<Block>) {
         if !blocks.is_empty() {
-            self.send(Job::Free(blocks));
+            self.enqueue(Job::Free(blocks));
         }
     }
 
     /// Waits until all submitted jobs are done.
     pub(crate) fn drain(&mut self) {
         let (sender, reply) = reply::channel();
-        self.send(Job::Drain(sender));
+        self.enqueue(Job::Drain(sender));
         // Errors are in the results of the jobs that caused them.
         let _ = reply.wait();
     }
@@ -252,7 +253,7 @@ impl Spiller {
     pub(crate) fn hurry(&mut self) {
         if self.is_paced && self.in_flight > 0 && !self.has_hurried {
             self.has_hurried = true;
-            self.send(Job::Hurry);
+            self.enqueue(Job::Hurry);
         }
     }
 
@@ -283,7 +284,8 @@ impl Spiller {
         }
     }
 
-    fn send(&mut self, job: Job) {
+    /// Hands a job to the store's thread, or runs it.
+    fn enqueue(&mut self, job: Job) {
         match &mut self.port {
             Port::Inline { worker, written } => {
                 let report = &mut |report| written.push_back(report);

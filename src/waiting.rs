@@ -7,8 +7,9 @@ use counterfoil_log_core::{Rank, Ssn};
 
 /// Tasks that wait at the end of a lane, of one log.
 ///
-/// A commit doesn't look at them: the writer does, when it chooses to. Whoever comes second to the lock sees what the other one did before: the
-/// writer a task that has registered, or the task, which reads its lane once more, the records that were committed.
+/// A commit doesn't look at them: the writer does, when it chooses to. Whoever comes second to the lock sees what the
+/// other one did before: the writer a task that has registered, or the task, which reads its lane once more, the
+/// records that were committed.
 #[derive(Debug, Default)]
 pub(crate) struct WaitingReaders(Mutex<List>);
 
@@ -91,8 +92,8 @@ impl Registration {
         Registration { readers, number }
     }
 
-    /// Has `waker` woken after a record `position` of the lane is committed. It takes the place of an earlier one. Returns `false` if the log was
-    /// dropped, so that nothing wakes it.
+    /// Has `waker` woken after a record `position` of the lane is committed. It takes the place of an earlier one.
+    /// Returns `false` if the log was dropped, so that nothing wakes it.
     pub(crate) fn wait(&self, lane: Rank, position: Ssn, waker: &Waker) -> bool {
         let task = Task { registration: self.number, lane, position, waker: waker.clone() };
         let mut list = self.readers.lock();

@@ -1,4 +1,5 @@
-//! Hashes the sources of what the processes of a job tell each other, so that programs built from different ones refuse each other.
+//! Hashes the sources of what the processes of a job tell each other, so that programs built from different ones refuse
+//! each other.
 #![forbid(unsafe_code)]
 
 use std::path::{Path, PathBuf};
@@ -6,7 +7,8 @@ use std::{fs, io};
 
 use xxhash_rust::xxh3::Xxh3;
 
-/// Crates whose types a job's processes exchange. Outside this workspace, where versions tell builds apart, only the first is there.
+/// Crates whose types a job's processes exchange. Outside this workspace, where versions tell builds apart, only the
+/// first is there.
 const CRATES: [&str; 6] = ["workloads", "runtime", "protocols", "ack-piggyback", "gc", "log-core"];
 
 fn main() -> io::Result<()> {

@@ -16,7 +16,8 @@ use place::Edit;
 
 /// Modules that aren't built once more: the root, `api`, which is shared, and `cluster`, which no rule uses.
 const SHARED: [&str; 3] = ["lib", "api", "cluster"];
-/// Absolute path of the directory of the rules' sources, if it isn't that of `counterfoil-protocols`: for tests that change those.
+/// Absolute path of the directory of the rules' sources, if it isn't that of `counterfoil-protocols`: for tests that
+/// change those.
 const SOURCES: &str = "COUNTERFOIL_CANARIES_OF";
 /// Lints of the rules, which are judged where they are written.
 const ALLOWED: &str = "#[allow(missing_docs, unused, unreachable_pub, clippy::all)]";
@@ -66,13 +67,14 @@ fn write_rules(sources: &Path, rules: &Path, mut edits: BTreeMap<&Path, Edits<'_
     let mut modules = String::new();
     for (source, text) in read_sources(sources)? {
         let edits = edits.remove(source.as_path()).unwrap_or_default();
-        let text = place::edited(&text, &edits).map_err(|error| format!("{}: {error}", source.display()))?;
+        let text = place::edited(&without_tests_and_comments(&text), &edits)
+            .map_err(|error| format!("{}: {error}", source.display()))?;
         let name = source.file_stem().and_then(|stem| stem.to_str()).ok_or("a source isn't named in UTF-8")?;
         let is_root = source.components().count() == 1;
         // A module with a `#[path]` looks for its children beside itself, so it goes to where they are.
         let target = if is_root { rules.join(name).join("mod.rs") } else { rules.join(&source) };
         fs::create_dir_all(target.parent().ok_or("a source has no directory")?)?;
-        fs::write(&target, without_tests_and_docs(&text))?;
+        fs::write(&target, text)?;
         if is_root {
             let visibility = if root.contains(&format!("pub mod {name};")) { "pub " } else { "" };
             writeln!(modules, "{ALLOWED}\n#[path = {target:?}]\n{visibility}mod {name};")?;
@@ -86,10 +88,10 @@ fn write_rules(sources: &Path, rules: &Path, mut edits: BTreeMap<&Path, Edits<'_
     }
 }
 
-/// Returns the source without what belongs to the rules themselves: their tests, and their documentation with its examples.
-fn without_tests_and_docs(source: &str) -> String {
-    let is_doc = |line: &&str| ["//!", "///"].iter().any(|mark| line.trim_start().starts_with(mark));
-    let lines: Vec<&str> = source.lines().filter(|line| !is_doc(line)).collect();
+/// Returns the source without what belongs to the rules themselves: their tests, and all lines of comments, on which no
+/// mistake may depend.
+fn without_tests_and_comments(source: &str) -> String {
+    let lines: Vec<&str> = source.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
     lines.join("\n").replace("#[cfg(test)]", "#[cfg(any())]")
 }
 

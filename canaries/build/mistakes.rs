@@ -15,8 +15,10 @@ pub(super) struct Family {
     /// Name of the file.
     #[serde(skip)]
     name: String,
-    /// Rules that its mistakes apply to, as variants of `Rule`.
+    /// Names of the rules that its mistakes apply to.
     rules: Vec<String>,
+    /// Mistakes of the simulator that have no effect under these rules.
+    without_effect: Vec<String>,
     #[serde(rename = "mistake")]
     pub(super) mistakes: Vec<Mistake>,
 }
@@ -62,18 +64,20 @@ pub(super) fn read(directory: &Path) -> Outcome<Vec<Family>> {
     entries(directory)?.into_iter().filter(is_list).map(read).collect()
 }
 
-/// Returns the source of `Canary`, its list `ALL`, and the table `ABOUT` in the same order.
+/// Returns the source of `Canary`, its list `ALL`, the table `ABOUT` in the same order, and the table `FAMILIES`.
 pub(super) fn source(families: &[Family]) -> Outcome<String> {
     let (mut variants, mut all, mut about, mut count) = (String::new(), String::new(), String::new(), 0);
+    let mut of_families = String::new();
     for family in families {
+        let Family { rules, without_effect, .. } = family;
+        writeln!(of_families, "    Family {{ rules: &{rules:?}, without_effect: &{without_effect:?} }},")?;
         for Mistake { name, doc, rules, .. } in &family.mistakes {
-            let rules = rules.as_ref().unwrap_or(&family.rules).iter().map(|rule| format!("Rule::{rule}"));
-            let rules = rules.collect::<Vec<_>>().join(", ");
+            let rules = rules.as_ref().unwrap_or(&family.rules);
             writeln!(variants, "    /// {doc}\n    {name},")?;
             writeln!(all, "        Canary::{name},")?;
             writeln!(
                 about,
-                "    About {{ name: {name:?}, family: {:?}, rules: &[{rules}], description: {doc:?} }},",
+                "    About {{ name: {name:?}, family: {:?}, rules: &{rules:?}, description: {doc:?} }},",
                 family.name
             )?;
             count += 1;
@@ -94,6 +98,10 @@ impl Canary {{
 
 const ABOUT: [About; {count}] = [
 {about}];
-"
+
+const FAMILIES: [Family; {}] = [
+{of_families}];
+",
+        families.len()
     ))
 }

@@ -15,7 +15,8 @@ pub(super) struct Edit {
     pub(super) right: String,
     /// What happens instead if the mistake is planted.
     pub(super) wrong: Option<String>,
-    /// Where that is neither an expression nor statements: text that replaces `right` altogether, and tests by `planted!`.
+    /// Where that is neither an expression nor statements: text that replaces `right` altogether, and tests by
+    /// `planted!`.
     pub(super) with: Option<String>,
 }
 

@@ -1,11 +1,14 @@
-//! The rules of [`counterfoil_protocols`] with planted mistakes: canaries, which the simulator's oracles and the tests must find.
+//! The rules of [`counterfoil_protocols`] with planted mistakes: canaries, which the simulator's oracles and the tests
+//! must find.
 //!
-//! The rules themselves know nothing of them. `mistakes/*.toml` lists each mistake with the code that is right and the code that is wrong, and
-//! the build script writes the modules of this crate: the sources of the rules, where each such place tests whether its mistake is planted. A
-//! mistake whose code isn't found in the rule, or is found twice, fails the build.
+//! The rules themselves know nothing of them. `mistakes/*.toml` lists each mistake with the code that is right and the
+//! code that is wrong, and the build script writes the modules of this crate: the sources of the rules without
+//! comments, where each such place tests whether its mistake is planted. A mistake whose code isn't found in the rule,
+//! or is found twice, fails the build.
 //!
-//! [`Canary::plant`] plants one on the present thread. Without it the rules here do as those of [`counterfoil_protocols`], whose
-//! [`api`] they implement; all other types are their own.
+//! [`Canary::plant`] plants one on the present thread. Without it the rules here do as those of
+//! [`counterfoil_protocols`], whose [`api`] they implement; all other types are their own, and [`rules::RULES`] lists
+//! them under the same names.
 //!
 //! ```
 //! use counterfoil_canaries::Canary;
@@ -37,7 +40,7 @@ macro_rules! planted {
     };
 }
 
-// `Canary` and `ABOUT`.
+// `Canary`, `ABOUT` and `FAMILIES`.
 include!(concat!(env!("OUT_DIR"), "/canary.rs"));
 
 // The modules of the rules.
@@ -47,25 +50,22 @@ include!(concat!(env!("OUT_DIR"), "/rules.rs"));
 struct About {
     name: &'static str,
     family: &'static str,
-    rules: &'static [Rule],
+    rules: &'static [&'static str],
     description: &'static str,
 }
 
-/// Rule that a mistake applies to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Rule {
-    /// [`pessimistic`].
-    Pessimistic,
-    /// [`send_deterministic`].
-    SendDeterministic,
-    /// [`user_level`].
-    UserLevel,
-    /// [`coordinated`].
-    Coordinated,
-    /// [`event_logging`](mod@event_logging).
-    EventLogging,
-    /// [`message_tagging`](mod@message_tagging).
-    MessageTagging,
+/// What the list says of the rules of a file.
+struct Family {
+    rules: &'static [&'static str],
+    without_effect: &'static [&'static str],
+}
+
+/// Returns the names of the simulator's own mistakes that can change nothing in a run of a rule.
+pub fn without_effect(rule: &str) -> impl Iterator<Item = &'static str> {
+    FAMILIES
+        .iter()
+        .filter(move |family| family.rules.contains(&rule))
+        .flat_map(|family| family.without_effect.iter().copied())
 }
 
 impl Canary {
@@ -89,8 +89,8 @@ impl Canary {
         ABOUT[self as usize].description
     }
 
-    /// Returns `true` if a rule can make it.
-    pub fn applies_to(self, rule: Rule) -> bool {
+    /// Returns `true` if the rule of this name can make it.
+    pub fn applies_to(self, rule: &str) -> bool {
         ABOUT[self as usize].rules.contains(&rule)
     }
 

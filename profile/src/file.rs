@@ -40,6 +40,28 @@ pub enum ProfileError {
     },
 }
 
+/// Returns the path of a rank's file in a job's directory: `rank-N`, and a suffix.
+pub(crate) fn path_of_rank(dir: &Path, rank: u32, suffix: &str) -> PathBuf {
+    dir.join(format!("rank-{rank}{suffix}"))
+}
+
+/// Parses the name of a rank's file; `None` for other files.
+pub(crate) fn rank_of(name: &str, suffix: &str) -> Option<u32> {
+    name.strip_prefix("rank-")?.strip_suffix(suffix)?.parse().ok()
+}
+
+/// Reads the files of all ranks with this suffix, ascending by rank. An unreadable file counts as empty.
+pub(crate) fn of_ranks(dir: &Path, suffix: &str) -> Vec<(u32, Vec<u8>)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        if let Some(rank) = entry.file_name().to_str().and_then(|name| rank_of(name, suffix)) {
+            found.push((rank, fs::read(entry.path()).unwrap_or_default()));
+        }
+    }
+    found.sort_unstable();
+    found
+}
+
 /// Writes a value as JSON, atomically.
 pub(crate) fn write(path: &Path, value: &impl Serialize) -> Result<(), ProfileError> {
     let failed = |error: serde_json::Error| ProfileError::Write { path: path.to_owned(), source: error.into() };

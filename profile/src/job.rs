@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use crate::file::{self, ProfileError};
 use crate::{RANKS_MAX, VERSION};
 
-/// Name of the table that marks a checkpoint as taken by `counterfoil run`, of a log that its rank left in shared memory.
+/// Name of the table that marks a checkpoint as taken by `counterfoil run`, of a log that its rank left in shared
+/// memory.
 pub const TAKEN_OVER: &str = "counterfoil-run/taken-over";
 
 /// Name of the file in a job's directory.

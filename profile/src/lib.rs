@@ -12,13 +12,14 @@
 //! | [`delays`] | [`Delays`]: acknowledgement delays |
 //! | [`series`] | [`Series`]: growth of a log, in a bounded number of samples |
 //! | [`live`] | [`Live`]: counters of a running rank, `rank-N.live`, binary |
+//! | [`summary`] | [`RankSummary`]: figures of one rank for the command's summary, `rank-N.json` |
 //! | [`record_tag`] | [`RecordTag`]: prefix of each record in the ranks' logs; their stores are in the same directory |
 //! | [`refused`] | reason why a rank can't log, `rank-N.refused`, text |
 //! | [`file`](mod@file) | reading and writing of files, and their errors |
 //!
-//! The other files are JSON with a version. Their size is bounded: a rank's file has at most [`Series::SAMPLES_MAX`] + 1
-//! samples, one entry for each peer and kind of operation, and a histogram of bounded size. This crate reads no clock:
-//! callers pass the time.
+//! The other files are JSON with a version. Their size is bounded: a rank's file has at most [`Series::SAMPLES_MAX`] +
+//! 1 samples, one entry for each peer and kind of operation, and a histogram of bounded size. This crate reads no
+//! clock: callers pass the time.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -31,6 +32,8 @@ pub mod record_tag;
 pub mod refused;
 pub mod series;
 pub mod sizes;
+pub mod summary;
+mod traffic;
 
 pub use delays::{DelayCounts, Delays};
 pub use file::{FILE_BYTES_MAX, ProfileError};
@@ -40,6 +43,8 @@ pub use rank::{Channel, Collective, Ended, RankProfile};
 pub use record_tag::{COLLECTIVE, RecordTag};
 pub use series::{Sample, Series};
 pub use sizes::Sizes;
+pub use summary::{RankEnd, RankSummary};
+pub use traffic::Traffic;
 
 /// Version of both JSON formats. Readers refuse any other.
 pub const VERSION: u32 = 1;

@@ -1,10 +1,16 @@
 //! Live counters of a rank: words in a memory-mapped file, which other processes read while the rank runs.
 //!
-//! The rank maps its file, so a count is one store and readers always see the current value; the counts of a killed rank
-//! remain. The words are little-endian, each is written as a whole, and two of them need not be of the same moment. The
-//! words of [`Word`] come first, then messages and bytes logged to each rank, then messages and bytes received from each.
+//! The rank maps its file, so a count is one store and readers always see the current value; the counts of a killed
+//! rank remain. The words are little-endian, each is written as a whole, and two of them need not be of the same
+//! moment. The words of [`Word`] come first, then messages and bytes logged to each rank, then messages and bytes
+//! received from each.
 
-use crate::{Channel, RANKS_MAX};
+use std::path::{Path, PathBuf};
+
+use crate::{Channel, RANKS_MAX, file};
+
+/// File name suffix, after `rank-N`.
+const SUFFIX: &str = ".live";
 
 /// Magic number with the format version: `cflive01`.
 pub const LIVE_MAGIC: u64 = u64::from_le_bytes(*b"cflive01");
@@ -68,7 +74,22 @@ pub struct Live {
     ranks: u32,
 }
 
+/// Reads the counters of all ranks that initialized MPI, ascending by rank. Ignores incomplete files.
+pub fn read_all(dir: &Path) -> Vec<(u32, Live)> {
+    file::of_ranks(dir, SUFFIX).into_iter().filter_map(|(rank, bytes)| Some((rank, Live::parse(&bytes)?))).collect()
+}
+
+/// Returns the process ids of the ranks that initialized MPI.
+pub fn pids(dir: &Path) -> Vec<u32> {
+    read_all(dir).iter().filter_map(|(_, live)| live.word(Word::Pid).try_into().ok()).collect()
+}
+
 impl Live {
+    /// Returns the path of a rank's file in a job's directory.
+    pub fn path(dir: &Path, rank: u32) -> PathBuf {
+        file::path_of_rank(dir, rank, SUFFIX)
+    }
+
     /// Parses the bytes of a file; `None` if they are invalid or incomplete.
     pub fn parse(bytes: &[u8]) -> Option<Live> {
         let words: Vec<u64> = bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();

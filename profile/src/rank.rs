@@ -5,7 +5,10 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::file::{self, ProfileError};
-use crate::{DelayCounts, RANKS_MAX, Series, Sizes, VERSION};
+use crate::{DelayCounts, RANKS_MAX, Series, Sizes, Traffic, VERSION};
+
+/// File name suffix, after `rank-N`.
+const SUFFIX: &str = ".profile";
 
 /// End of a rank's use of MPI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,6 +30,13 @@ pub struct Channel {
     pub messages: u64,
     /// Bytes of their payloads, packed.
     pub bytes: u64,
+}
+
+impl Channel {
+    /// Returns the channel's messages and bytes.
+    pub fn traffic(self) -> Traffic {
+        Traffic { messages: self.messages, bytes: self.bytes }
+    }
 }
 
 impl From<Channel> for (u32, u64, u64) {
@@ -100,12 +110,12 @@ pub struct RankProfile {
 impl RankProfile {
     /// Returns the path of a rank's file in a job's directory.
     pub fn path(dir: &Path, rank: u32) -> PathBuf {
-        dir.join(format!("rank-{rank}.profile"))
+        file::path_of_rank(dir, rank, SUFFIX)
     }
 
     /// Parses a file name and returns its rank; `None` for other files.
     pub fn parse_file_name(name: &str) -> Option<u32> {
-        name.strip_prefix("rank-")?.strip_suffix(".profile")?.parse().ok()
+        file::rank_of(name, SUFFIX)
     }
 
     /// Writes the rank's file into a job's directory.

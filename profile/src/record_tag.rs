@@ -36,7 +36,8 @@ impl RecordTag {
         Some(RecordTag { comm, tag, number: u64::from_le_bytes(*number) })
     }
 
-    /// Decodes and validates the prefix of an untrusted record; `None` for another length, or values that no rank writes.
+    /// Decodes and validates the prefix of an untrusted record; `None` for another length, or values that no rank
+    /// writes.
     pub fn from_prefix(prefix: &[u8]) -> Option<RecordTag> {
         let tag = RecordTag::decode(prefix).filter(|_| prefix.len() == RecordTag::LEN)?;
         (tag.number > 0 && (tag.tag >= 0 || tag.is_contribution())).then_some(tag)

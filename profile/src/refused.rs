@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::file::{self, ProfileError};
 
 /// File name suffix, after `rank-N`.
-pub const SUFFIX: &str = ".refused";
+const SUFFIX: &str = ".refused";
 
 /// Writes a rank's reason into a job's directory.
 ///
@@ -21,8 +21,14 @@ pub fn withdraw(dir: &Path, rank: u32) {
     let _ = std::fs::remove_file(path(dir, rank));
 }
 
+/// Reads the reasons of all ranks that can't log, ascending by rank.
+pub fn read_all(dir: &Path) -> Vec<(u32, String)> {
+    let texts = file::of_ranks(dir, SUFFIX).into_iter();
+    texts.map(|(rank, text)| (rank, String::from_utf8_lossy(&text).into_owned())).collect()
+}
+
 fn path(dir: &Path, rank: u32) -> PathBuf {
-    dir.join(format!("rank-{rank}{SUFFIX}"))
+    file::path_of_rank(dir, rank, SUFFIX)
 }
 
 #[cfg(test)]
@@ -43,6 +49,10 @@ mod tests {
             withdraw(dir.path(), 3);
             assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
         }
+        for (rank, why) in [(10, "no"), (2, "the disk is full")] {
+            write(dir.path(), rank, why).unwrap();
+        }
+        assert_eq!(read_all(dir.path()), [(2, "the disk is full".to_owned()), (10, "no".to_owned())]);
         assert!(matches!(write(&dir.path().join("none"), 3, "no"), Err(ProfileError::Write { .. })));
     }
 }

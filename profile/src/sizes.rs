@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 /// Number of classes: one for each number of bits of a length.
 pub const CLASSES: usize = u64::BITS as usize + 1;
 
-/// Number of messages by length in bytes: class 0 has the empty messages, class `b` has lengths from 2^(b-1) to 2^b - 1.
+/// Number of messages by length in bytes: class 0 has the empty messages, class `b` has lengths from 2^(b-1) to 2^b -
+/// 1.
 ///
 /// ```
 /// use counterfoil_profile::Sizes;

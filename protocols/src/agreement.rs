@@ -1,12 +1,13 @@
 //! Lines of checkpoints: which one is committed, and the return of the whole job to it.
 //!
-//! The part that rules share which bring all ranks back when a process dies. The job is run in *attempts*, each from the newest committed line.
-//! The coordinator's half, [`Agreement`], stops the ranks, tells them the line, and has them run once all are there; the rank's half, [`Member`],
-//! obeys. How a line is created is the rule's.
+//! The part that rules share which bring all ranks back when a process dies. The job is run in *attempts*, each from
+//! the newest committed line. The coordinator's half, [`Agreement`], stops the ranks, tells them the line, and has them
+//! run once all are there; the rank's half, [`Member`], obeys. How a line is created is the rule's.
 //!
-//! A report is the whole state of its rank, so that a lost one does no harm. The coordinator keeps nothing on stable storage: a line is committed
-//! when the first rank has noted it, and by then all have what it takes to restart from it. So a replacement asks for the reports. If all ranks run,
-//! it goes on with their attempt; otherwise it begins the next one.
+//! A report is the whole state of its rank, so that a lost one does no harm. The coordinator keeps nothing on stable
+//! storage: a line is committed when the first rank has noted it, and by then all have what it takes to restart from
+//! it. So a replacement asks for the reports. If all ranks run, it goes on with their attempt; otherwise it begins the
+//! next one.
 
 mod coordinator;
 
@@ -141,7 +142,8 @@ impl Member {
         }
     }
 
-    /// Obeys an order. One of another attempt, which only a stop may begin, asks for nothing; nor does one that doesn't fit its execution.
+    /// Obeys an order. One of another attempt, which only a stop may begin, asks for nothing; nor does one that doesn't
+    /// fit its execution.
     pub(crate) fn obey(&mut self, command: Command) -> Duty {
         let (epoch, is_running) = (Epoch(command.epoch), self.is_running());
         match command.order {

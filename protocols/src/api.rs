@@ -7,8 +7,9 @@
 //! # Order of calls
 //!
 //! - *Start*: construct; if there is a checkpoint, [`Protocol::restore`]; then [`Protocol::handle_recovered_choice`]
-//!   for every choice, [`Protocol::handle_recovered_delivery`] for every delivery and [`Protocol::handle_recovered_entry`] for every
-//!   other entry that the local log still has; only then connect to peers.
+//!   for every choice, [`Protocol::handle_recovered_delivery`] for every delivery and
+//!   [`Protocol::handle_recovered_entry`] for every other entry that the local log still has; only then connect to
+//!   peers.
 //! - *Connect*: send [`Protocol::hello`] as the first frame on a connection, and pass the peer's to
 //!   [`Protocol::handle_hello`] before any other frame from it. Transmit nothing to that peer until the resulting
 //!   [`Effect::Replay`] says where to begin. One connection at a time: once a newer one has replaced an older, no frame
@@ -30,7 +31,9 @@ mod effect;
 mod error;
 mod forward;
 mod hello;
+mod inspect;
 mod properties;
+mod rule;
 mod verdict;
 
 use std::fmt;
@@ -45,7 +48,9 @@ pub use coordinator::{COMMAND, Coordinator, CoordinatorError, Floor, command_hea
 pub use effect::{Effect, EntryKey, EntryKind, Party};
 pub use error::{ChoiceError, Misbehaviour, ProtocolError, RestoreError};
 pub use hello::{Hello, HelloError};
-pub use properties::{Kept, Properties, Repetition};
+pub use inspect::{Inspect, TableSizes};
+pub use properties::{Kept, NativeCollectives, Properties, Repetition};
+pub use rule::{Bits, MakeCoordinator, MakeRank, Moment, Rule, RuleOption, RuleOptions, RuleSettings};
 pub use verdict::{DiscardReason, Incoming, Outgoing, Snapshot, Transmission};
 
 /// Logging rule of a paper as the state machine of one rank. A boxed one is for a rule that is chosen at run time.
@@ -57,8 +62,8 @@ pub trait Protocol: fmt::Debug {
     /// Returns the rank's current epoch.
     fn epoch(&self) -> Epoch;
 
-    /// Returns the incarnation in this process's Hellos and headers: the number of times that the rank was replaced, or, under rules that roll
-    /// back ranks that are alive, a number that rises with each rollback, too.
+    /// Returns the incarnation in this process's Hellos and headers: the number of times that the rank was replaced,
+    /// or, under rules that roll back ranks that are alive, a number that rises with each rollback, too.
     fn incarnation(&self) -> Incarnation;
 
     /// Assigns SSN and header to a message that the application sends.
@@ -126,9 +131,10 @@ pub trait Protocol: fmt::Debug {
         Err(ChoiceError::NotRecorded { len: record.len() })
     }
 
-    /// Takes an entry that an earlier incarnation kept ([`EntryKind::Message`], [`EntryKind::Collective`], [`EntryKind::Note`]), read back
-    /// from the log: the notes first, and each kind ascending by number; an entry may come twice. For a message, returns `true` if it is to be presented
-    /// to the program as received and not yet taken. The default is for rules that keep none.
+    /// Takes an entry that an earlier incarnation kept ([`EntryKind::Message`], [`EntryKind::Collective`],
+    /// [`EntryKind::Note`]), read back from the log: the notes first, and each kind ascending by number; an entry may
+    /// come twice. For a message, returns `true` if it is to be presented to the program as received and not yet taken.
+    /// The default is for rules that keep none.
     ///
     /// # Errors
     /// Entry that the rule never keeps.
@@ -137,8 +143,8 @@ pub trait Protocol: fmt::Debug {
         Err(ProtocolError::UnexpectedEntry { entry })
     }
 
-    /// Takes a copy of an entry of a peer's local log ([`Effect::SendEntry`]). Returns `true` if it is to be kept in this rank's local log,
-    /// under the same key. The default is for rules that send none.
+    /// Takes a copy of an entry of a peer's local log ([`Effect::SendEntry`]). Returns `true` if it is to be kept in
+    /// this rank's local log, under the same key. The default is for rules that send none.
     ///
     /// # Errors
     /// Entry that the rule never sends; don't trust the connection any further.
@@ -156,8 +162,9 @@ pub trait Protocol: fmt::Debug {
         Ok(CollectivePlan::AsMessages)
     }
 
-    /// Takes the words that [`CollectivePlan::Exchange`] or [`CollectivePlan::Piggyback`] asked for, its own among them, ascending by rank. Returns the local-log entry under
-    /// which to keep the result before the application sees it. The call may still fail.
+    /// Takes the words that [`CollectivePlan::Exchange`] or [`CollectivePlan::Piggyback`] asked for, its own among
+    /// them, ascending by rank. Returns the local-log entry under which to keep the result before the application sees
+    /// it. The call may still fail.
     ///
     /// # Errors
     /// See [`Protocol::handle_collective`].
@@ -170,8 +177,8 @@ pub trait Protocol: fmt::Debug {
         Ok(None)
     }
 
-    /// Reports that a collective is complete here: it ran natively, and its result is kept if it was to be; or the plan was
-    /// [`CollectivePlan::Recorded`] or [`CollectivePlan::Skip`]. The next call, or a checkpoint, is beyond it.
+    /// Reports that a collective is complete here: it ran natively, and its result is kept if it was to be; or the plan
+    /// was [`CollectivePlan::Recorded`] or [`CollectivePlan::Skip`]. The next call, or a checkpoint, is beyond it.
     ///
     /// # Errors
     /// See [`Protocol::handle_collective`].
@@ -180,7 +187,8 @@ pub trait Protocol: fmt::Debug {
         Ok(())
     }
 
-    /// Reports that a participant was lost before a collective that ran natively was complete here. Some ranks may have completed it.
+    /// Reports that a participant was lost before a collective that ran natively was complete here. Some ranks may have
+    /// completed it.
     ///
     /// # Errors
     /// See [`Protocol::handle_collective`].
@@ -205,14 +213,14 @@ pub trait Protocol: fmt::Debug {
         None
     }
 
-    /// Reports that the application offers a checkpoint at this point; returns `true` (the default) if it should be taken.
-    /// Also called where one that the rule has asked for is taken in place of it.
+    /// Reports that the application offers a checkpoint at this point; returns `true` (the default) if it should be
+    /// taken. Also called where one that the rule has asked for is taken in place of it.
     fn wants_checkpoint(&mut self) -> bool {
         true
     }
 
-    /// Same as [`wants_checkpoint`](Protocol::wants_checkpoint) (the default) where checkpoints are taken by interval, and this rank's clock says that
-    /// one is due. Those of other ranks may say otherwise.
+    /// Same as [`wants_checkpoint`](Protocol::wants_checkpoint) (the default) where checkpoints are taken by interval,
+    /// and this rank's clock says that one is due. Those of other ranks may say otherwise.
     fn wants_due_checkpoint(&mut self) -> bool {
         self.wants_checkpoint()
     }
@@ -221,12 +229,13 @@ pub trait Protocol: fmt::Debug {
     /// durable yet is abandoned.
     ///
     /// # Errors
-    /// No epoch is left, or a call that [`Protocol::next_choice`] counted is undecided and a later one isn't; nothing is changed. A program
-    /// that is restored makes undecided calls again, first and in the same order.
+    /// No epoch is left, or a call that [`Protocol::next_choice`] counted is undecided and a later one isn't; nothing
+    /// is changed. A program that is restored makes undecided calls again, first and in the same order.
     fn handle_checkpoint(&mut self) -> Result<Snapshot, ProtocolError>;
 
-    /// Reports that a checkpoint which the rule has asked for ([`Effect::TakeCheckpoint`]) can't be taken in the collective that is held: the
-    /// program has no source of its state, and offers a checkpoint only after the call. By default the call stays held.
+    /// Reports that a checkpoint which the rule has asked for ([`Effect::TakeCheckpoint`]) can't be taken in the
+    /// collective that is held: the program has no source of its state, and offers a checkpoint only after the call. By
+    /// default the call stays held.
     ///
     /// # Errors
     /// See [`Protocol::handle_collective`].
@@ -277,4 +286,9 @@ pub trait Protocol: fmt::Debug {
 
     /// Returns the next effect, in order; `None` when there is none. Call it after every other call.
     fn poll_effect(&mut self) -> Option<Effect>;
+
+    /// Returns the state that oracles and reports read; by default there is none.
+    fn inspect(&self) -> &dyn Inspect {
+        &inspect::Nothing
+    }
 }

@@ -1,10 +1,11 @@
-//! Coordinated checkpoints after Chandy and Lamport, as libELC builds on them (Zhao 2005): the frame that [`event_logging`](crate::event_logging)
-//! and [`message_tagging`](crate::message_tagging) share (section 5.7).
+//! Coordinated checkpoints after Chandy and Lamport, as libELC builds on them (Zhao 2005): the frame that
+//! [`event_logging`](crate::event_logging) and [`message_tagging`](crate::message_tagging) share (section 5.7).
 //!
-//! Checkpoints of one number form a *line*. A rank that takes one sends each other rank a request, which makes it take its own. Messages in
-//! transit over the line are copied into the receiver's local log; a line is committed when all ranks have all of their part on stable storage.
-//! A failure takes all ranks back to the committed line: copies are presented again, and orphans discarded when they are sent again. How
-//! the messages that cross a line are found is the rule's: [`Identification`].
+//! Checkpoints of one number form a *line*. A rank that takes one sends each other rank a request, which makes it take
+//! its own. Messages in transit over the line are copied into the receiver's local log; a line is committed when all
+//! ranks have all of their part on stable storage. A failure takes all ranks back to the committed line: copies are
+//! presented again, and orphans discarded when they are sent again. How the messages that cross a line are found is the
+//! rule's: [`Identification`].
 
 mod channel;
 mod coordinator;
@@ -20,7 +21,7 @@ use counterfoil_ack_piggyback::{Origin, WireHeader};
 use counterfoil_log_core::{Epoch, Incarnation, Phase, Rank, Ssn};
 
 use crate::agreement::Member;
-use crate::api::{Effect, EntryKey, EntryKind, Kept, Party, Properties, ProtocolError, Repetition, report_effect};
+use crate::api::{Effect, EntryKey, EntryKind, MakeCoordinator, Party, Properties, ProtocolError, report_effect};
 use crate::sender_based::choices::Choices;
 use channel::Channel;
 pub use coordinator::LineCoordinator;
@@ -50,6 +51,10 @@ impl Config {
         Config { rank, ranks, incarnation }
     }
 }
+
+/// Makes the coordinator of the lines.
+pub(crate) const MAKE_COORDINATOR: Option<&MakeCoordinator> =
+    Some(&|replaced, settings| Box::new(LineCoordinator::new(settings.ranks, replaced)));
 
 /// State of one rank. Memory: for each peer some hundred bytes, and that of its [`Identification`].
 #[derive(Debug)]
@@ -97,12 +102,7 @@ struct Call {
 
 impl<I: Identification> ChandyLamport<I> {
     /// Properties of the rule.
-    pub const PROPERTIES: Properties = Properties {
-        repeats: Repetition::Nothing,
-        keeps: Kept::Nothing,
-        rolls_back_survivors: true,
-        has_coordinator: true,
-    };
+    pub const PROPERTIES: Properties = Properties { knows_due_checkpoints: true, ..Properties::LINES_OF_ALL };
 
     /// Creates a rank that has done nothing yet.
     ///
@@ -175,7 +175,8 @@ impl<I: Identification> ChandyLamport<I> {
         self.effects.push_back(Effect::Transmit { to: Party::Rank(to), header, body });
     }
 
-    /// Asks for a checkpoint if a line was requested that this rank isn't part of; in a collective, only for one that has to precede it.
+    /// Asks for a checkpoint if a line was requested that this rank isn't part of; in a collective, only for one that
+    /// has to precede it.
     fn ask_checkpoint(&mut self) {
         let wanted = self.call.map_or(self.requested, |call| call.interval);
         if self.epoch < wanted {
@@ -200,7 +201,8 @@ impl<I: Identification> ChandyLamport<I> {
     }
 }
 
-/// Returns the number of the first note about a line: that it is committed. The next ones are, by rank, what crosses it.
+/// Returns the number of the first note about a line: that it is committed. The next ones are, by rank, what crosses
+/// it.
 fn note(line: Epoch) -> u64 {
     u64::from(line.0) << 32
 }

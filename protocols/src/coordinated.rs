@@ -1,29 +1,31 @@
-//! Coordinated, non-blocking checkpoints of the whole job, and collectives that straddle them (Bronevetsky et al., *C3*).
+//! Coordinated, non-blocking checkpoints of the whole job, and collectives that straddle them (Bronevetsky et al.,
+//! *C3*).
 //!
-//! An initiator asks for a checkpoint. Each rank takes its own at its next opportunity, and goes on. Messages that cross the *recovery line*
-//! between the checkpoints are logged by their receivers (*late* ones), or not sent again (*early* ones); outcomes that the line may depend on
-//! are recorded until every rank is beyond it. When all logs are on stable storage, the line is committed. When a process dies, the whole job
-//! goes back to the last committed line. Nothing else is kept: no sender has a log.
+//! An initiator asks for a checkpoint. Each rank takes its own at its next opportunity, and goes on. Messages that
+//! cross the *recovery line* between the checkpoints are logged by their receivers (*late* ones), or not sent again
+//! (*early* ones); outcomes that the line may depend on are recorded until every rank is beyond it. When all logs are
+//! on stable storage, the line is committed. When a process dies, the whole job goes back to the last committed line.
+//! Nothing else is kept: no sender has a log.
 //!
-//! [`Coordinated`] is the state machine of a rank, [`Initiator`] that of the process apart. The paper doesn't work as printed:
-//! `docs/errata.md` says where, `docs/coordinated.md` why this does.
+//! [`Coordinated`] is the state machine of a rank, [`Initiator`] that of the process apart. The paper doesn't work as
+//! printed: `docs/errata.md` says where, `docs/coordinated.md` why this does.
 //!
-//! | paper | here |
-//! |---|---|
-//! | 3.1 phase 1: *pleaseCheckpoint* | `Initiator::open_next`, `handle_order` |
-//! | 3.1 phase 2, Fig. 3 `potentialCheckpoint` | [`Protocol::wants_checkpoint`](crate::api::Protocol::wants_checkpoint), `handle_checkpoint` |
-//! | 3.1 phase 3: *stopLogging* | `Initiator::advance` |
-//! | 3.1 phase 4, Fig. 3 `finalizeLog` | `finalize_log`, `handle_log_sealed`; the commit in `Initiator::advance`, `commit` |
-//! | 3.3, Fig. 3 message send | `handle_send` |
-//! | Definition 1, Fig. 3 message receive | `Class::of`, `receive` |
-//! | 3.4, Fig. 3 *mySendCount*, `receivedAll?` | `Channel::begin_epoch`, `announce`, `check_received_all` |
-//! | 2.3 recovery log, suppress log | `Incoming::Deliver { keep }`, `Log`; `Channel::is_early_at_peer` |
-//! | 4, 5 bits of a call | `Word`, `handle_collective`, [`Bits`] |
-//! | 5.1-5.3, Fig. 6-8 after the call | `Calls::judge`, `Calls::conclude` |
-//! | 5.1-5.3, Fig. 6-8 before the call | `handle_collective`, `Calls::logged`, `must_suppress` |
-//! | 5.3 re-exec log | `Calls::repeated`, [`Effect::RunCollective`] |
-//! | 4, barrier | as all to all: Claim 2 for a call without data |
-//! | nothing on the initiator's loss | `agreement::Agreement` |
+//! - 3.1 phase 1: *pleaseCheckpoint*: `Initiator::open_next`, `handle_order`
+//! - 3.1 phase 2, Fig. 3 `potentialCheckpoint`: [`Protocol::wants_checkpoint`](crate::api::Protocol::wants_checkpoint),
+//!   `handle_checkpoint`
+//! - 3.1 phase 3: *stopLogging*: `Initiator::advance`
+//! - 3.1 phase 4, Fig. 3 `finalizeLog`: `finalize_log`, `handle_log_sealed`; the commit in `Initiator::advance`,
+//!   `commit`
+//! - 3.3, Fig. 3 message send: `handle_send`
+//! - Definition 1, Fig. 3 message receive: `Class::of`, `receive`
+//! - 3.4, Fig. 3 *mySendCount*, `receivedAll?`: `Channel::begin_epoch`, `announce`, `check_received_all`
+//! - 2.3 recovery log, suppress log: `Incoming::Deliver { keep }`, `Log`; `Channel::is_early_at_peer`
+//! - 4, 5 bits of a call: `Word`, `handle_collective`, [`Bits`]
+//! - 5.1-5.3, Fig. 6-8 after the call: `Calls::judge`, `Calls::conclude`
+//! - 5.1-5.3, Fig. 6-8 before the call: `handle_collective`, `Calls::logged`, `must_suppress`
+//! - 5.3 re-exec log: `Calls::repeated`, [`Effect::RunCollective`]
+//! - 4, barrier: as all to all: Claim 2 for a call without data
+//! - nothing on the initiator's loss: `agreement::Agreement`
 
 mod calls;
 mod channel;
@@ -39,8 +41,8 @@ use counterfoil_log_core::{Determinant, Epoch, Incarnation, Phase, Rank};
 
 use crate::agreement::{Command, Duty, Member};
 use crate::api::{
-    DiscardReason, Effect, EntryKind, Incoming, Kept, Misbehaviour, Party, Properties, ProtocolError, Repetition,
-    report_effect,
+    Bits, DiscardReason, Effect, EntryKind, Incoming, Inspect, Misbehaviour, Moment, Party, Properties, ProtocolError,
+    Rule, RuleOption, RuleOptions, report_effect,
 };
 use crate::sender_based::Choices;
 use calls::Calls;
@@ -51,6 +53,21 @@ use tables::{COMMITTED, Log, SEALED, entry};
 
 /// Largest number of rollbacks of a process.
 const ROLLBACKS_MAX: u32 = 1 << 16;
+
+/// The rule as a row of [`RULES`](crate::RULES).
+pub const RULE: Rule = Rule {
+    name: "coordinated",
+    paper: "Bronevetsky et al., C3",
+    summary: "Keep no messages but those that cross a checkpoint of the whole job: all ranks go back to the last one. For jobs whose memory is scarce, whose failures are rare, and whose checkpoints are cheap",
+    properties: Coordinated::PROPERTIES,
+    takes: &[RuleOption::Bits, RuleOption::Moment],
+    options: RuleOptions::DEFAULT,
+    make_rank: &|rank, incarnation, settings| {
+        let RuleOptions { bits, moment, .. } = settings.options;
+        Ok(Box::new(Coordinated::new(Config { rank, ranks: settings.ranks, incarnation, moment, bits })?))
+    },
+    make_coordinator: Some(&|replaced, settings| Box::new(Initiator::new(settings.ranks, replaced))),
+};
 
 /// Identity of a rank, and its options, which are the same for all ranks of a job.
 #[derive(Clone, Copy, Debug)]
@@ -67,29 +84,10 @@ pub struct Config {
     pub bits: Bits,
 }
 
-/// Moment at which a rank takes the checkpoint that it was asked for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Moment {
-    /// The next place where the program offers one: *potentialCheckpoint* (Figure 3).
-    #[default]
-    Offered,
-    /// The next moment at which the driver can take one, even while the program waits.
-    AnyTime,
-}
-
-/// Transport of colour and amLogging to the participants of a collective call that get data (section 5.1).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Bits {
-    /// An exchange of their own before the call.
-    #[default]
-    Exchanged,
-    /// On the data of the call.
-    Piggybacked,
-}
-
 /// State of one rank under the rule.
 ///
-/// Memory: some 200 bytes for each peer; while it logs, 20 for each outcome and 16 for each call that straddles the line.
+/// Memory: some 200 bytes for each peer; while it logs, 20 for each outcome and 16 for each call that straddles the
+/// line.
 #[derive(Debug)]
 pub struct Coordinated {
     config: Config,
@@ -117,12 +115,8 @@ pub struct Coordinated {
 
 impl Coordinated {
     /// Properties of the rule.
-    pub const PROPERTIES: Properties = Properties {
-        repeats: Repetition::Nothing,
-        keeps: Kept::Nothing,
-        rolls_back_survivors: true,
-        has_coordinator: true,
-    };
+    pub const PROPERTIES: Properties =
+        Properties { collects: true, allows_overtaking: true, ..Properties::LINES_OF_ALL };
 
     /// Creates a rank that has done nothing yet.
     ///
@@ -156,17 +150,6 @@ impl Coordinated {
     /// Returns the newest line that this rank knows to be committed: the job goes back to it, or to a newer one.
     pub fn committed(&self) -> Epoch {
         self.member.committed
-    }
-
-    /// Returns how far the rank is in the creation of a line, by the phases of section 3.1: 0 when none is asked for, 1 when it has yet to
-    /// take its checkpoint, 2 while it waits for late messages, 3 when it is ready to stop logging, 4 until the line is committed.
-    pub fn phase_of_line(&self) -> u32 {
-        match self.progress {
-            Progress::Logging => 2,
-            Progress::Ready => 3,
-            Progress::Stopping | Progress::Stopped if self.member.committed < self.epoch => 4,
-            _ => u32::from(self.requested),
-        }
     }
 
     /// *amLogging*.
@@ -260,8 +243,8 @@ impl Coordinated {
         self.effects.push_back(Effect::DiscardChoices { before: self.choices_saved, epoch: self.epoch });
     }
 
-    /// Returns `true` if nothing is left of the log that this execution began with: outcomes, results, calls and messages to suppress. Until
-    /// then no checkpoint is taken, or the next line would need the rest of the log.
+    /// Returns `true` if nothing is left of the log that this execution began with: outcomes, results, calls and
+    /// messages to suppress. Until then no checkpoint is taken, or the next line would need the rest of the log.
     fn has_repeated_log(&self) -> bool {
         let is_repeated = |channel: &Channel| {
             let calls = channel.restored.iter().flat_map(|peer| &peer.suppressed);
@@ -349,6 +332,19 @@ impl Coordinated {
             let outcome = Determinant { sequence, source: Rank(source), ssn: counterfoil_log_core::Ssn(ssn) };
             // The note is this rank's own, and has each call once; if it is read twice, nothing changes.
             let _ = self.choices.recover(outcome);
+        }
+    }
+}
+
+impl Inspect for Coordinated {
+    /// The phases of section 3.1: 0 when no line is asked for, 1 when the rank has yet to take its checkpoint, 2 while
+    /// it waits for late messages, 3 when it is ready to stop logging, 4 until the line is committed.
+    fn phase_of_line(&self) -> u32 {
+        match self.progress {
+            Progress::Logging => 2,
+            Progress::Ready => 3,
+            Progress::Stopping | Progress::Stopped if self.member.committed < self.epoch => 4,
+            _ => u32::from(self.requested),
         }
     }
 }

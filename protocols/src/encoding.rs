@@ -1,4 +1,5 @@
-//! Plain numbers in bytes: postcard, and before it one byte of version where the bytes are kept, or come from another process of the rule.
+//! Plain numbers in bytes: postcard, and before it one byte of version where the bytes are kept, or come from another
+//! process of the rule.
 
 use counterfoil_log_core::Rank;
 use serde::Serialize;

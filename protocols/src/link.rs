@@ -1,5 +1,5 @@
-//! Both directions between this rank and a peer, as all rules number messages and acknowledge them: the windows, the peer's incarnation, the
-//! epoch.
+//! Both directions between this rank and a peer, as all rules number messages and acknowledge them: the windows, the
+//! peer's incarnation, the epoch.
 
 use counterfoil_ack_piggyback::{
     AckPolicy, Arrival, Flags, RecvWindow, RecvWindowState, SendWindow, SendWindowState, Stamp, Verdict, WireHeader,

@@ -1,9 +1,10 @@
 //! Message tagging: libELC's other method (Zhao 2005, sections 3.2.2 and 5.7).
 //!
-//! Every message carries the number of the interval in which it was sent. A receiver that is in a later interval knows at once that the message
-//! is in transit over the lines in between, and copies it. The request for a line says how many messages were sent before it; with
-//! the number of those received that tells how many are still to come, and how many of the received ones are orphans. Everything else is the
-//! frame that it shares with [event logging](crate::event_logging).
+//! Every message carries the number of the interval in which it was sent. A receiver that is in a later interval knows
+//! at once that the message is in transit over the lines in between, and copies it. The request for a line says how
+//! many messages were sent before it; with the number of those received that tells how many are still to come, and how
+//! many of the received ones are orphans. Everything else is the frame that it shares with [event
+//! logging](crate::event_logging).
 //!
 //! | paper, section 5.7 | here |
 //! |---|---|
@@ -13,8 +14,8 @@
 //! | (3), `OUT`, the marker message | [`Tags`], `begin_interval`; `message::Request` |
 //! | (3), `OUT - IN` messages in transit to be logged | [`Tags`], `match_line`, `is_complete` |
 //!
-//! The paper tags by a derived datatype of header and message, in a copy of both. Here the header precedes each frame anyway, and
-//! no bytes are added.
+//! The paper tags by a derived datatype of header and message, in a copy of both. Here the header precedes each frame
+//! anyway, and no bytes are added.
 //!
 //! ```
 //! use counterfoil_log_core::{Incarnation, Rank};
@@ -32,10 +33,25 @@ use std::collections::VecDeque;
 
 use counterfoil_log_core::{Epoch, Ssn};
 
-use crate::chandy_lamport::{ChandyLamport, Identification, Key, Matched, Message};
+use crate::api::{Rule, RuleOptions};
+use crate::chandy_lamport::{ChandyLamport, Config, Identification, Key, MAKE_COORDINATOR, Matched, Message};
 
 /// State of one rank under the rule.
 pub type MessageTagging = ChandyLamport<Tags>;
+
+/// The rule as a row of [`RULES`](crate::RULES).
+pub const RULE: Rule = Rule {
+    name: "message-tagging",
+    paper: "Zhao 2005, libMTC",
+    summary: "As event-logging, but no envelopes are logged: each message carries the number of its sender's last checkpoint. For many small messages of different tags",
+    properties: MessageTagging::PROPERTIES,
+    takes: &[],
+    options: RuleOptions::DEFAULT,
+    make_rank: &|rank, incarnation, settings| {
+        Ok(Box::new(MessageTagging::new(Config::new(rank, settings.ranks, incarnation))?))
+    },
+    make_coordinator: MAKE_COORDINATOR,
+};
 
 /// Message identification by the interval that each message carries, and the number of those sent before a line.
 ///
@@ -85,7 +101,8 @@ impl Identification for Tags {
 
     fn match_line(&mut self, line: Epoch, sent: u64) -> Matched<u64> {
         self.awaited.push_back((line, sent));
-        // Messages arrive in order: either the last ones sent before the line have yet to, or the last ones received were sent after it.
+        // Messages arrive in order: either the last ones sent before the line have yet to, or the last ones received
+        // were sent after it.
         let orphans = self.received.pop_front().map_or(0, |received| received.saturating_sub(sent));
         Matched { crossing: Some(orphans).filter(|orphans| *orphans > 0), dropped: Vec::new() }
     }

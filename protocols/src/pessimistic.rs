@@ -51,10 +51,22 @@ use std::collections::VecDeque;
 use counterfoil_ack_piggyback::WireHeader;
 use counterfoil_log_core::Epoch;
 
-use crate::api::{Effect, EntryKey, EntryKind, Incoming, Kept, Properties, ProtocolError, Repetition};
+use crate::api::{Effect, EntryKey, EntryKind, Incoming, Properties, ProtocolError, Repetition, Rule, RuleOptions};
 pub use crate::sender_based::Config;
 use crate::sender_based::SenderBased;
 use deliveries::Deliveries;
+
+/// The rule as a row of [`RULES`](crate::RULES).
+pub const RULE: Rule = Rule {
+    name: "pessimistic",
+    paper: "Zhao 2005, section 2.3.1; Liu 2014, section 2.1",
+    summary: "As sender-based, and record the receive order of each rank before delivery instead of outcomes: the papers' baseline. Assumes nothing about the program",
+    properties: Pessimistic::PROPERTIES,
+    takes: &[],
+    options: RuleOptions::DEFAULT,
+    make_rank: &|rank, incarnation, settings| Ok(Box::new(Pessimistic::new(Config::of(rank, incarnation, settings))?)),
+    make_coordinator: None,
+};
 
 /// State of one rank under the rule.
 ///
@@ -71,12 +83,8 @@ pub struct Pessimistic {
 
 impl Pessimistic {
     /// Properties of the rule.
-    pub const PROPERTIES: Properties = Properties {
-        repeats: Repetition::SendsAndReceives,
-        keeps: Kept::UntilCovered,
-        rolls_back_survivors: false,
-        has_coordinator: false,
-    };
+    pub const PROPERTIES: Properties =
+        Properties { repeats: Repetition::SendsAndReceives, ..Properties::LOGGED_BY_SENDERS };
 
     /// Creates a rank that has done nothing yet.
     ///

@@ -28,6 +28,7 @@ mod clusters;
 mod events;
 #[cfg(test)]
 mod harness;
+mod inspect;
 mod line;
 mod notice;
 mod phases;
@@ -35,7 +36,6 @@ mod received;
 mod recovery;
 mod round;
 mod sent;
-mod sizes;
 mod tables;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -43,7 +43,10 @@ use std::collections::{BTreeMap, VecDeque};
 use counterfoil_ack_piggyback::{AckPolicy, Origin, WireHeader};
 use counterfoil_log_core::{Epoch, Incarnation, Phase, Rank, Ssn};
 
-use crate::api::{Effect, Kept, Misbehaviour, Party, Properties, ProtocolError, Repetition, Snapshot, report_effect};
+use crate::api::{
+    Effect, Kept, Misbehaviour, Party, Properties, ProtocolError, Repetition, Rule, RuleOption, RuleOptions,
+    RuleSettings, Snapshot, report_effect,
+};
 use channel::Channel;
 pub use clusters::{Clusters, ClustersError};
 pub use line::{RankTable, SentInEpoch, SentTo, StaleReceipt, floor_by_line, floor_by_smallest_epoch, recovery_line};
@@ -52,11 +55,39 @@ use phases::PhaseOrder;
 pub use recovery::RecoveryProcess;
 use round::Round;
 use sent::AcknowledgedRun;
-pub use sizes::TableSizes;
 use tables::Tables;
 
 /// Largest number of rollbacks of a rank between two replacements.
 const ROLLBACKS_MAX: u32 = 1 << 16;
+
+/// The rule as a row of [`RULES`](crate::RULES).
+pub const RULE: Rule = Rule {
+    name: "send-deterministic",
+    paper: "Guermouche 2011",
+    summary: "Log only messages from the past to the future; ranks that sent other messages to a killed rank roll back with it. For programs whose sends don't depend on the receive order",
+    properties: SendDeterministic::PROPERTIES,
+    takes: &[RuleOption::Clusters],
+    options: RuleOptions::DEFAULT,
+    make_rank: &|rank, incarnation, settings| {
+        let config = Config { incarnation, policy: settings.policy, ..Config::new(rank, settings.ranks) };
+        let epochs = divide(settings).map_or((config.first_epoch, config.ceiling), |clusters| clusters.epochs_of(rank));
+        let (first_epoch, ceiling) = epochs;
+        Ok(Box::new(SendDeterministic::new(Config { first_epoch, ceiling, ..config })?))
+    },
+    make_coordinator: Some(&|replaced, settings| {
+        let clusters = divide(settings);
+        Box::new(match replaced {
+            0 => RecoveryProcess::new(settings.ranks, clusters),
+            _ => RecoveryProcess::replacement(settings.ranks, clusters, replaced),
+        })
+    }),
+};
+
+/// Divides the ranks into clusters of neighbours; `None` where none are asked for, or can be.
+fn divide(settings: &RuleSettings) -> Option<Clusters> {
+    let RuleSettings { ranks, cluster_gap, options: RuleOptions { clusters, .. }, .. } = *settings;
+    if clusters == 0 { None } else { Clusters::contiguous(ranks, clusters, cluster_gap).ok() }
+}
 
 /// Identity of a rank, and its options.
 #[derive(Clone, Copy, Debug)]
@@ -127,6 +158,10 @@ impl SendDeterministic {
         keeps: Kept::Logged,
         rolls_back_survivors: true,
         has_coordinator: true,
+        collects: true,
+        needs_send_determinism: true,
+        allows_late_frames: true,
+        ..Properties::LOGGED_BY_SENDERS
     };
 
     /// Creates a rank that has done nothing yet.
@@ -174,13 +209,6 @@ impl SendDeterministic {
     #[must_use]
     pub fn phase(&self) -> Phase {
         self.phase
-    }
-
-    /// Returns the present round if this rank has sent its table to the recovery process in it: receipts reported to
-    /// the rank from then on are pending until the recovery line.
-    #[must_use]
-    pub fn reported_round(&self) -> Option<u64> {
-        self.round.reported_round()
     }
 
     /// Returns the last SSN assigned to a message to `peer`.

@@ -38,10 +38,22 @@ use std::collections::VecDeque;
 use counterfoil_ack_piggyback::{Ack, AckPolicy, Kind, Origin, WireHeader};
 use counterfoil_log_core::{Epoch, Incarnation, Phase, Rank, Ssn};
 
-use crate::api::{Effect, Kept, Misbehaviour, Party, Properties, ProtocolError, Repetition};
+use crate::api::{Effect, Misbehaviour, Party, Properties, ProtocolError, Rule, RuleOptions, RuleSettings};
 use channel::Channel;
 pub(crate) use choices::{Choices, check as check_choice};
 use notice::Covered;
+
+/// The rule as a row of [`RULES`](crate::RULES).
+pub const RULE: Rule = Rule {
+    name: "sender-based",
+    paper: "Johnson and Zwaenepoel 1987",
+    summary: "Log every message until a checkpoint of its receiver covers it, and the outcomes of wildcard receives; only killed ranks roll back",
+    properties: SenderBased::PROPERTIES,
+    takes: &[],
+    options: RuleOptions::DEFAULT,
+    make_rank: &|rank, incarnation, settings| Ok(Box::new(SenderBased::new(Config::of(rank, incarnation, settings))?)),
+    make_coordinator: None,
+};
 
 /// Identity of a rank, and its acknowledgement policy.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +66,13 @@ pub struct Config {
     pub incarnation: Incarnation,
     /// Acknowledgement policy, the same for all ranks of a job.
     pub policy: AckPolicy,
+}
+
+impl Config {
+    pub(crate) fn of(rank: Rank, incarnation: Incarnation, settings: &RuleSettings) -> Config {
+        let RuleSettings { ranks, policy, .. } = *settings;
+        Config { rank, ranks, incarnation, policy }
+    }
 }
 
 /// State of one rank under the rule.
@@ -84,12 +103,7 @@ struct Pending {
 
 impl SenderBased {
     /// Properties of the rule.
-    pub const PROPERTIES: Properties = Properties {
-        repeats: Repetition::Sends,
-        keeps: Kept::UntilCovered,
-        rolls_back_survivors: false,
-        has_coordinator: false,
-    };
+    pub const PROPERTIES: Properties = Properties::LOGGED_BY_SENDERS;
 
     /// Creates a rank that has done nothing yet.
     ///

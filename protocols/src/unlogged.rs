@@ -1,7 +1,8 @@
 //! No logging: messages are numbered, sent and forgotten.
 //!
-//! The baseline of measurements: a driver does all that it does under another rule, but nothing is kept, acknowledged or recorded. A job under
-//! this rule doesn't survive the death of a rank: the replacement is refused ([`ProtocolError::NothingKept`]).
+//! The baseline of measurements: a driver does all that it does under another rule, but nothing is kept, acknowledged
+//! or recorded. A job under this rule doesn't survive the death of a rank: the replacement is refused
+//! ([`ProtocolError::NothingKept`]).
 //!
 //! ```
 //! use counterfoil_log_core::{Envelope, Incarnation, Rank};
@@ -19,9 +20,24 @@
 use counterfoil_ack_piggyback::AckPolicy;
 use counterfoil_log_core::{Determinant, Envelope, Incarnation, Rank};
 
-use crate::api::{ChoiceError, ChoiceRecord, Effect, Kept, Outgoing, Properties, Protocol, ProtocolError, Repetition};
+use crate::api::{
+    ChoiceError, ChoiceRecord, Effect, Kept, Outgoing, Properties, Protocol, ProtocolError, Repetition, Rule,
+    RuleOptions,
+};
 use crate::forward_protocol;
 use crate::sender_based::{Config, SenderBased};
+
+/// The rule as a row of [`RULES`](crate::RULES).
+pub const RULE: Rule = Rule {
+    name: "unlogged",
+    paper: "no paper",
+    summary: "Keep nothing: what the others are measured against. A killed rank can't be replaced",
+    properties: Unlogged::PROPERTIES,
+    takes: &[],
+    options: RuleOptions::DEFAULT,
+    make_rank: &|rank, incarnation, settings| Ok(Box::new(Unlogged::new(rank, settings.ranks, incarnation)?)),
+    make_coordinator: None,
+};
 
 /// State of one rank.
 #[derive(Debug)]
@@ -31,12 +47,8 @@ pub struct Unlogged {
 
 impl Unlogged {
     /// Properties of the rule.
-    pub const PROPERTIES: Properties = Properties {
-        repeats: Repetition::Nothing,
-        keeps: Kept::Nothing,
-        rolls_back_survivors: false,
-        has_coordinator: false,
-    };
+    pub const PROPERTIES: Properties =
+        Properties { repeats: Repetition::Nothing, keeps: Kept::Nothing, ..Properties::LOGGED_BY_SENDERS };
 
     /// Creates a rank that has done nothing yet. `incarnation`: number of times that its process was replaced.
     ///

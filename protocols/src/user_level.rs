@@ -1,38 +1,42 @@
 //! User-level message logging (ULML, Liu et al. 2014).
 //!
-//! Messages are logged by their senders, as under the [plain rule](crate::sender_based), which is the core of this one. Collectives are *not*
-//! split into messages: each runs as one call of the transport, and every participant keeps its result whole. After a failure only the dead
-//! rank is replaced. Ranks exchange numbers of messages and counts of collectives; a survivor sends again what the replacement lacks; a
-//! barrier that others have completed is skipped, and the result of any other such call comes from a rank that has it.
+//! Messages are logged by their senders, as under the [plain rule](crate::sender_based), which is the core of this one.
+//! Collectives are *not* split into messages: each runs as one call of the transport, and every participant keeps its
+//! result whole. After a failure only the dead rank is replaced. Ranks exchange numbers of messages and counts of
+//! collectives; a survivor sends again what the replacement lacks; a barrier that others have completed is skipped, and
+//! the result of any other such call comes from a rank that has it.
 //!
 //! # From the paper to the code
 //!
-//! | section | text | here |
-//! |---|---|---|
-//! | 2.2, MPI_Barrier | a local variable counts the barriers | `Counts::add`, from `handle_collective_completed` |
-//! | 2.2, MPI_Send | the message is preserved at its sender | core: `handle_send`, the log's lanes |
-//! | 2.2, MPI_Allreduce | counted, and the result is logged | [`CollectivePlan::Native`], `Calls::complete` |
-//! | 2.2 | the substitute and the others exchange information | `hello`, `handle_hello`, `Report` |
-//! | 2.2 | the substitute skips the barrier | [`CollectivePlan::Skip`] |
-//! | 2.2 | it receives the result from P0, and does not replay the call | `serve`, [`CollectivePlan::Hold`], `handle_entry`, [`CollectivePlan::Recorded`] |
-//! | 3 | it replays no collective before its recovery is complete | only those that another rank has completed: `plan` |
-//! | 3.1, point-to-point | queues by destination and SSN, with length and tag | core: channels; the record's header |
-//! | 3.1, point-to-point | HSR; a smaller SSN was handled | core: HSR *with exceptions* |
-//! | 3.1, collectives | counts of the various collectives | [`Counts`], by communicator and kind |
-//! | 3.1, collectives | results are preserved by some processes, on demand | by all, until every rank's durable checkpoint is beyond: `Calls::collect` |
-//! | 3.2 | Errorhandler, Restart segment | the driver replaces the process; `restore`, `handle_recovered_entry` |
-//! | 2 | piecewise determinism is assumed | core: choices are recorded and forced |
+//! - 2.2, MPI_Barrier, a local variable counts the barriers: `Counts::add`, from `handle_collective_completed`
+//! - 2.2, MPI_Send, the message is preserved at its sender: core: `handle_send`, the log's lanes
+//! - 2.2, MPI_Allreduce, counted, and the result is logged: [`CollectivePlan::Native`], `Calls::complete`
+//! - 2.2, the substitute and the others exchange information: `hello`, `handle_hello`, `Report`
+//! - 2.2, the substitute skips the barrier: [`CollectivePlan::Skip`]
+//! - 2.2, it receives the result from P0, and does not replay the call: `serve`, [`CollectivePlan::Hold`],
+//!   `handle_entry`, [`CollectivePlan::Recorded`]
+//! - 3, it replays no collective before its recovery is complete: only those that another rank has completed: `plan`
+//! - 3.1, point-to-point, queues by destination and SSN, with length and tag: core: channels; the record's header
+//! - 3.1, point-to-point, HSR; a smaller SSN was handled: core: HSR *with exceptions*
+//! - 3.1, collectives, counts of the various collectives: [`Counts`], by communicator and kind
+//! - 3.1, collectives, results are preserved by some processes, on demand: by all, until every rank's durable
+//!   checkpoint is beyond: `Calls::collect`
+//! - 3.2, Errorhandler, Restart segment: the driver replaces the process; `restore`, `handle_recovered_entry`
+//! - 2, piecewise determinism is assumed: core: choices are recorded and forced
 //!
 //! # Decisions
 //!
-//! - **Calls whose results differ by rank** (scatter, gather, reduce, alltoall, reduce_scatter, scan) run as messages: what a replacement
-//!   lacks of them is the contributions, and the lanes of those who made them keep these, by SSN, until a checkpoint covers them.
-//! - **A call that some ranks have completed and others have not.** Those that have take no part in it again. The replacement learns of them
-//!   from their Hellos, and *forwards the result* to the ranks that still wait in the call: they have lost its contribution.
+//! - **Calls whose results differ by rank** (scatter, gather, reduce, alltoall, reduce_scatter, scan) run as messages:
+//!   what a replacement lacks of them is the contributions, and the lanes of those who made them keep these, by SSN,
+//!   until a checkpoint covers them.
+//! - **A call that some ranks have completed and others have not.** Those that have take no part in it again. The
+//!   replacement learns of them from their Hellos, and *forwards the result* to the ranks that still wait in the call:
+//!   they have lost its contribution.
 //! - **A call that no rank has completed** runs again, with the contributions of before.
 //! - **Results survive their process** in the local log, so also all ranks may die at once.
 //!
-//! `docs/user-level.md` has the invariants, why nothing is lost, and what it costs; `docs/errata.md` where the paper's text doesn't work.
+//! `docs/user-level.md` has the invariants, why nothing is lost, and what it costs; `docs/errata.md` where the paper's
+//! text doesn't work.
 
 mod calls;
 mod events;
@@ -44,8 +48,8 @@ use counterfoil_ack_piggyback::{Origin, WireHeader};
 use counterfoil_log_core::{Epoch, Phase, Rank};
 
 use crate::api::{
-    CollectiveCall, CollectiveClass, CollectivePlan, Effect, EntryKind, Misbehaviour, Party, Properties, Protocol,
-    ProtocolError,
+    CollectiveCall, CollectiveClass, CollectivePlan, Effect, EntryKind, Misbehaviour, NativeCollectives, Party,
+    Properties, Protocol, ProtocolError, Rule, RuleOptions,
 };
 pub use crate::sender_based::Config;
 use crate::sender_based::SenderBased;
@@ -56,10 +60,22 @@ use tables::{Durable, Report};
 /// Tag of a control header that carries a [`Report`]. The core's notice is 1.
 const CALLS: i32 = 3;
 
+/// The rule as a row of [`RULES`](crate::RULES).
+pub const RULE: Rule = Rule {
+    name: "user-level",
+    paper: "Liu 2014, ULML",
+    summary: "As sender-based, but keep the results of bcast, allreduce, allgather and barrier whole instead of logging their messages; a rank that has one sends it to a killed rank that lacks it. Only killed ranks roll back. For programs with many such calls",
+    properties: UserLevel::PROPERTIES,
+    takes: &[],
+    options: RuleOptions::DEFAULT,
+    make_rank: &|rank, incarnation, settings| Ok(Box::new(UserLevel::new(Config::of(rank, incarnation, settings))?)),
+    make_coordinator: None,
+};
+
 /// State of one rank under the rule.
 ///
-/// Memory: that of the core; for each result that is kept some 20 bytes, and while a peer is behind as many again for that peer. The results
-/// themselves are in the local log.
+/// Memory: that of the core; for each result that is kept some 20 bytes, and while a peer is behind as many again for
+/// that peer. The results themselves are in the local log.
 #[derive(Debug)]
 pub struct UserLevel {
     core: SenderBased,
@@ -74,7 +90,11 @@ pub struct UserLevel {
 
 impl UserLevel {
     /// Properties of the rule.
-    pub const PROPERTIES: Properties = SenderBased::PROPERTIES;
+    pub const PROPERTIES: Properties = Properties {
+        native_collectives: NativeCollectives::Uniform,
+        allows_overtaking: true,
+        ..Properties::LOGGED_BY_SENDERS
+    };
 
     /// Creates a rank that has done nothing yet.
     ///
@@ -141,7 +161,8 @@ impl UserLevel {
         Ok(report)
     }
 
-    /// Applies a durable checkpoint that is beyond these calls: reports it to all ranks, and drops the results that none needs again.
+    /// Applies a durable checkpoint that is beyond these calls: reports it to all ranks, and drops the results that
+    /// none needs again.
     fn apply_durable(&mut self, beyond: &Durable) {
         self.calls.note_durable(self.rank(), beyond);
         self.collect();

@@ -1,8 +1,8 @@
 //! Collective calls: their contributions and results.
 //!
-//! A call is modelled by its data flow, as C3 (section 4) sees it: a rank *begins* it with a contribution, and can *complete* it once those
-//! whose data flows to it have begun. That is all that MPI promises; but an implementation may make every rank wait for every other, so in
-//! half of the calls they do.
+//! A call is modelled by its data flow, as C3 (section 4) sees it: a rank *begins* it with a contribution, and can
+//! *complete* it once those whose data flows to it have begun. That is all that MPI promises; but an implementation may
+//! make every rank wait for every other, so in half of the calls they do.
 
 use std::collections::BTreeMap;
 
@@ -22,8 +22,8 @@ pub(crate) struct Contribution {
     pub(crate) epoch: Epoch,
 }
 
-/// Contributions to the calls of the present attempt. A communicator with a lost participant is of no use: when the participant is replaced,
-/// all ranks that haven't completed a call begin it anew.
+/// Contributions to the calls of the present attempt. A communicator with a lost participant is of no use: when the
+/// participant is replaced, all ranks that haven't completed a call begin it anew.
 #[derive(Debug)]
 pub(crate) struct Calls {
     ranks: u32,

@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
+use counterfoil_protocols::api::Rule;
 use serde::{Deserialize, Serialize};
 
 use super::coverage::Coverage;
-use super::rule::SimRule;
 use super::run;
 use super::schedule::Config;
 use super::settings::Settings;
@@ -68,14 +68,15 @@ pub struct Progress {
 }
 
 /// Runs the schedule of each seed, one after the other, and calls `on_progress` after each. A failure doesn't end it.
-pub fn campaign<P: SimRule>(seeds: Range<u64>, config: &Config, mut on_progress: impl FnMut(Progress)) -> Summary {
+pub fn campaign(rule: &Rule, seeds: Range<u64>, config: &Config, mut on_progress: impl FnMut(Progress)) -> Summary {
+    let coordinator = rule.properties.has_coordinator;
     let of = seeds.end.saturating_sub(seeds.start);
     let mut summary = Summary::default();
     for seed in seeds {
-        let schedule = config.schedule(seed, P::PROPERTIES.has_coordinator);
-        let outcome = run::<P>(&schedule);
+        let schedule = config.schedule(seed, coordinator);
+        let outcome = run(rule, &schedule);
         summary.schedules += 1;
-        summary.settings.count(&schedule, P::PROPERTIES.has_coordinator);
+        summary.settings.count(&schedule, coordinator);
         summary.coverage.add(&outcome.coverage);
         summary.fingerprint = mix(summary.fingerprint.rotate_left(7) ^ outcome.fingerprint);
         if let Some(violation) = outcome.violation {

@@ -1,32 +1,116 @@
-//! Canaries in text: their names in a schedule's line, and in serialised form.
+//! Canaries: planted mistakes that the oracles must find, of the simulator and of the rules.
+//!
+//! Only builds with the feature `planted` have them.
 
 use std::fmt;
 
+#[cfg(feature = "planted")]
 use counterfoil_canaries as canaries;
-use serde::de::Error;
-use serde::{Deserialize, Deserializer, Serializer};
+use counterfoil_protocols::api::Rule;
+use serde::{Deserialize, Serialize};
 
-use super::schedule::Canary;
+/// Makes the enumeration of planted mistakes from the simulator's own, each with what it does wrong.
+macro_rules! canaries {
+    ($($variant:ident: $description:literal,)*) => {
+        /// Planted mistake, to prove that the oracles find it: one of the simulator, or of a rule.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        #[non_exhaustive]
+        pub enum Canary {
+            $(
+                #[doc = $description]
+                $variant,
+            )*
+            /// Mistake of a rule.
+            #[cfg(feature = "planted")]
+            Rule(#[serde(with = "by_name")] canaries::Canary),
+        }
 
-/// Writes the name of a rule's mistake.
-pub(crate) fn serialize<S: Serializer>(canary: &canaries::Canary, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(canary.name())
+        impl Canary {
+            /// All mistakes of the simulator.
+            pub const ALL: [Canary; [$($description),*].len()] = [$(Canary::$variant),*];
+
+            /// Returns what it does wrong, as a sentence.
+            pub fn description(self) -> &'static str {
+                match self {
+                    $(Canary::$variant => $description,)*
+                    #[cfg(feature = "planted")]
+                    Canary::Rule(canary) => canary.description(),
+                }
+            }
+        }
+    };
 }
 
-/// Reads the name of a rule's mistake.
-pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<canaries::Canary, D::Error> {
-    let name = String::deserialize(deserializer)?;
-    let unknown = || D::Error::custom(format_args!("no canary has the name {name:?}"));
-    canaries::Canary::named(&name).ok_or_else(unknown)
+canaries! {
+    DropRecord: "The log loses one record in three, once it was transmitted.",
+    ForgetPending: "A checkpoint lacks the messages that were received and not taken.",
+    ForgetLog: "A checkpoint lacks the log.",
+    ForgetChoices: "Outcomes that the program doesn't determine are not recorded.",
+    DeliverDead: "A message of a dead incarnation is delivered.",
+    DeliverDuplicate: "A duplicate is delivered.",
+    FreeOneMore: "One record too many is freed.",
+    SkipOne: "A replay begins one record too late.",
+    DurableEarly: "A checkpoint is reported durable when its writing begins.",
+    FreeNothing: "Nothing is freed.",
 }
 
 impl Canary {
+    /// `true` in builds that plant mistakes.
+    pub const PLANTED: bool = cfg!(feature = "planted");
+
+    /// Returns the mistakes that this build can plant: of the simulator and of all rules, or none.
+    pub fn every() -> impl Iterator<Item = Canary> {
+        #[cfg(feature = "planted")]
+        let of_rules = canaries::Canary::ALL.map(Canary::Rule);
+        #[cfg(not(feature = "planted"))]
+        let of_rules = [];
+        Canary::ALL.into_iter().filter(|_| Canary::PLANTED).chain(of_rules)
+    }
+
+    /// Returns `true` for a mistake of a rule, `false` for one of the simulator.
+    pub fn is_of_a_rule(self) -> bool {
+        match self {
+            #[cfg(feature = "planted")]
+            Canary::Rule(_) => true,
+            _ => false,
+        }
+    }
+
+    /// Returns `true` if the mistake can change anything in a run of this rule. Of the mistakes of rules, only its own
+    /// can.
+    pub fn applies_to(self, rule: &Rule) -> bool {
+        match self {
+            #[cfg(feature = "planted")]
+            Canary::Rule(canary) => canary.applies_to(rule.name),
+            #[cfg(feature = "planted")]
+            own => !canaries::without_effect(rule.name).any(|name| name == own.variant()),
+            #[cfg(not(feature = "planted"))]
+            _ => {
+                let _ = rule;
+                false
+            }
+        }
+    }
+
     /// Returns the name of its variant: `DropRecord`, `PhaseNotRaised`. No two have the same.
     pub fn variant(self) -> String {
         match self {
+            #[cfg(feature = "planted")]
             Canary::Rule(canary) => canary.name().to_owned(),
             own => format!("{own:?}"),
         }
+    }
+
+    /// Returns its name on a command line: `drop-record`, `phase-not-raised`. No two have the same.
+    pub fn name(self) -> String {
+        let mut name = String::new();
+        for character in self.variant().chars() {
+            if character.is_ascii_uppercase() && !name.is_empty() {
+                name.push('-');
+            }
+            name.push(character.to_ascii_lowercase());
+        }
+        name
     }
 }
 
@@ -34,8 +118,27 @@ impl Canary {
 impl fmt::Display for Canary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            #[cfg(feature = "planted")]
             Canary::Rule(canary) => write!(f, "{}/{canary}", canary.family().replace('_', "-")),
             own => write!(f, "{own:?}"),
         }
+    }
+}
+
+/// Serialized form of a rule's mistake.
+#[cfg(feature = "planted")]
+mod by_name {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use super::canaries::Canary;
+
+    pub(super) fn serialize<S: Serializer>(canary: &Canary, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(canary.name())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Canary, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        Canary::named(&name).ok_or_else(|| D::Error::custom(format_args!("no canary has the name {name:?}")))
     }
 }

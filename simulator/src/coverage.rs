@@ -2,9 +2,84 @@
 
 mod splits;
 
+use counterfoil_protocols::api::{Kept, NativeCollectives, Properties};
 use serde::{Deserialize, Serialize};
 
 pub use splits::Splits;
+
+/// Condition on the properties of a rule.
+type Condition = fn(&Properties) -> bool;
+
+/// Counters of cases that are hard for rules with certain properties: a long campaign has to meet each of them.
+const HARD_CASES: [(Condition, &[&str]); 6] = [
+    (
+        |_| true,
+        &["faults_at_once", "faults_during_recovery", "faults_while_writing", "faults_within_events", "in_flight_lost"],
+    ),
+    (|properties| properties.keeps != Kept::Nothing, &["replayed", "duplicates"]),
+    (
+        |properties| properties.keeps == Kept::Logged,
+        &["orphans", "logged_replays", "lines_of_several", "rollbacks", "coordinator_faults", "unacknowledged"],
+    ),
+    (
+        |properties| properties.native_collectives == NativeCollectives::Uniform,
+        &[
+            "calls_straddled_from_root",
+            "calls_straddled_all_to_all",
+            "calls_straddled_barriers",
+            "calls_straddled_root_lost",
+            "calls_recorded",
+            "calls_skipped",
+            "calls_again",
+            "entries_sent",
+            "choices_forced",
+            "overtaken",
+        ],
+    ),
+    (
+        |properties| properties.checkpoints_when_asked(),
+        &[
+            "late",
+            "early",
+            "suppressed",
+            "overtaken",
+            "calls_straddled",
+            "calls_recorded",
+            "calls_skipped",
+            "calls_with_dummies",
+            "choices_forced",
+            "faults_when_asked",
+            "faults_when_logging",
+            "faults_when_ready",
+            "faults_when_stopped",
+            "coordinator_faults_collecting",
+            "rollbacks",
+        ],
+    ),
+    (
+        |properties| properties.knows_due_checkpoints,
+        &[
+            "messages_copied",
+            "messages_presented",
+            "messages_presented_late",
+            "orphans_dropped",
+            "dead_messages",
+            "calls_again",
+            "checkpoints_in_calls",
+            "checkpoints_abandoned",
+            "choices_forced",
+            "coordinator_faults",
+            "rollbacks",
+        ],
+    ),
+];
+
+impl Coverage {
+    /// Returns the counters of the cases that are hard for a rule of these properties.
+    pub fn hard_cases(properties: &Properties) -> impl Iterator<Item = &'static str> {
+        HARD_CASES.iter().filter(|(of, _)| of(properties)).flat_map(|(_, names)| names.iter().copied())
+    }
+}
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
@@ -123,7 +198,8 @@ counters! {
     calls_failed,
     /// ... that ran again.
     calls_again,
-    /// Calls that some ranks had completed and other living ones had not, when a lost participant was replaced: from the root.
+    /// Calls that some ranks had completed and other living ones had not, when a lost participant was replaced: from
+    /// the root.
     calls_straddled_from_root,
     /// ... from all to all.
     calls_straddled_all_to_all,
@@ -143,7 +219,8 @@ counters! {
     late,
     /// Messages that were received in an earlier epoch than sent in.
     early,
-    /// Faults of ranks that had yet to take the checkpoint of the job that they were asked for (C3, section 3.1, phase 1).
+    /// Faults of ranks that had yet to take the checkpoint of the job that they were asked for (C3, section 3.1, phase
+    /// 1).
     faults_when_asked,
     /// ... that waited for late messages (phase 2).
     faults_when_logging,
@@ -169,4 +246,24 @@ counters! {
     messages_presented_late,
     /// Acknowledgements that a receiver's death voided.
     unacknowledged,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use counterfoil_protocols::{RULES, user_level};
+
+    use super::*;
+
+    #[test]
+    fn hard_cases_are_counters_and_a_rule_has_none_twice() {
+        let counters: BTreeSet<&str> = Coverage::default().each().map(|(name, _)| name).collect();
+        for rule in RULES {
+            let cases: Vec<&str> = Coverage::hard_cases(&rule.properties).collect();
+            assert!(cases.iter().all(|case| counters.contains(case)), "{rule:?}: {cases:?}");
+            assert_eq!(cases.iter().collect::<BTreeSet<_>>().len(), cases.len(), "{rule:?}: {cases:?}");
+        }
+        assert_eq!(Coverage::hard_cases(&user_level::RULE.properties).count(), 17);
+    }
 }

@@ -9,12 +9,13 @@
 //! if there are few), and it follows the reader's preference for a dark background, where the viewer passes that on.
 //!
 //! ```
-//! use counterfoil_simulator::{Plain, Schedule, diagram, record};
+//! use counterfoil_protocols::sender_based::RULE;
+//! use counterfoil_simulator::{Schedule, diagram, record};
 //!
 //! let line = "sim1 pattern=ring ranks=3 rounds=1 program=17 checkpoints=2 ordered=0 tier=volatile mode=uniform \
 //!             seed=5 faults=31:2:9";
 //! let schedule: Schedule = line.parse()?;
-//! let (outcome, recording) = record::<Plain>(&schedule);
+//! let (outcome, recording) = record(&RULE, &schedule);
 //! let svg = diagram::svg(&schedule, &outcome, &recording, 0..=u64::MAX);
 //! assert!(svg.starts_with("<svg ") && svg.contains("id=\"rank-2\""));
 //! # Ok::<(), counterfoil_simulator::ScheduleError>(())

@@ -1,21 +1,21 @@
-//! Runs a protocol under virtual ranks, network and time: a program and a schedule of failures in one thread, without a clock.
+//! Runs a protocol under virtual ranks, network and time: a program and a schedule of failures in one thread, without a
+//! clock.
 //!
 //! A run follows from its [`Schedule`] alone: virtual ranks run a program whose sends are fixed and whose order of
 //! receives is not, connections are FIFO, and a seed chooses the next event among all possible ones. Processes die at
 //! any event: also while others recover, several at once, the same one again. Oracles observe every event and never ask
 //! the protocol or the log what was right. A failing schedule is shrunk to a small one, which is one line of text.
 //!
-//! | module | content |
-//! |---|---|
-//! | `schedule`, `text`, `canary` | input of a run, and its text form; mistakes of the rules are those of `counterfoil_canaries` |
-//! | `program`, `application`, `call` | program of the ranks, their state, and collective calls |
-//! | `rule` | [`SimRule`]: the state machines of a rule, and what the oracles read of them |
-//! | `chooser`, `network`, `process`, `world` | scheduler, connections, process state, and the run as a whole |
-//! | `trace`, `oracle`, `violation` | events of a run, and the checks of them |
-//! | `recording`, [`diagram`] | a run as a list, and as a picture |
-//! | `campaign`, `shrink`, `coverage` | many schedules, a smaller one, and counters of what they reached |
-//! | `engine`, a feature | all of this for a rule that is chosen at run time |
-//! | [`measure`] | tables of the papers, measured on the state machines without failures |
+//! - `schedule`, `text`: input of a run, and its text form
+//! - `canary`: planted mistakes, in builds with the feature `planted`; those of the rules are those of
+//!   `counterfoil_canaries`
+//! - `program`, `application`, `call`: program of the ranks, their state, and collective calls
+//! - `rule`: settings of the state machines, which are those of a [`Rule`]
+//! - `chooser`, `network`, `process`, `world`: scheduler, connections, process state, and the run as a whole
+//! - `trace`, `oracle`, `violation`: events of a run, and the checks of them
+//! - `recording`, [`diagram`]: a run as a list, and as a picture
+//! - `campaign`, `shrink`, `coverage`: many schedules, a smaller one, and counters of what they reached
+//! - [`measure`]: tables of the papers, measured on the state machines without failures
 //!
 //! # The log is a model
 //!
@@ -28,17 +28,18 @@
 //! message changes all later ones.
 //!
 //! ```
-//! use counterfoil_simulator::{Config, Plain, Schedule, campaign, run};
+//! use counterfoil_protocols::sender_based::RULE;
+//! use counterfoil_simulator::{Config, Schedule, campaign, run};
 //!
 //! let config = Config::default();
-//! let outcome = run::<Plain>(&config.schedule(7, false));
+//! let outcome = run(&RULE, &config.schedule(7, false));
 //! assert_eq!(outcome.violation, None);
-//! let summary = campaign::<Plain>(0..20, &config, |_| {});
+//! let summary = campaign(&RULE, 0..20, &config, |_| {});
 //! assert_eq!((summary.schedules, summary.failed), (20, 0));
 //!
 //! let line = "sim1 pattern=ring ranks=3 rounds=2 program=17 checkpoints=2 ordered=0 tier=volatile mode=uniform \
 //!             seed=5 faults=31:2:9";
-//! assert_eq!(run::<Plain>(&line.parse::<Schedule>()?).violation, None);
+//! assert_eq!(run(&RULE, &line.parse::<Schedule>()?).violation, None);
 //! # Ok::<(), counterfoil_simulator::ScheduleError>(())
 //! ```
 #![forbid(unsafe_code)]
@@ -51,9 +52,6 @@ mod chooser;
 mod coverage;
 mod damage;
 pub mod diagram;
-// Unit tests name the rules that they need: all of them take longer to compile than everything else here.
-#[cfg(all(feature = "engine", not(test)))]
-pub mod engine;
 pub mod measure;
 mod network;
 mod oracle;
@@ -71,20 +69,18 @@ mod violation;
 mod world;
 
 pub use campaign::{Failure, Progress, Summary, campaign};
+pub use canary::Canary;
 pub use coverage::{Coverage, Splits};
 pub use damage::Damage;
 pub use program::{Pattern, Shape};
 pub use recording::{Activity, Dropped, Recorded};
-pub use rule::{
-    Coordinated, EventLog, LineRule, Lines, NoCoordinator, Pessimistic, Plain, ProcessSettings, Refusal, SendDet,
-    SimRule, TableSizes, Tagging, UserLevel,
-};
-pub use schedule::{Canary, Config, Fault, Mode, Schedule, Tier};
+pub use schedule::{Config, Fault, Mode, Schedule, Tier};
 pub use settings::Settings;
 pub use shrink::{Shrunk, shrink};
 pub use text::ScheduleError;
 pub use violation::{Violation, ViolationKind};
 
+use counterfoil_protocols::api::Rule;
 use recording::Recorder;
 use world::World;
 
@@ -105,40 +101,39 @@ pub struct Outcome {
 ///
 /// Cost: about a microsecond an event in an optimised build, and some memory for each message. A run that doesn't end
 /// is stopped after a number of events that grows with the program and the faults ([`ViolationKind::Endless`]).
-pub fn run<P: SimRule>(schedule: &Schedule) -> Outcome {
-    run_world::<P>(schedule, Recorder::default(), Vec::new()).0
+pub fn run(rule: &Rule, schedule: &Schedule) -> Outcome {
+    run_world(rule, schedule, Recorder::default(), Vec::new()).0
 }
 
-/// Runs a schedule as [`run`] does, with bytes of some notices changed on their way, as a network never does. Returns the
-/// number of those that were; if it isn't 0, a violation means nothing: what counts is that no process panics.
-pub fn run_damaged<P: SimRule>(schedule: &Schedule, damages: Vec<Damage>) -> (Outcome, usize) {
+/// Runs a schedule as [`run`] does, with bytes of some notices changed on their way, as a network never does. Returns
+/// the number of those that were; if it isn't 0, a violation means nothing: what counts is that no process panics.
+pub fn run_damaged(rule: &Rule, schedule: &Schedule, damages: Vec<Damage>) -> (Outcome, usize) {
     let all = damages.len();
-    let (outcome, _, left) = run_world::<P>(schedule, Recorder::default(), damages);
+    let (outcome, _, left) = run_world(rule, schedule, Recorder::default(), damages);
     (outcome, all - left)
 }
 
 /// Runs a schedule as [`run`] does, and returns a log for humans: a line for each event with its number, and an
 /// indented one for each effect. The text is not for parsing.
-pub fn transcript<P: SimRule>(schedule: &Schedule) -> (Outcome, Vec<String>) {
+pub fn transcript(rule: &Rule, schedule: &Schedule) -> (Outcome, Vec<String>) {
     let recorder = Recorder { transcript: Some(Vec::new()), recording: None };
-    let (outcome, recorder, _) = run_world::<P>(schedule, recorder, Vec::new());
+    let (outcome, recorder, _) = run_world(rule, schedule, recorder, Vec::new());
     (outcome, recorder.transcript.unwrap_or_default())
 }
 
 /// Runs a schedule as [`run`] does, and returns a recording, from which a [`diagram`] is drawn.
-pub fn record<P: SimRule>(schedule: &Schedule) -> (Outcome, Vec<Recorded>) {
+pub fn record(rule: &Rule, schedule: &Schedule) -> (Outcome, Vec<Recorded>) {
     let recorder = Recorder { transcript: None, recording: Some(Vec::new()) };
-    let (outcome, recorder, _) = run_world::<P>(schedule, recorder, Vec::new());
+    let (outcome, recorder, _) = run_world(rule, schedule, recorder, Vec::new());
     (outcome, recorder.recording.unwrap_or_default())
 }
 
 /// Runs a schedule: without a mistake of the rule under the rule itself, and with one under the build that has it.
-fn run_world<P: SimRule>(schedule: &Schedule, recorder: Recorder, damages: Vec<Damage>) -> (Outcome, Recorder, usize) {
-    match schedule.canary {
-        Some(Canary::Rule(canary)) => {
-            let _planted = canary.plant();
-            World::<P::Planted>::run(schedule, recorder, damages)
-        }
-        _ => World::<P>::run(schedule, recorder, damages),
+fn run_world(rule: &Rule, schedule: &Schedule, recorder: Recorder, damages: Vec<Damage>) -> (Outcome, Recorder, usize) {
+    #[cfg(feature = "planted")]
+    if let Some(Canary::Rule(canary)) = schedule.canary {
+        let _planted = canary.plant();
+        return World::run(rule::planted(rule), schedule, recorder, damages);
     }
+    World::run(*rule, schedule, recorder, damages)
 }

@@ -150,7 +150,8 @@ impl Network {
         in_flight
     }
 
-    /// Breaks the connection between two living nodes: all frames on it are lost, late ones too. Returns the number of lost messages.
+    /// Breaks the connection between two living nodes: all frames on it are lost, late ones too. Returns the number of
+    /// lost messages.
     pub(crate) fn reset(&mut self, a: u32, b: u32) -> u64 {
         let mut lost = 0;
         for (from, to) in [(a, b), (b, a)] {

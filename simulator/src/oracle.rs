@@ -1,26 +1,34 @@
 //! The oracles: checks of a run's events that ask neither the protocol nor the log.
 //!
-//! | property | checked | violation |
-//! |---|---|---|
-//! | each send has the number and the bytes that it has without failures | at the send | [`ViolationKind::Send`] |
-//! | a replacement sends what its predecessor had sent, where the rule says so | at the send | [`ViolationKind::Diverged`] |
-//! | a replacement receives in its predecessor's order, where the rule says so | at the receive | [`ViolationKind::OtherOrder`] |
-//! | nothing is received twice by one execution | at the receive | [`ViolationKind::Duplicate`] |
-//! | the messages of a stream are taken in order, undamaged | when taken | [`ViolationKind::Take`] |
-//! | a collective call has the same result as without failures, and at every rank | when it completes, and at the end | [`ViolationKind::Result`] |
-//! | only messages in every restorable checkpoint of the receiver are freed | when freed | [`ViolationKind::FreedTooMuch`] |
-//! | only durable, kept checkpoints are restored | at the restart | [`ViolationKind::NoCheckpoint`] |
-//! | everything was sent, received and taken once | at the end | [`ViolationKind::Incomplete`] |
-//! | a taken message was sent, with these bytes, by an execution that is not undone | at the end | [`ViolationKind::Undone`] |
-//! | happened-before has no cycle | at the end | [`ViolationKind::Cycle`] |
-//! | no rank acts on what depends on an orphan, where orphans are to be sent again | at each operation | [`ViolationKind::TooEarly`], [`ViolationKind::Cycle`] |
-//! | a recovery line rolls back no more than necessary | when it is computed | [`ViolationKind::LineTooLow`] |
-//! | no message is missing where it leaves the ranks | when it is computed | [`ViolationKind::LineTooHigh`] |
-//! | a rank begins an epoch only below those that the next cluster has begun | at a checkpoint | [`ViolationKind::ClustersMeet`] |
-//! | the lanes hold no more than the receivers' checkpoints make necessary | at the end | [`ViolationKind::Retained`] |
-//! | no table holds more than live messages | at the end | [`ViolationKind::Grown`] |
-//! | a sender knows of the first message of each of its epochs that is to be logged, or has marked it | at the end | [`ViolationKind::Unheard`] |
-//! | a receipt that its sender has heard of takes effect on the sender's log | at the end | [`ViolationKind::Unapplied`] |
+//! - [`ViolationKind::Send`], checked at the send: each send has the number and the bytes that it has without failures
+//! - [`ViolationKind::Diverged`], checked at the send: a replacement sends what its predecessor had sent, where the
+//!   rule says so
+//! - [`ViolationKind::OtherOrder`], checked at the receive: a replacement receives in its predecessor's order, where
+//!   the rule says so
+//! - [`ViolationKind::Duplicate`], checked at the receive: nothing is received twice by one execution
+//! - [`ViolationKind::Take`], checked when taken: the messages of a stream are taken in order, undamaged
+//! - [`ViolationKind::Result`], checked when it completes, and at the end: a collective call has the same result as
+//!   without failures, and at every rank
+//! - [`ViolationKind::FreedTooMuch`], checked when freed: only messages in every restorable checkpoint of the receiver
+//!   are freed
+//! - [`ViolationKind::NoCheckpoint`], checked at the restart: only durable, kept checkpoints are restored
+//! - [`ViolationKind::Incomplete`], checked at the end: everything was sent, received and taken once
+//! - [`ViolationKind::Undone`], checked at the end: a taken message was sent, with these bytes, by an execution that is
+//!   not undone
+//! - [`ViolationKind::Cycle`], checked at the end: happened-before has no cycle
+//! - [`ViolationKind::TooEarly`], [`ViolationKind::Cycle`], checked at each operation: no rank acts on what depends on
+//!   an orphan, where orphans are to be sent again
+//! - [`ViolationKind::LineTooLow`], checked when it is computed: a recovery line rolls back no more than necessary
+//! - [`ViolationKind::LineTooHigh`], checked when it is computed: no message is missing where it leaves the ranks
+//! - [`ViolationKind::ClustersMeet`], checked at a checkpoint: a rank begins an epoch only below those that the next
+//!   cluster has begun
+//! - [`ViolationKind::Retained`], checked at the end: the lanes hold no more than the receivers' checkpoints make
+//!   necessary
+//! - [`ViolationKind::Grown`], checked at the end: no table holds more than live messages
+//! - [`ViolationKind::Unheard`], checked at the end: a sender knows of the first message of each of its epochs that is
+//!   to be logged, or has marked it
+//! - [`ViolationKind::Unapplied`], checked at the end: a receipt that its sender has heard of takes effect on the
+//!   sender's log
 //!
 //! The simulator's core checks that a run ends, and that no rank waits forever.
 
@@ -36,10 +44,9 @@ mod timeline;
 use std::collections::BTreeMap;
 
 use counterfoil_log_core::{Epoch, Ssn};
-use counterfoil_protocols::api::{Kept, Properties};
+use counterfoil_protocols::api::{Kept, Properties, TableSizes};
 
 use super::program::Program;
-use super::rule::TableSizes;
 use super::trace::Event;
 use super::violation::ViolationKind;
 use causal::Causality;
@@ -188,9 +195,10 @@ impl Oracle {
                     return Err(ViolationKind::FreedTooMuch { rank, peer, upto: upto.0, covered: covered.0 });
                 }
             }
-            // A message that is covered ahead of a re-execution is freed by the event on its channel after its send, because the log has to
-            // have it first. So the last record that was sent again may stay; and if a checkpoint is taken before that event, it stays in
-            // whatever is restored from the checkpoint, until more is covered: one record for each restart.
+            // A message that is covered ahead of a re-execution is freed by the event on its channel after its send,
+            // because the log has to have it first. So the last record that was sent again may stay; and if a
+            // checkpoint is taken before that event, it stays in whatever is restored from the checkpoint, until more
+            // is covered: one record for each restart.
             Event::Retained { rank, peer, records } => {
                 let timeline = &self.timelines[rank as usize];
                 let sent = timeline.sent(peer);
@@ -238,8 +246,8 @@ impl Oracle {
     ///
     /// SPE has a row for each epoch of the sender with such a message. RPP has, for one peer, one row for earlier
     /// messages, and no more than one for each such message: how many of them share a row depends on their phases,
-    /// which no number of epochs bounds. The receive window has at most one run more, for messages that are forgotten there
-    /// and not in RPP. NonAck has live messages only.
+    /// which no number of epochs bounds. The receive window has at most one run more, for messages that are forgotten
+    /// there and not in RPP. NonAck has live messages only.
     fn check_tables(&self, rank: u32, peer: u32, sizes: TableSizes) -> Result<(), ViolationKind> {
         let live = |from: u32, to: u32| {
             let (sender, receiver) = (&self.timelines[from as usize], &self.timelines[to as usize]);
@@ -304,7 +312,8 @@ impl Oracle {
         Ok(())
     }
 
-    /// Checks, where only logged messages are kept, that every receipt that a sender has heard of has had an effect on its log.
+    /// Checks, where only logged messages are kept, that every receipt that a sender has heard of has had an effect on
+    /// its log.
     fn check_applied(&self) -> Result<(), ViolationKind> {
         if self.properties.keeps != Kept::Logged {
             return Ok(());

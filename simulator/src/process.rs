@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, VecDeque};
 
 use counterfoil_log_core::{Epoch, Incarnation, Ssn};
 use counterfoil_protocols::api::{
-    ChoiceRecord, CollectiveCall, CollectiveClass, Coordinator, Effect, EntryKey, NextChoice, Protocol, Repetition,
+    ChoiceRecord, CollectiveCall, CollectiveClass, Coordinator, Effect, EntryKey, NextChoice, Protocol,
 };
 
 use super::application::{Application, NextOp, Payload};
 use super::call::Calls;
 use super::network::Record;
 use super::program::Program;
-use super::rule::{Refusal, SimRule};
+use super::rule::Refusal;
 
 /// Record of a lane.
 #[derive(Clone, Copy, Debug)]
@@ -165,7 +165,8 @@ pub(crate) enum InCall {
     Not,
     /// The rule holds it.
     Held,
-    /// It runs natively. `keep`: entry of the result. `exchanges`: words are yet to be reported, and name the entry; first, or with the data.
+    /// It runs natively. `keep`: entry of the result. `exchanges`: words are yet to be reported, and name the entry;
+    /// first, or with the data.
     Native { keep: Option<EntryKey>, exchanges: bool, piggybacks: bool },
     /// It needn't run: its result is this entry, or it has none.
     Answered(Option<EntryKey>),
@@ -181,15 +182,15 @@ pub(crate) struct TransmitCursor {
 
 /// State machine of a process.
 #[derive(Debug)]
-pub(crate) enum Machine<P: SimRule> {
-    Rank(P::Rank),
-    Coordinator(P::Coordinator),
+pub(crate) enum Machine {
+    Rank(Box<dyn Protocol>),
+    Coordinator(Box<dyn Coordinator>),
 }
 
 /// Process of a node. The coordinator's has an image without lanes, and never uses it.
 #[derive(Debug)]
-pub(crate) struct Process<P: SimRule> {
-    pub(crate) machine: Machine<P>,
+pub(crate) struct Process {
+    pub(crate) machine: Machine,
     pub(crate) image: Image,
     /// Effects that have yet to be carried out.
     pub(crate) effects: VecDeque<Effect>,
@@ -233,8 +234,8 @@ pub(crate) struct Ready {
     pub(crate) durable: bool,
 }
 
-impl<P: SimRule> Process<P> {
-    pub(crate) fn new(machine: Machine<P>, image: Image, nodes: u32) -> Process<P> {
+impl Process {
+    pub(crate) fn new(machine: Machine, image: Image, nodes: u32) -> Process {
         let nodes = nodes as usize;
         Process {
             machine,
@@ -264,18 +265,18 @@ impl<P: SimRule> Process<P> {
     /// [`Refusal`] of the rule, or of an event that only ranks have.
     pub(crate) fn ask<T, E: std::error::Error>(
         &mut self,
-        event: impl FnOnce(&mut P::Rank) -> Result<T, E>,
+        event: impl FnOnce(&mut dyn Protocol) -> Result<T, E>,
     ) -> Result<T, Refusal> {
         let Machine::Rank(rank) = &mut self.machine else { return Err(Refusal("an event of a rank".into())) };
-        let answer = event(rank);
+        let answer = event(rank.as_mut());
         self.effects.extend(std::iter::from_fn(|| rank.poll_effect()));
         Ok(answer?)
     }
 
     /// Returns the state machine of a rank.
-    pub(crate) fn rank(&self) -> Option<&P::Rank> {
+    pub(crate) fn rank(&self) -> Option<&dyn Protocol> {
         match &self.machine {
-            Machine::Rank(rank) => Some(rank),
+            Machine::Rank(rank) => Some(rank.as_ref()),
             Machine::Coordinator(_) => None,
         }
     }
@@ -292,10 +293,9 @@ impl<P: SimRule> Process<P> {
         self.rank().map_or(process, Protocol::incarnation)
     }
 
-    /// Begins the application's present receive, if the application names it and its outcome is a choice under the rule.
+    /// Begins the application's present receive, if its outcome is a choice.
     pub(crate) fn begin_choice(&mut self, program: &Program, rank: u32) {
-        if P::PROPERTIES.repeats != Repetition::SendsAndReceives
-            && let Machine::Rank(machine) = &mut self.machine
+        if let Machine::Rank(machine) = &mut self.machine
             && !self.asked
             && matches!(self.image.application.next_op(program, rank), NextOp::Any(_))
         {
@@ -329,8 +329,9 @@ impl<P: SimRule> Process<P> {
         self.again.front().copied().or_else(next)
     }
 
-    /// Returns `true` if the rule has asked for a checkpoint and it can be taken: not while dummy calls are to run, nor in a call whose data
-    /// has left, which a restored application would begin again. `clocks`: it can be taken only where one is offered, and refused in a held call.
+    /// Returns `true` if the rule has asked for a checkpoint and it can be taken: not while dummy calls are to run, nor
+    /// in a call whose data has left, which a restored application would begin again. `clocks`: it can be taken only
+    /// where one is offered, and refused in a held call.
     pub(crate) fn may_checkpoint(&self, clocks: bool) -> bool {
         let may = self.again.is_empty() && !matches!(self.in_call, InCall::Native { .. });
         match self.checkpoint_asked {
@@ -349,7 +350,8 @@ impl<P: SimRule> Process<P> {
         }
     }
 
-    /// `background`: the application goes on while a checkpoint is written; `clocks`: see [`may_checkpoint`](Self::may_checkpoint).
+    /// `background`: the application goes on while a checkpoint is written; `clocks`: see
+    /// [`may_checkpoint`](Self::may_checkpoint).
     pub(crate) fn ready(
         &self,
         program: &Program,

@@ -37,16 +37,17 @@ pub enum Pattern {
     /// Each round: one collective operation as its point-to-point messages, from or to any rank: a broadcast, a
     /// reduction, a barrier, an exchange of all with all, or a reduction whose result all have.
     Collective,
-    /// Each round: a few random sends and gathers, and one collective call of all ranks as a whole, of any class that has a result at every
-    /// rank or none, from any root. Not in [`Pattern::ALL`]: for rules that run calls natively.
+    /// Each round: a few random sends and gathers, and one collective call of all ranks as a whole, of any class that
+    /// has a result at every rank or none, from any root. Not in [`Pattern::ALL`]: for rules that run calls natively.
     Calls,
     /// The same, and calls whose result only the root has. Not in [`Pattern::ALL`]: for rules that run those natively.
     CallsToRoot,
-    /// Figure 1 of Guermouche 2011, as far as the text describes it, on five ranks: m7 goes from rank 4, which has no checkpoint, to
-    /// rank 3; m8 and m9 go from ranks 0 and 2 to rank 1, and then m10 from there to rank 3. Not in [`Pattern::ALL`].
+    /// Figure 1 of Guermouche 2011, as far as the text describes it, on five ranks: m7 goes from rank 4, which has no
+    /// checkpoint, to rank 3; m8 and m9 go from ranks 0 and 2 to rank 1, and then m10 from there to rank 3. Not in
+    /// [`Pattern::ALL`].
     Figure1,
-    /// Figure 2 of the same paper, reduced to three ranks: rank 1 receives m0 from rank 2, sends m1 to rank 0, and receives the answer m2.
-    /// Not in [`Pattern::ALL`].
+    /// Figure 2 of the same paper, reduced to three ranks: rank 1 receives m0 from rank 2, sends m1 to rank 0, and
+    /// receives the answer m2. Not in [`Pattern::ALL`].
     Figure2,
 }
 

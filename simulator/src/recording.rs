@@ -60,8 +60,8 @@ pub enum Activity {
         /// SSN of the message.
         number: u64,
     },
-    /// A message goes on the wire. If it is neither received nor dropped later on, it was lost with a connection, or was
-    /// still under way or held when the run ended.
+    /// A message goes on the wire. If it is neither received nor dropped later on, it was lost with a connection, or
+    /// was still under way or held when the run ended.
     Transmitted {
         /// Sender.
         from: u32,

@@ -1,8 +1,8 @@
 //! Schedules: everything that determines a run, so that it can be repeated.
 
-use counterfoil_canaries as canaries;
 use serde::{Deserialize, Serialize};
 
+use super::canary::Canary;
 use super::program::{Pattern, Program, Shape};
 use crate::random::Random;
 
@@ -58,81 +58,6 @@ pub struct Fault {
     pub effects: Option<u32>,
 }
 
-/// Makes the enumeration of planted mistakes from the simulator's own, each with what it does wrong.
-macro_rules! canaries {
-    ($($variant:ident: $description:literal,)*) => {
-        /// Planted mistake, to prove that the oracles find it: one of the simulator, or of a rule.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-        #[non_exhaustive]
-        pub enum Canary {
-            $(
-                #[doc = $description]
-                $variant,
-            )*
-            /// Mistake of a rule.
-            Rule(#[serde(with = "super::canary")] canaries::Canary),
-        }
-
-        impl Canary {
-            /// All mistakes of the simulator.
-            pub const ALL: [Canary; [$($description),*].len()] = [$(Canary::$variant),*];
-
-            /// Returns what it does wrong, as a sentence.
-            pub fn description(self) -> &'static str {
-                match self {
-                    $(Canary::$variant => $description,)*
-                    Canary::Rule(canary) => canary.description(),
-                }
-            }
-        }
-    };
-}
-
-canaries! {
-    DropRecord: "The log loses one record in three, once it was transmitted.",
-    ForgetPending: "A checkpoint lacks the messages that were received and not taken.",
-    ForgetLog: "A checkpoint lacks the log.",
-    ForgetChoices: "Outcomes that the program doesn't determine are not recorded.",
-    DeliverDead: "A message of a dead incarnation is delivered.",
-    DeliverDuplicate: "A duplicate is delivered.",
-    FreeOneMore: "One record too many is freed.",
-    SkipOne: "A replay begins one record too late.",
-    DurableEarly: "A checkpoint is reported durable when its writing begins.",
-    FreeNothing: "Nothing is freed.",
-}
-
-impl Canary {
-    /// Returns the mistakes of the simulator and of all rules.
-    pub fn every() -> impl Iterator<Item = Canary> {
-        Canary::ALL.into_iter().chain(canaries::Canary::ALL.map(Canary::Rule))
-    }
-
-    /// Returns `true` for a mistake of a rule, `false` for one of the simulator.
-    pub fn is_of_a_rule(self) -> bool {
-        matches!(self, Canary::Rule(_))
-    }
-
-    /// Returns `true` for a mistake of the simulator, and for one that this rule can make.
-    pub(crate) fn can_be_of(self, rule: Option<canaries::Rule>) -> bool {
-        match self {
-            Canary::Rule(canary) => rule.is_some_and(|rule| canary.applies_to(rule)),
-            _ => true,
-        }
-    }
-
-    /// Returns its name on a command line: `drop-record`, `phase-not-raised`. No two have the same.
-    pub fn name(self) -> String {
-        let mut name = String::new();
-        for character in self.variant().chars() {
-            if character.is_ascii_uppercase() && !name.is_empty() {
-                name.push('-');
-            }
-            name.push(character.to_ascii_lowercase());
-        }
-        name
-    }
-}
-
 /// Input that determines a run. Its [`Display`](std::fmt::Display) is one line that [`FromStr`](std::str::FromStr)
 /// reads back.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -155,20 +80,20 @@ pub struct Schedule {
     /// arrive after a newer one is made, until its Hello was handled. Otherwise the older one is closed at once, as
     /// `counterfoil_protocols::api` promises.
     pub late: bool,
-    /// `true` if the replacement of a rank breaks all connections between living ranks, which then connect again: what is in
-    /// flight on them is lost. A repair of an MPI job that revokes its communicator does that.
+    /// `true` if the replacement of a rank breaks all connections between living ranks, which then connect again: what
+    /// is in flight on them is lost. A repair of an MPI job that revokes its communicator does that.
     pub revoked: bool,
     /// `true` if programs don't name receives that can take one of several messages, so that a rule that needs those
     /// names doesn't get them.
     pub unnamed: bool,
-    /// `true` if programs give their state only where they offer a checkpoint, each of which is due or not by the rank's own clock: the rule hears
-    /// of those that are due, and in a held call that none can be taken there.
+    /// `true` if programs give their state only where they offer a checkpoint, each of which is due or not by the
+    /// rank's own clock: the rule hears of those that are due, and in a held call that none can be taken there.
     pub clocks: bool,
     /// `true` if programs go on while a checkpoint of theirs is written. The next one may then be taken before it is
     /// durable, and replaces it.
     pub background: bool,
-    /// `true` if a message can overtake earlier ones of its channel that have other tags, as where a driver presents messages when the
-    /// application takes them. For rules that present messages in any order.
+    /// `true` if a message can overtake earlier ones of its channel that have other tags, as where a driver presents
+    /// messages when the application takes them. For rules that present messages in any order.
     pub overtaking: bool,
     /// Planted mistake to be found.
     pub canary: Option<Canary>,

@@ -55,7 +55,8 @@ impl Settings {
         all.for_each(|(sum, count)| *sum += count);
     }
 
-    /// Returns the number of schedules with each setting, and those with each pair that a schedule can have, named `A and B`.
+    /// Returns the number of schedules with each setting, and those with each pair that a schedule can have, named
+    /// `A and B`.
     pub fn each(&self) -> impl Iterator<Item = (String, u64)> {
         let pairs = (0..NAMES.len()).flat_map(|a| (a..NAMES.len()).map(move |b| (a, b)));
         pairs.filter(|&(a, b)| !EXCLUSIVE.contains(&(NAMES[a], NAMES[b]))).map(|(a, b)| {

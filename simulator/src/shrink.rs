@@ -5,7 +5,8 @@
 //! event suffices, with as many entries of the list as possible set to the first too. Finally, smaller seeds. Every
 //! attempt is a run, and their number is limited.
 
-use super::rule::SimRule;
+use counterfoil_protocols::api::Rule;
+
 use super::schedule::{Mode, Schedule};
 use super::violation::Violation;
 use super::{program::Shape, run};
@@ -26,14 +27,14 @@ pub struct Shrunk {
 const ATTEMPTS_PER_SHAPE: u64 = 100;
 
 /// Shrinks a schedule within `runs_max` runs (5,000 are plenty for a small one). `None` if it doesn't fail.
-pub fn shrink<P: SimRule>(schedule: &Schedule, runs_max: u32) -> Option<Shrunk> {
-    let outcome = run::<P>(schedule);
+pub fn shrink(rule: &Rule, schedule: &Schedule, runs_max: u32) -> Option<Shrunk> {
+    let outcome = run(rule, schedule);
     let violation = outcome.violation?;
-    let mut search = Search::<P> {
+    let mut search = Search {
+        rule,
         best: Shrunk { schedule: schedule.clone(), violation, runs: 1 },
         choices: outcome.choices,
         runs_max,
-        protocol: std::marker::PhantomData,
     };
     loop {
         let shape = search.smaller_shape();
@@ -48,22 +49,22 @@ pub fn shrink<P: SimRule>(schedule: &Schedule, runs_max: u32) -> Option<Shrunk> 
     Some(search.best)
 }
 
-struct Search<P> {
+struct Search<'a> {
+    rule: &'a Rule,
     best: Shrunk,
     /// Choices of the best schedule's run.
     choices: Vec<u32>,
     runs_max: u32,
-    protocol: std::marker::PhantomData<P>,
 }
 
-impl<P: SimRule> Search<P> {
+impl Search<'_> {
     /// Takes the candidate if it fails in the same way.
     fn attempt(&mut self, schedule: Schedule) -> bool {
         if self.best.runs >= self.runs_max {
             return false;
         }
         self.best.runs += 1;
-        let outcome = run::<P>(&schedule);
+        let outcome = run(self.rule, &schedule);
         let Some(violation) = outcome.violation else { return false };
         if violation.kind.name() != self.best.violation.kind.name() {
             return false;
@@ -108,7 +109,7 @@ impl<P: SimRule> Search<P> {
                 for fault in &mut schedule.faults {
                     fault.at = random.below(before);
                     fault.seed = random.next();
-                    fault.node = random.between(0, shape.ranks - u32::from(!P::PROPERTIES.has_coordinator));
+                    fault.node = random.between(0, shape.ranks - u32::from(!self.rule.properties.has_coordinator));
                 }
             }
             if self.attempt(schedule) {

@@ -1,11 +1,13 @@
 //! Text form of a schedule: one line, written and read.
 //!
 //! ```text
-//! sim1 pattern=ring ranks=3 rounds=2 program=17 checkpoints=2 ordered=0 tier=volatile mode=uniform seed=5 faults=31:2:9
+//! sim1 pattern=ring ranks=3 rounds=2 program=17 checkpoints=2 ordered=0 tier=volatile mode=uniform seed=5 \
+//!     faults=31:2:9
 //! ```
 //!
-//! `faults` are event, node and seed, and the number of effects of the event that come first, if the node dies within it. A list of choices is `mode=list:3,0x12,1`; `0x12` is twelve times 0.
-//! `collections` and `clusters` are written only if they aren't 0, `late=1`, `revoked=1`, `unnamed=1`, `background=1` and `overtaking=1` only if true, and
+//! `faults` are event, node and seed, and the number of effects of the event that come first, if the node dies within
+//! it. A list of choices is `mode=list:3,0x12,1`; `0x12` is twelve times 0. `collections` and `clusters` are written
+//! only if they aren't 0, `late=1`, `revoked=1`, `unnamed=1`, `background=1` and `overtaking=1` only if true, and
 //! `canary` only if there is one: a variant's name, preceded by that of the rule for a rule's mistake
 //! (`send-deterministic/PhaseNotRaised`).
 
@@ -14,8 +16,9 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
+use super::canary::Canary;
 use super::program::{Pattern, Shape};
-use super::schedule::{Canary, Fault, Mode, Schedule, Tier};
+use super::schedule::{Fault, Mode, Schedule, Tier};
 
 /// First word of a line, with the version of the format.
 const VERSION: &str = "sim1";

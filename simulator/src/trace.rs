@@ -2,8 +2,9 @@
 
 use counterfoil_log_core::{Epoch, Incarnation, Ssn};
 
+use counterfoil_protocols::api::TableSizes;
+
 use super::application::Payload;
-use super::rule::TableSizes;
 use crate::random::mix;
 
 /// Event of a run. [`Epoch::FIRST`] stands for the start of the program.
@@ -102,7 +103,8 @@ pub(crate) enum Event {
         peer: u32,
         to: Ssn,
     },
-    /// A rank that is about to send its table has transmitted the messages up to this one on the present connection, or need not.
+    /// A rank that is about to send its table has transmitted the messages up to this one on the present connection, or
+    /// need not.
     Transmitted {
         rank: u32,
         peer: u32,

@@ -8,10 +8,11 @@ mod lines;
 mod transitions;
 
 use counterfoil_log_core::{Incarnation, Rank, Ssn};
-use counterfoil_protocols::api::Party;
+use counterfoil_protocols::api::{Moment, Party, Rule};
 
 use super::Outcome;
 use super::call::Calls;
+use super::canary::Canary;
 use super::chooser::{Chooser, Transition};
 use super::coverage::Coverage;
 use super::damage::{Damage, Damages};
@@ -20,15 +21,14 @@ use super::oracle::Oracle;
 use super::process::{Disk, Machine, Process, Ready};
 use super::program::Program;
 use super::recording::{Activity, Recorder};
-use super::rule::SimRule;
-use super::schedule::{Canary, Fault, Schedule};
+use super::schedule::{Fault, Schedule};
 use super::trace::{Event, Fingerprint};
 use super::violation::{Violation, ViolationKind};
 
 /// Place of a rank or of the coordinator, with its successive processes.
 #[derive(Debug)]
-struct Node<P: SimRule> {
-    process: Option<Box<Process<P>>>,
+struct Node {
+    process: Option<Box<Process>>,
     disk: Disk,
     /// Incarnation of the present process, or of the next.
     incarnation: u32,
@@ -45,10 +45,11 @@ const COLLECTIONS_AT_REST: u32 = 2;
 
 /// State of a run.
 #[derive(Debug)]
-pub(crate) struct World<'a, P: SimRule> {
+pub(crate) struct World<'a> {
+    rule: Rule,
     schedule: &'a Schedule,
     program: Program,
-    nodes: Vec<Node<P>>,
+    nodes: Vec<Node>,
     network: Network,
     calls: Calls,
     oracle: Oracle,
@@ -77,11 +78,16 @@ pub(crate) struct World<'a, P: SimRule> {
     recorder: Recorder,
 }
 
-impl<'a, P: SimRule> World<'a, P> {
+impl<'a> World<'a> {
     /// Runs the schedule to its end, and adds to the recorder. Also returns the number of damages that weren't done.
-    pub(crate) fn run(schedule: &'a Schedule, recorder: Recorder, damages: Vec<Damage>) -> (Outcome, Recorder, usize) {
+    pub(crate) fn run(
+        rule: Rule,
+        schedule: &'a Schedule,
+        recorder: Recorder,
+        damages: Vec<Damage>,
+    ) -> (Outcome, Recorder, usize) {
         let program = Program::draw(&schedule.shape);
-        let count = program.ranks() + u32::from(P::PROPERTIES.has_coordinator);
+        let count = program.ranks() + u32::from(rule.properties.has_coordinator);
         let node = |_| Node {
             process: None,
             disk: Disk::default(),
@@ -93,9 +99,10 @@ impl<'a, P: SimRule> World<'a, P> {
         let mut faults = schedule.faults.clone();
         faults.sort_by_key(|fault| fault.at);
         let length = program.events_estimate();
-        let mut world: World<'_, P> = World {
+        let mut world: World<'_> = World {
             calls: Calls::new(program.ranks()),
-            oracle: Oracle::new(&program, P::PROPERTIES, schedule.clusters.min(program.ranks())),
+            oracle: Oracle::new(&program, rule.properties, schedule.clusters.min(program.ranks())),
+            rule,
             schedule,
             program,
             nodes: (0..count).map(node).collect(),
@@ -139,7 +146,7 @@ impl<'a, P: SimRule> World<'a, P> {
             if transitions.is_empty() {
                 if !self.faults.is_empty() {
                     self.apply_faults(true)?;
-                } else if P::PROPERTIES.has_coordinator && self.at_rest < COLLECTIONS_AT_REST {
+                } else if self.rule.properties.has_coordinator && self.at_rest < COLLECTIONS_AT_REST {
                     self.at_rest += 1;
                     self.collect(self.program.ranks(), None)?;
                 } else {
@@ -211,9 +218,11 @@ impl<'a, P: SimRule> World<'a, P> {
         if !nodes.is_empty() {
             return Err(ViolationKind::Recovering { nodes });
         }
-        for node in &self.nodes {
+        // A line for which programs offer no more checkpoints may stay open.
+        let settles = self.rule.options.moment == Moment::AnyTime;
+        for node in self.nodes.iter().filter(|_| settles) {
             if let Some(Machine::Coordinator(coordinator)) = node.process.as_ref().map(|process| &process.machine)
-                && let Some(what) = P::waits_for(coordinator)
+                && let Some(what) = coordinator.waits_for()
             {
                 return Err(ViolationKind::Unsettled { what });
             }
@@ -224,7 +233,7 @@ impl<'a, P: SimRule> World<'a, P> {
                 let records = process.map_or(0, |process| process.image.lanes[peer as usize].retained());
                 self.note(Event::Retained { rank, peer, records })?;
                 let process = self.nodes[rank as usize].process.as_ref();
-                if let Some(sizes) = process.and_then(|process| P::table_sizes(process.rank()?, Rank(peer))) {
+                if let Some(sizes) = process.and_then(|process| process.rank()?.inspect().table_sizes(Rank(peer))) {
                     self.note(Event::Tables { rank, peer, sizes })?;
                 }
             }
@@ -249,7 +258,8 @@ impl<'a, P: SimRule> World<'a, P> {
     }
 
     fn canary(&self, canary: Canary) -> bool {
-        self.schedule.canary == Some(canary)
+        // Compiled away from builds without canaries.
+        Canary::PLANTED && self.schedule.canary == Some(canary)
     }
 
     /// Returns the incarnation in the Hellos of a node's living process.
@@ -271,7 +281,7 @@ impl<'a, P: SimRule> World<'a, P> {
         let ranks = self.program.ranks();
         match party {
             Party::Rank(Rank(rank)) => (rank < ranks).then_some(rank),
-            Party::Coordinator => P::PROPERTIES.has_coordinator.then_some(ranks),
+            Party::Coordinator => self.rule.properties.has_coordinator.then_some(ranks),
         }
     }
 }

@@ -31,11 +31,11 @@ impl Budget {
         reserve: impl Fn(&mut Lanes) -> Result<(), AppendError>,
     ) -> Result<(), AppendError> {
         self.handle_reports();
-        // Also when memory is used up: the chunks evicted now were written before, and the disk must not be idle until none
-        // are left to evict.
+        // Also when memory is used up: the chunks evicted now were written before, and the disk must not be idle until
+        // none are left to evict.
         let used = lanes.pool().used_bytes();
         if used > self.options.memory_bytes_max / 4 * SPILL_FROM_QUARTERS && self.refused.is_none() {
-            self.send_writes(lanes, self.write_bytes());
+            self.submit_settled(lanes, self.write_bytes());
         }
         if reserved.is_ok() {
             return Ok(());
@@ -46,14 +46,15 @@ impl Budget {
         }
         if matches!(reserved, Err(AppendError::Full(_))) {
             self.settle_idle(lanes);
-            self.send_writes(lanes, 1);
+            self.submit_settled(lanes, 1);
             self.handle_reports();
             while matches!(reserved, Err(AppendError::Full(_))) && self.evict(lanes) {
                 lanes.return_spares();
                 reserved = reserve(lanes);
             }
         }
-        // Records that aren't acknowledged are read from disk like any other. They leave memory last, since they may be released soon.
+        // Records that aren't acknowledged are read from disk like any other. They leave memory last, since they may be
+        // released soon.
         while matches!(reserved, Err(AppendError::Full(_))) && self.spill_unacknowledged(lanes) {
             lanes.return_spares();
             reserved = reserve(lanes);
@@ -82,13 +83,13 @@ impl Budget {
         }
     }
 
-    /// Evicts a chunk whose records aren't all acknowledged, or submits such chunks to the store: current ones, too, if there are no others.
-    /// Returns `false` if that has freed no memory.
+    /// Evicts a chunk whose records aren't all acknowledged, or submits such chunks to the store: current ones, too, if
+    /// there are no others. Returns `false` if that has freed no memory.
     fn spill_unacknowledged(&mut self, lanes: &mut Lanes) -> bool {
         if self.refused.is_some() {
             return false;
         }
-        self.send_unacknowledged(lanes);
+        self.submit_unacknowledged(lanes);
         self.handle_reports();
         // Other chunks may have been written meanwhile.
         if self.evict(lanes) {
@@ -114,7 +115,7 @@ impl Budget {
     }
 
     /// Submits full chunks whose records aren't all acknowledged, from the lanes that hold most of them.
-    fn send_unacknowledged(&mut self, lanes: &Lanes) {
+    fn submit_unacknowledged(&mut self, lanes: &Lanes) {
         let most = self.write_bytes();
         while self.spiller.as_ref().is_some_and(|spiller| spiller.in_flight() < WRITES_MAX) {
             let unsent = |lane: &LaneWriter| {
@@ -136,12 +137,12 @@ impl Budget {
             let Some((lane, upto)) = fullest.and_then(|(_, peer, upto)| Some((lanes.get(peer)?, upto))) else { return };
             // All cursors of that lane are in use.
             let Ok(Some(write)) = self.unsubmitted(lane, upto) else { return };
-            self.send(write);
+            self.submit(write);
         }
     }
 
-    /// Explains why memory is used up and nothing can be evicted: appends outran the disk, the disk refuses writes, or cursors
-    /// keep the records in memory.
+    /// Explains why memory is used up and nothing can be evicted: appends outran the disk, the disk refuses writes, or
+    /// cursors keep the records in memory.
     ///
     /// A refusal is reported even while the write is being retried; otherwise the caller would never learn of it.
     fn explain_full(&self, full: Box<Backpressure>) -> AppendError {
@@ -213,7 +214,8 @@ impl Budget {
         lanes.get_mut(peer).is_some_and(|lane| lane.evict(ChunkId(chunk.chunk)))
     }
 
-    /// Returns the size of a write: a few blocks, but only a small part of the memory, so that chunks remain to be evicted.
+    /// Returns the size of a write: a few blocks, but only a small part of the memory, so that chunks remain to be
+    /// evicted.
     fn write_bytes(&self) -> usize {
         let block_bytes = self.options.store.as_ref().map_or(0, |store| store.block_bytes);
         (WRITE_BLOCKS * block_bytes).min(self.options.memory_bytes_max / 16)
@@ -221,7 +223,7 @@ impl Budget {
 
     /// Submits retained chunks to the store in the order in which they will be collected, from lanes that have at least
     /// `least` bytes to write.
-    fn send_writes(&mut self, lanes: &Lanes, least: usize) {
+    fn submit_settled(&mut self, lanes: &Lanes, least: usize) {
         let most = self.write_bytes();
         while self.spiller.as_ref().is_some_and(|spiller| spiller.in_flight() < WRITES_MAX) {
             let unsent = |lane: &LaneWriter| {
@@ -241,7 +243,7 @@ impl Budget {
             let Some((lane, upto)) = first.and_then(|(_, peer, upto)| Some((lanes.get(peer)?, upto))) else { return };
             // All cursors of that lane are in use: retried when the next chunk is begun.
             let Ok(Some(write)) = self.unsubmitted(lane, upto) else { return };
-            self.send(write);
+            self.submit(write);
         }
     }
 
@@ -277,10 +279,11 @@ impl Budget {
         }
     }
 
-    fn send(&mut self, write: Write) {
+    /// Hands records to the store, and notes that they are on their way there.
+    fn submit(&mut self, write: Write) {
         self.channels[write.lane.index()].submitted = write.upto;
         if let Some(spiller) = &mut self.spiller {
-            spiller.write(write);
+            spiller.enqueue_write(write);
         }
     }
 
@@ -308,8 +311,8 @@ impl Budget {
         }
     }
 
-    /// Sets the end of a truncated lane to `last`, after this failed for lack of memory: evicts chunks until it succeeds.
-    /// Returns `false` if no chunk is left to evict.
+    /// Sets the end of a truncated lane to `last`, after this failed for lack of memory: evicts chunks until it
+    /// succeeds. Returns `false` if no chunk is left to evict.
     pub(crate) fn set_lane_end(&mut self, lanes: &mut Lanes, peer: Rank, last: Ssn) -> bool {
         if let Some(lane) = lanes.get(peer) {
             self.collector.forget_after(peer, lane.next_ssn().prev());

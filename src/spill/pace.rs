@@ -14,8 +14,8 @@ pub(super) fn thread_cpu() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Queue of the store's thread. After a batch of jobs the thread rests until the batch took at most its share of a core. A job that a call
-/// waits for ends the rest.
+/// Queue of the store's thread. After a batch of jobs the thread rests until the batch took at most its share of a
+/// core. A job that a call waits for ends the rest.
 #[derive(Debug)]
 pub(super) struct PacedJobs<'a> {
     jobs: &'a Receiver<Job>,
@@ -34,7 +34,8 @@ impl<'a> PacedJobs<'a> {
         PacedJobs { jobs, percent, received: VecDeque::new(), began: (now, thread_cpu()), rest_until: now }
     }
 
-    /// Waits for the first job of a batch, and for the end of the rest. Returns `None` when the sender is gone and nothing is left.
+    /// Waits for the first job of a batch, and for the end of the rest. Returns `None` when the sender is gone and
+    /// nothing is left.
     pub(super) fn begin_batch(&mut self) -> Option<Job> {
         if self.received.is_empty() {
             self.received.push_back(self.jobs.recv().ok()?);

@@ -31,8 +31,8 @@ impl Slot {
 #[derive(Debug)]
 pub(crate) struct Reply(Arc<Slot>);
 
-/// The sending half. Dropping it unused, as a panic of the store's thread does, sends [`StoreError::WriterEnded`], so that
-/// [`Reply::wait`] always returns.
+/// The sending half. Dropping it unused, as a panic of the store's thread does, completes it with
+/// [`StoreError::WriterEnded`], so that [`Reply::wait`] always returns.
 #[derive(Debug)]
 pub(super) struct ReplySender(Arc<Slot>);
 
@@ -43,7 +43,7 @@ pub(super) fn channel() -> (ReplySender, Reply) {
 }
 
 impl ReplySender {
-    pub(super) fn send(self, outcome: Outcome) {
+    pub(super) fn complete(self, outcome: Outcome) {
         self.set(outcome);
     }
 

@@ -226,7 +226,7 @@ fn a_write_after_a_refused_one_of_its_lane_reports_the_refusal() {
     });
     let mut write = |lane: usize, after: u64, upto: u64| {
         let cursor = lanes[lane].cursor(Ssn(after + 1)).unwrap();
-        spiller.write(Write { lane: Rank(lane as u32), after: Ssn(after), cursor, upto: Ssn(upto) });
+        spiller.enqueue_write(Write { lane: Rank(lane as u32), after: Ssn(after), cursor, upto: Ssn(upto) });
         spiller.poll().unwrap().result
     };
     // The segment can't be created: a passing fault, after which the store goes on.

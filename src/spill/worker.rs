@@ -84,22 +84,22 @@ impl Worker {
             // After a write without room the rest of the batch isn't tried: each attempt on a full disk is costly.
             Job::Write(write) => match self.no_room.clone() {
                 Some(error) => self.refuse(&write, error),
-                None => self.write(write),
+                None => self.write_lane(write),
             },
             Job::Checkpoint(job, reply) => {
                 let result = self.checkpoint(*job);
                 // Report before replying, so that the waiter finds the results.
                 self.report(report);
-                reply.send(result);
+                reply.complete(result);
             }
-            Job::Local(entries, reply) => reply.send(self.local(entries).map_err(Arc::new)),
+            Job::Local(entries, reply) => reply.complete(self.local(entries).map_err(Arc::new)),
             Job::DiscardBeyond(epoch, reply) => {
                 (self.local_appended, self.recorded_floors) = (Ssn::ZERO, Vec::new());
-                reply.send(self.store.discard_beyond(epoch).map(drop).map_err(Arc::new));
+                reply.complete(self.store.discard_beyond(epoch).map(drop).map_err(Arc::new));
             }
             Job::DiscardBefore(epoch, reply) => {
                 self.no_room = None;
-                reply.send(self.store.discard_before(epoch).map_err(Arc::new));
+                reply.complete(self.store.discard_before(epoch).map_err(Arc::new));
             }
             Job::Free(blocks) => {
                 self.no_room = None;
@@ -107,7 +107,7 @@ impl Worker {
             }
             Job::Drain(reply) => {
                 self.report(report);
-                reply.send(Ok(()));
+                reply.complete(Ok(()));
             }
             Job::Hurry => {}
         }
@@ -117,7 +117,8 @@ impl Worker {
         self.pending.push((Written { lane: write.lane, upto: write.upto, result: Err(error) }, Vec::new()));
     }
 
-    fn write(&mut self, Write { lane, after, cursor, upto }: Write) {
+    /// Appends a lane's records to the store, unless earlier ones of the lane are missing there.
+    fn write_lane(&mut self, Write { lane, after, cursor, upto }: Write) {
         let mut blocks = Vec::new();
         let same_lane = self.pending.iter().rev().find(|(written, _)| written.lane == lane);
         let follows = match same_lane {
@@ -129,7 +130,7 @@ impl Worker {
             Some(why) if !follows => Err(why.clone()),
             None if !follows => Err(Arc::new(StoreError::WriterEnded)),
             _ => {
-                self.make_room();
+                self.reclaim_if_full();
                 self.store.append(lane, &mut LaneSource::new(cursor, upto), &mut blocks).map_err(Arc::new)
             }
         };
@@ -146,8 +147,9 @@ impl Worker {
         (self.refused, self.newest_refusal) = (Some(error.clone()), Some(error));
     }
 
-    /// Near the disk budget, or on a full disk, frees collected blocks that the last durable checkpoint still refers to.
-    fn make_room(&mut self) {
+    /// Near the disk budget, or on a full disk, frees collected blocks that the last durable checkpoint still refers
+    /// to.
+    fn reclaim_if_full(&mut self) {
         let usage = self.store.usage();
         let was_full = matches!(self.refused.as_deref(), Some(StoreError::DiskFull { .. }));
         if was_full || usage.disk_bytes + 2 * self.store.options().segment_bytes > usage.max_bytes {
@@ -190,7 +192,7 @@ impl Worker {
 
     fn checkpoint(&mut self, job: CheckpointJob) -> Result<(), Arc<StoreError>> {
         let first = self.pending.len();
-        job.writes.into_iter().for_each(|write| self.write(write));
+        job.writes.into_iter().for_each(|write| self.write_lane(write));
         self.flush();
         if let Some(error) = self.pending[first..].iter().find_map(|(written, _)| written.result.clone().err()) {
             return Err(error);

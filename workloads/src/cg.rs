@@ -4,7 +4,8 @@
 //! It estimates the eigenvalue of a large sparse random matrix that is nearest to a shift, by the inverse power
 //! method: each outer iteration solves A z = x by 25 steps of conjugate gradients, computes
 //! zeta = shift + 1 / (x . z), and continues with x = z / |z|. The kernel has irregular memory accesses and many small
-//! messages in a fixed pattern: exchanges along the rows of a 2-D process grid, and with a partner at the transposed place.
+//! messages in a fixed pattern: exchanges along the rows of a 2-D process grid, and with a partner at the transposed
+//! place.
 //!
 //! The benchmark's untimed warm-up pass, whose result is discarded, is omitted.
 
@@ -15,6 +16,7 @@ mod solve;
 use std::ops::RangeInclusive;
 
 use counterfoil_runtime::communicator::Communicator;
+use counterfoil_runtime::transport::CallKind;
 use xxhash_rust::xxh3::xxh3_64;
 use zerocopy::IntoBytes;
 
@@ -109,6 +111,11 @@ impl Steps for Cg {
 
     fn check_ranks(&self, ranks: u32) -> Result<(), RanksError> {
         RanksError::check_power_of_two(NAME, ranks)
+    }
+
+    /// Sums are exchanged by point-to-point messages.
+    fn makes(&self, call: CallKind) -> bool {
+        call != CallKind::Collective
     }
 
     fn steps(&self) -> u64 {

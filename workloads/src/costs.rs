@@ -1,8 +1,9 @@
-//! Measurement of what the rules cost while nothing fails: the plan that a launcher passes to a job, and what it returns.
+//! Measurement of what the rules cost while nothing fails: the plan that a launcher passes to a job, and what it
+//! returns.
 
 mod calls;
 
-use counterfoil_runtime::{LogTier, Rule};
+use counterfoil_runtime::{Rule, Tier};
 use serde::{Deserialize, Serialize};
 
 use crate::{LookupError, Workload, by_name};
@@ -16,7 +17,7 @@ pub struct Plan {
     /// Number of runs of each subject in each mode.
     pub rounds: u32,
     /// Storage of the logs.
-    pub tier: LogTier,
+    pub tier: Tier,
 }
 
 /// A program, and the modes in which it runs.

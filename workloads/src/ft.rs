@@ -1,15 +1,17 @@
-//! The FT kernel of the NAS Parallel Benchmarks, from its published specification (Bailey et al., 'The NAS Parallel Benchmarks', report
-//! RNR-94-007, section 2.5): a partial differential equation by Fourier transforms in three dimensions.
+//! The FT kernel of the NAS Parallel Benchmarks, from its published specification (Bailey et al., 'The NAS Parallel
+//! Benchmarks', report RNR-94-007, section 2.5): a partial differential equation by Fourier transforms in three
+//! dimensions.
 //!
-//! A random field is transformed; each iteration multiplies the transform by a Gaussian and transforms it back, which gives a checksum of
-//! 1,024 of its elements. Planes of the third dimension are distributed; between the transforms along the first two dimensions and along the
-//! third, the field is transposed by an all-to-all exchange.
+//! A random field is transformed; each iteration multiplies the transform by a Gaussian and transforms it back, which
+//! gives a checksum of 1,024 of its elements. Planes of the third dimension are distributed; between the transforms
+//! along the first two dimensions and along the third, the field is transposed by an all-to-all exchange.
 
 use std::f64::consts::PI;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use counterfoil_runtime::communicator::{Communicator, Reduction};
+use counterfoil_runtime::transport::CallKind;
 use rustfft::num_complex::Complex;
 use rustfft::{Fft, FftPlanner};
 use zerocopy::IntoBytes;
@@ -39,8 +41,8 @@ const CHECKSUMS: usize = 6;
 /// | W | 128 x 128 x 32 |
 /// | A | 256 x 256 x 128 |
 ///
-/// Runs on any power of two of ranks that divides the first and the third dimension. The first iteration of every rank is the
-/// transform of the random field, the next six have a checksum each.
+/// Runs on any power of two of ranks that divides the first and the third dimension. The first iteration of every rank
+/// is the transform of the random field, the next six have a checksum each.
 #[derive(Clone, Debug)]
 pub struct Ft {
     class: Class,
@@ -66,7 +68,8 @@ pub(crate) struct Part {
     checksums: [f64; 2 * CHECKSUMS],
 }
 
-/// Elements, the last index first: by place in the third, second and first dimension, or transposed by first, second and third.
+/// Elements, the last index first: by place in the third, second and first dimension, or transposed by first, second
+/// and third.
 type Elements = Vec<Complex<f64>>;
 
 impl Slab {
@@ -111,7 +114,8 @@ impl Slab {
         Slab::turn_planes(&mut elements, ny, nx);
         self.forward[1].process(&mut elements);
         let (planes, columns) = (nz / self.ranks, nx / self.ranks);
-        // Here: place in the third (of `planes`), first and second dimension. There: first (of `columns`), second and third.
+        // Here: place in the third (of `planes`), first and second dimension. There: first (of `columns`), second and
+        // third.
         let blocks = (0..nx).flat_map(|x| (0..ny).map(move |y| (x, y)));
         let out = blocks.flat_map(|(x, y)| (0..planes).map(move |z| (z * nx + x) * ny + y)).map(|at| elements[at]);
         let received = self.exchange(comm, out.collect())?;
@@ -251,6 +255,10 @@ impl Steps for Ft {
 
     fn check_ranks(&self, ranks: u32) -> Result<(), RanksError> {
         RanksError::check_power_of_two(NAME, ranks)
+    }
+
+    fn makes(&self, call: CallKind) -> bool {
+        !matches!(call, CallKind::Send | CallKind::Receive)
     }
 
     fn steps(&self) -> u64 {

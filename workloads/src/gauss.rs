@@ -1,12 +1,13 @@
-//! A dense system of equations by Gauss-Jordan elimination with partial pivoting: rows are distributed, the pivot is found by a reduction,
-//! and its row is broadcast in each step.
+//! A dense system of equations by Gauss-Jordan elimination with partial pivoting: rows are distributed, the pivot is
+//! found by a reduction, and its row is broadcast in each step.
 //!
-//! Each element is computed by the same operations whatever rank has its row, so the result doesn't depend on the number of ranks. The
-//! right-hand side is that of the solution 1, 2, ..., n.
+//! Each element is computed by the same operations whatever rank has its row, so the result doesn't depend on the
+//! number of ranks. The right-hand side is that of the solution 1, 2, ..., n.
 
 use std::ops::RangeInclusive;
 
 use counterfoil_runtime::communicator::{Communicator, Reduction};
+use counterfoil_runtime::transport::CallKind;
 use zerocopy::IntoBytes;
 
 use crate::random::Random;
@@ -20,7 +21,8 @@ pub const NAME: &str = "gauss";
 /// Largest error of an unknown, relative to their number.
 const TOLERANCE: f64 = 1e-9;
 
-/// Gauss-Jordan elimination; class S, W, A have 48, 192, 2,048 unknowns. An iteration of every rank is the elimination of one.
+/// Gauss-Jordan elimination; class S, W, A have 48, 192, 2,048 unknowns. An iteration of every rank is the elimination
+/// of one.
 ///
 /// Runs on any number of ranks up to the unknowns.
 #[derive(Clone, Debug)]
@@ -123,6 +125,10 @@ impl Steps for Gauss {
 
     fn ranks(&self) -> RangeInclusive<u32> {
         1..=self.unknowns as u32
+    }
+
+    fn makes(&self, call: CallKind) -> bool {
+        !matches!(call, CallKind::Send | CallKind::Receive)
     }
 
     fn steps(&self) -> u64 {

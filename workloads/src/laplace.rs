@@ -1,8 +1,8 @@
-//! Laplace's equation on a square, by Jacobi's method: rows of the grid are distributed, and each sweep exchanges the rows at the borders
-//! with the two neighbours.
+//! Laplace's equation on a square, by Jacobi's method: rows of the grid are distributed, and each sweep exchanges the
+//! rows at the borders with the two neighbours.
 //!
-//! The potential on the border is that of x^2 - y^2, which also solves the equation inside; the sweeps start from 0. Each new value depends
-//! on four old ones alone, so the result is bit for bit that of the serial computation.
+//! The potential on the border is that of x^2 - y^2, which also solves the equation inside; the sweeps start from 0.
+//! Each new value depends on four old ones alone, so the result is bit for bit that of the serial computation.
 
 use std::ops::RangeInclusive;
 
@@ -22,7 +22,8 @@ const TAG_DOWN: i32 = 2;
 /// Sweeps between two reductions of the largest change.
 const SWEEPS_PER_NORM: u64 = 10;
 
-/// Jacobi's method; class S, W, A have 96, 256, 768 points a side and 60, 200, 500 sweeps. An iteration of every rank is one sweep.
+/// Jacobi's method; class S, W, A have 96, 256, 768 points a side and 60, 200, 500 sweeps. An iteration of every rank
+/// is one sweep.
 ///
 /// Runs on any number of ranks up to the points of a side.
 #[derive(Clone, Debug)]

@@ -39,6 +39,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use counterfoil_runtime::communicator::Communicator;
+use counterfoil_runtime::transport::CallKind;
 
 use master_worker::{Kind, MasterWorker};
 
@@ -47,8 +48,8 @@ pub use outcome::{Outcome, Value, job_digest};
 pub use program::{Program, ProgramError};
 pub use state::StateError;
 
-/// Version of this build, with a hash of the sources of what the processes of a job tell each other. Only programs of equal builds make a
-/// job together.
+/// Version of this build, with a hash of the sources of what the processes of a job tell each other. Only programs of
+/// equal builds make a job together.
 pub const BUILD: &str = concat!(env!("CARGO_PKG_VERSION"), " (sources ", env!("COUNTERFOIL_SOURCES"), ")");
 
 /// A parallel program with a known answer.
@@ -62,6 +63,12 @@ pub trait Workload: fmt::Debug + Send + Sync {
     /// Returns `true` if every run sends and receives the same messages in the same order on every channel; `false` if
     /// that depends on timing. The answer is the same in either case.
     fn deterministic(&self) -> bool;
+
+    /// Returns `true` if the program makes such calls, in which a rank can be killed: all kinds, by default.
+    fn makes(&self, call: CallKind) -> bool {
+        let _ = call;
+        true
+    }
 
     /// Checks the number of ranks.
     ///
@@ -156,18 +163,32 @@ pub enum LookupError {
     },
 }
 
-/// Names of all workloads.
-pub const NAMES: [&str; 9] = [
-    cg::NAME,
-    ring::NAME,
-    master_worker::NAME,
-    ft::NAME,
-    laplace::NAME,
-    gauss::NAME,
-    neurons::NAME,
-    matmul::NAME,
-    master_worker::DISKS,
+/// Maker of a workload.
+type Make = fn(Class) -> Box<dyn Workload>;
+
+/// All workloads by name; the first is the default.
+const WORKLOADS: [(&str, Make); 9] = [
+    (cg::NAME, |class| Box::new(cg::Cg::new(class))),
+    (ring::NAME, |class| Box::new(ring::Ring::new(class))),
+    (master_worker::NAME, |class| Box::new(MasterWorker::new(Kind::Hashes, class))),
+    (ft::NAME, |class| Box::new(ft::Ft::new(class))),
+    (laplace::NAME, |class| Box::new(laplace::Laplace::new(class))),
+    (gauss::NAME, |class| Box::new(gauss::Gauss::new(class))),
+    (neurons::NAME, |class| Box::new(neurons::Neurons::new(class))),
+    (matmul::NAME, |class| Box::new(matmul::Matmul::new(class))),
+    (master_worker::DISKS, |class| Box::new(MasterWorker::new(Kind::Disks, class))),
 ];
+
+/// Names of all workloads.
+pub const NAMES: [&str; WORKLOADS.len()] = {
+    let mut names = [""; WORKLOADS.len()];
+    let mut place = 0;
+    while place < names.len() {
+        names[place] = WORKLOADS[place].0;
+        place += 1;
+    }
+    names
+};
 
 /// Returns the workload `name` of size `class`.
 ///
@@ -182,18 +203,8 @@ pub const NAMES: [&str; 9] = [
 /// # Errors
 /// [`LookupError::Workload`] for an unknown name.
 pub fn by_name(name: &str, class: Class) -> Result<Box<dyn Workload>, LookupError> {
-    match name {
-        cg::NAME => Ok(Box::new(cg::Cg::new(class))),
-        ring::NAME => Ok(Box::new(ring::Ring::new(class))),
-        master_worker::NAME => Ok(Box::new(MasterWorker::new(Kind::Hashes, class))),
-        ft::NAME => Ok(Box::new(ft::Ft::new(class))),
-        laplace::NAME => Ok(Box::new(laplace::Laplace::new(class))),
-        gauss::NAME => Ok(Box::new(gauss::Gauss::new(class))),
-        neurons::NAME => Ok(Box::new(neurons::Neurons::new(class))),
-        matmul::NAME => Ok(Box::new(matmul::Matmul::new(class))),
-        master_worker::DISKS => Ok(Box::new(MasterWorker::new(Kind::Disks, class))),
-        _ => Err(LookupError::Workload { name: name.to_owned() }),
-    }
+    let found = WORKLOADS.into_iter().find(|(known, _)| *known == name);
+    found.map(|(_, make)| make(class)).ok_or_else(|| LookupError::Workload { name: name.to_owned() })
 }
 
 /// Returns `true` if a checkpoint is due at the end of iteration `n`.

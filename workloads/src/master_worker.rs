@@ -53,8 +53,8 @@ const POLLS_MAX: u32 = 3;
 
 /// A master with workers; class S, W, A have 24, 96, 400 tasks for each worker.
 ///
-/// Runs on 2 ranks or more. An iteration of the master is one received result, an iteration of a worker is one task. Every
-/// worker gets at least half of its share.
+/// Runs on 2 ranks or more. An iteration of the master is one received result, an iteration of a worker is one task.
+/// Every worker gets at least half of its share.
 #[derive(Clone, Debug)]
 pub struct MasterWorker {
     kind: Kind,

@@ -1,8 +1,8 @@
-//! Powers of a matrix times another one, in one dimension: each rank has rows of both, and the rows of the second go around the ring in
-//! each multiplication.
+//! Powers of a matrix times another one, in one dimension: each rank has rows of both, and the rows of the second go
+//! around the ring in each multiplication.
 //!
-//! The elements are integers modulo 2^32, so the result is exact, and known without another multiplication of matrices: times a vector it is
-//! that of matrix-vector products (Freivalds).
+//! The elements are integers modulo 2^32, so the result is exact, and known without another multiplication of matrices:
+//! times a vector it is that of matrix-vector products (Freivalds).
 
 use std::ops::{Range, RangeInclusive};
 
@@ -19,7 +19,8 @@ pub const NAME: &str = "matmul";
 
 const TAG: i32 = 1;
 
-/// Matrices; class S, W, A have 64, 192, 512 rows, and 8, 12, 16 multiplications. An iteration of every rank is one multiplication.
+/// Matrices; class S, W, A have 64, 192, 512 rows, and 8, 12, 16 multiplications. An iteration of every rank is one
+/// multiplication.
 ///
 /// Runs on any number of ranks up to the rows.
 #[derive(Clone, Debug)]
@@ -36,7 +37,8 @@ pub(crate) struct Rows {
     right: Vec<u32>,
 }
 
-/// Element of the fixed matrix (`which` 0), of the first right one (1), or of the vector of the test (2, with `column` 0).
+/// Element of the fixed matrix (`which` 0), of the first right one (1), or of the vector of the test (2, with `column`
+/// 0).
 fn element(which: u64, row: usize, column: usize) -> u32 {
     xxh3_64_with_seed(&[row as u64, column as u64].map(u64::to_le_bytes).concat(), which) as u32
 }

@@ -1,11 +1,13 @@
-//! A network of excitatory and inhibitory neurons (FitzHugh and Nagumo's equations), by the Runge-Kutta method of fourth order: five
-//! allgathers a step, one for each stage and one for the neurons that fired.
+//! A network of excitatory and inhibitory neurons (FitzHugh and Nagumo's equations), by the Runge-Kutta method of
+//! fourth order: five allgathers a step, one for each stage and one for the neurons that fired.
 //!
-//! A neuron's inputs are added in the order of their indices, so the result is bit for bit that of the serial computation.
+//! A neuron's inputs are added in the order of their indices, so the result is bit for bit that of the serial
+//! computation.
 
 use std::ops::{Range, RangeInclusive};
 
 use counterfoil_runtime::communicator::Communicator;
+use counterfoil_runtime::transport::CallKind;
 use zerocopy::IntoBytes;
 
 use crate::random::Random;
@@ -23,7 +25,8 @@ const STEP: f64 = 0.1;
 /// Potential above which a neuron fires.
 const THRESHOLD: f64 = 1.0;
 
-/// A network; class S, W, A have 128, 512, 2,048 neurons and 60, 200, 600 steps. An iteration of every rank is one step.
+/// A network; class S, W, A have 128, 512, 2,048 neurons and 60, 200, 600 steps. An iteration of every rank is one
+/// step.
 ///
 /// Runs on any number of ranks up to the neurons.
 #[derive(Clone, Debug)]
@@ -154,6 +157,10 @@ impl Steps for Neurons {
 
     fn ranks(&self) -> RangeInclusive<u32> {
         1..=self.neurons as u32
+    }
+
+    fn makes(&self, call: CallKind) -> bool {
+        !matches!(call, CallKind::Send | CallKind::Receive)
     }
 
     fn steps(&self) -> u64 {

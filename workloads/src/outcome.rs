@@ -12,7 +12,8 @@ pub struct Outcome {
     pub verified: Option<bool>,
     /// Answer, for display.
     pub value: Value,
-    /// XXH3-64 of the exact bytes of this rank's final result. All runs on the same number of ranks have the same digest.
+    /// XXH3-64 of the exact bytes of this rank's final result. All runs on the same number of ranks have the same
+    /// digest.
     pub digest: u64,
 }
 

@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 
 use counterfoil_runtime::communicator::Communicator;
+use counterfoil_runtime::transport::CallKind;
 
 use crate::state::{Owner, decode, encode};
 use crate::{Class, Error, Iterations, Outcome, RanksError, StateError, Workload, checkpoint_due};
@@ -22,6 +23,11 @@ pub(crate) trait Steps: fmt::Debug + Send + Sync {
 
     /// Returns the valid numbers of ranks.
     fn ranks(&self) -> RangeInclusive<u32>;
+
+    /// As [`Workload::makes`].
+    fn makes(&self, _call: CallKind) -> bool {
+        true
+    }
 
     /// Checks more of a number of ranks.
     fn check_ranks(&self, _ranks: u32) -> Result<(), RanksError> {
@@ -60,6 +66,10 @@ impl<S: Steps> Workload for S {
 
     fn deterministic(&self) -> bool {
         true
+    }
+
+    fn makes(&self, call: CallKind) -> bool {
+        Steps::makes(self, call)
     }
 
     fn validate(&self, ranks: u32) -> Result<(), RanksError> {

@@ -1,5 +1,5 @@
-//! Arrays of numbers in parts: which rank has what, and how they are sent and saved. In messages and states they are little-endian, as in
-//! memory.
+//! Arrays of numbers in parts: which rank has what, and how they are sent and saved. In messages and states they are
+//! little-endian, as in memory.
 
 use std::ops::Range;
 
@@ -65,8 +65,8 @@ pub(crate) fn digest<T: IntoBytes + Immutable>(values: &[T]) -> u64 {
     xxh3_64(values.as_bytes())
 }
 
-/// Returns a sum over values at places `first` and up that differs if any two are exchanged. Sums of the parts add up to that of the whole,
-/// modulo 2^64.
+/// Returns a sum over values at places `first` and up that differs if any two are exchanged. Sums of the parts add up
+/// to that of the whole, modulo 2^64.
 pub(crate) fn place_sum<T: IntoBytes + Immutable>(first: usize, values: &[T]) -> u64 {
     let of = |(place, value): (usize, &T)| xxh3_64(&[value.as_bytes(), &(place as u64).to_le_bytes()].concat());
     (first..).zip(values).map(of).fold(0, u64::wrapping_add)

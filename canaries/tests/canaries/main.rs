@@ -1,4 +1,5 @@
-//! Mistakes of the rules, planted one at a time: the effect of each where the tests of `counterfoil-protocols` show that the rule is right.
+//! Mistakes of the rules, planted one at a time: the effect of each where the tests of `counterfoil-protocols` show
+//! that the rule is right.
 //!
 //! The scenarios of the send-deterministic rule run here, too, over the build of this crate, without a mistake.
 #![forbid(unsafe_code)]

@@ -12,7 +12,8 @@ use crate::api::CoordinatorError;
 /// Attempts of one coordinator, at most: its replacement doesn't know their number, and begins its own above them.
 const ATTEMPTS_MAX: u32 = 1 << 16;
 
-/// State of the coordinator, with the last report of each rank that counts. `P`: part of a rank in the creation of lines.
+/// State of the coordinator, with the last report of each rank that counts. `P`: part of a rank in the creation of
+/// lines.
 #[derive(Debug)]
 pub(crate) struct Agreement<P> {
     pub(crate) ranks: u32,

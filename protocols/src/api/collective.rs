@@ -1,11 +1,11 @@
 //! Collectives, for rules that handle a call as a whole and not as the messages that it consists of.
 //!
-//! A driver calls [`Protocol::handle_collective`](super::Protocol::handle_collective) when the program does, and follows the
-//! [`CollectivePlan`]. A call that runs *natively* leaves the rule out: its data is neither numbered nor logged, and moves between the
-//! participants as the driver moves it. It ends with
-//! [`handle_collective_completed`](super::Protocol::handle_collective_completed); or, when a participant is lost first, with
-//! [`handle_collective_failed`](super::Protocol::handle_collective_failed), and then the driver asks for a plan again. A participant
-//! that has completed the call doesn't take part in it again.
+//! A driver calls [`Protocol::handle_collective`](super::Protocol::handle_collective) when the program does, and
+//! follows the [`CollectivePlan`]. A call that runs *natively* leaves the rule out: its data is neither numbered nor
+//! logged, and moves between the participants as the driver moves it. It ends with
+//! [`handle_collective_completed`](super::Protocol::handle_collective_completed); or, when a participant is lost first,
+//! with [`handle_collective_failed`](super::Protocol::handle_collective_failed), and then the driver asks for a plan
+//! again. A participant that has completed the call doesn't take part in it again.
 //!
 //! All ranks of the job take part: a driver runs the calls of smaller communicators as messages, without asking.
 
@@ -25,8 +25,8 @@ pub struct CollectiveCall {
     pub comm: u32,
     /// Number of this call among the collectives of `comm` since the start of the program, from 0, below 2^40.
     pub number: u64,
-    /// All participants get the same result, or none at all: `true` for barrier, bcast, allreduce and allgather, `false` for scatter, gather,
-    /// reduce, alltoall, reduce_scatter and scan. One rank's result then serves another.
+    /// All participants get the same result, or none at all: `true` for barrier, bcast, allreduce and allgather,
+    /// `false` for scatter, gather, reduce, alltoall, reduce_scatter and scan. One rank's result then serves another.
     pub uniform: bool,
 }
 
@@ -80,9 +80,9 @@ pub enum CollectivePlan {
         /// Ranks that get it.
         scope: Scope,
     },
-    /// Like `Native`, but this word travels with the data of the call, wherever that goes. The words that came with it are passed to
-    /// [`handle_collective_words`](super::Protocol::handle_collective_words) when all data is here; only then the result is kept. All
-    /// participants that run the call choose this plan, or none.
+    /// Like `Native`, but this word travels with the data of the call, wherever that goes. The words that came with it
+    /// are passed to [`handle_collective_words`](super::Protocol::handle_collective_words) when all data is here; only
+    /// then the result is kept. All participants that run the call choose this plan, or none.
     Piggyback {
         /// Word of this rank.
         word: u64,
@@ -91,7 +91,8 @@ pub enum CollectivePlan {
     Recorded(EntryKey),
     /// Don't run it: it has no result here, and the other ranks have finished it.
     Skip,
-    /// Ask again after [`Effect::Resume`](super::Effect::Resume): the result is on its way from a peer (ULML, section 2.2).
+    /// Ask again after [`Effect::Resume`](super::Effect::Resume): the result is on its way from a peer (ULML, section
+    /// 2.2).
     Hold,
 }
 

@@ -9,13 +9,15 @@ use thiserror::Error;
 
 use super::{Effect, Party};
 
-/// State machine of the process apart from the ranks that some rules need: the recovery process of Guermouche 2011 (Figure 4), the initiator
-/// of C3 (section 3.1).
+/// State machine of the process apart from the ranks that some rules need: the recovery process of Guermouche 2011
+/// (Figure 4), the initiator of C3 (section 3.1).
 ///
-/// A driver reports the ranks' messages to it and sends its own. It may be lost, and is replaced by one that knows nothing of it.
+/// A driver reports the ranks' messages to it and sends its own. It may be lost, and is replaced by one that knows
+/// nothing of it.
 ///
 /// - Messages from one rank come in order: none of a process comes after one of its replacement.
-/// - Messages to one rank come in order. Those of a lost coordinator may come late, also after those of its replacement.
+/// - Messages to one rank come in order. Those of a lost coordinator may come late, also after those of its
+///   replacement.
 #[auto_impl(Box)]
 pub trait Coordinator: fmt::Debug {
     /// Handles a control message of a rank to [`Party::Coordinator`](super::Party::Coordinator).
@@ -24,18 +26,19 @@ pub trait Coordinator: fmt::Debug {
     /// [`CoordinatorError`]; don't trust the rank any further.
     fn handle_control(&mut self, from: Rank, body: &[u8]) -> Result<(), CoordinatorError>;
 
-    /// Returns the next control message to send, and its destination; `None` when there is none. Call it after every other call. The rank gets
-    /// it with a [`command_header`].
+    /// Returns the next control message to send, and its destination; `None` when there is none. Call it after every
+    /// other call. The rank gets it with a [`command_header`].
     fn poll_message(&mut self) -> Option<(Rank, Vec<u8>)>;
 
-    /// Begins a collection of what no recovery needs any more, unless a recovery is under way; returns `true` if it did. An unfinished earlier
-    /// collection is abandoned. Rules that collect otherwise never begin one.
+    /// Begins a collection of what no recovery needs any more, unless a recovery is under way; returns `true` if it
+    /// did. An unfinished earlier collection is abandoned. Rules that collect otherwise never begin one.
     fn begin_collection(&mut self, floor: Floor) -> bool {
         let _ = floor;
         false
     }
 
-    /// Returns `true` if ranks take checkpoints for a collection only: then one has to be begun whenever none is under way.
+    /// Returns `true` if ranks take checkpoints for a collection only: then one has to be begun whenever none is under
+    /// way.
     fn makes_checkpoints(&self) -> bool {
         false
     }
@@ -50,9 +53,15 @@ pub trait Coordinator: fmt::Debug {
         false
     }
 
-    /// Returns the last recovery line and its number: for each rank the epoch that it rolls back to, or `None` if it stays. For simulators
-    /// and reports.
+    /// Returns the last recovery line and its number: for each rank the epoch that it rolls back to, or `None` if it
+    /// stays. For simulators and reports.
     fn line(&self) -> Option<(u64, &[Option<u32>])> {
+        None
+    }
+
+    /// Returns what a coordinator waits for that the ranks may never do; `None` if it waits for nothing. For simulators
+    /// and reports.
+    fn waits_for(&self) -> Option<String> {
         None
     }
 }
@@ -96,7 +105,8 @@ pub enum CoordinatorError {
     },
 }
 
-/// Returns the header of a coordinator's message to a rank, for [`Protocol::handle_control`](super::Protocol::handle_control).
+/// Returns the header of a coordinator's message to a rank, for
+/// [`Protocol::handle_control`](super::Protocol::handle_control).
 pub fn command_header(rank: Rank, body: &[u8]) -> WireHeader {
     let origin = Origin { incarnation: Incarnation::default(), epoch: Epoch::FIRST, phase: Phase::default() };
     WireHeader::control(rank, rank, origin, COMMAND, body.len() as u64, None)
@@ -161,12 +171,17 @@ mod tests {
         fn line(&self) -> Option<(u64, &[Option<u32>])> {
             Some((5, &[Some(6), None]))
         }
+
+        fn waits_for(&self) -> Option<String> {
+            Some("a rank".to_owned())
+        }
     }
 
     #[test]
     fn by_default_a_coordinator_neither_collects_nor_recovers() {
         assert!(!Idle.begin_collection(Floor::ByLine) && !Idle.makes_checkpoints());
         assert_eq!((Idle.is_collecting(), Idle.is_recovering(), Idle.line()), (false, false, None));
+        assert_eq!(Idle.waits_for(), None);
     }
 
     #[test]
@@ -187,5 +202,6 @@ mod tests {
                 && Coordinator::makes_checkpoints(&busy)
         );
         assert_eq!(Coordinator::line(&busy), Some((5, &[Some(6), None][..])));
+        assert_eq!(Coordinator::waits_for(&busy).as_deref(), Some("a rank"));
     }
 }

@@ -65,10 +65,12 @@ pub enum Effect {
         /// Last SSN that is sent.
         upto: Ssn,
     },
-    /// Present held messages again, transmit held records, and ask for the plan of a collective again that is held or runs natively.
+    /// Present held messages again, transmit held records, and ask for the plan of a collective again that is held or
+    /// runs natively.
     Resume,
-    /// Drop recorded choices numbered below `before` from the local log: they won't be needed again, and nor will anything else that the log has
-    /// from before the checkpoint, but for entries that are kept ([`Effect::KeepEntry`]).
+    /// Drop recorded choices numbered below `before` from the local log: they won't be needed again, and nor will
+    /// anything else that the log has from before the checkpoint, but for entries that are kept
+    /// ([`Effect::KeepEntry`]).
     DiscardChoices {
         /// First number that is kept.
         before: u64,
@@ -81,8 +83,9 @@ pub enum Effect {
         /// First number that is kept.
         before: u64,
     },
-    /// Take a checkpoint as soon as possible, even while the application waits in a call (which it makes again when it is restored), and
-    /// whatever [`super::Protocol::wants_checkpoint`] says. Not in the midst of a collective that runs natively.
+    /// Take a checkpoint as soon as possible, even while the application waits in a call (which it makes again when it
+    /// is restored), and whatever [`super::Protocol::wants_checkpoint`] says. Not in the midst of a collective that
+    /// runs natively.
     TakeCheckpoint,
     /// Keep these bytes in the local log.
     KeepEntry {
@@ -91,16 +94,16 @@ pub enum Effect {
         /// Content of the entry.
         bytes: Vec<u8>,
     },
-    /// Send a copy of an entry of the local log to a peer, which gets it in [`super::Protocol::handle_entry`] (ULML, section 2.2). It may
-    /// be dropped like the frame of an [`Effect::Transmit`].
+    /// Send a copy of an entry of the local log to a peer, which gets it in [`super::Protocol::handle_entry`] (ULML,
+    /// section 2.2). It may be dropped like the frame of an [`Effect::Transmit`].
     SendEntry {
         /// Destination.
         to: Rank,
         /// Key of the entry.
         entry: EntryKey,
     },
-    /// Durably drop the entries of this kind numbered `first..=last` from the local log: no recovery needs them, or they belong to an undone
-    /// timeline. Others stay, whatever checkpoints are taken.
+    /// Durably drop the entries of this kind numbered `first..=last` from the local log: no recovery needs them, or
+    /// they belong to an undone timeline. Others stay, whatever checkpoints are taken.
     DiscardEntries {
         /// Kind of the entries.
         kind: EntryKind,
@@ -109,14 +112,15 @@ pub enum Effect {
         /// Highest number that is dropped.
         last: u64,
     },
-    /// Take part once more in this call, which the restored program is beyond, with dummy arguments, before the program goes on: others
-    /// repeat it (C3, section 5.3). The same events are reported as when the program makes a call; the result is dropped. Only for calls in
-    /// which no data flows from this rank.
+    /// Take part once more in this call, which the restored program is beyond, with dummy arguments, before the program
+    /// goes on: others repeat it (C3, section 5.3). The same events are reported as when the program makes a call; the
+    /// result is dropped. Only for calls in which no data flows from this rank.
     RunCollective {
         /// The call.
         call: CollectiveCall,
     },
-    /// Make the local log of the checkpoint that began `epoch` durable, then report [`super::Protocol::handle_log_sealed`].
+    /// Make the local log of the checkpoint that began `epoch` durable, then report
+    /// [`super::Protocol::handle_log_sealed`].
     SealLog {
         /// Epoch that the checkpoint began.
         epoch: Epoch,
@@ -133,7 +137,8 @@ pub enum Effect {
         /// Epoch that the checkpoint began.
         epoch: Epoch,
     },
-    /// Take a checkpoint in the same way, make it durable, exit, and be loaded again from it (Checkpoint-on-Failure, Algorithm 1).
+    /// Take a checkpoint in the same way, make it durable, exit, and be loaded again from it (Checkpoint-on-Failure,
+    /// Algorithm 1).
     SaveAndExit,
 }
 
@@ -177,10 +182,10 @@ pub enum EntryKind {
     /// in the rank's receive order, from 0 since the start of the program. On a restart, passed to
     /// [`super::Protocol::handle_recovered_delivery`].
     Delivery = 5,
-    /// Receive that was cancelled, numbered by its place among the rank's requests, from 0 since the start of the program.
-    /// On a restart, the runtime lets it take no message.
+    /// Receive that was cancelled, numbered by its place among the rank's requests, from 0 since the start of the
+    /// program. On a restart, the runtime lets it take no message.
     Cancelled = 6,
-    /// Run of calls that found nothing: numbered by the first as [`EntryKind::Choice`] is, with the number of calls (u64,
-    /// little-endian). On a restart, the runtime lets them find nothing.
+    /// Run of calls that found nothing: numbered by the first as [`EntryKind::Choice`] is, with the number of calls
+    /// (u64, little-endian). On a restart, the runtime lets them find nothing.
     Nothing = 7,
 }

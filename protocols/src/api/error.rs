@@ -154,7 +154,8 @@ pub enum ProtocolError {
         /// Epoch that was named.
         epoch: Epoch,
     },
-    /// Collective that this rank has completed. Mistake of the driver, or a program that restarted from another state than its checkpoint's.
+    /// Collective that this rank has completed. Mistake of the driver, or a program that restarted from another state
+    /// than its checkpoint's.
     #[error("collective {number} of communicator {comm}, of which all before {next} are complete")]
     CollectiveCompleted {
         /// Context number of the communicator.
@@ -204,7 +205,8 @@ pub enum Misbehaviour {
         /// SSN of the message.
         ssn: Ssn,
     },
-    /// It has completed as many collectives of a communicator, but of other kinds: the ranks don't run the same program.
+    /// It has completed as many collectives of a communicator, but of other kinds: the ranks don't run the same
+    /// program.
     #[error("it has made other collective calls on communicator {comm} than this rank")]
     OtherCollectives {
         /// Context number of the communicator.

@@ -1,7 +1,7 @@
 //! Rules that add to another.
 
-/// Implements methods of [`Protocol`](crate::api::Protocol) by those of a field, for a rule that adds to another: `forward_protocol!(core:
-/// epoch, hello);` in its `impl` block.
+/// Implements methods of [`Protocol`](crate::api::Protocol) by those of a field, for a rule that adds to another:
+/// `forward_protocol!(core: epoch, hello);` in its `impl` block.
 #[macro_export]
 macro_rules! forward_protocol {
     ($core:ident: $($method:ident),* $(,)?) => { $($crate::forward_protocol!(@$method $core);)* };

@@ -11,7 +11,8 @@ use super::EntryKey;
 pub struct Outgoing {
     /// Complete header: the prefix of the record, and of the message on the wire.
     pub header: WireHeader,
-    /// Keep the record after it was transmitted. `false` in rules that never replay from the sender ([`super::Kept::Nothing`]), and only there.
+    /// Keep the record after it was transmitted. `false` in rules that never replay from the sender
+    /// ([`super::Kept::Nothing`]), and only there.
     pub keep_record: bool,
     /// Permission to transmit.
     pub transmission: Transmission,

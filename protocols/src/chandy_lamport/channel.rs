@@ -127,7 +127,8 @@ impl<I: Identification> Channel<I> {
         self.arrived = Ssn(self.arrived.0.saturating_sub(self.messages.orphans()));
     }
 
-    /// Presents a copy again if it is in transit over the line (the pending queue of section 4.4.1); returns `false` otherwise.
+    /// Presents a copy again if it is in transit over the line (the pending queue of section 4.4.1); returns `false`
+    /// otherwise.
     pub(super) fn present(&mut self, number: u64, message: Message) -> bool {
         let is_presented = self.messages.present(message);
         if is_presented {

@@ -1,7 +1,7 @@
 //! Commit of the lines that all ranks have finished.
 //!
-//! The paper has no such process: a rank replaces its last checkpoint once its own part of a line is finished (section 4.3.1), and a failure
-//! between two such moments leaves the job without a common line.
+//! The paper has no such process: a rank replaces its last checkpoint once its own part of a line is finished (section
+//! 4.3.1), and a failure between two such moments leaves the job without a common line.
 
 use counterfoil_log_core::{Epoch, Rank};
 

@@ -123,7 +123,8 @@ impl<I: Identification> Protocol for ChandyLamport<I> {
         self.choices.recover(choice)
     }
 
-    /// Compares the interval numbers of all participants first (section 4.5.1), and holds the call until this rank's is the highest of them.
+    /// Compares the interval numbers of all participants first (section 4.5.1), and holds the call until this rank's is
+    /// the highest of them.
     fn handle_collective(&mut self, _: &CollectiveCall) -> Result<CollectivePlan, ProtocolError> {
         if self.call_waits() {
             return Ok(CollectivePlan::Hold);
@@ -175,15 +176,17 @@ impl<I: Identification> Protocol for ChandyLamport<I> {
         Some(Snapshot { epoch: Epoch::FIRST, tables: self.tables(0).encode(I::VERSION) })
     }
 
-    /// Returns `false` while many lines are open, and if a checkpoint was requested since the last offer: it was in place of this one. So
-    /// ranks that offer checkpoints at the same points make one line, where the paper makes as many as there are ranks (section 4.3.1).
+    /// Returns `false` while many lines are open, and if a checkpoint was requested since the last offer: it was in
+    /// place of this one. So ranks that offer checkpoints at the same points make one line, where the paper makes as
+    /// many as there are ranks (section 4.3.1).
     fn wants_checkpoint(&mut self) -> bool {
         let was_taken = std::mem::take(&mut self.was_requested);
         !was_taken && self.epoch.0 - self.member.committed.0 < LINES_MAX
     }
 
-    /// Returns `false` in a program that makes collectives: after the next one, in which the others hear of it, all take the checkpoint. Were it taken
-    /// here, a rank whose clock is behind would make that call before its own, which would bisect the line (section 4.5.1).
+    /// Returns `false` in a program that makes collectives: after the next one, in which the others hear of it, all
+    /// take the checkpoint. Were it taken here, a rank whose clock is behind would make that call before its own, which
+    /// would bisect the line (section 4.5.1).
     fn wants_due_checkpoint(&mut self) -> bool {
         if std::mem::take(&mut self.has_called) {
             self.announces = true;
@@ -242,8 +245,8 @@ impl<I: Identification> Protocol for ChandyLamport<I> {
         Ok(())
     }
 
-    /// Restores the newest checkpoint, or after a rollback that of the line. Messages in transit and orphans follow with the entries of the
-    /// local log.
+    /// Restores the newest checkpoint, or after a rollback that of the line. Messages in transit and orphans follow
+    /// with the entries of the local log.
     fn restore(&mut self, tables: &[u8], oldest: Epoch) -> Result<(), RestoreError> {
         let Config { rank, ranks, .. } = self.config;
         let tables = Tables::decode(I::VERSION, tables, rank, ranks)?;
@@ -322,8 +325,8 @@ impl<I: Identification> Protocol for ChandyLamport<I> {
         })
     }
 
-    /// Transmits what has not been, and repeats the requests that the peer may lack. Records that were saved with the checkpoint have the
-    /// number of an undone attempt, and are discarded: they are in transit over the line.
+    /// Transmits what has not been, and repeats the requests that the peer may lack. Records that were saved with the
+    /// checkpoint have the number of an undone attempt, and are discarded: they are in transit over the line.
     fn handle_hello(&mut self, peer: Rank, hello: &Hello) -> Result<(), ProtocolError> {
         self.check_peer(peer)?;
         if hello.rank != peer {

@@ -54,8 +54,9 @@ pub struct Matched<C> {
 
 /// Message identification (section 3.3): state of the messages from and to one peer, in both directions.
 ///
-/// A message *crosses* a line in transit (sent before, and received after it) or as an orphan (received before, and sent after it). Messages of
-/// a channel arrive in order, each once; a frame that is lost, or arrives again, isn't seen here.
+/// A message *crosses* a line in transit (sent before, and received after it) or as an orphan (received before, and
+/// sent after it). Messages of a channel arrive in order, each once; a frame that is lost, or arrives again, isn't seen
+/// here.
 pub trait Identification: fmt::Debug {
     /// What a request for a line says of the messages before it.
     type Request: Clone + fmt::Debug + Serialize + DeserializeOwned;
@@ -71,13 +72,15 @@ pub trait Identification: fmt::Debug {
     /// Notes a message to the peer.
     fn log_send(&mut self, key: Key);
 
-    /// Begins an interval; returns what the request for its line says. `sent`, `received`: messages to and from the peer before it.
+    /// Begins an interval; returns what the request for its line says. `sent`, `received`: messages to and from the
+    /// peer before it.
     fn begin_interval(&mut self, sent: Ssn, received: Ssn) -> Self::Request;
 
     /// Takes a message out of the orphan queue (section 4.4.2); returns `false` if it isn't an orphan.
     fn take_orphan(&mut self, message: Message) -> bool;
 
-    /// Notes a message that is received in `interval`; returns `true` if it is in transit over the interval's line, or may be: a copy is kept.
+    /// Notes a message that is received in `interval`; returns `true` if it is in transit over the interval's line, or
+    /// may be: a copy is kept.
     fn log_receipt(&mut self, message: Message, interval: Epoch) -> bool;
 
     /// Notes the number of a copy: of a message received in `interval`, or presented again in it.
@@ -86,7 +89,8 @@ pub trait Identification: fmt::Debug {
     /// Matches the next line, for which the request has come, and which precedes the present interval.
     fn match_line(&mut self, line: Epoch, request: Self::Request) -> Matched<Self::Crossing>;
 
-    /// Returns `true` once all messages in transit over a matched line have arrived. `arrived`: messages of the peer that have.
+    /// Returns `true` once all messages in transit over a matched line have arrived. `arrived`: messages of the peer
+    /// that have.
     fn is_complete(&self, line: Epoch, arrived: Ssn) -> bool;
 
     /// Forgets what precedes a committed line.
@@ -98,7 +102,7 @@ pub trait Identification: fmt::Debug {
     /// Returns the number of messages in the orphan queue.
     fn orphans(&self) -> u64;
 
-    /// Presents a copy again, as received in the interval that begins, if it is in transit over its line (section 4.4.1); returns `false`
-    /// otherwise.
+    /// Presents a copy again, as received in the interval that begins, if it is in transit over its line (section
+    /// 4.4.1); returns `false` otherwise.
     fn present(&mut self, message: Message) -> bool;
 }

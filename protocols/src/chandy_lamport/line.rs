@@ -39,7 +39,8 @@ impl<I: Identification> ChandyLamport<I> {
         self.finish_lines();
     }
 
-    /// Seals the local log of each line of which this rank has everything: its checkpoint, the requests of all, and the messages in transit.
+    /// Seals the local log of each line of which this rank has everything: its checkpoint, the requests of all, and the
+    /// messages in transit.
     pub(super) fn finish_lines(&mut self) {
         for place in 0..self.lines.len() {
             let Line { epoch, is_durable, is_sealed, .. } = self.lines[place];
@@ -85,8 +86,8 @@ impl<I: Identification> ChandyLamport<I> {
         }
     }
 
-    /// Goes back to a line, unless the rank has just been restored there. Entries and checkpoints of the undone timeline are dropped first: a
-    /// process that dies in between must not find them.
+    /// Goes back to a line, unless the rank has just been restored there. Entries and checkpoints of the undone
+    /// timeline are dropped first: a process that dies in between must not find them.
     fn go_back(&mut self, line: Epoch) {
         let is_there = self.member.is_fresh && (line, line) == (self.epoch, self.member.committed);
         self.member.committed = self.member.committed.max(line);

@@ -93,7 +93,8 @@ impl Calls {
         others.iter().all(|(comm, made)| *made == 0 || self.made.get(comm).is_some_and(|own| own >= made))
     }
 
-    /// Draws the conclusions from the words of a call (Figures 6 to 8). A conclusion takes effect when the call is complete.
+    /// Draws the conclusions from the words of a call (Figures 6 to 8). A conclusion takes effect when the call is
+    /// complete.
     pub(super) fn judge(&mut self, call: &CollectiveCall, own: (Rank, Word), words: &[(Rank, u64)]) -> &Conclusion {
         let (rank, Word { epoch, am_logging }) = own;
         let others = words.iter().filter(|(from, _)| *from != rank).map(|(from, word)| (*from, Word::decode(*word)));
@@ -122,7 +123,8 @@ impl Calls {
         self.concluded = Conclusion::default();
     }
 
-    /// Notes a call in the logs; `log` is the recovery log, while logging. Returns `true` if another participant has stopped logging.
+    /// Notes a call in the logs; `log` is the recovery log, while logging. Returns `true` if another participant has
+    /// stopped logging.
     pub(super) fn conclude(&mut self, call: &CollectiveCall, log: Option<&mut Log>) -> bool {
         let Conclusion { keep, repeat, suppress, stop } = std::mem::take(&mut self.concluded);
         let id = id(call);

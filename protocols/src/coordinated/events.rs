@@ -11,8 +11,8 @@ use super::{Bits, Coordinated};
 use crate::agreement::Command;
 use crate::api::{
     ChoiceError, ChoiceRecord, CollectiveCall, CollectiveClass, CollectivePlan, DiscardReason, Effect, EntryKey,
-    EntryKind, Hello, Incoming, Misbehaviour, NextChoice, Outgoing, Party, Properties, Protocol, ProtocolError,
-    RestoreError, Scope, Snapshot, Transmission,
+    EntryKind, Hello, Incoming, Inspect, Misbehaviour, NextChoice, Outgoing, Party, Properties, Protocol,
+    ProtocolError, RestoreError, Scope, Snapshot, Transmission,
 };
 use crate::sender_based::Choices;
 
@@ -151,7 +151,8 @@ impl Protocol for Coordinated {
         Ok(())
     }
 
-    /// Takes up the logs of the line that the rank was restored to. Others belong to an undone line, or to one that is obsolete.
+    /// Takes up the logs of the line that the rank was restored to. Others belong to an undone line, or to one that is
+    /// obsolete.
     fn handle_recovered_entry(&mut self, entry: EntryKey, bytes: &[u8]) -> Result<bool, ProtocolError> {
         let (epoch, place) = place_of(entry);
         match (entry.kind, place) {
@@ -309,6 +310,10 @@ impl Protocol for Coordinated {
 
     fn poll_effect(&mut self) -> Option<Effect> {
         self.effects.pop_front()
+    }
+
+    fn inspect(&self) -> &dyn Inspect {
+        self
     }
 }
 

@@ -21,8 +21,9 @@ impl Initiator {
         Initiator { agreement: Agreement::new(ranks, replaced), open: false, stop_sent: false }
     }
 
-    /// Returns the epoch that the open line begins, and the ranks that keep it from being committed. A line stays open for ever if a rank
-    /// reaches no further place for a checkpoint, or never receives a message that was sent to it before.
+    /// Returns the epoch that the open line begins, and the ranks that keep it from being committed. A line stays open
+    /// for ever if a rank reaches no further place for a checkpoint, or never receives a message that was sent to it
+    /// before.
     pub fn open_line(&self) -> Option<(Epoch, Vec<Rank>)> {
         let next = self.next();
         let is_done = |status: &Status<Progress>| status.epoch == next.0 && status.progress == Progress::Stopped;
@@ -59,6 +60,11 @@ impl Initiator {
 }
 
 impl Coordinator for Initiator {
+    fn waits_for(&self) -> Option<String> {
+        let (epoch, ranks) = self.open_line().filter(|_| !self.is_recovering())?;
+        Some(format!("the line that begins {epoch}, for {ranks:?}"))
+    }
+
     fn handle_control(&mut self, from: Rank, body: &[u8]) -> Result<(), CoordinatorError> {
         match self.agreement.handle(from, body)? {
             Step::Nothing => {}

@@ -10,7 +10,8 @@ use crate::chandy_lamport::{Identification, Key, Matched, Message};
 
 /// Message identification by the envelopes of what was sent and received.
 ///
-/// Memory: a row of 16 bytes for each run of equal envelopes since the last committed line, and 32 bytes for each copied message.
+/// Memory: a row of 16 bytes for each run of equal envelopes since the last committed line, and 32 bytes for each
+/// copied message.
 #[derive(Debug)]
 pub struct EventLogs {
     send_log: EventLog,
@@ -101,7 +102,8 @@ impl Identification for EventLogs {
         if !awaited.is_empty() {
             self.awaited.push_back((line, awaited));
         }
-        // Whatever is in transit over this line and was received in a later interval is in transit over that one's line, too.
+        // Whatever is in transit over this line and was received in a later interval is in transit over that one's
+        // line, too.
         let mut in_transit = self.crossing.in_transit.clone();
         let mut dropped = Vec::new();
         self.copies.retain(|copy| {

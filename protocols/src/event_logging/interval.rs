@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-/// Returns the interval between checkpoints that minimises the expected time of a program: `sqrt(2 T_c T_up)` (section 5.8).
+/// Returns the interval between checkpoints that minimises the expected time of a program: `sqrt(2 T_c T_up)` (section
+/// 5.8).
 ///
 /// `cost`: duration of a checkpoint. `uptime`: mean time between failures of the job.
 ///

@@ -9,10 +9,11 @@ use crate::chandy_lamport::Key;
 /// Rows of a log beyond which it is put in order.
 const ROWS_MAX: usize = 1024;
 
-/// Envelopes of one interval and channel, in the order of their events; consecutive equal ones share a row (section 3.4.2).
+/// Envelopes of one interval and channel, in the order of their events; consecutive equal ones share a row (section
+/// 3.4.2).
 ///
-/// A long log is put in the order of its envelopes, one row each, which matching doesn't notice (Logging Independency Principle, section
-/// 3.3.3): so its size follows the number of different envelopes.
+/// A long log is put in the order of its envelopes, one row each, which matching doesn't notice (Logging Independency
+/// Principle, section 3.3.3): so its size follows the number of different envelopes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventLog {
     rows: Vec<(Key, u64)>,

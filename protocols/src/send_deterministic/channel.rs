@@ -133,7 +133,8 @@ impl Channel {
         self.frozen = true;
     }
 
-    /// Sets the peer's incarnation and base in the recovery line. `None`: a round begins, and the line of the last one is void.
+    /// Sets the peer's incarnation and base in the recovery line. `None`: a round begins, and the line of the last one
+    /// is void.
     pub(super) fn set_line(&mut self, peer: Option<(Incarnation, Ssn)>) {
         (self.frozen, self.line_incarnation) = (false, Incarnation(0));
         if let Some((incarnation, base)) = peer {
@@ -183,8 +184,8 @@ impl Channel {
         Ok(self.apply_pending())
     }
 
-    /// Checks that the peer can have the messages up to `claimed`: they were sent, or this execution has yet to send some
-    /// again.
+    /// Checks that the peer can have the messages up to `claimed`: they were sent, or this execution has yet to send
+    /// some again.
     fn check_claimed(&self, claimed: Ssn) -> Result<(), ProtocolError> {
         let sent = self.link.send.sent();
         if claimed <= sent || self.sent_at_restart < Ssn::MAX {
@@ -245,7 +246,8 @@ impl Channel {
     pub(super) fn replay_after(&mut self, received: Ssn) -> Ssn {
         let received = received.min(self.link.send.sent());
         self.transmitted = received.min(self.sent_at_restart).max(self.collected);
-        // Records that are released, since this execution has sent their messages again already, need no transmission either.
+        // Records that are released, since this execution has sent their messages again already, need no transmission
+        // either.
         self.transmitted = self.transmitted.max(self.sent.released_after(self.transmitted).min(received));
         self.transmitted
     }

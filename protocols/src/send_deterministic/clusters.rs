@@ -10,9 +10,9 @@ use thiserror::Error;
 /// begins an epoch only if that is below the smallest durable epoch of cluster c + 1, as the last collection found it
 /// (before the first, and after a failure until the next: below where c + 1 begins). The highest cluster is free.
 ///
-/// A rollback may take ranks of c + 1 back to epochs that c has reached. Until they have executed again as far, messages
-/// from c to them are not logged, and a failure rolls more ranks back. To keep clusters apart there too, c would have to
-/// stay below the floors of c + 1, which trail by some checkpoints for each cluster below.
+/// A rollback may take ranks of c + 1 back to epochs that c has reached. Until they have executed again as far,
+/// messages from c to them are not logged, and a failure rolls more ranks back. To keep clusters apart there too, c
+/// would have to stay below the floors of c + 1, which trail by some checkpoints for each cluster below.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Clusters {
     of: Vec<u32>,

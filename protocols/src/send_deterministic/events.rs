@@ -10,8 +10,8 @@ use super::notice::{self, Covered, ReceivedRun, Report};
 use super::tables::Tables;
 use super::{Config, SendDeterministic};
 use crate::api::{
-    COMMAND, ChoiceError, ChoiceRecord, DiscardReason, Effect, Hello, Incoming, Misbehaviour, NextChoice, Outgoing,
-    Party, Properties, Protocol, ProtocolError, RestoreError, Snapshot, Transmission,
+    COMMAND, ChoiceError, ChoiceRecord, DiscardReason, Effect, Hello, Incoming, Inspect, Misbehaviour, NextChoice,
+    Outgoing, Party, Properties, Protocol, ProtocolError, RestoreError, Snapshot, Transmission,
 };
 
 impl Protocol for SendDeterministic {
@@ -297,6 +297,10 @@ impl Protocol for SendDeterministic {
 
     fn poll_effect(&mut self) -> Option<Effect> {
         self.effects.pop_front()
+    }
+
+    fn inspect(&self) -> &dyn Inspect {
+        self
     }
 }
 

@@ -56,8 +56,8 @@ pub(super) struct Line {
     pub(super) restore: Option<(u32, u32)>,
     /// Ranks that have sent to this one.
     pub(super) senders: Vec<Sender>,
-    /// Ranks whose incarnation in this recovery isn't 0, ascending, with it: messages of earlier ones don't count any more,
-    /// also of ranks that this one hasn't met.
+    /// Ranks whose incarnation in this recovery isn't 0, ascending, with it: messages of earlier ones don't count any
+    /// more, also of ranks that this one hasn't met.
     pub(super) living: Vec<(u32, u32)>,
     /// Order of all phases assigned before this round.
     pub(super) phases: PhaseOrder,

@@ -207,9 +207,9 @@ impl SendDeterministic {
         if !matches!(self.round.table, TableState::Requested) {
             return;
         }
-        // A checkpoint doesn't know later receipts, a peer that rolls back may repeat its own in other epochs, and one that
-        // isn't known to hold rolls its sender back to be safe. Each Hello has them; all peers will send one soon, whatever
-        // the recovery does.
+        // A checkpoint doesn't know later receipts, a peer that rolls back may repeat its own in other epochs, and one
+        // that isn't known to hold rolls its sender back to be safe. Each Hello has them; all peers will send one soon,
+        // whatever the recovery does.
         if self.channels().any(|channel| channel.awaits_receipts()) {
             return;
         }

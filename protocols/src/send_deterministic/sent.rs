@@ -144,7 +144,8 @@ impl Sent {
         self.run_of(ssn).is_some_and(|run| run.logged)
     }
 
-    /// Returns the last of the messages after `after`, without a gap, whose records were released: acknowledged, and never replayed.
+    /// Returns the last of the messages after `after`, without a gap, whose records were released: acknowledged, and
+    /// never replayed.
     pub(super) fn released_after(&self, after: Ssn) -> Ssn {
         let from = self.runs.partition_point(|run| run.last <= after.0);
         let is_released = |run: &&Run| !run.logged && run.receipt != Receipt::Unknown;
@@ -161,8 +162,8 @@ impl Sent {
         self.runs[..after].last().filter(|run| ssn.0 <= run.last)
     }
 
-    /// Returns this channel's part of the table for the recovery line. `restart`: epoch of the checkpoint from which this
-    /// rank would send the messages of an epoch again.
+    /// Returns this channel's part of the table for the recovery line. `restart`: epoch of the checkpoint from which
+    /// this rank would send the messages of an epoch again.
     pub(super) fn table(&self, restart: impl Fn(u32) -> u32) -> Vec<SentInEpoch> {
         let mut table: Vec<SentInEpoch> = Vec::new();
         for run in &self.runs {

@@ -33,8 +33,8 @@ impl Choices {
         self.next
     }
 
-    /// Returns the number of calls that a checkpoint can count: a restarted program makes the undecided ones again, under the same numbers.
-    /// `None` if a later one is decided.
+    /// Returns the number of calls that a checkpoint can count: a restarted program makes the undecided ones again,
+    /// under the same numbers. `None` if a later one is decided.
     pub(crate) fn settled(&self) -> Option<u64> {
         let settled = self.open.keys().next().copied().unwrap_or(self.next);
         (self.next - settled == self.open.len() as u64).then_some(settled)
@@ -63,7 +63,8 @@ impl Choices {
         NextChoice { sequence, forced }
     }
 
-    /// Decides a call in a job of `ranks`; returns the record to append, or `None` if an earlier incarnation has appended it.
+    /// Decides a call in a job of `ranks`; returns the record to append, or `None` if an earlier incarnation has
+    /// appended it.
     pub(crate) fn decide(&mut self, choice: Determinant, ranks: u32) -> Result<Option<ChoiceRecord>, ChoiceError> {
         check(choice, ranks)?;
         let sequence = choice.sequence;

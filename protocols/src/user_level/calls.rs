@@ -74,7 +74,8 @@ impl Calls {
         }
     }
 
-    /// Takes a result that the local log has, or that `from` has sent; returns `true` if it is new and its call is to come.
+    /// Takes a result that the local log has, or that `from` has sent; returns `true` if it is new and its call is to
+    /// come.
     pub(super) fn insert(&mut self, from: Option<Rank>, entry: EntryKey) -> bool {
         let number = entry.number;
         if let Some(peer) = from.and_then(|from| self.peers.get_mut(from.index())) {
@@ -122,8 +123,8 @@ impl Calls {
         Report { has_met: self.has_met(peer), ..self.report() }
     }
 
-    /// Returns only what this rank's durable checkpoint is beyond. A peer waits for the result of a call that it knows to be completed here, so
-    /// it may know that only with the result.
+    /// Returns only what this rank's durable checkpoint is beyond. A peer waits for the result of a call that it knows
+    /// to be completed here, so it may know that only with the result.
     pub(super) fn report_durable(&self) -> Report {
         Report { durable: self.peers[self.rank.index()].durable.clone(), ..Report::default() }
     }
@@ -171,8 +172,8 @@ impl Calls {
         }
     }
 
-    /// Drops the results that no rank can need again: all before the calls that every rank's durable checkpoint is beyond.
-    /// Returns the first and last entry dropped, for each communicator.
+    /// Drops the results that no rank can need again: all before the calls that every rank's durable checkpoint is
+    /// beyond. Returns the first and last entry dropped, for each communicator.
     pub(super) fn collect(&mut self) -> Vec<(u64, u64)> {
         let own = &self.peers[self.rank.index()].durable;
         let mut dropped = Vec::new();

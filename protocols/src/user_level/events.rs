@@ -51,7 +51,8 @@ impl Protocol for UserLevel {
         Ok(plan)
     }
 
-    /// Counts the call. A rank that didn't take part in it forwards its result to those that may wait there for this rank.
+    /// Counts the call. A rank that didn't take part in it forwards its result to those that may wait there for this
+    /// rank.
     fn handle_collective_completed(&mut self, call: &CollectiveCall) -> Result<(), ProtocolError> {
         let plan = self.open.take().map(|(_, plan)| plan);
         let is_kept = matches!(plan, Some(CollectivePlan::Recorded(_) | CollectivePlan::Native { keep: Some(_) }));
@@ -109,8 +110,8 @@ impl Protocol for UserLevel {
         let has_met = report.has_met || self.calls.has_met(peer);
         let is_repair = has_met || hello.incarnation.max(self.incarnation()) > Incarnation(0);
         if !is_repair {
-            // Two first processes that meet for the first time take part in every call: neither waits for a result of the other. Both have to say
-            // so: a connection may have broken when only one had the other's Hello.
+            // Two first processes that meet for the first time take part in every call: neither waits for a result of
+            // the other. Both have to say so: a connection may have broken when only one had the other's Hello.
             report.completed.clear();
         }
         self.calls.meet(peer, &report);

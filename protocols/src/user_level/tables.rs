@@ -1,5 +1,5 @@
-//! Plain numbers that leave a rank: its checkpoint tables, and the report of its collectives to a peer. Both are one byte of version, then
-//! postcard.
+//! Plain numbers that leave a rank: its checkpoint tables, and the report of its collectives to a peer. Both are one
+//! byte of version, then postcard.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,12 @@ const TABLES: u8 = 0x91;
 /// Version of the report that is written, and the only one that is read.
 const REPORT: u8 = 2;
 
-/// Collectives of a communicator that a rank has completed (section 3.1: "every process counts various collective communications").
+/// Collectives of a communicator that a rank has completed (section 3.1: "every process counts various collective
+/// communications").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
-    /// Number of the first call that isn't complete. It also counts the calls that ran as messages, up to the last that did not.
+    /// Number of the first call that isn't complete. It also counts the calls that ran as messages, up to the last that
+    /// did not.
     pub next: u64,
     /// Barriers.
     pub barriers: u64,

@@ -7,7 +7,7 @@ mod job;
 use counterfoil_ack_piggyback::Flags;
 use counterfoil_log_core::{Determinant, Epoch, Rank, Ssn};
 use counterfoil_protocols::api::{
-    DiscardReason, Effect, EntryKey, EntryKind, Incoming, Misbehaviour, Protocol, ProtocolError, RestoreError,
+    DiscardReason, Effect, EntryKey, EntryKind, Incoming, Inspect, Misbehaviour, Protocol, ProtocolError, RestoreError,
     Transmission,
 };
 use counterfoil_protocols::coordinated::{Config, Coordinated};

@@ -52,8 +52,8 @@ fn the_recovery_process_may_be_lost_too() {
     assert!(tally.rolled_back > scaled(1500));
 }
 
-/// Seeds that once ended wrong. A change of what a seed draws makes other jobs of them: each case is met by random jobs, too, and the ones
-/// of the simulator are lines that don't depend on that (`schedules_that_once_failed_pass`).
+/// Seeds that once ended wrong. A change of what a seed draws makes other jobs of them: each case is met by random
+/// jobs, too, and the ones of the simulator are lines that don't depend on that (`schedules_that_once_failed_pass`).
 #[test]
 fn seeds_that_once_failed_pass() {
     let lost = Settings { failures: 3, coordinator_fails: true, ..BASE };

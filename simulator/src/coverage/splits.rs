@@ -11,12 +11,14 @@ const SPLITS: usize = (1 << RANKS) - 2;
 /// From each root, to each root, from all to all, and barriers.
 const CLASSES: usize = 2 * RANKS + 2;
 
-/// Collective calls of jobs with four ranks, by class, root, and the ranks that were beyond the call when the others were not.
+/// Collective calls of jobs with four ranks, by class, root, and the ranks that were beyond the call when the others
+/// were not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Splits([[u64; SPLITS]; CLASSES]);
 
 impl Splits {
-    /// Counts a call. `are_beyond` has the ranks in their order; a job of another size, and a call that isn't split, doesn't count.
+    /// Counts a call. `are_beyond` has the ranks in their order; a job of another size, and a call that isn't split,
+    /// doesn't count.
     pub(crate) fn count(&mut self, class: CollectiveClass, are_beyond: &[bool]) {
         let beyond =
             (0..).zip(are_beyond).filter(|(_, is_beyond)| **is_beyond).map(|(rank, _)| 1 << rank).sum::<usize>();

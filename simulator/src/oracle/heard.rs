@@ -1,7 +1,7 @@
 //! Receipts that have reached their senders, as the frames on the wire say: in acknowledgements and in Hellos.
 //!
-//! A restart or rollback of either rank ends what was heard on a channel; the next Hello of the receiver begins it anew, and frames of its
-//! earlier incarnations no longer count.
+//! A restart or rollback of either rank ends what was heard on a channel; the next Hello of the receiver begins it
+//! anew, and frames of its earlier incarnations no longer count.
 
 use counterfoil_log_core::{Incarnation, Ssn};
 
@@ -75,8 +75,8 @@ impl Heard {
         }
     }
 
-    /// Sets how far a lane was transmitted, when its rank sends its table: a receipt counts once the message was transmitted on the
-    /// present connection, because its record may be released then, and the peer may wait for it.
+    /// Sets how far a lane was transmitted, when its rank sends its table: a receipt counts once the message was
+    /// transmitted on the present connection, because its record may be released then, and the peer may wait for it.
     pub(super) fn report(&mut self, rank: u32, peer: u32, transmitted: Ssn) {
         let channel = self.channel(rank, peer);
         channel.reported = channel.upto.min(transmitted);

@@ -4,12 +4,12 @@
 //! unless the sender sends it by executing from where the line leaves the sender.
 //!
 //! *No deeper than necessary* is the largest line such that the restored ranks roll back at least to where they were,
-//! and the sender of a message that is not logged rolls back to its last durable checkpoint before it sent it (as of the
-//! table that it sent), if its receiver rolls back to the epoch in which it received it, or before. It is found by trying every message again until nothing moves.
-//! A message is logged if its last receipt was: in a later epoch than that of its header, or marked. Where a sender
-//! couldn't know (the receipt was never reported, or its receiver has died or rolled back since and hasn't reported it
-//! anew), the rule's assumption holds: such a message may have been received, without being logged, as late as in the
-//! sender's own epoch, or in whatever epoch it was ever received in.
+//! and the sender of a message that is not logged rolls back to its last durable checkpoint before it sent it (as of
+//! the table that it sent), if its receiver rolls back to the epoch in which it received it, or before. It is found by
+//! trying every message again until nothing moves. A message is logged if its last receipt was: in a later epoch than
+//! that of its header, or marked. Where a sender couldn't know (the receipt was never reported, or its receiver has
+//! died or rolled back since and hasn't reported it anew), the rule's assumption holds: such a message may have been
+//! received, without being logged, as late as in the sender's own epoch, or in whatever epoch it was ever received in.
 
 use counterfoil_log_core::{Epoch, Ssn};
 
@@ -156,8 +156,8 @@ impl Receipts {
         }
     }
 
-    /// Returns the last epoch in which a message was, or may have been, received without being logged. `known`: its sender knows of the
-    /// receipt.
+    /// Returns the last epoch in which a message was, or may have been, received without being logged. `known`: its
+    /// sender knows of the receipt.
     fn unlogged_receive_epoch(&self, (from, to, ssn): (u32, u32, Ssn), sent_in: Epoch, known: bool) -> Option<Epoch> {
         let channel = self.channel(from, to);
         let receipt = self.ever[channel].get(ssn.0.saturating_sub(1) as usize).copied().flatten();

@@ -32,8 +32,8 @@ fn transmitted(upto: u64) -> Event {
     Event::Transmitted { rank: 0, peer: 1, upto: Ssn(upto) }
 }
 
-/// Returns a scenario with one message from rank 0 to rank 1, which has died since and was replaced. `heard`: what rank 0 hears then,
-/// before both send their tables.
+/// Returns a scenario with one message from rank 0 to rank 1, which has died since and was replaced. `heard`: what rank
+/// 0 hears then, before both send their tables.
 fn failed_receiver(marked: bool, heard: &[Event]) -> Scenario {
     let mut scenario = Scenario::begin(Kept::Logged);
     let (sent, received) =
@@ -271,7 +271,7 @@ impl Scenario {
     }
 
     fn of_clusters(keeps: Kept, repeats: Repetition, clusters: u32) -> Scenario {
-        let properties = Properties { repeats, keeps, rolls_back_survivors: false, has_coordinator: false };
+        let properties = Properties { repeats, keeps, ..Properties::LOGGED_BY_SENDERS };
         let (oracle, reference) = (Oracle::new(&program(), properties, clusters), Reference::new(&program()));
         let mut scenario = Scenario { oracle, reference };
         for rank in 0..2 {

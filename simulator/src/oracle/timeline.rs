@@ -113,9 +113,9 @@ impl Timeline {
         self.marks.last().map_or(Epoch::FIRST, |mark| mark.epoch)
     }
 
-    /// Returns the number of messages of a rank after `covered` that the sender has to keep: logged ones, those that it has sent again
-    /// in an epoch before that of their receipt, and those after `known`, which may be logged as far as it knows. `sendings`:
-    /// [`Timeline::sendings`] of the sender.
+    /// Returns the number of messages of a rank after `covered` that the sender has to keep: logged ones, those that it
+    /// has sent again in an epoch before that of their receipt, and those after `known`, which may be logged as far as
+    /// it knows. `sendings`: [`Timeline::sendings`] of the sender.
     pub(super) fn must_keep(&self, from: u32, covered: Ssn, known: Ssn, sendings: &[(Epoch, bool)]) -> u64 {
         let is_of_past = |ssn: Ssn, received_in| {
             let sent = sendings.get(ssn.0.saturating_sub(1) as usize);
@@ -161,8 +161,8 @@ impl Timeline {
         first
     }
 
-    /// Returns all operations, each with the epoch of the checkpoint from which this rank would repeat it, if the durable
-    /// checkpoint of `newest` is its last. Those before the oldest kept checkpoint count as of the first epoch.
+    /// Returns all operations, each with the epoch of the checkpoint from which this rank would repeat it, if the
+    /// durable checkpoint of `newest` is its last. Those before the oldest kept checkpoint count as of the first epoch.
     pub(super) fn by_restart(&self, newest: Epoch) -> impl Iterator<Item = (Operation, Epoch)> {
         let mut marks = self.marks.iter().filter(move |mark| mark.durable && mark.epoch <= newest).peekable();
         let mut epoch = Epoch::FIRST;

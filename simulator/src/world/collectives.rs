@@ -11,16 +11,15 @@ use crate::call::Contribution;
 use crate::network::Frame;
 use crate::process::{Entry, InCall, Process};
 use crate::recording::Activity;
-use crate::rule::SimRule;
 use crate::trace::Event;
 use crate::violation::ViolationKind;
 
-impl<P: SimRule> World<'_, P> {
+impl World<'_> {
     /// Makes a step in a collective call: begins or completes it.
     pub(super) fn step_in_call(
         &mut self,
         rank: u32,
-        process: &mut Process<P>,
+        process: &mut Process,
         call: CollectiveCall,
     ) -> Result<(), ViolationKind> {
         match process.in_call {
@@ -63,7 +62,7 @@ impl<P: SimRule> World<'_, P> {
     }
 
     /// Asks the rule for a plan.
-    fn ask_plan(&mut self, rank: u32, process: &mut Process<P>, call: CollectiveCall) -> Result<(), ViolationKind> {
+    fn ask_plan(&mut self, rank: u32, process: &mut Process, call: CollectiveCall) -> Result<(), ViolationKind> {
         if !process.again.is_empty()
             && call.class != CollectiveClass::Barrier
             && call.class.flows(Rank(rank), Rank(rank))
@@ -102,7 +101,7 @@ impl<P: SimRule> World<'_, P> {
         Ok(())
     }
 
-    fn begin_call(&mut self, rank: u32, process: &Process<P>, call: CollectiveCall, contribution: Contribution) {
+    fn begin_call(&mut self, rank: u32, process: &Process, call: CollectiveCall, contribution: Contribution) {
         self.coverage.calls_again += u64::from(process.call_failed);
         self.calls.begin(call.number, rank, contribution);
         if let Some(are_beyond) = self.calls.later_epochs(call.number) {
@@ -115,7 +114,7 @@ impl<P: SimRule> World<'_, P> {
     fn end_call(
         &mut self,
         rank: u32,
-        process: &mut Process<P>,
+        process: &mut Process,
         call: CollectiveCall,
         result: Payload,
     ) -> Result<(), ViolationKind> {
@@ -129,7 +128,7 @@ impl<P: SimRule> World<'_, P> {
     }
 
     /// Asks the rule again about a call that is held or runs natively.
-    pub(super) fn resume_call(&mut self, rank: u32, process: &mut Process<P>) -> Result<(), ViolationKind> {
+    pub(super) fn resume_call(&mut self, rank: u32, process: &mut Process) -> Result<(), ViolationKind> {
         let waits = matches!(process.in_call, InCall::Held | InCall::Native { .. });
         match process.call(&self.program, rank).filter(|_| waits) {
             Some(call) => self.ask_plan(rank, process, call),
@@ -143,7 +142,8 @@ impl<P: SimRule> World<'_, P> {
         ranks.iter().map(|node| Some(node.process.as_ref()?.image.application.calls())).collect()
     }
 
-    /// Counts the calls that some living ranks have completed and others have not, when the process of a rank is replaced.
+    /// Counts the calls that some living ranks have completed and others have not, when the process of a rank is
+    /// replaced.
     pub(super) fn count_straddled(&mut self, lost: u32) {
         let made = self.calls_made();
         let (Some(&fewest), Some(&most)) = (made.iter().flatten().min(), made.iter().flatten().max()) else { return };
@@ -209,7 +209,7 @@ impl<P: SimRule> World<'_, P> {
     pub(super) fn send_entry(
         &mut self,
         node: u32,
-        process: &Process<P>,
+        process: &Process,
         to: Rank,
         entry: EntryKey,
     ) -> Result<(), ViolationKind> {
@@ -220,7 +220,7 @@ impl<P: SimRule> World<'_, P> {
         };
         let frame = Frame::Entry(entry, bytes);
         self.coverage.entries_sent += 1;
-        if !P::PROPERTIES.rolls_back_survivors || self.has_met(process, to) {
+        if !self.rule.properties.rolls_back_survivors || self.has_met(process, to) {
             self.network.send(node, to, frame);
         }
         Ok(())
@@ -230,7 +230,7 @@ impl<P: SimRule> World<'_, P> {
     pub(super) fn handle_entry(
         &mut self,
         node: u32,
-        process: &mut Process<P>,
+        process: &mut Process,
         from: u32,
         entry: EntryKey,
         bytes: Vec<u8>,
@@ -242,8 +242,9 @@ impl<P: SimRule> World<'_, P> {
         Ok(())
     }
 
-    /// Presents the entries of the local log to the rule of a restored rank, notes first, and to the application the messages among them.
-    pub(super) fn recover_entries(&mut self, rank: u32, process: &mut Process<P>) -> Result<(), ViolationKind> {
+    /// Presents the entries of the local log to the rule of a restored rank, notes first, and to the application the
+    /// messages among them.
+    pub(super) fn recover_entries(&mut self, rank: u32, process: &mut Process) -> Result<(), ViolationKind> {
         let mut entries: Vec<(EntryKey, Entry)> =
             self.nodes[rank as usize].disk.entries.iter().map(|(key, entry)| (*key, entry.clone())).collect();
         entries.sort_by_key(|(key, _)| key.kind != EntryKind::Note);

@@ -3,13 +3,13 @@
 use std::collections::VecDeque;
 
 use counterfoil_log_core::{Incarnation, Rank};
-use counterfoil_protocols::api::{Hello, Protocol, ProtocolError};
+use counterfoil_protocols::api::{Hello, ProtocolError};
 
 use super::World;
 use crate::network::Frame;
 use crate::process::Process;
 use crate::random::{Random, mix};
-use crate::rule::{Refusal, SimRule};
+use crate::rule::Refusal;
 use crate::trace::Event;
 use crate::violation::ViolationKind;
 
@@ -21,19 +21,19 @@ pub(super) enum HelloOutcome {
     Dead,
 }
 
-impl<P: SimRule> World<'_, P> {
+impl World<'_> {
     /// Returns `true` if the Hello of a peer's present process was handled.
-    pub(super) fn has_met(&self, process: &Process<P>, peer: u32) -> bool {
+    pub(super) fn has_met(&self, process: &Process, peer: u32) -> bool {
         process.cursors[peer as usize].is_some_and(|cursor| Some(cursor.incarnation) == self.incarnation(peer))
     }
 
     /// Returns `true` if messages to `node` wait until it is connected.
-    pub(super) fn is_waiting_for(&self, node: u32, process: &Process<P>) -> bool {
+    pub(super) fn is_waiting_for(&self, node: u32, process: &Process) -> bool {
         process.waiting.get(node as usize).is_some_and(Option::is_some)
     }
 
     /// Sends the messages that have waited for a node, which is connected now.
-    fn send_waiting(&mut self, node: u32, process: &mut Process<P>, to: u32) {
+    fn send_waiting(&mut self, node: u32, process: &mut Process, to: u32) {
         for body in process.waiting[to as usize].take().into_iter().flatten() {
             if self.is_struck(node) {
                 return;
@@ -46,7 +46,7 @@ impl<P: SimRule> World<'_, P> {
     pub(super) fn handle_hello(
         &mut self,
         node: u32,
-        process: &mut Process<P>,
+        process: &mut Process,
         from: u32,
         bytes: &[u8],
     ) -> Result<HelloOutcome, ViolationKind> {
@@ -73,7 +73,7 @@ impl<P: SimRule> World<'_, P> {
     }
 
     /// Reports that a peer has died, or that the connection to it is gone.
-    pub(super) fn handle_lost(&self, node: u32, process: &mut Process<P>, peer: u32) -> Result<(), ViolationKind> {
+    pub(super) fn handle_lost(&self, node: u32, process: &mut Process, peer: u32) -> Result<(), ViolationKind> {
         if node.max(peer) >= self.program.ranks() {
             // Its replacement asks for what it needs.
             process.waiting[peer as usize] = Some(Vec::new());
@@ -83,7 +83,7 @@ impl<P: SimRule> World<'_, P> {
     }
 
     /// Sends a message between a rank and the coordinator, or keeps it until the other is connected.
-    pub(super) fn send_or_queue(&mut self, node: u32, process: &mut Process<P>, to: u32, body: Vec<u8>) {
+    pub(super) fn send_or_queue(&mut self, node: u32, process: &mut Process, to: u32, body: Vec<u8>) {
         match &mut process.waiting[to as usize] {
             Some(waiting) => waiting.push(body),
             None => self.network.send(node, to, Frame::Control(body)),
@@ -95,7 +95,7 @@ impl<P: SimRule> World<'_, P> {
     pub(super) fn reconnect(
         &mut self,
         rank: u32,
-        process: &mut Process<P>,
+        process: &mut Process,
         before: Incarnation,
     ) -> Result<(), ViolationKind> {
         let mut random = Random::new(mix(self.event) ^ u64::from(rank));
@@ -125,7 +125,7 @@ impl<P: SimRule> World<'_, P> {
     }
 
     /// Returns the first frame of a new connection.
-    pub(super) fn hello(&self, node: u32, process: &mut Process<P>, peer: u32) -> Result<Vec<u8>, ViolationKind> {
+    pub(super) fn hello(&self, node: u32, process: &mut Process, peer: u32) -> Result<Vec<u8>, ViolationKind> {
         if node.max(peer) >= self.program.ranks() {
             process.waiting[peer as usize].get_or_insert_default();
             return Ok(self.nodes[node as usize].incarnation.to_le_bytes().to_vec());

@@ -3,24 +3,25 @@
 use counterfoil_ack_piggyback::{Ack, WireHeader};
 use counterfoil_log_core::{Epoch, Incarnation, Rank, Ssn};
 use counterfoil_protocols::api::{
-    ChoiceRecord, Coordinator, Effect, EntryKey, EntryKind, Kept, Party, Protocol, command_header,
+    ChoiceRecord, Coordinator, Effect, EntryKey, EntryKind, Kept, Party, Protocol, Repetition, command_header,
 };
 
 use super::World;
+use crate::canary::Canary;
 use crate::network::Frame;
 use crate::process::{Asked, Entry, InCall, Machine, Process, TransmitCursor};
 use crate::random::mix;
-use crate::rule::{Refusal, SimRule};
-use crate::schedule::{Canary, Fault};
+use crate::rule::Refusal;
+use crate::schedule::Fault;
 use crate::trace::Event;
 use crate::violation::ViolationKind;
 
-impl<P: SimRule> World<'_, P> {
+impl World<'_> {
     /// Calls `event` with a process, and then carries out the resulting effects.
     pub(super) fn with<T>(
         &mut self,
         node: u32,
-        event: impl FnOnce(&mut Self, &mut Process<P>) -> Result<T, ViolationKind>,
+        event: impl FnOnce(&mut Self, &mut Process) -> Result<T, ViolationKind>,
     ) -> Result<T, ViolationKind> {
         let Some(mut process) = self.nodes[node as usize].process.take() else {
             return self.impossible(node, "something of a process that is dead".into());
@@ -39,7 +40,8 @@ impl<P: SimRule> World<'_, P> {
             self.end(node, mix(self.event))?;
             return done;
         }
-        if node < self.program.ranks() && !self.schedule.unnamed {
+        let is_choice = !self.schedule.unnamed && self.rule.properties.repeats != Repetition::SendsAndReceives;
+        if node < self.program.ranks() && is_choice {
             process.begin_choice(&self.program, node);
         }
         let recovering = process.is_recovering();
@@ -60,8 +62,8 @@ impl<P: SimRule> World<'_, P> {
     pub(super) fn ask<T, E: std::error::Error>(
         &self,
         node: u32,
-        process: &mut Process<P>,
-        event: impl FnOnce(&mut P::Rank) -> Result<T, E>,
+        process: &mut Process,
+        event: impl FnOnce(&mut dyn Protocol) -> Result<T, E>,
     ) -> Result<T, ViolationKind> {
         self.accept(node, process.ask(event))
     }
@@ -71,7 +73,7 @@ impl<P: SimRule> World<'_, P> {
     }
 
     /// Carries out all effects, in order; those that result from them come last. Stops where a fault strikes.
-    pub(super) fn carry_out_effects(&mut self, node: u32, process: &mut Process<P>) -> Result<(), ViolationKind> {
+    pub(super) fn carry_out_effects(&mut self, node: u32, process: &mut Process) -> Result<(), ViolationKind> {
         loop {
             if self.struck.is_some() {
                 return Ok(());
@@ -107,9 +109,9 @@ impl<P: SimRule> World<'_, P> {
     }
 
     /// Carries out an effect of a rank.
-    fn carry_out_effect(&mut self, node: u32, process: &mut Process<P>, effect: Effect) -> Result<(), ViolationKind> {
+    fn carry_out_effect(&mut self, node: u32, process: &mut Process, effect: Effect) -> Result<(), ViolationKind> {
         match effect {
-            Effect::Transmit { to: Party::Coordinator, body, .. } if P::PROPERTIES.has_coordinator => {
+            Effect::Transmit { to: Party::Coordinator, body, .. } if self.rule.properties.has_coordinator => {
                 self.send_or_queue(node, process, self.program.ranks(), body);
                 Ok(())
             }
@@ -117,7 +119,7 @@ impl<P: SimRule> World<'_, P> {
                 let Some(to) = self.node_of(to).filter(|&to| to != node) else {
                     return self.impossible(node, format!("a frame to {to:?}"));
                 };
-                if !P::PROPERTIES.rolls_back_survivors || self.has_met(process, to) {
+                if !self.rule.properties.rolls_back_survivors || self.has_met(process, to) {
                     self.network.send(node, to, Frame::Control([header.as_bytes(), &body].concat()));
                 }
                 Ok(())
@@ -135,7 +137,7 @@ impl<P: SimRule> World<'_, P> {
             Effect::Replay { peer, incarnation, after, upto } => {
                 self.check_peer(node, peer)?;
                 let freed = process.image.lanes[peer.index()].freed();
-                if after < freed && P::PROPERTIES.keeps == Kept::UntilCovered {
+                if after < freed && self.rule.properties.keeps == Kept::UntilCovered {
                     return Err(ViolationKind::Freed { rank: node, peer: peer.0, number: after.next().0 });
                 }
                 let skipped = u64::from(self.canary(Canary::SkipOne) && after > Ssn::ZERO);
@@ -196,7 +198,7 @@ impl<P: SimRule> World<'_, P> {
     pub(super) fn handle_control(
         &mut self,
         node: u32,
-        process: &mut Process<P>,
+        process: &mut Process,
         from: u32,
         bytes: &[u8],
     ) -> Result<(), ViolationKind> {
@@ -227,7 +229,7 @@ impl<P: SimRule> World<'_, P> {
     fn acknowledge(
         &mut self,
         node: u32,
-        process: &mut Process<P>,
+        process: &mut Process,
         peer: Rank,
         ack: Ack,
         keep: bool,
@@ -254,14 +256,14 @@ impl<P: SimRule> World<'_, P> {
 
     /// Notes an event about receipts, if the oracles judge by them.
     pub(super) fn note_heard(&mut self, event: Event) -> Result<(), ViolationKind> {
-        if P::PROPERTIES.keeps == Kept::Logged { self.note(event) } else { Ok(()) }
+        if self.rule.properties.keeps == Kept::Logged { self.note(event) } else { Ok(()) }
     }
 
     /// Durably discards a rank's checkpoints outside `first..=last`.
     pub(super) fn keep_checkpoints(
         &mut self,
         node: u32,
-        process: &mut Process<P>,
+        process: &mut Process,
         first: Epoch,
         last: Epoch,
     ) -> Result<(), ViolationKind> {
@@ -279,7 +281,7 @@ impl<P: SimRule> World<'_, P> {
     }
 
     /// Frees the records to a peer up to `last`, which it has covered.
-    fn free(&mut self, rank: u32, process: &mut Process<P>, peer: Rank, last: Ssn) -> Result<(), ViolationKind> {
+    fn free(&mut self, rank: u32, process: &mut Process, peer: Rank, last: Ssn) -> Result<(), ViolationKind> {
         self.check_peer(rank, peer)?;
         let lane = &mut process.image.lanes[peer.index()];
         if last > lane.last() {
@@ -297,14 +299,14 @@ impl<P: SimRule> World<'_, P> {
         if let Some(cursor) = &mut process.cursors[peer.index()] {
             cursor.next = cursor.next.max(freed.next());
         }
-        if P::PROPERTIES.keeps == Kept::All {
+        if self.rule.properties.keeps == Kept::All {
             return self.impossible(rank, format!("to free {last} to {peer}"));
         }
         self.note(Event::Freed { rank, peer: peer.0, upto: last })
     }
 
     /// Presents held messages again, until the protocol holds one.
-    fn resume(&mut self, node: u32, process: &mut Process<P>) -> Result<(), ViolationKind> {
+    fn resume(&mut self, node: u32, process: &mut Process) -> Result<(), ViolationKind> {
         process.held_from.iter_mut().for_each(|held| *held = None);
         for from in 0..process.held.len() {
             let mut waiting = std::mem::take(&mut process.held[from]);
@@ -319,7 +321,7 @@ impl<P: SimRule> World<'_, P> {
     }
 
     /// Rolls a living rank back to an earlier checkpoint, and reconnects it.
-    fn roll_back(&mut self, rank: u32, process: &mut Process<P>, epoch: Epoch) -> Result<(), ViolationKind> {
+    fn roll_back(&mut self, rank: u32, process: &mut Process, epoch: Epoch) -> Result<(), ViolationKind> {
         self.note(Event::RolledBack { rank, epoch })?;
         self.coverage.rollbacks += 1;
         let checkpoints = &self.nodes[rank as usize].disk.checkpoints;

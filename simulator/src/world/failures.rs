@@ -7,12 +7,12 @@ use super::World;
 use crate::process::{Checkpoint, Image, Machine, Process};
 use crate::random::Random;
 use crate::recording::Activity;
-use crate::rule::{ProcessSettings, SimRule};
-use crate::schedule::{Fault, Schedule, Tier};
+use crate::rule::{self, Refusal};
+use crate::schedule::{Fault, Tier};
 use crate::trace::Event;
 use crate::violation::ViolationKind;
 
-impl<P: SimRule> World<'_, P> {
+impl World<'_> {
     /// Starts the first processes of all nodes, and connects them.
     pub(super) fn begin(&mut self) -> Result<(), ViolationKind> {
         let nodes = 0..self.nodes.len() as u32;
@@ -107,7 +107,7 @@ impl<P: SimRule> World<'_, P> {
             &mut coverage.faults_when_ready,
             &mut coverage.faults_when_stopped,
         ];
-        let phase = process.and_then(|process| process.rank()).map_or(0, P::phase_of_line);
+        let phase = process.and_then(|process| process.rank()).map_or(0, |rank| rank.inspect().phase_of_line());
         phases.into_iter().zip(1..).filter(|(_, of)| *of == phase).for_each(|(count, _)| *count += 1);
         let collects = match here.process.as_ref().map(|process| &process.machine) {
             Some(Machine::Coordinator(coordinator)) => coordinator.is_collecting(),
@@ -165,14 +165,15 @@ impl<P: SimRule> World<'_, P> {
 
     fn replace(&mut self, node: u32) -> Result<(), ViolationKind> {
         let incarnation = Incarnation(self.nodes[node as usize].incarnation);
-        let Schedule { clusters, .. } = *self.schedule;
-        let settings = ProcessSettings { ranks: self.program.ranks(), incarnation, clusters };
         let is_rank = node < self.program.ranks();
-        let machine = match is_rank {
-            true => P::rank(Rank(node), &settings).map(Machine::Rank),
-            false => P::coordinator(&settings).map(Machine::Coordinator),
+        let settings = rule::settings(&self.rule, self.schedule, self.program.ranks());
+        let machine = match self.rule.make_coordinator {
+            Some(make) if !is_rank => Machine::Coordinator(make(incarnation.0, &settings)),
+            _ => {
+                let made = (self.rule.make_rank)(Rank(node), incarnation, &settings).map_err(Refusal::from);
+                Machine::Rank(self.accept(node, made)?)
+            }
         };
-        let machine: Machine<P> = self.accept(node, machine)?;
         let first = match &machine {
             Machine::Rank(rank) if incarnation == Incarnation(0) => rank.first_checkpoint(),
             _ => None,
@@ -188,7 +189,7 @@ impl<P: SimRule> World<'_, P> {
             None => Image { application: Default::default(), pending: Vec::new(), lanes: Vec::new() },
         };
         if let Some(mut lanes) = disk.lanes.take() {
-            if P::PROPERTIES.rolls_back_survivors {
+            if self.rule.properties.rolls_back_survivors {
                 lanes.iter_mut().zip(&image.lanes).for_each(|(lane, saved)| lane.truncate(saved.last()));
             }
             image.lanes = lanes;
@@ -215,7 +216,7 @@ impl<P: SimRule> World<'_, P> {
             *from += 1;
             if let Some(tables) = tables {
                 world.ask(node, process, |rank| rank.restore(&tables, oldest))?;
-                if !P::PROPERTIES.rolls_back_survivors {
+                if !world.rule.properties.rolls_back_survivors {
                     // The process may have died between its checkpoint becoming durable and the end of the one before.
                     world.keep_checkpoints(node, process, epoch, epoch)?;
                 }
@@ -225,7 +226,7 @@ impl<P: SimRule> World<'_, P> {
     }
 
     /// Presents the local log to the rule of a restored rank.
-    pub(super) fn recover_local_log(&mut self, rank: u32, process: &mut Process<P>) -> Result<(), ViolationKind> {
+    pub(super) fn recover_local_log(&mut self, rank: u32, process: &mut Process) -> Result<(), ViolationKind> {
         let disk = &self.nodes[rank as usize].disk;
         let choices: Vec<ChoiceRecord> = disk.choices.values().copied().collect();
         let deliveries: Vec<ChoiceRecord> = disk.deliveries.values().copied().collect();
@@ -253,7 +254,7 @@ impl<P: SimRule> World<'_, P> {
         for (from, to) in [(a, b), (b, a)] {
             self.with(from, |world, process| {
                 process.cursors[to as usize] = None;
-                if P::PROPERTIES.rolls_back_survivors && !world.schedule.late {
+                if world.rule.properties.rolls_back_survivors && !world.schedule.late {
                     process.held[to as usize].clear();
                     world.network.close_older(to, from);
                 }

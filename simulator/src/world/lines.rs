@@ -5,14 +5,13 @@ use counterfoil_protocols::api::Coordinator;
 
 use super::{Node, World};
 use crate::process::{Machine, Process, Slot};
-use crate::rule::SimRule;
 use crate::trace::Event;
 use crate::violation::ViolationKind;
 
-impl<P: SimRule> World<'_, P> {
+impl World<'_> {
     /// Notes that a rank has sent its table for a recovery line, and how far it has transmitted each lane by then.
-    pub(super) fn note_table(&mut self, rank: u32, process: &mut Process<P>) -> Result<(), ViolationKind> {
-        let round = process.rank().and_then(P::reported_round);
+    pub(super) fn note_table(&mut self, rank: u32, process: &mut Process) -> Result<(), ViolationKind> {
+        let round = process.rank().and_then(|rank| rank.inspect().reported_round());
         if round <= std::mem::replace(&mut process.round, round) || self.is_struck(rank) {
             return Ok(());
         }
@@ -24,7 +23,7 @@ impl<P: SimRule> World<'_, P> {
     }
 
     /// Checks the line that the coordinator has computed, if that is a new one.
-    pub(super) fn note_line(&mut self, node: u32, process: &mut Process<P>) -> Result<(), ViolationKind> {
+    pub(super) fn note_line(&mut self, node: u32, process: &mut Process) -> Result<(), ViolationKind> {
         let Machine::Coordinator(coordinator) = &process.machine else { return Ok(()) };
         let Some((round, line)) = coordinator.line() else { return Ok(()) };
         let line = line.iter().map(|epoch| epoch.map(Epoch)).collect();

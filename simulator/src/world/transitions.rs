@@ -10,17 +10,16 @@ use counterfoil_protocols::api::{
 use super::World;
 use super::connections::HelloOutcome;
 use crate::application::{NextOp, Taken};
+use crate::canary::Canary;
 use crate::chooser::Transition;
 use crate::network::{Frame, Record};
 use crate::process::{Asked, Checkpoint, Entry, InCall, Lane, Machine, Process, Slot};
 use crate::random::{Random, mix};
 use crate::recording::{Activity, Dropped};
-use crate::rule::SimRule;
-use crate::schedule::Canary;
 use crate::trace::Event;
 use crate::violation::ViolationKind;
 
-impl<P: SimRule> World<'_, P> {
+impl World<'_> {
     pub(super) fn apply(&mut self, transition: Transition) -> Result<(), ViolationKind> {
         self.log(|| format!("{transition:?}"));
         // A replacement's start, and the simulator's own order to collect, have no part that a death may leave undone.
@@ -36,7 +35,7 @@ impl<P: SimRule> World<'_, P> {
             Transition::Start { node } => self.start(node),
             Transition::Notice { node, dead } => self.report_death(node, dead),
             Transition::Arrive { from, to } => match self.next_frame(from, to) {
-                Some(frame @ Frame::Hello(_)) if P::PROPERTIES.rolls_back_survivors => {
+                Some(frame @ Frame::Hello(_)) if self.rule.properties.rolls_back_survivors => {
                     self.network.close_older(from, to);
                     self.with(to, |_, process| {
                         process.held[from as usize].clear();
@@ -64,8 +63,8 @@ impl<P: SimRule> World<'_, P> {
         }
     }
 
-    /// Takes the frame that arrives next on a connection: the first, or in a schedule with overtaking, a message that can overtake all
-    /// before it.
+    /// Takes the frame that arrives next on a connection: the first, or in a schedule with overtaking, a message that
+    /// can overtake all before it.
     fn next_frame(&mut self, from: u32, to: u32) -> Option<Frame> {
         let able = if self.schedule.overtaking { self.network.able_to_overtake(from, to) } else { Vec::new() };
         let mut random = Random::new(self.event ^ self.schedule.shape.seed);
@@ -100,7 +99,7 @@ impl<P: SimRule> World<'_, P> {
     }
 
     /// Presents a message to the protocol; returns `false` if it is held, as the last of its sender.
-    pub(super) fn judge(&mut self, rank: u32, process: &mut Process<P>, record: Record) -> Result<bool, ViolationKind> {
+    pub(super) fn judge(&mut self, rank: u32, process: &mut Process, record: Record) -> Result<bool, ViolationKind> {
         let verdict = self.ask(rank, process, |machine| machine.handle_message(&record.header))?;
         let (from, ssn) = (record.header.source().0, record.header.ssn());
         let (number, transmitted) = (ssn.0, record.transmitted);
@@ -195,9 +194,9 @@ impl<P: SimRule> World<'_, P> {
     }
 
     /// Reports a durable checkpoint. Unless ranks that are alive may be rolled back, it replaces the one before.
-    fn report_durable(&mut self, node: u32, process: &mut Process<P>, epoch: Epoch) -> Result<(), ViolationKind> {
+    fn report_durable(&mut self, node: u32, process: &mut Process, epoch: Epoch) -> Result<(), ViolationKind> {
         self.ask(node, process, |rank| rank.handle_checkpoint_durable(epoch))?;
-        if P::PROPERTIES.rolls_back_survivors || self.is_struck(node) {
+        if self.rule.properties.rolls_back_survivors || self.is_struck(node) {
             return Ok(());
         }
         self.keep_checkpoints(node, process, epoch, epoch)
@@ -211,7 +210,7 @@ impl<P: SimRule> World<'_, P> {
             {
                 if clocks && asked == Asked::Checkpoint {
                     world.coverage.checkpoints_refused += 1;
-                    return world.ask(rank, process, Protocol::handle_checkpoint_refused);
+                    return world.ask(rank, process, |machine| machine.handle_checkpoint_refused());
                 }
                 process.checkpoint_asked = None;
                 return world.force_checkpoint(rank, process, asked);
@@ -234,7 +233,7 @@ impl<P: SimRule> World<'_, P> {
         })
     }
 
-    fn send(&mut self, rank: u32, to: u32, tag: i32, process: &mut Process<P>) -> Result<(), ViolationKind> {
+    fn send(&mut self, rank: u32, to: u32, tag: i32, process: &mut Process) -> Result<(), ViolationKind> {
         let payload = process.image.application.payload(rank);
         // Length as reported to the protocol; some are large, and get their own acknowledgements.
         let len = if payload.content.is_multiple_of(4) { 4096 } else { 16 };
@@ -271,7 +270,7 @@ impl<P: SimRule> World<'_, P> {
             }
             Transmission::Suppress => self.coverage.suppressed += 1,
         }
-        if outgoing.keep_record == (P::PROPERTIES.keeps == Kept::Nothing) {
+        if outgoing.keep_record == (self.rule.properties.keeps == Kept::Nothing) {
             return self.impossible(rank, format!("to keep a record: {}", outgoing.keep_record));
         }
         process.image.application.pass(&self.program, rank);
@@ -279,7 +278,7 @@ impl<P: SimRule> World<'_, P> {
         self.note(Event::Sent { rank, to, ssn, payload, marked: header.flags().contains(Flags::LOGGED) })
     }
 
-    fn take(&mut self, rank: u32, process: &mut Process<P>) -> Result<(), ViolationKind> {
+    fn take(&mut self, rank: u32, process: &mut Process) -> Result<(), ViolationKind> {
         let Some(place) = process.find(&self.program, rank) else { return Ok(()) };
         let Record { header, payload, .. } = process.image.pending.remove(place);
         let (source, tag, ssn) = (header.source(), header.tag(), header.ssn());
@@ -299,8 +298,8 @@ impl<P: SimRule> World<'_, P> {
         self.note(Event::Taken { rank, from: source.0, tag, ssn, payload })
     }
 
-    /// Begins the collection of this number in the coordinator; `None` at the end, when nothing moves any more. They alternate between the two
-    /// kinds of floors; the last is the one that collects the most.
+    /// Begins the collection of this number in the coordinator; `None` at the end, when nothing moves any more. They
+    /// alternate between the two kinds of floors; the last is the one that collects the most.
     pub(super) fn collect(&mut self, node: u32, number: Option<u32>) -> Result<(), ViolationKind> {
         let is_even = number.is_some_and(|number| number.is_multiple_of(2));
         let floor = if is_even { Floor::BySmallestEpoch } else { Floor::ByLine };
@@ -312,7 +311,7 @@ impl<P: SimRule> World<'_, P> {
         })
     }
 
-    fn checkpoint(&mut self, rank: u32, process: &mut Process<P>) -> Result<(), ViolationKind> {
+    fn checkpoint(&mut self, rank: u32, process: &mut Process) -> Result<(), ViolationKind> {
         let (clocks, is_asked) = (self.schedule.clocks, process.checkpoint_asked.is_some());
         if clocks && is_asked {
             process.image.application.pass(&self.program, rank);
@@ -322,7 +321,7 @@ impl<P: SimRule> World<'_, P> {
         }
         let is_due =
             mix(self.schedule.seed ^ u64::from(rank) << 32 ^ process.image.application.progress).is_multiple_of(2);
-        let wants = |rule: &mut P::Rank| match clocks {
+        let wants = |rule: &mut dyn Protocol| match clocks {
             true => is_due && rule.wants_due_checkpoint(),
             false => rule.wants_checkpoint(),
         };
@@ -335,9 +334,9 @@ impl<P: SimRule> World<'_, P> {
         self.save(rank, process)
     }
 
-    /// Takes a checkpoint that the rule has asked for, of an application that may wait in a receive or a call: it makes that operation again
-    /// after a restart.
-    fn force_checkpoint(&mut self, rank: u32, process: &mut Process<P>, asked: Asked) -> Result<(), ViolationKind> {
+    /// Takes a checkpoint that the rule has asked for, of an application that may wait in a receive or a call: it makes
+    /// that operation again after a restart.
+    fn force_checkpoint(&mut self, rank: u32, process: &mut Process, asked: Asked) -> Result<(), ViolationKind> {
         self.coverage.checkpoints_forced += 1;
         self.coverage.checkpoints_in_calls += u64::from(process.in_call == InCall::Held);
         self.save(rank, process)?;
@@ -350,8 +349,8 @@ impl<P: SimRule> World<'_, P> {
     }
 
     /// Saves the state of this moment.
-    fn save(&mut self, rank: u32, process: &mut Process<P>) -> Result<(), ViolationKind> {
-        let snapshot = self.ask(rank, process, Protocol::handle_checkpoint)?;
+    fn save(&mut self, rank: u32, process: &mut Process) -> Result<(), ViolationKind> {
+        let snapshot = self.ask(rank, process, |machine| machine.handle_checkpoint())?;
         process.checkpoint_asked.take_if(|asked| *asked == Asked::Checkpoint);
         self.note(Event::Checkpointed { rank, epoch: snapshot.epoch })?;
         let mut image = process.image.clone();
@@ -371,7 +370,7 @@ impl<P: SimRule> World<'_, P> {
     }
 
     /// Returns the last SSN of a lane.
-    pub(super) fn last(process: &Process<P>, peer: u32) -> Ssn {
+    pub(super) fn last(process: &Process, peer: u32) -> Ssn {
         process.image.lanes.get(peer as usize).map_or(Ssn::ZERO, |lane| lane.last())
     }
 }

@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use counterfoil_campaign::{percent, scaled};
 use counterfoil_canaries::Canary as Mistake;
-use counterfoil_simulator::{self as simulator, Canary, Config, Coverage, EventLog, Pattern, Schedule, SimRule};
+use counterfoil_protocols::api::Rule;
+use counterfoil_simulator::{self as simulator, Canary, Config, Coverage, Pattern, Schedule};
 
 /// All patterns of messages.
 fn messages() -> Config {
@@ -32,9 +33,9 @@ fn restarts() -> Config {
 }
 
 /// Asserts that no schedule fails, and returns the counters.
-fn campaign<R: SimRule>(seeds: Range<u64>, config: Config) -> Coverage {
+fn campaign(rule: &Rule, seeds: Range<u64>, config: Config) -> Coverage {
     let schedules = seeds.end - seeds.start;
-    let summary = simulator::campaign::<R>(seeds, &config, |_| {});
+    let summary = simulator::campaign(rule, seeds, &config, |_| {});
     let (failed, failures, coverage) = (summary.failed, summary.failures, summary.coverage);
     let lines: Vec<String> =
         failures.iter().take(5).map(|f| format!("seed {}: {}\n  {}", f.seed, f.violation, f.schedule)).collect();
@@ -42,8 +43,8 @@ fn campaign<R: SimRule>(seeds: Range<u64>, config: Config) -> Coverage {
     coverage
 }
 
-fn messages_in_transit_are_presented_and_orphans_discarded<R: SimRule>() {
-    let met = campaign::<R>(0..scaled(4_000), messages());
+fn messages_in_transit_are_presented_and_orphans_discarded(rule: &Rule) {
+    let met = campaign(rule, 0..scaled(4_000), messages());
     assert!(met.faults > scaled(3_500) && met.coordinator_faults > scaled(500), "{met:?}");
     assert!(met.rollbacks > counterfoil_campaign::met(5_000) && met.faults_during_recovery > scaled(2_000), "{met:?}");
     assert!(met.messages_copied > scaled(5_000) && met.messages_presented > scaled(100), "{met:?}");
@@ -51,112 +52,113 @@ fn messages_in_transit_are_presented_and_orphans_discarded<R: SimRule>() {
     assert!(met.checkpoints_forced > scaled(20_000) && met.checkpoints_abandoned > scaled(1_000), "{met:?}");
 }
 
-fn no_line_bisects_a_collective_call<R: SimRule>() {
-    let met = campaign::<R>(0..scaled(1_000), calls());
+fn no_line_bisects_a_collective_call(rule: &Rule) {
+    let met = campaign(rule, 0..scaled(1_000), calls());
     assert!(met.checkpoints_in_calls > scaled(1_000) && met.calls_again > scaled(500), "{met:?}");
 }
 
 /// Programs that give their state only where they offer a checkpoint, in half of the schedules.
-fn checkpoints_by_clocks_make_lines_and_may_be_refused_in_calls<R: SimRule>() {
-    let mut met = campaign::<R>(0..scaled(1_500), Config { clocks: true, ..calls() });
-    met.add(&campaign::<R>(0..scaled(1_500), Config { clocks: true, ..messages() }));
+fn checkpoints_by_clocks_make_lines_and_may_be_refused_in_calls(rule: &Rule) {
+    let mut met = campaign(rule, 0..scaled(1_500), Config { clocks: true, ..calls() });
+    met.add(&campaign(rule, 0..scaled(1_500), Config { clocks: true, ..messages() }));
     assert!(met.checkpoints_refused > scaled(1_000) && met.restarts_from_checkpoint > scaled(500), "{met:?}");
     let of_clocks = (0..scaled(1_500)).map(|seed| Config { clocks: true, ..calls() }.schedule(seed, true).clocks);
     assert!(of_clocks.filter(|clocks| *clocks).count() as u64 > scaled(500));
 }
 
-fn calls_of_four_ranks_are_split_in_every_way<R: SimRule>() {
-    let met = campaign::<R>(0..scaled(3_000), Config { ranks: (4, 4), rounds: (4, 12), faults: (2, 4), ..calls() });
+fn calls_of_four_ranks_are_split_in_every_way(rule: &Rule) {
+    let met = campaign(rule, 0..scaled(3_000), Config { ranks: (4, 4), rounds: (4, 12), faults: (2, 4), ..calls() });
     for splits in [met.splits_at_faults, met.splits_at_lines] {
         let missed = splits.each().filter(|(_, count)| *count == 0);
         assert!(percent() < 100 || missed.count() == 0, "{splits:?}");
     }
 }
 
-fn messages_may_take_any_number_of_intervals<R: SimRule>() {
-    let met = campaign::<R>(0..scaled(1_000), backlog());
+fn messages_may_take_any_number_of_intervals(rule: &Rule) {
+    let met = campaign(rule, 0..scaled(1_000), backlog());
     assert!(met.messages_presented_late > scaled(10), "{met:?}");
 }
 
-fn outcomes_of_wildcard_receives_are_repeated<R: SimRule>() {
-    let met = campaign::<R>(0..scaled(700), orphans());
+fn outcomes_of_wildcard_receives_are_repeated(rule: &Rule) {
+    let met = campaign(rule, 0..scaled(700), orphans());
     assert!(met.choices > scaled(10_000) && met.choices_forced > scaled(1_000), "{met:?}");
     assert!(met.orphans_dropped > scaled(30), "{met:?}");
 }
 
-fn many_ranks_go_back_to_the_line<R: SimRule>() {
-    campaign::<R>(0..scaled(200), Config { ranks: (7, 16), ..messages() });
+fn many_ranks_go_back_to_the_line(rule: &Rule) {
+    campaign(rule, 0..scaled(200), Config { ranks: (7, 16), ..messages() });
 }
 
-fn connections_between_survivors_may_break_and_be_made_again<R: SimRule>() {
-    let met = campaign::<R>(0..scaled(300), Config { ranks: (3, 8), revoked: true, ..messages() });
+fn connections_between_survivors_may_break_and_be_made_again(rule: &Rule) {
+    let met = campaign(rule, 0..scaled(300), Config { ranks: (3, 8), revoked: true, ..messages() });
     assert!(met.reconnections > scaled(1_000), "{met:?}");
 }
 
 /// With a line for each offer of each rank, the requests of all others alone exceeded the bound on events.
-fn a_checkpoint_that_all_ranks_offer_makes_one_line<R: SimRule>() {
+fn a_checkpoint_that_all_ranks_offer_makes_one_line(rule: &Rule) {
     let config = Config { ranks: (15, 15), rounds: (2, 2), faults: (0, 0), ..messages() };
-    let met = campaign::<R>(2_156_133_813..2_156_133_814, config);
+    let met = campaign(rule, 2_156_133_813..2_156_133_814, config);
     // Of 15 ranks, for the start and each line.
     assert!(met.checkpoints <= 15 * 10, "{met:?}");
 }
 
-/// Returns the first schedule of a campaign that a canary breaks, the number of schedules up to it, and the name of the violation.
-fn find<R: SimRule>(canary: Canary, schedules: u64, config: &Config) -> Option<(Schedule, u64, &'static str)> {
+/// Returns the first schedule of a campaign that a canary breaks, the number of schedules up to it, and the name of the
+/// violation.
+fn find(rule: &Rule, canary: Canary, schedules: u64, config: &Config) -> Option<(Schedule, u64, &'static str)> {
     let config = Config { canary: Some(canary), ..config.clone() };
     (0..schedules).find_map(|seed| {
         let schedule = config.schedule(seed, true);
-        let violation = simulator::run::<R>(&schedule).violation?;
+        let violation = simulator::run(rule, &schedule).violation?;
         Some((schedule, seed + 1, violation.kind.name()))
     })
 }
 
 /// Prints the table of the rule's page in `docs/`.
-fn every_mistake_is_found_within_ten_thousand_schedules<R: SimRule>() {
+fn every_mistake_is_found_within_ten_thousand_schedules(rule: &Rule) {
     let mut missed = Vec::new();
     let all = Config { patterns: [Pattern::ALL.to_vec(), vec![Pattern::Calls; 3]].concat(), ..backlog() };
-    for canary in Canary::every().filter(|&canary| R::is_affected_by(canary)) {
+    for canary in Canary::every().filter(|&canary| canary.applies_to(rule)) {
         let config = match canary {
             Canary::ForgetChoices | Canary::Rule(Mistake::OutcomesNotForced) => orphans(),
             Canary::Rule(Mistake::UndoneRequests) => restarts(),
             _ => all.clone(),
         };
-        let Some((schedule, after, name)) = find::<R>(canary, 10_000, &config) else {
+        let Some((schedule, after, name)) = find(rule, canary, 10_000, &config) else {
             missed.push(canary);
             continue;
         };
         eprintln!("| `{}` | {after} | `{name}` |", canary.name());
         let again: Schedule = schedule.to_string().parse().expect("a schedule");
         assert_eq!(again, schedule);
-        assert_eq!(simulator::run::<R>(&Schedule { canary: None, ..again }).violation, None, "{schedule}");
+        assert_eq!(simulator::run(rule, &Schedule { canary: None, ..again }).violation, None, "{schedule}");
     }
     assert_eq!(missed, []);
 }
 
 /// Planted mistakes about records are harmless: none is replayed.
-fn mistakes_about_records_make_no_schedule_fail<R: SimRule>() {
-    let others: Vec<Canary> = Canary::ALL.into_iter().filter(|&canary| !R::is_affected_by(canary)).collect();
+fn mistakes_about_records_make_no_schedule_fail(rule: &Rule) {
+    let others: Vec<Canary> = Canary::ALL.into_iter().filter(|&canary| !canary.applies_to(rule)).collect();
     assert!(others.contains(&Canary::DropRecord) && others.contains(&Canary::ForgetLog), "{others:?}");
     for canary in others {
-        campaign::<R>(0..scaled(200), Config { canary: Some(canary), ..messages() });
+        campaign(rule, 0..scaled(200), Config { canary: Some(canary), ..messages() });
     }
 }
 
 /// Makes the tests of a rule.
 macro_rules! tests {
-    ($module:ident, $rule:ty: $($test:ident)*) => {
+    ($module:ident: $($test:ident)*) => {
         mod $module {
             $(
                 #[test]
                 fn $test() {
-                    super::$test::<$rule>();
+                    super::$test(&counterfoil_protocols::$module::RULE);
                 }
             )*
         }
     };
-    ($module:ident, $rule:ty) => {
+    ($module:ident) => {
         tests! {
-            $module, $rule:
+            $module:
             messages_in_transit_are_presented_and_orphans_discarded
             no_line_bisects_a_collective_call
             checkpoints_by_clocks_make_lines_and_may_be_refused_in_calls
@@ -172,8 +174,8 @@ macro_rules! tests {
     };
 }
 
-tests!(event_logging, counterfoil_simulator::EventLog);
-tests!(message_tagging, counterfoil_simulator::Tagging);
+tests!(event_logging);
+tests!(message_tagging);
 
 /// Schedules that once ended wrong.
 #[test]
@@ -181,14 +183,18 @@ fn schedules_that_once_failed_pass() {
     // A rank that had stopped repeated its requests of the undone attempt to a rank that was back at the line.
     let line = "sim1 pattern=calls ranks=3 rounds=8 program=14477257330446655584 checkpoints=1 ordered=1 tier=volatile mode=priorities:6 \
                 seed=14557450600514164083 faults=87:1:4433118356046984572";
-    assert_eq!(simulator::run::<EventLog>(&line.parse().expect("a schedule")).violation, None);
+    assert_eq!(
+        simulator::run(&counterfoil_protocols::event_logging::RULE, &line.parse().expect("a schedule")).violation,
+        None
+    );
 }
 
 /// Runs a schedule from the environment, if there is one, to look into a failure.
 #[test]
 fn a_schedule_of_the_environment_does_not_fail() {
     let line = std::env::var("SIM_SCHEDULE").unwrap_or_else(|_| messages().schedule(3, true).to_string());
-    let (outcome, story) = simulator::transcript::<EventLog>(&line.parse().expect("a schedule"));
+    let (outcome, story) =
+        simulator::transcript(&counterfoil_protocols::event_logging::RULE, &line.parse().expect("a schedule"));
     if outcome.violation.is_some() {
         eprintln!("{}", story.join("\n"));
     }

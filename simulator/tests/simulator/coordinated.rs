@@ -1,15 +1,17 @@
 //! The coordinated rule under the simulator: right on every schedule, and each planted mistake is found.
 
 use counterfoil_campaign::{percent, scaled};
-use counterfoil_canaries::{Canary as Mistake, Rule};
-use counterfoil_simulator::{self as simulator, Canary, Config, Coordinated, Coverage, Pattern, Schedule, campaign};
+use counterfoil_canaries::Canary as Mistake;
+use counterfoil_protocols::api::{Bits, Moment, Rule};
+use counterfoil_protocols::coordinated;
+use counterfoil_simulator::{self as simulator, Canary, Config, Coverage, Pattern, Schedule, campaign};
 
 /// Checkpoints at any time, bits exchanged before a call.
-type AnyTime = Coordinated<true, false>;
+const ANY_TIME: Rule = coordinated::RULE;
 /// Checkpoints at any time, bits on the data.
-type Piggybacked = Coordinated<true, true>;
+const PIGGYBACKED: Rule = ANY_TIME.with_bits(Bits::Piggybacked);
 /// Checkpoints where the program offers them, bits on the data.
-type Offered = Coordinated<false, true>;
+const OFFERED: Rule = PIGGYBACKED.with_moment(Moment::Offered);
 
 /// All programs, and as often those with collective calls.
 fn config() -> Config {
@@ -35,9 +37,9 @@ fn a_job_that_goes_back_to_the_committed_line_loses_nothing() {
     for (ranks, share, revoked) in [((2, 6), 3, false), ((2, 4), 1, true), ((7, 16), 1, false)] {
         let config = Config { ranks, revoked, ..config() };
         for summary in [
-            campaign::<AnyTime>(0..scaled(600 * share), &config, |_| {}),
-            campaign::<Piggybacked>(0..scaled(300 * share), &config, |_| {}),
-            campaign::<Offered>(0..scaled(400 * share), &config, |_| {}),
+            campaign(&ANY_TIME, 0..scaled(600 * share), &config, |_| {}),
+            campaign(&PIGGYBACKED, 0..scaled(300 * share), &config, |_| {}),
+            campaign(&OFFERED, 0..scaled(400 * share), &config, |_| {}),
         ] {
             assert_eq!(summary.failed, 0, "{:#?}", summary.failures);
             met.add(&summary.coverage);
@@ -63,7 +65,7 @@ fn calls_of_four_ranks_are_split_in_every_way() {
     let patterns = vec![Pattern::Calls, Pattern::CallsToRoot];
     let config =
         Config { patterns, ranks: (4, 4), rounds: (4, 12), faults: (2, 4), collections: (2, 6), ..Config::default() };
-    let summary = campaign::<AnyTime>(0..scaled(10_000), &config, |_| {});
+    let summary = campaign(&ANY_TIME, 0..scaled(10_000), &config, |_| {});
     assert_eq!(summary.failed, 0, "{:#?}", summary.failures);
     let Coverage { splits_at_faults, splits_at_lines, .. } = summary.coverage;
     for splits in [splits_at_faults, splits_at_lines] {
@@ -80,16 +82,16 @@ fn neighbours() -> Config {
 #[test]
 fn every_mistake_of_the_rule_is_found_within_ten_thousand_schedules() {
     let mut missed = Vec::new();
-    for canary in Mistake::ALL.into_iter().filter(|mistake| mistake.applies_to(Rule::Coordinated)) {
+    for canary in Mistake::ALL.into_iter().filter(|mistake| mistake.applies_to(ANY_TIME.name)) {
         let of_outcomes = [Mistake::OutcomesNotLogged, Mistake::StaleLogKept].contains(&canary);
         let config = Config { canary: Some(Canary::Rule(canary)), ..if of_outcomes { neighbours() } else { calls() } };
         let mut found = None;
         for first in (0..10_000).step_by(100) {
-            let summary = campaign::<AnyTime>(first..first + 100, &config, |_| {});
+            let summary = campaign(&ANY_TIME, first..first + 100, &config, |_| {});
             if let Some(failure) = summary.failures.first() {
                 let schedule: Schedule = failure.schedule.parse().expect("a schedule");
                 let right = Schedule { canary: None, ..schedule };
-                assert_eq!(simulator::run::<AnyTime>(&right).violation, None, "{right}");
+                assert_eq!(simulator::run(&ANY_TIME, &right).violation, None, "{right}");
                 found = Some((failure.seed + 1, failure.violation.kind.name()));
                 break;
             }
@@ -124,6 +126,6 @@ fn schedules_that_once_failed_pass() {
     ];
     for line in LINES {
         let schedule: Schedule = line.parse().unwrap();
-        assert_eq!(simulator::run::<AnyTime>(&schedule).violation, None, "{line}");
+        assert_eq!(simulator::run(&ANY_TIME, &schedule).violation, None, "{line}");
     }
 }

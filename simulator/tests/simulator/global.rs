@@ -18,7 +18,7 @@ fn config() -> Config {
 }
 
 fn campaign<const MISTAKE: u8>(schedules: u64) -> Summary {
-    simulator::campaign::<Global<MISTAKE>>(0..schedules, &config(), |_| {})
+    simulator::campaign(&Global::<MISTAKE>::RULE, 0..schedules, &config(), |_| {})
 }
 
 #[test]

@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 
 use counterfoil_campaign::{scaled, stride};
 use counterfoil_canaries::Canary as Mistake;
-use counterfoil_simulator::{
-    self as simulator, Canary, Config, Mode, Pattern, Pessimistic, Plain, Schedule, SimRule, Summary, Tier,
-};
+use counterfoil_protocols::{pessimistic, sender_based};
+use counterfoil_simulator::{self as simulator, Canary, Config, Mode, Pattern, Schedule, Summary, Tier};
 
 /// Programs about which the rule assumes nothing.
 fn unnamed() -> Config {
@@ -25,7 +24,7 @@ fn assert_no_failure(summary: &Summary) {
 
 #[test]
 fn the_pessimistic_rule_survives_twenty_thousand_schedules() {
-    let summary = simulator::campaign::<Pessimistic>(0..scaled(20_000), &unnamed(), |_| {});
+    let summary = simulator::campaign(&pessimistic::RULE, 0..scaled(20_000), &unnamed(), |_| {});
     eprintln!("{:#?}", summary.coverage);
     assert_no_failure(&summary);
     // The schedules reach the intended cases: also early messages, second recoveries, and kills during one.
@@ -57,16 +56,16 @@ fn the_plain_rule_does_not_survive_programs_that_name_nothing() {
     let mut found: BTreeMap<&'static str, u32> = BTreeMap::new();
     for seed in 0..2_000 {
         let schedule = config.schedule(seed, false);
-        let Some(violation) = simulator::run::<Plain>(&schedule).violation else { continue };
+        let Some(violation) = simulator::run(&sender_based::RULE, &schedule).violation else { continue };
         *found.entry(violation.kind.name()).or_default() += 1;
         // It fails for lack of names, and the receive order repairs it.
         assert!(schedule.shape.ordered, "{schedule}: {violation}");
         assert_eq!(
-            simulator::run::<Plain>(&Schedule { unnamed: false, ..schedule.clone() }).violation,
+            simulator::run(&sender_based::RULE, &Schedule { unnamed: false, ..schedule.clone() }).violation,
             None,
             "{schedule}"
         );
-        assert_eq!(simulator::run::<Pessimistic>(&schedule).violation, None, "{schedule}");
+        assert_eq!(simulator::run(&pessimistic::RULE, &schedule).violation, None, "{schedule}");
     }
     eprintln!("{found:?}");
     assert!(found.values().sum::<u32>() > 20, "{found:?}");
@@ -79,22 +78,22 @@ fn the_plain_rule_does_not_survive_programs_that_name_nothing() {
 #[test]
 fn the_smallest_such_schedule_fails_under_the_plain_rule_alone() {
     let config = Config { ranks: (3, 3), rounds: (1, 2), faults: (1, 1), checkpoints: false, ..unnamed() };
-    let failing = |seed: &u64| simulator::run::<Plain>(&config.schedule(*seed, false)).violation.is_some();
+    let failing = |seed: &u64| simulator::run(&sender_based::RULE, &config.schedule(*seed, false)).violation.is_some();
     let schedule = config.schedule((0..5_000).find(failing).unwrap(), false);
-    let small = simulator::shrink::<Plain>(&schedule, 5_000).unwrap();
+    let small = simulator::shrink(&sender_based::RULE, &schedule, 5_000).unwrap();
     eprintln!("{}\n{}", small.violation, small.schedule);
     let again: Schedule = small.schedule.to_string().parse().unwrap();
     assert!(again.unnamed && again.faults.len() == 1, "{again}");
-    assert_eq!(simulator::run::<Plain>(&again).violation, Some(small.violation));
-    assert_eq!(simulator::run::<Pessimistic>(&again).violation, None, "{again}");
+    assert_eq!(simulator::run(&sender_based::RULE, &again).violation, Some(small.violation));
+    assert_eq!(simulator::run(&pessimistic::RULE, &again).violation, None, "{again}");
 }
 
 #[test]
 fn many_ranks_and_many_faults_do_not_break_the_pessimistic_rule() {
     let config = Config { ranks: (9, 16), rounds: (1, 4), faults: (4, 12), ..unnamed() };
-    assert_no_failure(&simulator::campaign::<Pessimistic>(0..scaled(300), &config, |_| {}));
+    assert_no_failure(&simulator::campaign(&pessimistic::RULE, 0..scaled(300), &config, |_| {}));
     let config = Config { ranks: (2, 3), rounds: (4, 8), faults: (6, 20), ..unnamed() };
-    let summary = simulator::campaign::<Pessimistic>(0..scaled(1_000), &config, |_| {});
+    let summary = simulator::campaign(&pessimistic::RULE, 0..scaled(1_000), &config, |_| {});
     assert_no_failure(&summary);
     assert!(summary.coverage.faults_during_recovery > scaled(1_000), "{:?}", summary.coverage);
 }
@@ -103,7 +102,7 @@ fn many_ranks_and_many_faults_do_not_break_the_pessimistic_rule() {
 fn nothing_is_left_when_nothing_fails() {
     for pattern in Pattern::ALL {
         let config = Config { patterns: vec![pattern], ranks: (2, 8), faults: (0, 0), ..unnamed() };
-        let summary = simulator::campaign::<Pessimistic>(0..scaled(50), &config, |_| {});
+        let summary = simulator::campaign(&pessimistic::RULE, 0..scaled(50), &config, |_| {});
         assert_no_failure(&summary);
         let met = &summary.coverage;
         assert!(met.sends > 0 && met.determinants == met.sends && met.held == 0, "{met:?}");
@@ -124,7 +123,7 @@ fn a_rank_may_die_at_any_event() {
                 for node in 0..3 {
                     schedule.faults[0].at = at;
                     schedule.faults[0].node = node;
-                    assert_eq!(simulator::run::<Pessimistic>(&schedule).violation, None, "{schedule}");
+                    assert_eq!(simulator::run(&pessimistic::RULE, &schedule).violation, None, "{schedule}");
                 }
             }
         }
@@ -136,7 +135,7 @@ fn find(canary: Canary, schedules: u64) -> (u64, Schedule, &'static str) {
     let config = Config { canary: Some(canary), ..unnamed() };
     let found = (0..schedules).find_map(|seed| {
         let schedule = config.schedule(seed, false);
-        let violation = simulator::run::<Pessimistic>(&schedule).violation?;
+        let violation = simulator::run(&pessimistic::RULE, &schedule).violation?;
         Some((seed + 1, schedule, violation.kind.name()))
     });
     found.unwrap_or_else(|| panic!("{canary:?} is not found in {schedules} schedules"))
@@ -144,15 +143,15 @@ fn find(canary: Canary, schedules: u64) -> (u64, Schedule, &'static str) {
 
 #[test]
 fn every_canary_of_the_rule_is_found_and_its_schedule_shrinks() {
-    for canary in Canary::every().filter(|&canary| canary.is_of_a_rule() && Pessimistic::is_affected_by(canary)) {
+    for canary in Canary::every().filter(|&canary| canary.is_of_a_rule() && canary.applies_to(&pessimistic::RULE)) {
         let (schedules, schedule, name) = find(canary, 10_000);
-        let small = simulator::shrink::<Pessimistic>(&schedule, 5_000).unwrap();
+        let small = simulator::shrink(&pessimistic::RULE, &schedule, 5_000).unwrap();
         eprintln!("{canary:?}: {schedules} schedules; {}\n    {}", small.violation, small.schedule);
         assert_eq!(small.violation.kind.name(), name);
         let again: Schedule = small.schedule.to_string().parse().unwrap();
         assert!(matches!(again.mode, Mode::Listed(_)) && again.faults.len() <= 2, "{again}");
-        assert_eq!(simulator::run::<Pessimistic>(&again).violation, Some(small.violation));
-        assert_eq!(simulator::run::<Pessimistic>(&Schedule { canary: None, ..again }).violation, None);
+        assert_eq!(simulator::run(&pessimistic::RULE, &again).violation, Some(small.violation));
+        assert_eq!(simulator::run(&pessimistic::RULE, &Schedule { canary: None, ..again }).violation, None);
     }
 }
 
@@ -161,7 +160,7 @@ fn every_canary_of_the_rule_is_found_and_its_schedule_shrinks() {
 fn an_order_that_is_not_forced_is_found_in_programs_that_do_not_show_it() {
     let canary = Canary::Rule(Mistake::OrderNotForced);
     let config = Config { canary: Some(canary), ordered: false, ..unnamed() };
-    let wrong = |seed| simulator::run::<Pessimistic>(&config.schedule(seed, false)).violation;
+    let wrong = |seed| simulator::run(&pessimistic::RULE, &config.schedule(seed, false)).violation;
     let found = (0..1_000).find_map(wrong).unwrap();
     assert_eq!(found.kind.name(), "OtherOrder");
 }
@@ -169,7 +168,7 @@ fn an_order_that_is_not_forced_is_found_in_programs_that_do_not_show_it() {
 #[test]
 fn connections_between_survivors_may_break_and_be_made_again() {
     let config = Config { faults: (1, 4), ranks: (3, 8), revoked: true, ..unnamed() };
-    let summary = simulator::campaign::<Pessimistic>(0..scaled(3_000), &config, |_| {});
+    let summary = simulator::campaign(&pessimistic::RULE, 0..scaled(3_000), &config, |_| {});
     assert_no_failure(&summary);
     assert!(summary.coverage.reconnections > scaled(15_000), "{:?}", summary.coverage);
 }

@@ -3,7 +3,8 @@
 //! To rerun one schedule: `SIM_SCHEDULE='sim1 ...' cargo test -p counterfoil-simulator plain::a_schedule_of_the`.
 
 use counterfoil_campaign::{scaled, stride};
-use counterfoil_simulator::{self as simulator, Canary, Config, Mode, Pattern, Plain, Schedule, Summary, Tier};
+use counterfoil_protocols::sender_based;
+use counterfoil_simulator::{self as simulator, Canary, Config, Mode, Pattern, Schedule, Summary, Tier};
 
 /// Fails with everything needed to rerun the first failures.
 fn assert_no_failure(summary: &Summary) {
@@ -15,7 +16,7 @@ fn assert_no_failure(summary: &Summary) {
 #[test]
 fn five_thousand_schedules_do_not_break_the_plain_rule() {
     let mut calls = 0;
-    let summary = simulator::campaign::<Plain>(0..scaled(5_000), &Config::default(), |progress| {
+    let summary = simulator::campaign(&sender_based::RULE, 0..scaled(5_000), &Config::default(), |progress| {
         calls += 1;
         assert_eq!((progress.schedules, progress.of, progress.failed), (calls, scaled(5_000), 0));
     });
@@ -47,9 +48,9 @@ fn five_thousand_schedules_do_not_break_the_plain_rule() {
 #[test]
 fn many_ranks_and_many_faults_do_not_break_the_plain_rule() {
     let config = Config { ranks: (9, 16), rounds: (1, 4), faults: (4, 12), ..Config::default() };
-    assert_no_failure(&simulator::campaign::<Plain>(0..scaled(300), &config, |_| {}));
+    assert_no_failure(&simulator::campaign(&sender_based::RULE, 0..scaled(300), &config, |_| {}));
     let config = Config { ranks: (2, 3), rounds: (4, 8), faults: (6, 20), ..Config::default() };
-    let summary = simulator::campaign::<Plain>(0..scaled(500), &config, |_| {});
+    let summary = simulator::campaign(&sender_based::RULE, 0..scaled(500), &config, |_| {});
     assert_no_failure(&summary);
     assert!(summary.coverage.faults_during_recovery > scaled(500), "{:?}", summary.coverage);
 }
@@ -62,16 +63,16 @@ fn a_schedule_repeats_exactly() {
     for seed in 0..scaled(300) {
         let schedule = config.schedule(seed, false);
         assert_eq!(schedule, config.schedule(seed, false));
-        let first = simulator::run::<Plain>(&schedule);
-        assert_eq!(first, simulator::run::<Plain>(&schedule), "seed {seed}");
+        let first = simulator::run(&sender_based::RULE, &schedule);
+        assert_eq!(first, simulator::run(&sender_based::RULE, &schedule), "seed {seed}");
         let listed = Schedule { mode: Mode::Listed(first.choices.clone()), seed: 0, ..schedule };
         let read_back: Schedule = listed.to_string().parse().expect("a schedule");
         assert_eq!(read_back, listed);
-        assert_eq!(first, simulator::run::<Plain>(&read_back), "seed {seed}");
+        assert_eq!(first, simulator::run(&sender_based::RULE, &read_back), "seed {seed}");
         different.insert(first.fingerprint);
     }
     assert_eq!(different.len() as u64, scaled(300));
-    let again = || simulator::campaign::<Plain>(50..150, &config, |_| {}).fingerprint;
+    let again = || simulator::campaign(&sender_based::RULE, 50..150, &config, |_| {}).fingerprint;
     assert_eq!(again(), again());
 }
 
@@ -80,7 +81,7 @@ fn every_program_ends_and_leaves_nothing_when_nothing_fails() {
     for pattern in Pattern::ALL {
         for ranks in [2, 3, 5, 8, 16, 32] {
             let config = Config { patterns: vec![pattern], ranks: (ranks, ranks), faults: (0, 0), ..Config::default() };
-            let summary = simulator::campaign::<Plain>(0..4, &config, |_| {});
+            let summary = simulator::campaign(&sender_based::RULE, 0..4, &config, |_| {});
             assert_no_failure(&summary);
             assert!(summary.coverage.sends > 0 && summary.coverage.duplicates == 0, "{:?}", summary.coverage);
         }
@@ -100,7 +101,7 @@ fn a_rank_may_die_at_any_event() {
                 for node in 0..3 {
                     schedule.faults[0].at = at;
                     schedule.faults[0].node = node;
-                    assert_eq!(simulator::run::<Plain>(&schedule).violation, None, "{schedule}");
+                    assert_eq!(simulator::run(&sender_based::RULE, &schedule).violation, None, "{schedule}");
                 }
             }
         }
@@ -112,7 +113,9 @@ fn find(canary: Canary, schedules: u64) -> (Schedule, u64, &'static str) {
     let config = Config { canary: Some(canary), ..Config::default() };
     let found = (0..schedules).find_map(|seed| {
         let schedule = config.schedule(seed, false);
-        simulator::run::<Plain>(&schedule).violation.map(|violation| (schedule, seed + 1, violation.kind.name()))
+        simulator::run(&sender_based::RULE, &schedule)
+            .violation
+            .map(|violation| (schedule, seed + 1, violation.kind.name()))
     });
     found.unwrap_or_else(|| panic!("{canary:?} is not found in {schedules} schedules"))
 }
@@ -124,13 +127,17 @@ fn every_canary_is_found_and_its_schedule_shrinks() {
     for canary in Canary::ALL {
         let (schedule, after, name) = find(canary, 1_000);
         eprintln!("| `{}` | {after} | `{name}` |", canary.name());
-        let small = simulator::shrink::<Plain>(&schedule, 5_000).expect("it fails");
+        let small = simulator::shrink(&sender_based::RULE, &schedule, 5_000).expect("it fails");
         eprintln!("{canary:?}: {}, {} runs\n    {}", small.violation, small.runs, small.schedule);
         assert_eq!(small.violation.kind.name(), name);
         // It fails in the same way when it is read back, and passes without the mistake.
         let again: Schedule = small.schedule.to_string().parse().expect("a schedule");
-        assert_eq!(simulator::run::<Plain>(&again).violation, Some(small.violation.clone()));
-        assert_eq!(simulator::run::<Plain>(&Schedule { canary: None, ..again }).violation, None, "{canary:?}");
+        assert_eq!(simulator::run(&sender_based::RULE, &again).violation, Some(small.violation.clone()));
+        assert_eq!(
+            simulator::run(&sender_based::RULE, &Schedule { canary: None, ..again }).violation,
+            None,
+            "{canary:?}"
+        );
         let (before, after) = (&schedule, &small.schedule);
         assert!(after.shape.ranks <= 3 && after.shape.rounds <= before.shape.rounds, "{canary:?}: {after}");
         assert!(after.faults.len() <= before.faults.len(), "{canary:?}: {after}");
@@ -145,8 +152,8 @@ fn every_canary_is_found_and_its_schedule_shrinks() {
 #[test]
 fn a_log_has_the_events_of_a_run() {
     let schedule = find(Canary::DeliverDuplicate, 1_000).0;
-    let (outcome, story) = simulator::transcript::<Plain>(&schedule);
-    assert_eq!(outcome, simulator::run::<Plain>(&schedule));
+    let (outcome, story) = simulator::transcript(&sender_based::RULE, &schedule);
+    assert_eq!(outcome, simulator::run(&sender_based::RULE, &schedule));
     let last = story.last().expect("a line");
     assert!(last.contains("Accepted"), "{last}");
     assert_eq!(story.iter().filter(|line| line.contains("Killed")).count() as u64, outcome.coverage.faults);
@@ -154,7 +161,7 @@ fn a_log_has_the_events_of_a_run() {
 
 #[test]
 fn a_schedule_that_does_not_fail_does_not_shrink() {
-    assert_eq!(simulator::shrink::<Plain>(&Config::default().schedule(1, false), 100), None);
+    assert_eq!(simulator::shrink(&sender_based::RULE, &Config::default().schedule(1, false), 100), None);
 }
 
 /// Runs a schedule from the environment, if there is one, to look into a failure.
@@ -162,18 +169,19 @@ fn a_schedule_that_does_not_fail_does_not_shrink() {
 fn a_schedule_of_the_environment_does_not_fail() {
     let line = std::env::var("SIM_SCHEDULE").unwrap_or_else(|_| Config::default().schedule(3, false).to_string());
     let schedule: Schedule = line.parse().expect("a schedule");
-    let outcome = simulator::run::<Plain>(&schedule);
+    let outcome = simulator::run(&sender_based::RULE, &schedule);
     assert_eq!(outcome.violation, None, "{:#?}", outcome.coverage);
 }
 
-/// A repair of an MPI job by revocation breaks all connections. With a log that begins a replay one record too late, the campaign fails.
+/// A repair of an MPI job by revocation breaks all connections. With a log that begins a replay one record too late,
+/// the campaign fails.
 #[test]
 fn connections_between_survivors_may_break_and_be_made_again() {
     let config = Config { faults: (1, 4), ranks: (3, 8), revoked: true, ..Config::default() };
-    let summary = simulator::campaign::<Plain>(0..scaled(3_000), &config, |_| {});
+    let summary = simulator::campaign(&sender_based::RULE, 0..scaled(3_000), &config, |_| {});
     assert_no_failure(&summary);
     let met = &summary.coverage;
     assert!(met.reconnections > scaled(15_000) && met.in_flight_lost > scaled(4_000), "{met:?}");
     let config = Config { canary: Some(Canary::SkipOne), ..config };
-    assert!(simulator::campaign::<Plain>(0..scaled(300).max(50), &config, |_| {}).failed > 0);
+    assert!(simulator::campaign(&sender_based::RULE, 0..scaled(300).max(50), &config, |_| {}).failed > 0);
 }

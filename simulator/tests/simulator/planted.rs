@@ -1,48 +1,38 @@
-//! The build of the rules in which mistakes can be planted does as the rules where none is.
+//! Every rule survives its campaigns, and the build of the rules in which mistakes can be planted does as the rules
+//! where none is.
 
 use counterfoil_campaign::scaled;
-use counterfoil_simulator::{
-    Config, Coordinated, EventLog, Pattern, Pessimistic, SendDet, SimRule, Tagging, UserLevel, run,
-};
+use counterfoil_protocols::RULES;
+use counterfoil_protocols::api::{Bits, Moment, Rule, RuleOption};
+use counterfoil_simulator::{Config, Pattern, run};
 
-fn both_do_the_same<R: SimRule>(config: &Config) {
+fn both_do_the_same(rule: &Rule) {
+    let planted = counterfoil_canaries::rules::RULES.into_iter().find(|planted| planted.name == rule.name);
+    let planted = Rule { options: rule.options, ..planted.expect("the same rules") };
+    let Rule { properties, .. } = rule;
+    let config = Config {
+        patterns: Pattern::of(rule),
+        faults: (1, 4),
+        rounds: (1, 6),
+        ordered: !properties.needs_send_determinism,
+        overtaking: properties.allows_overtaking,
+        late: properties.allows_late_frames,
+        collections: if properties.collects { (0, 3) } else { (0, 0) },
+        clusters: if rule.takes(RuleOption::Clusters) { (0, 2) } else { (0, 0) },
+        ..Config::default()
+    };
     for seed in 0..scaled(300) {
-        let schedule = config.schedule(seed, R::PROPERTIES.has_coordinator);
-        let (rule, planted) = (run::<R>(&schedule), run::<R::Planted>(&schedule));
-        assert_eq!(rule.violation, None, "{schedule}");
-        assert_eq!(rule, planted, "{schedule}");
+        let schedule = config.schedule(seed, properties.has_coordinator);
+        let outcome = run(rule, &schedule);
+        assert_eq!(outcome.violation, None, "{rule:?}: {schedule}");
+        assert_eq!(outcome, run(&planted, &schedule), "{rule:?}: {schedule}");
     }
 }
 
-fn faults<R: SimRule>() -> Config {
-    Config { patterns: R::patterns(), faults: (1, 4), rounds: (1, 6), ..Config::default() }
-}
-
 #[test]
-fn pessimistic() {
-    both_do_the_same::<Pessimistic>(&Config { unnamed: true, ..faults::<Pessimistic>() });
-}
-
-#[test]
-fn send_deterministic() {
-    let config = Config { ordered: false, collections: (0, 3), clusters: (0, 2), ..faults::<SendDet>() };
-    both_do_the_same::<SendDet>(&config);
-}
-
-#[test]
-fn user_level() {
-    both_do_the_same::<UserLevel>(&Config { overtaking: true, ..faults::<UserLevel>() });
-}
-
-#[test]
-fn coordinated() {
-    let config = Config { collections: (1, 3), patterns: vec![Pattern::Calls], ..Config::default() };
-    both_do_the_same::<Coordinated<true, false>>(&config);
-    both_do_the_same::<Coordinated<false, true>>(&config);
-}
-
-#[test]
-fn event_logging_and_message_tagging() {
-    both_do_the_same::<EventLog>(&faults::<EventLog>());
-    both_do_the_same::<Tagging>(&faults::<Tagging>());
+fn every_rule_that_recovers_survives_and_its_planted_build_does_the_same() {
+    let recovers = |rule: &Rule| rule.properties.recovers();
+    RULES.iter().filter(|rule| recovers(rule)).for_each(both_do_the_same);
+    let varied = RULES.into_iter().filter(|rule| rule.takes(RuleOption::Moment));
+    varied.for_each(|rule| both_do_the_same(&rule.with_bits(Bits::Piggybacked).with_moment(Moment::Offered)));
 }

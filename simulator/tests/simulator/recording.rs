@@ -3,16 +3,17 @@
 use std::collections::BTreeSet;
 
 use counterfoil_campaign::scaled;
+use counterfoil_protocols::sender_based;
 use counterfoil_simulator::diagram;
 use counterfoil_simulator::{
-    self as simulator, Activity, Canary, Config, Dropped, Outcome, Plain, Recorded, Schedule, Summary,
+    self as simulator, Activity, Canary, Config, Dropped, Outcome, Recorded, Schedule, Summary,
 };
 
 /// Returns a failing schedule with a canary.
 fn failing(canary: Canary) -> Schedule {
     let config = Config { canary: Some(canary), ..Config::default() };
     let mut schedules = (0..1_000).map(|seed| config.schedule(seed, false));
-    let found = schedules.find(|schedule| simulator::run::<Plain>(schedule).violation.is_some());
+    let found = schedules.find(|schedule| simulator::run(&sender_based::RULE, schedule).violation.is_some());
     found.unwrap_or_else(|| panic!("{canary:?} is not found"))
 }
 
@@ -25,8 +26,8 @@ fn a_recording_agrees_with_the_counters_of_the_run() {
     let config = Config::default();
     for seed in 0..scaled(300) {
         let schedule = config.schedule(seed, false);
-        let (outcome, recording) = simulator::record::<Plain>(&schedule);
-        assert_eq!(outcome, simulator::run::<Plain>(&schedule), "seed {seed}");
+        let (outcome, recording) = simulator::record(&sender_based::RULE, &schedule);
+        assert_eq!(outcome, simulator::run(&sender_based::RULE, &schedule), "seed {seed}");
         let met = &outcome.coverage;
         let dropped = |reason| count(&recording, |what| matches!(what, Activity::Dropped { why, .. } if why == reason));
         assert_eq!(count(&recording, |what| matches!(what, Activity::Killed { .. })), met.faults, "seed {seed}");
@@ -47,7 +48,7 @@ fn messages_that_arrive_were_transmitted_before() {
         for seed in 0..scaled(200) {
             let schedule = Config { canary, ..Config::default() }.schedule(seed, false);
             let mut under_way = BTreeSet::new();
-            for Recorded { event, activity } in simulator::record::<Plain>(&schedule).1 {
+            for Recorded { event, activity } in simulator::record(&sender_based::RULE, &schedule).1 {
                 match activity {
                     Activity::Transmitted { from, to, number, .. } => {
                         assert!(under_way.insert((event, from, to, number)), "{schedule}");
@@ -64,7 +65,7 @@ fn messages_that_arrive_were_transmitted_before() {
 }
 
 fn picture(schedule: &Schedule) -> (Outcome, String) {
-    let (outcome, recording) = simulator::record::<Plain>(schedule);
+    let (outcome, recording) = simulator::record(&sender_based::RULE, schedule);
     let svg = diagram::svg(schedule, &outcome, &recording, 0..=u64::MAX);
     (outcome, svg)
 }
@@ -73,7 +74,7 @@ fn picture(schedule: &Schedule) -> (Outcome, String) {
 fn a_picture_shows_every_rank_kill_and_checkpoint_once() {
     for seed in 0..50 {
         let schedule = Config::default().schedule(seed, false);
-        let (outcome, recording) = simulator::record::<Plain>(&schedule);
+        let (outcome, recording) = simulator::record(&sender_based::RULE, &schedule);
         let svg = diagram::svg(&schedule, &outcome, &recording, 0..=u64::MAX);
         for rank in 0..schedule.shape.ranks {
             assert_eq!(svg.matches(&format!("id=\"rank-{rank}\"")).count(), 1, "seed {seed}");
@@ -103,7 +104,7 @@ fn a_picture_of_a_failure_says_what_failed_and_with_which_schedule() {
 #[test]
 fn a_part_of_a_run_has_only_its_own_events() {
     let schedule = Config { ranks: (4, 4), rounds: (4, 4), ..Config::default() }.schedule(5, false);
-    let (outcome, recording) = simulator::record::<Plain>(&schedule);
+    let (outcome, recording) = simulator::record(&sender_based::RULE, &schedule);
     let all = diagram::steps(&schedule, &recording, 0..=u64::MAX);
     let part = diagram::steps(&schedule, &recording, 30..=60);
     assert!((1..=40).contains(&part) && all > 2 * part, "{part} of {all}");
@@ -119,7 +120,7 @@ fn a_part_of_a_run_has_only_its_own_events() {
 #[test]
 fn two_halves_of_a_campaign_are_the_whole() {
     let config = Config { canary: Some(Canary::DropRecord), ..Config::default() };
-    let run = |seeds| simulator::campaign::<Plain>(seeds, &config, |_| {});
+    let run = |seeds| simulator::campaign(&sender_based::RULE, seeds, &config, |_| {});
     let (first, second) = (run(0..16), run(16..40));
     let mut sum = Summary::default();
     sum.add(&first);

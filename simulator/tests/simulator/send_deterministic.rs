@@ -6,7 +6,8 @@
 
 use counterfoil_campaign::scaled;
 use counterfoil_canaries::Canary as Mistake;
-use counterfoil_simulator::{self as simulator, Canary, Config, Coverage, Schedule, SendDet, SimRule, Summary};
+use counterfoil_protocols::send_deterministic;
+use counterfoil_simulator::{self as simulator, Canary, Config, Coverage, Schedule, Summary};
 
 /// Programs of this rule are send-deterministic.
 fn config() -> Config {
@@ -20,7 +21,8 @@ fn all() -> Config {
 
 /// Runs these seeds; none may fail.
 fn campaign(seeds: std::ops::Range<u64>, config: &Config) -> Coverage {
-    let Summary { schedules, failed, failures, coverage, .. } = simulator::campaign::<SendDet>(seeds, config, |_| {});
+    let Summary { schedules, failed, failures, coverage, .. } =
+        simulator::campaign(&send_deterministic::RULE, seeds, config, |_| {});
     let lines: Vec<String> =
         failures.iter().map(|f| format!("seed {}: {}\n  {}", f.seed, f.violation, f.schedule)).collect();
     assert!(failed == 0, "{failed} of {schedules}:\n{}", lines.join("\n"));
@@ -55,7 +57,8 @@ fn schedules_that_once_failed_pass() {
          3,5x2,4,5,4,5,4,5x4,4,3,1,3,4,1,2,4,5,2,1x2,4,1x2,4,1x2,2,1x2,5,7,1,6x2,2,5,7,1,2x2,1x2,4,1x2,2,1x4,\
          2,1x4,2,1x2,3x2,1,3x3,4,5x2,3,1,5,1,4x2,2,1x2,3,1,3,0x3,6,0x68,2,0x3,2x2,3,0,2,0x21,1x2,2x3,3x4,4x3,\
          2,0,4,0,3x3,1,0x4,3x2,0x4,1x2,0x3,1x2,2 seed=0 faults=134:1:1 collections=1",
-        // A sender whose replay began with a released record waited with the receipt of it, and was rolled back for nothing.
+        // A sender whose replay began with a released record waited with the receipt of it, and was rolled back for
+        // nothing.
         "sim1 pattern=stencil ranks=4 rounds=4 program=8577806140615497869 checkpoints=1 ordered=0 tier=crash-safe mode=priorities:5 \
          seed=14849852754506830151 faults=198:0:7277366117289029086:0,230:0:13388052085155118333,102:2:18139558669467281689 \
          collections=2 clusters=2 background=1",
@@ -82,12 +85,13 @@ fn schedules_that_once_failed_pass() {
         "sim1 pattern=ring ranks=2 rounds=5 program=11345107685558444783 checkpoints=1 ordered=0 tier=crash-safe \
          mode=priorities:5 seed=5590583847960510817 faults=114:0:17287274488514429147,97:0:4836729017308383234,\
          121:2:7436234538376215908,10:2:3017793723554628473,10:0:13198640527610750892,88:2:1537645782924955899 collections=1",
-        // A rank took the receipts of a peer that was to roll back for possibly undone, and reported its table before the
-        // peer's new incarnation had reported them again: the line fell below a floor.
+        // A rank took the receipts of a peer that was to roll back for possibly undone, and reported its table before
+        // the peer's new incarnation had reported them again: the line fell below a floor.
         "sim1 pattern=tree ranks=4 rounds=10 program=14160604299681215564 checkpoints=1 ordered=0 tier=crash-safe \
          mode=priorities:6 seed=3805073949304212689 faults=206:3:17452129579457654795:0,206:1:2211383174886553076:0,\
          132:0:5769873479114240201:2 collections=1 clusters=1 background=1",
-        // The receipt of a message that was sent again as the last of its channel had no effect, and no collection applied it.
+        // The receipt of a message that was sent again as the last of its channel had no effect, and no collection
+        // applied it.
         "sim1 pattern=backlog ranks=3 rounds=1 program=6893475712913606443 checkpoints=1 ordered=0 tier=volatile \
          mode=list:0,6,0,9,8,13,6,4,11,0,2,9,0,7,6,2,3,4,3x3,6x3,0,6x2,1,3,5x2,6,7,4,5,0,2,0,7,5,6,5,6,0x3,5,0,5,0,5,0,4,\
          3,0x4,3,0,3,5x2,0x5,1x2,2,1,3x3,0,3x2,0x8,1x4,3,5x2,0x2,4,3,5,0x2,3,5x2,0x2,4,3,5,0,3,0,3,5x2,0x2,4,3,5,0x6,1,2,\
@@ -95,7 +99,7 @@ fn schedules_that_once_failed_pass() {
          4x3,0,4,0x2,2 seed=0 faults=1:0:6,31:2:2,31:2:0:6,31:2:0:3 collections=6 late=1 revoked=1 background=1",
     ] {
         let schedule: Schedule = line.parse().unwrap();
-        assert_eq!(simulator::run::<SendDet>(&schedule).violation, None, "{line}");
+        assert_eq!(simulator::run(&send_deterministic::RULE, &schedule).violation, None, "{line}");
     }
 }
 
@@ -118,7 +122,7 @@ fn recoveries_that_once_deadlocked_terminate() {
          8x2,7,3,5,6,0,4x2,0x5,1,0x2,1,0x4,1,4,0,3,0,2,0x3,1,0,1x2,2,3,4,2,0,4x2,0,10,1,7,3,6,7x2,0x2,5,0x3,\
          9,7,0x2,1,6 seed=0 faults=257:0:0,103:0:0 clusters=2",
     ] {
-        let outcome = simulator::run::<SendDet>(&line.parse().unwrap());
+        let outcome = simulator::run(&send_deterministic::RULE, &line.parse().unwrap());
         assert_eq!(outcome.violation, None, "{line}");
         assert!(outcome.coverage.faults == 2 && outcome.coverage.orphans > 0, "{line}");
     }
@@ -197,7 +201,11 @@ fn a_schedule_repeats_exactly_also_when_it_is_read_back() {
         let schedule = all().schedule(seed, true);
         let again: Schedule = schedule.to_string().parse().expect("a schedule");
         assert_eq!(again, schedule);
-        assert_eq!(simulator::run::<SendDet>(&schedule), simulator::run::<SendDet>(&again), "seed {seed}");
+        assert_eq!(
+            simulator::run(&send_deterministic::RULE, &schedule),
+            simulator::run(&send_deterministic::RULE, &again),
+            "seed {seed}"
+        );
     }
 }
 
@@ -217,7 +225,7 @@ fn find(canary: Canary, schedules: u64, config: Config) -> Option<(Schedule, u64
     let config = Config { canary: Some(canary), ..config };
     (0..schedules).find_map(|seed| {
         let schedule = config.schedule(seed, true);
-        let violation = simulator::run::<SendDet>(&schedule).violation?;
+        let violation = simulator::run(&send_deterministic::RULE, &schedule).violation?;
         Some((schedule, seed + 1, violation.kind.name()))
     })
 }
@@ -227,7 +235,7 @@ fn find(canary: Canary, schedules: u64, config: Config) -> Option<(Schedule, u64
 #[test]
 fn every_mistake_is_found_within_ten_thousand_schedules() {
     let mut missed = Vec::new();
-    for canary in Canary::every().filter(|&canary| SendDet::is_affected_by(canary)) {
+    for canary in Canary::every().filter(|&canary| canary.applies_to(&send_deterministic::RULE)) {
         let of_clusters = [Mistake::CeilingIgnored, Mistake::CeilingKept, Mistake::PhaseBelowWindow];
         let config = if of_clusters.map(Canary::Rule).contains(&canary) { clusters() } else { deep() };
         let Some((schedule, after, name)) = find(canary, 10_000, config) else {
@@ -239,8 +247,15 @@ fn every_mistake_is_found_within_ten_thousand_schedules() {
         let line = schedule.to_string();
         let again: Schedule = line.parse().expect("a schedule");
         assert_eq!(again.canary, Some(canary), "{line}");
-        assert_eq!(simulator::run::<SendDet>(&again).violation.map(|violation| violation.kind.name()), Some(name));
-        assert_eq!(simulator::run::<SendDet>(&Schedule { canary: None, ..again }).violation, None, "{line}");
+        assert_eq!(
+            simulator::run(&send_deterministic::RULE, &again).violation.map(|violation| violation.kind.name()),
+            Some(name)
+        );
+        assert_eq!(
+            simulator::run(&send_deterministic::RULE, &Schedule { canary: None, ..again }).violation,
+            None,
+            "{line}"
+        );
     }
     assert_eq!(missed, []);
 }
@@ -248,11 +263,13 @@ fn every_mistake_is_found_within_ten_thousand_schedules() {
 /// Planted mistakes that count as harmless for a rule have no effect.
 #[test]
 fn mistakes_without_effect_on_a_rule_change_nothing() {
-    let others: Vec<Canary> = Canary::ALL.into_iter().filter(|&canary| !SendDet::is_affected_by(canary)).collect();
+    let others: Vec<Canary> =
+        Canary::ALL.into_iter().filter(|&canary| !canary.applies_to(&send_deterministic::RULE)).collect();
     assert_eq!(others, [Canary::ForgetChoices, Canary::DeliverDead]);
     for canary in others {
         let [with, without] = [Some(canary), None].map(|canary| Config { canary, ..deep() });
-        let fingerprint = |config| simulator::campaign::<SendDet>(0..scaled(500), &config, |_| {}).fingerprint;
+        let fingerprint =
+            |config| simulator::campaign(&send_deterministic::RULE, 0..scaled(500), &config, |_| {}).fingerprint;
         assert_eq!(fingerprint(with), fingerprint(without), "{canary:?}");
     }
 }
@@ -267,7 +284,7 @@ fn a_recovery_line_over_a_log_that_lost_a_record_is_found_to_be_too_high() {
 #[test]
 fn a_schedule_of_the_environment_does_not_fail() {
     let line = std::env::var("SIM_SCHEDULE").unwrap_or_else(|_| all().schedule(3, true).to_string());
-    let (outcome, story) = simulator::transcript::<SendDet>(&line.parse().expect("a schedule"));
+    let (outcome, story) = simulator::transcript(&send_deterministic::RULE, &line.parse().expect("a schedule"));
     if outcome.violation.is_some() {
         eprintln!("{}", story.join("\n"));
     }

@@ -1,13 +1,12 @@
 //! The user-level rule under the simulator: programs with collective calls, and messages that overtake each other.
 
 use counterfoil_campaign::{percent, scaled, stride};
-use counterfoil_simulator::{
-    self as simulator, Canary, Config, Coverage, Mode, Pattern, Schedule, SimRule, Summary, Tier, UserLevel,
-};
+use counterfoil_protocols::user_level;
+use counterfoil_simulator::{self as simulator, Canary, Config, Coverage, Mode, Pattern, Schedule, Summary, Tier};
 
 /// All programs, half of them with collective calls; messages overtake each other in half of the schedules.
 fn all() -> Config {
-    Config { patterns: UserLevel::patterns(), overtaking: true, ..Config::default() }
+    Config { patterns: Pattern::of(&user_level::RULE), overtaking: true, ..Config::default() }
 }
 
 /// Programs with collective calls.
@@ -17,7 +16,7 @@ fn calls() -> Config {
 
 /// Runs schedules, of which none may fail; returns their counters.
 fn right(schedules: u64, config: &Config) -> Coverage {
-    let summary: Summary = simulator::campaign::<UserLevel>(0..scaled(schedules), config, |_| {});
+    let summary: Summary = simulator::campaign(&user_level::RULE, 0..scaled(schedules), config, |_| {});
     let lines = summary.failures.iter().map(|f| format!("seed {}: {}\n  {}", f.seed, f.violation, f.schedule));
     let lines: Vec<String> = lines.collect();
     assert!(summary.failed == 0, "{} of {}:\n{}", summary.failed, summary.schedules, lines.join("\n"));
@@ -72,13 +71,13 @@ fn connections_between_survivors_may_break_and_be_made_again() {
 /// Schedules that once failed.
 #[test]
 fn schedules_that_once_failed_pass() {
-    // The connection of two first processes broke when one had the other's Hello, and the other had none. When they met again, the first waited for
-    // a result that the second did not send, since for that one it was the first meeting.
+    // The connection of two first processes broke when one had the other's Hello, and the other had none. When they met
+    // again, the first waited for a result that the second did not send, since for that one it was the first meeting.
     let line = "sim1 pattern=calls ranks=3 rounds=2 program=16965501194947177810 checkpoints=1 ordered=0 tier=volatile mode=list:7,0,2,4,0,2,7,\
                 0,5,3,0,2,7,6,4,2x2,3x2,4,3x2,4,3x2,2x3,5,2,3,0,2,8,7,0,6,3,2,3x2,4,3x2,4,3x2,4,3x2,4,3,2,0x2,2,7,6,4,5,0x2,3x2 seed=0 \
                 faults=4:1:0:0,4:1:0,20:1:2:0,54:1:0 revoked=1 overtaking=1";
     let schedule: Schedule = line.parse().unwrap();
-    assert_eq!(simulator::run::<UserLevel>(&schedule).violation, None, "{line}");
+    assert_eq!(simulator::run(&user_level::RULE, &schedule).violation, None, "{line}");
 }
 
 /// Kills every rank at every event of some runs, so that none is left out by chance.
@@ -94,7 +93,7 @@ fn a_rank_may_die_at_any_event() {
                 for node in 0..3 {
                     schedule.faults[0].at = at;
                     schedule.faults[0].node = node;
-                    assert_eq!(simulator::run::<UserLevel>(&schedule).violation, None, "{schedule}");
+                    assert_eq!(simulator::run(&user_level::RULE, &schedule).violation, None, "{schedule}");
                 }
             }
         }
@@ -111,20 +110,24 @@ fn every_call_runs_once_when_nothing_fails() {
 /// Prints the table of `docs/user-level.md`.
 #[test]
 fn every_canary_is_found_and_its_schedule_shrinks() {
-    for canary in Canary::every().filter(|&canary| UserLevel::is_affected_by(canary)) {
+    for canary in Canary::every().filter(|&canary| canary.applies_to(&user_level::RULE)) {
         let config = Config { canary: Some(canary), ..all() };
         let found = (0..10_000).find_map(|seed| {
             let schedule = config.schedule(seed, false);
-            let violation = simulator::run::<UserLevel>(&schedule).violation?;
+            let violation = simulator::run(&user_level::RULE, &schedule).violation?;
             Some((seed + 1, schedule, violation.kind.name()))
         });
         let (after, schedule, name) = found.unwrap_or_else(|| panic!("{canary:?} is not found"));
-        let small = simulator::shrink::<UserLevel>(&schedule, 5_000).unwrap();
+        let small = simulator::shrink(&user_level::RULE, &schedule, 5_000).unwrap();
         eprintln!("| `{}` | {after} | `{name}` |\n{}\n    {}", canary.name(), small.violation, small.schedule);
         assert_eq!(small.violation.kind.name(), name);
         let again: Schedule = small.schedule.to_string().parse().unwrap();
         assert!(matches!(again.mode, Mode::Listed(_)) && again.faults.len() <= 3, "{again}");
-        assert_eq!(simulator::run::<UserLevel>(&again).violation, Some(small.violation));
-        assert_eq!(simulator::run::<UserLevel>(&Schedule { canary: None, ..again }).violation, None, "{canary:?}");
+        assert_eq!(simulator::run(&user_level::RULE, &again).violation, Some(small.violation));
+        assert_eq!(
+            simulator::run(&user_level::RULE, &Schedule { canary: None, ..again }).violation,
+            None,
+            "{canary:?}"
+        );
     }
 }

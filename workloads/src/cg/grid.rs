@@ -1,9 +1,9 @@
 //! The 2-D process grid, and the distribution of matrix and vectors over it.
 //!
-//! The number of process columns is that of rows, or twice as many. The rows of the matrix are divided into one block for
-//! each process row. Its columns are divided at the same places, and with twice as many process columns each of these
-//! blocks is halved. So the sums of a process row, in a matrix-vector product, are the part of the next vector that some
-//! process column needs: each process has exactly one partner to swap with (the 'transpose exchange').
+//! The number of process columns is that of rows, or twice as many. The rows of the matrix are divided into one block
+//! for each process row. Its columns are divided at the same places, and with twice as many process columns each of
+//! these blocks is halved. So the sums of a process row, in a matrix-vector product, are the part of the next vector
+//! that some process column needs: each process has exactly one partner to swap with (the 'transpose exchange').
 
 use std::ops::Range;
 

@@ -38,8 +38,8 @@ struct Entry {
 }
 
 impl Matrix {
-    /// Generates the block of `rows` and `columns`. Every process generates all random vectors and keeps the elements of
-    /// its block, so no message is needed, and a replacement generates the same block again.
+    /// Generates the block of `rows` and `columns`. Every process generates all random vectors and keeps the elements
+    /// of its block, so no message is needed, and a replacement generates the same block again.
     pub(super) fn generate(shape: &Shape, rows: Range<usize>, columns: Range<usize>) -> Matrix {
         let mut entries: Vec<Vec<Entry>> = rows.clone().map(|_| Vec::new()).collect();
         let mut add = |row: usize, column: usize, value: f64| {

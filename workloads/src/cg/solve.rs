@@ -103,8 +103,8 @@ impl<'a> Solver<'a> {
     }
 }
 
-/// Returns the payload in bytes of the largest message that `rank`, at this place, sends in a solve or in the dot products
-/// after it.
+/// Returns the payload in bytes of the largest message that `rank`, at this place, sends in a solve or in the dot
+/// products after it.
 pub(super) fn message_bytes_max(grid: &Grid, rank: u32) -> usize {
     let (all, own) = (grid.rows().len(), grid.summed().len());
     let exchanges = [

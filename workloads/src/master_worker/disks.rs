@@ -1,8 +1,9 @@
-//! Hard disks in a periodic box, by Metropolis' method: a task is a chain of random moves, and its result counts what happened.
+//! Hard disks in a periodic box, by Metropolis' method: a task is a chain of random moves, and its result counts what
+//! happened.
 //!
-//! Disks don't overlap; a move that would make two overlap is refused. The number of pairs that nearly touch gives the pressure. Chains have
-//! different lengths, so that workers become idle at different times. Only additions, multiplications and comparisons of numbers decide, so a
-//! chain is the same everywhere.
+//! Disks don't overlap; a move that would make two overlap is refused. The number of pairs that nearly touch gives the
+//! pressure. Chains have different lengths, so that workers become idle at different times. Only additions,
+//! multiplications and comparisons of numbers decide, so a chain is the same everywhere.
 
 use crate::random::Random;
 
@@ -86,8 +87,8 @@ pub(super) fn run(task: u64) -> Counts {
 mod tests {
     use super::*;
 
-    /// By the equation of state of Henderson (1975): pressure over that of an ideal gas is (1 + c^2 / 8) / (1 - c)^2 for a covered part c, and
-    /// 1 + 2 c g with the density g of pairs that touch, relative to that of an ideal gas.
+    /// By the equation of state of Henderson (1975): pressure over that of an ideal gas is (1 + c^2 / 8) / (1 - c)^2
+    /// for a covered part c, and 1 + 2 c g with the density g of pairs that touch, relative to that of an ideal gas.
     #[test]
     fn pairs_that_nearly_touch_give_the_known_pressure() {
         let tasks = 0..60;

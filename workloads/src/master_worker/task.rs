@@ -27,8 +27,8 @@ pub(super) fn input(kind: Kind, task: u64) -> Vec<u8> {
     (0..input_len(kind, task)).map(|at| (at.wrapping_mul(task | 1) >> 3) as u8).collect()
 }
 
-/// Computes the result: a chain of hashes that starts from the input, or the counts of a chain of [`disks`]. Its length (1,000 to 19,000
-/// hashes) varies from task to task, so that workers become idle at different times.
+/// Computes the result: a chain of hashes that starts from the input, or the counts of a chain of [`disks`]. Its length
+/// (1,000 to 19,000 hashes) varies from task to task, so that workers become idle at different times.
 pub(super) fn compute(kind: Kind, task: u64, input: &[u8]) -> u64 {
     if kind == Kind::Disks {
         return disks::run(task).to_word();

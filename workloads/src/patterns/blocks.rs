@@ -1,6 +1,7 @@
 //! Division of an axis into blocks.
 
-/// Returns the length of block `index` when `points` are divided into `blocks`: the first ones are one longer if needed.
+/// Returns the length of block `index` when `points` are divided into `blocks`: the first ones are one longer if
+/// needed.
 pub(super) fn block_len(points: u64, blocks: u32, index: u32) -> u64 {
     points / u64::from(blocks) + u64::from(u64::from(index) < points % u64::from(blocks))
 }

@@ -3,8 +3,8 @@
 //! Process (row, column) is rank = row * `columns` + column; `columns` is the number of rows or twice as much. An
 //! iteration solves for a vector in 25 steps. Each step has one matrix-vector product, whose parts are summed up
 //! along the process row in log2 `columns` exchanges and then swapped across the diagonal (the transpose), and two
-//! scalar products of log2 `columns` exchanges of one number each. One scalar product precedes the first step. After the
-//! last step follow another matrix-vector product for the residual, its norm, and a common sum of two norms.
+//! scalar products of log2 `columns` exchanges of one number each. One scalar product precedes the first step. After
+//! the last step follow another matrix-vector product for the residual, its norm, and a common sum of two norms.
 
 use super::Message;
 use super::blocks::block_len;
@@ -61,8 +61,8 @@ impl Process {
     /// Sums up a product along the row, nearest process first, and sends it to the process that needs it as the next
     /// vector.
     ///
-    /// With twice as many columns, two neighbours share the block: the first exchange gives each the sum of its half, the
-    /// others and the transpose transfer that half.
+    /// With twice as many columns, two neighbours share the block: the first exchange gives each the sum of its half,
+    /// the others and the transpose transfer that half.
     fn product(&mut self) {
         let block = block_len(ORDER, self.rows, self.row);
         let halved = self.columns != self.rows;

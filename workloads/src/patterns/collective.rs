@@ -13,8 +13,9 @@ pub(super) fn all_to_all_pairwise(sends: &mut Sends, rank: u32, ranks: u32, byte
     }
 }
 
-/// Adds a reduction to rank 0 along a binomial tree: in step i, a rank whose lowest set bit is bit i sends its sum to the
-/// rank without that bit, and is done. MPICH2 uses it for messages below 2 KiB. Takes log2 `ranks` steps, rounded up.
+/// Adds a reduction to rank 0 along a binomial tree: in step i, a rank whose lowest set bit is bit i sends its sum to
+/// the rank without that bit, and is done. MPICH2 uses it for messages below 2 KiB. Takes log2 `ranks` steps, rounded
+/// up.
 pub(super) fn reduce_binomial(sends: &mut Sends, rank: u32, ranks: u32, bytes: u64) {
     let mut distance = 1;
     while distance < ranks {

@@ -1,9 +1,9 @@
 //! LU: sweeps over a 3-D grid that is divided along two axes into pencils.
 //!
 //! Process (row, column) of a grid of `rows` x `columns` is rank = row + `rows` * column; `rows` is `columns` or twice
-//! as much. The lower sweep proceeds plane by plane from the first corner to the last: for each plane a process needs the
-//! borders of the previous row and column, and sends its own to the next ones. The upper sweep proceeds the other way.
-//! Then, for the right-hand side, each process receives two layers from each neighbour. The grid isn't periodic.
+//! as much. The lower sweep proceeds plane by plane from the first corner to the last: for each plane a process needs
+//! the borders of the previous row and column, and sends its own to the next ones. The upper sweep proceeds the other
+//! way. Then, for the right-hand side, each process receives two layers from each neighbour. The grid isn't periodic.
 
 use super::Message;
 use super::blocks::block_len;

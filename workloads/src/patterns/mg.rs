@@ -2,8 +2,8 @@
 //!
 //! Processes form a torus, x fastest, with a power of two along each axis, z being the longest. Each sweep over a level
 //! ends with a border exchange with both neighbours, axis by axis. On a level with fewer points than processes along an
-//! axis, only every second process (then every fourth, ...) is active, and the distance of neighbours grows accordingly.
-//! On the way up, active processes send their values to the inactive ones between them.
+//! axis, only every second process (then every fourth, ...) is active, and the distance of neighbours grows
+//! accordingly. On the way up, active processes send their values to the inactive ones between them.
 //!
 //! One cycle: on the way down, each of the nine coarser levels is computed from the finer one (one exchange); the
 //! coarsest is solved (one); on the way up each level gets its correction, its residual and its smoothing (an exchange

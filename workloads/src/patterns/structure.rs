@@ -102,7 +102,8 @@ fn lu_sends_a_plane_only_after_receiving_both_borders() {
             compared += 1;
         }
     }
-    // Of 232 links: each of the 15 * 7 inner corners connects two with two, and each line has one less than it has links.
+    // Of 232 links: each of the 15 * 7 inner corners connects two with two, and each line has one less than it has
+    // links.
     assert_eq!(compared, 2 * (2 * 15 * 7 + 8 * 14 + 16 * 6));
 }
 
@@ -124,8 +125,8 @@ fn bt_sends_as_many_messages_to_each_of_six_neighbours_as_there_are_slices() {
         assert_eq!(matrix.pairs().len(), 6 * ranks as usize);
         assert!(matrix.pairs().iter().all(|pair| pair.messages == q), "{ranks} ranks");
     }
-    // 408 = 8 * 51: of 8 cells, 7 have a successor; two layers of five unknowns. Then 7 faces of 52^2 points, 30 numbers
-    // each.
+    // 408 = 8 * 51: of 8 cells, 7 have a successor; two layers of five unknowns. Then 7 faces of 52^2 points, 30
+    // numbers each.
     let east = nas(Kernel::Bt, 64).matrix().pair(0, 1).unwrap();
     assert_eq!(east.bytes, 8 * (7 * 51 * 51 * 2 * 5 + 7 * 52 * 52 * 30));
 }
@@ -136,8 +137,8 @@ fn mg_exchanges_borders_29_times_and_activates_ranks_without_points() {
     // ranks of each axis send to their two neighbours.
     let on_64 = 6 * (64 * 27 + 8 * 2) + 3 * 32 * 2;
     assert_eq!(nas(Kernel::Mg, 64).matrix().messages(), on_64);
-    // 4 x 4 x 8: on the level of 4^3 points, half of the ranks are active, and along z, half send to reach the next level;
-    // from 2^3 to 4^3, a half along x and y, a quarter along z (all active ones along the axis).
+    // 4 x 4 x 8: on the level of 4^3 points, half of the ranks are active, and along z, half send to reach the next
+    // level; from 2^3 to 4^3, a half along x and y, a quarter along z (all active ones along the axis).
     let on_128 = 6 * (128 * 24 + 64 * 3 + 8 * 2) + 2 * (64 + 64 + 64 + 32);
     assert_eq!(nas(Kernel::Mg, 128).matrix().messages(), on_128);
     // The finest level: 256^2 points on a face of 4 x 4 x 4 ranks, and their borders.
@@ -161,7 +162,8 @@ fn mg_activates_only_inactive_neighbours_and_otherwise_exchanges() {
 
 #[test]
 fn mg_activates_from_the_last_of_each_two_ranks_which_has_the_point() {
-    // Of 4 ranks along each axis, the coarsest level of 2 points leaves ranks 1 and 3: the first three steps of activation.
+    // Of 4 ranks along each axis, the coarsest level of 2 points leaves ranks 1 and 3: the first three steps of
+    // activation.
     for (axis, stride) in [1, 4, 16].into_iter().enumerate() {
         let at = |rank: u32| rank / stride % 4;
         let activations: Vec<Message> =

@@ -55,8 +55,8 @@ fn the_deviating_cell_is_that_of_planes_divided_the_other_way() {
 }
 
 /// If a cluster fails, all of higher epochs roll back with it (section V.E.3): (p + 1) / 2p of the ranks for p equal
-/// clusters, which is 62.5, 56.25 and 53.125 %. For BT the table has these values at 64 and 256, but 62.6, 56.4 and 53.3
-/// at '128'. That determines the number of ranks, and the size of the clusters.
+/// clusters, which is 62.5, 56.25 and 53.125 %. For BT the table has these values at 64 and 256, but 62.6, 56.4 and
+/// 53.3 at '128'. That determines the number of ranks, and the size of the clusters.
 #[test]
 fn bt_at_128_ran_on_121_ranks_in_blocks_of_32_16_and_8() {
     for (column, paper) in [((128, 4), 62.6), ((128, 8), 56.4), ((128, 16), 53.3)] {
@@ -98,8 +98,8 @@ fn proposed_clusters_are_no_worse_than_the_papers() {
 }
 
 /// A pattern of one iteration omits the all-reduces: a run of MG has 51 iterations (one to warm up) and 88 all-reduces,
-/// 80 of them to place its charges, twice, and 8 for norms. By recursive doubling each consists of log2 n swaps with ranks
-/// at distance 1, 2, 4, ... At least as large a share of these as of the border messages is between clusters.
+/// 80 of them to place its charges, twice, and 8 for norms. By recursive doubling each consists of log2 n swaps with
+/// ranks at distance 1, 2, 4, ... At least as large a share of these as of the border messages is between clusters.
 #[test]
 fn most_of_the_deviation_in_mgs_row_is_its_initial_all_reduces() {
     const ITERATIONS: u64 = 51;

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use counterfoil::Epoch;
 use counterfoil_runtime::Error;
-use counterfoil_runtime::communicator::{Communicator, InternalTag, Request, Status};
+use counterfoil_runtime::communicator::{CollectiveSubstrate, Communicator, InternalTag, Request, Status};
 
 /// A call of the communicator.
 #[derive(Clone, Debug, PartialEq)]
@@ -80,11 +80,13 @@ impl Source for Recorder<'_> {
         let outcome = match call.clone() {
             Call::Send { to, tag, payload } => Outcome::Request(comm.isend(to, tag, &payload).unwrap().id()),
             Call::SendInternal { to, tag, payload } => {
-                Outcome::Request(comm.isend_internal(to, tag, &payload).unwrap().id())
+                Outcome::Request(comm.substrate().isend_internal(to, tag, &payload).unwrap().id())
             }
             Call::Receive { source, tag } => Outcome::Request(comm.irecv(source, tag).unwrap().id()),
-            Call::ReceiveInternal { source, tag } => Outcome::Request(comm.irecv_internal(source, tag).unwrap().id()),
-            Call::BeginCollective => Outcome::Collective(comm.begin_collective()),
+            Call::ReceiveInternal { source, tag } => {
+                Outcome::Request(comm.substrate().irecv_internal(source, tag).unwrap().id())
+            }
+            Call::BeginCollective => Outcome::Collective(comm.substrate().begin_collective()),
             Call::Wait(id) => {
                 let (status, payload) = comm.wait(Request::new(id)).unwrap();
                 Outcome::Received(status, payload)
@@ -161,21 +163,6 @@ impl<S: Source> Communicator for SourceCommunicator<S> {
         self.request(Call::Receive { source, tag })
     }
 
-    fn isend_internal(&mut self, to: u32, tag: InternalTag, payload: &[u8]) -> Result<Request, Error> {
-        self.request(Call::SendInternal { to, tag, payload: Bytes::copy_from_slice(payload) })
-    }
-
-    fn irecv_internal(&mut self, source: u32, tag: InternalTag) -> Result<Request, Error> {
-        self.request(Call::ReceiveInternal { source, tag })
-    }
-
-    fn begin_collective(&mut self) -> InternalTag {
-        match self.0.outcome(Call::BeginCollective) {
-            Outcome::Collective(tag) => tag,
-            other => panic!("{other:?}"),
-        }
-    }
-
     fn wait(&mut self, request: Request) -> Result<(Status, Bytes), Error> {
         match self.0.outcome(Call::Wait(request.id())) {
             Outcome::Received(status, payload) => Ok((status, payload)),
@@ -212,5 +199,26 @@ impl<S: Source> Communicator for SourceCommunicator<S> {
     fn iteration(&mut self, n: u64) -> Result<(), Error> {
         self.0.outcome(Call::Iteration(n));
         Ok(())
+    }
+
+    fn substrate(&mut self) -> &mut dyn CollectiveSubstrate {
+        self
+    }
+}
+
+impl<S: Source> CollectiveSubstrate for SourceCommunicator<S> {
+    fn isend_internal(&mut self, to: u32, tag: InternalTag, payload: &[u8]) -> Result<Request, Error> {
+        self.request(Call::SendInternal { to, tag, payload: Bytes::copy_from_slice(payload) })
+    }
+
+    fn irecv_internal(&mut self, source: u32, tag: InternalTag) -> Result<Request, Error> {
+        self.request(Call::ReceiveInternal { source, tag })
+    }
+
+    fn begin_collective(&mut self) -> InternalTag {
+        match self.0.outcome(Call::BeginCollective) {
+            Outcome::Collective(tag) => tag,
+            other => panic!("{other:?}"),
+        }
     }
 }

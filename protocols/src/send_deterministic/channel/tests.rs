@@ -32,8 +32,8 @@ fn replacement() -> (SendDeterministic, SendDeterministic) {
     (a, b)
 }
 
-/// A reported receipt of a message that had to be sent again is applied by the next event on the channel, whatever it is,
-/// and by a checkpoint and a round.
+/// A reported receipt of a message that had to be sent again is applied by the next event on the channel, whatever it
+/// is, and by a checkpoint and a round.
 #[test]
 fn a_receipt_of_a_repeated_message_is_applied_by_the_next_event() {
     type Event = fn(&mut SendDeterministic, &mut SendDeterministic);

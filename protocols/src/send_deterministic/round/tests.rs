@@ -3,7 +3,7 @@ use super::super::notice::Sender;
 use super::super::phases::PhaseOrder;
 use super::super::{Config, SendDeterministic};
 use super::*;
-use crate::api::{DiscardReason, Incoming, Protocol, RestoreError};
+use crate::api::{DiscardReason, Incoming, Inspect, Protocol, RestoreError};
 
 fn finished(round: u64) -> Command {
     Command::Finished { round, next_phase: 1, phases: PhaseOrder::default() }
@@ -162,7 +162,9 @@ fn a_floor_promises_what_is_not_asked_for_and_not_sent_again() {
         assert_eq!(promises(&effects(rank)), [], "{name}");
     }
     // Both promises make the rows of the tables go, and are repeated with the Hellos.
-    let rows = |rank: &SendDeterministic| rank.table_sizes().map(|sizes| sizes.spe + sizes.rpp).sum::<usize>();
+    let rows = |rank: &SendDeterministic| {
+        [A, B].into_iter().filter_map(|peer| rank.table_sizes(peer)).map(|sizes| sizes.spe + sizes.rpp).sum::<u64>()
+    };
     let before = (rows(&a), rows(&b));
     meet(&mut a, &mut b);
     let (from_a, from_b) = (effects(&mut a), effects(&mut b));

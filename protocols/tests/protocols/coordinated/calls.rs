@@ -2,8 +2,8 @@
 
 use counterfoil_log_core::{Epoch, Rank};
 use counterfoil_protocols::api::{
-    CollectiveCall, CollectiveClass, CollectivePlan, EntryKey, EntryKind, Misbehaviour, Protocol, ProtocolError,
-    Transmission,
+    CollectiveCall, CollectiveClass, CollectivePlan, EntryKey, EntryKind, Inspect as _, Misbehaviour, Protocol,
+    ProtocolError, Transmission,
 };
 
 use super::job::{A, B, Job, PLAIN};

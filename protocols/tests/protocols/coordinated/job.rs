@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use counterfoil_ack_piggyback::WireHeader;
 use counterfoil_log_core::{Envelope, Epoch, Incarnation, Rank};
 use counterfoil_protocols::api::{
-    Coordinator, Effect, EntryKey, Floor, Incoming, Party, Protocol, Transmission, command_header,
+    Bits, Coordinator, Effect, EntryKey, Floor, Incoming, Inspect, Moment, Party, Protocol, Transmission,
+    command_header,
 };
-use counterfoil_protocols::coordinated::{Bits, Config, Coordinated, Initiator, Moment};
+use counterfoil_protocols::coordinated::{Config, Coordinated, Initiator};
 
 pub(super) const A: Rank = Rank(0);
 
@@ -169,7 +170,8 @@ impl Job {
         self.checkpoint(B);
     }
 
-    /// Presents all orders again, as from an initiator that was replaced. Returns what the ranks do, but for their statuses.
+    /// Presents all orders again, as from an initiator that was replaced. Returns what the ranks do, but for their
+    /// statuses.
     pub(super) fn repeat_orders(&mut self, to: Rank) -> Vec<String> {
         let mut effects = Vec::new();
         for (rank, body) in self.orders.clone().into_iter().filter(|(rank, _)| *rank == to) {

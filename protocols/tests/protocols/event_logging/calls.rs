@@ -90,7 +90,8 @@ fn call(job: &mut Job, number: u64) -> Vec<u64> {
     words.into_iter().map(|(_, word)| word).collect()
 }
 
-/// By the clock of one rank, a checkpoint is due: taken there at once, it would be before a collective that the other makes before its own.
+/// By the clock of one rank, a checkpoint is due: taken there at once, it would be before a collective that the other
+/// makes before its own.
 #[test]
 fn a_checkpoint_that_is_due_by_one_clock_is_taken_by_all_after_the_next_collective() {
     let mut job = Job::new();

@@ -51,7 +51,8 @@ fn a_new_coordinator_commits_what_was_finished_under_the_last_one_and_nobody_goe
     job.commit_line();
     let incarnations = |job: &Job| job.nodes.iter().map(|node| node.rank.incarnation()).collect::<Vec<_>>();
     let before = incarnations(&job);
-    // It doesn't hear from rank 0 before that has finished a line, and dies before its order to commit it arrives there.
+    // It doesn't hear from rank 0 before that has finished a line, and dies before its order to commit it arrives
+    // there.
     job.coordinator = LineCoordinator::new(RANKS, 1);
     job.deaf = Some(Rank(0));
     job.commit_line();

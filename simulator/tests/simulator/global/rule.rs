@@ -6,9 +6,9 @@ use counterfoil_ack_piggyback::{Flags, Origin, ReceivedSet, Stamp, WireHeader};
 use counterfoil_log_core::{Determinant, Envelope, Epoch, Incarnation, Phase, Rank, Ssn};
 use counterfoil_protocols::api::{
     ChoiceError, ChoiceRecord, Coordinator, CoordinatorError, DiscardReason, Effect, Hello, Incoming, Kept, NextChoice,
-    Outgoing, Party, Properties, Protocol, ProtocolError, Repetition, RestoreError, Snapshot, Transmission,
+    Outgoing, Party, Properties, Protocol, ProtocolError, Repetition, RestoreError, Rule, RuleOptions, Snapshot,
+    Transmission,
 };
-use counterfoil_simulator::{ProcessSettings, Refusal, SimRule};
 
 /// Planted mistakes of the rule.
 #[derive(Debug)]
@@ -89,7 +89,7 @@ impl<const MISTAKE: u8> Member<MISTAKE> {
 
 impl<const MISTAKE: u8> Protocol for Member<MISTAKE> {
     fn properties(&self) -> Properties {
-        Global::<MISTAKE>::PROPERTIES
+        Global::<MISTAKE>::RULE.properties
     }
 
     fn epoch(&self) -> Epoch {
@@ -263,37 +263,39 @@ impl<const MISTAKE: u8> Coordinator for Initiator<MISTAKE> {
     }
 }
 
-impl<const MISTAKE: u8> SimRule for Global<MISTAKE> {
-    type Rank = Member<MISTAKE>;
-    type Coordinator = Initiator<MISTAKE>;
-    type Planted = Self;
-
-    const PROPERTIES: Properties = Properties {
-        repeats: Repetition::Nothing,
-        keeps: Kept::Nothing,
-        rolls_back_survivors: true,
-        has_coordinator: true,
+impl<const MISTAKE: u8> Global<MISTAKE> {
+    pub(crate) const RULE: Rule = Rule {
+        name: "global",
+        paper: "none",
+        summary: "Roll back all ranks to the start when any process dies",
+        properties: Properties {
+            repeats: Repetition::Nothing,
+            keeps: Kept::Nothing,
+            rolls_back_survivors: true,
+            has_coordinator: true,
+            collects: true,
+            ..Properties::LOGGED_BY_SENDERS
+        },
+        takes: &[],
+        options: RuleOptions::DEFAULT,
+        make_rank: &|rank, incarnation, _| {
+            Ok(Box::new(Member::<MISTAKE> {
+                rank,
+                incarnation: Incarnation(incarnation.0 << 16),
+                attempt: 0,
+                running: false,
+                rolls_back: false,
+                epoch: Epoch::FIRST,
+                sent: BTreeMap::new(),
+                met: BTreeMap::new(),
+                effects: VecDeque::new(),
+            }))
+        },
+        make_coordinator: Some(&|replaced, settings| {
+            let (attempt, ready, messages) = (replaced << 16, BTreeSet::new(), VecDeque::new());
+            let mut initiator = Initiator::<MISTAKE> { ranks: settings.ranks, attempt, ready, messages };
+            initiator.prepare();
+            Box::new(initiator)
+        }),
     };
-
-    fn rank(rank: Rank, settings: &ProcessSettings) -> Result<Member<MISTAKE>, Refusal> {
-        Ok(Member {
-            rank,
-            incarnation: Incarnation(settings.incarnation.0 << 16),
-            attempt: 0,
-            running: false,
-            rolls_back: false,
-            epoch: Epoch::FIRST,
-            sent: BTreeMap::new(),
-            met: BTreeMap::new(),
-            effects: VecDeque::new(),
-        })
-    }
-
-    fn coordinator(settings: &ProcessSettings) -> Result<Initiator<MISTAKE>, Refusal> {
-        let ProcessSettings { ranks, incarnation, .. } = *settings;
-        let (attempt, ready, messages) = (incarnation.0 << 16, BTreeSet::new(), VecDeque::new());
-        let mut initiator = Initiator { ranks, attempt, ready, messages };
-        initiator.prepare();
-        Ok(initiator)
-    }
 }

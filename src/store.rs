@@ -1,0 +1,64 @@
+//! Opening of a log's store, and of the thread that writes it.
+
+use counterfoil_log_core::Epoch;
+use counterfoil_log_io::{CheckpointImage, Directory, DirectoryError, Probe, StorageBackend, Store};
+
+use crate::disk_index::DiskIndex;
+use crate::spill::Spiller;
+use crate::{OpenError, Options, StoreOptions};
+
+/// Checks that there is a directory for the store that the first checkpoint will create.
+pub(crate) fn check_stores_dir(options: &Options) -> Result<(), OpenError> {
+    let Some(store) = &options.store else { return Ok(()) };
+    let failed =
+        |source| DirectoryError::Io { action: "open the directory of stores", path: store.dir.clone(), source };
+    match std::fs::metadata(&store.dir).map_err(failed)?.is_dir() {
+        true => Ok(()),
+        false => Err(failed(std::io::ErrorKind::NotADirectory.into()).into()),
+    }
+}
+
+/// Creates the store in the directory of the options.
+pub(crate) fn create_store(options: &Options) -> Result<Spiller, OpenError> {
+    let store = options.store.as_ref().ok_or(OpenError::NoStore)?;
+    let (backend, probe) = Directory::create(&store.rank_dir(options.rank), store.for_backend())?;
+    create_store_on(backend, options, store, Some(probe))
+}
+
+pub(crate) fn create_store_on(
+    backend: Box<dyn StorageBackend>,
+    options: &Options,
+    store: &StoreOptions,
+    probe: Option<Probe>,
+) -> Result<Spiller, OpenError> {
+    let store = Store::create(backend, store.for_rank(options))?;
+    start_spiller(store, options, probe)
+}
+
+/// Starts a spiller: with its own thread for a directory, which was probed; in the caller's thread for a given backend.
+pub(crate) fn start_spiller(store: Store, options: &Options, probe: Option<Probe>) -> Result<Spiller, OpenError> {
+    let backend = probe.as_ref().map_or_else(|| "given".to_owned(), Probe::to_string);
+    let cpu_percent = options.store.as_ref().filter(|_| probe.is_some()).map(|store| store.cpu_percent_max);
+    Spiller::new(store, DiskIndex::new(options.ranks), backend, cpu_percent).map_err(OpenError::Thread)
+}
+
+/// Store of a dead process, or a new one.
+pub(crate) struct FoundStore {
+    pub(crate) spiller: Spiller,
+    /// Contents of the newest checkpoint.
+    pub(crate) image: Option<CheckpointImage>,
+    /// Epoch of the oldest checkpoint.
+    pub(crate) oldest: Option<Epoch>,
+}
+
+/// Opens the store of a dead process, or creates one if it had none.
+pub(crate) fn recover_store(
+    backend: Box<dyn StorageBackend>,
+    options: &Options,
+    store: &StoreOptions,
+    probe: Option<Probe>,
+) -> Result<FoundStore, OpenError> {
+    let (store, image) = Store::open_or_create(backend, store.for_rank(options))?;
+    let oldest = store.checkpoints().first().copied();
+    Ok(FoundStore { spiller: start_spiller(store, options, probe)?, image, oldest })
+}
