@@ -1,6 +1,7 @@
 //! The runtime's part of a checkpoint.
 //!
-//! The log's checkpoint holds the program's bytes and named tables that are opaque to the log. These are the runtime's tables:
+//! The log's checkpoint holds the program's bytes and named tables that are opaque to the log. These are the runtime's
+//! tables:
 //!
 //! | table | contents |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! Collectives, made of point-to-point messages over any [`Communicator`].
+//! Collectives, made of point-to-point messages over a [`CollectiveSubstrate`].
 //!
 //! | call | algorithm | messages that a rank sends, of `p` |
 //! |---|---|---|
@@ -13,11 +13,11 @@
 //! The source of each message follows from rank and number of ranks alone: no wildcard, no determinant.
 //! Reductions combine in one fixed order, so that all runs give the same bits.
 //!
-//! A rule may want a call to run *natively*, with its messages outside the log, or to take its result from the local log
-//! ([`Communicator::plan_collective`]). A native [`bcast`] goes straight from the root to all, so that a rank may take part in it with dummy
-//! arguments: it has nothing to forward.
+//! A rule may want a call to run *natively*, with its messages outside the log, or to take its result from the local
+//! log ([`CollectiveSubstrate::plan_collective`]). A native [`bcast`] goes straight from the root to all, so that a
+//! rank may take part in it with dummy arguments: it has nothing to forward.
 //!
-//! Programs call them as methods of [`Communicator`].
+//! Programs call them as methods of [`crate::Communicator`].
 
 mod reduction;
 
@@ -29,7 +29,7 @@ use counterfoil_protocols::api::CollectiveClass;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::Error;
-use crate::communicator::{CallError, CollectiveRun, Communicator, InternalTag};
+use crate::communicator::{CallError, CollectiveRun, CollectiveSubstrate, InternalTag};
 
 pub use reduction::{allreduce, allreduce_bytes, reduce, reduce_bytes};
 pub(crate) use reduction::{combine_f64, combine_u64};
@@ -39,7 +39,7 @@ pub(crate) use reduction::{combine_f64, combine_u64};
 ///
 /// # Errors
 /// Those of the communicator.
-pub fn barrier<C: Communicator + ?Sized>(comm: &mut C) -> Result<(), Error> {
+pub fn barrier(comm: &mut dyn CollectiveSubstrate) -> Result<(), Error> {
     call(comm, (CollectiveClass::Barrier, Results::Uniform), |comm, tag, _| {
         let (rank, size) = (comm.rank(), comm.size());
         let mut distance = 1;
@@ -53,11 +53,11 @@ pub fn barrier<C: Communicator + ?Sized>(comm: &mut C) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns the `payload` of rank `root` on every rank. See [`Communicator::bcast`].
+/// Returns the `payload` of rank `root` on every rank. See [`crate::Communicator::bcast`].
 ///
 /// # Errors
 /// [`CallError::NoSuchRank`] and those of the communicator.
-pub fn bcast<C: Communicator + ?Sized>(comm: &mut C, root: u32, payload: &[u8]) -> Result<Bytes, Error> {
+pub fn bcast(comm: &mut dyn CollectiveSubstrate, root: u32, payload: &[u8]) -> Result<Bytes, Error> {
     CallError::check_rank("bcast", root, comm.size())?;
     one(call(comm, (CollectiveClass::FromRoot(Rank(root)), Results::Uniform), |comm, tag, way| {
         let received = match way {
@@ -68,24 +68,23 @@ pub fn bcast<C: Communicator + ?Sized>(comm: &mut C, root: u32, payload: &[u8]) 
     }))
 }
 
-/// Like [`bcast`], into `values`. See [`Communicator::bcast_f64`].
+/// Like [`bcast`], into `values`. See [`crate::Communicator::bcast_f64`].
 ///
 /// # Errors
 /// [`CallError::NoSuchRank`], [`CallError::LengthMismatch`] and those of the communicator.
-pub fn bcast_values<C, T>(comm: &mut C, root: u32, values: &mut [T]) -> Result<(), Error>
+pub fn bcast_values<T>(comm: &mut dyn CollectiveSubstrate, root: u32, values: &mut [T]) -> Result<(), Error>
 where
-    C: Communicator + ?Sized,
     T: FromBytes + IntoBytes + Immutable,
 {
     let payload = bcast(comm, root, values.as_bytes())?;
     fill("bcast", root, values, &payload)
 }
 
-/// Returns the `block` of every rank on rank `root`. See [`Communicator::gather`].
+/// Returns the `block` of every rank on rank `root`. See [`crate::Communicator::gather`].
 ///
 /// # Errors
 /// [`CallError::NoSuchRank`] and those of the communicator.
-pub fn gather<C: Communicator + ?Sized>(comm: &mut C, root: u32, block: &[u8]) -> Result<Option<Vec<Bytes>>, Error> {
+pub fn gather(comm: &mut dyn CollectiveSubstrate, root: u32, block: &[u8]) -> Result<Option<Vec<Bytes>>, Error> {
     CallError::check_rank("gather", root, comm.size())?;
     let is_root = comm.rank() == root;
     let blocks = call(comm, (CollectiveClass::ToRoot(Rank(root)), Results::PerRank), |comm, tag, _| {
@@ -101,11 +100,11 @@ pub fn gather<C: Communicator + ?Sized>(comm: &mut C, root: u32, block: &[u8]) -
     Ok(is_root.then_some(blocks))
 }
 
-/// Returns to each rank its block of those that rank `root` passes. See [`Communicator::scatter`].
+/// Returns to each rank its block of those that rank `root` passes. See [`crate::Communicator::scatter`].
 ///
 /// # Errors
 /// [`CallError::NoSuchRank`], on the root [`CallError::BlockCount`], and those of the communicator.
-pub fn scatter<C: Communicator + ?Sized>(comm: &mut C, root: u32, blocks: &[&[u8]]) -> Result<Bytes, Error> {
+pub fn scatter(comm: &mut dyn CollectiveSubstrate, root: u32, blocks: &[&[u8]]) -> Result<Bytes, Error> {
     CallError::check_rank("scatter", root, comm.size())?;
     let is_root = comm.rank() == root;
     if is_root {
@@ -122,13 +121,13 @@ pub fn scatter<C: Communicator + ?Sized>(comm: &mut C, root: u32, blocks: &[&[u8
     }))
 }
 
-/// Returns the `block` of every rank on every rank. See [`Communicator::allgather`].
+/// Returns the `block` of every rank on every rank. See [`crate::Communicator::allgather`].
 ///
 /// A ring: in step k each rank forwards to its right neighbour the block that it received from the left in step k - 1.
 ///
 /// # Errors
 /// Those of the communicator.
-pub fn allgather<C: Communicator + ?Sized>(comm: &mut C, block: &[u8]) -> Result<Vec<Bytes>, Error> {
+pub fn allgather(comm: &mut dyn CollectiveSubstrate, block: &[u8]) -> Result<Vec<Bytes>, Error> {
     call(comm, (CollectiveClass::AllToAll, Results::Uniform), |comm, tag, _| {
         let (rank, size) = (comm.rank(), comm.size());
         let (right, left) = (rotate(rank, 1, size), rotate(rank, size - 1, size));
@@ -143,11 +142,11 @@ pub fn allgather<C: Communicator + ?Sized>(comm: &mut C, block: &[u8]) -> Result
     })
 }
 
-/// Exchanges equal blocks between all pairs. See [`Communicator::alltoall`].
+/// Exchanges equal blocks between all pairs. See [`crate::Communicator::alltoall`].
 ///
 /// # Errors
 /// [`CallError::UnequalBlocks`], [`CallError::LengthMismatch`] and those of the communicator.
-pub fn alltoall<C: Communicator + ?Sized>(comm: &mut C, blocks: &[u8]) -> Result<Vec<u8>, Error> {
+pub fn alltoall(comm: &mut dyn CollectiveSubstrate, blocks: &[u8]) -> Result<Vec<u8>, Error> {
     let size = comm.size();
     let block_len = blocks.len() / size as usize;
     if block_len * size as usize != blocks.len() {
@@ -167,11 +166,11 @@ pub fn alltoall<C: Communicator + ?Sized>(comm: &mut C, blocks: &[u8]) -> Result
     Ok(result)
 }
 
-/// Exchanges blocks of any lengths between all pairs. See [`Communicator::alltoallv`].
+/// Exchanges blocks of any lengths between all pairs. See [`crate::Communicator::alltoallv`].
 ///
 /// # Errors
 /// [`CallError::BlockCount`] and those of the communicator.
-pub fn alltoallv<C: Communicator + ?Sized>(comm: &mut C, blocks: &[&[u8]]) -> Result<Vec<Bytes>, Error> {
+pub fn alltoallv(comm: &mut dyn CollectiveSubstrate, blocks: &[&[u8]]) -> Result<Vec<Bytes>, Error> {
     check_blocks("alltoallv", blocks, comm.size())?;
     call(comm, (CollectiveClass::AllToAll, Results::PerRank), |comm, tag, _| {
         exchange_pairwise(comm, tag, |rank| blocks[rank as usize])
@@ -196,11 +195,12 @@ enum Results {
     PerRank,
 }
 
-/// Counts a call, and runs it as the rule wants. The blocks are what the program gets from it: none, one, or one of each rank.
-fn call<C: Communicator + ?Sized>(
-    comm: &mut C,
+/// Counts a call, and runs it as the rule wants. The blocks are what the program gets from it: none, one, or one of
+/// each rank.
+fn call(
+    comm: &mut dyn CollectiveSubstrate,
     (class, results): (CollectiveClass, Results),
-    mut run: impl FnMut(&mut C, InternalTag, Way) -> Result<Vec<Bytes>, Error>,
+    mut run: impl FnMut(&mut dyn CollectiveSubstrate, InternalTag, Way) -> Result<Vec<Bytes>, Error>,
 ) -> Result<Vec<Bytes>, Error> {
     let tag = comm.begin_collective();
     loop {
@@ -244,10 +244,12 @@ fn one(blocks: Result<Vec<Bytes>, Error>) -> Result<Bytes, Error> {
 }
 
 /// Broadcasts from the root to each other rank.
-fn bcast_straight<C>(comm: &mut C, tag: InternalTag, root: u32, payload: &[u8]) -> Result<Bytes, Error>
-where
-    C: Communicator + ?Sized,
-{
+fn bcast_straight(
+    comm: &mut dyn CollectiveSubstrate,
+    tag: InternalTag,
+    root: u32,
+    payload: &[u8],
+) -> Result<Bytes, Error> {
     if comm.rank() != root {
         return receive_internal(comm, root, tag);
     }
@@ -259,10 +261,7 @@ where
 
 /// Broadcasts along a binomial tree: with ranks counted from the root, a rank receives from the one without its lowest
 /// bit and sends to those that differ in one lower bit.
-fn bcast_tree<C>(comm: &mut C, tag: InternalTag, root: u32, payload: &[u8]) -> Result<Bytes, Error>
-where
-    C: Communicator + ?Sized,
-{
+fn bcast_tree(comm: &mut dyn CollectiveSubstrate, tag: InternalTag, root: u32, payload: &[u8]) -> Result<Bytes, Error> {
     let size = comm.size();
     let place = rotate(comm.rank(), size - root, size);
     let payload = match place {
@@ -279,14 +278,11 @@ where
 }
 
 /// Exchanges pairwise: in step k each rank sends to the one k after it and receives from the one k before it.
-fn exchange_pairwise<'a, C>(
-    comm: &mut C,
+fn exchange_pairwise<'a>(
+    comm: &mut dyn CollectiveSubstrate,
     tag: InternalTag,
     block: impl Fn(u32) -> &'a [u8],
-) -> Result<Vec<Bytes>, Error>
-where
-    C: Communicator + ?Sized,
-{
+) -> Result<Vec<Bytes>, Error> {
     let (rank, size) = (comm.rank(), comm.size());
     let mut received = vec![Bytes::new(); size as usize];
     received[rank as usize] = Bytes::copy_from_slice(block(rank));
@@ -297,10 +293,13 @@ where
     Ok(received)
 }
 
-fn exchange<C>(comm: &mut C, tag: InternalTag, to: u32, payload: &[u8], from: u32) -> Result<Bytes, Error>
-where
-    C: Communicator + ?Sized,
-{
+fn exchange(
+    comm: &mut dyn CollectiveSubstrate,
+    tag: InternalTag,
+    to: u32,
+    payload: &[u8],
+    from: u32,
+) -> Result<Bytes, Error> {
     let receive = comm.irecv_internal(from, tag)?;
     send_internal(comm, to, tag, payload)?;
     Ok(comm.wait(receive)?.1)
@@ -310,16 +309,18 @@ where
 ///
 /// # Errors
 /// Those of the communicator.
-pub fn send_internal<C>(comm: &mut C, to: u32, tag: InternalTag, payload: &[u8]) -> Result<(), Error>
-where
-    C: Communicator + ?Sized,
-{
+pub fn send_internal(
+    comm: &mut dyn CollectiveSubstrate,
+    to: u32,
+    tag: InternalTag,
+    payload: &[u8],
+) -> Result<(), Error> {
     let request = comm.isend_internal(to, tag, payload)?;
     comm.wait(request)?;
     Ok(())
 }
 
-fn receive_internal<C: Communicator + ?Sized>(comm: &mut C, from: u32, tag: InternalTag) -> Result<Bytes, Error> {
+fn receive_internal(comm: &mut dyn CollectiveSubstrate, from: u32, tag: InternalTag) -> Result<Bytes, Error> {
     let request = comm.irecv_internal(from, tag)?;
     Ok(comm.wait(request)?.1)
 }

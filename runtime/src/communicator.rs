@@ -2,7 +2,8 @@
 //!
 //! [`Communicator`] is the only interface between a program and the runtime. It follows MPI's rules for matching and
 //! for progress (progress is made inside calls), is dyn-compatible, and has a small required part (point to point,
-//! checkpoints) and a provided part (blocking calls and collectives, in [`crate::collectives`]).
+//! checkpoints) and a provided part: blocking calls, and collectives. Those are made of messages
+//! ([`crate::collectives`]) over a [`CollectiveSubstrate`], which programs don't see.
 //!
 //! # Requirements on programs, so that they can be replayed
 //! Between two calls, what a rank does may depend only on its own state and on what earlier calls returned: no
@@ -11,10 +12,10 @@
 
 mod call_error;
 mod fail_stop;
+mod substrate;
 
 use bytes::Bytes;
 use counterfoil::Epoch;
-use counterfoil_protocols::api::CollectiveClass;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -23,6 +24,7 @@ use crate::collectives;
 
 pub use call_error::CallError;
 pub use fail_stop::{FailStop, FirstFailure};
+pub use substrate::{CollectiveRun, CollectiveSubstrate, InternalTag};
 
 #[cfg(not(target_endian = "little"))]
 compile_error!("typed collectives put f64 and u64 on the wire in the host's byte order, which must be little-endian");
@@ -35,8 +37,8 @@ pub const ANY_TAG: Option<i32> = None;
 
 /// Context number (`Envelope::comm`) of application messages.
 ///
-/// A layer that has several communicators gives each of them two context numbers: an even one for its application messages, and the next
-/// one for its collectives.
+/// A layer that has several communicators gives each of them two context numbers: an even one for its application
+/// messages, and the next one for its collectives.
 pub const APPLICATION_CONTEXT: u32 = 0;
 
 /// Context number (`Envelope::comm`) of messages within collectives.
@@ -81,48 +83,8 @@ impl Request {
     }
 }
 
-/// Tag of the messages of one collective call: the number of the call on this communicator, from 0.
-///
-/// All ranks call collectives in the same order, so the n-th call of one rank belongs to the n-th call of every
-/// other. Messages of one channel and context don't overtake each other, so one tag serves a whole call and numbers
-/// may wrap around (after 2^31 calls) without harm.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct InternalTag(u64);
-
-impl InternalTag {
-    /// Makes the tag of collective call number `sequence`.
-    pub const fn new(sequence: u64) -> InternalTag {
-        InternalTag(sequence)
-    }
-
-    /// Returns the number of the collective call.
-    pub const fn sequence(self) -> u64 {
-        self.0
-    }
-
-    /// Returns the tag for the envelope: always negative, unlike application tags.
-    pub const fn wire(self) -> i32 {
-        // The mask leaves 31 bits, so the cast is exact and the result is in i32::MIN..=-1.
-        -1 - (self.0 & 0x7fff_ffff) as i32
-    }
-}
-
 /// Source of a program's state ([`Communicator::provide_state`]).
 pub type StateProvider = Box<dyn FnMut() -> Vec<u8>>;
-
-/// Way to run a collective call.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CollectiveRun {
-    /// As messages, each logged like any other.
-    AsMessages,
-    /// Natively: what is sent until [`Communicator::complete_collective`] is not logged, and may end with
-    /// [`Error::CallAgain`].
-    Native,
-    /// Not at all: this is its result, as it was encoded.
-    Recorded(Bytes),
-    /// Not at all: it has no result.
-    Skip,
-}
 
 /// The operation of a reduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -169,42 +131,6 @@ pub trait Communicator {
     /// [`CallError::NoSuchRank`], [`CallError::NegativeTag`].
     fn irecv(&mut self, source: Option<u32>, tag: Option<i32>) -> Result<Request, Error>;
 
-    /// Like [`isend`](Communicator::isend), in [`COLLECTIVE_CONTEXT`]. For collectives only.
-    ///
-    /// # Errors
-    /// [`CallError::NoSuchRank`].
-    fn isend_internal(&mut self, to: u32, tag: InternalTag, payload: &[u8]) -> Result<Request, Error>;
-
-    /// Like [`irecv`](Communicator::irecv), in [`COLLECTIVE_CONTEXT`] and without wildcards. For collectives only.
-    ///
-    /// # Errors
-    /// [`CallError::NoSuchRank`].
-    fn irecv_internal(&mut self, source: u32, tag: InternalTag) -> Result<Request, Error>;
-
-    /// Counts a collective call and returns its tag. For collectives only; each takes one.
-    ///
-    /// A checkpoint holds the counter, so that a re-execution continues from the checkpoint's value.
-    fn begin_collective(&mut self) -> InternalTag;
-
-    /// Asks how to run collective call `tag`. For collectives only, which ask again after
-    /// [`Error::CallAgain`]. `uniform`: as in [`CollectiveCall`](counterfoil_protocols::api::CollectiveCall). By default, all calls are
-    /// messages.
-    fn plan_collective(
-        &mut self,
-        tag: InternalTag,
-        class: CollectiveClass,
-        uniform: bool,
-    ) -> Result<CollectiveRun, Error> {
-        let _ = (tag, class, uniform);
-        Ok(CollectiveRun::AsMessages)
-    }
-
-    /// Ends a call that was planned, however it ran. `result`: encodes the result of a call that ran natively. For collectives only.
-    fn complete_collective(&mut self, tag: InternalTag, result: &dyn Fn() -> Vec<u8>) -> Result<(), Error> {
-        let _ = (tag, result);
-        Ok(())
-    }
-
     /// Waits until `request` is complete and returns the received message. For a send: its destination, tag
     /// and length, and no bytes.
     ///
@@ -240,9 +166,10 @@ pub trait Communicator {
     /// incarnation of the rank has recorded, it may take none, and returns the current epoch.
     fn checkpoint(&mut self, state: &[u8]) -> Result<Epoch, Error>;
 
-    /// Returns `false` if a [`checkpoint`](Communicator::checkpoint) that were offered now would be passed over, because too little time has passed since
-    /// the last ([`RankSettings::mtbf`](crate::RankSettings::mtbf)): a program needn't encode its state then. Depends on the clock, so nothing but the
-    /// checkpoint may depend on it. By default, always `true`.
+    /// Returns `false` if a [`checkpoint`](Communicator::checkpoint) that were offered now would be passed over,
+    /// because too little time has passed since the last ([`RankSettings::mtbf`](crate::RankSettings::mtbf)): a program
+    /// needn't encode its state then. Depends on the clock, so nothing but the checkpoint may depend on it. By default,
+    /// always `true`.
     fn is_checkpoint_due(&self) -> bool {
         true
     }
@@ -251,14 +178,14 @@ pub trait Communicator {
     /// To be called before anything else. Later calls return the same.
     fn restore(&mut self) -> Result<Option<Bytes>, Error>;
 
-    /// Reports the begin of iteration `n` (from 1) of the program's outer loop, for progress output and
-    /// planned kills. After a restore, `n` continues from the checkpoint's iteration.
+    /// Reports the begin of iteration `n` (from 1) of the program's outer loop, for progress output. After a restore,
+    /// `n` continues from the checkpoint's iteration.
     fn iteration(&mut self, n: u64) -> Result<(), Error>;
 
-    /// Registers the source of the program's state, for checkpoints that the rule asks for while the program waits in a call. It is called within
-    /// a call of the communicator. A program that is restored from what it returns makes that call again, after it has posted the
-    /// receives again that were open. Without one, such a checkpoint waits for the next [`checkpoint`](Communicator::checkpoint). By
-    /// default it is never called.
+    /// Registers the source of the program's state, for checkpoints that the rule asks for while the program waits in a
+    /// call. It is called within a call of the communicator. A program that is restored from what it returns makes that
+    /// call again, after it has posted the receives again that were open. Without one, such a checkpoint waits for the
+    /// next [`checkpoint`](Communicator::checkpoint). By default it is never called.
     fn provide_state(&mut self, provider: StateProvider) {
         drop(provider);
     }
@@ -310,12 +237,16 @@ pub trait Communicator {
         requests.into_iter().map(|request| self.wait(request)).collect()
     }
 
-    // ---- Provided: collectives --------------------------------------------------------------------------------
-    // All ranks call the same collectives in the same order. See `collectives` for the algorithms.
+    // ---- Collectives ------------------------------------------------------------------------------------------
+
+    /// Returns the calls of which collectives are made. Programs don't need it.
+    fn substrate(&mut self) -> &mut dyn CollectiveSubstrate;
+
+    // Provided. All ranks call the same collectives in the same order. See `collectives` for the algorithms.
 
     /// Returns once every rank has called it.
     fn barrier(&mut self) -> Result<(), Error> {
-        collectives::barrier(self)
+        collectives::barrier(self.substrate())
     }
 
     /// Returns the `payload` of rank `root` on every rank; the payloads of others are ignored.
@@ -323,7 +254,7 @@ pub trait Communicator {
     /// # Errors
     /// [`CallError::NoSuchRank`] for the root.
     fn bcast(&mut self, root: u32, payload: &[u8]) -> Result<Bytes, Error> {
-        collectives::bcast(self, root, payload)
+        collectives::bcast(self.substrate(), root, payload)
     }
 
     /// Like [`bcast`](Communicator::bcast), into `values` of the same length on all ranks.
@@ -331,7 +262,7 @@ pub trait Communicator {
     /// # Errors
     /// [`CallError::NoSuchRank`] for the root, [`CallError::LengthMismatch`].
     fn bcast_f64(&mut self, root: u32, values: &mut [f64]) -> Result<(), Error> {
-        collectives::bcast_values(self, root, values)
+        collectives::bcast_values(self.substrate(), root, values)
     }
 
     /// Like [`bcast_f64`](Communicator::bcast_f64).
@@ -339,7 +270,7 @@ pub trait Communicator {
     /// # Errors
     /// Those of [`bcast_f64`](Communicator::bcast_f64).
     fn bcast_u64(&mut self, root: u32, values: &mut [u64]) -> Result<(), Error> {
-        collectives::bcast_values(self, root, values)
+        collectives::bcast_values(self.substrate(), root, values)
     }
 
     /// Combines the `values` of all ranks element by element, into those of rank `root`; those of others don't change.
@@ -350,7 +281,7 @@ pub trait Communicator {
     /// # Errors
     /// [`CallError::NoSuchRank`] for the root, [`CallError::LengthMismatch`].
     fn reduce_f64(&mut self, root: u32, values: &mut [f64], reduction: Reduction) -> Result<(), Error> {
-        collectives::reduce(self, root, values, collectives::combine_f64(reduction))
+        collectives::reduce(self.substrate(), root, values, collectives::combine_f64(reduction))
     }
 
     /// Like [`reduce_f64`](Communicator::reduce_f64).
@@ -358,7 +289,7 @@ pub trait Communicator {
     /// # Errors
     /// Those of [`reduce_f64`](Communicator::reduce_f64).
     fn reduce_u64(&mut self, root: u32, values: &mut [u64], reduction: Reduction) -> Result<(), Error> {
-        collectives::reduce(self, root, values, collectives::combine_u64(reduction))
+        collectives::reduce(self.substrate(), root, values, collectives::combine_u64(reduction))
     }
 
     /// Like [`reduce_f64`](Communicator::reduce_f64), with the result (the same bits) on every rank.
@@ -366,7 +297,7 @@ pub trait Communicator {
     /// # Errors
     /// [`CallError::LengthMismatch`].
     fn allreduce_f64(&mut self, values: &mut [f64], reduction: Reduction) -> Result<(), Error> {
-        collectives::allreduce(self, values, collectives::combine_f64(reduction))
+        collectives::allreduce(self.substrate(), values, collectives::combine_f64(reduction))
     }
 
     /// Like [`allreduce_f64`](Communicator::allreduce_f64).
@@ -374,7 +305,7 @@ pub trait Communicator {
     /// # Errors
     /// [`CallError::LengthMismatch`].
     fn allreduce_u64(&mut self, values: &mut [u64], reduction: Reduction) -> Result<(), Error> {
-        collectives::allreduce(self, values, collectives::combine_u64(reduction))
+        collectives::allreduce(self.substrate(), values, collectives::combine_u64(reduction))
     }
 
     /// Returns the `block` of every rank on rank `root`, in rank order; `None` on others. Lengths may differ.
@@ -382,7 +313,7 @@ pub trait Communicator {
     /// # Errors
     /// [`CallError::NoSuchRank`] for the root.
     fn gather(&mut self, root: u32, block: &[u8]) -> Result<Option<Vec<Bytes>>, Error> {
-        collectives::gather(self, root, block)
+        collectives::gather(self.substrate(), root, block)
     }
 
     /// Returns to each rank its block of those that rank `root` passes, one for each rank; the blocks of others are
@@ -391,12 +322,12 @@ pub trait Communicator {
     /// # Errors
     /// [`CallError::NoSuchRank`] for the root; [`CallError::BlockCount`] on the root.
     fn scatter(&mut self, root: u32, blocks: &[&[u8]]) -> Result<Bytes, Error> {
-        collectives::scatter(self, root, blocks)
+        collectives::scatter(self.substrate(), root, blocks)
     }
 
     /// Returns the `block` of every rank on every rank, in rank order. Lengths may differ.
     fn allgather(&mut self, block: &[u8]) -> Result<Vec<Bytes>, Error> {
-        collectives::allgather(self, block)
+        collectives::allgather(self.substrate(), block)
     }
 
     /// Cuts `blocks` into one equal block for each rank, sends each rank its own, and returns the received blocks in
@@ -405,7 +336,7 @@ pub trait Communicator {
     /// # Errors
     /// [`CallError::UnequalBlocks`], [`CallError::LengthMismatch`].
     fn alltoall(&mut self, blocks: &[u8]) -> Result<Vec<u8>, Error> {
-        collectives::alltoall(self, blocks)
+        collectives::alltoall(self.substrate(), blocks)
     }
 
     /// Sends each rank its own block and returns the received blocks in rank order. Lengths may differ.
@@ -413,7 +344,7 @@ pub trait Communicator {
     /// # Errors
     /// [`CallError::BlockCount`].
     fn alltoallv(&mut self, blocks: &[&[u8]]) -> Result<Vec<Bytes>, Error> {
-        collectives::alltoallv(self, blocks)
+        collectives::alltoallv(self.substrate(), blocks)
     }
 }
 

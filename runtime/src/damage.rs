@@ -1,7 +1,7 @@
 //! Detection of damaged messages before they are delivered.
 //!
-//! A sender seals each message as it logs it ([`WireHeader::seal`]). The runtime verifies a message wherever it may have
-//! changed: when a replacement takes over a log or a checkpoint, before a record is sent again, and when a message
+//! A sender seals each message as it logs it ([`WireHeader::seal`]). The runtime verifies a message wherever it may
+//! have changed: when a replacement takes over a log or a checkpoint, before a record is sent again, and when a message
 //! arrives, before any of its fields are used: a changed SSN would make it a duplicate.
 
 use std::fmt;

@@ -1,15 +1,15 @@
 //! The [`Communicator`] of one rank, made of log, protocol, transport, matching and trace.
 //!
-//! One thread; progress is made inside calls (MPI's rule), and only [`Transport::poll`] blocks. The log is the send queue:
-//! a send appends a record, and a cursor over the lane feeds the connection whenever it is writable. First transmission
-//! and replay are the same code, from different positions of a lane.
+//! One thread; progress is made inside calls (MPI's rule), and only [`Transport::poll`] blocks. The log is the send
+//! queue: a send appends a record, and a cursor over the lane feeds the connection whenever it is writable. First
+//! transmission and replay are the same code, from different positions of a lane.
 //!
 //! | file | contents |
 //! |---|---|
 //! | `endpoint` | the state, and the calls of the communicator |
 //! | `start` | a fresh start, a restart from a checkpoint or from the log of a dead incarnation |
 //! | `sending` | logging a message; transmitting records |
-//! | `progress` | events of the transport, effects of the protocol |
+//! | `progress`, `wait` | events of the transport, effects of the protocol |
 //! | `choices`, `polls` | outcomes that depend on timing |
 //! | `contexts` | messages of several communicators |
 //! | `recovery` | progress of a replacement |
@@ -35,41 +35,43 @@ mod start;
 mod synchronous;
 #[cfg(test)]
 mod tests;
+mod wait;
 
-use std::collections::BTreeSet;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use counterfoil::{Epoch, Log};
+use counterfoil::{Epoch, Log, Tier};
 use counterfoil_protocols::api::{CollectiveClass, EntryKind, Properties, Protocol};
 
 use crate::Error;
 use crate::checkpoint::{Counters, Snapshot};
 use crate::communicator::{
-    APPLICATION_CONTEXT, COLLECTIVE_CONTEXT, CallError, CollectiveRun, Communicator, InternalTag, Request,
-    StateProvider, Status, is_collective,
+    APPLICATION_CONTEXT, COLLECTIVE_CONTEXT, CallError, CollectiveRun, CollectiveSubstrate, Communicator, InternalTag,
+    Request, StateProvider, Status,
 };
 use crate::interval::Interval;
-use crate::matching::{Matching, Pattern};
-use crate::settings::{LogTier, RankSettings};
+use crate::matching::{Forced, Matching, Pattern};
+use crate::settings::RankSettings;
 use crate::tally::Tally;
 use crate::trace::Trace;
-use crate::transport::{CallKind, Report, Transport};
+use crate::transport::{Report, Step, Transport};
 use asked::AskedCheckpoint;
-use choices::Probed;
 use entries::Entries;
 use held::HeldMessages;
 use native::Native;
 use polls::Polls;
-use progress::Wait;
+use progress::Awaited;
 use recovery::Recovery;
 use requests::{Requests, State};
 use rollback::Rollback;
 use sending::Outbound;
 use synchronous::MatchQueries;
+use wait::Wait;
 
-pub use start::EndpointOptions;
+pub(crate) use sending::cursor_from;
+pub(crate) use start::log_options;
+pub use start::{EndpointOptions, LogFiles};
+pub(crate) use synchronous::answer_match_query;
 
 /// One rank's end of the communicator, over transport `T` and under protocol `P`.
 #[derive(Debug)]
@@ -77,20 +79,16 @@ pub struct Endpoint<T, P> {
     rank: u32,
     settings: RankSettings,
     log: Log,
-    /// Those of `protocol`.
+    /// Properties of `protocol`.
     properties: Properties,
     protocol: P,
     transport: T,
     matching: Matching,
     trace: Trace,
     requests: Requests,
-    /// Receives that a dead incarnation has cancelled, and this one not yet.
-    cancelled: BTreeSet<u64>,
     /// For each rank: state of the transmission to it.
     outbound: Vec<Outbound>,
     match_queries: MatchQueries,
-    /// Destinations of the synchronous sends that a call waits for.
-    awaited_matches: Vec<u32>,
     recovery: Option<Recovery>,
     held: HeldMessages,
     rollback: Rollback,
@@ -103,18 +101,10 @@ pub struct Endpoint<T, P> {
     restored: Option<Bytes>,
     collectives: u64,
     iteration: u64,
-    /// Last iteration that this process has reported: a planned kill comes only after the report.
-    reported_iteration: Option<u64>,
-    fatal_iterations: Vec<u64>,
-    /// Calls in which this process waits for a planned kill, as (first iteration, kind).
-    fatal_calls: Vec<(u64, CallKind)>,
     tally: Tally,
     /// Bytes sent since the last poll.
     bytes_since_poll: usize,
-    /// A send waits for log space: all connections are read, since any may bring an acknowledgement.
-    awaits_log_space: bool,
-    /// Message that a probe in progress waits for.
-    probed: Option<Probed>,
+    awaited: Awaited,
     polls: Polls,
     /// The launcher has let the rank end.
     finish: bool,
@@ -129,7 +119,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     /// # Errors
     /// [`Error`] from progress.
     pub fn finish(&mut self, outcome: Vec<u8>) -> Result<(), Error> {
-        self.await_planned_kill()?;
+        self.end_step(Step::Iteration)?;
         self.end_recovery()?;
         self.check_logging();
         // The outcome depends on the recorded choices.
@@ -149,8 +139,8 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         }
     }
 
-    /// Returns `true` if this process ends because its rank rolls back to an earlier checkpoint ([`Error::RollsBack`]). The
-    /// launcher has been told.
+    /// Returns `true` if this process ends because its rank rolls back to an earlier checkpoint ([`Error::RollsBack`]).
+    /// The launcher has been told.
     pub fn is_rolling_back(&self) -> bool {
         self.rollback.in_progress
     }
@@ -189,10 +179,15 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     fn post_receive(&mut self, pattern: Pattern) -> Result<Request, Error> {
         self.requests.check_room()?;
         let choice = self.depends_on_timing(pattern).then(|| self.begin_choice());
-        let forced = choice.as_ref().and_then(|choice| choice.forced);
-        let (choice, is_forced) = (choice.map(|choice| choice.sequence), forced.is_some());
+        let mut forced = choice.as_ref().and_then(|choice| choice.forced);
+        let is_forced = forced.is_some();
+        if choice.is_some() && !is_forced && self.transport.repeats_only() {
+            // Up to the end of the record it had taken nothing, whatever others had sent.
+            forced = Some(Forced::NOTHING);
+        }
+        let choice = choice.map(|choice| choice.sequence);
         let request = self.requests.add(State::Posted { choice, is_forced });
-        if self.cancelled.contains(&request.id()) {
+        if self.polls.is_cancelled(request.id()) {
             return Ok(request);
         }
         if let Some(message) = self.matching.handle_receive(request.id(), pattern, forced) {
@@ -201,27 +196,12 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(request)
     }
 
-    /// Waits for the planned kill of the current iteration, if there is one, and serves the peers meanwhile.
-    fn await_planned_kill(&mut self) -> Result<(), Error> {
-        while self.reported_iteration.is_some_and(|n| self.fatal_iterations.contains(&n)) && !self.finish {
+    /// Ends a step of the execution: serves the peers while the transport holds this rank after it.
+    fn end_step(&mut self, step: Step) -> Result<(), Error> {
+        while self.transport.holds_after(step, self.iteration)? && !self.finish {
             self.progress(Wait::Forever)?;
         }
         Ok(())
-    }
-
-    /// Stops for good in the midst of a call of this kind if a kill is planned there.
-    fn stop_if_fatal(&mut self, call: CallKind) -> Result<(), Error> {
-        if self.is_fatal(call) {
-            self.transport.report(Report::InCall { call, iteration: self.iteration })?;
-            loop {
-                thread::park();
-            }
-        }
-        Ok(())
-    }
-
-    fn is_fatal(&self, call: CallKind) -> bool {
-        self.fatal_calls.iter().any(|(from, kind)| *kind == call && *from <= self.iteration)
     }
 
     /// Warns once if logging has stopped because the log was full, and counts it for the launcher.
@@ -247,12 +227,9 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             },
             unexpected: self.matching.unexpected().into_iter().cloned().collect(),
         };
-        let contents = snapshot.into_contents()?;
-        if self.is_fatal(CallKind::Checkpoint) {
-            let _being_written = self.log.begin_checkpoint(epoch, contents)?;
-            return self.stop_if_fatal(CallKind::Checkpoint);
-        }
-        Ok(self.log.checkpoint(epoch, contents)?)
+        let begun = self.log.begin_checkpoint(epoch, snapshot.into_contents()?)?;
+        self.end_step(Step::CheckpointBegun)?;
+        Ok(self.log.finish_checkpoint(begun)?)
     }
 
     /// Takes a checkpoint. Returns the epoch that it begins.
@@ -273,11 +250,11 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(epoch)
     }
 
-    /// Makes recorded choices and deliveries durable in the node-local tier, in which ranks may lose their memory. A message
-    /// that depends on them must not leave before: else a peer's checkpoint could depend on an outcome that a
+    /// Makes recorded choices and deliveries durable in the node-local tier, in which ranks may lose their memory. A
+    /// message that depends on them must not leave before: else a peer's checkpoint could depend on an outcome that a
     /// re-execution doesn't repeat.
     fn sync_choices(&mut self) -> Result<(), Error> {
-        if self.settings.tier == LogTier::NodeLocal { Ok(self.log.sync_local()?) } else { Ok(()) }
+        if self.settings.tier == Tier::NodeLocal { Ok(self.log.sync_local()?) } else { Ok(()) }
     }
 }
 
@@ -300,54 +277,26 @@ impl<T: Transport, P: Protocol> Communicator for Endpoint<T, P> {
         self.irecv_in(APPLICATION_CONTEXT, source, tag)
     }
 
-    fn isend_internal(&mut self, to: u32, tag: InternalTag, payload: &[u8]) -> Result<Request, Error> {
-        self.isend_in(COLLECTIVE_CONTEXT, to, tag.wire(), payload)
-    }
-
-    fn irecv_internal(&mut self, source: u32, tag: InternalTag) -> Result<Request, Error> {
-        self.irecv_in(COLLECTIVE_CONTEXT, Some(source), Some(tag.wire()))
-    }
-
-    fn begin_collective(&mut self) -> InternalTag {
-        let tag = InternalTag::new(self.collectives);
-        self.collectives += 1;
-        tag
-    }
-
-    fn plan_collective(
-        &mut self,
-        tag: InternalTag,
-        class: CollectiveClass,
-        uniform: bool,
-    ) -> Result<CollectiveRun, Error> {
-        self.plan_collective_in(COLLECTIVE_CONTEXT, tag, class, uniform)
-    }
-
-    fn complete_collective(&mut self, _: InternalTag, result: &dyn Fn() -> Vec<u8>) -> Result<(), Error> {
-        self.complete_call(result)
-    }
-
     fn wait(&mut self, request: Request) -> Result<(Status, Bytes), Error> {
         if let Some(received) = self.wait_for_hop(&request)? {
             return Ok(received);
         }
-        self.awaited_matches.clear();
-        self.awaited_matches.extend(self.requests.awaited_match(&request));
+        self.awaited.matches.clear();
+        self.awaited.matches.extend(self.requests.awaited_match(&request));
         while !self.requests.is_complete("wait", &request)? {
             self.take_asked_checkpoint()?;
-            if self.cancelled.contains(&request.id()) {
+            if self.polls.is_cancelled(request.id()) {
                 return Err(Error::DivergedCancel { request: request.id() });
             }
             self.progress(Wait::Forever)?;
         }
-        self.awaited_matches.clear();
-        self.await_recovery_release()?;
+        self.awaited.matches.clear();
+        self.advance_recovery()?;
         self.await_running()?;
         match self.requests.take("wait", request)? {
             Ok(status) => Ok((status, Bytes::new())),
             Err(message) => {
-                let within_collective = is_collective(message.comm);
-                self.stop_if_fatal(if within_collective { CallKind::Collective } else { CallKind::Receive })?;
+                self.end_step(Step::Taken { context: message.comm })?;
                 let (source, tag) = (message.source, message.tag);
                 self.trace.deliver(source, tag, message.comm, message.ssn, &message.payload)?;
                 self.tally.messages_delivered += 1;
@@ -375,8 +324,9 @@ impl<T: Transport, P: Protocol> Communicator for Endpoint<T, P> {
             return Err(Error::RequestsOpen { open: self.requests.open() });
         }
         self.await_running()?;
-        if self.asked.asked.is_some() && self.cancelled.is_empty() && self.polls.are_repeated() {
-            // What is offered here is taken for what was asked for, all of it: lines that others have begun meanwhile begin at the same place.
+        if self.asked.asked.is_some() && self.polls.are_repeated() {
+            // What is offered here is taken for what was asked for, all of it: lines that others have begun meanwhile
+            // begin at the same place.
             while self.asked.asked.is_some() && self.save_asked(state)? {}
             self.protocol.wants_checkpoint();
             return Ok(self.protocol.epoch());
@@ -401,14 +351,46 @@ impl<T: Transport, P: Protocol> Communicator for Endpoint<T, P> {
     }
 
     fn iteration(&mut self, n: u64) -> Result<(), Error> {
-        self.await_planned_kill()?;
+        self.end_step(Step::Iteration)?;
         self.await_running()?;
         self.take_asked_checkpoint()?;
         self.iteration = n;
-        self.reported_iteration = Some(n);
         self.check_logging();
         self.transport.report(Report::Iteration { n, tally: self.tally })?;
         self.progress(Wait::Not)
+    }
+
+    fn substrate(&mut self) -> &mut dyn CollectiveSubstrate {
+        self
+    }
+}
+
+impl<T: Transport, P: Protocol> CollectiveSubstrate for Endpoint<T, P> {
+    fn isend_internal(&mut self, to: u32, tag: InternalTag, payload: &[u8]) -> Result<Request, Error> {
+        self.isend_in(COLLECTIVE_CONTEXT, to, tag.wire(), payload)
+    }
+
+    fn irecv_internal(&mut self, source: u32, tag: InternalTag) -> Result<Request, Error> {
+        self.irecv_in(COLLECTIVE_CONTEXT, Some(source), Some(tag.wire()))
+    }
+
+    fn begin_collective(&mut self) -> InternalTag {
+        let tag = InternalTag::new(self.collectives);
+        self.collectives += 1;
+        tag
+    }
+
+    fn plan_collective(
+        &mut self,
+        tag: InternalTag,
+        class: CollectiveClass,
+        uniform: bool,
+    ) -> Result<CollectiveRun, Error> {
+        self.plan_collective_in(COLLECTIVE_CONTEXT, tag, class, uniform)
+    }
+
+    fn complete_collective(&mut self, _: InternalTag, result: &dyn Fn() -> Vec<u8>) -> Result<(), Error> {
+        self.complete_call(result)
     }
 }
 

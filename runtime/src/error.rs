@@ -15,15 +15,16 @@ use crate::transport::TransportError;
 
 /// Reason why a call of the communicator failed.
 ///
-/// After an error that [is fatal](Error::is_fatal) this rank can't continue: the program returns it and ends, and the job ends with it.
+/// After an error that [is fatal](Error::is_fatal) this rank can't continue: the program returns it and ends, and the
+/// job ends with it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The call was invalid.
     #[error(transparent)]
     Call(#[from] CallError),
-    /// The recovery of another rank rolls this one back to an earlier checkpoint. The launcher has been told: this process
-    /// must end, and its replacement continues from there.
+    /// The recovery of another rank rolls this one back to an earlier checkpoint. The launcher has been told: this
+    /// process must end, and its replacement continues from there.
     #[error("this rank rolls back to the checkpoint that began epoch {epoch}")]
     RollsBack {
         /// Epoch that the checkpoint began.
@@ -104,6 +105,12 @@ pub enum Error {
         /// Number of the request.
         request: u64,
     },
+    /// A rank can't be replayed alone from the logs of such a job.
+    #[error("a rank can't be replayed alone from {what}")]
+    NoReplay {
+        /// What can't be replayed.
+        what: String,
+    },
     /// An earlier call failed for good, and the program went on.
     #[error("an earlier call failed: {earlier}")]
     Failed {
@@ -126,8 +133,8 @@ pub enum Error {
         /// Reason given by the log.
         source: AckError,
     },
-    /// A message differs from what was sent: memory failed, or another program overwrote it. It was not delivered. There
-    /// is no other copy to continue from: start the job again.
+    /// A message differs from what was sent: memory failed, or another program overwrote it. It was not delivered.
+    /// There is no other copy to continue from: start the job again.
     #[error(
         "message {ssn} from rank {from} to rank {to} is damaged {location}: {source}; start the job again, and look for \
          failing memory"
@@ -162,8 +169,8 @@ pub enum Error {
         /// The effect.
         effect: String,
     },
-    /// A collective that runs natively has to be planned again: a participant was lost, or its result has come from elsewhere. The functions in
-    /// [`collectives`](crate::collectives) do that; a program never gets this.
+    /// A collective that runs natively has to be planned again: a participant was lost, or its result has come from
+    /// elsewhere. The functions in [`collectives`](crate::collectives) do that; a program never gets this.
     #[error("the collective has to be planned again")]
     CallAgain,
     /// The rule asks for an entry of the local log that isn't kept or can't be decoded.
@@ -207,8 +214,16 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns `false` if the call has left the state unchanged ([`Error::Call`], [`Error::RequestsOpen`], [`Error::RequestsMax`]), or
-    /// is to be made again ([`Error::CallAgain`]).
+    /// Returns `true` if a re-execution did something else than the previous incarnation.
+    pub fn is_divergence(&self) -> bool {
+        matches!(
+            self,
+            Error::Diverged(_) | Error::DivergedEnvelope { .. } | Error::DivergedCancel { .. } | Error::Choice(_)
+        )
+    }
+
+    /// Returns `false` if the call has left the state unchanged ([`Error::Call`], [`Error::RequestsOpen`],
+    /// [`Error::RequestsMax`]), or is to be made again ([`Error::CallAgain`]).
     pub fn is_fatal(&self) -> bool {
         !matches!(self, Error::Call(_) | Error::RequestsOpen { .. } | Error::RequestsMax { .. } | Error::CallAgain)
     }

@@ -1,5 +1,5 @@
-//! Checkpoints by interval (Zhao 2005, section 5.8): of those that a program offers, one is taken once the optimal time since the last has
-//! passed.
+//! Checkpoints by interval (Zhao 2005, section 5.8): of those that a program offers, one is taken once the optimal time
+//! since the last has passed.
 
 use std::time::{Duration, Instant};
 

@@ -1,9 +1,9 @@
 //! Runs parallel programs whose ranks are processes of one machine, and recovers ranks that are killed.
 //!
 //! A program calls [`Communicator`]. Below it, [`endpoint`] joins the log (crate `counterfoil`), a protocol
-//! (crate `counterfoil-protocols`), [`matching`] and a [`transport`]; [`local`] is the transport between processes of one
-//! machine, with the launcher that starts, kills and replaces them. [`trace`] and [`oracle`] prove, independently of the
-//! log, that no message was lost, duplicated or reordered.
+//! (crate `counterfoil-protocols`), [`matching`] and a [`transport`]; [`local`] is the transport between processes of
+//! one machine, with the launcher that starts, kills and replaces them. [`trace`] and [`oracle`] prove, independently
+//! of the log, that no message was lost, duplicated or reordered. [`replay`] runs one rank alone, from a job's logs.
 #![forbid(unsafe_code)]
 
 pub mod checkpoint;
@@ -16,15 +16,18 @@ mod interval;
 pub mod local;
 pub mod matching;
 pub mod oracle;
-mod rule;
+pub mod replay;
 pub mod settings;
 mod tally;
 pub mod trace;
 pub mod transport;
 
+// Types of the settings.
+pub use counterfoil::{Keep, OnFull, Tier};
+
 pub use communicator::{ANY_SOURCE, ANY_TAG, CallError, Communicator, InternalTag, Reduction, Request, Status};
+pub use counterfoil_protocols::api::Rule;
 pub use damage::{Damage, DamageLocation};
 pub use error::Error;
-pub use rule::{MakeRule, Rule};
-pub use settings::{LogKeep, LogOnFull, LogTier, RankSettings};
+pub use settings::RankSettings;
 pub use tally::Tally;

@@ -1,10 +1,11 @@
 //! Ranks as processes of one machine: launched, connected, killed, replaced, cleaned up, without MPI.
 //!
-//! A rank is a process with one thread; a launcher starts them from the program's own executable and replaces those that
-//! are killed. `job` has the private directories, `control` the messages between launcher and ranks, `launcher_connection`
-//! the rank's end of them, `sockets` the [`Transport`](crate::transport::Transport) between ranks, `launcher`, `slot` and
-//! `supervision` the launcher, `join` the start of a rank, `coordinator` the recovery process of the send-deterministic rule.
-//! The processes of an MPI job use the same launcher.
+//! A rank is a process with one thread; a launcher starts them from the program's own executable and replaces those
+//! that are killed. `job` has the private directories, `control` the messages between launcher and ranks,
+//! `launcher_connection` the rank's end of them, `sockets` the [`Transport`](crate::transport::Transport) between
+//! ranks, `launcher`, `slot` and `supervision` the launcher, `join` the start of a rank, `kills` and `kill_schedule`
+//! the planned kills, for which `planned_kills` holds a rank, `coordinator` the recovery process of the
+//! send-deterministic rule. The processes of an MPI job use the same launcher.
 
 mod clean;
 mod connection;
@@ -20,6 +21,7 @@ mod kills;
 mod launcher;
 mod launcher_connection;
 mod options;
+mod planned_kills;
 mod process;
 mod report;
 mod slot;
@@ -27,6 +29,7 @@ mod sockets;
 mod supervision;
 #[cfg(test)]
 pub(crate) mod testing;
+mod timeout;
 
 pub use clean::{Cleaned, clean, clean_named};
 pub use control::{ControlError, Welcome};
@@ -41,5 +44,6 @@ pub use kills::{Kill, KillPoint, ParseKillError};
 pub use launcher::{launch, launch_under};
 pub use launcher_connection::LauncherConnection;
 pub use options::{JobOptions, Processes};
+pub use planned_kills::PlannedKills;
 pub use report::{DeathReport, JobReport, LaunchError, Observer, PowerCutReport, Progress, RecoveryTimes, StallReport};
 pub use sockets::LocalTransport;

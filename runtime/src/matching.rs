@@ -61,6 +61,9 @@ pub struct Forced {
 }
 
 impl Forced {
+    /// No message: SSNs begin at 1.
+    pub(crate) const NOTHING: Forced = Forced { source: 0, ssn: 0 };
+
     pub(crate) fn fits(&self, message: &Message) -> bool {
         self.source == message.source && self.ssn == message.ssn
     }

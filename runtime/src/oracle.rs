@@ -3,8 +3,8 @@
 //! A rank's *timeline* has the events that count in the end: those of a dead incarnation up to the checkpoint that its
 //! replacement started from, followed by those of the replacement. From the timelines follows
 //!
-//! * whether each re-execution repeated the events of the dead incarnation as far as it [must](Repeats) (a [`Divergence`]
-//!   if not);
+//! * whether each re-execution repeated the events of the dead incarnation as far as it [must](Repeats) (a
+//!   [`Divergence`] if not);
 //! * for each stream (source, destination, communicator, tag), whether the deliveries equal the sends:
 //!   messages lost, duplicated, reordered, altered;
 //! * whether two runs of a deterministic program have the same events ([`compare`]).
@@ -45,8 +45,8 @@ pub enum Repeats {
     All,
     /// None: the whole job goes back with it, and nobody knows what it has done.
     Nothing,
-    /// Those up to the last send to another rank, or the end of a checkpoint that was restored. Outcomes are made durable before a send
-    /// leaves, so later ones may be lost, and no other rank depends on them.
+    /// Those up to the last send to another rank, or the end of a checkpoint that was restored. Outcomes are made
+    /// durable before a send leaves, so later ones may be lost, and no other rank depends on them.
     UpToLastSend,
 }
 
@@ -113,8 +113,8 @@ impl Verdict {
     }
 }
 
-/// Reads the traces of all incarnations of `ranks` ranks and builds their timelines. `repeats` follows from the tier of the log:
-/// [`RankSettings::repeats`](crate::settings::RankSettings::repeats).
+/// Reads the traces of all incarnations of `ranks` ranks and builds their timelines. `repeats` follows from the tier of
+/// the log: [`RankSettings::repeats`](crate::settings::RankSettings::repeats).
 ///
 /// A torn event at the end of a dead incarnation's trace is ignored.
 ///
@@ -176,8 +176,8 @@ fn parse(path: &Path, bytes: &[u8], complete: bool) -> Result<Vec<Event>, Oracle
 
 impl Timeline {
     /// Adds the events of an incarnation. `self.events` is the longest sequence so far: a replacement that died
-    /// earlier than its predecessor doesn't shorten what the next one must repeat. The first event that differs and needn't be
-    /// repeated takes the place of all from there on.
+    /// earlier than its predecessor doesn't shorten what the next one must repeat. The first event that differs and
+    /// needn't be repeated takes the place of all from there on.
     fn add_incarnation(&mut self, rank: u32, incarnation: u32, trace: &[Event], repeats: Repeats) {
         let mut at = 0;
         for event in trace {
@@ -215,7 +215,8 @@ impl Timeline {
         }
     }
 
-    /// Checks that the last incarnation reached at least as far as it must, and drops events of earlier ones beyond its end.
+    /// Checks that the last incarnation reached at least as far as it must, and drops events of earlier ones beyond its
+    /// end.
     fn close(&mut self, rank: u32) {
         let Some(&Reach { incarnation, events }) = self.reach.last() else { return };
         if events >= self.binding {

@@ -1,48 +1,12 @@
 //! Settings that all ranks of a job share.
 
-use counterfoil_protocols::api::Kept;
-
-use crate::oracle::Repeats;
-use crate::rule::Rule;
-use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// Location of the log, which decides what survives a `kill -9`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum LogTier {
-    /// In the process's own memory: a killed rank's log is lost, and rebuilt by its re-execution.
-    Volatile,
-    /// In a private shared-memory file: the replacement takes over a killed rank's log.
-    #[default]
-    ProcessCrashSafe,
-    /// In the process's own memory, with spilled records and checkpoints on disk: all ranks may lose their memory at
-    /// once and continue from their checkpoints.
-    NodeLocal,
-}
+use counterfoil::{Keep, OnFull, Tier};
+use counterfoil_protocols::api::{Kept, Rule};
+use serde::{Deserialize, Serialize};
 
-/// Retention of sent messages.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum LogKeep {
-    /// Until they are acknowledged. A killed rank can then not be replayed; for measurements only.
-    Acked,
-    /// Until a durable checkpoint of the receiver covers them.
-    #[default]
-    Checkpoint,
-    /// For ever.
-    All,
-}
-
-/// Reaction to a full log.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum LogOnFull {
-    /// The sender waits, for at most [`RankSettings::full_wait_max`].
-    #[default]
-    Block,
-    /// The job continues without logging, after one warning: from there on it cannot be recovered.
-    StopLogging,
-    /// The send fails.
-    Fail,
-}
+use crate::oracle::Repeats;
 
 /// Limits and options of a job that all its ranks share.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -51,12 +15,16 @@ pub struct RankSettings {
     pub ranks: u32,
     /// Rule of recovery.
     pub rule: Rule,
-    /// Location of the log.
-    pub tier: LogTier,
-    /// Retention of sent messages.
-    pub keep: LogKeep,
-    /// Reaction to a full log.
-    pub on_full: LogOnFull,
+    /// Storage of the log. In the volatile tier, the re-execution of a killed rank rebuilds its log; in the
+    /// process-crash-safe tier, the replacement takes it over; in the node-local tier, all ranks may lose their memory
+    /// at once and continue from their checkpoints.
+    pub tier: Tier,
+    /// Retention of sent messages. With [`Keep::Acked`], a killed rank can't be replayed; for measurements only.
+    pub keep: Keep,
+    /// Behaviour when the log is full: with [`OnFull::Block`], the sender waits for at most
+    /// [`full_wait_max`](Self::full_wait_max); with [`OnFull::StopLogging`], the job continues after one warning and
+    /// can't be recovered from there on.
+    pub on_full: OnFull,
     /// Memory for the log of one rank, in bytes.
     pub log_bytes_max: usize,
     /// Disk space for the checkpoints of one rank and, in the node-local tier, for spilled records, in bytes.
@@ -75,9 +43,9 @@ pub struct RankSettings {
     pub unexpected_bytes_limit: usize,
     /// Limit on open requests.
     pub requests_max: usize,
-    /// Mean time between failures of the job, if checkpoints are taken by interval: of those that the program offers, a rank takes one once
-    /// the optimal time since its last has passed (Zhao 2005, section 5.8), which follows from this and from what its checkpoints cost. It takes the
-    /// first one at once. `None`: it takes all.
+    /// Mean time between failures of the job, if checkpoints are taken by interval: of those that the program offers, a
+    /// rank takes one once the optimal time since its last has passed (Zhao 2005, section 5.8), which follows from this
+    /// and from what its checkpoints cost. It takes the first one at once. `None`: it takes all.
     pub mtbf: Option<Duration>,
     /// Write traces for the [`oracle`](crate::oracle).
     pub trace: bool,
@@ -89,9 +57,9 @@ impl RankSettings {
         RankSettings {
             ranks,
             rule: Rule::default(),
-            tier: LogTier::default(),
-            keep: LogKeep::default(),
-            on_full: LogOnFull::default(),
+            tier: Tier::ProcessCrashSafe,
+            keep: Keep::default(),
+            on_full: OnFull::default(),
             log_bytes_max: 256 << 20,
             disk_bytes_max: 4 << 30,
             disk_block_bytes: 256 << 10,
@@ -105,12 +73,13 @@ impl RankSettings {
         }
     }
 
-    /// Returns what the oracle demands of a re-execution: in the node-local tier, an outcome is durable only before the next send.
+    /// Returns what the oracle demands of a re-execution: in the node-local tier, an outcome is durable only before the
+    /// next send.
     pub fn repeats(&self) -> Repeats {
-        match (self.rule.properties().keeps, self.tier) {
+        match (self.rule.properties.keeps, self.tier) {
             (Kept::Nothing, _) => Repeats::Nothing,
-            (_, LogTier::Volatile | LogTier::ProcessCrashSafe) => Repeats::All,
-            (_, LogTier::NodeLocal) => Repeats::UpToLastSend,
+            (_, Tier::Volatile | Tier::ProcessCrashSafe) => Repeats::All,
+            (_, Tier::NodeLocal) => Repeats::UpToLastSend,
         }
     }
 }

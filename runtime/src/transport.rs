@@ -4,21 +4,21 @@
 //! no logs, no SSNs and no protocols: it reports a peer that dies as disconnected and its replacement as connected, and
 //! drops frames in flight. That is enough, because the log sends again every message that matters.
 
+use std::error::Error as StdError;
 use std::fmt;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
 use counterfoil_ack_piggyback::{HeaderError, WireHeader};
 use serde::{Deserialize, Serialize};
 
-use crate::local::ControlError;
 use crate::tally::Tally;
 
 /// Event from a peer or from the launcher.
 #[derive(Debug)]
 pub enum Event {
-    /// An incarnation of `peer` can be greeted: [`Transport::greet`]. The connection is established once its own hello has arrived.
+    /// An incarnation of `peer` can be greeted: [`Transport::greet`]. The connection is established once its own hello
+    /// has arrived.
     Reachable {
         /// Rank of the peer.
         peer: u32,
@@ -56,7 +56,7 @@ pub enum Event {
         /// Bytes for the protocol.
         body: Vec<u8>,
     },
-    /// The launcher releases the held recovery.
+    /// This rank is no longer held: see [`Transport::holds_after`].
     Resume,
     /// All ranks are done: this one may end.
     Finish,
@@ -89,6 +89,32 @@ impl fmt::Display for CallKind {
             CallKind::Checkpoint => "checkpoint",
         })
     }
+}
+
+/// Step of a rank's execution after which its transport may hold the rank ([`Transport::holds_after`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A message is in the log, and nothing of it is transmitted.
+    Logged {
+        /// Context of the message.
+        context: u32,
+    },
+    /// A message was handed to the transport, as far as that takes it.
+    Sent {
+        /// Context of the message.
+        context: u32,
+    },
+    /// A message was taken, and the program doesn't have it.
+    Taken {
+        /// Context of the message.
+        context: u32,
+    },
+    /// The rank's part of the tables is sealed, and the checkpoint is being written.
+    CheckpointBegun,
+    /// An iteration of the program is over.
+    Iteration,
+    /// A replacement has caught up with its predecessor, and has not reported it.
+    CaughtUp,
 }
 
 /// Message from a rank to its launcher.
@@ -169,24 +195,10 @@ pub struct Interest<'a> {
 pub enum TransportError {
     /// The launcher is gone, so this process must end.
     #[error("the launcher is gone: {0}")]
-    Launcher(#[source] ControlError),
-    /// The launcher of MPI is gone, so this process must end.
-    #[error("the launcher of this process, mpirun or its daemon on this host, is dead")]
-    Orphaned,
-    /// A process is dead, and MPI has told the others so but not this one: they can't agree on what to do, and this process must end.
-    #[error(
-        "MPI has not told this process that process {process} of MPI_COMM_WORLD is dead, as it has told others: the job can't recover, and is to \
-         be started again"
-    )]
-    Untold {
-        /// The dead process, a rank of `MPI_COMM_WORLD`.
-        process: u32,
-    },
-    /// MPI doesn't end the agreement on which processes are dead, although all living ones wait in it: this process must end.
-    #[error(
-        "MPI has lost the agreement on which processes are dead: the job can't recover, and is to be started again"
-    )]
-    AgreementLost,
+    Launcher(#[source] Box<dyn StdError + Send + Sync>),
+    /// A failure that only this kind of transport has.
+    #[error(transparent)]
+    Other(Box<dyn StdError + Send + Sync>),
     /// A system call failed.
     #[error("cannot {action}: {source}")]
     Io {
@@ -195,26 +207,6 @@ pub enum TransportError {
         /// Error of the operating system.
         source: std::io::Error,
     },
-    /// The socket on which this rank listens cannot be bound.
-    #[error("cannot listen at {}: {source}", path.display())]
-    Listen {
-        /// Path of the socket.
-        path: PathBuf,
-        /// Error of the operating system.
-        source: std::io::Error,
-    },
-    /// A rank is dead, and no process can take its place.
-    #[error(
-        "rank {rank} is dead and no spare process is left: a job with more spares outlives more failures. The logs and checkpoints of the \
-         other ranks are valid"
-    )]
-    NoSpare {
-        /// Lowest rank without a process.
-        rank: u32,
-    },
-    /// Another process has ended the job.
-    #[error("another process has ended the job")]
-    Aborted,
     /// A peer sent bytes that are no frame.
     #[error("rank {peer} sent something that is not a frame: {source}")]
     Header {
@@ -243,13 +235,6 @@ pub enum TransportError {
         /// Limit in bytes.
         max: usize,
     },
-}
-
-impl TransportError {
-    /// Returns `true` if a dead rank can't be replaced, so that the whole job is to be started again.
-    pub fn needs_new_job(&self) -> bool {
-        matches!(self, TransportError::NoSpare { .. } | TransportError::Untold { .. } | TransportError::AgreementLost)
-    }
 }
 
 /// Connection of a rank to its peers and its launcher. Single-threaded; only [`Transport::poll`] may block.
@@ -289,16 +274,41 @@ pub trait Transport {
     /// [`TransportError::NotRead`] if too many bytes were queued before.
     fn send_control(&mut self, peer: u32, header: &WireHeader, body: &[&[u8]]) -> Result<(), TransportError>;
 
-    /// Sends the frame of `header` and `payload` from byte `offset` on, and returns the number of bytes taken: 0 if the
-    /// connection is busy or gone. A partial frame must be completed with the same bytes before the next is sent.
+    /// Sends the frame of a record in the log, its `header` and `payload`, from byte `offset` on. Returns the number of
+    /// bytes taken: 0 if the connection is busy or gone. A partial frame must be completed with the same bytes before
+    /// the next is sent.
     ///
     /// # Errors
     /// [`TransportError`].
-    fn send(&mut self, peer: u32, header: &WireHeader, payload: &[u8], offset: usize) -> Result<usize, TransportError>;
+    fn send_record(
+        &mut self,
+        peer: u32,
+        header: &WireHeader,
+        payload: &[u8],
+        offset: usize,
+    ) -> Result<usize, TransportError>;
 
     /// Sends a report to the launcher.
     ///
     /// # Errors
     /// [`TransportError::Launcher`].
     fn report(&mut self, report: Report) -> Result<(), TransportError>;
+
+    /// Returns `true` while the rank is held after this step: it serves its peers and asks again. `iteration`: that of
+    /// the rank, 0 before the first.
+    ///
+    /// By default, never: this is for a transport around another one, which holds a rank that is to be killed.
+    ///
+    /// # Errors
+    /// [`TransportError::Launcher`].
+    fn holds_after(&mut self, step: Step, iteration: u64) -> Result<bool, TransportError> {
+        let _ = (step, iteration);
+        Ok(false)
+    }
+
+    /// Returns `true` if the rank only repeats what is on record: what is not ends its execution
+    /// ([`RecordEnd`](crate::replay::RecordEnd)). By default, `false`.
+    fn repeats_only(&self) -> bool {
+        false
+    }
 }

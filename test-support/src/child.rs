@@ -43,7 +43,8 @@ pub fn argument() -> String {
 /// Mounts a small disk in memory over `$0`, in a mount namespace of the child, so that it ends with the child.
 const MOUNT: &str = "mount -t tmpfs -o size=20m,mode=0700 tmpfs \"$0\" && exec \"$@\"";
 
-/// Runs the ignored test `test` of this program with a disk of 20 MB, mounted in `dir`. Its path is the child's argument.
+/// Runs the ignored test `test` of this program with a disk of 20 MB, mounted in `dir`. Its path is the child's
+/// argument.
 ///
 /// In a user namespace every user may mount, if the system permits such namespaces; without one, only root may.
 ///

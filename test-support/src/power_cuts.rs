@@ -158,8 +158,8 @@ pub(crate) trait Subject: Sized {
     /// Returns the states that a recovery from within a step may find; where several match, the last one counts.
     fn allowed(before: Self::Expected, after: Self::Expected) -> Vec<Self::Expected>;
 
-    /// Recovers a copy of `left` and compares it with the allowed states. Returns also the disk before each operation of the
-    /// recovery; with `repeats`, the caller recovers from each of these again.
+    /// Recovers a copy of `left` and compares it with the allowed states. Returns also the disk before each operation
+    /// of the recovery; with `repeats`, the caller recovers from each of these again.
     fn recover(
         &self,
         left: &SimulatedDisk,
@@ -270,8 +270,8 @@ fn step<S: Subject>(
     resumed.map_or(Ok(()), |(disk, recovered)| subject.resume(disk, recovered, explored))
 }
 
-/// Recovers what a power cut left. With `repeats`, also cuts the power before each operation of that recovery: each further
-/// recovery must find the same.
+/// Recovers what a power cut left. With `repeats`, also cuts the power before each operation of that recovery: each
+/// further recovery must find the same.
 fn recover<S: Subject>(
     subject: &S,
     left: &SimulatedDisk,

@@ -14,11 +14,11 @@ use file::File;
 
 /// A disk in memory that loses any subset of the unsynced bytes in a power cut.
 ///
-/// Clones are handles to the same disk. [`crash`](Self::crash) returns another disk, drawn at random from those that a power
-/// cut may leave, and doesn't change this one. Of each write since the last sync of its file that disk has any subset of the
-/// bytes, and any subset of the creations and removals since the last sync of the directory. A file that was created and
-/// never synced has any length up to the one that it was created with; preallocated bytes that were never written read as
-/// zeros.
+/// Clones are handles to the same disk. [`crash`](Self::crash) returns another disk, drawn at random from those that a
+/// power cut may leave, and doesn't change this one. Of each write since the last sync of its file that disk has any
+/// subset of the bytes, and any subset of the creations and removals since the last sync of the directory. A file that
+/// was created and never synced has any length up to the one that it was created with; preallocated bytes that were
+/// never written read as zeros.
 #[derive(Clone, Debug)]
 pub struct SimulatedDisk {
     disk: Arc<Mutex<Disk>>,
@@ -85,7 +85,8 @@ enum NameChange {
 }
 
 impl SimulatedDisk {
-    /// Creates an empty disk of unlimited capacity; `buffer_bytes`, its largest single write, is rounded up to pages of 4,096.
+    /// Creates an empty disk of unlimited capacity; `buffer_bytes`, its largest single write, is rounded up to pages of
+    /// 4,096.
     pub fn new(buffer_bytes: usize) -> SimulatedDisk {
         SimulatedDisk::from_state(Disk { capacity: u64::MAX, ..Disk::default() }, buffer_bytes)
     }

@@ -6,8 +6,8 @@ use std::io::Write;
 /// Names a file that gets a line for each; `cargo xtask test` sets it, and repeats the lines in its summary.
 const VARIABLE: &str = "COUNTERFOIL_UNTESTED";
 
-/// Notes what a test that passes has not tested, and why: on stderr, and in the summary of `cargo xtask test`, since the output of a
-/// test that passes isn't shown.
+/// Notes what a test that passes has not tested, and why: on stderr, and in the summary of `cargo xtask test`, since
+/// the output of a test that passes isn't shown.
 ///
 /// # Panics
 /// If the file of these notes can't be written.

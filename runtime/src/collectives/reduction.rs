@@ -7,49 +7,49 @@ use counterfoil_protocols::api::CollectiveClass;
 
 use super::{Results, bcast_tree, call, fill, one, receive_internal, send_internal};
 use crate::Error;
-use crate::communicator::{CallError, Communicator, InternalTag, Reduction};
+use crate::communicator::{CallError, CollectiveSubstrate, InternalTag, Reduction};
 
-/// Combines `values` of all ranks into those of rank `root`. See [`Communicator::reduce_f64`].
+/// Combines `values` of all ranks into those of rank `root`. See [`crate::Communicator::reduce_f64`].
 ///
 /// `combine(left, right)` must be associative up to rounding; it needn't be commutative: `left` always comes from
 /// lower ranks.
 ///
 /// # Errors
 /// [`CallError::NoSuchRank`], [`CallError::LengthMismatch`] and those of the communicator.
-pub fn reduce<C, T>(comm: &mut C, root: u32, values: &mut [T], combine: fn(T, T) -> T) -> Result<(), Error>
+pub fn reduce<T>(
+    comm: &mut dyn CollectiveSubstrate,
+    root: u32,
+    values: &mut [T],
+    combine: fn(T, T) -> T,
+) -> Result<(), Error>
 where
-    C: Communicator + ?Sized,
     T: FromBytes + IntoBytes + Immutable + KnownLayout + Copy,
 {
     reduce_bytes(comm, root, values.as_mut_bytes(), by_element(combine))
 }
 
-/// Combines `values` of all ranks, with the result on all ranks. See [`Communicator::allreduce_f64`].
+/// Combines `values` of all ranks, with the result on all ranks. See [`crate::Communicator::allreduce_f64`].
 ///
 /// # Errors
 /// [`CallError::LengthMismatch`] and those of the communicator.
-pub fn allreduce<C, T>(comm: &mut C, values: &mut [T], combine: fn(T, T) -> T) -> Result<(), Error>
+pub fn allreduce<T>(comm: &mut dyn CollectiveSubstrate, values: &mut [T], combine: fn(T, T) -> T) -> Result<(), Error>
 where
-    C: Communicator + ?Sized,
     T: FromBytes + IntoBytes + Immutable + KnownLayout + Copy,
 {
     allreduce_bytes(comm, values.as_mut_bytes(), by_element(combine))
 }
 
-/// Like [`reduce`], of any elements. `combine` stores the result of its two arguments, of the length of `values`, in the first, which comes
-/// from lower ranks.
+/// Like [`reduce`], of any elements. `combine` stores the result of its two arguments, of the length of `values`, in
+/// the first, which comes from lower ranks.
 ///
 /// # Errors
 /// Same as [`reduce`].
-pub fn reduce_bytes<C>(
-    comm: &mut C,
+pub fn reduce_bytes(
+    comm: &mut dyn CollectiveSubstrate,
     root: u32,
     values: &mut [u8],
     mut combine: impl FnMut(&mut [u8], &[u8]),
-) -> Result<(), Error>
-where
-    C: Communicator + ?Sized,
-{
+) -> Result<(), Error> {
     CallError::check_rank("reduce", root, comm.size())?;
     let result = call(comm, (CollectiveClass::ToRoot(Rank(root)), Results::PerRank), |comm, tag, _| {
         let combined = combine_to_first("reduce", comm, tag, values, &mut combine)?;
@@ -69,14 +69,11 @@ where
 ///
 /// # Errors
 /// Same as [`allreduce`].
-pub fn allreduce_bytes<C>(
-    comm: &mut C,
+pub fn allreduce_bytes(
+    comm: &mut dyn CollectiveSubstrate,
     values: &mut [u8],
     mut combine: impl FnMut(&mut [u8], &[u8]),
-) -> Result<(), Error>
-where
-    C: Communicator + ?Sized,
-{
+) -> Result<(), Error> {
     let result = one(call(comm, (CollectiveClass::AllToAll, Results::Uniform), |comm, tag, _| {
         let combined = combine_to_first("allreduce", comm, tag, values, &mut combine)?;
         Ok(vec![bcast_tree(comm, tag, 0, combined.as_deref().unwrap_or_default())?])
@@ -109,16 +106,13 @@ pub(crate) fn combine_u64(reduction: Reduction) -> fn(u64, u64) -> u64 {
 
 /// Combines along a binomial tree to rank 0, which alone gets the result. A rank combines its own values with those of
 /// the ranks above it, nearest first, and sends the result to the rank without its lowest bit.
-fn combine_to_first<C>(
+fn combine_to_first(
     call: &'static str,
-    comm: &mut C,
+    comm: &mut dyn CollectiveSubstrate,
     tag: InternalTag,
     values: &[u8],
     mut combine: impl FnMut(&mut [u8], &[u8]),
-) -> Result<Option<Vec<u8>>, Error>
-where
-    C: Communicator + ?Sized,
-{
+) -> Result<Option<Vec<u8>>, Error> {
     let (rank, size) = (comm.rank(), comm.size());
     let mut combined = values.to_vec();
     let bits = if rank == 0 { u32::BITS } else { rank.trailing_zeros() };

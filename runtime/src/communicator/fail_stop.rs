@@ -4,7 +4,7 @@ use bytes::Bytes;
 use counterfoil::Epoch;
 use counterfoil_protocols::api::CollectiveClass;
 
-use super::{CollectiveRun, Communicator, InternalTag, Request, StateProvider, Status};
+use super::{CollectiveRun, CollectiveSubstrate, Communicator, InternalTag, Request, StateProvider, Status};
 use crate::Error;
 
 /// The first error of a rank's calls that [is fatal](Error::is_fatal).
@@ -30,8 +30,8 @@ impl FirstFailure {
     }
 }
 
-/// A communicator for a program that may ignore errors: after a call that has [failed for good](Error::is_fatal), every call fails. What such
-/// a program would still send and receive is no part of the execution that a replacement repeats.
+/// A communicator for a program that may ignore errors: after a call that has [failed for good](Error::is_fatal), every
+/// call fails. What such a program would still send and receive is no part of the execution that a replacement repeats.
 #[derive(Debug)]
 pub struct FailStop<'a, C> {
     communicator: &'a mut C,
@@ -77,31 +77,6 @@ impl<C: Communicator> Communicator for FailStop<'_, C> {
         self.call(|communicator| communicator.irecv(source, tag))
     }
 
-    fn isend_internal(&mut self, to: u32, tag: InternalTag, payload: &[u8]) -> Result<Request, Error> {
-        self.call(|communicator| communicator.isend_internal(to, tag, payload))
-    }
-
-    fn irecv_internal(&mut self, source: u32, tag: InternalTag) -> Result<Request, Error> {
-        self.call(|communicator| communicator.irecv_internal(source, tag))
-    }
-
-    fn begin_collective(&mut self) -> InternalTag {
-        self.communicator.begin_collective()
-    }
-
-    fn plan_collective(
-        &mut self,
-        tag: InternalTag,
-        class: CollectiveClass,
-        uniform: bool,
-    ) -> Result<CollectiveRun, Error> {
-        self.call(|communicator| communicator.plan_collective(tag, class, uniform))
-    }
-
-    fn complete_collective(&mut self, tag: InternalTag, result: &dyn Fn() -> Vec<u8>) -> Result<(), Error> {
-        self.call(|communicator| communicator.complete_collective(tag, result))
-    }
-
     fn wait(&mut self, request: Request) -> Result<(Status, Bytes), Error> {
         self.call(|communicator| communicator.wait(request))
     }
@@ -136,5 +111,36 @@ impl<C: Communicator> Communicator for FailStop<'_, C> {
 
     fn iteration(&mut self, n: u64) -> Result<(), Error> {
         self.call(|communicator| communicator.iteration(n))
+    }
+
+    fn substrate(&mut self) -> &mut dyn CollectiveSubstrate {
+        self
+    }
+}
+
+impl<C: Communicator> CollectiveSubstrate for FailStop<'_, C> {
+    fn isend_internal(&mut self, to: u32, tag: InternalTag, payload: &[u8]) -> Result<Request, Error> {
+        self.call(|communicator| communicator.substrate().isend_internal(to, tag, payload))
+    }
+
+    fn irecv_internal(&mut self, source: u32, tag: InternalTag) -> Result<Request, Error> {
+        self.call(|communicator| communicator.substrate().irecv_internal(source, tag))
+    }
+
+    fn begin_collective(&mut self) -> InternalTag {
+        self.communicator.substrate().begin_collective()
+    }
+
+    fn plan_collective(
+        &mut self,
+        tag: InternalTag,
+        class: CollectiveClass,
+        uniform: bool,
+    ) -> Result<CollectiveRun, Error> {
+        self.call(|communicator| communicator.substrate().plan_collective(tag, class, uniform))
+    }
+
+    fn complete_collective(&mut self, tag: InternalTag, result: &dyn Fn() -> Vec<u8>) -> Result<(), Error> {
+        self.call(|communicator| communicator.substrate().complete_collective(tag, result))
     }
 }

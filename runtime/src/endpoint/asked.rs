@@ -1,7 +1,8 @@
 //! Checkpoints that the rule asks for, while the program waits.
 //!
-//! The program's [`StateProvider`] returns its state, with which a replacement makes the present call again, and posts the receives again that
-//! are open now. Their requests and outcomes keep their numbers if nothing later is complete; otherwise the checkpoint waits.
+//! The program's [`StateProvider`] returns its state, with which a replacement makes the present call again, and posts
+//! the receives again that are open now. Their requests and outcomes keep their numbers if nothing later is complete;
+//! otherwise the checkpoint waits.
 
 use counterfoil_protocols::api::{Protocol, ProtocolError};
 
@@ -68,8 +69,9 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(true)
     }
 
-    /// Takes the checkpoint that the rule has asked for in a call that it holds, or tells it that none can be taken: the program can't give its
-    /// state, or a restored one could not go on from here, which nothing changes until it returns from the call.
+    /// Takes the checkpoint that the rule has asked for in a call that it holds, or tells it that none can be taken:
+    /// the program can't give its state, or a restored one could not go on from here, which nothing changes until it
+    /// returns from the call.
     pub(super) fn take_or_refuse_asked_checkpoint(&mut self) -> Result<(), Error> {
         self.take_asked_checkpoint()?;
         if self.asked.asked.is_some() && self.protocol.is_running() {
@@ -79,12 +81,10 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(())
     }
 
-    /// Returns `true` if a restored program could go on from here: in no collective whose data has left, with no open request but receives
-    /// without a message, which were posted last, and with nothing recorded that is yet to be repeated.
+    /// Returns `true` if a restored program could go on from here: in no collective whose data has left, with no open
+    /// request but receives without a message, which were posted last, and with nothing recorded that is yet to be
+    /// repeated.
     fn may_save(&self) -> bool {
-        self.native.is_idle()
-            && self.requests.are_receives_that_were_posted_last()
-            && self.cancelled.is_empty()
-            && self.polls.are_repeated()
+        self.native.is_idle() && self.requests.are_receives_that_were_posted_last() && self.polls.are_repeated()
     }
 }

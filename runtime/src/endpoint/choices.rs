@@ -3,19 +3,20 @@
 //! The match of a wildcard receive is recorded when it happens, not when the program waits for it: a later receive may
 //! get its message only because the wildcard did not take it. Finding nothing is an outcome too.
 //!
-//! Under a rule that repeats the receive order, the match of a wildcard receive is not recorded: it follows from the order
-//! of posted receives and the order of arrivals. The result of a test or `iprobe` depends on *when* it is called,
+//! Under a rule that repeats the receive order, the match of a wildcard receive is not recorded: it follows from the
+//! order of posted receives and the order of arrivals. The result of a test or `iprobe` depends on *when* it is called,
 //! and is still recorded.
 
 use counterfoil::{Determinant, Rank, Ssn};
 use counterfoil_protocols::api::{Protocol, Repetition};
 
-use super::progress::Wait;
 use super::requests::Chosen;
+use super::wait::Wait;
 use super::{CANCELLED, CHOICE, Endpoint, NOTHING};
 use crate::Error;
 use crate::communicator::{CallError, Request, Status};
 use crate::matching::{Forced, Message, Pattern};
+use crate::replay::RecordEnd;
 use crate::transport::Transport;
 
 /// Message that a probe waits for.
@@ -58,17 +59,21 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         }
     }
 
-    /// Returns `true` if the match of a receive or a blocking probe depends on timing. From a named source it is always the
-    /// first match, whenever that arrives; a wildcard depends on the receive order, which the rule may repeat.
+    /// Returns `true` if the match of a receive or a blocking probe depends on timing. From a named source it is always
+    /// the first match, whenever that arrives; a wildcard depends on the receive order, which the rule may repeat.
     pub(super) fn depends_on_timing(&self, pattern: Pattern) -> bool {
         pattern.source.is_none() && self.properties.repeats != Repetition::SendsAndReceives
     }
 
-    /// Records the outcome of a call: a message, or nothing. Runs of calls that found nothing are recorded later, as one entry.
+    /// Records the outcome of a call: a message, or nothing. Runs of calls that found nothing are recorded later, as
+    /// one entry.
     fn end_choice(&mut self, sequence: u64, chosen: Option<Chosen>, is_recorded: bool) -> Result<(), Error> {
         let (source, ssn) = chosen.unwrap_or((self.rank, 0));
         let choice = Determinant { sequence, source: Rank(source), ssn: Ssn(ssn) };
         let Some(record) = self.protocol.handle_choice(choice)?.filter(|_| !is_recorded) else { return Ok(()) };
+        if self.transport.repeats_only() {
+            return Err(RecordEnd::Outcome.into());
+        }
         self.tally.choices_logged += 1;
         if chosen.is_none() {
             if !self.polls.extend(sequence) {
@@ -81,7 +86,17 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(self.log.local().append(CHOICE, record.sequence, &record.bytes)?)
     }
 
-    /// Records the calls that found nothing since the last record: before anything that can depend on it is seen elsewhere.
+    /// Returns a value that depends on timing, from 1 to [`Ssn::MAX`]: that of `now`, or in a re-execution the one that
+    /// the dead incarnation has recorded.
+    pub(super) fn choose_value(&mut self, now: impl FnOnce() -> u64) -> Result<u64, Error> {
+        let choice = self.begin_choice();
+        let value = choice.forced.map_or_else(now, |forced| forced.ssn);
+        self.end_choice(choice.sequence, Some((self.rank, value)), choice.is_recorded)?;
+        Ok(value)
+    }
+
+    /// Records the calls that found nothing since the last record: before anything that can depend on it is seen
+    /// elsewhere.
     pub(super) fn record_polls(&mut self) -> Result<(), Error> {
         if let Some((first, calls)) = self.polls.take() {
             self.log.local().append(NOTHING, first, &calls.to_le_bytes())?;
@@ -98,8 +113,8 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         self.report_match(chosen.0, chosen.1)
     }
 
-    /// Returns the index of an operation that is complete, and records the outcome unless the program knows it. Each operation is complete
-    /// with all its requests. Without `wait`, returns `None` if there is none.
+    /// Returns the index of an operation that is complete, and records the outcome unless the program knows it. Each
+    /// operation is complete with all its requests. Without `wait`, returns `None` if there is none.
     pub(super) fn choose_complete(&mut self, operations: &[&[&Request]], wait: bool) -> Result<Option<usize>, Error> {
         for (index, operation) in operations.iter().enumerate() {
             if self.requests.are_known_complete(operation)? {
@@ -111,8 +126,8 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         }
         let choice = self.begin_choice();
         let requests = || operations.iter().flat_map(|operation| operation.iter());
-        self.awaited_matches.clear();
-        self.awaited_matches.extend(requests().filter_map(|request| self.requests.awaited_match(request)));
+        self.awaited.matches.clear();
+        self.awaited.matches.extend(requests().filter_map(|request| self.requests.awaited_match(request)));
         if choice.forced.is_none() && !choice.forced_nothing && !wait {
             self.progress(Wait::Not)?;
         }
@@ -123,15 +138,15 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             }
             self.progress(Wait::Forever)?;
         };
-        self.awaited_matches.clear();
+        self.awaited.matches.clear();
         self.end_choice(choice.sequence, found.map(|(_, message)| message), choice.is_recorded)?;
         let Some((index, _)) = found else { return Ok(None) };
         operations[index].iter().for_each(|request| self.requests.mark_seen(request));
         Ok(Some(index))
     }
 
-    /// Returns `true` if a receive ends without a message, and records the outcome. A repetition must know that when it posts the receive,
-    /// since a message that arrives earlier than before is for a later one.
+    /// Returns `true` if a receive ends without a message, and records the outcome. A repetition must know that when it
+    /// posts the receive, since a message that arrives earlier than before is for a later one.
     pub(super) fn choose_cancelled(&mut self, request: &Request) -> Result<bool, Error> {
         let operation: &[&[&Request]] = &[&[request]];
         if self.requests.are_known_complete(operation[0])? || self.requests.is_send(request) {
@@ -152,7 +167,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
                 self.log.local().append(CANCELLED, request.id(), &[])?;
             }
             self.matching.cancel(request.id());
-            self.cancelled.remove(&request.id());
+            self.polls.repeat_cancelled(request.id());
             if let Some(sequence) = self.requests.cancel(request) {
                 self.end_choice(sequence, None, false)?;
             }
@@ -178,7 +193,8 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
                 return Ok(Some((index, chosen)));
             }
         }
-        // Once all are complete, no further message can come: the outcome contradicts the recorded one, which `end_choice` reports.
+        // Once all are complete, no further message can come: the outcome contradicts the recorded one, which
+        // `end_choice` reports.
         if choice.forced.is_some() && self.requests.are_complete(&operations.concat())? {
             return self.find_complete(operations, &Choice { forced: None, ..*choice });
         }
@@ -188,7 +204,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     pub(super) fn choose_probe(&mut self, pattern: Pattern) -> Result<Status, Error> {
         let choice = self.depends_on_timing(pattern).then(|| self.begin_choice());
         let forced = choice.and_then(|choice| choice.forced);
-        self.probed = Some(Probed { pattern, forced });
+        self.awaited.probed = Some(Probed { pattern, forced });
         let (status, chosen) = loop {
             match self.matching.probe(pattern, forced) {
                 Some(message) => break (status(message), (message.source, message.ssn)),
@@ -198,7 +214,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
                 }
             }
         };
-        self.probed = None;
+        self.awaited.probed = None;
         if let Some(choice) = choice {
             self.end_choice(choice.sequence, Some(chosen), false)?;
         }
@@ -207,7 +223,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
 
     pub(super) fn choose_iprobe(&mut self, pattern: Pattern) -> Result<Option<Status>, Error> {
         let choice = self.begin_choice();
-        self.probed = Some(Probed { pattern, forced: choice.forced });
+        self.awaited.probed = Some(Probed { pattern, forced: choice.forced });
         if choice.forced.is_some() {
             while self.matching.probe(pattern, choice.forced).is_none() {
                 self.progress(Wait::Forever)?;
@@ -215,7 +231,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         } else if !choice.forced_nothing {
             self.progress(Wait::Not)?;
         }
-        self.probed = None;
+        self.awaited.probed = None;
         let found = self.matching.probe(pattern, choice.forced).filter(|_| !choice.forced_nothing);
         let found = found.map(|message| (status(message), (message.source, message.ssn)));
         self.end_choice(choice.sequence, found.map(|(_, chosen)| chosen), choice.is_recorded)?;

@@ -1,5 +1,6 @@
-//! Calls for a layer that has several communicators, whose operations may consist of several messages. Each communicator has an even context
-//! number for its application messages, and the next one for its collectives. Ranks are those of the job.
+//! Calls for a layer that has several communicators, whose operations may consist of several messages. Each
+//! communicator has an even context number for its application messages, and the next one for its collectives. Ranks
+//! are those of the job.
 
 use bytes::Bytes;
 use counterfoil_protocols::api::Protocol;
@@ -8,7 +9,7 @@ use super::Endpoint;
 use crate::Error;
 use crate::communicator::{CallError, Communicator, Request, Status};
 use crate::matching::Pattern;
-use crate::transport::Transport;
+use crate::transport::{Step, Transport};
 
 impl<T: Transport, P: Protocol> Endpoint<T, P> {
     /// Like [`Communicator::isend`], in a context, with any tag.
@@ -17,13 +18,16 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     /// [`Error`]; [`CallError::NoSuchRank`].
     pub fn isend_in(&mut self, context: u32, to: u32, tag: i32, payload: &[u8]) -> Result<Request, Error> {
         CallError::check_rank("isend", to, self.settings.ranks)?;
-        if let Some(hop) = self.send_hop(context, to, payload)? {
-            return Ok(hop);
-        }
-        self.post_send(to, tag, context, payload)
+        let sent = match self.send_hop(context, to, payload)? {
+            Some(hop) => hop,
+            None => self.post_send(to, tag, context, payload)?,
+        };
+        self.end_step(Step::Sent { context })?;
+        Ok(sent)
     }
 
-    /// Like [`isend_in`](Self::isend_in), in synchronous mode: the request completes once a receive has taken the message.
+    /// Like [`isend_in`](Self::isend_in), in synchronous mode: the request completes once a receive has taken the
+    /// message.
     ///
     /// # Errors
     /// [`Error`]; [`CallError::NoSuchRank`].
@@ -67,9 +71,9 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         self.choose_iprobe(Pattern { source, tag, comm: context })
     }
 
-    /// Waits until one of several operations is complete and returns its index; `None` if there are none. An operation is complete with all
-    /// its requests, each of which must then be waited for. The outcome is a determinant, like that of
-    /// [`Communicator::test`].
+    /// Waits until one of several operations is complete and returns its index; `None` if there are none. An operation
+    /// is complete with all its requests, each of which must then be waited for. The outcome is a determinant, like
+    /// that of [`Communicator::test`].
     ///
     /// # Errors
     /// [`Error`]; [`CallError::UnknownRequest`].
@@ -85,7 +89,17 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         self.choose_complete(operations, false)
     }
 
-    /// Cancels a receive; returns its message if it had arrived. Other requests are waited for. The outcome is a determinant.
+    /// Returns a value that depends on timing, as that of a clock: from 1 to [`Ssn::MAX`](counterfoil::Ssn::MAX). The
+    /// outcome is a determinant.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn value(&mut self, now: impl FnOnce() -> u64) -> Result<u64, Error> {
+        self.choose_value(now)
+    }
+
+    /// Cancels a receive; returns its message if it had arrived. Other requests are waited for. The outcome is a
+    /// determinant.
     ///
     /// # Errors
     /// [`Error`]; [`CallError::UnknownRequest`].

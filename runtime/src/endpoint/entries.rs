@@ -1,8 +1,8 @@
 //! Entries that the rule keeps in the local log: copies of messages, results of collectives, notes.
 //!
-//! They survive the process, and stay until the rule discards them. The local log forgets what precedes a checkpoint as a whole, so
-//! entries that are still kept are appended anew before. A discard is an entry itself: a replacement that reads the log leaves out what was
-//! discarded.
+//! They survive the process, and stay until the rule discards them. The local log forgets what precedes a checkpoint as
+//! a whole, so entries that are still kept are appended anew before. A discard is an entry itself: a replacement that
+//! reads the log leaves out what was discarded.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -84,8 +84,9 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(())
     }
 
-    /// Forgets what the local log has from before the checkpoint that began `epoch`, but not the entries that are kept, nor the recorded outcomes
-    /// from number `first_choice` on, which the checkpoint doesn't cover: those are appended anew.
+    /// Forgets what the local log has from before the checkpoint that began `epoch`, but not the entries that are kept,
+    /// nor the recorded outcomes from number `first_choice` on, which the checkpoint doesn't cover: those are appended
+    /// anew.
     pub(super) fn discard_sealed(&mut self, epoch: Epoch, first_choice: u64) -> Result<(), Error> {
         let mut kept = BTreeSet::new();
         for entry in self.log.local().sealed(epoch) {
@@ -135,7 +136,8 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         self.carry_out_effects()
     }
 
-    /// Passes the entries of dead incarnations to the rule, notes first, and those messages to matching that it wants to be presented again.
+    /// Passes the entries of dead incarnations to the rule, notes first, and those messages to matching that it wants
+    /// to be presented again.
     pub(super) fn present_entries(&mut self) -> Result<(), Error> {
         let (notes, others): (Vec<_>, Vec<_>) =
             self.entries.0.clone().into_iter().partition(|(key, _)| key.kind == EntryKind::Note);

@@ -7,7 +7,7 @@ use counterfoil::Determinant;
 use counterfoil_ack_piggyback::WireHeader;
 use counterfoil_protocols::api::{ChoiceRecord, EntryKey, EntryKind, Incoming, Protocol};
 
-use super::progress::Wait;
+use super::wait::Wait;
 use super::{DELIVERY, Endpoint};
 use crate::Error;
 use crate::matching::Message;

@@ -1,9 +1,9 @@
 //! Collectives that run natively: their messages, *hops*, are neither logged nor numbered by the rule.
 //!
-//! A hop is a control frame with the call's communicator and number, and its place among the hops from this sender in the call. It may
-//! arrive before the receiver begins the call, and again when the sender begins the call anew: then it has the same bytes. Hops of a rank
-//! that is lost are dropped. A call in which a rank is lost ends with [`Error::CallAgain`], and so does one whose result the rule finds
-//! elsewhere; the layer above asks for a plan again.
+//! A hop is a control frame with the call's communicator and number, and its place among the hops from this sender in
+//! the call. It may arrive before the receiver begins the call, and again when the sender begins the call anew: then it
+//! has the same bytes. Hops of a rank that is lost are dropped. A call in which a rank is lost ends with
+//! [`Error::CallAgain`], and so does one whose result the rule finds elsewhere; the layer above asks for a plan again.
 
 mod arrived;
 mod hops;
@@ -14,7 +14,7 @@ use counterfoil::Rank;
 use counterfoil_protocols::api::{CollectiveCall, CollectiveClass, CollectivePlan, EntryKey, Protocol};
 
 use super::Endpoint;
-use super::progress::Wait;
+use super::wait::Wait;
 use crate::Error;
 use crate::communicator::{COLLECTIVE_CONTEXT, CollectiveRun, InternalTag};
 use crate::transport::Transport;
@@ -32,7 +32,8 @@ pub(super) struct Native {
     words: Vec<(Rank, u64)>,
     /// Memory for the words of a hop.
     encoded: Vec<u8>,
-    /// Answer of the rule to a question that it has asked for ([`Effect::Resume`](counterfoil_protocols::api::Effect::Resume)).
+    /// Answer of the rule to a question that it has asked for
+    /// ([`Effect::Resume`](counterfoil_protocols::api::Effect::Resume)).
     plan: Option<CollectivePlan>,
     /// The rule wants to be asked again.
     resumed: bool,
@@ -89,7 +90,8 @@ impl Native {
         self.call.is_none() && self.again.is_empty() && !self.as_messages
     }
 
-    /// Returns the number of calls that a checkpoint counts, of `counted`: the program makes one again whose plan it waits for.
+    /// Returns the number of calls that a checkpoint counts, of `counted`: the program makes one again whose plan it
+    /// waits for.
     pub(super) fn counted(&self, counted: u64) -> u64 {
         counted - u64::from(self.planning)
     }
@@ -124,7 +126,7 @@ impl Native {
 
 impl<T: Transport, P: Protocol> Endpoint<T, P> {
     /// Plans a collective on the communicator whose collectives have this context. See
-    /// [`Communicator::plan_collective`](crate::Communicator::plan_collective).
+    /// [`CollectiveSubstrate::plan_collective`](crate::communicator::CollectiveSubstrate::plan_collective).
     ///
     /// # Errors
     /// [`Error`].
@@ -204,7 +206,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     }
 
     /// Ends the present call. See
-    /// [`Communicator::complete_collective`](crate::Communicator::complete_collective).
+    /// [`CollectiveSubstrate::complete_collective`](crate::communicator::CollectiveSubstrate::complete_collective).
     pub(super) fn complete_call(&mut self, result: &dyn Fn() -> Vec<u8>) -> Result<(), Error> {
         self.native.as_messages = false;
         let Some(OpenCall { call, mut keep, has_words, is_dummy }) = self.native.call.take() else { return Ok(()) };
@@ -227,7 +229,8 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         self.carry_out_effects()
     }
 
-    /// Reports the words that came with the data of a call, as far as data flows from their ranks. Returns the entry of the result.
+    /// Reports the words that came with the data of a call, as far as data flows from their ranks. Returns the entry of
+    /// the result.
     fn report_words(&mut self, call: CollectiveCall) -> Result<Option<EntryKey>, Error> {
         let own = Rank(self.rank);
         self.native.words.retain(|&(from, _)| from == own || call.class.flows(from, own));

@@ -1,9 +1,10 @@
-//! Runs of calls that found nothing: a program that polls makes many, and one entry of the local log has a whole run.
+//! Calls that found no message: cancelled receives, and runs of polls. A program that polls makes many, and one entry
+//! of the local log has a whole run.
 //!
-//! A run is recorded before the next outcome of another kind, message or checkpoint. Until then nobody else has seen anything that depends on
-//! it, and a repetition may get other outcomes.
+//! A run is recorded before the next outcome of another kind, message or checkpoint. Until then nobody else has seen
+//! anything that depends on it, and a repetition may get other outcomes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Calls of one rank that found nothing, by their numbers.
 #[derive(Debug, Default)]
@@ -12,6 +13,8 @@ pub(super) struct Polls {
     run: Option<(u64, u64)>,
     /// Runs that a dead incarnation has recorded, and that are not repeated yet: the end of each, by its first call.
     recorded: BTreeMap<u64, u64>,
+    /// Receives that a dead incarnation has cancelled, and this one not yet, by their requests.
+    cancelled: BTreeSet<u64>,
     /// Number of the next call whose outcome depends on timing.
     next_choice: u64,
 }
@@ -41,9 +44,24 @@ impl Polls {
         self.recorded.insert(first, end);
     }
 
-    /// Returns `true` if this execution has repeated all recorded runs.
+    /// Takes a receive that a dead incarnation has cancelled.
+    pub(super) fn recover_cancelled(&mut self, request: u64) {
+        self.cancelled.insert(request);
+    }
+
+    /// Returns `true` for a receive that this execution has yet to cancel again.
+    pub(super) fn is_cancelled(&self, request: u64) -> bool {
+        self.cancelled.contains(&request)
+    }
+
+    /// Cancels a receive, perhaps again.
+    pub(super) fn repeat_cancelled(&mut self, request: u64) {
+        self.cancelled.remove(&request);
+    }
+
+    /// Returns `true` if this execution has repeated all that is recorded.
     pub(super) fn are_repeated(&self) -> bool {
-        self.recorded.is_empty()
+        self.recorded.is_empty() && self.cancelled.is_empty()
     }
 
     /// Counts a call whose outcome depends on timing. Returns `true` if it is recorded that it found nothing.
@@ -92,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn recorded_runs_are_repeated_once() {
+    fn recorded_runs_and_cancelled_receives_are_repeated_once() {
         let mut polls = Polls::default();
         polls.resume(4);
         // Covered by the checkpoint, in part covered, within that one, and a later one.
@@ -103,5 +121,9 @@ mod tests {
         assert_eq!(found, [true, true, false, false, true, false]);
         assert!(polls.are_repeated());
         assert_eq!(polls.next_choice(), 10);
+        polls.recover_cancelled(2);
+        assert!(polls.is_cancelled(2) && !polls.are_repeated());
+        polls.repeat_cancelled(2);
+        assert!(!polls.is_cancelled(2) && polls.are_repeated());
     }
 }

@@ -11,24 +11,25 @@ use counterfoil_protocols::api::{
 
 use super::Endpoint;
 use super::asked::Asked;
+use super::choices::Probed;
 use super::entries::is_entry;
 use super::native::is_hop;
-use super::recovery::Recovery;
 use super::synchronous::is_match_notice;
+use super::wait::Wait;
 use crate::Error;
 use crate::damage::{DamageLocation, Expected};
 use crate::matching::Message;
 use crate::transport::{Event, Interest, Report, Transport};
 
-/// Longest wait for an event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wait {
-    /// Return at once.
-    Not,
-    /// Without limit.
-    Forever,
-    /// Up to this time.
-    AtMost(Duration),
+/// What the present call waits for, apart from requests: it decides which connections are read.
+#[derive(Debug, Default)]
+pub(super) struct Awaited {
+    /// A send waits for log space: all connections are read, since any may bring an acknowledgement.
+    pub(super) log_space: bool,
+    /// Destinations of the synchronous sends whose matches are awaited.
+    pub(super) matches: Vec<u32>,
+    /// Message of a probe.
+    pub(super) probed: Option<Probed>,
 }
 
 impl<T: Transport, P: Protocol> Endpoint<T, P> {
@@ -59,27 +60,28 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(())
     }
 
-    /// Returns `true` if the connection of `peer` is read. It isn't while many of its messages are unexpected, or many hops wait for their calls, and no
-    /// receive or probe could take one: then the peer has to wait. A send that waits for log space reads all connections, since only that
-    /// can free space; and a call that waits for a synchronous send its receiver's, for the answer.
+    /// Returns `true` if the connection of `peer` is read. It isn't while many of its messages are unexpected, or many
+    /// hops wait for their calls, and no receive or probe could take one: then the peer has to wait. A send that waits
+    /// for log space reads all connections, since only that can free space; and a call that waits for a synchronous
+    /// send its receiver's, for the answer.
     fn is_read(&self, peer: u32, unwanted_bytes_max: usize) -> bool {
         let max = self.settings.unexpected_bytes_max;
-        if self.awaited_matches.contains(&peer) {
+        if self.awaited.matches.contains(&peer) {
             return true;
         }
         // No receive can take held messages, and they are in order: messages that a recovery needs precede them.
         self.held.bytes_of(peer) < max
             && (self.matching.unexpected_bytes(peer) + self.native.bytes() < max.max(unwanted_bytes_max)
-                || self.awaits_log_space
+                || self.awaited.log_space
                 || self.native.is_open()
                 || self.matching.is_awaited(peer)
-                || self.probed.is_some_and(|probed| probed.may_come_from(peer)))
+                || self.awaited.probed.is_some_and(|probed| probed.may_come_from(peer)))
     }
 
-    /// Returns the limit on a peer's unexpected bytes up to which it is read although no receive could take a message. While
-    /// a message is held because another peer's precedes it in the recorded order, that one has to be read, however many
-    /// messages of that peer are unexpected: a waiting call needs all deliveries that preceded it in the dead incarnation.
-    /// A call that doesn't wait has a lower limit.
+    /// Returns the limit on a peer's unexpected bytes up to which it is read although no receive could take a message.
+    /// While a message is held because another peer's precedes it in the recorded order, that one has to be read,
+    /// however many messages of that peer are unexpected: a waiting call needs all deliveries that preceded it in the
+    /// dead incarnation. A call that doesn't wait has a lower limit.
     fn unwanted_bytes_max(&self, wait: Wait) -> usize {
         let is_ordered = self.properties.repeats == Repetition::SendsAndReceives && self.held.is_holding_any();
         match (is_ordered, wait) {
@@ -107,10 +109,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
                 self.protocol.handle_control(Party::Coordinator, &header, &body)?;
                 self.carry_out_effects()
             }
-            Event::Resume => {
-                self.recovery.iter_mut().for_each(Recovery::release);
-                self.check_recovery()
-            }
+            Event::Resume => self.check_recovery(),
             Event::Finish => {
                 self.finish = true;
                 Ok(())

@@ -4,9 +4,9 @@ use counterfoil::Ssn;
 use counterfoil_protocols::api::{Hello, Protocol};
 
 use super::Endpoint;
-use super::progress::Wait;
+use super::wait::Wait;
 use crate::Error;
-use crate::transport::{Report, Transport};
+use crate::transport::{Report, Step, Transport};
 
 /// SSNs of the dead incarnation, from a peer's hello.
 #[derive(Clone, Copy, Debug)]
@@ -24,17 +24,15 @@ pub(super) struct Recovery {
     outstanding: Vec<Option<Outstanding>>,
     /// For each rank: highest SSN received from it.
     received: Vec<Ssn>,
-    /// The recovery must not end before the launcher releases it.
-    held: bool,
     replayed: bool,
 }
 
 impl Recovery {
     /// Begins the recovery of `rank`. `received`: the SSNs received according to its checkpoint.
-    pub(super) fn new(rank: u32, received: Vec<Ssn>, held: bool) -> Recovery {
+    pub(super) fn new(rank: u32, received: Vec<Ssn>) -> Recovery {
         let mut outstanding = vec![None; received.len()];
         outstanding[rank as usize] = Some(Outstanding { to_receive: Ssn::ZERO, to_send: Ssn::ZERO });
-        Recovery { outstanding, received, held, replayed: false }
+        Recovery { outstanding, received, replayed: false }
     }
 
     /// Records the hello of `peer`. Only the first counts: a peer that is replaced later knows less, not more.
@@ -49,11 +47,6 @@ impl Recovery {
         *received = ssn.max(*received);
     }
 
-    /// Lets the recovery end.
-    pub(super) fn release(&mut self) {
-        self.held = false;
-    }
-
     fn is_replayed(&self) -> bool {
         let mut each = self.outstanding.iter().zip(&self.received);
         each.all(|(outstanding, received)| outstanding.is_some_and(|outstanding| *received >= outstanding.to_receive))
@@ -61,23 +54,24 @@ impl Recovery {
 }
 
 impl<T: Transport, P: Protocol> Endpoint<T, P> {
-    /// Reports to the launcher when the replay is complete, and when the re-execution has caught up, unless the recovery
-    /// is held. Doesn't wait.
+    /// Reports to the launcher when the replay is complete, and when the re-execution has caught up, unless the
+    /// transport holds the rank there. Doesn't wait.
     pub(super) fn check_recovery(&mut self) -> Result<(), Error> {
         let Some(recovery) = &mut self.recovery else { return Ok(()) };
         if !recovery.replayed && recovery.is_replayed() {
             recovery.replayed = true;
             self.transport.report(Report::ReplayComplete)?;
         }
-        if self.has_caught_up() && self.recovery.as_ref().is_some_and(|recovery| !recovery.held) {
+        if self.has_caught_up() && !self.transport.holds_after(Step::CaughtUp, self.iteration)? {
             self.recovery = None;
             self.transport.report(Report::CaughtUp)?;
         }
         Ok(())
     }
 
-    /// Waits between two steps of the program while the recovery has caught up but is held.
-    pub(super) fn await_recovery_release(&mut self) -> Result<(), Error> {
+    /// Advances the recovery between two steps of the program: waits while it has caught up, and the transport holds
+    /// the rank there.
+    pub(super) fn advance_recovery(&mut self) -> Result<(), Error> {
         if self.recovery.is_none() {
             return Ok(());
         }
@@ -95,9 +89,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             recovery.replayed = true;
             self.transport.report(Report::ReplayComplete)?;
         }
-        while self.recovery.as_ref().is_some_and(|recovery| recovery.held) && !self.finish {
-            self.progress(Wait::Forever)?;
-        }
+        self.end_step(Step::CaughtUp)?;
         if self.recovery.take().is_some() {
             self.transport.report(Report::CaughtUp)?;
         }

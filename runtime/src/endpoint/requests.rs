@@ -1,17 +1,20 @@
 //! Open requests: started and not waited for.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use counterfoil::Ssn;
+use rustc_hash::FxHashMap;
 
 use crate::Error;
 use crate::communicator::{CallError, Request, Status};
 use crate::matching::Message;
 
-/// Message that identifies a complete request in a recorded choice, as (source, SSN); for one that was sent, (destination, SSN and [`SENT`]).
+/// Message that identifies a complete request in a recorded choice, as (source, SSN); for one that was sent,
+/// (destination, SSN and [`SENT`]).
 pub(super) type Chosen = (u32, u64);
 
-/// Bit that marks a message that this rank has sent. SSNs don't reach it: at a billion messages a second that takes 73 years.
+/// Bit that marks a message that this rank has sent. SSNs don't reach it: at a billion messages a second that takes 73
+/// years.
 const SENT: u64 = 1 << 61;
 const _: () = assert!(SENT < Ssn::MAX.0);
 
@@ -22,8 +25,8 @@ pub(super) enum State {
     Sent(Status),
     /// Send in synchronous mode, complete once its message is matched. `seen`: a test has returned `true`.
     SentSynchronous { status: Status, ssn: u64, seen: bool },
-    /// Receive without a message. `choice`: sequence number under which its match must be recorded. `is_forced`: a dead incarnation has
-    /// recorded the match.
+    /// Receive without a message. `choice`: sequence number under which its match must be recorded. `is_forced`: a dead
+    /// incarnation has recorded the match.
     Posted { choice: Option<u64>, is_forced: bool },
     /// Receive with a message. `seen`: a test has returned `true`.
     Received { message: Message, seen: bool },
@@ -32,7 +35,7 @@ pub(super) enum State {
 /// All open requests of a rank.
 #[derive(Debug)]
 pub(super) struct Requests {
-    open: HashMap<u64, State>,
+    open: FxHashMap<u64, State>,
     /// Messages sent in synchronous mode whose match isn't known, as (destination, SSN).
     unmatched: BTreeSet<(u32, u64)>,
     next: u64,
@@ -41,7 +44,7 @@ pub(super) struct Requests {
 
 impl Requests {
     pub(super) fn new(max: usize) -> Requests {
-        Requests { open: HashMap::new(), unmatched: BTreeSet::new(), next: 0, max }
+        Requests { open: FxHashMap::default(), unmatched: BTreeSet::new(), next: 0, max }
     }
 
     /// Returns the number of the next request: the number of requests since the start of the program.
@@ -58,7 +61,8 @@ impl Requests {
         self.open.len()
     }
 
-    /// Returns `true` if all open requests are receives without a message, and no other request was made after the first of them.
+    /// Returns `true` if all open requests are receives without a message, and no other request was made after the
+    /// first of them.
     pub(super) fn are_receives_that_were_posted_last(&self) -> bool {
         self.open.values().all(|state| matches!(state, State::Posted { .. }))
             && self.first_open() + self.open.len() as u64 == self.next
@@ -130,7 +134,8 @@ impl Requests {
         })
     }
 
-    /// Returns the message that a receive has taken or a synchronous send has sent, unless the program knows of its match.
+    /// Returns the message that a receive has taken or a synchronous send has sent, unless the program knows of its
+    /// match.
     pub(super) fn unseen(&self, request: &Request) -> Option<Chosen> {
         match self.open.get(&request.id())? {
             State::Received { message, seen: false } => Some((message.source, message.ssn)),

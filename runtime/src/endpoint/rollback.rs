@@ -48,9 +48,9 @@ impl Rollback {
 impl<T: Transport, P: Protocol> Endpoint<T, P> {
     /// Returns `true` if a checkpoint is due, the rule wants one now, and the store has capacity for it.
     pub(super) fn wants_checkpoint(&mut self) -> bool {
-        // Outcomes that are yet to be repeated would be lost with the part of the local log that precedes the checkpoint.
-        self.cancelled.is_empty()
-            && self.polls.are_repeated()
+        // Outcomes that are yet to be repeated would be lost with the part of the local log that precedes the
+        // checkpoint.
+        self.polls.are_repeated()
             && !(self.properties.rolls_back_survivors && self.rollback.is_full())
             && self.interval.is_due(Instant::now())
             && match self.interval.is_by_clock() {

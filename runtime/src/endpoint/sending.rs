@@ -1,23 +1,31 @@
 //! Sending: appends a message to the log, and transmits it from there as often as needed.
+//!
+//! ```text
+//! Communicator::send, isend        a call of the program (communicator.rs); isend_internal: of a collective
+//!   isend_in -> post_send          in a context (contexts.rs), with a request (endpoint.rs)
+//!     send_message                 logs, traces and transmits
+//!       append -> Log::claim       a record in memory: src/log.rs, log-core/src/lanes.rs
+//!         if memory is short       to disk: src/budget/disk.rs, src/spill.rs, src/spill/worker.rs, log-io/src/store/
+//!       transmit -> send_record    from the record to the peer: local/sockets.rs, or mpi/src/transport.rs
+//! ```
 
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use counterfoil::{Ack, AppendError, Cursor, CursorError, Envelope, Epoch, Log, Phase, Rank, ReplayError, Ssn};
+use counterfoil::{Ack, AppendError, Cursor, CursorError, Envelope, Epoch, Log, OnFull, Phase, Rank, ReplayError, Ssn};
 use counterfoil_ack_piggyback::WireHeader;
 use counterfoil_protocols::api::{Kept, Outgoing, Protocol, Transmission};
 
 use bytes::Bytes;
 
 use super::Endpoint;
-use super::progress::Wait;
+use super::wait::Wait;
 use crate::Error;
-use crate::communicator::is_collective;
 use crate::damage::{DamageLocation, Expected};
 use crate::matching::Message;
-use crate::settings::LogOnFull;
+use crate::replay::RecordEnd;
 use crate::tally::Tally;
-use crate::transport::{CallKind, Transport};
+use crate::transport::{Step, Transport};
 
 /// Bytes (header and payload) after which a sender polls the transport, mainly for acknowledgements.
 const POLL_EVERY_BYTES: usize = 64 << 10;
@@ -102,11 +110,12 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         }
         let header = match self.log.rewound_to(Rank(to)) {
             Some(_) => self.repeat(&envelope, payload)?,
+            None if self.transport.repeats_only() => {
+                return Err(RecordEnd::Send { to, ssn: self.log.next_ssn(Rank(to)).0 }.into());
+            }
             None => self.append(&envelope, payload)?,
         };
-        if !is_collective(comm) {
-            self.stop_if_fatal(CallKind::Send)?;
-        }
+        self.end_step(Step::Logged { context: comm })?;
         self.sync_choices()?;
         self.trace.send(to, tag, comm, payload)?;
         self.outbound[to as usize].sent = header.ssn();
@@ -123,14 +132,11 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         } else {
             self.transmit(to)?;
         }
-        if is_collective(comm) {
-            self.stop_if_fatal(CallKind::Collective)?;
-        }
         self.bytes_since_poll += WireHeader::LEN + payload.len();
         if self.bytes_since_poll >= POLL_EVERY_BYTES {
             self.progress(Wait::Not)?;
         }
-        self.await_recovery_release()?;
+        self.advance_recovery()?;
         Ok(header.ssn())
     }
 
@@ -152,7 +158,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
                     claim.prefix_mut().copy_from_slice(outgoing.header.as_bytes());
                     let ssn = claim.commit();
                     debug_assert_eq!(ssn, outgoing.header.ssn(), "log and protocol assign the same SSNs");
-                    self.awaits_log_space = false;
+                    self.awaited.log_space = false;
                     self.tally.messages_logged += 1;
                     self.tally.bytes_logged += payload.len() as u64;
                     return Ok(outgoing.header);
@@ -160,7 +166,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
                 Err(source) => *source,
             };
             let is_full = matches!(source, AppendError::Full(_) | AppendError::DiskRefused(_));
-            let may_wait = is_full && self.settings.on_full != LogOnFull::Fail;
+            let may_wait = is_full && self.settings.on_full != OnFull::Fail;
             if !may_wait {
                 return Err(Error::Append { to: to.0, source });
             }
@@ -169,7 +175,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             if rest.is_zero() {
                 return Err(Error::StillFull { to: to.0, waited, source });
             }
-            self.awaits_log_space = true;
+            self.awaited.log_space = true;
             self.progress(Wait::AtMost(rest))?;
         }
     }
@@ -277,7 +283,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
                 }
             };
             let end = WireHeader::LEN + record.payload().len();
-            let offset = offset + self.transport.send(peer, &header, record.payload(), offset)?;
+            let offset = offset + self.transport.send_record(peer, &header, record.payload(), offset)?;
             if offset < end {
                 // The header is kept: the protocol counts its piggybacked acknowledgement as sent.
                 outbound.partial = Some((header, offset));
@@ -309,13 +315,14 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
 
     /// Sets the transmission to `peer` to the records after `after`, up to `upto`.
     pub(super) fn replay(&mut self, peer: u32, after: Ssn, upto: Ssn) -> Result<(), Error> {
-        // What was transmitted, or saved with a checkpoint, is released: on disk it may still be there, and what follows it gone.
+        // What was transmitted, or saved with a checkpoint, is released: on disk it may still be there, and what
+        // follows it gone.
         let after = match self.properties.keeps {
             Kept::Nothing => after.max(self.outbound[peer as usize].transmitted),
             _ => after,
         };
-        // Under a rule that keeps logged messages only, the re-execution sends released ones again. Records that were dropped because the log
-        // was full can't be sent again.
+        // Under a rule that keeps logged messages only, the re-execution sends released ones again. Records that were
+        // dropped because the log was full can't be sent again.
         let may_skip =
             matches!(self.properties.keeps, Kept::Logged | Kept::Nothing) && !self.log.stats().stopped_logging;
         let cursor = match may_skip {
@@ -360,7 +367,7 @@ fn release(log: &mut Log, epoch: Epoch, peer: u32, ssn: Ssn) -> Result<(), Error
 }
 
 /// Opens a cursor on the records to `peer` from `from` on, or from the first one that is kept.
-pub(super) fn cursor_from(log: &mut Log, peer: u32, from: Ssn) -> Result<Cursor, ReplayError> {
+pub(crate) fn cursor_from(log: &mut Log, peer: u32, from: Ssn) -> Result<Cursor, ReplayError> {
     match log.cursor(Rank(peer), from) {
         Err(ReplayError::Cursor(CursorError::Gone { kept_from, .. })) => log.cursor(Rank(peer), kept_from),
         other => other,

@@ -1,18 +1,16 @@
 //! Start of an incarnation: fresh, or from the log and checkpoints of a dead one.
 //!
-//! | tier | with a checkpoint | without |
-//! |---|---|---|
-//! | volatile | the checkpoint's lanes | empty lanes |
-//! | process-crash-safe | the dead incarnation's lanes, rewound to the checkpoint | the same, rewound to their beginning |
+//! - volatile, node-local: the checkpoint's lanes if there is a checkpoint, else empty lanes
+//! - process-crash-safe: the dead incarnation's lanes, rewound to the checkpoint if there is a checkpoint, else the
+//!   same, rewound to their beginning
 //!
 //! Every record that is taken over is verified first. Sends into a rewound lane are compared, byte by byte, with the
-//! records that the dead incarnation had committed. Recorded choices and deliveries survive in both tiers.
+//! records that the dead incarnation had committed. Recorded choices and deliveries survive in each tier.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use counterfoil::{Epoch, Keep, Log, OnFull, Options, OptionsError, Rank, Restored, Ssn, StoreOptions, Tier};
+use counterfoil::{Epoch, Log, Options, OptionsError, Rank, Restored, Ssn, StoreOptions, Tier};
 use counterfoil_protocols::api::{Properties, Protocol, Repetition};
 
 use super::asked::AskedCheckpoint;
@@ -20,6 +18,7 @@ use super::entries::Entries;
 use super::held::HeldMessages;
 use super::native::Native;
 use super::polls::Polls;
+use super::progress::Awaited;
 use super::recovery::Recovery;
 use super::requests::Requests;
 use super::rollback::{CHECKPOINTS_KEPT, Rollback};
@@ -31,10 +30,10 @@ use crate::checkpoint::Snapshot;
 use crate::damage::{DamageLocation, Expected};
 use crate::interval::Interval;
 use crate::matching::Matching;
-use crate::settings::{LogKeep, LogOnFull, LogTier, RankSettings};
+use crate::settings::RankSettings;
 use crate::tally::Tally;
 use crate::trace::{Trace, trace_path};
-use crate::transport::{CallKind, Report, Transport};
+use crate::transport::{Report, Transport};
 
 /// Options of an endpoint.
 #[derive(Clone, Debug)]
@@ -45,18 +44,23 @@ pub struct EndpointOptions {
     pub incarnation: u32,
     /// Settings that all ranks share.
     pub settings: RankSettings,
+    /// Use of the files that dead incarnations left.
+    pub files: LogFiles,
     /// Private directory for shared-memory logs.
     pub log_directory: PathBuf,
     /// Directory of the traces.
     pub trace_directory: PathBuf,
     /// Private directory on disk for the ranks' stores: checkpoints and spilled records.
     pub store_directory: PathBuf,
-    /// Iterations in which a kill of this process is planned.
-    pub fatal_iterations: Vec<u64>,
-    /// Calls in which a kill of this process is planned: it stops in the first one of this kind from this iteration on.
-    pub fatal_calls: Vec<(u64, CallKind)>,
-    /// Don't end the recovery before [`Event::Resume`](crate::transport::Event::Resume).
-    pub hold_recovery: bool,
+}
+
+/// Use of the files that the dead incarnations of a rank left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFiles {
+    /// The rank goes on with them.
+    TakenOver,
+    /// They stay as they are, and the rank goes on in memory of its own: [`Log::recover_copy`].
+    Kept,
 }
 
 impl<T: Transport, P: Protocol> Endpoint<T, P> {
@@ -70,9 +74,10 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         let ranks = settings.ranks;
         let properties = protocol.properties();
         let log_options = log_options(rank, &settings, properties, &options.log_directory, &options.store_directory);
-        let (mut log, recovered) = match incarnation {
-            0 => (Log::create(log_options)?, counterfoil::Recovered::default()),
-            _ => Log::recover(log_options)?,
+        let (mut log, recovered) = match (options.files, incarnation) {
+            (LogFiles::Kept, _) => Log::recover_copy(log_options)?,
+            (LogFiles::TakenOver, 0) => (Log::create(log_options)?, counterfoil::Recovered::default()),
+            (LogFiles::TakenOver, _) => Log::recover(log_options)?,
         };
         for (peer, kept_from, _) in &recovered.lanes {
             check_lane(&mut log, (rank, DamageLocation::Predecessor), peer.0, *kept_from)?;
@@ -95,11 +100,9 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             matching: Matching::new(ranks),
             trace,
             requests: Requests::new(settings.requests_max),
-            cancelled: BTreeSet::new(),
-            probed: None,
+            awaited: Awaited::default(),
             polls: Polls::default(),
             match_queries: MatchQueries::default(),
-            awaited_matches: Vec::new(),
             outbound: (0..ranks).map(|_| Outbound::default()).collect(),
             recovery: None,
             held: HeldMessages::new(ranks),
@@ -112,12 +115,8 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             restored: None,
             collectives: 0,
             iteration: 0,
-            reported_iteration: None,
-            fatal_iterations: options.fatal_iterations,
-            fatal_calls: options.fatal_calls,
             tally: Tally::default(),
             bytes_since_poll: 0,
-            awaits_log_space: false,
             finish: false,
             interest: (vec![false; ranks as usize], vec![false; ranks as usize]),
             settings,
@@ -150,7 +149,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             endpoint.present_entries()?;
             endpoint.resume_calls();
             let received = (0..ranks).map(|peer| endpoint.received_upto(peer)).collect::<Result<_, _>>()?;
-            endpoint.recovery = Some(Recovery::new(rank, received, options.hold_recovery));
+            endpoint.recovery = Some(Recovery::new(rank, received));
             endpoint.transport.report(Report::Started)?;
             endpoint.carry_out_effects()?;
         }
@@ -194,7 +193,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             // No receive is posted yet, so each is kept.
             let _ = self.matching.handle_message(message);
         }
-        if self.settings.tier == LogTier::ProcessCrashSafe {
+        if self.settings.tier == Tier::ProcessCrashSafe {
             // They are in the log that was taken over; later messages there are counted as they are repeated.
             (self.tally.messages_logged, self.tally.bytes_logged) = snapshot.counters.logged;
         }
@@ -231,7 +230,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
                 CHOICE => self.protocol.handle_recovered_choice(&entry.bytes)?,
                 DELIVERY => self.protocol.handle_recovered_delivery(&entry.bytes)?,
                 // The checkpoint covers earlier ones.
-                CANCELLED if entry.key >= self.requests.next() => drop(self.cancelled.insert(entry.key)),
+                CANCELLED if entry.key >= self.requests.next() => self.polls.recover_cancelled(entry.key),
                 NOTHING => self.polls.recover(entry.key, &entry.bytes),
                 _ => self.entries.read(&entry),
             }
@@ -257,18 +256,21 @@ impl RankSettings {
     /// # Errors
     /// [`OptionsError`] for the first invalid limit.
     pub fn validate(&self) -> Result<(), OptionsError> {
-        log_options(0, self, self.rule.properties(), Path::new(""), Path::new("")).validate()
+        log_options(0, self, self.rule.properties, Path::new(""), Path::new("")).validate()
     }
 }
 
-fn log_options(rank: u32, settings: &RankSettings, properties: Properties, directory: &Path, store: &Path) -> Options {
+/// Returns the options of a rank's log.
+pub(crate) fn log_options(
+    rank: u32,
+    settings: &RankSettings,
+    properties: Properties,
+    directory: &Path,
+    store: &Path,
+) -> Options {
     let defaults = Options::new(Rank(rank), settings.ranks);
     Options {
-        tier: match settings.tier {
-            LogTier::Volatile => Tier::Volatile,
-            LogTier::ProcessCrashSafe => Tier::ProcessCrashSafe,
-            LogTier::NodeLocal => Tier::NodeLocal,
-        },
+        tier: settings.tier,
         store: Some(StoreOptions {
             disk_bytes_max: settings.disk_bytes_max,
             block_bytes: settings.disk_block_bytes,
@@ -278,16 +280,8 @@ fn log_options(rank: u32, settings: &RankSettings, properties: Properties, direc
         dir: Some(directory.to_owned()),
         memory_bytes_max: settings.log_bytes_max,
         local_bytes_max: settings.local_log_bytes_max,
-        keep: match settings.keep {
-            LogKeep::Acked => Keep::Acked,
-            LogKeep::Checkpoint => Keep::Checkpoint,
-            LogKeep::All => Keep::All,
-        },
-        on_full: match settings.on_full {
-            LogOnFull::Block => OnFull::Block,
-            LogOnFull::StopLogging => OnFull::StopLogging,
-            LogOnFull::Fail => OnFull::Fail,
-        },
+        keep: settings.keep,
+        on_full: settings.on_full,
         prefault_bytes: defaults.prefault_bytes.min(settings.log_bytes_max),
         ..defaults
     }

@@ -1,14 +1,16 @@
 //! Sends in synchronous mode, which complete once a receive has taken the message. Only the receiver knows of that.
 //!
-//! The sender asks for it with a query that precedes the message, and again on each later connection; the receiver answers when a receive
-//! takes the message, or at once if one has. Neither frame is logged: a replacement of the receiver knows from its checkpoint and its replay
-//! what has been taken, and the queries of a dead sender are repeated by its replacement.
+//! The sender asks for it with a query that precedes the message, and again on each later connection; the receiver
+//! answers when a receive takes the message, or at once if one has. Neither frame is logged: a replacement of the
+//! receiver knows from its checkpoint and its replay what has been taken, and the queries of a dead sender are repeated
+//! by its replacement.
 //!
-//! An answer reveals the receiver's state like a message does, so what the match depends on is recorded before. Whether the answer has come
-//! is an outcome for the sender's program, like the arrival of a message: a test of it is a choice.
+//! An answer reveals the receiver's state like a message does, so what the match depends on is recorded before. Whether
+//! the answer has come is an outcome for the sender's program, like the arrival of a message: a test of it is a choice.
 
 use std::collections::BTreeSet;
 
+use bytes::Bytes;
 use counterfoil::{Rank, Ssn};
 use counterfoil_ack_piggyback::{Kind, Origin, WireHeader};
 use counterfoil_protocols::api::{Misbehaviour, Protocol, ProtocolError};
@@ -17,7 +19,8 @@ use super::Endpoint;
 use crate::Error;
 use crate::transport::Transport;
 
-/// Tag of a frame that asks for the matches of messages: a list of SSNs, 8 bytes each. Tags of the protocols are positive.
+/// Tag of a frame that asks for the matches of messages: a list of SSNs, 8 bytes each. Tags of the protocols are
+/// positive.
 const QUERY: i32 = -1;
 /// Tag of a frame that reports the match of messages, a list as well.
 const MATCHED: i32 = -2;
@@ -38,6 +41,14 @@ impl MatchQueries {
 /// Returns `true` for a frame of this module.
 pub(super) fn is_match_notice(header: &WireHeader) -> bool {
     header.kind() == Kind::Control && matches!(header.tag(), QUERY | MATCHED)
+}
+
+/// Returns the answer of a receiver that has taken all messages which a frame asks for; `None` for other frames.
+pub(crate) fn answer_match_query(header: &WireHeader, body: &[u8]) -> Option<(WireHeader, Bytes)> {
+    let is_query = header.kind() == Kind::Control && header.tag() == QUERY;
+    let (to, from, len) = (header.source(), header.destination(), body.len() as u64);
+    let answer = || WireHeader::control(from, to, Origin::default(), MATCHED, len, None);
+    is_query.then(|| (answer(), Bytes::copy_from_slice(body)))
 }
 
 impl<T: Transport, P: Protocol> Endpoint<T, P> {

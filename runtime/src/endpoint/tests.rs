@@ -4,28 +4,31 @@ mod by_tag;
 mod contexts;
 mod effects;
 mod pessimistic;
+mod replay;
 mod synchronous;
 mod verdicts;
 
 use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use counterfoil::{OpenError, StoreError};
+use counterfoil::{Keep, OnFull, OpenError, StoreError, Tier};
 use counterfoil_campaign::{scaled, stride};
 
 use crate::communicator::{ANY_SOURCE, ANY_TAG, CallError, Communicator, Reduction};
 use crate::local::testing::{End, Killable, ThreadJob};
 use crate::oracle::judge;
-use crate::rule::Rule;
-use crate::settings::{LogKeep, LogOnFull, LogTier, RankSettings};
+use crate::settings::RankSettings;
 use crate::{Error, Tally};
+use counterfoil_protocols::user_level;
 
 const RANKS: u32 = 3;
 const ROUNDS: u64 = 3;
 
-fn settings(tier: LogTier) -> RankSettings {
+fn settings(tier: Tier) -> RankSettings {
     RankSettings { tier, log_bytes_max: 16 << 20, disk_block_bytes: 16 << 10, ..RankSettings::new(RANKS) }
 }
 
@@ -119,8 +122,8 @@ where
 
 #[test]
 fn a_program_runs_on_both_tiers_with_and_without_checkpoints_alike() {
-    let (expected, _, _) = run(settings(LogTier::Volatile), false, &[]);
-    for tier in [LogTier::Volatile, LogTier::ProcessCrashSafe, LogTier::NodeLocal] {
+    let (expected, _, _) = run(settings(Tier::Volatile), false, &[]);
+    for tier in [Tier::Volatile, Tier::ProcessCrashSafe, Tier::NodeLocal] {
         for checkpoints in [false, true] {
             assert_eq!(run(settings(tier), checkpoints, &[]).0, expected, "{tier:?} {checkpoints}");
         }
@@ -128,7 +131,7 @@ fn a_program_runs_on_both_tiers_with_and_without_checkpoints_alike() {
 }
 
 /// Kills each rank before each of its calls in turn.
-fn a_rank_may_die_before_each_of_its_calls(tier: LogTier, checkpoints: bool) {
+fn a_rank_may_die_before_each_of_its_calls(tier: Tier, checkpoints: bool) {
     let (expected, calls, _) = run(settings(tier), checkpoints, &[]);
     for rank in 0..RANKS {
         for call in (0..calls[rank as usize]).step_by(stride()) {
@@ -140,27 +143,27 @@ fn a_rank_may_die_before_each_of_its_calls(tier: LogTier, checkpoints: bool) {
 
 #[test]
 fn a_rank_may_die_before_each_of_its_calls_volatile() {
-    a_rank_may_die_before_each_of_its_calls(LogTier::Volatile, false);
+    a_rank_may_die_before_each_of_its_calls(Tier::Volatile, false);
 }
 
 #[test]
 fn a_rank_may_die_before_each_of_its_calls_volatile_with_checkpoints() {
-    a_rank_may_die_before_each_of_its_calls(LogTier::Volatile, true);
+    a_rank_may_die_before_each_of_its_calls(Tier::Volatile, true);
 }
 
 #[test]
 fn a_rank_may_die_before_each_of_its_calls_process_crash_safe() {
-    a_rank_may_die_before_each_of_its_calls(LogTier::ProcessCrashSafe, false);
+    a_rank_may_die_before_each_of_its_calls(Tier::ProcessCrashSafe, false);
 }
 
 #[test]
 fn a_rank_may_die_before_each_of_its_calls_process_crash_safe_with_checkpoints() {
-    a_rank_may_die_before_each_of_its_calls(LogTier::ProcessCrashSafe, true);
+    a_rank_may_die_before_each_of_its_calls(Tier::ProcessCrashSafe, true);
 }
 
 #[test]
 fn a_rank_may_die_before_each_of_its_calls_node_local_with_checkpoints() {
-    a_rank_may_die_before_each_of_its_calls(LogTier::NodeLocal, true);
+    a_rank_may_die_before_each_of_its_calls(Tier::NodeLocal, true);
 }
 
 /// Low-discrepancy numbers below a bound, so that all combinations of early and late occur.
@@ -174,9 +177,9 @@ fn places() -> impl FnMut(u64) -> u64 {
 
 #[test]
 fn all_may_die_and_die_again_at_any_of_their_calls() {
-    let (expected, calls, _) = run(settings(LogTier::Volatile), false, &[]);
+    let (expected, calls, _) = run(settings(Tier::Volatile), false, &[]);
     let mut next = places();
-    for tier in [LogTier::Volatile, LogTier::ProcessCrashSafe, LogTier::NodeLocal] {
+    for tier in [Tier::Volatile, Tier::ProcessCrashSafe, Tier::NodeLocal] {
         for checkpoints in [false, true] {
             for _ in 0..scaled(20) {
                 let mut deaths = Vec::new();
@@ -192,9 +195,9 @@ fn all_may_die_and_die_again_at_any_of_their_calls() {
 
 #[test]
 fn a_replacement_repeats_its_logged_sends_and_gets_replays() {
-    let (_, _, tally) = run(settings(LogTier::ProcessCrashSafe), false, &[(1, 0, 40)]);
+    let (_, _, tally) = run(settings(Tier::ProcessCrashSafe), false, &[(1, 0, 40)]);
     assert!(tally.sends_repeated > 0 && tally.messages_replayed > 0, "{tally:?}");
-    let (_, _, tally) = run(settings(LogTier::Volatile), false, &[(1, 0, 40)]);
+    let (_, _, tally) = run(settings(Tier::Volatile), false, &[(1, 0, 40)]);
     // Messages that a survivor has aren't transmitted again.
     assert!(tally.sends_repeated == 0 && tally.messages_replayed > 0 && tally.duplicates_dropped == 0, "{tally:?}");
 }
@@ -218,7 +221,7 @@ where
 #[test]
 fn a_sender_waits_for_log_space_until_the_receiver_has_acknowledged() {
     // 100 times the capacity of the log.
-    let settings = RankSettings { log_bytes_max: 1 << 20, keep: LogKeep::Acked, ..settings(LogTier::Volatile) };
+    let settings = RankSettings { log_bytes_max: 1 << 20, keep: Keep::Acked, ..settings(Tier::Volatile) };
     let message = vec![7; 100_000];
     let sent = pair(
         settings,
@@ -230,7 +233,7 @@ fn a_sender_waits_for_log_space_until_the_receiver_has_acknowledged() {
 
 #[test]
 fn a_full_log_is_an_error_that_names_the_holder() {
-    let settings = RankSettings { log_bytes_max: 1 << 20, on_full: LogOnFull::Fail, ..settings(LogTier::Volatile) };
+    let settings = RankSettings { log_bytes_max: 1 << 20, on_full: OnFull::Fail, ..settings(Tier::Volatile) };
     let message = vec![7; 100_000];
     let error = pair(
         settings,
@@ -243,11 +246,8 @@ fn a_full_log_is_an_error_that_names_the_holder() {
 
 #[test]
 fn a_log_that_stays_full_is_an_error_after_the_wait() {
-    let settings = RankSettings {
-        log_bytes_max: 1 << 20,
-        full_wait_max: Duration::from_millis(50),
-        ..settings(LogTier::Volatile)
-    };
+    let settings =
+        RankSettings { log_bytes_max: 1 << 20, full_wait_max: Duration::from_millis(50), ..settings(Tier::Volatile) };
     let message = vec![7; 100_000];
     let result = pair(
         settings,
@@ -262,8 +262,7 @@ fn a_log_that_stays_full_is_an_error_after_the_wait() {
 
 #[test]
 fn a_job_continues_after_logging_stops_and_counts_it() {
-    let settings =
-        RankSettings { log_bytes_max: 1 << 20, on_full: LogOnFull::StopLogging, ..settings(LogTier::Volatile) };
+    let settings = RankSettings { log_bytes_max: 1 << 20, on_full: OnFull::StopLogging, ..settings(Tier::Volatile) };
     let message = vec![7; 100_000];
     let (_, tally) = pair(
         settings,
@@ -276,7 +275,7 @@ fn a_job_continues_after_logging_stops_and_counts_it() {
 
 #[test]
 fn a_peer_that_sends_ahead_is_not_read_until_a_receive_fits() {
-    let settings = RankSettings { unexpected_bytes_max: 1 << 20, ..settings(LogTier::Volatile) };
+    let settings = RankSettings { unexpected_bytes_max: 1 << 20, ..settings(Tier::Volatile) };
     let message = vec![7; 100_000];
     // 10 MB wait at the sender until rank 1 receives them.
     let (_, tally) = pair(
@@ -300,7 +299,7 @@ fn too_many_unexpected_bytes_are_an_error_and_not_a_deadlock() {
         unexpected_bytes_max: 1 << 20,
         unexpected_bytes_limit: 2 << 20,
         log_bytes_max: 64 << 20,
-        ..settings(LogTier::Volatile)
+        ..settings(Tier::Volatile)
     };
     let message = vec![7; 100_000];
     let result = pair(
@@ -320,7 +319,7 @@ fn too_many_unexpected_bytes_are_an_error_and_not_a_deadlock() {
 
 #[test]
 fn wrong_calls_are_refused_and_change_nothing() {
-    let settings = RankSettings { requests_max: 4, ..settings(LogTier::Volatile) };
+    let settings = RankSettings { requests_max: 4, ..settings(Tier::Volatile) };
     let check = |comm: &mut dyn Communicator| {
         let no_such_rank = |result| matches!(result, Err(Error::Call(CallError::NoSuchRank { rank: 9, .. })));
         assert!(no_such_rank(comm.send(9, 0, b"")));
@@ -341,7 +340,7 @@ fn wrong_calls_are_refused_and_change_nothing() {
 /// Rank 0 takes a checkpoint and dies; the checkpoint file is damaged; the replacement must refuse it.
 #[test]
 fn a_damaged_checkpoint_is_refused() {
-    let job = ThreadJob::new(RankSettings { ranks: 1, ..settings(LogTier::Volatile) });
+    let job = ThreadJob::new(RankSettings { ranks: 1, ..settings(Tier::Volatile) });
     let result = job.run(|endpoint, _| {
         endpoint.checkpoint(b"state")?;
         let files = fs::read_dir(job.job.checkpoints().join("rank-0")).unwrap().map(|entry| entry.unwrap().path());
@@ -357,7 +356,7 @@ fn a_damaged_checkpoint_is_refused() {
 /// Rank 0 dies; its shared-memory log is truncated; the replacement must refuse it.
 #[test]
 fn a_truncated_shared_log_is_refused() {
-    let job = ThreadJob::new(RankSettings { ranks: 1, ..settings(LogTier::ProcessCrashSafe) });
+    let job = ThreadJob::new(RankSettings { ranks: 1, ..settings(Tier::ProcessCrashSafe) });
     let result = job.run(|endpoint, _| {
         endpoint.send(0, 0, b"to itself")?;
         for entry in fs::read_dir(job.job.paths().logs()).unwrap() {
@@ -372,7 +371,7 @@ fn a_truncated_shared_log_is_refused() {
 
 #[test]
 fn a_checkpoint_that_is_not_due_is_passed_over() {
-    let of = |mtbf| RankSettings { ranks: 1, mtbf, ..settings(LogTier::Volatile) };
+    let of = |mtbf| RankSettings { ranks: 1, mtbf, ..settings(Tier::Volatile) };
     for (mtbf, taken) in [(None, 3), (Some(Duration::from_secs(3600)), 1)] {
         let ran = ThreadJob::new(of(mtbf)).run(|endpoint, _| {
             assert!(endpoint.is_checkpoint_due());
@@ -387,20 +386,55 @@ fn a_checkpoint_that_is_not_due_is_passed_over() {
     }
 }
 
+/// Thread of a rank, and the number of its calls that have returned, for another rank that waits for it to be blocked.
+#[derive(Default)]
+struct Observed {
+    /// Its directory in /proc.
+    thread: OnceLock<PathBuf>,
+    returned: AtomicU64,
+}
+
+impl Observed {
+    fn note_thread(&self) {
+        let _ = self.thread.set(Path::new("/proc").join(fs::read_link("/proc/thread-self").unwrap()));
+    }
+
+    fn note_return(&self) {
+        self.returned.fetch_add(1, Ordering::Release);
+    }
+
+    /// Waits until the thread sleeps in a call after the first `calls`.
+    fn wait_until_blocked_after(&self, calls: u64) {
+        let begun = Instant::now();
+        while self.returned.load(Ordering::Acquire) < calls || !self.sleeps() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "not blocked after {:?} calls", self.returned);
+            std::thread::yield_now();
+        }
+    }
+
+    fn sleeps(&self) -> bool {
+        let stat = fs::read_to_string(self.thread.get().unwrap().join("stat")).unwrap();
+        // The state follows the name, which may have spaces.
+        stat.rsplit_once(") ").unwrap().1.starts_with('S')
+    }
+}
+
 #[test]
 fn a_root_that_broadcasts_again_and_again_waits_for_slower_ranks() {
     const LENGTH: usize = 1 << 20;
     const CALLS: u8 = 40;
     let settings = RankSettings {
-        rule: Rule::UserLevel,
+        rule: user_level::RULE,
         local_log_bytes_max: 128 << 20,
         unexpected_bytes_max: 4 << 20,
         unexpected_bytes_limit: 16 << 20,
-        ..settings(LogTier::Volatile)
+        ..settings(Tier::Volatile)
     };
+    let root = Observed::default();
     let receives = |comm: &mut dyn Communicator| {
-        // The root has filled the connection meanwhile.
-        std::thread::sleep(Duration::from_millis(100));
+        comm.recv(Some(0), Some(1))?;
+        // The first broadcast has filled the connection.
+        root.wait_until_blocked_after(1);
         for call in 0..CALLS {
             assert!(comm.bcast(0, &[])?.iter().all(|byte| *byte == call));
         }
@@ -408,8 +442,11 @@ fn a_root_that_broadcasts_again_and_again_waits_for_slower_ranks() {
         comm.send(0, 1, b"done")
     };
     let sends = |comm: &mut dyn Communicator| {
+        root.note_thread();
+        comm.send(1, 1, b"connected")?;
         for call in 0..CALLS {
             comm.bcast(0, &vec![call; LENGTH])?;
+            root.note_return();
         }
         comm.bcast(0, &vec![CALLS; 6 * LENGTH])?;
         comm.recv(Some(1), Some(1)).map(drop)

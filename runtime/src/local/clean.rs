@@ -26,8 +26,9 @@ pub struct Cleaned {
 /// Removes the job directories of dead launchers of this user that lie directly in one of `roots`, and the checkpoint
 /// directories that belong to them.
 ///
-/// A launcher is dead if its lock can be taken. Never touches the directory of a live job, one that occurs in the environment
-/// or the arguments of a process (as for ranks and their launchers), another user's, or anything reached through a link.
+/// A launcher is dead if its lock can be taken. Never touches the directory of a live job, one that occurs in the
+/// environment or the arguments of a process (as for ranks and their launchers), another user's, or anything reached
+/// through a link.
 ///
 /// # Errors
 /// [`JobError::Io`] if a root cannot be read. Errors of a single directory are in [`Cleaned::refused`].
@@ -57,7 +58,8 @@ pub fn clean(roots: &[PathBuf]) -> Result<Cleaned, JobError> {
     Ok(cleaned)
 }
 
-/// Removes the directories of a job that the user has named and that lie directly in one of `roots`, unless it is running.
+/// Removes the directories of a job that the user has named and that lie directly in one of `roots`, unless it is
+/// running.
 ///
 /// # Errors
 /// [`JobError::Name`]. Errors of a single directory are in [`Cleaned::refused`].
@@ -112,8 +114,9 @@ fn lock_of_dead(path: &Path) -> Result<Option<Option<File>>, JobError> {
     match open_private_file(&path.join(LOCK_FILE)) {
         Ok(lock) => Ok(Some(Some(lock))),
         Err(PrivateFileError::OwnerAlive { .. }) => Ok(None),
-        // A launcher that died after it made the directory and before it made the lock, or one that is about to make the
-        // lock: only the process id in the name can tell. A named job has none; its processes make the lock before anything else.
+        // A launcher that died after it made the directory and before it made the lock, or one that is about to make
+        // the lock: only the process id in the name can tell. A named job has none; its processes make the lock before
+        // anything else.
         Err(PrivateFileError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
             Ok((!launcher_process_exists(path)).then_some(None))
         }
@@ -173,7 +176,8 @@ mod tests {
     /// Makes the directories of a job whose launcher is dead: nobody holds the lock.
     fn abandoned(root: &Path, disk: &Path) -> (PathBuf, PathBuf) {
         let user = rustix::process::geteuid().as_raw();
-        // A unique name among the tests of this process and of others: a process of a concurrent test mentions that test's job.
+        // A unique name among the tests of this process and of others: a process of a concurrent test mentions that
+        // test's job.
         static MADE: AtomicU64 = AtomicU64::new(0);
         let number = u64::from(std::process::id()) << 32 | MADE.fetch_add(1, Ordering::Relaxed);
         let name = format!("counterfoil-{user}-1-{number:016x}");

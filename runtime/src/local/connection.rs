@@ -171,7 +171,12 @@ impl Connection {
     }
 
     /// See [`Transport::send`](crate::transport::Transport::send).
-    pub(super) fn send(&mut self, header: &WireHeader, payload: &[u8], offset: usize) -> Result<usize, TransportError> {
+    pub(super) fn send_record(
+        &mut self,
+        header: &WireHeader,
+        payload: &[u8],
+        offset: usize,
+    ) -> Result<usize, TransportError> {
         if !self.is_greeted {
             return Ok(0);
         }
@@ -257,7 +262,7 @@ mod tests {
             let (header, payload) = (header(&mut window, size), payload(size));
             let mut offset = 0;
             while offset < WireHeader::LEN + size {
-                offset += sender.send(&header, &payload, offset).unwrap();
+                offset += sender.send_record(&header, &payload, offset).unwrap();
                 pump(&mut receiver);
             }
             let _ = number;
@@ -274,7 +279,7 @@ mod tests {
         let mut window = SendWindow::new(AckPolicy::default());
         let large = payload(1 << 20);
         let header = header(&mut window, large.len());
-        let mut offset = sender.send(&header, &large, 0).unwrap();
+        let mut offset = sender.send_record(&header, &large, 0).unwrap();
         assert!(offset < large.len());
         let control = WireHeader::control(Rank(0), Rank(1), Origin::default(), 9, 4, None);
         sender.send_control(&control, &[b"bo", b"dy"]).unwrap();
@@ -284,7 +289,7 @@ mod tests {
             let mut sink = |header: WireHeader, body: Bytes| kinds.push((header.kind(), body.len()));
             receiver.read(4 << 20, &mut sink).unwrap();
             if offset < WireHeader::LEN + large.len() {
-                offset += sender.send(&header, &large, offset).unwrap();
+                offset += sender.send_record(&header, &large, offset).unwrap();
             } else {
                 sender.flush().unwrap();
             }
@@ -330,7 +335,7 @@ mod tests {
         let (mut sender, receiver) = pair();
         drop(receiver);
         let header = header(&mut SendWindow::new(AckPolicy::default()), 3);
-        assert_eq!(sender.send(&header, b"abc", 0).unwrap(), 0);
+        assert_eq!(sender.send_record(&header, b"abc", 0).unwrap(), 0);
         assert_eq!(sender.read(1 << 20, &mut |_, _| ()).unwrap(), ReadOutcome::Closed);
     }
 }

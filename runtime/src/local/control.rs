@@ -11,6 +11,7 @@ use std::os::unix::net::UnixStream;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::kills::RankKills;
 use crate::settings::RankSettings;
 use crate::tally::Tally;
 use crate::transport::CallKind;
@@ -25,7 +26,8 @@ const OUTBOX_BYTES_MAX: usize = 2 * FRAME_BYTES_MAX;
 pub(crate) enum ToLauncher {
     /// First message of a process that the launcher started: identity of the rank.
     Hello { rank: u32, incarnation: u32, pid: u32 },
-    /// A process of a process manager becomes a rank, or begins again after a rollback. The launcher counts the incarnations.
+    /// A process of a process manager becomes a rank, or begins again after a rollback. The launcher counts the
+    /// incarnations.
     Join { rank: u32, pid: u32 },
     /// First message of a process that may become a rank later.
     Spare { pid: u32 },
@@ -79,14 +81,11 @@ pub struct Welcome {
     pub(crate) program: Vec<u8>,
     /// Directory of the ranks' stores.
     pub(crate) checkpoints: std::path::PathBuf,
-    /// Ranks that were welcomed before and are alive, as (rank, incarnation): connect to these. All others will connect.
+    /// Ranks that were welcomed before and are alive, as (rank, incarnation): connect to these. All others will
+    /// connect.
     pub(crate) peers: Vec<(u32, u32)>,
-    /// Iterations in which a kill of this process is planned: don't leave them alive.
-    pub(crate) fatal_iterations: Vec<u64>,
-    /// Calls in which a kill of this process is planned: the first one of this kind from this iteration on.
-    pub(crate) fatal_calls: Vec<(u64, CallKind)>,
-    /// A kill is planned during the recovery: don't end it before [`ToRank::Resume`].
-    pub(crate) hold_recovery: bool,
+    /// Planned kills of this process.
+    pub(super) kills: RankKills,
 }
 
 /// Failure of a control connection.
@@ -168,7 +167,8 @@ impl Control {
         !self.outbox.is_empty()
     }
 
-    /// Returns the next message, or sends queued bytes if there is none: a connection that takes no more may still have messages.
+    /// Returns the next message, or sends queued bytes if there is none: a connection that takes no more may still have
+    /// messages.
     pub(crate) fn receive_or_flush<T: DeserializeOwned>(&mut self) -> Result<Option<T>, ControlError> {
         match self.receive()? {
             Some(message) => Ok(Some(message)),
@@ -215,9 +215,7 @@ impl Welcome {
             program: Vec::new(),
             checkpoints,
             peers: Vec::new(),
-            fatal_iterations: Vec::new(),
-            fatal_calls: Vec::new(),
-            hold_recovery: false,
+            kills: RankKills::default(),
         }
     }
 

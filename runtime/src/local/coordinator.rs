@@ -3,13 +3,12 @@
 use std::time::Instant;
 
 use counterfoil::Rank;
-use counterfoil_protocols::api::{self, Floor};
+use counterfoil_protocols::api::{self, Floor, Rule};
 
 use super::control::ToRank;
 use super::launcher::Launcher;
 use super::report::LaunchError;
 use crate::interval::Interval;
-use crate::rule::MakeRule;
 use crate::settings::RankSettings;
 use crate::tally::Tally;
 
@@ -27,8 +26,8 @@ pub(super) struct Coordinator {
 
 impl Coordinator {
     /// Makes the coordinator of a job; `None` if its rule needs none.
-    pub(super) fn new(rule: &dyn MakeRule, settings: &RankSettings) -> Option<Coordinator> {
-        let process = rule.coordinator(settings.ranks)?;
+    pub(super) fn new(rule: &Rule, settings: &RankSettings) -> Option<Coordinator> {
+        let process = rule.coordinator(settings.ranks, 0)?;
         Some(Coordinator {
             process,
             replaced: 0,
@@ -37,8 +36,8 @@ impl Coordinator {
         })
     }
 
-    /// Begins a collection if the ranks have taken new checkpoints, or take them only for a collection and that is due. `tally`: the sum of
-    /// theirs.
+    /// Begins a collection if the ranks have taken new checkpoints, or take them only for a collection and that is due.
+    /// `tally`: the sum of theirs.
     fn note_checkpoints(&mut self, tally: &Tally) {
         let now = Instant::now();
         // The total shrinks when a process is replaced: its successor counts from 0.
@@ -64,13 +63,13 @@ impl Launcher<'_> {
         Ok(())
     }
 
-    /// Loses the coordinator and its orders to ranks that have yet to join, if that is planned in this iteration of rank 0, and makes another one that
-    /// knows nothing of it.
+    /// Loses the coordinator and its orders to ranks that have yet to join, if that is planned in this iteration of
+    /// rank 0, and makes another one that knows nothing of it.
     pub(super) fn lose_coordinator(&mut self, iteration: u64) {
         let ranks = self.options.settings.ranks;
         let Some(coordinator) = &mut self.coordinator else { return };
         let Some(place) = self.coordinator_losses.iter().position(|&planned| planned == iteration) else { return };
-        if let Some(process) = self.rule.next_coordinator(ranks, coordinator.replaced + 1) {
+        if let Some(process) = self.rule.coordinator(ranks, coordinator.replaced + 1) {
             self.coordinator_losses.remove(place);
             let replaced = coordinator.replaced + 1;
             (coordinator.process, coordinator.replaced, coordinator.collected_at) = (process, replaced, 0);

@@ -8,8 +8,8 @@ use std::process::Child;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// Sends SIGKILL to a child that has not been waited for, and to all processes that descend from it. Each is stopped before its own children
-/// are looked for, so none escapes by a fork, and the number of none is used again.
+/// Sends SIGKILL to a child that has not been waited for, and to all processes that descend from it. Each is stopped
+/// before its own children are looked for, so none escapes by a fork, and the number of none is used again.
 ///
 /// # Errors
 /// Those of pidfd_open(2) and pidfd_send_signal(2) for the child. Another process can end before it is found or killed.
@@ -74,7 +74,7 @@ mod tests {
     use rustix::event::{PollFd, PollFlags, poll};
 
     use super::*;
-    use crate::local::sockets::timespec;
+    use crate::local::timeout::timespec;
 
     #[test]
     fn a_process_its_children_and_theirs_are_killed() {

@@ -3,7 +3,8 @@
 //! A job has two: one in memory (`/dev/shm`) for sockets, shared-memory logs and traces, one on disk for
 //! checkpoints. Compute nodes have several users, so both are created exclusively with mode 0700 and never reached
 //! through a link; one that another user owns is refused. Each has a file `launcher.lock` that the launcher keeps
-//! locked while it is alive: [`clean`](super::clean()) takes the lock to prove it dead, and doesn't rely on a process id.
+//! locked while it is alive: [`clean`](super::clean()) takes the lock to prove it dead, and doesn't rely on a process
+//! id.
 
 mod owned;
 mod shared;
@@ -138,8 +139,8 @@ impl JobPaths {
         self.directory.join("manager")
     }
 
-    /// Returns the directory for temporary files of the process manager. One that is killed leaves its session there: in a directory that all jobs
-    /// share, another manager with the same process id would find it.
+    /// Returns the directory for temporary files of the process manager. One that is killed leaves its session there:
+    /// in a directory that all jobs share, another manager with the same process id would find it.
     pub fn manager_temporary(&self) -> PathBuf {
         self.directory.join("mpirun")
     }

@@ -3,23 +3,23 @@
 use std::io;
 use std::path::PathBuf;
 
-use counterfoil_protocols::api::Protocol;
+use counterfoil_protocols::api::{Protocol, Rule};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
 use super::control::{ControlError, Welcome};
 use super::job::{JobError, JobPaths};
 use super::launcher_connection::LauncherConnection;
+use super::planned_kills::PlannedKills;
 use super::sockets::LocalTransport;
 use crate::Error;
-use crate::endpoint::{Endpoint, EndpointOptions};
-use crate::rule::MakeRule;
+use crate::endpoint::{Endpoint, EndpointOptions, LogFiles};
 use crate::transport::{Transport, TransportError};
 
 /// Communicator of a rank over transport `T`, under the rule in the job's settings.
 pub type RankEndpoint<T> = Endpoint<T, Box<dyn Protocol>>;
 
 /// Communicator of a rank that is a process of this machine.
-pub type LocalEndpoint = RankEndpoint<LocalTransport>;
+pub type LocalEndpoint = RankEndpoint<PlannedKills<LocalTransport>>;
 
 /// Options that the launcher passes on the command line of a process.
 #[derive(Clone, Debug)]
@@ -58,7 +58,15 @@ pub enum JoinError {
         /// Error of the operating system.
         source: io::Error,
     },
-    /// The rank's own socket cannot be used.
+    /// The socket on which this rank listens cannot be bound.
+    #[error("cannot listen at {}: {source}", path.display())]
+    Listen {
+        /// Path of the socket.
+        path: PathBuf,
+        /// Error of the operating system.
+        source: io::Error,
+    },
+    /// The launcher is gone.
     #[error(transparent)]
     Transport(#[from] TransportError),
     /// The log, the checkpoint or the protocol cannot be started.
@@ -81,11 +89,11 @@ pub fn join(options: &JoinOptions) -> Result<(LocalEndpoint, Vec<u8>), JoinError
 ///
 /// # Errors
 /// As of [`join`].
-pub fn join_under(rule: &dyn MakeRule, options: &JoinOptions) -> Result<(LocalEndpoint, Vec<u8>), JoinError> {
+pub fn join_under(rule: &Rule, options: &JoinOptions) -> Result<(LocalEndpoint, Vec<u8>), JoinError> {
     join_as(options, Some(rule))
 }
 
-fn join_as(options: &JoinOptions, rule: Option<&dyn MakeRule>) -> Result<(LocalEndpoint, Vec<u8>), JoinError> {
+fn join_as(options: &JoinOptions, rule: Option<&Rule>) -> Result<(LocalEndpoint, Vec<u8>), JoinError> {
     let JoinOptions { rank, incarnation, launcher, .. } = *options;
     let failed = |action| move |source| JoinError::Io { action, source };
     set_parent_process_death_signal(Some(Signal::KILL))
@@ -96,7 +104,8 @@ fn join_as(options: &JoinOptions, rule: Option<&dyn MakeRule>) -> Result<(LocalE
     }
     let paths = JobPaths::open(&options.job)?;
     // Listen before the hello: a peer that learns of this rank can connect.
-    let listener = LocalTransport::listen(&paths, rank, incarnation)?;
+    let listener = LocalTransport::listen(&paths, rank, incarnation)
+        .map_err(|source| JoinError::Listen { path: paths.rank_socket(rank, incarnation), source })?;
     let mut connection = LauncherConnection::open(&paths)?;
     let welcome = connection.hello(rank, incarnation)?;
     let program = welcome.program.clone();
@@ -104,11 +113,12 @@ fn join_as(options: &JoinOptions, rule: Option<&dyn MakeRule>) -> Result<(LocalE
     let frame_bytes_max = welcome.settings.log_bytes_max;
     let transport =
         LocalTransport::new((rank, incarnation), ranks, paths.clone(), connection, listener, frame_bytes_max)?;
+    let transport = PlannedKills::new(transport, &welcome);
     let peers = welcome.peers.clone();
     let mut endpoint = start_as(rule, rank, &paths, welcome, transport)?;
     for (peer, its_incarnation) in peers {
         let hello = endpoint.hello(peer)?;
-        endpoint.transport_mut().connect(peer, its_incarnation, &hello).map_err(Error::from)?;
+        endpoint.transport_mut().inner_mut().connect(peer, its_incarnation, &hello).map_err(Error::from)?;
     }
     Ok((endpoint, program))
 }
@@ -128,7 +138,7 @@ pub fn start<T: Transport>(
 
 /// `rule`: in place of the one in the settings.
 fn start_as<T: Transport>(
-    rule: Option<&dyn MakeRule>,
+    rule: Option<&Rule>,
     rank: u32,
     paths: &JobPaths,
     welcome: Welcome,
@@ -141,12 +151,10 @@ fn start_as<T: Transport>(
         rank,
         incarnation,
         settings: welcome.settings,
+        files: LogFiles::TakenOver,
         log_directory: paths.logs(),
         trace_directory: paths.traces(),
         store_directory: welcome.checkpoints,
-        fatal_iterations: welcome.fatal_iterations,
-        fatal_calls: welcome.fatal_calls,
-        hold_recovery: welcome.hold_recovery,
     };
     Endpoint::start(options, protocol, transport)
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::kills::{Kill, KillPlan, KillPoint};
+use super::kills::{Kill, KillPlan, KillPoint, RankKills};
 use crate::transport::CallKind;
 
 /// Assumed length of an iteration before one was measured, and of a recovery: the first iteration is short in most
@@ -33,14 +33,9 @@ impl KillSchedule {
         self.plan.pending()
     }
 
-    /// Returns the iterations in which a kill of `rank` is planned.
-    pub(super) fn fatal_iterations(&self, rank: u32) -> Vec<u64> {
-        self.plan.fatal_iterations(rank)
-    }
-
-    /// Returns the calls in which a kill of `rank` is planned, as (first iteration, kind).
-    pub(super) fn fatal_calls(&self, rank: u32) -> Vec<(u64, CallKind)> {
-        self.plan.fatal_calls(rank)
+    /// Returns the kills for which a process that becomes `rank` has to wait, except during its recovery.
+    pub(super) fn kills_of(&self, rank: u32) -> RankKills {
+        self.plan.kills_of(rank)
     }
 
     /// Makes the kill of `rank` due in the call of this kind in which it stands now, in iteration `n`.
@@ -58,8 +53,8 @@ impl KillSchedule {
         }
     }
 
-    /// Arms the kills planned during the recovery of `rank`, which begins now. Returns `true` if there are any: the recovery
-    /// must not end before them. Makes those that were planned for the time until now due.
+    /// Arms the kills planned during the recovery of `rank`, which begins now. Returns `true` if there are any: the
+    /// recovery must not end before them. Makes those that were planned for the time until now due.
     pub(super) fn handle_recovery(&mut self, rank: u32, now: Instant) -> bool {
         for armed in self.armed.iter_mut().filter(|armed| armed.kill.at == KillPoint::RepairOf(rank)) {
             armed.due = armed.due.min(now);
@@ -98,7 +93,8 @@ impl KillSchedule {
         self.armed.clear();
     }
 
-    /// Disarms the kills of `rank` in an iteration after its process has ended: they wait for its next one to reach the iteration.
+    /// Disarms the kills of `rank` in an iteration after its process has ended: they wait for its next one to reach the
+    /// iteration.
     pub(super) fn handle_end(&mut self, rank: u32) {
         let depends_on_process = |at| match at {
             KillPoint::Iteration(_) | KillPoint::Call(..) | KillPoint::PowerCut(_) => true,
@@ -149,7 +145,7 @@ mod tests {
     fn a_kill_in_a_call_is_due_at_once() {
         let now = Instant::now();
         let mut schedule = schedule(&["2@7:send", "2@9:send"]);
-        assert_eq!(schedule.fatal_calls(2), [(7, CallKind::Send), (9, CallKind::Send)]);
+        assert_eq!(schedule.kills_of(2).calls, [(7, CallKind::Send), (9, CallKind::Send)]);
         schedule.handle_call(2, 8, CallKind::Receive, now);
         schedule.handle_call(1, 8, CallKind::Send, now);
         assert_eq!(schedule.next_due(), None);
@@ -173,7 +169,7 @@ mod tests {
         schedule.handle_iteration(2, 7, now, LENGTH_GUESS);
         schedule.note_killed("2@7".parse().unwrap());
         schedule.handle_end(2);
-        assert_eq!((schedule.next_due(), schedule.fatal_iterations(2).len()), (None, 1));
+        assert_eq!((schedule.next_due(), schedule.kills_of(2).iterations.len()), (None, 1));
         schedule.handle_iteration(2, 7, now, LENGTH_GUESS);
         assert!(schedule.next_due().is_some());
     }

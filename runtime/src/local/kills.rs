@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
+use serde::{Deserialize, Serialize};
 
 use crate::transport::CallKind;
 
@@ -110,6 +111,18 @@ fn number<T: FromStr>(text: &str, what: &'static str) -> Result<T, ParseKillErro
     parsed.ok_or_else(|| ParseKillError::Number { what, text: text.to_owned() })
 }
 
+/// Planned kills of one process, for which it has to wait.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct RankKills {
+    /// Iterations that it must not leave alive.
+    pub(super) iterations: Vec<u64>,
+    /// Calls in which it stops: the first one of this kind from this iteration on.
+    pub(super) calls: Vec<(u64, CallKind)>,
+    /// A process is killed during its recovery, which must not end before
+    /// [`Event::Resume`](crate::transport::Event::Resume).
+    pub(super) in_recovery: bool,
+}
+
 /// Kills that have not happened yet.
 #[derive(Clone, Debug)]
 pub(super) struct KillPlan {
@@ -130,21 +143,17 @@ impl KillPlan {
         &self.pending
     }
 
-    /// Returns the iterations in which `rank` will be killed.
-    pub(super) fn fatal_iterations(&self, rank: u32) -> Vec<u64> {
-        let of_rank = self.pending.iter().filter(|kill| kill.rank == rank);
-        let iteration = |kill: &Kill| match kill.at {
-            KillPoint::Iteration(n) | KillPoint::PowerCut(n) => Some(n),
-            KillPoint::Call(..) | KillPoint::RepairOf(_) | KillPoint::RecoveryOf(_) => None,
-        };
-        of_rank.filter_map(iteration).collect()
-    }
-
-    /// Returns the calls in which `rank` will be killed, as (first iteration, kind).
-    pub(super) fn fatal_calls(&self, rank: u32) -> Vec<(u64, CallKind)> {
-        let of_rank = self.pending.iter().filter(|kill| kill.rank == rank);
-        let call = |kill: &Kill| if let KillPoint::Call(from, call) = kill.at { Some((from, call)) } else { None };
-        of_rank.filter_map(call).collect()
+    /// Returns the iterations and calls in which `rank` will be killed.
+    pub(super) fn kills_of(&self, rank: u32) -> RankKills {
+        let mut kills = RankKills::default();
+        for kill in self.pending.iter().filter(|kill| kill.rank == rank) {
+            match kill.at {
+                KillPoint::Iteration(n) | KillPoint::PowerCut(n) => kills.iterations.push(n),
+                KillPoint::Call(from, call) => kills.calls.push((from, call)),
+                KillPoint::RepairOf(_) | KillPoint::RecoveryOf(_) => {}
+            }
+        }
+        kills
     }
 
     /// Returns the kill of `rank` in a call of this kind in iteration `n`.
@@ -207,7 +216,7 @@ mod tests {
     fn the_same_kill_twice_happens_twice() {
         let kill: Kill = "2@7".parse().unwrap();
         let mut plan = KillPlan::new(&[kill, kill], &[], 1);
-        assert_eq!(plan.fatal_iterations(2), [7, 7]);
+        assert_eq!(plan.kills_of(2).iterations, [7, 7]);
         plan.take(kill);
         assert_eq!(plan.kill_in(2, 7), Some(kill));
         plan.take(kill);

@@ -1,8 +1,8 @@
 //! The launcher: starts a job's ranks, replaces those that die, and cleans up after all of them.
 //!
 //! One thread, one poll(2): over the ranks' pidfds (exits), their control connections (messages), the listening socket
-//! (new connections), and termination signals. No process and no file of the job is left when [`launch`] returns, in any
-//! way.
+//! (new connections), and termination signals. No process and no file of the job is left when [`launch`] returns, in
+//! any way.
 
 mod managed;
 mod messages;
@@ -11,6 +11,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
 
+use counterfoil_protocols::api::Rule;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
@@ -26,14 +27,14 @@ use super::report::{
     DeathReport, JobReport, LaunchError, Observer, PowerCutReport, Progress, RecoveryClock, StallReport,
 };
 use super::slot::Slot;
-use super::sockets::timespec;
-use crate::rule::MakeRule;
+use super::timeout::timespec;
 use crate::tally::Tally;
 
 /// Longest wait for the exit of a killed process.
 const EXIT_WAIT_MAX: Duration = Duration::from_secs(5);
-/// Most starts in a row of a process manager none of whose processes has joined. `mpirun` fails now and then before it starts a process,
-/// for want of a thread or a port of its own (status 213: "The PMIx server's listener thread failed to start").
+/// Most starts in a row of a process manager none of whose processes has joined. `mpirun` fails now and then before it
+/// starts a process, for want of a thread or a port of its own (status 213: "The PMIx server's listener thread failed
+/// to start").
 const MANAGER_STARTS_MAX: u32 = 2;
 /// Longest wait between checks of time limits.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
@@ -53,13 +54,13 @@ pub fn launch(
     launch_under(&options.settings.rule, options, interrupts, observer)
 }
 
-/// Runs a job as [`launch`] does, under a rule of the program's own in place of the one in the settings. Each process calls
-/// [`join_under`](super::join_under) with it.
+/// Runs a job as [`launch`] does, under a rule of the program's own in place of the one in the settings. Each process
+/// calls [`join_under`](super::join_under) with it.
 ///
 /// # Errors
 /// [`LaunchError`].
 pub fn launch_under(
-    rule: &dyn MakeRule,
+    rule: &Rule,
     options: &JobOptions,
     interrupts: Option<&Interrupts>,
     observer: &mut dyn Observer,
@@ -138,7 +139,7 @@ pub(super) struct Launcher<'a> {
     pub(super) restart: Option<Restart>,
     pub(super) power_cuts: Vec<PowerCutReport>,
     pub(super) coordinator: Option<Coordinator>,
-    pub(super) rule: &'a dyn MakeRule,
+    pub(super) rule: &'a Rule,
     /// Iterations of rank 0 in which it is to be lost.
     pub(super) coordinator_losses: Vec<u64>,
 }
@@ -146,7 +147,7 @@ pub(super) struct Launcher<'a> {
 impl<'a> Launcher<'a> {
     fn new(
         options: &'a JobOptions,
-        rule: &'a dyn MakeRule,
+        rule: &'a Rule,
         job: &'a JobDirectory,
         interrupts: Option<&'a Interrupts>,
         observer: &'a mut dyn Observer,
@@ -218,7 +219,8 @@ impl<'a> Launcher<'a> {
         self.manager.is_some() || self.slots.iter().any(|slot| slot.process.is_some())
     }
 
-    /// Starts a rank's process, or expects it from the process manager. Checks for a signal first, since the start of a thousand processes takes a while.
+    /// Starts a rank's process, or expects it from the process manager. Checks for a signal first, since the start of a
+    /// thousand processes takes a while.
     pub(super) fn start(&mut self, rank: usize) -> Result<(), LaunchError> {
         if self.is_interrupted()? {
             return Err(LaunchError::Interrupted);

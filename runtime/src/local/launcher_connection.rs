@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use super::control::{Control, ControlError, ToLauncher, ToRank, Welcome};
 use super::job::JobPaths;
-use super::sockets::timespec;
+use super::timeout::timespec;
 use crate::transport::{Event, Report, TransportError};
 
 /// Connection of one process to the launcher of its job.
@@ -38,8 +38,8 @@ impl LauncherConnection {
         self.await_welcome()?.ok_or(ControlError::Closed)
     }
 
-    /// Becomes a rank, in a process of the process manager, and returns what the launcher wants of it. A rank that rolls back calls
-    /// this again. Returns `None` if the job has ended.
+    /// Becomes a rank, in a process of the process manager, and returns what the launcher wants of it. A rank that
+    /// rolls back calls this again. Returns `None` if the job has ended.
     ///
     /// # Errors
     /// [`ControlError`].
@@ -83,8 +83,8 @@ impl LauncherConnection {
     /// # Errors
     /// [`TransportError::Launcher`].
     pub fn poll(&mut self, events: &mut VecDeque<Event>) -> Result<(), TransportError> {
-        self.control.flush().map_err(TransportError::Launcher)?;
-        while let Some(message) = self.control.receive::<ToRank>().map_err(TransportError::Launcher)? {
+        self.control.flush().map_err(gone)?;
+        while let Some(message) = self.control.receive::<ToRank>().map_err(gone)? {
             match message {
                 ToRank::Order { body } => events.push_back(Event::Order { body }),
                 ToRank::Resume => events.push_back(Event::Resume),
@@ -115,12 +115,16 @@ impl LauncherConnection {
             Report::NoSpare => ToLauncher::NoSpare,
             Report::Failed { error } => ToLauncher::Failed { error },
         };
-        self.control.send(&message).map_err(TransportError::Launcher)
+        self.control.send(&message).map_err(gone)
     }
 
     pub(super) fn wants_to_write(&self) -> bool {
         self.control.wants_to_write()
     }
+}
+
+fn gone(error: ControlError) -> TransportError {
+    TransportError::Launcher(error.into())
 }
 
 impl AsFd for LauncherConnection {

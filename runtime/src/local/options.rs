@@ -14,12 +14,13 @@ use crate::settings::RankSettings;
 pub enum Processes {
     /// The launcher starts each, and starts a new one in place of a dead one.
     Started,
-    /// One command, the process manager of an MPI, starts all. Among them are `spares` processes that take the places of dead ones.
+    /// One command, the process manager of an MPI, starts all. Among them are `spares` processes that take the places
+    /// of dead ones.
     Managed {
         /// Number of spare processes.
         spares: u32,
-        /// Processes outlive the death of another one. Otherwise the launcher ends all and starts the command again, and every rank
-        /// goes on from its last checkpoint.
+        /// Processes outlive the death of another one. Otherwise the launcher ends all and starts the command again,
+        /// and every rank goes on from its last checkpoint.
         outlive_failures: bool,
     },
 }
@@ -27,10 +28,10 @@ pub enum Processes {
 /// Job to launch.
 #[derive(Clone, Debug)]
 pub struct JobOptions {
-    /// For [`Processes::Started`], the program of a rank and its first arguments: the launcher appends `--job`, `--rank`,
-    /// `--incarnation` and `--launcher`, and the program calls [`join`](super::join()). For [`Processes::Managed`], the process
-    /// manager and its arguments up to those of the program, to which the launcher appends `--job`; each process calls
-    /// [`LauncherConnection::open`](super::LauncherConnection::open).
+    /// For [`Processes::Started`], the program of a rank and its first arguments: the launcher appends `--job`,
+    /// `--rank`, `--incarnation` and `--launcher`, and the program calls [`join`](super::join()). For
+    /// [`Processes::Managed`], the process manager and its arguments up to those of the program, to which the launcher
+    /// appends `--job`; each process calls [`LauncherConnection::open`](super::LauncherConnection::open).
     pub command: Vec<OsString>,
     /// How the processes are started.
     pub processes: Processes,
@@ -44,23 +45,23 @@ pub struct JobOptions {
     pub shm_root: PathBuf,
     /// Parent of the job's directory on disk.
     pub checkpoint_root: PathBuf,
-    /// Directory to which the ranks' stores, `rank-0` and so on, are moved at the end, unless the job was interrupted: a
-    /// private directory on the file system of `checkpoint_root`. They are removed if `None`.
+    /// Directory to which the ranks' stores, `rank-0` and so on, are moved at the end, unless the job was interrupted:
+    /// a private directory on the file system of `checkpoint_root`. They are removed if `None`.
     pub keep_stores: Option<PathBuf>,
     /// Planned kills.
     pub kills: Vec<Kill>,
     /// Power cuts: in each of these iterations of rank 0 the launcher kills all ranks at once, discards their shared
     /// memory, and starts all again from disk.
     pub power_cuts: Vec<u64>,
-    /// In each of these iterations of rank 0, the coordinator of the rule is replaced by one that knows nothing of it, as if its process had
-    /// been killed.
+    /// In each of these iterations of rank 0, the coordinator of the rule is replaced by one that knows nothing of it,
+    /// as if its process had been killed.
     pub coordinator_losses: Vec<u64>,
     /// Seed of the delays of kills within an iteration.
     pub seed: u64,
     /// Limit on unplanned deaths of a rank, and on [stalls](super::StallReport); the job fails above it.
     pub deaths_max: u32,
-    /// Longest wait for the hello of a started process. The processes of a process manager are then all started again: an MPI may hang at its
-    /// start, or not tell the living of a death.
+    /// Longest wait for the hello of a started process. The processes of a process manager are then all started again:
+    /// an MPI may hang at its start, or not tell the living of a death.
     pub start_wait_max: Duration,
     /// Longest run time of the job; unlimited if `None`.
     pub wall_max: Option<Duration>,

@@ -16,13 +16,13 @@ use rustix::process::Signal;
 use super::descendants::{kill_with_descendants, open_pidfd, send};
 use super::job::JobPaths;
 use super::options::JobOptions;
-use super::sockets::timespec;
+use super::timeout::timespec;
 
 /// Most bytes of a failed rank's standard error that an error quotes.
 const QUOTE_BYTES_MAX: u64 = 4096;
 
-/// Directories of the shared memory of Open MPI 5 and 4. The default is /dev/shm, where that of processes which are killed with `mpirun` would
-/// stay.
+/// Directories of the shared memory of Open MPI 5 and 4. The default is /dev/shm, where that of processes which are
+/// killed with `mpirun` would stay.
 const SHARED_MEMORY_DIRECTORY: [&str; 2] =
     ["OMPI_MCA_btl_sm_backing_directory", "OMPI_MCA_btl_vader_backing_directory"];
 
@@ -103,7 +103,8 @@ impl Process {
         self.pid
     }
 
-    /// Sends SIGKILL; for a process manager, also to its processes, of which some may not have joined. No effect if the process has exited.
+    /// Sends SIGKILL; for a process manager, also to its processes, of which some may not have joined. No effect if the
+    /// process has exited.
     pub(super) fn kill(&mut self) -> io::Result<()> {
         match &self.child {
             Some(child) if self.is_manager && !self.has_exited => kill_with_descendants(child),

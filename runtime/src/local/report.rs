@@ -87,16 +87,17 @@ impl Observer for () {
     fn handle_progress(&mut self, _: Progress) {}
 }
 
-/// Durations of the steps of a recovery, each from the end of the previous one. `None` if a step was not reached, because
-/// the process was killed again.
+/// Durations of the steps of a recovery, each from the end of the previous one. `None` if a step was not reached,
+/// because the process was killed again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryTimes {
     /// From SIGKILL until the launcher noticed. `None` for an unplanned kill.
     pub detect: Option<Duration>,
-    /// Until a process of the process manager had taken the place of the dead one: until the survivors' MPI noticed as well, and all
-    /// processes agreed, or until all processes were started again. `None` for processes of the launcher.
+    /// Until a process of the process manager had taken the place of the dead one: until the survivors' MPI noticed as
+    /// well, and all processes agreed, or until all processes were started again. `None` for processes of the launcher.
     pub repair: Option<Duration>,
-    /// Until the replacement had started: a process of the launcher has sent its hello, one of the process manager has its log.
+    /// Until the replacement had started: a process of the launcher has sent its hello, one of the process manager has
+    /// its log.
     pub start: Option<Duration>,
     /// Until the replacement had received all that its peers had sent to its predecessor.
     pub replay: Option<Duration>,
@@ -139,8 +140,8 @@ pub struct PowerCutReport {
 /// The processes of a process manager made no progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StallReport {
-    /// Rank that no process had joined as within [`JobOptions::start_wait_max`](super::JobOptions::start_wait_max); `None` if all processes
-    /// waited for each other in a repair.
+    /// Rank that no process had joined as within [`JobOptions::start_wait_max`](super::JobOptions::start_wait_max);
+    /// `None` if all processes waited for each other in a repair.
     pub rank: Option<u32>,
     /// Time since the start of the job.
     pub at: Duration,
@@ -161,7 +162,8 @@ pub struct JobReport {
     pub missed: Vec<Kill>,
     /// Power cuts.
     pub power_cuts: Vec<PowerCutReport>,
-    /// Stalls of the processes of a process manager, after each of which all were ended and started again from their last checkpoints.
+    /// Stalls of the processes of a process manager, after each of which all were ended and started again from their
+    /// last checkpoints.
     pub stalls: Vec<StallReport>,
     /// For each rank: number of rollbacks without a kill of this rank.
     pub rolled_back: Vec<u32>,

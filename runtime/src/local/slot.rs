@@ -18,7 +18,8 @@ pub(super) struct Slot {
     pub(super) incarnation: u32,
     /// `None` once the rank has ended for good.
     pub(super) process: Option<Process>,
-    /// Time since which the launcher expects that a process joins as this rank, or the exit of all before they are started again.
+    /// Time since which the launcher expects that a process joins as this rank, or the exit of all before they are
+    /// started again.
     pub(super) started: Option<Instant>,
     pub(super) control: Option<Control>,
     pub(super) welcomed: bool,

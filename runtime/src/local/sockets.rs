@@ -1,19 +1,21 @@
 //! The transport between processes of one machine: Unix stream sockets and poll(2).
 //!
-//! A new process connects to all live ranks that the launcher welcomed before it; later ones connect to it. So each pair
-//! has exactly one connecting side, also when several ranks are replaced at the same time. If the other side has died,
-//! the connect fails, and its replacement will connect.
+//! A new process connects to all live ranks that the launcher welcomed before it; later ones connect to it. So each
+//! pair has exactly one connecting side, also when several ranks are replaced at the same time. If the other side has
+//! died, the connect fails, and its replacement will connect.
 //!
 //! Each side first sends a greeting: magic u32, rank u32, incarnation u32, length u32 and the protocol's hello. The
-//! accepting side sends its greeting after it has received the other one, so its hello is never older than the connection.
+//! accepting side sends its greeting after it has received the other one, so its hello is never older than the
+//! connection.
 
 use std::collections::VecDeque;
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use bytes::Bytes;
 use counterfoil_ack_piggyback::WireHeader;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with};
 
@@ -21,6 +23,7 @@ use super::connection::{Connection, ReadOutcome};
 use super::greeting::{Greeting, GreetingReader};
 use super::job::JobPaths;
 use super::launcher_connection::LauncherConnection;
+use super::timeout::timespec;
 use crate::transport::{Event, Interest, Report, Transport, TransportError};
 
 /// Connection on which the other side's greeting has not arrived completely.
@@ -66,14 +69,12 @@ pub struct LocalTransport {
 
 impl LocalTransport {
     /// Binds the socket on which this incarnation of `rank` listens.
-    pub(super) fn listen(paths: &JobPaths, rank: u32, incarnation: u32) -> Result<OwnedFd, TransportError> {
-        let path = paths.rank_socket(rank, incarnation);
-        let failed = |errno: Errno| TransportError::Listen { path: path.clone(), source: errno.into() };
-        let listener = unix_socket().map_err(failed)?;
+    pub(super) fn listen(paths: &JobPaths, rank: u32, incarnation: u32) -> io::Result<OwnedFd> {
+        let listener = unix_socket()?;
         // Fails if the path exists: no other incarnation uses it.
-        bind(&listener, &SocketAddrUnix::new(&path).map_err(failed)?).map_err(failed)?;
+        bind(&listener, &SocketAddrUnix::new(paths.rank_socket(rank, incarnation))?)?;
         // The system's maximum (it caps this): all peers may connect at once.
-        listen(&listener, i32::MAX).map_err(failed)?;
+        listen(&listener, i32::MAX)?;
         Ok(listener)
     }
 
@@ -308,9 +309,15 @@ impl Transport for LocalTransport {
         }
     }
 
-    fn send(&mut self, peer: u32, header: &WireHeader, payload: &[u8], offset: usize) -> Result<usize, TransportError> {
+    fn send_record(
+        &mut self,
+        peer: u32,
+        header: &WireHeader,
+        payload: &[u8],
+        offset: usize,
+    ) -> Result<usize, TransportError> {
         match &mut self.peers[peer as usize].connection {
-            Some(connection) => connection.send(header, payload, offset),
+            Some(connection) => connection.send_record(header, payload, offset),
             None => Ok(0),
         }
     }
@@ -322,10 +329,4 @@ impl Transport for LocalTransport {
 
 fn unix_socket() -> rustix::io::Result<OwnedFd> {
     socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)
-}
-
-/// Converts a duration for poll.
-pub(super) fn timespec(duration: Duration) -> Timespec {
-    let tv_sec = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
-    Timespec { tv_sec, tv_nsec: i64::from(duration.subsec_nanos()) }
 }

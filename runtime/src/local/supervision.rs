@@ -4,6 +4,8 @@ use std::mem::take;
 use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
 
+use counterfoil::Tier;
+
 use super::control::ToRank;
 use super::kills::{Kill, KillPoint};
 use super::launcher::{Launcher, Restart};
@@ -12,7 +14,6 @@ use super::process::{Exit, Process};
 use super::report::{DeathReport, JobReport, LaunchError, PowerCutReport, Progress, RecoveryClock, RecoveryTimes};
 use super::slot::{Slot, describe_unfinished};
 use crate::oracle::{Timeline, read_timelines};
-use crate::settings::LogTier;
 
 /// Assumed time of the start of a replacement.
 const START_GUESS: Duration = Duration::from_millis(1);
@@ -146,7 +147,7 @@ impl Launcher<'_> {
         let slot = &mut self.slots[rank];
         slot.welcomed = false;
         let mut tally = take(&mut slot.tally);
-        if self.options.settings.tier == LogTier::ProcessCrashSafe && self.finishing.is_none() {
+        if self.options.settings.tier == Tier::ProcessCrashSafe && self.finishing.is_none() {
             // The next execution takes over the log, and counts the messages in it.
             (tally.messages_logged, tally.bytes_logged) = (0, 0);
         }

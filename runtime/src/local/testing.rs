@@ -9,19 +9,21 @@ use std::thread;
 
 use bytes::Bytes;
 use counterfoil::Epoch;
-use counterfoil_protocols::api::CollectiveClass;
+use counterfoil_protocols::api::{CollectiveClass, Rule};
 
 use super::control::{Control, ToRank};
 use super::job::JobDirectory;
 use super::launcher_connection::LauncherConnection;
-use super::{LocalEndpoint, LocalTransport};
-use crate::communicator::{CollectiveRun, InternalTag, Request, Status};
-use crate::endpoint::{Endpoint, EndpointOptions};
+use super::{LocalTransport, RankEndpoint};
+use crate::communicator::{CollectiveRun, CollectiveSubstrate, InternalTag, Request, Status};
+use crate::endpoint::{Endpoint, EndpointOptions, LogFiles};
 use crate::oracle::{Timeline, read_timelines};
-use crate::rule::MakeRule;
 use crate::settings::RankSettings;
 use crate::tally::Tally;
 use crate::{Communicator, Error};
+
+/// Communicator of a rank that is a thread.
+pub(crate) type ThreadEndpoint = RankEndpoint<LocalTransport>;
 
 /// End of a rank's program.
 pub(crate) enum End {
@@ -54,7 +56,7 @@ impl Drop for EndAllOnPanic<'_> {
 /// Job in its own directory.
 pub(crate) struct ThreadJob {
     pub(crate) settings: RankSettings,
-    rule: Box<dyn MakeRule>,
+    rule: Rule,
     pub(crate) job: JobDirectory,
     _root: tempfile::TempDir,
     /// Incarnation of each live rank.
@@ -64,11 +66,11 @@ pub(crate) struct ThreadJob {
 
 impl ThreadJob {
     pub(crate) fn new(settings: RankSettings) -> ThreadJob {
-        ThreadJob::under(Box::new(settings.rule), settings)
+        ThreadJob::under(settings.rule, settings)
     }
 
     /// Makes a job under a rule in place of the one in its settings.
-    pub(crate) fn under(rule: Box<dyn MakeRule>, settings: RankSettings) -> ThreadJob {
+    pub(crate) fn under(rule: Rule, settings: RankSettings) -> ThreadJob {
         // Socket paths must be short, and the default directory for temporary files may be long.
         let root = tempfile::Builder::new().prefix("cft").tempdir_in("/tmp").unwrap();
         let job = JobDirectory::create(root.path(), root.path()).unwrap();
@@ -84,10 +86,10 @@ impl ThreadJob {
     }
 
     /// Starts an incarnation of a rank, connected to the live ranks.
-    fn start(&self, rank: u32, incarnation: u32) -> Result<LocalEndpoint, Error> {
+    fn start(&self, rank: u32, incarnation: u32) -> Result<ThreadEndpoint, Error> {
         let (paths, ranks) = (self.job.paths(), self.settings.ranks);
         let mut alive = self.alive.lock().unwrap();
-        let listener = LocalTransport::listen(paths, rank, incarnation)?;
+        let listener = LocalTransport::listen(paths, rank, incarnation).unwrap();
         let (ours, theirs) = UnixStream::pair().unwrap();
         let (control, launcher) = (Control::new(ours).unwrap(), Control::new(theirs).unwrap());
         let transport = LocalTransport::new(
@@ -103,12 +105,10 @@ impl ThreadJob {
             rank,
             incarnation,
             settings: self.settings.clone(),
+            files: LogFiles::TakenOver,
             log_directory: paths.logs(),
             trace_directory: paths.traces(),
             store_directory: self.job.checkpoints().to_owned(),
-            fatal_iterations: Vec::new(),
-            fatal_calls: Vec::new(),
-            hold_recovery: false,
         };
         let mut endpoint = Endpoint::start(options, protocol, transport)?;
         for (peer, its_incarnation) in (0u32..).zip(&*alive) {
@@ -128,7 +128,7 @@ impl ThreadJob {
     /// The first error ends all ranks.
     pub(crate) fn run<F>(&self, program: F) -> Result<(Vec<Vec<u8>>, Tally), Error>
     where
-        F: Fn(&mut LocalEndpoint, u32) -> Result<End, Error> + Sync,
+        F: Fn(&mut ThreadEndpoint, u32) -> Result<End, Error> + Sync,
     {
         let ranks = self.settings.ranks;
         let (sender, messages) = mpsc::channel();
@@ -172,7 +172,7 @@ impl ThreadJob {
 
     fn run_rank<F>(&self, rank: u32, program: &F, sender: &mpsc::Sender<RankMessage>) -> Result<(Vec<u8>, Tally), Error>
     where
-        F: Fn(&mut LocalEndpoint, u32) -> Result<End, Error>,
+        F: Fn(&mut ThreadEndpoint, u32) -> Result<End, Error>,
     {
         let mut past = Tally::default();
         for incarnation in 0.. {
@@ -201,7 +201,7 @@ impl ThreadJob {
 
 /// Communicator that dies, as by SIGKILL, once `calls_left` calls were made.
 pub(crate) struct Killable<'a> {
-    endpoint: &'a mut LocalEndpoint,
+    endpoint: &'a mut ThreadEndpoint,
     calls_left: Option<u64>,
     /// Number of calls made.
     pub(crate) calls: u64,
@@ -209,7 +209,7 @@ pub(crate) struct Killable<'a> {
 
 impl<'a> Killable<'a> {
     /// Makes a communicator that dies at call number `at`, from 0; never if `None`.
-    pub(crate) fn new(endpoint: &'a mut LocalEndpoint, at: Option<u64>) -> Killable<'a> {
+    pub(crate) fn new(endpoint: &'a mut ThreadEndpoint, at: Option<u64>) -> Killable<'a> {
         Killable { endpoint, calls_left: at, calls: 0 }
     }
 
@@ -222,11 +222,11 @@ impl<'a> Killable<'a> {
     }
 
     /// Counts a call on the endpoint.
-    pub(crate) fn endpoint(&mut self) -> Result<&mut LocalEndpoint, Error> {
+    pub(crate) fn endpoint(&mut self) -> Result<&mut ThreadEndpoint, Error> {
         self.count_call()
     }
 
-    fn count_call(&mut self) -> Result<&mut LocalEndpoint, Error> {
+    fn count_call(&mut self) -> Result<&mut ThreadEndpoint, Error> {
         match &mut self.calls_left {
             // The error is arbitrary: the program returns it, and `end` replaces it.
             Some(0) => return Err(Error::RequestsMax { max: 0 }),
@@ -255,31 +255,6 @@ impl Communicator for Killable<'_> {
         self.count_call()?.irecv(source, tag)
     }
 
-    fn isend_internal(&mut self, to: u32, tag: InternalTag, payload: &[u8]) -> Result<Request, Error> {
-        self.count_call()?.isend_internal(to, tag, payload)
-    }
-
-    fn irecv_internal(&mut self, source: u32, tag: InternalTag) -> Result<Request, Error> {
-        self.count_call()?.irecv_internal(source, tag)
-    }
-
-    fn begin_collective(&mut self) -> InternalTag {
-        self.endpoint.begin_collective()
-    }
-
-    fn plan_collective(
-        &mut self,
-        tag: InternalTag,
-        class: CollectiveClass,
-        uniform: bool,
-    ) -> Result<CollectiveRun, Error> {
-        self.endpoint.plan_collective(tag, class, uniform)
-    }
-
-    fn complete_collective(&mut self, tag: InternalTag, result: &dyn Fn() -> Vec<u8>) -> Result<(), Error> {
-        self.endpoint.complete_collective(tag, result)
-    }
-
     fn wait(&mut self, request: Request) -> Result<(Status, Bytes), Error> {
         self.count_call()?.wait(request)
     }
@@ -306,5 +281,36 @@ impl Communicator for Killable<'_> {
 
     fn iteration(&mut self, n: u64) -> Result<(), Error> {
         self.count_call()?.iteration(n)
+    }
+
+    fn substrate(&mut self) -> &mut dyn CollectiveSubstrate {
+        self
+    }
+}
+
+impl CollectiveSubstrate for Killable<'_> {
+    fn isend_internal(&mut self, to: u32, tag: InternalTag, payload: &[u8]) -> Result<Request, Error> {
+        self.count_call()?.isend_internal(to, tag, payload)
+    }
+
+    fn irecv_internal(&mut self, source: u32, tag: InternalTag) -> Result<Request, Error> {
+        self.count_call()?.irecv_internal(source, tag)
+    }
+
+    fn begin_collective(&mut self) -> InternalTag {
+        self.endpoint.begin_collective()
+    }
+
+    fn plan_collective(
+        &mut self,
+        tag: InternalTag,
+        class: CollectiveClass,
+        uniform: bool,
+    ) -> Result<CollectiveRun, Error> {
+        self.endpoint.plan_collective(tag, class, uniform)
+    }
+
+    fn complete_collective(&mut self, tag: InternalTag, result: &dyn Fn() -> Vec<u8>) -> Result<(), Error> {
+        self.endpoint.complete_collective(tag, result)
     }
 }

@@ -180,7 +180,8 @@ fn runs_are_compared_event_by_event() {
     assert_eq!(compare(&Run::new().sends().delivers(&messages).timelines(), &reference), Some((1, 3)));
 }
 
-/// Rank 1 receives messages 1 and 2 in this order, sends one, and receives two more in another order than its replacement.
+/// Rank 1 receives messages 1 and 2 in this order, sends one, and receives two more in another order than its
+/// replacement.
 fn answers(run: &Run, incarnation: u32, deliveries: [u64; 2], answer: &[u8], rest: &[u64]) {
     let mut trace = run.trace(1, incarnation);
     let deliver = |number: u64, trace: &mut Trace| trace.deliver(0, tag(number), 0, number, &payload(number)).unwrap();

@@ -9,9 +9,9 @@ use bytes::Bytes;
 use counterfoil::{Rank, Ssn};
 use counterfoil_ack_piggyback::{ChecksumError, Flags, WireHeader};
 use counterfoil_runtime::transport::Event;
-use counterfoil_runtime::{ANY_SOURCE, ANY_TAG, Communicator, Damage, DamageLocation, Error, LogTier};
+use counterfoil_runtime::{ANY_SOURCE, ANY_TAG, Communicator, Damage, DamageLocation, Error, Tier};
 
-const TIER: LogTier = LogTier::ProcessCrashSafe;
+const TIER: Tier = Tier::ProcessCrashSafe;
 
 /// Messages that a rank received, in order, and frames that it sent.
 type Traffic = (Vec<(u32, Bytes)>, Vec<(u32, Vec<u8>)>);
@@ -217,7 +217,7 @@ fn a_record_that_changed_before_a_checkpoint_was_taken_is_not_put_back_into_the_
         endpoint.checkpoint(b"").unwrap();
         drop(endpoint);
         // In the volatile tier the lanes come from the checkpoint.
-        let replacement = files.start(1, LogTier::Volatile, Vec::new());
+        let replacement = files.start(1, Tier::Volatile, Vec::new());
         if flip {
             let differs = damage(replacement, DamageLocation::Checkpoint, RANK, 1);
             assert!(matches!(differs, Damage::Checksum(ChecksumError::Differs { .. })));

@@ -10,9 +10,9 @@ use counterfoil::{Envelope, Incarnation, Rank};
 use counterfoil_ack_piggyback::{AckPolicy, WireHeader};
 use counterfoil_protocols::api::Protocol;
 use counterfoil_protocols::sender_based::{Config, SenderBased};
-use counterfoil_runtime::endpoint::{Endpoint, EndpointOptions};
+use counterfoil_runtime::endpoint::{Endpoint, EndpointOptions, LogFiles};
 use counterfoil_runtime::transport::{Event, Interest, Report, Transport, TransportError};
-use counterfoil_runtime::{Error, LogTier, RankSettings};
+use counterfoil_runtime::{Error, RankSettings, Tier};
 use tempfile::TempDir;
 
 pub(crate) const RANKS: u32 = 3;
@@ -53,7 +53,13 @@ impl Transport for Wire {
         Ok(())
     }
 
-    fn send(&mut self, peer: u32, header: &WireHeader, payload: &[u8], _: usize) -> Result<usize, TransportError> {
+    fn send_record(
+        &mut self,
+        peer: u32,
+        header: &WireHeader,
+        payload: &[u8],
+        _: usize,
+    ) -> Result<usize, TransportError> {
         self.sent.push((peer, *header, payload.to_vec()));
         Ok(WireHeader::LEN + payload.len())
     }
@@ -132,19 +138,17 @@ impl Files {
     }
 
     /// Starts an incarnation of the rank; its predecessor was dropped, which leaves the same files as SIGKILL.
-    pub(crate) fn start(&self, incarnation: u32, tier: LogTier, events: Vec<Event>) -> Result<LoneRank, Error> {
+    pub(crate) fn start(&self, incarnation: u32, tier: Tier, events: Vec<Event>) -> Result<LoneRank, Error> {
         let settings =
             RankSettings { tier, log_bytes_max: 256 << 10, local_log_bytes_max: 16 << 10, ..RankSettings::new(RANKS) };
         let options = EndpointOptions {
             rank: RANK,
             incarnation,
             settings,
+            files: LogFiles::TakenOver,
             log_directory: self.root.path().to_owned(),
             trace_directory: self.root.path().to_owned(),
             store_directory: self.checkpoints(),
-            fatal_iterations: Vec::new(),
-            fatal_calls: Vec::new(),
-            hold_recovery: false,
         };
         Endpoint::start(options, protocol(RANK, incarnation), Wire { events: events.into(), sent: Vec::new() })
     }

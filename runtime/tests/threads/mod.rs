@@ -11,7 +11,7 @@ use bytes::Bytes;
 use counterfoil::Epoch;
 use counterfoil_runtime::Error;
 use counterfoil_runtime::communicator::{
-    APPLICATION_CONTEXT, COLLECTIVE_CONTEXT, CallError, Communicator, InternalTag, Request, Status,
+    APPLICATION_CONTEXT, COLLECTIVE_CONTEXT, CallError, CollectiveSubstrate, Communicator, InternalTag, Request, Status,
 };
 
 /// Longest wait for a message, after which a deadlock is assumed.
@@ -202,23 +202,6 @@ impl Communicator for ThreadCommunicator {
         Ok(self.request(Pending::Posted(pattern)))
     }
 
-    fn isend_internal(&mut self, to: u32, tag: InternalTag, payload: &[u8]) -> Result<Request, Error> {
-        CallError::check_rank("isend_internal", to, self.size())?;
-        Ok(self.deposit(to, COLLECTIVE_CONTEXT, tag.wire(), payload))
-    }
-
-    fn irecv_internal(&mut self, source: u32, tag: InternalTag) -> Result<Request, Error> {
-        CallError::check_rank("irecv_internal", source, self.size())?;
-        let pattern = Pattern { source: Some(source), tag: Some(tag.wire()), context: COLLECTIVE_CONTEXT };
-        Ok(self.request(Pending::Posted(pattern)))
-    }
-
-    fn begin_collective(&mut self) -> InternalTag {
-        let tag = InternalTag::new(self.next_collective);
-        self.next_collective += 1;
-        tag
-    }
-
     fn wait(&mut self, request: Request) -> Result<(Status, Bytes), Error> {
         self.is_complete(request.id(), WAIT_MAX);
         match self.pending.remove(&request.id()) {
@@ -253,5 +236,28 @@ impl Communicator for ThreadCommunicator {
 
     fn iteration(&mut self, _n: u64) -> Result<(), Error> {
         Ok(())
+    }
+
+    fn substrate(&mut self) -> &mut dyn CollectiveSubstrate {
+        self
+    }
+}
+
+impl CollectiveSubstrate for ThreadCommunicator {
+    fn isend_internal(&mut self, to: u32, tag: InternalTag, payload: &[u8]) -> Result<Request, Error> {
+        CallError::check_rank("isend_internal", to, self.size())?;
+        Ok(self.deposit(to, COLLECTIVE_CONTEXT, tag.wire(), payload))
+    }
+
+    fn irecv_internal(&mut self, source: u32, tag: InternalTag) -> Result<Request, Error> {
+        CallError::check_rank("irecv_internal", source, self.size())?;
+        let pattern = Pattern { source: Some(source), tag: Some(tag.wire()), context: COLLECTIVE_CONTEXT };
+        Ok(self.request(Pending::Posted(pattern)))
+    }
+
+    fn begin_collective(&mut self) -> InternalTag {
+        let tag = InternalTag::new(self.next_collective);
+        self.next_collective += 1;
+        tag
     }
 }

@@ -1,7 +1,8 @@
 //! Length of the random and exhaustive campaigns in tests, by one setting.
 //!
-//! `COUNTERFOIL_CAMPAIGN_PERCENT` (1 to 100, by default 100) shortens every campaign alike: `cargo xtask test --quick` sets it. A
-//! test that counts what its campaign has met scales these counts, too; so it can't pass on an empty campaign.
+//! `COUNTERFOIL_CAMPAIGN_PERCENT` (1 to 100, by default 100) shortens every campaign alike: `cargo xtask test --quick`
+//! sets it. A test that counts what its campaign has met scales these counts, too; so it can't pass on an empty
+//! campaign.
 //!
 //! ```
 //! use counterfoil_campaign::{scaled, stride};
@@ -38,8 +39,8 @@ pub fn scaled(full: u64) -> u64 {
     scale(full, percent())
 }
 
-/// Returns how often a campaign has to meet a case that it meets `full` times at its full length: in a shorter one a tenth fewer, since chance
-/// weighs more there.
+/// Returns how often a campaign has to meet a case that it meets `full` times at its full length: in a shorter one a
+/// tenth fewer, since chance weighs more there.
 ///
 /// # Panics
 /// As of [`percent`].

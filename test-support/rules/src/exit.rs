@@ -1,21 +1,30 @@
-//! A checkpoint when something fails, and no other (after Checkpoint-on-Failure, Algorithm 1): each survivor of a death saves its state,
-//! exits, and is loaded again. The replacement of the dead rank has no checkpoint; messages are those of the plain rule, so that it catches
-//! up.
+//! A checkpoint when something fails, and no other (after Checkpoint-on-Failure, Algorithm 1): each survivor of a death
+//! saves its state, exits, and is loaded again. The replacement of the dead rank has no checkpoint; messages are those
+//! of the plain rule, so that it catches up.
 //!
-//! An exit is a lost connection to the others. So that they don't exit for it in turn, ranks count how often they have been loaded, and tell
-//! it in their Hellos: only the loss of a rank that has been loaded as often as this one is a failure. Which ranks these were is saved with
-//! the tables: the program that is loaded has their data to rebuild (lines 5 to 7).
+//! An exit is a lost connection to the others. So that they don't exit for it in turn, ranks count how often they have
+//! been loaded, and tell it in their Hellos: only the loss of a rank that has been loaded as often as this one is a
+//! failure. Which ranks these were is saved with the tables: the program that is loaded has their data to rebuild
+//! (lines 5 to 7).
 
 use std::collections::VecDeque;
 
 use counterfoil_log_core::{Epoch, Rank};
-use counterfoil_protocols::api::{Effect, Hello, Properties, Protocol, ProtocolError, RestoreError, Snapshot};
+use counterfoil_protocols::api::{Effect, Hello, Properties, Protocol, ProtocolError, RestoreError, Rule, Snapshot};
 use counterfoil_protocols::forward_protocol;
-use counterfoil_protocols::sender_based::{Config, SenderBased};
-use counterfoil_simulator::{NoCoordinator, ProcessSettings, Refusal, SimRule};
+use counterfoil_protocols::sender_based::{self, Config, SenderBased};
 use serde::{Deserialize, Serialize};
 
 use crate::config;
+
+/// The rule, for jobs and for the simulator.
+pub const RULE: Rule = Rule {
+    name: "checkpoint-on-failure",
+    paper: "Checkpoint-on-Failure",
+    summary: "Save the state of the survivors when a rank fails, exit, and load them again",
+    make_rank: &|rank, incarnation, settings| Ok(Box::new(OnFailure::new(config(rank, settings.ranks, incarnation))?)),
+    ..sender_based::RULE
+};
 
 /// What a checkpoint has of the rule.
 #[derive(Debug, Serialize, Deserialize)]
@@ -29,7 +38,8 @@ struct Tables {
 #[derive(Debug)]
 pub struct OnFailure {
     core: SenderBased,
-    /// Number of times that the ranks were loaded after a failure, as far as this one knows; while it is about to exit, without that.
+    /// Number of times that the ranks were loaded after a failure, as far as this one knows; while it is about to exit,
+    /// without that.
     loaded: u64,
     /// By peer, the same number, as far as its Hello is known.
     peers: Vec<Option<u64>>,
@@ -115,22 +125,6 @@ impl Protocol for OnFailure {
 
     fn poll_effect(&mut self) -> Option<Effect> {
         self.core.poll_effect().or_else(|| self.effects.pop_front())
-    }
-}
-
-/// The rule under the simulator.
-#[derive(Debug)]
-pub struct SimOnFailure;
-
-impl SimRule for SimOnFailure {
-    type Rank = OnFailure;
-    type Coordinator = NoCoordinator;
-    type Planted = Self;
-
-    const PROPERTIES: Properties = SenderBased::PROPERTIES;
-
-    fn rank(rank: Rank, settings: &ProcessSettings) -> Result<OnFailure, Refusal> {
-        Ok(OnFailure::new(config(rank, settings.ranks, settings.incarnation))?)
     }
 }
 

@@ -1,5 +1,5 @@
-//! Program of two ranks in which rank 1 begins its checkpoint of a line only after that of rank 0 is durable. A kill of rank 1 in that
-//! checkpoint leaves rank 0 with one that is newer than the committed line.
+//! Program of two ranks in which rank 1 begins its checkpoint of a line only after that of rank 0 is durable. A kill of
+//! rank 1 in that checkpoint leaves rank 0 with one that is newer than the committed line.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use counterfoil_runtime::{Communicator, Error};
 use serde::{Deserialize, Serialize};
 
-/// In each iteration that this divides, rank 0 waits until the rule asks for a checkpoint; it takes those that are asked for in between, too.
+/// In each iteration that this divides, rank 0 waits until the rule asks for a checkpoint; it takes those that are
+/// asked for in between, too.
 const LINE_EVERY: u64 = 10;
 
 /// Parameters of the program.
@@ -16,8 +17,8 @@ const LINE_EVERY: u64 = 10;
 pub struct OlderLine {
     /// Number of iterations.
     pub iterations: u64,
-    /// File to which rank 0 appends the iterations of the checkpoints that it has made durable, and has restored: `durable 9`, `restored 4`,
-    /// a line each.
+    /// File to which rank 0 appends the iterations of the checkpoints that it has made durable, and has restored:
+    /// `durable 9`, `restored 4`, a line each.
     pub notes: PathBuf,
 }
 

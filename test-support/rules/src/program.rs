@@ -1,4 +1,5 @@
-//! Program of the ranks between processes. Its state says exactly how far it is, so that a checkpoint can be taken while it waits.
+//! Program of the ranks between processes. Its state says exactly how far it is, so that a checkpoint can be taken
+//! while it waits.
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -1,10 +1,11 @@
-//! A rank of a job under one of the small rules. The launcher starts it, with the name of the rule as the first argument.
+//! A rank of a job under one of the small rules. The launcher starts it, with the name of the rule as the first
+//! argument.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
 
 use counterfoil_runtime::local::{JoinOptions, join_under};
-use counterfoil_test_rules::{SmallRule, Work};
+use counterfoil_test_rules::{RULES, Work};
 
 fn main() -> ExitCode {
     match run() {
@@ -19,7 +20,7 @@ fn main() -> ExitCode {
 fn run() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
     let name = arguments.next().unwrap_or_default();
-    let rule = SmallRule::ALL.into_iter().find(|rule| format!("{rule:?}") == name).ok_or("no such rule")?;
+    let rule = RULES.into_iter().find(|rule| format!("{rule:?}") == name).ok_or("no such rule")?;
     let mut options = JoinOptions { job: Default::default(), rank: 0, incarnation: 0, launcher: 0 };
     while let (Some(option), Some(value)) = (arguments.next(), arguments.next()) {
         match option.as_str() {

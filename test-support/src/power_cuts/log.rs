@@ -1,11 +1,13 @@
 //! Power cuts of a [`Log`].
 //!
 //! The log has so little memory that it spills all the time. A recovery finds the newest checkpoint of before the
-//! interrupted step or of after it, with every message that is still needed and no other; and of the local log the synced
-//! entries, and perhaps some of those after them, in order. Cursors stay open across steps, and read every message in order.
+//! interrupted step or of after it, with every message that is still needed and no other; and of the local log the
+//! synced entries, and perhaps some of those after them, in order. Cursors stay open across steps, and read every
+//! message in order.
 //!
-//! Some logs keep the local log in shared memory ([`Options::dir`]), which a power cut empties and the end of a process doesn't. Some
-//! of these keep the messages there, too ([`Tier::ProcessCrashSafe`]): after the end of a process, the next one finds all of them.
+//! Some logs keep the local log in shared memory ([`Options::dir`]), which a power cut empties and the end of a process
+//! doesn't. Some of these keep the messages there, too ([`Tier::ProcessCrashSafe`]): after the end of a process, the
+//! next one finds all of them.
 
 mod disk_steps;
 mod message_steps;
@@ -32,8 +34,8 @@ pub fn explore(random: Random<'_>, exploration: Exploration) -> Result<Explored,
     super::explore::<LogModel>(random, exploration)
 }
 
-/// Takes `steps` steps with one log, at most 150, and cuts the power at one operation of each. `random` draws the options and the
-/// steps; its first number is the seed of the power cuts.
+/// Takes `steps` steps with one log, at most 150, and cuts the power at one operation of each. `random` draws the
+/// options and the steps; its first number is the seed of the power cuts.
 ///
 /// # Errors
 /// [`Mismatch`].

@@ -1,7 +1,7 @@
 //! Power cuts of a [`Store`].
 //!
-//! A recovery finds the checkpoints of before the interrupted step or of after it, with every record; and of the local log
-//! the synced entries, and perhaps some of those appended after them, in order.
+//! A recovery finds the checkpoints of before the interrupted step or of after it, with every record; and of the local
+//! log the synced entries, and perhaps some of those appended after them, in order.
 
 mod recovery;
 mod steps;
@@ -15,7 +15,8 @@ use super::{Exploration, Explored, Mismatch, Outcome, Subject};
 use crate::random::{Random, below};
 use crate::{SimulatedDisk, SkippedSync};
 
-/// Takes random steps with stores and cuts the power, as often as `exploration` says. All randomness comes from `random`.
+/// Takes random steps with stores and cuts the power, as often as `exploration` says. All randomness comes from
+/// `random`.
 ///
 /// # Errors
 /// [`Mismatch`].
@@ -178,8 +179,8 @@ impl Subject for StoreModel {
 }
 
 impl StoreModel {
-    /// Returns `true` if the store is in its failed state. A refused append flushes: if an earlier write failed, only the next
-    /// call returns that error.
+    /// Returns `true` if the store is in its failed state. A refused append flushes: if an earlier write failed, only
+    /// the next call returns that error.
     fn has_failed(&mut self) -> bool {
         let nothing = &mut LocalImage::source(&[]);
         let appended = self.store.as_mut().map(|store| store.append(LOCAL, nothing, &mut Vec::new()));

@@ -5,14 +5,15 @@ use std::ops::RangeBounds;
 
 use bytes::Bytes;
 
-/// Hop of a call among those from one source: communicator, number of the call, and place among the source's hops; a word is before the first.
+/// Hop of a call among those from one source: communicator, number of the call, and place among the source's hops; a
+/// word is before the first.
 pub(super) type HopKey = (u32, u64, u32);
 
 /// Capacity that the queue of a source keeps when it is empty.
 const HOPS_KEPT: usize = 64;
 
-/// Hops by source, in the order of their keys. A source sends them in this order, but for those of other communicators and of calls that it
-/// begins anew, so that they are added at the end and taken from the beginning.
+/// Hops by source, in the order of their keys. A source sends them in this order, but for those of other communicators
+/// and of calls that it begins anew, so that they are added at the end and taken from the beginning.
 #[derive(Debug, Default)]
 pub(super) struct Arrived {
     sources: Vec<VecDeque<(HopKey, Bytes)>>,

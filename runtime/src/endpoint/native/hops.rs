@@ -10,8 +10,8 @@ use super::arrived::HopKey;
 use crate::Error;
 use crate::communicator::{Request, Status};
 use crate::endpoint::Endpoint;
-use crate::endpoint::progress::Wait;
-use crate::transport::{CallKind, Transport};
+use crate::endpoint::wait::Wait;
+use crate::transport::{Step, Transport};
 
 /// Tag of a hop. Tags of the protocols are positive.
 const HOP: i32 = -3;
@@ -88,7 +88,6 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             self.send_frame(call, tag, (to, place), [&words, payload])?;
         }
         self.native.encoded = words;
-        self.stop_if_fatal(CallKind::Collective)?;
         Ok(Some(Request::new(NATIVE | SENT | u64::from(to))))
     }
 
@@ -131,7 +130,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             let taken = take_words(&mut self.native.words, &mut payload, self.settings.ranks);
             taken.ok_or_else(|| malformed(source, HOP_WITH_WORDS, len))?;
         }
-        self.stop_if_fatal(CallKind::Collective)?;
+        self.end_step(Step::Taken { context: call.comm })?;
         Ok(Some((Status { source, tag: HOP, len: payload.len() }, payload)))
     }
 
@@ -145,8 +144,8 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         }
     }
 
-    /// Sends a frame of a call, once the receiver is connected and earlier ones have left: a root that broadcasts again and again waits for those
-    /// that are slower. `payload`: words, and data.
+    /// Sends a frame of a call, once the receiver is connected and earlier ones have left: a root that broadcasts again
+    /// and again waits for those that are slower. `payload`: words, and data.
     fn send_frame(
         &mut self,
         call: CollectiveCall,
@@ -206,8 +205,8 @@ fn encode_words(words: &[(Rank, u64)], bytes: &mut Vec<u8>) {
     }
 }
 
-/// Moves the words from the beginning of a hop to the others, in the order of their ranks; `None` if it is too short for them,
-/// or they are of more than `ranks` ranks.
+/// Moves the words from the beginning of a hop to the others, in the order of their ranks; `None` if it is too short
+/// for them, or they are of more than `ranks` ranks.
 fn take_words(words: &mut Vec<(Rank, u64)>, payload: &mut Bytes, ranks: u32) -> Option<()> {
     let count = payload.try_get_u32_le().ok().filter(|count| *count <= ranks)? as usize;
     if payload.len() / WORD_BYTES < count {

@@ -1,20 +1,20 @@
-//! The plain rule, with other verdicts on messages of certain tags, and with effects when they are sent. Collectives run natively.
+//! The plain rule, with other verdicts on messages of certain tags, and with effects when they are sent. Collectives
+//! run natively.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use counterfoil::{Envelope, Rank, Ssn};
-use counterfoil_ack_piggyback::{AckPolicy, Flags, Origin, Stamp, WireHeader};
+use counterfoil_ack_piggyback::{Flags, Origin, Stamp, WireHeader};
 use counterfoil_protocols::api::{
-    CollectiveCall, CollectiveClass, CollectivePlan, Coordinator, Effect, EntryKey, EntryKind, Kept, Outgoing,
-    Properties, Protocol, ProtocolError, Snapshot, Transmission,
+    CollectiveCall, CollectiveClass, CollectivePlan, Effect, EntryKey, EntryKind, Kept, Outgoing, Properties, Protocol,
+    ProtocolError, Rule, RuleSettings, Snapshot, Transmission,
 };
 use counterfoil_protocols::forward_protocol;
 use counterfoil_protocols::sender_based::{self, SenderBased};
 
 use crate::communicator::COLLECTIVE_CONTEXT;
-use crate::rule::MakeRule;
 
 /// Tag of a message that is held until one with the tag [`RELEASE`] is sent.
 pub(super) const HOLD: i32 = 5;
@@ -66,15 +66,15 @@ impl Tagged {
     }
 }
 
-impl MakeRule for ByTag {
-    fn protocol(&self, rank: u32, ranks: u32, incarnation: u32) -> Result<Box<dyn Protocol>, ProtocolError> {
-        let (rank, incarnation, policy) = (Rank(rank), counterfoil::Incarnation(incarnation), AckPolicy::default());
-        let core = SenderBased::new(sender_based::Config { rank, ranks, incarnation, policy })?;
-        Ok(Box::new(Tagged { core, by_tag: self.clone(), effects: VecDeque::new(), waits: false }))
-    }
-
-    fn coordinator(&self, _: u32) -> Option<Box<dyn Coordinator>> {
-        None
+impl ByTag {
+    /// Returns the rule. Its maker is never freed.
+    pub(super) fn rule(self) -> Rule {
+        let make = move |rank, incarnation, settings: &RuleSettings| -> Result<Box<dyn Protocol>, ProtocolError> {
+            let RuleSettings { ranks, policy, .. } = *settings;
+            let core = SenderBased::new(sender_based::Config { rank, ranks, incarnation, policy })?;
+            Ok(Box::new(Tagged { core, by_tag: self.clone(), effects: VecDeque::new(), waits: false }))
+        };
+        Rule { name: "by tag", make_rank: Box::leak(Box::new(make)), ..sender_based::RULE }
     }
 }
 

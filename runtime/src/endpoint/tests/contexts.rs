@@ -1,18 +1,22 @@
 //! Messages of several communicators, the choice among several operations, and cancelled receives.
 
+use counterfoil::Tier;
+use counterfoil_campaign::stride;
+
 use super::{RANKS, ROUNDS, number, run_program, settings};
 use crate::Error;
 use crate::communicator::{APPLICATION_CONTEXT, Communicator, FailStop, Request};
 use crate::local::testing::{End, Killable, ThreadJob};
-use crate::rule::Rule;
-use crate::settings::{LogTier, RankSettings};
-use counterfoil_campaign::stride;
+use crate::settings::RankSettings;
+use counterfoil_protocols::api::Rule;
+use counterfoil_protocols::{pessimistic, sender_based};
 
 /// Contexts of two communicators.
 const ONE: u32 = 2;
 const OTHER: u32 = 4;
 
-/// Everything that the outcomes of a rank's choices depend on goes into its messages, so that a repetition with another outcome diverges.
+/// Everything that the outcomes of a rank's choices depend on goes into its messages, so that a repetition with another
+/// outcome diverges.
 fn program(comm: &mut Killable<'_>, checkpoints: bool) -> Result<Vec<u8>, Error> {
     let (rank, size) = (comm.rank(), comm.size());
     let (right, left) = ((rank + 1) % size, (rank + size - 1) % size);
@@ -100,7 +104,7 @@ fn cancel(comm: &mut Killable<'_>, from: u32, round: u64, mut seen: u64) -> Resu
 
 #[test]
 fn an_operation_is_complete_with_all_its_requests() {
-    let job = ThreadJob::new(settings(LogTier::Volatile));
+    let job = ThreadJob::new(settings(Tier::Volatile));
     let ran = job.run(|endpoint, _| {
         match endpoint.rank() {
             0 => {
@@ -139,7 +143,7 @@ fn an_operation_is_complete_with_all_its_requests() {
 
 #[test]
 fn calls_fail_after_one_that_has_failed_for_good() {
-    let ran = ThreadJob::new(RankSettings { ranks: 1, ..settings(LogTier::Volatile) }).run(|endpoint, incarnation| {
+    let ran = ThreadJob::new(RankSettings { ranks: 1, ..settings(Tier::Volatile) }).run(|endpoint, incarnation| {
         let never = endpoint.irecv(None, Some(7))?;
         if incarnation == 0 {
             assert_eq!(endpoint.cancel(never)?, None);
@@ -160,7 +164,7 @@ fn calls_fail_after_one_that_has_failed_for_good() {
 
 #[test]
 fn a_repetition_that_waits_for_a_cancelled_receive_is_an_error() {
-    let ran = ThreadJob::new(RankSettings { ranks: 1, ..settings(LogTier::Volatile) }).run(|endpoint, incarnation| {
+    let ran = ThreadJob::new(RankSettings { ranks: 1, ..settings(Tier::Volatile) }).run(|endpoint, incarnation| {
         let never = endpoint.irecv(None, Some(7))?;
         if incarnation == 0 {
             assert_eq!(endpoint.cancel(never)?, None);
@@ -176,7 +180,7 @@ fn a_repetition_that_waits_for_a_cancelled_receive_is_an_error() {
 fn many_polls_are_one_record_and_are_repeated() {
     const POLLS: u64 = 100_000;
     // 10 bytes for a poll.
-    let settings = RankSettings { local_log_bytes_max: 1 << 20, ..settings(LogTier::ProcessCrashSafe) };
+    let settings = RankSettings { local_log_bytes_max: 1 << 20, ..settings(Tier::ProcessCrashSafe) };
     // After the question was sent, and once more in the midst of the polls.
     let deaths = [(0, 0, POLLS + 3), (0, 1, POLLS / 2)];
     run_program(settings, &deaths, |comm| {
@@ -200,8 +204,8 @@ fn many_polls_are_one_record_and_are_repeated() {
     });
 }
 
-/// Runs the program; the incarnations in `deaths`, as (rank, incarnation, call), die before that call. Returns the number of calls of each
-/// rank's last incarnation.
+/// Runs the program; the incarnations in `deaths`, as (rank, incarnation, call), die before that call. Returns the
+/// number of calls of each rank's last incarnation.
 fn run(settings: RankSettings, checkpoints: bool, deaths: &[(u32, u32, u64)]) -> Vec<u64> {
     let (results, calls, _) = run_program(settings, deaths, |comm| program(comm, checkpoints));
     assert!(results.iter().all(|result| *result == [ROUNDS as u8]));
@@ -210,7 +214,7 @@ fn run(settings: RankSettings, checkpoints: bool, deaths: &[(u32, u32, u64)]) ->
 
 /// Kills each rank before each of its calls in turn, and two replacements some calls later.
 fn a_rank_may_die_before_each_of_its_calls(rule: Rule) {
-    for (tier, checkpoints) in [(LogTier::Volatile, false), (LogTier::ProcessCrashSafe, true)] {
+    for (tier, checkpoints) in [(Tier::Volatile, false), (Tier::ProcessCrashSafe, true)] {
         let settings = RankSettings { rule, ..settings(tier) };
         let calls = run(settings.clone(), checkpoints, &[]);
         for rank in 0..RANKS {
@@ -223,10 +227,10 @@ fn a_rank_may_die_before_each_of_its_calls(rule: Rule) {
 
 #[test]
 fn a_rank_may_die_before_each_of_its_calls_sender_based() {
-    a_rank_may_die_before_each_of_its_calls(Rule::SenderBased);
+    a_rank_may_die_before_each_of_its_calls(sender_based::RULE);
 }
 
 #[test]
 fn a_rank_may_die_before_each_of_its_calls_pessimistic() {
-    a_rank_may_die_before_each_of_its_calls(Rule::Pessimistic);
+    a_rank_may_die_before_each_of_its_calls(pessimistic::RULE);
 }

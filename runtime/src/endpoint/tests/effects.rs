@@ -1,14 +1,18 @@
-//! Effects that a job may end alike without: a send that is suppressed, a call that is repeated, entries of the local log, and a checkpoint
-//! that the rule asks for.
+//! Effects that a job may end alike without: a send that is suppressed, a call that is repeated, entries of the local
+//! log, and a checkpoint that the rule asks for.
 
 use std::sync::{Arc, Mutex};
 
 use super::by_tag::{ASK, ASK_IN_CALL, ByTag, COPIED, DISCARD, KEEP, REPEAT, SUPPRESS, entries};
 use super::*;
+use crate::communicator::CollectiveSubstrate;
 
 /// Runs a program of three ranks under the rule. `program` returns `false` for a rank that dies.
-fn run(rule: ByTag, program: impl Fn(&mut crate::local::LocalEndpoint, u32) -> Result<bool, Error> + Sync) -> Tally {
-    let job = ThreadJob::under(Box::new(rule), settings(LogTier::ProcessCrashSafe));
+fn run(
+    rule: ByTag,
+    program: impl Fn(&mut crate::local::testing::ThreadEndpoint, u32) -> Result<bool, Error> + Sync,
+) -> Tally {
+    let job = ThreadJob::under(rule.rule(), settings(Tier::ProcessCrashSafe));
     let ran = job
         .run(|comm, incarnation| Ok(if program(comm, incarnation)? { End::Result(Vec::new()) } else { End::Killed }));
     ran.unwrap().1
@@ -79,9 +83,10 @@ fn a_replacement_is_given_the_entries_that_were_not_discarded_and_receives_the_m
     assert_eq!(*recovered.lock().unwrap(), [expected[0][0], expected[1][0], expected[0][1], expected[1][1]]);
 }
 
-/// Runs a job in which the rule of rank 0 asks for a checkpoint before a receive that waits, while another receive is open.
-/// `posted_first`: that one was posted before the message was sent with which the rule asks. Rank 0 dies after the receive that waited,
-/// and its replacement posts the other one again. Returns the steps of rank 0 in which its state was asked for.
+/// Runs a job in which the rule of rank 0 asks for a checkpoint before a receive that waits, while another receive is
+/// open. `posted_first`: that one was posted before the message was sent with which the rule asks. Rank 0 dies after
+/// the receive that waited, and its replacement posts the other one again. Returns the steps of rank 0 in which its
+/// state was asked for.
 fn ask_with_an_open_receive(posted_first: bool) -> Vec<u8> {
     let asked = Arc::new(Mutex::new(Vec::new()));
     run(ByTag::default(), |comm, incarnation| {
@@ -144,8 +149,9 @@ fn a_checkpoint_waits_for_a_receive_that_was_posted_before_another_request() {
     assert!(!ask_with_an_open_receive(true).contains(&1));
 }
 
-/// Runs a job in which a call of rank 0 waits for a checkpoint. With `open`, rank 0 has a receive that was posted before one that is complete,
-/// and whose message comes only after the call. Returns the number of checkpoints that were taken and refused.
+/// Runs a job in which a call of rank 0 waits for a checkpoint. With `open`, rank 0 has a receive that was posted
+/// before one that is complete, and whose message comes only after the call. Returns the number of checkpoints that
+/// were taken and refused.
 fn call_that_waits_for_a_checkpoint(open: bool, has_state: bool) -> (u64, u64) {
     let rule = ByTag::default();
     let refused = Arc::clone(&rule.refused);

@@ -2,18 +2,18 @@
 //! each of their calls.
 
 use super::*;
-use crate::endpoint::progress::Wait;
-use crate::rule::Rule;
+use crate::endpoint::wait::Wait;
+use counterfoil_protocols::pessimistic;
 
-const TIERS: [LogTier; 3] = [LogTier::Volatile, LogTier::ProcessCrashSafe, LogTier::NodeLocal];
+const TIERS: [Tier; 3] = [Tier::Volatile, Tier::ProcessCrashSafe, Tier::NodeLocal];
 
-fn pessimistic(tier: LogTier) -> RankSettings {
-    RankSettings { rule: Rule::Pessimistic, ..settings(tier) }
+fn pessimistic(tier: Tier) -> RankSettings {
+    RankSettings { rule: pessimistic::RULE, ..settings(tier) }
 }
 
 #[test]
 fn the_program_of_the_plain_rule_runs_on_all_tiers() {
-    let (expected, _, plain) = run(settings(LogTier::Volatile), false, &[]);
+    let (expected, _, plain) = run(settings(Tier::Volatile), false, &[]);
     for tier in TIERS {
         for checkpoints in [false, true] {
             let (results, _, tally) = run(pessimistic(tier), checkpoints, &[]);
@@ -30,7 +30,7 @@ fn the_program_of_the_plain_rule_runs_on_all_tiers() {
 
 #[test]
 fn a_rank_may_die_before_each_of_its_calls() {
-    let settings = pessimistic(LogTier::ProcessCrashSafe);
+    let settings = pessimistic(Tier::ProcessCrashSafe);
     let (expected, calls, _) = run(settings.clone(), true, &[]);
     for rank in 0..RANKS {
         for call in (0..calls[rank as usize]).step_by(stride()) {
@@ -42,7 +42,7 @@ fn a_rank_may_die_before_each_of_its_calls() {
 
 #[test]
 fn all_may_die_and_die_again() {
-    let (expected, calls, _) = run(settings(LogTier::Volatile), false, &[]);
+    let (expected, calls, _) = run(settings(Tier::Volatile), false, &[]);
     let mut next = places();
     for tier in TIERS {
         for checkpoints in [false, true] {
@@ -58,8 +58,8 @@ fn all_may_die_and_die_again() {
     }
 }
 
-/// Rank 0 broadcasts a hash of its receive order, and the others send it back with their next message. Runs may differ, but
-/// within a run all ranks must end with the same hash, with any deaths.
+/// Rank 0 broadcasts a hash of its receive order, and the others send it back with their next message. Runs may differ,
+/// but within a run all ranks must end with the same hash, with any deaths.
 fn hash_the_receive_order(comm: &mut dyn Communicator) -> Result<Vec<u8>, Error> {
     const MESSAGES: u64 = 6;
     let (rank, size) = (comm.rank(), comm.size());
@@ -94,15 +94,15 @@ fn a_program_whose_sends_depend_on_the_receive_order_is_repeated_exactly() {
     }
 }
 
-/// While an early message is held, its predecessor in the recorded order is read, however many messages of that sender are
-/// unexpected.
+/// While an early message is held, its predecessor in the recorded order is read, however many messages of that sender
+/// are unexpected.
 #[test]
 fn a_held_message_does_not_block_reading_its_predecessor() {
     let settings = RankSettings {
         unexpected_bytes_max: 150_000,
         log_bytes_max: 64 << 20,
         ranks: 3,
-        ..pessimistic(LogTier::Volatile)
+        ..pessimistic(Tier::Volatile)
     };
     let job = ThreadJob::new(settings);
     let large = vec![7; 100_000];

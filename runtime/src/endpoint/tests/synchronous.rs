@@ -1,21 +1,22 @@
 //! Sends that complete once a receive has taken the message.
 
+use counterfoil::Tier;
 use counterfoil_campaign::{scaled, stride};
 
 use super::{RANKS, ROUNDS, number, places, run_program, settings};
 use crate::Error;
 use crate::communicator::{APPLICATION_CONTEXT, Communicator, Request};
-use crate::local::LocalEndpoint;
-use crate::local::testing::{End, Killable, ThreadJob};
-use crate::rule::Rule;
-use crate::settings::{LogTier, RankSettings};
+use crate::local::testing::{End, Killable, ThreadEndpoint, ThreadJob};
+use crate::settings::RankSettings;
+use counterfoil_protocols::api::Rule;
+use counterfoil_protocols::{pessimistic, send_deterministic, sender_based};
 
-const RULES: [Rule; 3] = [Rule::SenderBased, Rule::Pessimistic, Rule::SendDeterministic { clusters: 1 }];
+const RULES: [Rule; 3] = [sender_based::RULE, pessimistic::RULE, send_deterministic::RULE.with_clusters(1)];
 
 /// Runs a program on two ranks under each rule.
-fn run_pair(program: impl Fn(&mut LocalEndpoint) -> Result<(), Error> + Sync) {
+fn run_pair(program: impl Fn(&mut ThreadEndpoint) -> Result<(), Error> + Sync) {
     for rule in RULES {
-        let settings = RankSettings { ranks: 2, rule, ..settings(LogTier::Volatile) };
+        let settings = RankSettings { ranks: 2, rule, ..settings(Tier::Volatile) };
         let ran = ThreadJob::new(settings).run(|endpoint, _| {
             program(endpoint)?;
             Ok(End::Result(Vec::new()))
@@ -24,7 +25,7 @@ fn run_pair(program: impl Fn(&mut LocalEndpoint) -> Result<(), Error> + Sync) {
     }
 }
 
-fn synchronous(comm: &mut LocalEndpoint, to: u32, tag: i32) -> Result<Request, Error> {
+fn synchronous(comm: &mut ThreadEndpoint, to: u32, tag: i32) -> Result<Request, Error> {
     comm.issend_in(APPLICATION_CONTEXT, to, tag, &[tag as u8])
 }
 
@@ -100,8 +101,7 @@ fn a_cancelled_send_is_waited_for() {
 
 #[test]
 fn the_answer_is_read_after_more_messages_than_may_be_unexpected() {
-    let settings =
-        RankSettings { unexpected_bytes_max: 1 << 20, log_bytes_max: 64 << 20, ..settings(LogTier::Volatile) };
+    let settings = RankSettings { unexpected_bytes_max: 1 << 20, log_bytes_max: 64 << 20, ..settings(Tier::Volatile) };
     let message = vec![7; 100_000];
     let job = ThreadJob::new(RankSettings { ranks: 2, ..settings });
     let ran = job.run(|comm, _| {
@@ -118,8 +118,9 @@ fn the_answer_is_read_after_more_messages_than_may_be_unexpected() {
     assert_eq!(ran.unwrap().1.messages_delivered, 101);
 }
 
-/// Outcomes of tests and of waits for one of several requests go into the messages, so that a repetition with other outcomes diverges.
-/// Ranks receive in the reverse order, and after polls without a message, on which their matches depend.
+/// Outcomes of tests and of waits for one of several requests go into the messages, so that a repetition with other
+/// outcomes diverges. Ranks receive in the reverse order, and after polls without a message, on which their matches
+/// depend.
 fn program(comm: &mut Killable<'_>, checkpoints: bool) -> Result<Vec<u8>, Error> {
     let (rank, size) = (comm.rank(), comm.size());
     let (right, left) = ((rank + 1) % size, (rank + size - 1) % size);
@@ -162,8 +163,8 @@ fn program(comm: &mut Killable<'_>, checkpoints: bool) -> Result<Vec<u8>, Error>
     Ok(vec![round as u8])
 }
 
-/// Runs the program; the incarnations in `deaths`, as (rank, incarnation, call), die before that call. Returns the number of calls of each
-/// rank's last incarnation.
+/// Runs the program; the incarnations in `deaths`, as (rank, incarnation, call), die before that call. Returns the
+/// number of calls of each rank's last incarnation.
 fn run(settings: RankSettings, checkpoints: bool, deaths: &[(u32, u32, u64)]) -> Vec<u64> {
     let (results, calls, _) = run_program(settings, deaths, |comm| program(comm, checkpoints));
     assert!(results.iter().all(|result| *result == [ROUNDS as u8]));
@@ -172,7 +173,7 @@ fn run(settings: RankSettings, checkpoints: bool, deaths: &[(u32, u32, u64)]) ->
 
 fn a_rank_may_die_before_each_of_its_calls(rule: Rule) {
     let mut next = places();
-    for (tier, checkpoints) in [(LogTier::Volatile, false), (LogTier::ProcessCrashSafe, true)] {
+    for (tier, checkpoints) in [(Tier::Volatile, false), (Tier::ProcessCrashSafe, true)] {
         let settings = RankSettings { rule, ..settings(tier) };
         let calls = run(settings.clone(), checkpoints, &[]);
         for rank in 0..RANKS {
@@ -191,10 +192,10 @@ fn a_rank_may_die_before_each_of_its_calls(rule: Rule) {
 
 #[test]
 fn a_rank_may_die_before_each_of_its_calls_sender_based() {
-    a_rank_may_die_before_each_of_its_calls(Rule::SenderBased);
+    a_rank_may_die_before_each_of_its_calls(sender_based::RULE);
 }
 
 #[test]
 fn a_rank_may_die_before_each_of_its_calls_pessimistic() {
-    a_rank_may_die_before_each_of_its_calls(Rule::Pessimistic);
+    a_rank_may_die_before_each_of_its_calls(pessimistic::RULE);
 }

@@ -2,12 +2,13 @@
 
 use super::by_tag::{ByTag, HOLD, RELEASE};
 use super::*;
-use crate::rule::MakeRule;
+use counterfoil_protocols::api::Rule;
+use counterfoil_protocols::sender_based;
 
 /// Rank 1 has the message of rank 2, which was sent after a held one of rank 0, and finds nothing of rank 0.
 #[test]
 fn a_send_that_is_held_waits_for_the_rule() {
-    let job = ThreadJob::under(Box::new(ByTag::default()), settings(LogTier::Volatile));
+    let job = ThreadJob::under(ByTag::default().rule(), settings(Tier::Volatile));
     let ran = job.run(|comm, _| {
         match comm.rank() {
             0 => {
@@ -38,8 +39,8 @@ fn a_send_that_is_held_waits_for_the_rule() {
 /// No acknowledgement has an effect, so only a record that is released when it was transmitted makes room.
 #[test]
 fn a_rule_that_keeps_nothing_sends_more_than_the_log_holds() {
-    let settings = RankSettings { log_bytes_max: 1 << 20, on_full: LogOnFull::Fail, ..settings(LogTier::Volatile) };
-    let send_all = |rule: Box<dyn MakeRule>| {
+    let settings = RankSettings { log_bytes_max: 1 << 20, on_full: OnFull::Fail, ..settings(Tier::Volatile) };
+    let send_all = |rule: Rule| {
         ThreadJob::under(rule, settings.clone()).run(|comm, _| {
             for round in 0..1_000_u32 {
                 match comm.rank() {
@@ -58,6 +59,6 @@ fn a_rule_that_keeps_nothing_sends_more_than_the_log_holds() {
             Ok(End::Result(Vec::new()))
         })
     };
-    assert!(matches!(send_all(Box::new(Rule::SenderBased)), Err(Error::Append { to: 1, .. })));
-    send_all(Box::new(ByTag { keeps_nothing: true, ..ByTag::default() })).unwrap();
+    assert!(matches!(send_all(sender_based::RULE), Err(Error::Append { to: 1, .. })));
+    send_all(ByTag { keeps_nothing: true, ..ByTag::default() }.rule()).unwrap();
 }

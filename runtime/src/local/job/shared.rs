@@ -19,13 +19,15 @@ const RECORD_FILE: &str = "job";
 /// Lock file of a rank's store.
 const STORE_LOCK_FILE: &str = "lock";
 
-/// Directories of one host for a job without a launcher, shared by the processes of the job on that host. `counterfoil clean` leaves
-/// them alone while one of these lives. The last one removes them.
+/// Directories of one host for a job without a launcher, shared by the processes of the job on that host.
+/// `counterfoil clean` leaves them alone while one of these lives. The last one removes them.
 #[derive(Debug)]
 pub struct SharedJobDirectory {
     memory: SharedDirectory,
     checkpoints: SharedDirectory,
     paths: JobPaths,
+    /// The last process removes them.
+    are_removed: bool,
 }
 
 impl SharedJobDirectory {
@@ -34,8 +36,8 @@ impl SharedJobDirectory {
         fresh_name()
     }
 
-    /// Returns the name of the directories of a job that the user has named. They outlive a job that fails, and `counterfoil clean` removes
-    /// them only by this name.
+    /// Returns the name of the directories of a job that the user has named. They outlive a job that fails, and
+    /// `counterfoil clean` removes them only by this name.
     ///
     /// # Errors
     /// [`JobError::Name`].
@@ -64,7 +66,17 @@ impl SharedJobDirectory {
         for sub in [paths.logs(), paths.traces()] {
             join_private_dir(&sub)?;
         }
-        Ok(SharedJobDirectory { memory, checkpoints, paths })
+        Ok(SharedJobDirectory { memory, checkpoints, paths, are_removed: true })
+    }
+
+    /// Returns the directory of the ranks' logs of a job that has kept them below `root`, whoever has run it; `None` if
+    /// there is none.
+    pub fn kept_logs(root: &Path, job: &str) -> Option<PathBuf> {
+        let end = format!("-{NAMED}-{job}");
+        let is_of_job = |name: &str| name.starts_with(NAME_PREFIX) && name.ends_with(&end);
+        let mut entries = fs::read_dir(root).ok()?.flatten();
+        let directory = entries.find(|entry| entry.file_name().to_str().is_some_and(is_of_job))?.path();
+        Some(JobPaths { directory }.logs()).filter(|logs| logs.is_dir())
     }
 
     /// Returns the paths in the directory in memory.
@@ -77,8 +89,8 @@ impl SharedJobDirectory {
         &self.checkpoints.path
     }
 
-    /// Returns `true` while a process holds the log or the store of a rank. The locks of a dead process are released as it exits, and on a
-    /// network file system when the server finds it dead.
+    /// Returns `true` while a process holds the log or the store of a rank. The locks of a dead process are released as
+    /// it exits, and on a network file system when the server finds it dead.
     pub fn is_in_use(&self, rank: u32) -> bool {
         let store = self.checkpoints.path.join(format!("rank-{rank}")).join(STORE_LOCK_FILE);
         let [log, local] = self.logs_of(rank);
@@ -105,8 +117,9 @@ impl SharedJobDirectory {
         memory.into_iter().chain([self.checkpoints()]).find(|directory| !directory.join(mark_of(rank)).exists())
     }
 
-    /// Marks that a process on `host` takes a rank over, whose files are on a disk that hosts share. What an earlier process of the rank left
-    /// in the memory of this host is removed if the last one was on another: it is older than what is on the disk.
+    /// Marks that a process on `host` takes a rank over, whose files are on a disk that hosts share. What an earlier
+    /// process of the rank left in the memory of this host is removed if the last one was on another: it is older than
+    /// what is on the disk.
     ///
     /// # Errors
     /// [`JobError::Io`].
@@ -126,7 +139,8 @@ impl SharedJobDirectory {
         ["log", "local"].map(|name| self.paths.logs().join(format!("{name}.{rank}")))
     }
 
-    /// Begins a job with this directory of checkpoints. If this host has logs of one that began with another, returns that.
+    /// Begins a job with this directory of checkpoints. If this host has logs of one that began with another, returns
+    /// that.
     ///
     /// # Errors
     /// [`JobError::Io`].
@@ -157,8 +171,8 @@ impl SharedJobDirectory {
         read_existing(&self.record_path())
     }
 
-    /// Replaces the job's record. It is durable, and so are the marks of ranks, when this returns. `process`: a number that no other process
-    /// of the job has.
+    /// Replaces the job's record. It is durable, and so are the marks of ranks, when this returns. `process`: a number
+    /// that no other process of the job has.
     ///
     /// # Errors
     /// [`JobError::Io`].
@@ -178,8 +192,17 @@ impl SharedJobDirectory {
         written.map_err(JobError::io("write", &path))
     }
 
-    /// Leaves the job. The last process of a host removes its directories; what it can't remove, `counterfoil clean` will.
+    /// Keeps the directories when this process leaves the job. All its processes are to call this.
+    pub fn keep_files(&mut self) {
+        self.are_removed = false;
+    }
+
+    /// Leaves the job. The last process of a host removes its directories; what it can't remove, `counterfoil clean`
+    /// will.
     pub fn leave(self) {
+        if !self.are_removed {
+            return;
+        }
         for directory in [self.memory, self.checkpoints] {
             if let Err(error) = directory.leave() {
                 tracing::warn!(%error, "a job directory could not be removed; `counterfoil clean` removes it");
@@ -278,6 +301,23 @@ mod tests {
         first.leave();
         assert!(second.paths().logs().exists() && second.checkpoints().exists());
         second.leave();
+        assert_eq!(fs::read_dir(root.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn directories_that_are_kept_stay() {
+        let root = tempfile::tempdir().unwrap();
+        let name = SharedJobDirectory::directory_name("heat").unwrap();
+        let kept = || SharedJobDirectory::kept_logs(root.path(), "heat");
+        assert_eq!(kept(), None);
+        let mut job = SharedJobDirectory::join(&name, root.path(), root.path()).unwrap();
+        job.keep_files();
+        let logs = job.paths().logs();
+        job.leave();
+        assert_eq!(kept(), Some(logs));
+        assert_eq!(SharedJobDirectory::kept_logs(root.path(), "eat"), None);
+        // Nobody uses them: another job may.
+        SharedJobDirectory::join(&name, root.path(), root.path()).unwrap().leave();
         assert_eq!(fs::read_dir(root.path()).unwrap().count(), 0);
     }
 

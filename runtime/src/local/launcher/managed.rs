@@ -12,7 +12,8 @@ use crate::local::slot::describe_unfinished;
 /// Longest wait of all living processes for each other in a repair.
 const REPAIR_WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// Returns `true` if all processes have waited for longer than [`REPAIR_WAIT_MAX`]. `since`: for each living one, since when it waits.
+/// Returns `true` if all processes have waited for longer than [`REPAIR_WAIT_MAX`]. `since`: for each living one, since
+/// when it waits.
 fn is_lost(since: impl Iterator<Item = Option<Instant>>, now: Instant) -> bool {
     let latest = since.map(|since| since.map(|since| now.saturating_duration_since(since))).min();
     latest.flatten().is_some_and(|waited| waited > REPAIR_WAIT_MAX)
@@ -81,8 +82,9 @@ impl Launcher<'_> {
         Ok(())
     }
 
-    /// Starts the job again if its processes have waited for each other for too long: then the agreement of the MPI, which takes milliseconds
-    /// once all have begun it, is lost. With Open MPI 5.0.11 that happens now and then when two processes die at the same time.
+    /// Starts the job again if its processes have waited for each other for too long: then the agreement of the MPI,
+    /// which takes milliseconds once all have begun it, is lost. With Open MPI 5.0.11 that happens now and then when
+    /// two processes die at the same time.
     ///
     /// # Errors
     /// [`LaunchError::RepairStalled`] if that has happened too often.
@@ -98,9 +100,9 @@ impl Launcher<'_> {
         Err(LaunchError::RepairStalled { waited: REPAIR_WAIT_MAX, state: describe_unfinished(&self.slots, now) })
     }
 
-    /// Starts the job again because the processes of the process manager make no progress: `rank` has had none for too long, or all wait for
-    /// each other. Returns `false`, and does nothing, if that has happened too often, in a job that ends or is about to be started again, and
-    /// without a process manager.
+    /// Starts the job again because the processes of the process manager make no progress: `rank` has had none for too
+    /// long, or all wait for each other. Returns `false`, and does nothing, if that has happened too often, in a job
+    /// that ends or is about to be started again, and without a process manager.
     pub(in crate::local) fn restart_stalled(&mut self, rank: Option<u32>, now: Instant) -> Result<bool, LaunchError> {
         let is_too_often =
             self.manager_starts >= MANAGER_STARTS_MAX || self.stalls.len() >= self.options.deaths_max as usize;

@@ -14,14 +14,14 @@ impl Launcher<'_> {
         let number = rank as u32;
         let peers = (0u32..).zip(&self.slots).filter(|(_, slot)| slot.welcomed);
         let peers = peers.map(|(peer, slot)| (peer, slot.incarnation)).collect();
-        let mut hold_recovery = false;
+        let mut kills = self.kill_schedule.kills_of(number);
         if let Some(death) = self.slots[rank].recovering_from {
             let clock = &mut self.deaths[death].1;
             match self.options.processes {
                 Processes::Started => clock.started = Some(now),
                 Processes::Managed { .. } => clock.joined = Some(now),
             }
-            hold_recovery = self.kill_schedule.handle_recovery(number, now);
+            kills.in_recovery = self.kill_schedule.handle_recovery(number, now);
         }
         let welcome = Welcome {
             incarnation: self.slots[rank].incarnation,
@@ -29,9 +29,7 @@ impl Launcher<'_> {
             program: self.options.program.clone(),
             checkpoints: self.job.checkpoints().to_owned(),
             peers,
-            fatal_iterations: self.kill_schedule.fatal_iterations(number),
-            fatal_calls: self.kill_schedule.fatal_calls(number),
-            hold_recovery,
+            kills,
         };
         // An error means that it has died: its exit is handled next.
         let mut sent = control.send(&ToRank::Welcome(Box::new(welcome)));

@@ -186,7 +186,8 @@ impl LogModel {
         Ok(Outcome::Done)
     }
 
-    /// Covers every message by durable checkpoints of all receivers: nothing is retained then, whatever the disk reports.
+    /// Covers every message by durable checkpoints of all receivers: nothing is retained then, whatever the disk
+    /// reports.
     fn cover_all(&mut self, log: &mut Log) -> Result<Outcome, Mismatch> {
         if self.options.keep == Keep::All || !self.cursors.is_empty() {
             return Ok(Outcome::Done);
@@ -300,7 +301,8 @@ impl LogModel {
 
     fn read_cursors(&mut self, random: Random<'_>, explored: &mut Explored) -> Result<Outcome, Mismatch> {
         let drops_released = self.options.keep == Keep::Acked || self.options.on_full == OnFull::StopLogging;
-        // A process that takes over memory finds gaps where an earlier one freed messages; a cursor on disk, where covered ones were freed in memory.
+        // A process that takes over memory finds gaps where an earlier one freed messages; a cursor on disk, where
+        // covered ones were freed in memory.
         let has_gaps = self.options.tier != Tier::Volatile;
         for HeldCursor { peer, cursor, at, opened_at } in &mut self.cursors {
             let dispensable = self.lanes[peer.index()].dispensable;
@@ -309,7 +311,8 @@ impl LogModel {
             for _ in 0..below(random, 40) {
                 let Some(sent) = ahead.next() else { break };
                 let shown = match cursor.read() {
-                    // The message was released; or the cursor was opened in a gap, or at a message covered before it was sent.
+                    // The message was released; or the cursor was opened in a gap, or at a message covered before it
+                    // was sent.
                     Err(ReplayError::Cursor(CursorError::Gone { .. }))
                         if (drops_released && sent.ssn <= dispensable)
                             || (at == opened_at && (sent.ssn > *at || sent.ssn <= dispensable)) =>

@@ -33,8 +33,8 @@ impl Recovery {
 }
 
 impl LogModel {
-    /// Recovers a copy of the disk that a power cut left, and compares the log with the allowed states. Returns also the disk
-    /// before each operation of the recovery.
+    /// Recovers a copy of the disk that a power cut left, and compares the log with the allowed states. Returns also
+    /// the disk before each operation of the recovery.
     pub(super) fn recover_any(
         &self,
         left: &SimulatedDisk,
@@ -97,8 +97,8 @@ impl LogModel {
         Ok(())
     }
 
-    /// Returns the lanes of a log that took over shared memory: those of the process that ended, and where it has none those of the
-    /// newest checkpoint, `on_disk`.
+    /// Returns the lanes of a log that took over shared memory: those of the process that ended, and where it has none
+    /// those of the newest checkpoint, `on_disk`.
     fn lanes_in_memory(
         &self,
         on_disk: [Lane; RANKS as usize],
@@ -111,10 +111,16 @@ impl LogModel {
             // A lane without a message isn't reported.
             let is_emptied = left.last == Ssn::ZERO && log.next_ssn(peer) == Ssn::FIRST;
             if is_emptied || recovered.lanes.iter().any(|(in_memory, ..)| *in_memory == peer) {
-                // Memory doesn't have acknowledgements, nor SSNs that were skipped after the last message.
+                // Memory doesn't have SSNs that were skipped after the last message.
                 let (sent, end) = (left.sent.last().map_or(Ssn::ZERO, |sent| sent.ssn), log.next_ssn(peer).prev());
                 let last = if (sent..=left.last).contains(&end) { end } else { left.last };
-                *found = Lane { last, acked: Ssn::ZERO, rewound: None, ..left.clone() };
+                // Nor acknowledgements: what was freed, or lost with memory before, counts as acknowledged.
+                let acked = log.acked(peer);
+                let missing = left.lost_from_memory.max(left.dispensable);
+                if left.sent.iter().any(|sent| sent.ssn <= acked && sent.ssn > missing) || acked > last {
+                    return Err(Mismatch(format!("{peer} acknowledged {acked}, and needs an earlier message")));
+                }
+                *found = Lane { last, acked, rewound: None, ..left.clone() };
                 explored.lanes_in_memory += 1;
             } else if left.sent.iter().any(|sent| sent.ssn > left.lost_from_memory.max(left.dispensable)) {
                 return Err(Mismatch(format!("the lane to {peer} isn't in memory")));
@@ -123,14 +129,16 @@ impl LogModel {
         Ok(lanes)
     }
 
-    /// Returns the last message at the newest checkpoint, if messages are in shared memory: a rank that goes back further discards that
-    /// checkpoint first. Otherwise a recovery would find messages of it below those of the same SSNs that were sent again.
+    /// Returns the last message at the newest checkpoint, if messages are in shared memory: a rank that goes back
+    /// further discards that checkpoint first. Otherwise a recovery would find messages of it below those of the same
+    /// SSNs that were sent again.
     pub(super) fn memory_end(&self, peer: Rank) -> Ssn {
         let newest = self.expected.kept.last().filter(|_| self.options.tier == Tier::ProcessCrashSafe);
         newest.map_or(Ssn::ZERO, |newest| newest.lanes[peer.index()].last)
     }
 
-    /// Cuts lanes in shared memory to where they ended at the newest checkpoint: later ones were discarded, with their blocks.
+    /// Cuts lanes in shared memory to where they ended at the newest checkpoint: later ones were discarded, with their
+    /// blocks.
     pub(super) fn roll_back_memory(&mut self) -> Result<(), Mismatch> {
         let ends: [Ssn; RANKS as usize] = std::array::from_fn(|peer| self.memory_end(Rank(peer as u32)));
         let Some(log) = self.log.as_mut().filter(|_| self.options.tier == Tier::ProcessCrashSafe) else {
@@ -219,8 +227,8 @@ impl LogModel {
     }
 }
 
-/// Checks that a lane has the messages that it must have and no others, from `from` on or from its first. Returns the number of
-/// messages.
+/// Checks that a lane has the messages that it must have and no others, from `from` on or from its first. Returns the
+/// number of messages.
 pub(super) fn check_lane(log: &mut Log, peer: Rank, lane: &Lane, from: Option<Ssn>) -> Result<u64, String> {
     let (next, kept_from) = (log.next_ssn(peer), log.kept_from(peer));
     if next != lane.last.next() {

@@ -51,8 +51,9 @@ impl SharedMemory {
         self.written.extend(local.iter().filter(|(ssn, _)| *ssn > last).cloned());
     }
 
-    /// Compares a recovered local log with `local`, the entries of the process that ended, and with `on_disk`, those of the store,
-    /// which restores them after a power cut. None is missing, and discarded ones may be there again. Returns the entries found.
+    /// Compares a recovered local log with `local`, the entries of the process that ended, and with `on_disk`, those of
+    /// the store, which restores them after a power cut. None is missing, and discarded ones may be there again.
+    /// Returns the entries found.
     pub(super) fn check(
         &mut self,
         local: &[LocalEntry],

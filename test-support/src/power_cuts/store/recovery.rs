@@ -13,8 +13,9 @@ struct Found {
 }
 
 impl StoreModel {
-    /// Opens a copy of the disk that a power cut left, and compares the store with the allowed states. Returns its state, and
-    /// the disk before each operation of the opening. Where the store doesn't exist yet, checks that it can be created.
+    /// Opens a copy of the disk that a power cut left, and compares the store with the allowed states. Returns its
+    /// state, and the disk before each operation of the opening. Where the store doesn't exist yet, checks that it can
+    /// be created.
     pub(super) fn recover_as(
         &self,
         left: &SimulatedDisk,

@@ -1,0 +1,237 @@
+//! Replay of one rank alone, from the logs of a job that has ended or crashed.
+//!
+//! The rank's program runs again in a process without peers. What it receives comes from the logs of the other ranks,
+//! the outcomes that depend on timing from its own; what it sends is compared with what it had sent. The files stay as
+//! they are.
+//!
+//! A replay ends with the program, with the first difference ([`Error::is_divergence`]), or where the record ends
+//! ([`RecordEnd`]): the rank waits for a message that nobody had sent, or does something that is on no record.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use counterfoil::{Cursor, Epoch, Incarnation, Log, Rank, Ssn, Tier};
+use counterfoil_ack_piggyback::{Flags, ReceivedSet, WireHeader};
+use counterfoil_protocols::api::{Hello, Kept, NativeCollectives, Repetition, Rule};
+
+use crate::Error;
+use crate::damage::{DamageLocation, Expected};
+use crate::endpoint::{Endpoint, EndpointOptions, LogFiles, answer_match_query, cursor_from, log_options};
+use crate::local::RankEndpoint;
+use crate::settings::RankSettings;
+use crate::transport::{Event, Interest, Report, Transport, TransportError};
+
+/// Incarnation of the rank: it repeats an execution.
+const INCARNATION: u32 = 1;
+/// Payload bytes of a peer that one poll brings.
+const BYTES_PER_POLL: usize = 64 << 10;
+/// Messages of a peer that one poll brings.
+const MESSAGES_PER_POLL: usize = 64;
+
+/// Place in which the record of a rank ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RecordEnd {
+    /// The rank waits, and no message on record ends that.
+    #[error("it waits for a message that no log has")]
+    Wait,
+    /// The rank sends a message that its log doesn't have.
+    #[error("its message {ssn} to rank {to} is in no log")]
+    Send {
+        /// Destination.
+        to: u32,
+        /// SSN of the message.
+        ssn: u64,
+    },
+    /// The outcome of a call that depends on timing is not on record.
+    #[error("the outcome of this call depends on timing and is not on record")]
+    Outcome,
+}
+
+impl RecordEnd {
+    /// Returns the end of the record, if that is why a call has failed.
+    pub fn of(error: &Error) -> Option<RecordEnd> {
+        let Error::Transport(TransportError::Other(source)) = error else { return None };
+        source.downcast_ref().copied()
+    }
+}
+
+impl From<RecordEnd> for Error {
+    fn from(end: RecordEnd) -> Error {
+        TransportError::Other(Box::new(end)).into()
+    }
+}
+
+/// Options of a replay.
+#[derive(Clone, Debug)]
+pub struct ReplayOptions {
+    /// The rank.
+    pub rank: u32,
+    /// Settings of the job.
+    pub settings: RankSettings,
+    /// Directory with the logs of all its ranks.
+    pub log_directory: PathBuf,
+}
+
+/// Returns `true` for a rule under which a rank can be replayed alone: it repeats its sends, and its peers need to send
+/// it nothing but what they had logged.
+pub fn can_replay(rule: &Rule) -> bool {
+    let properties = &rule.properties;
+    properties.repeats != Repetition::Nothing
+        && matches!(properties.keeps, Kept::All | Kept::UntilCovered)
+        && properties.native_collectives == NativeCollectives::None
+        && !properties.has_coordinator
+}
+
+/// Starts the endpoint of a rank that is replayed. `wrap` makes its transport.
+///
+/// # Errors
+/// [`Error::NoReplay`], [`Error::Open`], [`Error::Damaged`].
+pub fn start_replay<T: Transport>(
+    options: &ReplayOptions,
+    wrap: impl FnOnce(ReplayTransport) -> T,
+) -> Result<RankEndpoint<T>, Error> {
+    let ReplayOptions { rank, settings, log_directory } = options;
+    let (rank, settings) = (*rank, RankSettings { trace: false, ..settings.clone() });
+    if !can_replay(&settings.rule) {
+        return Err(Error::NoReplay { what: format!("logs of the {} rule", settings.rule.name) });
+    }
+    if settings.tier != Tier::ProcessCrashSafe {
+        return Err(Error::NoReplay { what: format!("logs of the {} tier", settings.tier) });
+    }
+    let transport = ReplayTransport::open(options)?;
+    let protocol = settings.rule.protocol(rank, settings.ranks, INCARNATION)?;
+    let endpoint = EndpointOptions {
+        rank,
+        incarnation: INCARNATION,
+        settings,
+        files: LogFiles::Kept,
+        log_directory: log_directory.clone(),
+        trace_directory: PathBuf::new(),
+        store_directory: PathBuf::new(),
+    };
+    Endpoint::start(endpoint, protocol, wrap(transport))
+}
+
+/// A peer, which is a log.
+#[derive(Debug)]
+struct Peer {
+    /// Messages to the rank that have not been received.
+    cursor: Cursor,
+    /// Keeps the cursor's records.
+    _log: Log,
+}
+
+/// Transport of a rank that is replayed: its peers are their logs.
+#[derive(Debug)]
+pub struct ReplayTransport {
+    rank: u32,
+    /// `None` for the rank itself.
+    peers: Vec<Option<Peer>>,
+    events: VecDeque<Event>,
+}
+
+impl ReplayTransport {
+    /// Opens the logs of the other ranks.
+    fn open(options: &ReplayOptions) -> Result<ReplayTransport, Error> {
+        let ReplayOptions { rank, settings, log_directory } = options;
+        let open = |of: u32| {
+            let options = log_options(of, settings, settings.rule.properties, log_directory, Path::new(""));
+            Ok::<_, Error>(Log::recover_copy(options)?.0)
+        };
+        let (mut peers, mut events) = (Vec::new(), VecDeque::new());
+        for peer in 0..settings.ranks {
+            if peer == *rank {
+                peers.push(None);
+                continue;
+            }
+            let mut log = open(peer)?;
+            let sent = log.next_ssn(Rank(*rank)).prev();
+            let cursor =
+                cursor_from(&mut log, *rank, Ssn::FIRST).map_err(|source| Error::Replay { peer: *rank, source })?;
+            peers.push(Some(Peer { cursor, _log: log }));
+            let hello = Hello {
+                rank: Rank(peer),
+                incarnation: Incarnation::default(),
+                epoch: Epoch::FIRST,
+                received: ReceivedSet::new(),
+                covered: (Epoch::FIRST, Ssn::ZERO),
+                sent,
+                acked: Ssn::ZERO,
+                opaque: Vec::new(),
+            };
+            let hello = hello.encode().map_err(|source| Error::Hello { peer, source })?;
+            events.push_back(Event::Connected { peer, incarnation: 0, hello: hello.into(), answer: false });
+        }
+        Ok(ReplayTransport { rank: *rank, peers, events })
+    }
+
+    /// Reads messages of a peer from its log.
+    fn read(&mut self, peer: u32) -> Result<(), Error> {
+        let Some(Peer { cursor, .. }) = &mut self.peers[peer as usize] else { return Ok(()) };
+        let mut bytes_left = BYTES_PER_POLL;
+        for _ in 0..MESSAGES_PER_POLL {
+            let failed = |source| Error::Replay { peer: self.rank, source };
+            let Some(record) = cursor.peek().map_err(failed)? else { break };
+            let expected = Expected { from: peer, to: self.rank, ssn: record.ssn() };
+            let header = expected.check_record(DamageLocation::Log, record.prefix(), record.payload())?;
+            let flags = header.flags().intersection(Flags::LOGGED) | Flags::REPLAYED;
+            let header = header.refreshed(Incarnation::default(), None, flags);
+            let body = Bytes::copy_from_slice(record.payload());
+            bytes_left = bytes_left.saturating_sub(body.len());
+            self.events.push_back(Event::Frame { peer, header, body });
+            cursor.advance();
+            if bytes_left == 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Transport for ReplayTransport {
+    fn poll(&mut self, interest: &Interest<'_>) -> Result<(), TransportError> {
+        for (peer, _) in (0..).zip(interest.read).filter(|(_, read)| **read) {
+            self.read(peer).map_err(|error| TransportError::Other(Box::new(error)))?;
+        }
+        let ends = self.events.is_empty() && interest.timeout.is_none();
+        if ends { Err(TransportError::Other(Box::new(RecordEnd::Wait))) } else { Ok(()) }
+    }
+
+    fn next_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    fn is_connected(&self, peer: u32) -> bool {
+        self.peers[peer as usize].is_some()
+    }
+
+    fn greet(&mut self, _: u32, _: u32, _: &[u8]) -> Result<(), TransportError> {
+        Ok(())
+    }
+
+    fn disconnect(&mut self, _: u32) {}
+
+    /// Answers that a message was matched: a call that waits for that had an end, or the record ends later.
+    fn send_control(&mut self, peer: u32, header: &WireHeader, body: &[&[u8]]) -> Result<(), TransportError> {
+        if let Some((header, body)) = answer_match_query(header, &body.concat()) {
+            self.events.push_back(Event::Frame { peer, header, body });
+        }
+        Ok(())
+    }
+
+    fn send_record(&mut self, _: u32, _: &WireHeader, payload: &[u8], offset: usize) -> Result<usize, TransportError> {
+        Ok(WireHeader::LEN + payload.len() - offset)
+    }
+
+    fn report(&mut self, report: Report) -> Result<(), TransportError> {
+        if matches!(report, Report::Done { .. }) {
+            self.events.push_back(Event::Finish);
+        }
+        Ok(())
+    }
+
+    fn repeats_only(&self) -> bool {
+        true
+    }
+}
