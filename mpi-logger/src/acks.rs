@@ -1,13 +1,13 @@
 //! Acknowledgements of messages that carry nothing: batches of (communicator, tag, count) on a control communicator.
 //!
-//! The receiver counts within streams, and after a number of messages or bytes tells the sender the count of each stream that moved
-//! ([`AckBatcher`]). A sender's record begins with its stream and its number there ([`RecordTag`]), so the log itself knows which
-//! record is which: [`Releaser`] walks the lane from the first unacknowledged record as far as the counts cover it. A record costs
-//! one step of the walk, and nothing is kept apart from the log.
+//! The receiver counts within streams, and after a number of messages or bytes tells the sender the count of each
+//! stream that moved ([`AckBatcher`]). A sender's record begins with its stream and its number there ([`RecordTag`]),
+//! so the log itself knows which record is which: [`Releaser`] walks the lane from the first unacknowledged record as
+//! far as the counts cover it. A record costs one step of the walk, and nothing is kept apart from the log.
 
 use counterfoil::{Ack, AckError, Cursor, Epoch, Log, Phase, Rank, ReplayError, Ssn};
 use counterfoil_profile::RecordTag;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::stream::{PackedStream, Stream, StreamId, StreamTable};
 
@@ -67,7 +67,8 @@ impl AckBatcher {
         AckBatcher { limits, received: StreamTable::default(), unreported }
     }
 
-    /// Counts a received message and returns `true` if a batch to its sender is due. A message of a rank outside the job is ignored.
+    /// Counts a received message and returns `true` if a batch to its sender is due. A message of a rank outside the
+    /// job is ignored.
     #[inline]
     pub fn count(&mut self, stream: Stream, bytes: usize) -> bool {
         let id = self.id(stream);
@@ -109,7 +110,8 @@ impl AckBatcher {
         self.received.values().map(|received| received.messages).sum()
     }
 
-    /// Takes the batch for `peer`: a [`RecordTag`] for each stream that moved, with the number of its messages. Empty if none did.
+    /// Takes the batch for `peer`: a [`RecordTag`] for each stream that moved, with the number of its messages. Empty
+    /// if none did.
     pub fn take(&mut self, peer: u32) -> Vec<u8> {
         let Some(unreported) = self.unreported.get_mut(peer as usize) else { return Vec::new() };
         (unreported.messages, unreported.bytes) = (0, 0);
@@ -183,9 +185,11 @@ pub enum ReleaseError {
 #[derive(Debug)]
 pub struct Releaser {
     peer: Rank,
-    /// Acknowledged count of each stream. A count is dropped when the record that it ends with is released, so there are no more of
-    /// them than records held back by earlier ones, and streams whose last number has no record.
+    /// Acknowledged count of each stream. A count is dropped when the record that it ends with is released, so there
+    /// are no more of them than records held back by earlier ones, and streams whose last number has no record.
     acked: FxHashMap<PackedStream, u64>,
+    /// Revoked communicators, whose records count as acknowledged.
+    revoked: FxHashSet<u32>,
     /// Cursor at the first unacknowledged record.
     cursor: Option<Cursor>,
 }
@@ -193,7 +197,7 @@ pub struct Releaser {
 impl Releaser {
     /// Returns a releaser of the lane to `peer`.
     pub fn new(peer: u32) -> Releaser {
-        Releaser { peer: Rank(peer), acked: FxHashMap::default(), cursor: None }
+        Releaser { peer: Rank(peer), acked: FxHashMap::default(), revoked: FxHashSet::default(), cursor: None }
     }
 
     /// Closes the cursor, which keeps a chunk in memory. The next release opens another one.
@@ -218,8 +222,13 @@ impl Releaser {
         Ok(())
     }
 
-    /// Releases at most `records_max` of the records that batches cover without a gap. Returns `true` if it released as many, so that
-    /// there may be more: a rank that others wait for releases a few at a time.
+    /// Notes a communicator that was revoked. Its records are still to be [released](Self::release).
+    pub(crate) fn note_revoked(&mut self, comm: u32) {
+        self.revoked.insert(comm);
+    }
+
+    /// Releases at most `records_max` of the records that batches cover without a gap. Returns `true` if it released as
+    /// many, so that there may be more: a rank that others wait for releases a few at a time.
     ///
     /// # Errors
     /// [`ReleaseError`].
@@ -237,12 +246,13 @@ impl Releaser {
             let ssn = record.ssn();
             let tag = RecordTag::decode(record.prefix()).ok_or(ReleaseError::Untagged { peer, ssn: ssn.0 })?;
             let (stream, number) = Stream::of_record(peer, tag);
-            let stream = PackedStream::from(stream);
+            let (comm, stream) = (stream.comm, PackedStream::from(stream));
             let acked = self.acked.get(&stream).copied().unwrap_or(0);
-            if number > acked {
+            if number > acked && !self.revoked.contains(&comm) {
                 break;
             }
-            // Later records of the stream have higher numbers: none is covered until the stream is acknowledged further.
+            // Later records of the stream have higher numbers: none is covered until the stream is acknowledged
+            // further.
             if number == acked {
                 self.acked.remove(&stream);
             }

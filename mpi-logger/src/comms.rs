@@ -9,12 +9,17 @@ pub const WORLD: u32 = 0;
 /// Number of MPI_COMM_SELF.
 pub const SELF: u32 = 1;
 const FIRST_FREE: u32 = 2;
-/// Set in numbers that follow from a hash: of communicators that are made where members can't agree on the lowest free number.
+/// Set in numbers that follow from a hash: of communicators that are made where members can't agree on the lowest free
+/// number. The bit below it is free, for the headers of records.
 const HASHED: u32 = 1 << 31;
-/// Bits of a hashed number that differ. The one above them is free, for the headers of records.
-const HASH_BITS: u32 = 30;
+/// Set in hashed numbers that follow from the names of groups, and not in those that are derived from a parent: no
+/// number is both.
+const NAMED: u32 = 1 << 29;
+/// Bits of a hashed number that differ.
+const HASH_BITS: u32 = 29;
 
-/// A communicator of a [`CommTable`]. It stays valid after the communicator is freed, until the last pending receive on it has ended.
+/// A communicator of a [`CommTable`]. It stays valid after the communicator is freed, until the last pending receive on
+/// it has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CommId {
     index: u32,
@@ -35,7 +40,8 @@ impl CommId {
 /// Members of a communicator that is being added.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Members {
-    /// Rank in MPI_COMM_WORLD of each rank that messages go to and come from: for an intercommunicator, of the remote group.
+    /// Rank in MPI_COMM_WORLD of each rank that messages go to and come from: for an intercommunicator, of the remote
+    /// group.
     pub world: Box<[u32]>,
     /// Rank of this process in its (local) group.
     pub rank: i32,
@@ -52,14 +58,15 @@ pub struct CommState {
     derived: u32,
     /// Collective operations begun.
     pub(crate) begun: u64,
-    /// Last operation that has ended here. An operation that the program doesn't wait for counts as ended when it has begun.
+    /// Last operation that has ended here. An operation that the program doesn't wait for counts as ended when it has
+    /// begun.
     pub(crate) ended: u64,
     /// Last operation that the program waited for in the call that began it.
     pub(crate) waited: u64,
     /// Last operation with a contribution in the log.
-    pub(crate) kept: u64,
+    kept: u64,
     /// Operations known to be complete on all ranks.
-    pub(crate) complete: u64,
+    complete: u64,
     matching: Matching,
     /// True once the program has freed it, while receives are pending.
     is_freed: bool,
@@ -87,10 +94,21 @@ impl CommState {
         self.members.world.len()
     }
 
-    /// Returns the rank in MPI_COMM_WORLD of one of its ranks; `None` for MPI_PROC_NULL and every other value that is no rank.
+    /// Returns the rank in MPI_COMM_WORLD of one of its ranks; `None` for MPI_PROC_NULL and every other value that is
+    /// no rank.
     #[inline]
     pub fn world_rank(&self, rank: i32) -> Option<u32> {
         self.members.world.get(usize::try_from(rank).ok()?).copied()
+    }
+
+    /// Returns the last operation with a contribution in the log.
+    pub(crate) fn kept(&self) -> u64 {
+        self.kept
+    }
+
+    /// Returns `true` if the log has contributions to operations that aren't known to be complete.
+    fn is_open(&self) -> bool {
+        self.kept > self.complete && !self.is_freed
     }
 
     /// Returns the ranks in MPI_COMM_WORLD of its members other than `rank`.
@@ -111,6 +129,10 @@ pub struct NumberTaken {
 #[derive(Debug)]
 pub struct CommTable {
     states: Vec<Option<CommState>>,
+    /// Indices without a state.
+    vacant: Vec<usize>,
+    /// Indices of [open](CommState::is_open) communicators: a program may have many others.
+    open: FxHashSet<usize>,
     numbers: FxHashMap<u32, usize>,
     /// Hashed numbers that communicators have or had. Other numbers ascend.
     used: FxHashSet<u32>,
@@ -126,6 +148,8 @@ impl Default for CommTable {
     fn default() -> CommTable {
         CommTable {
             states: Vec::new(),
+            vacant: Vec::new(),
+            open: FxHashSet::default(),
             numbers: FxHashMap::default(),
             used: FxHashSet::default(),
             reserved: FxHashSet::default(),
@@ -136,7 +160,8 @@ impl Default for CommTable {
 }
 
 impl CommTable {
-    /// Returns this process's proposal for the number of a new communicator: the lowest that it has free. The members take the highest.
+    /// Returns this process's proposal for the number of a new communicator: the lowest that it has free. The members
+    /// take the highest.
     pub fn propose(&self) -> u32 {
         self.next
     }
@@ -168,13 +193,10 @@ impl CommTable {
             matching: Matching::default(),
             is_freed: false,
         };
-        let index = match self.states.iter().position(Option::is_none) {
-            Some(free) => free,
-            None => {
-                self.states.push(None);
-                self.states.len() - 1
-            }
-        };
+        let index = self.vacant.pop().unwrap_or_else(|| {
+            self.states.push(None);
+            self.states.len() - 1
+        });
         self.states[index] = Some(state);
         self.numbers.insert(number, index);
         Ok(CommId { index: index as u32, number })
@@ -195,6 +217,7 @@ impl CommTable {
         if let Some(state) = self.get(id) {
             state.is_freed = true;
             self.numbers.remove(&id.number);
+            self.open.remove(&(id.index as usize));
         }
         self.drop_if_idle(id);
     }
@@ -204,6 +227,7 @@ impl CommTable {
     pub(crate) fn drop_if_idle(&mut self, id: CommId) {
         if self.get(id).is_some_and(|state| state.is_freed && state.matching.is_idle()) {
             self.states[id.index as usize] = None;
+            self.vacant.push(id.index as usize);
         }
     }
 
@@ -236,60 +260,85 @@ impl CommTable {
         self.busy -= usize::from(!was_idle && matching.is_idle());
     }
 
+    /// Notes a contribution in the log to an operation.
+    pub(crate) fn keep(&mut self, id: CommId, operation: u64) {
+        let Some(state) = self.get(id) else { return };
+        let was_open = state.is_open();
+        state.kept = operation;
+        if !was_open && state.is_open() {
+            self.open.insert(id.index as usize);
+        }
+    }
+
     /// Returns the communicators with contributions in the log that aren't known to be complete.
     pub(crate) fn open(&self) -> impl Iterator<Item = &CommState> {
-        self.states.iter().flatten().filter(|state| state.kept > state.complete && !state.is_freed)
+        self.open.iter().filter_map(|index| self.states[*index].as_ref())
     }
 
     /// Notes that all ranks have ended the operations up to `operation`.
     pub(crate) fn complete_upto(&mut self, number: u32, operation: u64) {
-        let state = self.numbers.get(&number).and_then(|index| self.states.get_mut(*index)?.as_mut());
-        if let Some(state) = state {
-            state.complete = state.complete.max(operation.min(state.begun));
+        let Some(&index) = self.numbers.get(&number) else { return };
+        let Some(state) = &mut self.states[index] else { return };
+        let was_open = state.is_open();
+        state.complete = state.complete.max(operation.min(state.begun));
+        if was_open && !state.is_open() {
+            self.open.remove(&index);
         }
     }
 
-    /// Returns the number of operations that this process has ended on a communicator that it is a member of: `u64::MAX` for one that it
-    /// has freed, 0 for one that it doesn't know yet.
+    /// Returns the number of operations that this process has ended on a communicator that it is a member of:
+    /// `u64::MAX` for one that it has freed, 0 for one that it doesn't know yet.
     pub(crate) fn ended(&self, number: u32) -> u64 {
         if let Some(state) = self.by_number(number) {
             return state.ended;
         }
-        // Agreed numbers ascend.
-        let is_freed = if number & HASHED == 0 { number < self.next } else { self.used.contains(&number) };
-        if is_freed { u64::MAX } else { 0 }
+        if self.is_freed(number) { u64::MAX } else { 0 }
     }
 
-    /// Returns the number of a communicator that all members of `parent` derive from it in the same order, without communication.
-    /// `None` for an unknown parent.
+    /// Returns `true` if this process has or had a communicator with this number, of which it is told by a member.
+    pub(crate) fn is_known(&self, number: u32) -> bool {
+        self.numbers.contains_key(&number) || self.is_freed(number)
+    }
+
+    /// Returns `true` for the number of a communicator that this process has freed.
+    fn is_freed(&self, number: u32) -> bool {
+        // Agreed numbers ascend.
+        if number & HASHED == 0 { number < self.next } else { self.used.contains(&number) }
+    }
+
+    /// Returns the number of a communicator that all members of `parent` derive from it in the same order, without
+    /// communication. `None` for an unknown parent.
     pub fn derive(&mut self, parent: CommId) -> Option<u32> {
         let parent = self.get(parent)?;
         parent.derived += 1;
-        Some(hashed(u64::from(parent.number) << 32 | u64::from(parent.derived)))
+        Some(hashed(u64::from(parent.number) << 32 | u64::from(parent.derived)) | HASHED)
     }
 
-    /// Reserves the number that follows from the names of a new communicator's groups: `(first, second)`, with 0 for the second of an
-    /// intracommunicator, and `attempt` from 0. Returns the number and whether it is free here. If it isn't on every member, all of them
-    /// [give it back](Self::unreserve) and make another attempt.
-    pub fn reserve(&mut self, names: (u64, u64), attempt: u32) -> (u32, bool) {
+    /// Reserves the number that follows from the names of a new communicator's groups: `(first, second)`, with 0 for
+    /// the second of an intracommunicator, and `attempt` from 0. Returns the number and whether it is free here. If it
+    /// isn't on every member, all of them [give it back](Self::give_back_number) and make another attempt.
+    pub fn reserve_number(&mut self, names: (u64, u64), attempt: u32) -> (u32, bool) {
         let (low, high) = (names.0.min(names.1), names.0.max(names.1));
-        let number = hashed((high ^ low.rotate_left(17)).wrapping_add(u64::from(attempt) << 48));
+        let number = hashed((high ^ low.rotate_left(17)).wrapping_add(u64::from(attempt) << 48)) | HASHED | NAMED;
         (number, !self.used.contains(&number) && self.reserved.insert(number))
     }
 
     /// Gives back a number that was reserved here and is not free on another member.
-    pub fn unreserve(&mut self, number: u32) {
+    pub fn give_back_number(&mut self, number: u32) {
         self.reserved.remove(&number);
     }
 }
 
-/// Returns a number that follows from `from`. Some two of n names have the same with a probability of n² / 2³¹.
+/// Returns the [`HASH_BITS`] of a number that follow from `from`. Some two of n have the same with a probability of
+/// n² / 2³⁰.
 fn hashed(from: u64) -> u32 {
-    (from.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - HASH_BITS)) as u32 | HASHED
+    (from.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - HASH_BITS)) as u32
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
 
     fn members(world: &[u32]) -> Members {
@@ -314,21 +363,50 @@ mod tests {
         assert_eq!((comms.ended(3), comms.ended(6)), (u64::MAX, 0));
     }
 
+    /// Less than a second; minutes if each one is searched for.
+    #[test]
+    fn no_communicator_is_searched_for_among_many() {
+        const COUNT: u32 = 100_000;
+        let begun = Instant::now();
+        let mut comms = CommTable::default();
+        let ids: Vec<CommId> = (0..COUNT).map(|number| comms.add(number, members(&[0, 1])).unwrap()).collect();
+        for id in ids {
+            assert!(begun.elapsed().as_secs() < 30, "{} of {COUNT} are left", COUNT - id.number());
+            assert_eq!(comms.open().count(), 0);
+            comms.free(id);
+        }
+        assert_eq!(comms.vacant.len(), COUNT as usize);
+    }
+
     #[test]
     fn a_hashed_number_is_given_once() {
         let mut comms = CommTable::default();
         let names = (7 << 32 | 1, 0);
-        let (first, is_free) = comms.reserve(names, 0);
-        assert!(is_free && !comms.reserve(names, 0).1 && !comms.reserve((0, names.0), 0).1);
-        let (second, is_free) = comms.reserve(names, 1);
+        let (first, is_free) = comms.reserve_number(names, 0);
+        assert!(is_free && !comms.reserve_number(names, 0).1 && !comms.reserve_number((0, names.0), 0).1);
+        let (second, is_free) = comms.reserve_number(names, 1);
         assert!(is_free && first != second);
-        comms.unreserve(first);
-        assert!(comms.reserve(names, 0).1);
-        assert!(first & HASHED != 0 && first & 1 << HASH_BITS == 0);
+        comms.give_back_number(first);
+        assert!(comms.reserve_number(names, 0).1);
+        assert!(first & HASHED != 0 && first & 1 << 30 == 0);
         let id = comms.add(first, members(&[0])).unwrap();
         assert_eq!(comms.add(first, members(&[0])), Err(NumberTaken { number: first }));
         comms.free(id);
-        assert!(!comms.reserve(names, 0).1 && comms.ended(first) == u64::MAX);
+        assert!(!comms.reserve_number(names, 0).1 && comms.ended(first) == u64::MAX);
+    }
+
+    #[test]
+    fn a_derived_number_is_no_named_one() {
+        let mut comms = CommTable::default();
+        for parent in [SELF, 2, 3] {
+            let parent = comms.add(parent, members(&[0])).unwrap();
+            for count in 1..100 {
+                let derived = comms.derive(parent).unwrap();
+                // The group's first rank has given as many names, and is the one whose number makes the names alike.
+                let name = u64::from(parent.number()) << 32 | count;
+                assert_ne!(comms.reserve_number((name, 0), 0).0, derived, "{parent:?} {count}");
+            }
+        }
     }
 
     #[test]

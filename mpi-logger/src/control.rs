@@ -15,14 +15,29 @@ pub enum ControlKind {
     ProgressReply,
     /// The sender leaves without waiting for the end of the others.
     Leave,
+    /// The sender has revoked a communicator: an entry with its number.
+    Revoked,
 }
 
 impl ControlKind {
     /// Returns the kind with this number; `None` for a number of no kind.
     pub fn from_tag(tag: i32) -> Option<ControlKind> {
-        use ControlKind::{Acks, Answer, Leave, ProgressReply, ProgressRequest, Query};
-        [Acks, Query, Answer, ProgressRequest, ProgressReply, Leave].into_iter().find(|kind| *kind as i32 == tag)
+        use ControlKind::{Acks, Answer, Leave, ProgressReply, ProgressRequest, Query, Revoked};
+        [Acks, Query, Answer, ProgressRequest, ProgressReply, Leave, Revoked]
+            .into_iter()
+            .find(|kind| *kind as i32 == tag)
     }
+}
+
+/// A received control message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReceivedControl {
+    /// Its kind.
+    pub kind: ControlKind,
+    /// Rank of the sender in MPI_COMM_WORLD.
+    pub from: u32,
+    /// Its entries.
+    pub bytes: Vec<u8>,
 }
 
 /// A control message to send.

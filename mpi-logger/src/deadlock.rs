@@ -1,9 +1,11 @@
-//! Deadlock detection: a rank that has waited long for space asks all others, in rounds, how much has happened to their programs.
+//! Deadlock detection: a rank that has waited long for space asks all others, in rounds, how much has happened to their
+//! programs.
 //!
-//! A rank that computes doesn't reply, and one that makes progress has another number in the next round. If two rounds, one of which
-//! begins after the other has ended, bring the same numbers from all ranks, each of them was between the two in one and the same MPI
-//! call, or waited for space. What was under way then can still arrive; if nothing has for ten seconds, nothing will. With
-//! MPI_THREAD_MULTIPLE a thread that computes doesn't show; the limit is a minute there.
+//! A rank that computes doesn't reply, and one that makes progress has another number in the next round. If two rounds,
+//! one of which begins after the other has ended, bring the same numbers from all ranks, each of them was between the
+//! two in one and the same MPI call, or waited for space. What was under way then can still arrive; if nothing has for
+//! ten seconds, nothing will. With MPI_THREAD_MULTIPLE a thread that computes doesn't show; the limit is a minute
+//! there.
 
 use std::time::{Duration, Instant};
 
@@ -93,7 +95,8 @@ pub struct DeadlockDetector {
 }
 
 impl DeadlockDetector {
-    /// Returns the detector of `rank` in a job of `ranks` ranks, which gives up after this time without activity: usually [`DEADLOCK_AFTER`].
+    /// Returns the detector of `rank` in a job of `ranks` ranks, which gives up after this time without activity:
+    /// usually [`DEADLOCK_AFTER`].
     pub fn new(rank: u32, ranks: u32, after: Duration) -> DeadlockDetector {
         DeadlockDetector {
             rank,

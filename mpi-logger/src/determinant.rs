@@ -33,7 +33,8 @@ impl Determinant {
     /// Length of an encoded determinant in bytes.
     pub const LEN: usize = 13;
 
-    /// Encodes the determinant, little-endian: kind (1 byte), two numbers, and the number of polls that found nothing before it (4 bytes each).
+    /// Encodes the determinant, little-endian: kind (1 byte), two numbers, and the number of polls that found nothing
+    /// before it (4 bytes each).
     pub fn encode(self, failed_polls: u32) -> [u8; Self::LEN] {
         let (kind, one, other) = match self {
             Determinant::Receive { source, tag } => (0, source, tag),
@@ -73,7 +74,8 @@ impl DeterminantLog {
         u32::try_from(self.failed_polls - before).unwrap_or(u32::MAX)
     }
 
-    /// Records a determinant in the local log, unless no record of the rank can be replayed (`Keep::Acked`). Returns `true` if it did.
+    /// Records a determinant in the local log, unless no record of the rank can be replayed (`Keep::Acked`). Returns
+    /// `true` if it did.
     ///
     /// # Errors
     /// The local log's refusal, once: after it nothing is recorded.

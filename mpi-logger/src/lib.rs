@@ -1,10 +1,11 @@
 //! The state machine that logs an MPI program's messages, without MPI.
 //!
-//! A [`Logger`] holds what a rank knows of its program's traffic: the log, the counts of each stream, pending receives, collective
-//! operations, and what other ranks have acknowledged. Like a protocol in `quinn-proto`, it does no I/O: a driver tells it what happened
-//! (`handle_*` methods) and carries the messages that it wants sent ([`Logger::poll_control`]). Two drivers exist: the library under
-//! unmodified programs (`mpi/preload`) and `LoggedCommunicator` (`mpi/src/logged`). Nothing is added to the program's messages;
-//! `docs/piggyback.md` says why counting suffices.
+//! A [`Logger`] holds what a rank knows of its program's traffic: the log, the counts of each stream, pending receives,
+//! collective operations, and what other ranks have acknowledged. Like a protocol in `quinn-proto`, it does no I/O: a
+//! driver tells it what happened (`handle_*` methods) and carries the messages that it wants sent
+//! ([`Logger::poll_control`]). Two drivers exist: the library under unmodified programs (`mpi/preload`) and
+//! `LoggedCommunicator` (`mpi/src/logged`); their common steps are [`Driver`]'s. Nothing is added to the program's
+//! messages; `docs/piggyback.md` says why counting suffices.
 //!
 //! ```
 //! use counterfoil::{Keep, Log, Options, Rank};
@@ -52,6 +53,7 @@
 //! | `determinant` | outcomes that the program left to MPI |
 //! | `backpressure`, `deadlock` | space in a full log: queries, waits, and when a wait is given up |
 //! | `control` | messages between loggers |
+//! | `driver` | [`Driver`]: what both drivers do alike |
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -62,6 +64,7 @@ mod comms;
 mod control;
 mod deadlock;
 mod determinant;
+mod driver;
 mod logger;
 mod matching;
 mod sender;
@@ -70,9 +73,10 @@ mod stream;
 pub use acks::{AckBatcher, BatchLimits, ReleaseError, Releaser, unacknowledged};
 pub use backpressure::ProgressQueries;
 pub use comms::{CommId, CommState, CommTable, Members, NumberTaken, SELF, WORLD};
-pub use control::{ControlKind, ControlMessage};
+pub use control::{ControlKind, ControlMessage, ReceivedControl};
 pub use deadlock::{DEADLOCK_AFTER, DeadlockDetector, DeadlockStep, ProgressReply, ProgressRequest};
 pub use determinant::{DETERMINANT_ENTRY, Determinant};
+pub use driver::{ControlChannel, Driver, DriverError, PROGRESS_EVERY, SpaceAttempt, progress_weight};
 pub use logger::{Logger, LoggerOptions, SpaceError, SpacePoll, SpaceRefusal};
 pub use matching::{Arrival, Matching, PostedReceive};
 pub use stream::{Stream, StreamCounts, StreamId};

@@ -38,8 +38,9 @@ fn open_channel(channels: &mut StreamCounts, stream: Stream) -> Stream {
 
 /// The state of logging on one rank.
 ///
-/// A driver calls `handle_*` methods as the program sends and receives, carries the messages of [`poll_control`](Self::poll_control) to
-/// other ranks and hands theirs to [`handle_control`](Self::handle_control). No method blocks, does I/O, or asks for the time.
+/// A driver calls `handle_*` methods as the program sends and receives, carries the messages of
+/// [`poll_control`](Self::poll_control) to other ranks and hands theirs to [`handle_control`](Self::handle_control). No
+/// method blocks, does I/O, or asks for the time.
 #[derive(Debug)]
 pub struct Logger {
     rank: u32,
@@ -97,8 +98,8 @@ impl Logger {
         }
     }
 
-    /// Notes that threads of this rank may be in MPI calls at the same time from now on. Other ranks don't know: they may release contributions to
-    /// collective operations that this rank has yet to begin.
+    /// Notes that threads of this rank may be in MPI calls at the same time from now on. Other ranks don't know: they
+    /// may release contributions to collective operations that this rank has yet to begin.
     pub fn set_multithreaded(&mut self) {
         self.is_multithreaded = true;
     }
@@ -159,8 +160,8 @@ impl Logger {
         self.determinants.recorded
     }
 
-    /// Notes activity of the program that no other call covers, such as a wait that has ended: deadlock detection takes the program for
-    /// stuck otherwise.
+    /// Notes activity of the program that no other call covers, such as a wait that has ended: deadlock detection takes
+    /// the program for stuck otherwise.
     #[inline]
     pub fn note_activity(&mut self) {
         self.activity += 1;
@@ -185,7 +186,8 @@ impl Logger {
 
     // Sends.
 
-    /// Counts a message that leaves without a record, for example of a datatype that can't be packed: the receiver counts it, too.
+    /// Counts a message that leaves without a record, for example of a datatype that can't be packed: the receiver
+    /// counts it, too.
     #[cold]
     pub fn count_unlogged(&mut self, stream: Stream) {
         self.sender.sent.next(stream);
@@ -210,15 +212,15 @@ impl Logger {
         self.acks.id(stream)
     }
 
-    /// Counts a message of a stream that was received while its communicator was [idle](CommTable::is_idle). Returns `true` if an
-    /// acknowledgement is due to its source: the driver calls [`acknowledge`](Self::acknowledge) then.
+    /// Counts a message of a stream that was received while its communicator was [idle](CommTable::is_idle). Returns
+    /// `true` if an acknowledgement is due to its source: the driver calls [`acknowledge`](Self::acknowledge) then.
     #[inline(always)]
     pub fn handle_received(&mut self, id: StreamId, bytes: usize) -> bool {
         self.acks.count_at(id, bytes)
     }
 
-    /// Handles the end of a posted receive: with a message, or with none if it was cancelled or failed. Counts the messages whose
-    /// numbers are known from now on.
+    /// Handles the end of a posted receive: with a message, or with none if it was cancelled or failed. Counts the
+    /// messages whose numbers are known from now on.
     ///
     /// # Errors
     /// [`ReleaseError`], of a message of this rank to itself.
@@ -276,7 +278,8 @@ impl Logger {
         self.determinants.record(self.sender.log.as_mut(), determinant)
     }
 
-    /// Passes over a determinant, where the driver doesn't log: the polls that failed before it don't count for the next.
+    /// Passes over a determinant, where the driver doesn't log: the polls that failed before it don't count for the
+    /// next.
     pub fn skip_determinant(&mut self) {
         self.determinants.skip();
     }
@@ -289,8 +292,8 @@ impl Logger {
         self.sender.is_releasing()
     }
 
-    /// Releases at most `records_max` acknowledged records of one lane, and calls `released` with its receiver. Others may wait for this
-    /// rank: a few records with each message delay them less than all at once.
+    /// Releases at most `records_max` acknowledged records of one lane, and calls `released` with its receiver. Others
+    /// may wait for this rank: a few records with each message delay them less than all at once.
     ///
     /// # Errors
     /// [`ReleaseError`].
@@ -371,6 +374,12 @@ impl Logger {
             }
             ControlKind::ProgressReply => self.detector.handle_reply(from, bytes, now),
             ControlKind::Leave => self.detector.handle_left(from, now),
+            ControlKind::Revoked => {
+                self.activity += 1;
+                for entry in bytes.chunks_exact(RecordTag::LEN).filter_map(RecordTag::decode) {
+                    self.release_revoked(entry.comm)?;
+                }
+            }
         }
         Ok(())
     }
@@ -422,8 +431,35 @@ impl Logger {
         self.complete(&complete)
     }
 
-    /// Releases what was sent to failed ranks, under `Keep::Acked`: they acknowledge nothing more, and a rank waits for space. Returns the
-    /// number of records.
+    /// Handles a communicator that the program has revoked on this rank, and tells its `members`: what was sent on it
+    /// and not received never will be, so its records are released like acknowledged ones.
+    ///
+    /// # Errors
+    /// [`ReleaseError`].
+    pub fn handle_comm_revoked(
+        &mut self,
+        comm: CommId,
+        members: impl Iterator<Item = u32>,
+    ) -> Result<(), ReleaseError> {
+        let entry = RecordTag { comm: comm.number(), tag: 0, number: 0 }.encode();
+        let own = self.rank;
+        for to in members.filter(|member| *member != own) {
+            self.send(to, ControlKind::Revoked, entry.to_vec());
+        }
+        self.release_revoked(comm.number())
+    }
+
+    fn release_revoked(&mut self, comm: u32) -> Result<(), ReleaseError> {
+        // A member on which the communicator could not be made may give the number to another one.
+        if !self.comms.is_known(comm) {
+            return Ok(());
+        }
+        self.sender.note_revoked(comm);
+        self.complete(&[(comm, u64::MAX)])
+    }
+
+    /// Releases what was sent to failed ranks, under `Keep::Acked`: they acknowledge nothing more, and a rank waits for
+    /// space. Returns the number of records.
     ///
     /// # Errors
     /// [`ReleaseError`].

@@ -1,13 +1,13 @@
-//! Numbers of received messages. MPI matches the messages of a stream to receives in the order in which these were posted, in
-//! whatever order the program waits for them.
+//! Numbers of received messages. MPI matches the messages of a stream to receives in the order in which these were
+//! posted, in whatever order the program waits for them.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use rustc_hash::FxHashMap;
 
-/// Number of streams, or of classes, at which those without receives are looked for and dropped. Below it they stay, so that no message
-/// allocates one.
+/// Number of streams, or of classes, at which those without receives are looked for and dropped. Below it they stay, so
+/// that no message allocates one.
 const RETAINED_MIN: usize = 256;
 
 /// Source and tag of messages.
@@ -194,8 +194,8 @@ impl StreamQueue {
 struct Class {
     /// Whether each receive has ended. The first one is pending.
     receives: PostedQueue<bool>,
-    /// Streams whose first message waits for the end of receives of this class that were posted before, with the message's ticket. The first
-    /// message may be another one by now.
+    /// Streams whose first message waits for the end of receives of this class that were posted before, with the
+    /// message's ticket. The first message may be another one by now.
     blocked: BinaryHeap<Reverse<(u64, Stream)>>,
 }
 
@@ -268,8 +268,8 @@ impl Default for Matching {
 }
 
 impl Matching {
-    /// Returns `true` if no receive is pending and every message has its number: the next message received has the next number of
-    /// its stream.
+    /// Returns `true` if no receive is pending and every message has its number: the next message received has the next
+    /// number of its stream.
     #[inline]
     pub fn is_idle(&self) -> bool {
         self.unsettled == 0
@@ -303,9 +303,9 @@ impl Matching {
         self.classes.entry((source, tag)).or_default()
     }
 
-    /// Ends a receive with a message, or with none if it was cancelled or failed. Appends to `numbered` each message whose number is
-    /// known from now on, stream by stream in the order of numbers. Takes O(log n), amortized, with n pending receives and messages without
-    /// a number.
+    /// Ends a receive with a message, or with none if it was cancelled or failed. Appends to `numbered` each message
+    /// whose number is known from now on, stream by stream in the order of numbers. Takes O(log n), amortized, with n
+    /// pending receives and messages without a number.
     pub fn end(&mut self, posted: PostedReceive, arrival: Option<Arrival>, numbered: &mut Vec<Arrival>) {
         let PostedReceive { ticket, place, source, tag } = posted;
         if let (Some(source), Some(tag)) = (source, tag) {
@@ -338,7 +338,8 @@ impl Matching {
         }
     }
 
-    /// Numbers the received messages at the front of a stream's queue, up to one that an earlier wildcard receive may precede.
+    /// Numbers the received messages at the front of a stream's queue, up to one that an earlier wildcard receive may
+    /// precede.
     fn advance(&mut self, (source, tag): Stream, numbered: &mut Vec<Arrival>) {
         let Some(queue) = self.streams.get_mut(&(source, tag)) else { return };
         while let Some((ticket, bytes)) = queue.first()

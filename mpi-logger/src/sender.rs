@@ -76,6 +76,22 @@ impl SenderLog {
         Ok(())
     }
 
+    /// Notes that a communicator was revoked: no rank receives what was sent on it. Its records are still to be
+    /// released.
+    pub(crate) fn note_revoked(&mut self, comm: u32) {
+        let Some(log) = &self.log else { return };
+        for (peer, releaser) in (0..).zip(&mut self.releasers) {
+            let is_acknowledged = log.acked(Rank(peer)).next() == log.next_ssn(Rank(peer));
+            if releaser.is_none() && is_acknowledged {
+                continue;
+            }
+            releaser.get_or_insert_with(|| Releaser::new(peer)).note_revoked(comm);
+            if !is_acknowledged && !self.releasing.contains(&peer) {
+                self.releasing.push(peer);
+            }
+        }
+    }
+
     fn is_overcounted(&self, peer: u32, entry: RecordTag) -> bool {
         let (stream, number) = Stream::of_record(peer, entry);
         // A partitioned message is counted when all its parts are there, which may be after it was received.
@@ -112,8 +128,8 @@ impl SenderLog {
         Ok(())
     }
 
-    /// Releases all acknowledged records, also those that were appended after their acknowledgement had come: a short message leaves
-    /// before it is logged.
+    /// Releases all acknowledged records, also those that were appended after their acknowledgement had come: a short
+    /// message leaves before it is logged.
     pub(crate) fn release_all(&mut self, mut released: impl FnMut(u32, &Log)) -> Result<(), ReleaseError> {
         for peer in 0..self.releasers.len() as u32 {
             self.release_of(peer, usize::MAX, &mut released)?;
@@ -138,7 +154,8 @@ impl SenderLog {
         Ok(is_more)
     }
 
-    /// Releases the messages to a failed rank, which nobody will acknowledge, under `Keep::Acked`. Returns their number.
+    /// Releases the messages to a failed rank, which nobody will acknowledge, under `Keep::Acked`. Returns their
+    /// number.
     pub(crate) fn discard(&mut self, failed: u32) -> Result<u64, ReleaseError> {
         let rank = Rank(failed);
         let Some(log) = self.log.as_mut().filter(|log| log.options().keep == Keep::Acked) else { return Ok(0) };
@@ -160,6 +177,40 @@ mod tests {
 
     use super::*;
     use crate::{DEADLOCK_AFTER, Logger, LoggerOptions, SpacePoll};
+
+    /// Rank 0 sends on communicators 2 and 3, in turn, to rank 1, which acknowledges nothing.
+    fn sender_on_two_communicators() -> SenderLog {
+        let mut options = Options::new(Rank(0), 2);
+        options.keep = Keep::Acked;
+        let mut sender = SenderLog::new(Log::create(options).unwrap());
+        [2, 3, 2, 3].into_iter().for_each(|comm| append(&mut sender, comm));
+        sender
+    }
+
+    fn append(sender: &mut SenderLog, comm: u32) {
+        let stream = Stream::new(1, comm, 0);
+        let tag = stream.record_tag(sender.sent.next(stream));
+        let mut claim = sender.log.as_mut().unwrap().try_claim(Rank(1), RecordTag::LEN, 10).unwrap();
+        claim.prefix_mut().copy_from_slice(&tag.encode());
+        claim.commit();
+    }
+
+    #[test]
+    fn a_revocation_releases_what_was_sent_on_the_communicator() {
+        let mut sender = sender_on_two_communicators();
+        sender.note_revoked(2);
+        assert!(sender.is_releasing());
+        sender.release_all(|_, _| ()).unwrap();
+        // The second record is on another communicator.
+        assert_eq!(sender.acknowledged, 1);
+        sender.note_acks(1, &Stream::new(1, 3, 0).record_tag(2).encode()).unwrap();
+        sender.release_all(|_, _| ()).unwrap();
+        assert_eq!(sender.acknowledged, 4);
+        // A message that leaves before MPI tells this rank of the revocation.
+        append(&mut sender, 2);
+        sender.release_all(|_, _| ()).unwrap();
+        assert_eq!(sender.acknowledged, 5);
+    }
 
     #[test]
     fn records_on_disk_leave_memory_although_an_earlier_one_is_not_acknowledged() {

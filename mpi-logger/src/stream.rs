@@ -1,7 +1,7 @@
 //! Message counts per stream, in place of carried sequence numbers.
 //!
-//! A stream is (source, destination, communicator, tag). MPI lets no message of a stream overtake another, so the n-th message sent is
-//! the n-th received, and both ends know n by counting. `docs/piggyback.md` says which events count.
+//! A stream is (source, destination, communicator, tag). MPI lets no message of a stream overtake another, so the n-th
+//! message sent is the n-th received, and both ends know n by counting. `docs/piggyback.md` says which events count.
 
 use counterfoil_profile::RecordTag;
 use rustc_hash::FxHashMap;
@@ -15,8 +15,8 @@ pub struct Stream {
     pub comm: u32,
     /// MPI tag, or [`COLLECTIVE`](counterfoil_profile::COLLECTIVE) for contributions to collective operations.
     pub tag: i32,
-    /// 0, except for partitioned messages. MPI pairs the n-th MPI_Psend_init of a stream with the n-th MPI_Precv_init, in whatever order
-    /// the pairs are started; their messages are a stream of their own with channel n.
+    /// 0, except for partitioned messages. MPI pairs the n-th MPI_Psend_init of a stream with the n-th MPI_Precv_init,
+    /// in whatever order the pairs are started; their messages are a stream of their own with channel n.
     pub channel: u32,
 }
 
@@ -53,8 +53,8 @@ impl Stream {
     }
 }
 
-/// A stream packed into two words. Four separate words, stored one by one and loaded in pairs, would stall each look-up until the
-/// stores have reached the cache.
+/// A stream packed into two words. Four separate words, stored one by one and loaded in pairs, would stall each look-up
+/// until the stores have reached the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct PackedStream {
     comm_and_tag: u64,

@@ -1,5 +1,6 @@
-//! Loggers in one loop: random programs on two or three ranks, with control messages that are delivered late, a small log, and a rank that
-//! fails. The oracle is the list of messages that were sent and received, which takes nothing from the loggers.
+//! Loggers in one loop: random programs on two or three ranks, with control messages that are delivered late, a small
+//! log, and a rank that fails. The oracle is the list of messages that were sent and received, which takes nothing from
+//! the loggers.
 
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
@@ -379,8 +380,8 @@ fn a_wait_for_a_peer_that_replies_and_never_moves_is_given_up() {
     panic!("the wait is never given up");
 }
 
-/// Two pairs of partitioned requests on one stream that both ranks start in another order, and a plain message on it: each message is
-/// acknowledged as the one of its own pair.
+/// Two pairs of partitioned requests on one stream that both ranks start in another order, and a plain message on it:
+/// each message is acknowledged as the one of its own pair.
 #[test]
 fn partitioned_messages_are_counted_by_the_pair_of_their_init() {
     let mut job = Job::new(2);

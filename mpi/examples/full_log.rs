@@ -1,4 +1,5 @@
-//! Programs that send more than a small log holds, in cases (the first argument) in which no rank acknowledges unasked. The tests run it:
+//! Programs that send more than a small log holds, in cases (the first argument) in which no rank acknowledges unasked.
+//! The tests run it:
 //!
 //! ```sh
 //! mpirun -n 4 full_log world 1024     # a log of 1 MiB
@@ -109,7 +110,8 @@ fn overlapping(world: &LoggedCommunicator) -> Result<(), LoggedError> {
     Ok(())
 }
 
-/// Communicators that are freed while no rank knows that their operations have ended everywhere, followed by operations on another one.
+/// Communicators that are freed while no rank knows that their operations have ended everywhere, followed by operations
+/// on another one.
 fn freed(half: &LoggedCommunicator) -> Result<(), LoggedError> {
     for _ in 0..4 {
         broadcast(&half.duplicate()?, 0, 4)?;
@@ -150,8 +152,8 @@ fn messages(world: &LoggedCommunicator) -> Result<(), LoggedError> {
     Ok(())
 }
 
-/// Rank 1 waits for rank 2, which waits for rank 0, which waits for rank 1's acknowledgements, while rank 1 is in a receive, a synchronous
-/// send, an exchange or a probe.
+/// Rank 1 waits for rank 2, which waits for rank 0, which waits for rank 1's acknowledgements, while rank 1 is in a
+/// receive, a synchronous send, an exchange or a probe.
 fn cycle_of_three(what: &str, world: &LoggedCommunicator) -> Result<(), LoggedError> {
     let (rank, mut into) = (world.rank(), vec![0; COUNT]);
     for i in 0..TIMES {
@@ -232,7 +234,8 @@ fn alone(world: &LoggedCommunicator) -> Result<(), LoggedError> {
     sending.wait()
 }
 
-/// One rank computes, or probes for a message that is never sent, for longer than others wait before they test for a deadlock.
+/// One rank computes, or probes for a message that is never sent, for longer than others wait before they test for a
+/// deadlock.
 fn slow(what: &str, world: &LoggedCommunicator) -> Result<(), LoggedError> {
     let until = Instant::now() + Duration::from_secs(14);
     while world.rank() == 1 && Instant::now() < until {
@@ -258,8 +261,8 @@ fn done_early(world: &LoggedCommunicator) -> Result<(), LoggedError> {
     broadcast(&some, 0, TIMES)
 }
 
-/// Rank 1 receives the first of several messages only after the last: if the log doesn't hold all of them, this is a deadlock. Rank 0 gets an
-/// error, and tells rank 1 how many messages it has sent.
+/// Rank 1 receives the first of several messages only after the last: if the log doesn't hold all of them, this is a
+/// deadlock. Rank 0 gets an error, and tells rank 1 how many messages it has sent.
 fn backwards(what: &str, world: &LoggedCommunicator) -> Result<(), LoggedError> {
     let half = world.split_by_color(Some(world.rank() / 2))?.unwrap();
     // Every rank waits; the other half waits for rank 0.

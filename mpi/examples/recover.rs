@@ -5,8 +5,9 @@
 //! mpirun --with-ft ulfm --mca async_mpi_finalize 1 -n 6 recover 4 100000    # 4 ranks and 2 spares, 100,000 steps
 //! ```
 //!
-//! With a third argument, `node-local`, and a directory for temporary files that all hosts share, it outlives the loss of hosts, too. With a
-//! fourth argument, the name of the job, a job that has failed goes on from its last checkpoints when it is started again.
+//! With a third argument, `node-local`, and a directory for temporary files that all hosts share, it outlives the loss
+//! of hosts, too. With a fourth argument, the name of the job, a job that has failed goes on from its last checkpoints
+//! when it is started again.
 
 use std::error::Error;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use std::time::Duration;
 use counterfoil_mpi::logged::{CommunicatorCollectives, LoggedCommunicator, LoggedError, send_receive};
 use counterfoil_mpi::recovery::{Options, run_logged};
 use counterfoil_mpi::{SystemOperation, Threads, Universe};
-use counterfoil_runtime::LogTier;
+use counterfoil_runtime::Tier;
 use serde::{Deserialize, Serialize};
 
 const USAGE: &str = "usage: recover RANKS STEPS [process-crash-safe|node-local [NAME]]";
@@ -40,7 +41,7 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
         None => {}
         // The locks of a dead process on this host are released at once.
         Some("process-crash-safe") => options.locks_wait_max = Duration::from_secs(5),
-        Some("node-local") => options.settings.tier = LogTier::NodeLocal,
+        Some("node-local") => options.settings.tier = Tier::NodeLocal,
         Some(_) => return Err(USAGE.into()),
     }
     options.name = optional.get(1).cloned();

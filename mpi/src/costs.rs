@@ -1,21 +1,21 @@
 //! What the rules cost while nothing fails: a program on plain MPI and under each rule in turn, inside one job.
 //!
-//! Separate jobs differ by more than the effect, so a run under a rule is compared with the runs on plain MPI before and after it. Only the
-//! workload is timed, not the start of the log and its end.
+//! Separate jobs differ by more than the effect, so a run under a rule is compared with the runs on plain MPI before
+//! and after it. Only the workload is timed, not the start of the log and its end.
 
 use std::error::Error as StdError;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use counterfoil_mpi_core::error::MpiError;
+use counterfoil_mpi_core::universe::Universe;
 use counterfoil_runtime::communicator::{Communicator, Reduction};
-use counterfoil_runtime::{LogTier, RankSettings, Tally};
+use counterfoil_runtime::{RankSettings, Tally, Tier};
 use counterfoil_workloads::costs::{Logged, Measured, Mode, Plan, Subject};
 use counterfoil_workloads::{LookupError, Outcome, Workload};
 
-use crate::error::MpiError;
 use crate::native::NativeCommunicator;
 use crate::recovery::{self, Options, RecoveryError};
-use crate::universe::Universe;
 
 /// Failure of a measurement.
 #[derive(Debug, thiserror::Error)]
@@ -34,17 +34,17 @@ pub enum CostError {
     #[error(transparent)]
     Lookup(#[from] LookupError),
     /// A run found another answer than the known one.
-    #[error("a run under {mode:?} found a wrong answer: {value}")]
+    #[error("a run under {rule} found a wrong answer: {value}")]
     WrongAnswer {
-        /// The mode; `None` for plain MPI.
-        mode: Option<Mode>,
+        /// The rule's name, or `plain MPI`.
+        rule: &'static str,
         /// What it found.
         value: String,
     },
 }
 
-/// Runs the measurement on all processes of the job; returns for each subject what was measured in each mode. Collective. `progress` is
-/// called before each round, with the number of rounds before it.
+/// Runs the measurement on all processes of the job; returns for each subject what was measured in each mode.
+/// Collective. `progress` is called before each round, with the number of rounds before it.
 ///
 /// # Errors
 /// [`CostError`].
@@ -88,7 +88,7 @@ fn run(
     universe: &Rc<Universe>,
     workload: &dyn Workload,
     mode: Option<Mode>,
-    tier: LogTier,
+    tier: Tier,
 ) -> Result<(Duration, Logged), CostError> {
     let ((outcome, took), logged) = match mode {
         None => {
@@ -108,7 +108,8 @@ fn run(
         }
     };
     if outcome.verified == Some(false) {
-        return Err(CostError::WrongAnswer { mode, value: outcome.value.to_string() });
+        let rule = mode.map_or("plain MPI", |mode| mode.rule.name);
+        return Err(CostError::WrongAnswer { rule, value: outcome.value.to_string() });
     }
     Ok((took, logged))
 }

@@ -1,20 +1,20 @@
 //! Processes of an MPI job as ranks of the runtime, and as spares: endpoint, log and protocol over [`MpiTransport`].
 //!
-//! The launcher ([`counterfoil_runtime::local::launch`]) starts `mpirun` with a program that calls [`run`]. It listens on a socket in the
-//! job's directory, in which the ranks have their logs and traces.
+//! The launcher ([`counterfoil_runtime::local::launch`]) starts `mpirun` with a program that calls [`run`]. It listens
+//! on a socket in the job's directory, in which the ranks have their logs and traces.
 
 use std::path::Path;
 use std::rc::Rc;
 
+use counterfoil_mpi_core::error::MpiError;
+use counterfoil_mpi_core::universe::Universe;
 use counterfoil_runtime::Error;
-use counterfoil_runtime::local::{ControlError, JobError, JobPaths, LauncherConnection, start};
+use counterfoil_runtime::local::{ControlError, JobError, JobPaths, LauncherConnection, PlannedKills, start};
 use counterfoil_runtime::transport::{Report, Transport, TransportError};
 use counterfoil_workloads::{self as workloads, Program, ProgramError};
 
-use crate::error::MpiError;
-use crate::membership::{Membership, MembershipError};
+use crate::membership::{Membership, MembershipError, needs_new_job};
 use crate::transport::{MpiTransport, SpareProcess};
-use crate::universe::Universe;
 
 /// Failure of a process of a job.
 #[derive(Debug, thiserror::Error)]
@@ -54,12 +54,12 @@ impl RankError {
             }
             _ => None,
         };
-        transport.is_some_and(TransportError::needs_new_job)
+        transport.is_some_and(needs_new_job)
     }
 }
 
-/// Runs this process from start to end, as one of the `ranks` ranks of the job in `directory`, or as a spare. Collective over all processes
-/// of the job.
+/// Runs this process from start to end, as one of the `ranks` ranks of the job in `directory`, or as a spare.
+/// Collective over all processes of the job.
 ///
 /// # Errors
 /// [`RankError`], of which the launcher has been told if it can be reached. The job can't continue without this rank.
@@ -74,12 +74,13 @@ pub fn run(universe: &Rc<Universe>, directory: &Path, ranks: u32) -> Result<(), 
     let Some((mut transport, mut welcome)) = joined else { return Ok(()) };
     loop {
         let program = welcome.program().to_vec();
-        let mut endpoint = start(transport.rank(), &paths, welcome, transport)?;
+        let (rank, held) = (transport.rank(), PlannedKills::new(transport, &welcome));
+        let mut endpoint = start(rank, &paths, welcome, held)?;
         let done = Program::run(&program, &mut endpoint).map_err(RankError::from);
         match done.and_then(|outcome| Ok(endpoint.finish(outcome)?)) {
-            Ok(()) => return Ok(endpoint.into_transport().close()?),
+            Ok(()) => return Ok(endpoint.into_transport().into_inner().close()?),
             Err(_) if endpoint.is_rolling_back() => {
-                transport = endpoint.into_transport();
+                transport = endpoint.into_transport().into_inner();
                 let Some(next) = transport.rejoin()? else { return Ok(transport.close()?) };
                 welcome = next;
             }

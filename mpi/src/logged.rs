@@ -1,9 +1,10 @@
 //! For authors of MPI applications: communicators whose messages are logged, in rsmpi's words.
 //!
-//! Everything that a rank sends is in its log ([`counterfoil::Log`]) before the call that sends it returns, what it received is
-//! acknowledged to the senders in batches, and what it gives to collective operations is kept: as `docs/piggyback.md` and
-//! `docs/collectives.md` say. Nothing is added to messages. The methods have rsmpi's names; other than there, each returns what MPI or the
-//! log says of it, and elements are of any type that is its bytes ([`zerocopy`]).
+//! Everything that a rank sends is in its log ([`counterfoil::Log`]) before the call that sends it returns, what it
+//! received is acknowledged to the senders in batches, and what it gives to collective operations is kept: as
+//! `docs/piggyback.md` and `docs/collectives.md` say. Nothing is added to messages. The methods have rsmpi's names;
+//! other than there, each returns what MPI or the log says of it, and elements are of any type that is its bytes
+//! ([`zerocopy`]).
 //!
 //! ```no_run
 //! use counterfoil::Keep;
@@ -27,40 +28,50 @@
 //! }
 //! ```
 //!
-//! Operations that are waited for later are [`Request`]s. Memory that they borrow is borrowed up to the end of a [`scope`].
+//! Operations that are waited for later are [`Request`]s. Memory that they borrow is borrowed up to the end of a
+//! [`scope`].
 //!
-//! A program whose killed processes are to be replaced gets its communicators from [`run_logged`](crate::recovery::run_logged): there, messages
-//! are the runtime's (`recovering`), and `docs/recovery.md` says what differs.
+//! A program whose killed processes are to be replaced gets its communicators from
+//! [`run_logged`](crate::recovery::run_logged): there, messages are the runtime's (`recovering`), and
+//! `docs/recovery.md` says what differs.
+//!
+//! The module is frozen at the calls that it has: `docs/limits.md` says what it is for.
 //!
 //! | file | what it has |
 //! |---|---|
 //! | `universe.rs` | where it begins and ends |
 //! | `communicator.rs`, `group.rs`, `cartesian.rs` | communicators and their parts |
-//! | `destination.rs`, `source.rs`, `exchange.rs`, `message.rs` | messages |
+//! | `carrier.rs`, `{mpi,endpoint}_carrier.rs` | what carries their messages: MPI, or the endpoint of a rank |
+//! | `destination.rs`, `source.rs`, `exchange.rs`, `message.rs`, `elements.rs` | messages |
 //! | `collective.rs`, `root.rs`, `partition.rs`, `user.rs` | collective operations |
-//! | `request.rs`, `collection.rs` | what is waited for later |
+//! | `request.rs`, `collection.rs`, `pending.rs`, `completion.rs` | what is waited for later |
 //! | `engine.rs` | the driver of the logger ([`counterfoil_mpi_logger`]) |
 //! | `hook.rs` | control messages while the program waits in an MPI call |
 
+mod carrier;
 mod cartesian;
 mod collection;
 mod collective;
 mod communicator;
+mod completion;
 mod destination;
+mod elements;
+mod endpoint_carrier;
 mod engine;
 mod error;
 mod exchange;
 mod group;
 mod hook;
 mod message;
+mod mpi_carrier;
 mod partition;
+mod pending;
 mod request;
 mod root;
 mod source;
 mod universe;
 mod user;
 
-pub use crate::request::{LocalScope, scope};
 pub use cartesian::CartesianCommunicator;
 pub use collection::{RequestCollection, multiple_scope, wait_any};
 pub use collective::CommunicatorCollectives;
@@ -75,6 +86,7 @@ pub use exchange::{
 pub use group::{Group, GroupRelation};
 pub use message::LoggedMessage;
 pub use partition::{Partition, PartitionMut};
+pub use pending::{LocalScope, scope};
 pub use request::{CollectiveRequest, Mapped, ReceiveIntoRequest, ReceiveRequest, Request, SendRequest, WaitGuard};
 pub use root::Root;
 pub use source::Source;

@@ -1,10 +1,11 @@
 //! Which living process of an MPI job is which rank, also after failures.
 //!
-//! A job is started with more processes than ranks: the others are spares. All traffic is on one communicator of all processes, which is
-//! never shrunk or revoked: point-to-point messages between living processes go on after a failure. What is repaired is the table of
-//! places: every living process acknowledges the failures that it knows of, and all agree. The agreement of MPI succeeds also if they know of
-//! different ones, so it compares them (a fingerprint of 16 bits), and is repeated until they are the same. Then each gives the vacant ranks to spares, in ascending order: first to those on the host of the
-//! dead process, where its log is.
+//! A job is started with more processes than ranks: the others are spares. All traffic is on one communicator of all
+//! processes, which is never shrunk or revoked: point-to-point messages between living processes go on after a failure.
+//! What is repaired is the table of places: every living process acknowledges the failures that it knows of, and all
+//! agree. The agreement of MPI succeeds also if they know of different ones, so it compares them (a fingerprint of 16
+//! bits), and is repeated until they are the same. Then each gives the vacant ranks to spares, in ascending order:
+//! first to those on the host of the dead process, where its log is.
 //!
 //! No communicator is created after the start, because Open MPI 5.0.11 crashes if it learns of a failure meanwhile
 //! (`ompi_comm_set_rank_failed` finds a communicator without collectives).
@@ -14,24 +15,24 @@ mod calls;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use crate::comm::Comm;
-use crate::control::failures::is_world_revoked;
-use crate::error::MpiError;
-use crate::ulfm::Meeting;
-
 use calls::Calls;
+use counterfoil_mpi_core::comm::Comm;
+use counterfoil_mpi_core::control::failures::is_world_revoked;
+use counterfoil_mpi_core::error::MpiError;
+use counterfoil_mpi_core::ulfm::Meeting;
+use counterfoil_runtime::transport::TransportError;
 
 /// In place of a rank: the process is a spare.
 const SPARE: u32 = u32::MAX;
 /// In place of a rank: the process is dead.
 const DEAD: u32 = u32::MAX - 1;
 
-/// Time in an agreement after which a process gives up if MPI has not told it of a failure that others know of. MPI tells processes of one
-/// failure within milliseconds.
+/// Time in an agreement after which a process gives up if MPI has not told it of a failure that others know of. MPI
+/// tells processes of one failure within milliseconds.
 const UNTOLD_MAX: Duration = Duration::from_secs(10);
 
-/// Time in an agreement after which it is lost if all living processes wait in it. Once all have begun it, it takes milliseconds. A launcher
-/// gives up before, and starts the job again.
+/// Time in an agreement after which it is lost if all living processes wait in it. Once all have begun it, it takes
+/// milliseconds. A launcher gives up before, and starts the job again.
 const STALL_MAX: Duration = Duration::from_secs(15);
 
 /// Longest name and boot of a host, in bytes; longer ones are cut.
@@ -57,23 +58,37 @@ pub enum MembershipError {
     NoRank,
 }
 
-/// Failure of a repair.
-#[derive(Debug)]
+/// Failure of a repair: this process must end.
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum RepairError {
     /// A call of MPI failed.
-    Mpi(MpiError),
+    #[error(transparent)]
+    Mpi(#[from] MpiError),
     /// Another process has ended the job.
+    #[error("another process has ended the job")]
     Aborted,
-    /// The launcher is dead.
+    /// The launcher of MPI is dead.
+    #[error("the launcher of this process, mpirun or its daemon on this host, is dead")]
     Orphaned,
-    /// MPI has not told this process of a failure.
+    /// A process is dead, and MPI has told the others so but not this one: they can't agree on what to do.
+    #[error(
+        "MPI has not told this process that process {process} of MPI_COMM_WORLD is dead, as it has told others: the \
+         job can't recover, and is to be started again"
+    )]
     Untold {
-        /// The dead process.
+        /// The dead process, a rank of `MPI_COMM_WORLD`.
         process: u32,
     },
-    /// MPI doesn't end an agreement in which all living processes wait.
+    /// MPI doesn't end the agreement on which processes are dead, although all living ones wait in it.
+    #[error(
+        "MPI has lost the agreement on which processes are dead: the job can't recover, and is to be started again"
+    )]
     AgreementLost,
     /// More ranks are dead than there are spares.
+    #[error(
+        "rank {rank} is dead and no spare process is left: a job with more spares outlives more failures. The logs and \
+         checkpoints of the other ranks are valid"
+    )]
     NoSpare {
         /// Lowest rank without a process.
         rank: u32,
@@ -82,10 +97,24 @@ pub(crate) enum RepairError {
     },
 }
 
-impl From<MpiError> for RepairError {
-    fn from(error: MpiError) -> RepairError {
-        RepairError::Mpi(error)
+impl RepairError {
+    /// Returns `true` if a dead rank can't be replaced, so that the whole job is to be started again.
+    fn needs_new_job(&self) -> bool {
+        matches!(self, RepairError::NoSpare { .. } | RepairError::Untold { .. } | RepairError::AgreementLost)
     }
+}
+
+/// Returns `true` if the transport failed because a dead rank can't be replaced, so that the whole job is to be started
+/// again.
+pub(crate) fn needs_new_job(error: &TransportError) -> bool {
+    let TransportError::Other(source) = error else { return false };
+    source.downcast_ref().is_some_and(RepairError::needs_new_job)
+}
+
+/// Returns `true` if the transport failed because another process has ended the job.
+pub(crate) fn is_ended_elsewhere(error: &TransportError) -> bool {
+    let TransportError::Other(source) = error else { return false };
+    source.downcast_ref().is_some_and(|error| matches!(error, RepairError::Aborted))
 }
 
 /// A repair under way.
@@ -108,8 +137,8 @@ struct Repair {
 pub struct Membership {
     /// All processes of the job, dead ones included.
     all: Comm,
-    /// The same, for the meeting at the end.
-    end: Comm,
+    /// The same, for what concerns the job: notices of the ranks, votes, and the meeting at the end.
+    job: Comm,
     calls: Calls,
     /// Number of this process in `all`.
     process: u32,
@@ -150,10 +179,10 @@ impl Membership {
         let places = (0..started).map(|process| if process < ranks { process } else { SPARE }).collect();
         let processes = (0..ranks).map(|rank| vec![rank]).collect();
         let hosts = gather_hosts(world, started)?;
-        let (all, end, calls) = (world.dup()?, world.dup()?, Calls::new(world)?);
+        let (all, job, calls) = (world.dup()?, world.dup()?, Calls::new(world)?);
         Ok(Membership {
             all,
-            end,
+            job,
             calls,
             process,
             places,
@@ -218,7 +247,7 @@ impl Membership {
         if is_world_revoked() {
             Err(RepairError::Aborted)
         // A process without a launcher is a job by itself.
-        } else if self.places.len() > 1 && self.all.universe.is_orphaned() {
+        } else if self.places.len() > 1 && self.all.universe().is_orphaned() {
             Err(RepairError::Orphaned)
         } else {
             Ok(())
@@ -235,28 +264,33 @@ impl Membership {
         &self.all
     }
 
+    /// Returns the communicator of all processes for notices about the job.
+    pub(crate) fn job(&self) -> &Comm {
+        &self.job
+    }
+
     /// Begins the meeting of all living processes, of which each calls this once, at the end of the job.
     ///
     /// # Errors
     /// [`MpiError`].
     pub(crate) fn meet(&self) -> Result<Meeting, MpiError> {
-        self.end.meet(0)
+        self.job.meet(0)
     }
 
-    /// Votes to end the job. A vote ends when all living processes have begun it. Returns `false`, without a vote, if a process has failed
-    /// that no repair has dealt with.
+    /// Votes to end the job. A vote ends when all living processes have begun it. Returns `false`, without a vote, if a
+    /// process has failed that no repair has dealt with.
     ///
     /// # Errors
     /// [`MpiError`].
     pub(crate) fn begin_vote(&mut self) -> Result<bool, MpiError> {
-        let failed = self.end.failed_ranks()?;
+        let failed = self.job.failed_ranks()?;
         if failed.iter().any(|process| !self.is_dead(*process)) {
             return Ok(false);
         }
         // The vote fails on all alike if they have repaired different failures.
         let dead: Vec<u32> =
             (0..).zip(&self.places).filter(|(_, place)| **place == DEAD).map(|(process, _)| process).collect();
-        self.vote = Some(self.end.meet(fingerprint(&dead))?);
+        self.vote = Some(self.job.meet(fingerprint(&dead))?);
         self.votes += 1;
         Ok(true)
     }
@@ -271,8 +305,8 @@ impl Membership {
         self.votes
     }
 
-    /// Returns `Some` at the end of the vote that this process has begun: `true` if the job ends, `false` if another process has failed
-    /// meanwhile; the same on all processes. Doesn't wait.
+    /// Returns `Some` at the end of the vote that this process has begun: `true` if the job ends, `false` if another
+    /// process has failed meanwhile; the same on all processes. Doesn't wait.
     ///
     /// # Errors
     /// [`MpiError`].
@@ -289,7 +323,8 @@ impl Membership {
         self.places.get(process as usize) == Some(&DEAD)
     }
 
-    /// Returns `true` if a process has failed that no repair has dealt with, or if another process has begun a repair. Doesn't wait.
+    /// Returns `true` if a process has failed that no repair has dealt with, or if another process has begun a repair.
+    /// Doesn't wait.
     ///
     /// # Errors
     /// [`MpiError`].
@@ -301,8 +336,9 @@ impl Membership {
         }
     }
 
-    /// Begins a repair, after a call has failed because of a dead process; returns `false` if an earlier repair has dealt with all dead
-    /// processes, and this process is not called to another one. Every living process begins it once it knows of a new dead process, or is called.
+    /// Begins a repair, after a call has failed because of a dead process; returns `false` if an earlier repair has
+    /// dealt with all dead processes, and this process is not called to another one. Every living process begins it
+    /// once it knows of a new dead process, or is called.
     ///
     /// # Errors
     /// [`MpiError`].
@@ -315,10 +351,11 @@ impl Membership {
         Ok(begins)
     }
 
-    /// Returns the processes that have failed, ascending: those that MPI has told this process of, which are acknowledged, and those that others
-    /// have told it of.
+    /// Returns the processes that have failed, ascending: those that MPI has told this process of, which are
+    /// acknowledged, and those that others have told it of.
     fn failed(&mut self) -> Result<Vec<u32>, MpiError> {
         self.calls.acknowledge()?;
+        self.job.failed_ranks()?;
         // Acknowledged first: receives from any source go on without these.
         let mut failed: BTreeSet<u32> = self.all.failed_ranks()?.into_iter().collect();
         // What others tell of another one comes with their calls.
@@ -327,7 +364,8 @@ impl Membership {
         Ok(failed.into_iter().collect())
     }
 
-    /// Begins to agree on these failures, and calls the others to it. `begun`: time of the first agreement of this repair.
+    /// Begins to agree on these failures, and calls the others to it. `begun`: time of the first agreement of this
+    /// repair.
     fn begin_agreement(&mut self, failed: Vec<u32>, begun: Instant) -> Result<(), MpiError> {
         self.calls.call_others(&failed)?;
         let agreement = self.all.meet(fingerprint(&failed))?;
@@ -360,8 +398,9 @@ impl Membership {
         Ok(())
     }
 
-    /// Takes part in a repair that another process needs, at the end of a job, and continues it; returns the ranks whose processes it has
-    /// found dead, replaced or not. `has_failure`: a call has failed because of a dead process. Doesn't wait.
+    /// Takes part in a repair that another process needs, at the end of a job, and continues it; returns the ranks
+    /// whose processes it has found dead, replaced or not. `has_failure`: a call has failed because of a dead process.
+    /// Doesn't wait.
     ///
     /// # Errors
     /// [`MpiError`].
@@ -381,7 +420,8 @@ impl Membership {
         }
     }
 
-    /// Continues a repair; returns the ranks that have other processes now once all living processes have agreed. Doesn't wait.
+    /// Continues a repair; returns the ranks that have other processes now once all living processes have agreed.
+    /// Doesn't wait.
     ///
     /// # Errors
     /// [`RepairError::NoSpare`] on all processes; the other [`RepairError`]s.
@@ -415,8 +455,8 @@ impl Membership {
     }
 }
 
-/// Returns a number by which processes compare the failures that they know of: six bits of their number, since mostly one process knows of more
-/// than another, and ten of a hash.
+/// Returns a number by which processes compare the failures that they know of: six bits of their number, since mostly
+/// one process knows of more than another, and ten of a hash.
 fn fingerprint(failed: &[u32]) -> u16 {
     let hash = failed.iter().fold(0x811c_9dc5_u32, |hash, process| (hash ^ process).wrapping_mul(0x0100_0193));
     ((failed.len() as u16) << 10) | (hash ^ hash >> 10 ^ hash >> 20) as u16 & 0x3ff
@@ -447,8 +487,9 @@ fn gather_hosts(world: &Comm, processes: u32) -> Result<Vec<String>, MpiError> {
     Ok(all.chunks(HOST_BYTES_MAX).map(name).collect())
 }
 
-/// Gives vacant ranks, each with the host of its last process, to spares: first to spares on the same host, then to others, in ascending
-/// order of ranks and processes. Returns pairs (rank, process), or as an error the lowest rank that remains vacant.
+/// Gives vacant ranks, each with the host of its last process, to spares: first to spares on the same host, then to
+/// others, in ascending order of ranks and processes. Returns pairs (rank, process), or as an error the lowest rank
+/// that remains vacant.
 fn assign(places: &[u32], hosts: &[&str], vacant: &[(u32, &str)]) -> Result<Vec<(u32, u32)>, u32> {
     let mut spares: Vec<(u32, &str)> =
         (0..).zip(hosts).zip(places).filter(|(_, place)| **place == SPARE).map(|((n, host), _)| (n, *host)).collect();

@@ -1,4 +1,5 @@
-//! The runtime's [`Communicator`] on plain MPI: nothing is logged, no process may die. The floor against which the rules are measured.
+//! The runtime's [`Communicator`] on plain MPI: nothing is logged, no process may die. The floor against which the
+//! rules are measured.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -7,16 +8,16 @@ use std::thread;
 
 use bytes::Bytes;
 use counterfoil::Epoch;
+use counterfoil_mpi_core::comm::{Comm, Matched, Sending};
+use counterfoil_mpi_core::envelope::Envelope;
+use counterfoil_mpi_core::error::MpiError;
+use counterfoil_mpi_core::universe::Universe;
 use counterfoil_runtime::Error;
-use counterfoil_runtime::communicator::{CallError, Communicator, InternalTag, Request, Status};
+use counterfoil_runtime::communicator::{CallError, CollectiveSubstrate, Communicator, InternalTag, Request, Status};
 use counterfoil_runtime::transport::TransportError;
 
-use crate::comm::{Comm, Matched, Sending};
-use crate::error::MpiError;
-use crate::point_to_point::Envelope;
-use crate::universe::Universe;
-
-/// Unsuccessful probes after which the thread yields the processor between two: there may be more ranks than processors.
+/// Unsuccessful probes after which the thread yields the processor between two: there may be more ranks than
+/// processors.
 const PROBES_BEFORE_YIELD: u32 = 10_000;
 /// Tags of collectives are numbers below this one: every MPI has as many.
 const COLLECTIVE_TAGS: u64 = 1 << 15;
@@ -134,7 +135,8 @@ impl NativeCommunicator {
         self.in_flight.into_iter().try_for_each(Sending::wait)
     }
 
-    /// Receives what fits a posted receive, unless an earlier one may take it. Returns `true` if the request is complete.
+    /// Receives what fits a posted receive, unless an earlier one may take it. Returns `true` if the request is
+    /// complete.
     fn advance(&mut self, call: &'static str, id: u64) -> Result<bool, Error> {
         let pattern = match self.requests.get(&id) {
             None => return Err(CallError::UnknownRequest { call, id }.into()),
@@ -171,20 +173,6 @@ impl Communicator for NativeCommunicator {
 
     fn irecv(&mut self, source: Option<u32>, tag: Option<i32>) -> Result<Request, Error> {
         Ok(self.begin_receive(Pattern { source, tag, is_collective: false }))
-    }
-
-    fn isend_internal(&mut self, to: u32, tag: InternalTag, payload: &[u8]) -> Result<Request, Error> {
-        self.begin_send(to, collective_tag(tag), true, payload)
-    }
-
-    fn irecv_internal(&mut self, source: u32, tag: InternalTag) -> Result<Request, Error> {
-        Ok(self.begin_receive(Pattern { source: Some(source), tag: Some(collective_tag(tag)), is_collective: true }))
-    }
-
-    fn begin_collective(&mut self) -> InternalTag {
-        let tag = InternalTag::new(self.collectives);
-        self.collectives += 1;
-        tag
     }
 
     fn wait(&mut self, request: Request) -> Result<(Status, Bytes), Error> {
@@ -254,6 +242,26 @@ impl Communicator for NativeCommunicator {
             self.application.send_while(payload, to, send_tag, || self.receive_waiting(pattern)).map_err(failed)?;
         received.map_err(failed)
     }
+
+    fn substrate(&mut self) -> &mut dyn CollectiveSubstrate {
+        self
+    }
+}
+
+impl CollectiveSubstrate for NativeCommunicator {
+    fn isend_internal(&mut self, to: u32, tag: InternalTag, payload: &[u8]) -> Result<Request, Error> {
+        self.begin_send(to, collective_tag(tag), true, payload)
+    }
+
+    fn irecv_internal(&mut self, source: u32, tag: InternalTag) -> Result<Request, Error> {
+        Ok(self.begin_receive(Pattern { source: Some(source), tag: Some(collective_tag(tag)), is_collective: true }))
+    }
+
+    fn begin_collective(&mut self) -> InternalTag {
+        let tag = InternalTag::new(self.collectives);
+        self.collectives += 1;
+        tag
+    }
 }
 
 /// Receives a matched message.
@@ -272,8 +280,9 @@ fn failed(error: MpiError) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use counterfoil_mpi_core::Threads;
+
     use super::*;
-    use crate::universe::Threads;
 
     /// One process: MPI starts without `mpirun`, and the rank sends to itself.
     #[test]

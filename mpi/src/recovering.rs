@@ -2,14 +2,18 @@
 //!
 //! | file | contents |
 //! |---|---|
+//! | `collective` | the collective operations, made of messages |
 //! | `context` | a communicator: its messages, and the communicators that it creates |
 //! | `grid` | Cartesian grids |
 //! | `operation` | an operation that is waited for later |
+//! | `transport` | its connections: over MPI, or in a replay to logs |
 //! | `view` | a communicator as the runtime's collectives see it |
 
+pub(crate) mod collective;
 mod context;
 mod grid;
 mod operation;
+mod transport;
 mod view;
 
 use std::cell::{Cell, RefCell};
@@ -18,6 +22,7 @@ use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
+use counterfoil_mpi_core::universe::Universe;
 use counterfoil_runtime::communicator::{Communicator, FirstFailure};
 use counterfoil_runtime::local;
 use counterfoil_runtime::{Error, Tally};
@@ -25,20 +30,24 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::error::OperationError;
-use crate::transport::MpiTransport;
-use crate::universe::Universe;
-pub(crate) use context::{Context, Description};
-pub(crate) use grid::Grid;
-pub(crate) use operation::{Completion, EndpointOperation, any, are_all_complete, taken};
-pub(crate) use view::View;
+pub use context::Context;
+pub(crate) use context::Description;
+pub use grid::Grid;
+pub(crate) use operation::{EndpointOperation, StoreMessage, all, any, some, taken};
+pub use transport::RankTransport;
+pub use view::View;
 
-/// Endpoint of a rank over MPI.
-pub(crate) type RankEndpoint = local::RankEndpoint<MpiTransport>;
+/// Endpoint of a rank.
+pub type RankEndpoint = local::RankEndpoint<RankTransport>;
 
 /// Number of the communicator of all ranks.
 const WORLD: u32 = 0;
 /// Number of the communicator of this rank alone.
 const SELF: u32 = 1;
+
+/// Bits of the rank, and of the count, in the number of a communicator that one rank decides on.
+const LED_RANK_BITS: u32 = 12;
+const LED_BITS: u32 = 18;
 
 /// A communicator in a checkpoint.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -58,13 +67,15 @@ struct SavedContexts {
 }
 
 /// This rank, shared by its communicators and their operations.
-pub(crate) struct Recovering {
+pub struct Recovering {
     /// `None` once the rank has ended.
     endpoint: RefCell<Option<RankEndpoint>>,
     failure: RefCell<FirstFailure>,
     rank: u32,
     /// Number of the next communicator.
     next: Cell<u32>,
+    /// Numbers of communicators that this rank has decided on.
+    led: Cell<u32>,
     /// Communicators by number. They exist as long as the program has handles of them.
     contexts: RefCell<BTreeMap<u32, Weak<Context>>>,
     /// Communicators of the checkpoint from which this process restarted, which exist up to its end.
@@ -95,6 +106,7 @@ impl Recovering {
             endpoint: RefCell::new(Some(endpoint)),
             failure: RefCell::default(),
             next: Cell::new(saved.next),
+            led: Cell::new(0),
             contexts: RefCell::default(),
             restored: RefCell::default(),
             state,
@@ -112,13 +124,17 @@ impl Recovering {
         self.endpoint.borrow_mut().take()
     }
 
-    pub(crate) fn universe(&self) -> &Rc<Universe> {
+    /// Returns the MPI that the rank's process runs on.
+    pub fn universe(&self) -> &Rc<Universe> {
         &self.universe
     }
 
-    /// Runs a call on the endpoint; none after one that has failed for good. What a program does as it ends, as cancelling the receives that
-    /// it drops, is no outcome for the execution that repeats it.
-    fn call<T>(&self, call: impl FnOnce(&mut RankEndpoint) -> Result<T, Error>) -> Result<T, OperationError> {
+    /// Runs a call on the endpoint; none after one that has failed for good. What a program does as it ends, as
+    /// cancelling the receives that it drops, is no outcome for the execution that repeats it.
+    ///
+    /// # Errors
+    /// [`OperationError`].
+    pub fn call<T>(&self, call: impl FnOnce(&mut RankEndpoint) -> Result<T, Error>) -> Result<T, OperationError> {
         let mut endpoint = self.endpoint.borrow_mut();
         let endpoint = endpoint.as_mut().ok_or(OperationError::Ended)?;
         self.check_calls()?;
@@ -135,21 +151,29 @@ impl Recovering {
         self.failure.borrow().check()
     }
 
+    /// Returns this rank.
+    pub fn rank(&self) -> u32 {
+        self.rank
+    }
+
     /// Returns the communicator of all ranks.
-    pub(crate) fn world(self: &Rc<Self>) -> Result<Rc<Context>, OperationError> {
+    ///
+    /// # Errors
+    /// [`OperationError`].
+    pub fn world(self: &Rc<Self>) -> Result<Rc<Context>, OperationError> {
         let ranks = self.call(|endpoint| Ok(endpoint.size()))?;
         Ok(self.predefined(WORLD, (0..ranks).collect(), "MPI_COMM_WORLD"))
     }
 
     /// Returns the communicator of this rank alone.
-    pub(crate) fn itself(self: &Rc<Self>) -> Rc<Context> {
+    pub fn itself(self: &Rc<Self>) -> Rc<Context> {
         self.predefined(SELF, vec![self.rank], "MPI_COMM_SELF")
     }
 
     fn predefined(self: &Rc<Self>, number: u32, members: Vec<u32>, name: &str) -> Rc<Context> {
         self.communicator(number).unwrap_or_else(|| {
             self.add(SavedContext {
-                description: Description { number, members, grid: None },
+                description: Description { number, members, remote: None, grid: None },
                 collectives: 0,
                 name: name.to_owned(),
             })
@@ -191,13 +215,24 @@ impl Recovering {
         Ok(state.map_err(Error::from)?)
     }
 
+    /// Takes a number for a new communicator, which this rank alone decides on and tells its members. Such numbers are
+    /// above all that members agree on. `None` once there are none.
+    pub fn lead_number(&self) -> Option<u32> {
+        let led = self.led.get();
+        self.led.set(led + 1);
+        let is_free = self.rank < 1 << LED_RANK_BITS && led < 1 << LED_BITS;
+        is_free.then_some(1 << (LED_RANK_BITS + LED_BITS) | self.rank << LED_BITS | led)
+    }
+
     pub(crate) fn count_contribution(&self) {
         self.contributions.set(self.contributions.get() + 1);
     }
 
-    /// Returns the endpoint's counters, and the number of this rank's contributions to collective operations.
-    pub(crate) fn counts(&self) -> (Tally, u64) {
-        let tally = self.endpoint.borrow().as_ref().map(RankEndpoint::tally);
+    /// Returns the endpoint's counters, and the number of this rank's contributions to collective operations. The
+    /// counters are 0 within a call, as in an operation of the program's.
+    pub fn counts(&self) -> (Tally, u64) {
+        let endpoint = self.endpoint.try_borrow().ok();
+        let tally = endpoint.and_then(|endpoint| endpoint.as_ref().map(RankEndpoint::tally));
         (tally.unwrap_or_default(), self.contributions.get())
     }
 

@@ -1,25 +1,27 @@
 //! Live recovery for Rust programs that `mpirun` starts, without a launcher.
 //!
-//! A program is a closure over a [`LoggedUniverse`] ([`run_logged`]) or over the runtime's [`Communicator`] ([`run`]). Some processes of the
-//! job are its ranks, the others spares. Every message is logged by its sender; when a process is killed, a spare runs the closure again as
-//! that rank, from its last checkpoint or from the beginning, and gets the same messages from the logs of its peers.
+//! A program is a closure over a [`LoggedUniverse`] ([`run_logged`]) or over the runtime's [`Communicator`] ([`run`]).
+//! Some processes of the job are its ranks, the others spares. Every message is logged by its sender; when a process is
+//! killed, a spare runs the closure again as that rank, from its last checkpoint or from the beginning, and gets the
+//! same messages from the logs of its peers.
 //!
 //! ```sh
 //! mpirun --with-ft ulfm --mca async_mpi_finalize 1 -n 5 program    # 4 ranks and a spare
 //! ```
 //!
-//! Without User-Level Failure Mitigation (`--with-ft ulfm`, Open MPI 5) a job can have no spares: the messages are logged in the same way,
-//! and the first dead process ends the job.
+//! Without User-Level Failure Mitigation (`--with-ft ulfm`, Open MPI 5) a job can have no spares: the messages are
+//! logged in the same way, and the first dead process ends the job.
 //!
-//! The program must do the same again when it gets the same messages: no clock, no random numbers without a seed. What it writes to files
-//! or to the terminal it may write twice. A process that dies after all ranks are done is not replaced: what must not be lost is written by
-//! the closure, not with its result.
+//! The program must do the same again when it gets the same messages: no clock, no random numbers without a seed. What
+//! it writes to files or to the terminal it may write twice. A process that dies after all ranks are done is not
+//! replaced: what must not be lost is written by the closure, not with its result.
 //!
-//! A job that has a name ([`Options::name`]) outlives the death of all its processes, on any MPI: when the program is started again, every rank
-//! goes on from its last checkpoint.
+//! A job that has a name ([`Options::name`]) outlives the death of all its processes, on any MPI: when the program is
+//! started again, every rank goes on from its last checkpoint.
 //!
-//! A replacement needs the log of its predecessor: it runs on the same host if there is a spare. In the node-local tier it may run on any
-//! host, if [`Options::checkpoint_root`] is on a file system that all hosts share; then the job outlives the loss of hosts.
+//! A replacement needs the log of its predecessor: it runs on the same host if there is a spare. In the node-local tier
+//! it may run on any host, if [`Options::checkpoint_root`] is on a file system that all hosts share; then the job
+//! outlives the loss of hosts.
 
 mod resume;
 
@@ -30,20 +32,23 @@ use std::rc::Rc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use counterfoil_mpi_core::control::failures::{is_world_revoked, outlives_failures};
+use counterfoil_mpi_core::error::MpiError;
+use counterfoil_mpi_core::universe::Universe;
+use counterfoil_protocols::RULES;
 use counterfoil_runtime::communicator::{Communicator, FailStop};
 use counterfoil_runtime::local::{
     JobError, SharedJobDirectory, Welcome, default_checkpoint_root, default_shm_root, start,
 };
+use counterfoil_runtime::replay::{ReplayOptions, start_replay};
 use counterfoil_runtime::transport::TransportError;
-use counterfoil_runtime::{Error, LogTier, RankSettings, Tally};
+use counterfoil_runtime::{Error, RankSettings, Tally, Tier};
 
-use crate::control::failures::{is_world_revoked, outlives_failures};
-use crate::error::MpiError;
+use crate::error::OperationError;
 use crate::logged::{LoggedError, LoggedUniverse};
-use crate::membership::{Membership, MembershipError, own_host};
-use crate::recovering::{RankEndpoint, Recovering};
+use crate::membership::{self, Membership, MembershipError, RepairError, needs_new_job, own_host};
+use crate::recovering::{RankEndpoint, RankTransport, Recovering};
 use crate::transport::{MpiTransport, wait_without_launcher};
-use crate::universe::Universe;
 
 use resume::Record;
 pub use resume::ResumeError;
@@ -69,21 +74,25 @@ pub struct Options {
     pub shm_root: PathBuf,
     /// Directory for checkpoints and spilled messages, on a disk of this host.
     pub checkpoint_root: PathBuf,
-    /// Longest wait for the locks of a dead process on its log and its checkpoints. On a network file system, the server releases those of a
-    /// lost host when its lease has expired.
+    /// Longest wait for the locks of a dead process on its log and its checkpoints. On a network file system, the
+    /// server releases those of a lost host when its lease has expired.
     pub locks_wait_max: Duration,
-    /// Name of the job: 1 to 40 letters, digits, dots, hyphens and underscores. If a job of this name failed, it is resumed: its ranks go on
-    /// from their last checkpoints, on the same hosts, with the logs of their predecessors. In the node-local tier a host may have lost its
-    /// memory. Where [`checkpoint_root`](Self::checkpoint_root) is not on a disk, or is emptied at the start of a host, choose another one.
-    /// Two jobs of one user that run at once have different names. `None`: the job can't be resumed.
+    /// Name of the job: 1 to 40 letters, digits, dots, hyphens and underscores. If a job of this name failed, it is
+    /// resumed: its ranks go on from their last checkpoints, on the same hosts, with the logs of their predecessors. In
+    /// the node-local tier a host may have lost its memory. Where [`checkpoint_root`](Self::checkpoint_root) is not on
+    /// a disk, or is emptied at the start of a host, choose another one. Two jobs of one user that run at once have
+    /// different names. `None`: the job can't be resumed.
     pub name: Option<String>,
-    /// Accept a rule whose failures only a launcher can recover from, to measure what it costs: the first dead process ends the job.
+    /// Keep the logs of a job that ends, for a replay of its ranks ([`RankHandle::replay`]).
+    pub keeps_logs: bool,
+    /// Accept a rule whose failures only a launcher can recover from, to measure what it costs: the first dead process
+    /// ends the job.
     pub without_recovery: bool,
 }
 
 impl Options {
-    /// Returns the defaults for a job of `ranks` ranks: the sender-based rule, logs in shared memory of at most 256 MiB a rank, checkpoints
-    /// in the directory for temporary files.
+    /// Returns the defaults for a job of `ranks` ranks: the sender-based rule, logs in shared memory of at most 256 MiB
+    /// a rank, checkpoints in the directory for temporary files.
     pub fn new(ranks: u32) -> Options {
         Options {
             settings: RankSettings::new(ranks),
@@ -91,9 +100,16 @@ impl Options {
             checkpoint_root: default_checkpoint_root(),
             locks_wait_max: Duration::from_secs(180),
             name: None,
+            keeps_logs: false,
             without_recovery: false,
         }
     }
+}
+
+/// Returns the names of the rules that need no launcher.
+fn without_coordinator() -> String {
+    let rules = RULES.iter().filter(|rule| rule.properties.recovers() && !rule.properties.has_coordinator);
+    rules.map(|rule| rule.name).collect::<Vec<_>>().join(", ")
 }
 
 /// Failure of a job.
@@ -127,9 +143,7 @@ pub enum RecoveryError {
         ranks: u32,
     },
     /// The rule has a process apart from the ranks, which only a launcher runs.
-    #[error(
-        "the {rule} rule has a coordinator, which needs a launcher: use the sender-based, the pessimistic or the user-level rule"
-    )]
+    #[error("the {rule} rule has a coordinator, which needs a launcher: use one of {}", without_coordinator())]
     NeedsLauncher {
         /// The rule.
         rule: &'static str,
@@ -171,8 +185,51 @@ pub enum RecoveryError {
     },
 }
 
-/// Runs `program` on this process if it is a rank of the job, or becomes one. Returns its result; `None` on a process that was not needed.
-/// Collective over all processes of MPI_COMM_WORLD; returns when all ranks are done. A panic of `program` ends the job.
+impl RecoveryError {
+    /// Returns `true` if a dead rank can't be replaced, or if a process has died before the ranks were made, so that
+    /// the job can go on only if all its processes are started again under its name.
+    pub fn needs_new_start(&self) -> bool {
+        match self {
+            RecoveryError::Mpi(error) | RecoveryError::Membership(MembershipError::Mpi(error)) => {
+                error.is_process_failure()
+            }
+            RecoveryError::Transport(error) => needs_new_job(error),
+            RecoveryError::Runtime(error) => is_of_lost_rank(error),
+            RecoveryError::Resumable { source, .. } => source.needs_new_start(),
+            _ => false,
+        }
+    }
+
+    /// Returns `true` if another process has ended the job, which knows why.
+    pub fn is_ended_elsewhere(&self) -> bool {
+        match self {
+            RecoveryError::Transport(error) | RecoveryError::Runtime(Error::Transport(error)) => {
+                membership::is_ended_elsewhere(error)
+            }
+            RecoveryError::Resumable { source, .. } => source.is_ended_elsewhere(),
+            _ => false,
+        }
+    }
+}
+
+/// Returns `true` for a call that failed because a dead rank can't be replaced: see
+/// [`RecoveryError::needs_new_start`].
+pub fn needs_new_start(error: &OperationError) -> bool {
+    matches!(error, OperationError::Endpoint(error) if is_of_lost_rank(error))
+}
+
+/// Returns `true` for a call that failed because another process has ended the job.
+pub fn is_ended_elsewhere(error: &OperationError) -> bool {
+    matches!(error, OperationError::Endpoint(Error::Transport(error)) if membership::is_ended_elsewhere(error))
+}
+
+fn is_of_lost_rank(error: &Error) -> bool {
+    matches!(error, Error::Transport(error) if needs_new_job(error))
+}
+
+/// Runs `program` on this process if it is a rank of the job, or becomes one. Returns its result; `None` on a process
+/// that was not needed. Collective over all processes of MPI_COMM_WORLD; returns when all ranks are done. A panic of
+/// `program` ends the job.
 ///
 /// # Errors
 /// [`RecoveryError`]. The job can't go on without this process: it should end with [`Comm::abort`](crate::Comm::abort).
@@ -240,17 +297,94 @@ pub fn run_logged<T, E>(
 where
     E: Into<Box<dyn StdError + Send + Sync>>,
 {
-    let job = Job::join(universe, options)?;
-    let name = job.name.clone();
-    let ran = (|| {
-        let Some((place, endpoint)) = job.await_rank(options)? else { return Ok(None) };
-        let rank = Recovering::new(universe, endpoint)?;
-        let logged = LoggedUniverse::recovering(&rank).map_err(LoggedError::from)?;
-        let done = or_abort(universe, || program(&logged));
+    let Some(handle) = RankHandle::begin(universe, options)? else { return Ok(None) };
+    let logged = LoggedUniverse::recovering(handle.rank()).map_err(LoggedError::from)?;
+    let done = or_abort(universe, || program(&logged));
+    handle.end(done)
+}
+
+/// A rank of a job that recovers, for layers that a program calls, and not the other way round.
+pub struct RankHandle {
+    name: Option<String>,
+    /// `None` in a replay.
+    place: Option<Place>,
+    rank: Rc<Recovering>,
+}
+
+impl RankHandle {
+    /// Makes this process a rank of the job; waits until it becomes one if it is a spare. Returns `None` on a process
+    /// that was not needed, after all ranks are done. Collective over all processes of MPI_COMM_WORLD.
+    ///
+    /// # Errors
+    /// [`RecoveryError`]. The job can't go on without this process: it should end with
+    /// [`Comm::abort`](crate::Comm::abort).
+    pub fn begin(universe: &Rc<Universe>, options: &Options) -> Result<Option<RankHandle>, RecoveryError> {
+        let job = Job::join(universe, options)?;
+        let name = job.name.clone();
+        let begun = (|| {
+            let Some((place, endpoint)) = job.await_rank(options)? else { return Ok(None) };
+            Ok(Some((place, Recovering::new(universe, endpoint)?)))
+        })();
+        let begun = or_resumable(name.clone(), begun)?;
+        Ok(begun.map(|(place, rank)| RankHandle { name, place: Some(place), rank }))
+    }
+
+    /// Makes this process a rank of a job that has ended or crashed, and that has kept its logs: the rank runs again
+    /// alone, with the messages that it got from the others. This process has an MPI of its own, without others.
+    ///
+    /// # Errors
+    /// [`RecoveryError::Runtime`].
+    pub fn replay(universe: &Rc<Universe>, options: &ReplayOptions) -> Result<RankHandle, RecoveryError> {
+        let endpoint = start_replay(options, RankTransport::Replay)?;
+        Ok(RankHandle { name: None, place: None, rank: Recovering::new(universe, endpoint)? })
+    }
+
+    /// Returns the rank.
+    pub fn rank(&self) -> &Rc<Recovering> {
+        &self.rank
+    }
+
+    /// Ends the rank with the program's result: serves the other ranks until all are done. Calls on its communicators
+    /// fail from here on. Returns `None` if all ranks were done when this process became one.
+    ///
+    /// # Errors
+    /// [`RecoveryError`]; [`RecoveryError::Program`] with the program's error, or after a call that has failed for
+    /// good.
+    pub fn end<T, E>(self, done: Result<T, E>) -> Result<Option<T>, RecoveryError>
+    where
+        E: Into<Box<dyn StdError + Send + Sync>>,
+    {
+        let RankHandle { name, place, rank } = self;
         let checked = rank.check_calls();
-        rank.take_endpoint().map_or(Ok(None), |endpoint| place.end(endpoint, done, checked))
-    })();
-    or_resumable(name, ran)
+        let Some(mut endpoint) = rank.take_endpoint() else { return Ok(None) };
+        match place {
+            Some(place) => or_resumable(name, place.end(endpoint, done, checked)),
+            None => finish(rank.rank(), &mut endpoint, done, checked).map(Some),
+        }
+    }
+}
+
+impl std::fmt::Debug for RankHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RankHandle").field("rank", &self.rank).finish_non_exhaustive()
+    }
+}
+
+/// Ends a rank with the program's result; `checked` is the failure of an earlier call, which the program may have
+/// ignored. Serves the other ranks until all are done.
+fn finish<T, E>(
+    rank: u32,
+    endpoint: &mut RankEndpoint,
+    done: Result<T, E>,
+    checked: Result<(), Error>,
+) -> Result<T, RecoveryError>
+where
+    E: Into<Box<dyn StdError + Send + Sync>>,
+{
+    let result = done.map_err(|source| RecoveryError::Program { rank, source: source.into() })?;
+    checked?;
+    endpoint.finish(Vec::new())?;
+    Ok(result)
 }
 
 /// Says of a failure that the job can be resumed, if it has a name.
@@ -314,7 +448,7 @@ impl Job {
         Job::join_all(universe, options).map_err(|error| match error {
             // Calls on MPI_COMM_WORLD fail then.
             RecoveryError::Mpi(_) | RecoveryError::Membership(_) if is_world_revoked() => {
-                TransportError::Aborted.into()
+                TransportError::Other(RepairError::Aborted.into()).into()
             }
             error => error,
         })
@@ -322,8 +456,8 @@ impl Job {
 
     fn join_all(universe: &Rc<Universe>, options: &Options) -> Result<Job, RecoveryError> {
         let (settings, world) = (&options.settings, universe.world());
-        if settings.rule.properties().has_coordinator && !options.without_recovery {
-            return Err(RecoveryError::NeedsLauncher { rule: settings.rule.name() });
+        if settings.rule.properties.has_coordinator && !options.without_recovery {
+            return Err(RecoveryError::NeedsLauncher { rule: settings.rule.name });
         }
         let started = world.size()?;
         if started < settings.ranks {
@@ -364,7 +498,7 @@ impl Job {
         }
         let rank = membership.rank().unwrap_or_default();
         if let Some(lost) = membership.other_host_of(rank)
-            && !(settings.tier == LogTier::NodeLocal && shares_checkpoints)
+            && !(settings.tier == Tier::NodeLocal && shares_checkpoints)
         {
             let (lost, host) = (lost.to_owned(), membership.host().to_owned());
             return Err(RecoveryError::LogLost { rank, lost, host });
@@ -374,20 +508,20 @@ impl Job {
         while is_in_use() && begun.elapsed() < options.locks_wait_max {
             naps.sleep();
         }
-        if settings.tier == LogTier::NodeLocal {
+        if settings.tier == Tier::NodeLocal {
             directory.take_over(rank, &own_host())?;
         }
         let coordinator = settings.rule.coordinator(settings.ranks, 0);
         let transport = MpiTransport::without_launcher(membership, settings.log_bytes_max, coordinator)?;
         let welcome = Welcome::new(transport.incarnation(), settings.clone(), directory.checkpoints().to_owned());
-        let endpoint = start(rank, directory.paths(), welcome, transport)?;
+        let endpoint = start(rank, directory.paths(), welcome, RankTransport::Mpi(Box::new(transport)))?;
         Ok(Some((Place { rank, process, directory, record }, endpoint)))
     }
 }
 
 impl Place {
-    /// Serves the other ranks until all are done. Returns the program's result; `None` if all ranks were done when this process became one.
-    /// `checked`: the failure of an earlier call, which the program may have ignored.
+    /// Serves the other ranks until all are done. Returns the program's result; `None` if all ranks were done when this
+    /// process became one. `checked`: the failure of an earlier call, which the program may have ignored.
     fn end<T, E>(
         self,
         mut endpoint: RankEndpoint,
@@ -398,16 +532,13 @@ impl Place {
         E: Into<Box<dyn StdError + Send + Sync>>,
     {
         let Place { rank, process, directory, record } = self;
-        let done = done.map_err(|source| RecoveryError::Program { rank, source: source.into() });
-        let done = done.and_then(|result| {
-            checked?;
-            endpoint.finish(Vec::new())?;
+        let done = finish(rank, &mut endpoint, done, checked).and_then(|result| {
             if let Some(record) = record {
                 record.end(&directory, process)?;
             }
             Ok(result)
         });
-        let transport = endpoint.into_transport();
+        let RankTransport::Mpi(transport) = endpoint.into_transport() else { return done.map(Some) };
         let result = match done {
             Ok(result) => Some(result),
             Err(_) if transport.came_too_late() => None,
@@ -419,8 +550,8 @@ impl Place {
     }
 }
 
-/// Makes the job's directories on this host. Their name comes from process 0. Returns `true` with them if all processes have the same directory
-/// of checkpoints.
+/// Makes the job's directories on this host. Their name comes from process 0. Returns `true` with them if all processes
+/// have the same directory of checkpoints.
 fn join_directory(universe: &Rc<Universe>, options: &Options) -> Result<(SharedJobDirectory, bool), RecoveryError> {
     let world = universe.world();
     let (mut name, mut shared) = ([0; NAME_BYTES_MAX], [0; SHARED_BYTES]);
@@ -435,7 +566,11 @@ fn join_directory(universe: &Rc<Universe>, options: &Options) -> Result<(SharedJ
     world.bcast(0, &mut name)?;
     world.bcast(0, &mut shared)?;
     let name = String::from_utf8_lossy(&name);
-    let directory = SharedJobDirectory::join(name.trim_end_matches('\0'), &options.shm_root, &options.checkpoint_root)?;
+    let name = name.trim_end_matches('\0');
+    let mut directory = SharedJobDirectory::join(name, &options.shm_root, &options.checkpoint_root)?;
+    if options.keeps_logs {
+        directory.keep_files();
+    }
     let mark = directory.checkpoints().join(SHARED_FILE);
     if world.rank()? == 0 {
         let marked = std::fs::write(&mark, shared);

@@ -1,20 +1,23 @@
 //! Transport of the runtime between the ranks of an MPI job.
 //!
-//! It moves the same frames as the transport between local processes, under the same endpoint and protocols. A frame is one message
-//! [wire header | payload] on a communicator of all processes, on which MPI keeps the order between two of them. Reports and orders go over a
-//! socket to the launcher.
+//! It moves the same frames as the transport between local processes, under the same endpoint and protocols. A frame is
+//! one message [wire header | payload] on a communicator of all processes, on which MPI keeps the order between two of
+//! them. Reports and orders go over a socket to the launcher.
 //!
-//! A connection is between an incarnation of this rank and one of a peer. It is established by two hellos, each with the incarnation of
-//! its sender and the one of its receiver as its sender knows it: a hello for another incarnation only tells its receiver to send a new
-//! one. Frames that arrive without a connection are dropped. That is enough, because the log sends again what matters.
+//! A connection is between an incarnation of this rank and one of a peer. It is established by two hellos, each with
+//! the incarnation of its sender and the one of its receiver as its sender knows it: a hello for another incarnation
+//! only tells its receiver to send a new one. Frames that arrive without a connection are dropped. That is enough,
+//! because the log sends again what matters.
 //!
-//! After the failure of a process ([`Membership`]) a dead rank has another process. Only connections with that rank begin again; those
-//! between survivors go on, on the same communicator.
+//! After the failure of a process ([`Membership`]) a dead rank has another process. Only connections with that rank
+//! begin again; those between survivors go on, on the same communicator.
 
 mod buffers;
 mod idle;
+mod launcher;
 mod notice;
 mod peer;
+mod ranks;
 mod repair;
 mod spare;
 mod supervisor;
@@ -25,19 +28,20 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use counterfoil_ack_piggyback::WireHeader;
+use counterfoil_mpi_core::comm::{Matched, Sending};
+use counterfoil_mpi_core::error::MpiError;
+use counterfoil_mpi_core::ulfm::Meeting;
 use counterfoil_protocols::api::Coordinator;
 use counterfoil_runtime::local::{LauncherConnection, Welcome};
 use counterfoil_runtime::transport::{Event, Interest, Report, Transport, TransportError};
 
-use crate::comm::{Matched, Sending};
-use crate::error::MpiError;
 use crate::membership::{Membership, MembershipError};
-use crate::ulfm::Meeting;
 use buffers::Buffers;
 use idle::Idle;
 use peer::{IN_FLIGHT_BYTES_MAX, Peer};
+use ranks::Ranks;
 use repair::unrepaired;
-use supervisor::{COORDINATOR_RANK, Supervisor};
+use supervisor::Supervisor;
 
 pub use spare::SpareProcess;
 pub(crate) use spare::wait_without_launcher;
@@ -46,10 +50,8 @@ pub(crate) use spare::wait_without_launcher;
 const FRAME: i32 = 0;
 /// Tag of a hello: incarnation of the sender u32, that of the receiver u32, the protocol's hello.
 const HELLO: i32 = 1;
-/// Tag of a message about the job, without a launcher: see [`notice`].
-const NOTICE: i32 = 2;
 /// Tag of a message to a spare, without a launcher: number of the vote to take part in u32.
-const VOTE: i32 = 3;
+const VOTE: i32 = 2;
 /// Bytes of a hello before the protocol's.
 const HELLO_LEN: usize = 8;
 
@@ -57,7 +59,8 @@ const HELLO_LEN: usize = 8;
 const CONTROL_BYTES_MAX: usize = 12 << 20;
 /// Limit of the messages that a poll takes, unless it waits for one: that one is handled first.
 const MESSAGES_PER_POLL: usize = 64;
-/// Length of messages, in bytes, after which a poll takes no further one: more would leave the cache before they are used.
+/// Length of messages, in bytes, after which a poll takes no further one: more would leave the cache before they are
+/// used.
 const BYTES_PER_POLL: usize = 16 << 10;
 /// Polls per system call for messages of the launcher.
 const POLLS_PER_LAUNCHER_POLL: u32 = 64;
@@ -67,7 +70,7 @@ const POLLS_PER_LAUNCHER_POLL: u32 = 64;
 pub struct MpiTransport {
     rank: u32,
     incarnation: u32,
-    supervisor: Supervisor,
+    supervisor: Box<dyn Supervisor>,
     membership: Membership,
     peers: Vec<Peer>,
     events: VecDeque<Event>,
@@ -83,8 +86,8 @@ pub struct MpiTransport {
 }
 
 impl MpiTransport {
-    /// Makes this process, which has a rank in `membership`, that rank: tells the launcher, and returns the transport and what the launcher
-    /// wants of the rank. Returns `None` if the job has ended, after all processes have met.
+    /// Makes this process, which has a rank in `membership`, that rank: tells the launcher, and returns the transport
+    /// and what the launcher wants of the rank. Returns `None` if the job has ended, after all processes have met.
     ///
     /// # Errors
     /// [`TransportError`].
@@ -92,16 +95,16 @@ impl MpiTransport {
         launcher: LauncherConnection,
         membership: Membership,
     ) -> Result<Option<(MpiTransport, Welcome)>, TransportError> {
-        let mut transport = MpiTransport::new(Supervisor::Launcher(launcher), membership)?;
+        let mut transport = MpiTransport::new(|_| Box::new(launcher), membership)?;
         match transport.rejoin()? {
             Some(welcome) => Ok(Some((transport, welcome))),
             None => transport.close().map(|()| None),
         }
     }
 
-    /// Makes this process, which has a rank in `membership`, that rank in a job without a launcher: the ranks agree among themselves when
-    /// the job ends. Frames are limited to `frame_bytes_max` bytes. `coordinator` is the rule's, and runs in the process of rank 0: it is lost
-    /// with that.
+    /// Makes this process, which has a rank in `membership`, that rank in a job without a launcher: the ranks agree
+    /// among themselves when the job ends. Frames are limited to `frame_bytes_max` bytes. `coordinator` is the rule's,
+    /// and runs in the process of rank 0: it is lost with that.
     ///
     /// # Errors
     /// [`TransportError`].
@@ -110,17 +113,19 @@ impl MpiTransport {
         frame_bytes_max: usize,
         coordinator: Option<Box<dyn Coordinator>>,
     ) -> Result<MpiTransport, TransportError> {
-        let done = vec![false; membership.ranks() as usize];
-        let coordinator = coordinator.filter(|_| membership.rank() == Some(COORDINATOR_RANK));
-        let supervisor = Supervisor::Ranks { done, coordinator };
-        let mut transport = MpiTransport::new(supervisor, membership)?;
+        let ranks = membership.ranks();
+        let mut transport = MpiTransport::new(|rank| Box::new(Ranks::new(rank, ranks, coordinator)), membership)?;
         transport.incarnation = transport.membership.incarnation_of(transport.rank);
         transport.frame_bytes_max = frame_bytes_max;
         transport.announce_peers();
         Ok(transport)
     }
 
-    fn new(supervisor: Supervisor, membership: Membership) -> Result<MpiTransport, TransportError> {
+    /// Makes this process its rank; `supervise` makes the supervisor of that.
+    fn new(
+        supervise: impl FnOnce(u32) -> Box<dyn Supervisor>,
+        membership: Membership,
+    ) -> Result<MpiTransport, TransportError> {
         let (ranks, rank) = (membership.ranks(), membership.rank());
         let no_rank =
             || TransportError::Io { action: "become a rank", source: io::Error::other(MembershipError::NoRank) };
@@ -128,7 +133,7 @@ impl MpiTransport {
         Ok(MpiTransport {
             rank,
             incarnation: 0,
-            supervisor,
+            supervisor: supervise(rank),
             membership,
             peers: (0..ranks).map(|_| Peer::default()).collect(),
             events: VecDeque::new(),
@@ -150,8 +155,8 @@ impl MpiTransport {
         self.incarnation
     }
 
-    /// Returns `true` if the other ranks have ended a job without a launcher before this one was done: this process has replaced a rank that
-    /// died after it was.
+    /// Returns `true` if the other ranks have ended a job without a launcher before this one was done: this process has
+    /// replaced a rank that died after it was.
     pub(crate) fn came_too_late(&self) -> bool {
         self.came_too_late
     }
@@ -161,8 +166,7 @@ impl MpiTransport {
     /// # Errors
     /// [`TransportError::Launcher`]; without a launcher, ranks can't roll back.
     pub fn rejoin(&mut self) -> Result<Option<Welcome>, TransportError> {
-        let welcome = self.supervisor.launcher()?.join(self.rank).map_err(TransportError::Launcher)?;
-        let Some(welcome) = welcome else { return Ok(None) };
+        let Some(welcome) = self.supervisor.join(self.rank)? else { return Ok(None) };
         self.incarnation = welcome.incarnation();
         self.frame_bytes_max = welcome.settings().log_bytes_max;
         self.events.clear();
@@ -171,7 +175,8 @@ impl MpiTransport {
         Ok(Some(welcome))
     }
 
-    /// Ends the traffic: returns after all processes of the job, spares included, have called it. The rank's endpoint has finished.
+    /// Ends the traffic: returns after all processes of the job, spares included, have called it. The rank's endpoint
+    /// has finished.
     ///
     /// # Errors
     /// [`TransportError`].
@@ -194,7 +199,7 @@ impl MpiTransport {
             if let Some(meeting) = &mut meeting
                 && meeting.poll().map_err(failed)?.is_some()
             {
-                self.membership.all().universe.note_met();
+                self.membership.all().universe().note_met();
                 return Ok(());
             }
             check_aborted(&self.membership)?;
@@ -205,9 +210,11 @@ impl MpiTransport {
     /// Receives and drops what has arrived; returns `true` if there was progress.
     fn drain(&mut self) -> Result<bool, MpiError> {
         let mut progressed = self.advance()?;
-        while let Some(message) = self.membership.all().improbe(None, None)? {
-            message.receive()?;
-            progressed = true;
+        for comm in [self.membership.all(), self.membership.job()] {
+            while let Some(message) = comm.improbe(None, None)? {
+                message.receive()?;
+                progressed = true;
+            }
         }
         Ok(progressed)
     }
@@ -245,7 +252,8 @@ impl MpiTransport {
         Ok(None)
     }
 
-    /// Completes sends, and receives up to `messages_max` messages that have arrived; returns `true` if there was progress.
+    /// Completes sends, and receives up to `messages_max` messages that have arrived; returns `true` if there was
+    /// progress.
     fn poll_peers(&mut self, read: &[bool], messages_max: usize) -> Result<bool, TransportError> {
         let advanced = self.advance();
         let Some(mut progressed) = self.or_repair(advanced)? else { return Ok(true) };
@@ -276,10 +284,8 @@ impl MpiTransport {
     }
 
     fn handle_message(&mut self, peer: u32, tag: i32, bytes: Bytes) -> Result<(), TransportError> {
-        match tag {
-            HELLO => return self.handle_hello(peer, &bytes),
-            NOTICE => return self.handle_notice(peer, &bytes),
-            _ => {}
+        if tag == HELLO {
+            return self.handle_hello(peer, &bytes);
         }
         if !self.peers[peer as usize].is_connected {
             return Ok(());
@@ -327,14 +333,6 @@ impl MpiTransport {
         self.peers.iter().zip(write).any(|(peer, write)| *write && peer.has_room())
     }
 
-    /// Handles the orders of the launcher. Without one, those of the other ranks.
-    fn poll_supervisor(&mut self) -> Result<(), TransportError> {
-        match &mut self.supervisor {
-            Supervisor::Launcher(launcher) => launcher.poll(&mut self.events),
-            Supervisor::Ranks { .. } => self.poll_ranks(),
-        }
-    }
-
     /// Makes a frame of a header and the parts of its payload.
     fn frame(&self, header: &WireHeader, payload: &[&[u8]]) -> Vec<u8> {
         let len: usize = payload.iter().map(|part| part.len()).sum();
@@ -346,7 +344,9 @@ impl MpiTransport {
 
     /// Sends a message; after a repair, it is lost.
     fn post(&mut self, peer: u32, tag: i32, message: Vec<u8>) -> Result<bool, TransportError> {
-        let sending = self.membership.all().isend(message, self.membership.process_of(peer), tag);
+        let (all, process) = (self.membership.all(), self.membership.process_of(peer));
+        let is_synchronous = tag == FRAME && self.peers[peer as usize].count_frame();
+        let sending = if is_synchronous { all.issend(message, process, tag) } else { all.isend(message, process, tag) };
         let Some(sending) = self.or_repair(sending)? else { return Ok(false) };
         self.peers[peer as usize].push(sending);
         Ok(true)
@@ -417,7 +417,13 @@ impl Transport for MpiTransport {
     }
 
     /// Sends the whole frame or nothing: MPI has no partial messages.
-    fn send(&mut self, peer: u32, header: &WireHeader, payload: &[u8], offset: usize) -> Result<usize, TransportError> {
+    fn send_record(
+        &mut self,
+        peer: u32,
+        header: &WireHeader,
+        payload: &[u8],
+        offset: usize,
+    ) -> Result<usize, TransportError> {
         debug_assert_eq!(offset, 0, "a frame that was taken at all was taken whole");
         let state = &mut self.peers[peer as usize];
         if !state.has_room() {
@@ -433,18 +439,8 @@ impl Transport for MpiTransport {
     }
 
     fn report(&mut self, report: Report) -> Result<(), TransportError> {
-        match &mut self.supervisor {
-            Supervisor::Launcher(launcher) => launcher.report(report),
-            Supervisor::Ranks { .. } => match report {
-                Report::Done { .. } => self.announce_done(),
-                Report::ToCoordinator { body } => self.send_report(&body),
-                Report::Failed { error } => {
-                    tracing::error!(rank = self.rank, %error, "the rank has failed");
-                    Ok(())
-                }
-                _ => Ok(()),
-            },
-        }
+        self.supervisor.handle_report(report, &mut self.events)?;
+        self.post_notices()
     }
 }
 

@@ -9,7 +9,10 @@ mod mpirun;
 
 use std::process::Command;
 
-use counterfoil_runtime::{LogTier, Rule};
+use counterfoil_protocols::{
+    api::Bits, coordinated, event_logging, message_tagging, pessimistic, send_deterministic, sender_based, user_level,
+};
+use counterfoil_runtime::{Rule, Tier};
 use counterfoil_workloads::costs::{Call, Measured, Mode, Plan, Program, Subject};
 use mpirun::mpirun;
 
@@ -29,14 +32,14 @@ fn workload(name: &str) -> Program {
 }
 
 const RULES: [Rule; 8] = [
-    Rule::SenderBased,
-    Rule::Pessimistic,
-    Rule::SendDeterministic { clusters: 1 },
-    Rule::SendDeterministic { clusters: 2 },
-    Rule::UserLevel,
-    Rule::Coordinated { piggybacked: true },
-    Rule::EventLogging,
-    Rule::MessageTagging,
+    sender_based::RULE,
+    pessimistic::RULE,
+    send_deterministic::RULE.with_clusters(1),
+    send_deterministic::RULE.with_clusters(2),
+    user_level::RULE,
+    coordinated::RULE.with_bits(Bits::Piggybacked),
+    event_logging::RULE,
+    message_tagging::RULE,
 ];
 
 #[test]
@@ -44,9 +47,9 @@ fn every_rule_has_a_ratio_for_each_round() {
     let without = || [None].into_iter().chain(RULES.map(|rule| Some(rule.into())));
     let with = RULES.map(|rule| Some(Mode { rule, checkpoint_every: Some(4) }));
     for (program, rounds, tier) in [
-        (workload("cg"), 1, LogTier::ProcessCrashSafe),
-        (workload("ring"), 1, LogTier::Volatile),
-        (workload("cg"), 2, LogTier::NodeLocal),
+        (workload("cg"), 1, Tier::ProcessCrashSafe),
+        (workload("ring"), 1, Tier::Volatile),
+        (workload("cg"), 2, Tier::NodeLocal),
     ] {
         let subject = Subject { program, modes: without().chain(with).collect() };
         let plan = Plan { subjects: vec![subject], rounds, tier };
@@ -65,8 +68,8 @@ fn every_rule_has_a_ratio_for_each_round() {
 
 #[test]
 fn a_workload_with_wildcards_finds_its_answer_on_plain_mpi() {
-    let subject = Subject { program: workload("master-worker"), modes: vec![None, Some(Rule::Pessimistic.into())] };
-    let plan = Plan { subjects: vec![subject], rounds: 1, tier: LogTier::ProcessCrashSafe };
+    let subject = Subject { program: workload("master-worker"), modes: vec![None, Some(pessimistic::RULE.into())] };
+    let plan = Plan { subjects: vec![subject], rounds: 1, tier: Tier::ProcessCrashSafe };
     assert_eq!(measure(3, &plan).len(), 2);
 }
 
@@ -76,7 +79,7 @@ fn calls_of_each_kind_have_right_results_under_every_rule() {
     let modes: Vec<_> = RULES.map(|rule| Some(rule.into())).into();
     let programs = [calls(Call::Allreduce, 8), calls(Call::Reduce, 4096), calls(Call::Bcast, 1 << 19)];
     let subjects = programs.map(|program| Subject { program, modes: modes.clone() }).into();
-    let lines = measure(3, &Plan { subjects, rounds: 1, tier: LogTier::ProcessCrashSafe });
+    let lines = measure(3, &Plan { subjects, rounds: 1, tier: Tier::ProcessCrashSafe });
     let rounds: Vec<u64> = lines.iter().filter_map(|line| line["round"].as_u64()).collect();
     assert_eq!(rounds, [0, 1, 2]);
     assert_eq!(lines.last().unwrap()["measured"].as_array().unwrap().len(), 3);

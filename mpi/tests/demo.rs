@@ -1,8 +1,8 @@
-//! Jobs of MPI processes under the launcher: every workload under every rule, without failures and with killed ranks. The oracles are the
-//! known answers, the traces of all messages, and a run without failures.
+//! Jobs of MPI processes under the launcher: every workload under every rule, without failures and with killed ranks.
+//! The oracles are the known answers, the traces of all messages, and a run without failures.
 //!
-//! `cargo xtask mpi -- test` sets the path of `mpirun`. With an MPI that doesn't outlive failures (Open MPI 4), the launcher starts the whole
-//! job again after a death.
+//! `cargo xtask mpi -- test` sets the path of `mpirun`. With an MPI that doesn't outlive failures (Open MPI 4), the
+//! launcher starts the whole job again after a death.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test's functions may")]
 
@@ -15,9 +15,12 @@ use std::ffi::OsString;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use counterfoil_protocols::{
+    api::Bits, coordinated, event_logging, message_tagging, pessimistic, send_deterministic, sender_based, user_level,
+};
 use counterfoil_runtime::local::{JobOptions, JobReport, LaunchError, Observer, Processes, Progress, launch};
 use counterfoil_runtime::oracle::{compare, judge};
-use counterfoil_runtime::{LogTier, RankSettings, Rule};
+use counterfoil_runtime::{RankSettings, Rule, Tier};
 use counterfoil_workloads::{Outcome, Program, job_digest};
 use mpirun::mpirun;
 use rustix::process::{Pid, Signal, kill_process};
@@ -64,7 +67,7 @@ impl Job {
     fn under(rule: Rule, workload: &'static str, kills: &'static [&'static str]) -> Job {
         let mut job = Job::new(workload, 4);
         job.settings.rule = rule;
-        job.checkpoint_every = rule.properties().rolls_back_survivors.then_some(3);
+        job.checkpoint_every = rule.properties.rolls_back_survivors.then_some(3);
         Job { kills, spares: kills.len() as u32, ..job }
     }
 
@@ -177,7 +180,7 @@ fn every_workload_finds_its_known_answer() {
 
 #[test]
 fn every_tier_takes_checkpoints_and_a_job_may_have_one_rank() {
-    for tier in [LogTier::Volatile, LogTier::ProcessCrashSafe, LogTier::NodeLocal] {
+    for tier in [Tier::Volatile, Tier::ProcessCrashSafe, Tier::NodeLocal] {
         let mut job = Job { checkpoint_every: Some(5), ..Job::new("cg", 2) };
         job.settings.tier = tier;
         let tally = job.run().tally;
@@ -188,7 +191,7 @@ fn every_tier_takes_checkpoints_and_a_job_may_have_one_rank() {
 
 #[test]
 fn the_send_deterministic_rule_collects_what_its_recovery_process_allows() {
-    let tally = Job::under(Rule::SendDeterministic { clusters: 2 }, "cg", &[]).run().tally;
+    let tally = Job::under(send_deterministic::RULE.with_clusters(2), "cg", &[]).run().tally;
     assert!(tally.checkpoints > 0 && tally.messages_released > 0, "{tally:?}");
 }
 
@@ -200,7 +203,7 @@ fn too_few_processes_are_refused() {
 
 #[test]
 fn an_mpirun_that_fails_to_start_is_started_again() {
-    for rule in [Rule::SenderBased, Rule::EventLogging] {
+    for rule in [sender_based::RULE, event_logging::RULE] {
         let report = Job { first_start: FirstStart::Fails, ..Job::under(rule, "ring", &[]) }.run();
         assert_eq!(report.stalls, [], "{rule:?}");
     }
@@ -210,12 +213,13 @@ fn an_mpirun_that_fails_to_start_is_started_again() {
 fn an_mpirun_that_hangs_at_its_start_is_started_again() {
     // A start takes half a second on an idle machine. The coordinator's first orders wait for the ranks.
     let start_wait_max = Duration::from_secs(10);
-    let job = Job { first_start: FirstStart::Hangs, start_wait_max, ..Job::under(Rule::EventLogging, "ring", &[]) };
+    let job = Job { first_start: FirstStart::Hangs, start_wait_max, ..Job::under(event_logging::RULE, "ring", &[]) };
     let report = job.run();
     assert!(report.stalls.len() == 1 && report.rolled_back.iter().all(|times| *times == 0), "{report:?}");
 }
 
-/// Stops `mpirun`, then kills a rank in the first process that begins iteration 3 as that rank, so that nobody tells the others.
+/// Stops `mpirun`, then kills a rank in the first process that begins iteration 3 as that rank, so that nobody tells
+/// the others.
 struct KillUntold {
     rank: u32,
     process: Option<Pid>,
@@ -246,7 +250,7 @@ impl Observer for KillUntold {
 
 #[test]
 fn the_job_is_started_again_if_mpi_tells_nobody_of_a_death() {
-    for rule in [Rule::Pessimistic, Rule::MessageTagging] {
+    for rule in [pessimistic::RULE, message_tagging::RULE] {
         let start_wait_max = Duration::from_secs(10);
         let job = Job { spares: 1, start_wait_max, checkpoint_every: Some(2), ..Job::under(rule, "cg", &[]) };
         let report = job.observe_and_compare(&mut KillUntold { rank: 3, process: None, is_done: false });
@@ -273,19 +277,20 @@ impl Observer for Late {
 #[test]
 fn a_job_that_has_run_for_longer_than_the_wait_for_a_start_is_started_again() {
     let start_wait_max = Duration::from_secs(5);
-    let mut job = Job { checkpoint_every: Some(3), start_wait_max, ..Job::under(Rule::SenderBased, "cg", &["2@7"]) };
+    let mut job = Job { checkpoint_every: Some(3), start_wait_max, ..Job::under(sender_based::RULE, "cg", &["2@7"]) };
     job.spares = 0;
     // It exits later than its ranks.
     job.has_limit = false;
     let report = job.observe_and_compare(&mut Late { delay: Some(2 * start_wait_max) });
     assert!(report.stalls.is_empty() && report.rolled_back.iter().sum::<u32>() > 0);
     let mut job = Job { kills: &[], power_cuts: &[8], ..job };
-    job.settings.tier = LogTier::NodeLocal;
+    job.settings.tier = Tier::NodeLocal;
     let report = job.observe_and_compare(&mut Late { delay: Some(2 * start_wait_max) });
     assert!(report.stalls.is_empty() && report.power_cuts.len() == 1);
 }
 
-/// Ranks that are killed: alone, rank 0, two at once, one after another, again, during a recovery, during repairs, and in calls.
+/// Ranks that are killed: alone, rank 0, two at once, one after another, again, during a recovery, during repairs, and
+/// in calls.
 const KILLS: [&[&str]; 8] = [
     &["2@7"],
     &["0@5"],
@@ -298,7 +303,8 @@ const KILLS: [&[&str]; 8] = [
 ];
 
 /// Rules under which all ranks go back together.
-const OF_THE_WHOLE_JOB: [Rule; 3] = [Rule::Coordinated { piggybacked: true }, Rule::EventLogging, Rule::MessageTagging];
+const OF_THE_WHOLE_JOB: [Rule; 3] =
+    [coordinated::RULE.with_bits(Bits::Piggybacked), event_logging::RULE, message_tagging::RULE];
 
 fn kill_under(rule: Rule) {
     let mut stalls = Vec::new();
@@ -306,7 +312,7 @@ fn kill_under(rule: Rule) {
         let report = Job::under(rule, "cg", kills).run_and_compare();
         assert_eq!(report.deaths.iter().filter(|death| death.planned.is_some()).count(), kills.len(), "{kills:?}");
         // If Open MPI has lost a process or an agreement, all ranks have gone back.
-        let is_undisturbed = outlives_failures() && !rule.properties().rolls_back_survivors && report.stalls.is_empty();
+        let is_undisturbed = outlives_failures() && !rule.properties.rolls_back_survivors && report.stalls.is_empty();
         stalls.extend(report.stalls);
         if is_undisturbed {
             assert!(report.rolled_back.iter().all(|times| *times == 0), "{kills:?}: {:?}", report.rolled_back);
@@ -319,38 +325,38 @@ fn kill_under(rule: Rule) {
 
 #[test]
 fn killed_ranks_are_replaced_under_the_plain_rule() {
-    kill_under(Rule::SenderBased);
+    kill_under(sender_based::RULE);
 }
 
 #[test]
 fn killed_ranks_are_replaced_under_the_pessimistic_rule() {
-    kill_under(Rule::Pessimistic);
+    kill_under(pessimistic::RULE);
 }
 
 #[test]
 fn killed_ranks_are_replaced_under_the_send_deterministic_rule_and_others_go_back_in_place() {
-    kill_under(Rule::SendDeterministic { clusters: 1 });
-    kill_under(Rule::SendDeterministic { clusters: 2 });
+    kill_under(send_deterministic::RULE.with_clusters(1));
+    kill_under(send_deterministic::RULE.with_clusters(2));
 }
 
 #[test]
 fn killed_ranks_are_replaced_under_the_user_level_rule() {
-    kill_under(Rule::UserLevel);
+    kill_under(user_level::RULE);
 }
 
 #[test]
 fn killed_ranks_are_replaced_under_the_rules_of_the_whole_job_and_all_go_back_in_place() {
-    kill_under(Rule::Coordinated { piggybacked: false });
+    kill_under(coordinated::RULE);
     OF_THE_WHOLE_JOB.into_iter().for_each(kill_under);
 }
 
 #[test]
 fn every_workload_and_tier_survives_a_kill() {
-    Job::under(Rule::SenderBased, "ring", &["1@3"]).run();
-    Job::under(Rule::SenderBased, "master-worker", &["0@3", "2@4"]).run();
-    Job::under(Rule::Pessimistic, "master-worker", &["1@3"]).run();
-    for tier in [LogTier::Volatile, LogTier::NodeLocal] {
-        let mut job = Job { checkpoint_every: Some(4), ..Job::under(Rule::SenderBased, "cg", &["2@7"]) };
+    Job::under(sender_based::RULE, "ring", &["1@3"]).run();
+    Job::under(sender_based::RULE, "master-worker", &["0@3", "2@4"]).run();
+    Job::under(pessimistic::RULE, "master-worker", &["1@3"]).run();
+    for tier in [Tier::Volatile, Tier::NodeLocal] {
+        let mut job = Job { checkpoint_every: Some(4), ..Job::under(sender_based::RULE, "cg", &["2@7"]) };
         job.settings.tier = tier;
         job.run_and_compare();
     }
@@ -358,20 +364,20 @@ fn every_workload_and_tier_survives_a_kill() {
 
 #[test]
 fn a_rank_that_is_killed_in_a_collective_or_a_checkpoint_is_replaced() {
-    for rule in [Rule::SenderBased, Rule::Pessimistic, Rule::SendDeterministic { clusters: 2 }] {
+    for rule in [sender_based::RULE, pessimistic::RULE, send_deterministic::RULE.with_clusters(2)] {
         Job { checkpoint_every: Some(4), ..Job::under(rule, "ring", &["2@9:checkpoint", "0@20:collective"]) }.run();
     }
     // A rank may pass over a checkpoint that is no part of a line.
-    for rule in OF_THE_WHOLE_JOB.into_iter().chain([Rule::UserLevel]) {
+    for rule in OF_THE_WHOLE_JOB.into_iter().chain([user_level::RULE]) {
         Job { checkpoint_every: Some(1), ..Job::under(rule, "ring", &["2@9:checkpoint", "0@20:collective"]) }.run();
     }
 }
 
 #[test]
 fn after_a_power_cut_the_whole_job_goes_on_from_its_checkpoints() {
-    for rule in [Rule::SenderBased, Rule::SendDeterministic { clusters: 2 }].into_iter().chain(OF_THE_WHOLE_JOB) {
+    for rule in [sender_based::RULE, send_deterministic::RULE.with_clusters(2)].into_iter().chain(OF_THE_WHOLE_JOB) {
         let mut job = Job { checkpoint_every: Some(3), power_cuts: &[8], ..Job::under(rule, "cg", &[]) };
-        job.settings.tier = LogTier::NodeLocal;
+        job.settings.tier = Tier::NodeLocal;
         let report = job.run_and_compare();
         assert!(report.power_cuts.len() == 1 && report.power_cuts[0].restored.iter().all(Option::is_some), "{rule:?}");
     }
@@ -379,7 +385,7 @@ fn after_a_power_cut_the_whole_job_goes_on_from_its_checkpoints() {
 
 #[test]
 fn after_a_death_without_a_spare_the_whole_job_goes_on_from_its_checkpoints() {
-    let of_ranks = [Rule::SenderBased, Rule::Pessimistic, Rule::UserLevel, Rule::SendDeterministic { clusters: 2 }];
+    let of_ranks = [sender_based::RULE, pessimistic::RULE, user_level::RULE, send_deterministic::RULE.with_clusters(2)];
     for rule in of_ranks.into_iter().chain(OF_THE_WHOLE_JOB) {
         for (kills, spares) in [(&["2@7"][..], 0), (&["2@4", "1@4", "3@9"], 1), (&["0@6", "1@6", "2@6", "3@6"], 0)] {
             let job = Job { checkpoint_every: Some(3), spares, ..Job::under(rule, "cg", kills) };

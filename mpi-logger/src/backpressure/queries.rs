@@ -1,8 +1,8 @@
 //! Queries between ranks about how far they are, where a log is full.
 //!
-//! A rank that waits for space queries each rank that could free some, once. The queried rank keeps the query until there is news and
-//! answers once. So there is at most one query and one answer under way between two ranks for each thing asked for, and no rank
-//! queries again in vain.
+//! A rank that waits for space queries each rank that could free some, once. The queried rank keeps the query until
+//! there is news and answers once. So there is at most one query and one answer under way between two ranks for each
+//! thing asked for, and no rank queries again in vain.
 
 use counterfoil::{Log, Rank};
 use counterfoil_profile::{COLLECTIVE, RecordTag};
@@ -102,8 +102,8 @@ impl ProgressQueries {
         ProgressQueries { rank, is_queried: none(), has_failed: none(), ..ProgressQueries::default() }
     }
 
-    /// Notes that the log has contributions to a communicator's operations up to `kept`, which `others` have to end. Returns `false` if
-    /// no other member is alive.
+    /// Notes that the log has contributions to a communicator's operations up to `kept`, which `others` have to end.
+    /// Returns `false` if no other member is alive.
     pub fn keep(&mut self, comm: u32, kept: u64, others: impl Iterator<Item = u32>) -> bool {
         let other = |rank| Other { rank, ended: 0, is_queried: false };
         let living = others.filter(|rank| !self.has_failed[*rank as usize]);
@@ -127,7 +127,8 @@ impl ProgressQueries {
         self.open.iter_mut().filter_map(of).collect()
     }
 
-    /// Notes that the program frees a communicator; its members may still be queried. Returns the number of freed communicators with open operations.
+    /// Notes that the program frees a communicator; its members may still be queried. Returns the number of freed
+    /// communicators with open operations.
     pub fn free(&mut self, comm: u32) -> usize {
         if let Some(open) = self.open.get_mut(&comm) {
             open.is_freed = true;
@@ -148,14 +149,14 @@ impl ProgressQueries {
         }
     }
 
-    /// Returns `true` if the log has so many bytes of contributions, of all that were ever kept, that other ranks are to be queried
-    /// before it is full: so that no rank waits for space later, and the log stays in the cache.
+    /// Returns `true` if the log has so many bytes of contributions, of all that were ever kept, that other ranks are
+    /// to be queried before it is full: so that no rank waits for space later, and the log stays in the cache.
     pub fn is_early(&self, kept_bytes: u64, budget: usize) -> bool {
         kept_bytes - self.queried_at >= EARLY_BYTES.min(budget as u64 / 2)
     }
 
-    /// Takes the queries that are due: about collective operations, and with a log also for acknowledgements of its messages.
-    /// `kept_bytes` is the number of bytes of contributions ever kept.
+    /// Takes the queries that are due: about collective operations, and with a log also for acknowledgements of its
+    /// messages. `kept_bytes` is the number of bytes of contributions ever kept.
     pub fn due(&mut self, log: Option<&Log>, kept_bytes: u64) -> Entries {
         self.queried_at = kept_bytes;
         let mut queries = Entries::default();
@@ -199,8 +200,9 @@ impl ProgressQueries {
         !self.pending.is_empty()
     }
 
-    /// Takes the answers to queries of which there is news. `has_unreported` tells whether there are messages of a rank to acknowledge,
-    /// which has to be done before the answer is sent; `ended`, how many operations this rank has ended on a communicator.
+    /// Takes the answers to queries of which there is news. `has_unreported` tells whether there are messages of a rank
+    /// to acknowledge, which has to be done before the answer is sent; `ended`, how many operations this rank has ended
+    /// on a communicator.
     pub fn answers(&mut self, has_unreported: impl Fn(u32) -> bool, ended: impl Fn(u32) -> u64) -> Entries {
         let mut answers = Entries::default();
         self.pending.retain(|(by, entry)| {

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 /// Time after which a waiting rank says so and looks for a deadlock.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Attempts without another rank that could free space before the wait is in vain: memory that was released is free once its readers
-/// have moved on.
+/// Attempts without another rank that could free space before the wait is in vain: memory that was released is free
+/// once its readers have moved on.
 const FUTILE_MAX: u32 = 4;
 
 /// A rank's wait for space in its log.
@@ -30,7 +30,8 @@ impl SpaceWait {
         self.waited(now) > PATIENCE
     }
 
-    /// Notes a failed attempt. Returns `true` if the wait is in vain: every receiver has received everything, again and again.
+    /// Notes a failed attempt. Returns `true` if the wait is in vain: every receiver has received everything, again and
+    /// again.
     pub(crate) fn is_futile(&mut self, can_others_free_space: bool) -> bool {
         self.futile = if can_others_free_space { 0 } else { self.futile + 1 };
         self.futile >= FUTILE_MAX

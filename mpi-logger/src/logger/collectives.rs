@@ -1,4 +1,5 @@
-//! Collective operations: their numbers, the contributions to them, and when these are released. See `docs/collectives.md`.
+//! Collective operations: their numbers, the contributions to them, and when these are released. See
+//! `docs/collectives.md`.
 
 use counterfoil::Keep;
 use counterfoil_profile::{COLLECTIVE, RecordTag};
@@ -15,7 +16,8 @@ const FREED_MAX: usize = 64;
 const RECORD_BYTES: u64 = 48;
 
 impl Logger {
-    /// Handles the begin of a collective operation. Returns its number on the communicator, from 1; `None` for an unknown communicator.
+    /// Handles the begin of a collective operation. Returns its number on the communicator, from 1; `None` for an
+    /// unknown communicator.
     pub fn handle_collective_begun(&mut self, comm: CommId) -> Option<u64> {
         self.activity += 1;
         let state = self.comms.get(comm)?;
@@ -23,7 +25,8 @@ impl Logger {
         Some(state.begun)
     }
 
-    /// Returns the stream of this rank's contributions to the operations on a communicator: a stream of the rank to itself.
+    /// Returns the stream of this rank's contributions to the operations on a communicator: a stream of the rank to
+    /// itself.
     pub fn contributions(&self, comm: CommId) -> Stream {
         Stream::new(self.rank, comm.number(), COLLECTIVE)
     }
@@ -31,12 +34,11 @@ impl Logger {
     /// Handles a contribution to an operation that is in the log now, with `bytes` bytes.
     pub fn handle_contribution(&mut self, comm: CommId, number: u64, bytes: usize) {
         self.contributed_bytes += bytes as u64 + RECORD_BYTES;
-        if let Some(state) = self.comms.get(comm) {
-            state.kept = number;
-        }
+        self.comms.keep(comm, number);
     }
 
-    /// Handles the begin of an operation that the program waits for later. It counts as ended: the MPI can complete it from here on.
+    /// Handles the begin of an operation that the program waits for later. It counts as ended: the MPI can complete it
+    /// from here on.
     ///
     /// # Errors
     /// [`ReleaseError`].
@@ -55,7 +57,8 @@ impl Logger {
         }
     }
 
-    /// Handles an operation that MPI refused here, so that it has not begun: the next one on the communicator takes its number.
+    /// Handles an operation that MPI refused here, so that it has not begun: the next one on the communicator takes its
+    /// number.
     pub fn handle_collective_refused(&mut self, comm: CommId, number: u64) {
         if let Some(state) = self.comms.get(comm)
             && state.begun == number
@@ -65,8 +68,9 @@ impl Logger {
         }
     }
 
-    /// Handles the end of the last operation begun on a communicator, which the program waited for in the call that began it. If the
-    /// operation `synchronises`, every member has begun it, so the operations before it are complete on all of them.
+    /// Handles the end of the last operation begun on a communicator, which the program waited for in the call that
+    /// began it. If the operation `synchronises`, every member has begun it, so the operations before it are complete
+    /// on all of them.
     ///
     /// # Errors
     /// [`ReleaseError`].
@@ -86,9 +90,10 @@ impl Logger {
         self.answer_queries()
     }
 
-    /// Returns the operations on other communicators that are complete once all ranks have begun one on `comm`, if all ranks are its
-    /// members: those that this rank has waited for. Had another rank still to begin one of them, the two would wait for each other
-    /// wherever operations synchronise, and a program has to be correct there, too (MPI 4.0, section 6.14). Threads may call in any order.
+    /// Returns the operations on other communicators that are complete once all ranks have begun one on `comm`, if all
+    /// ranks are its members: those that this rank has waited for. Had another rank still to begin one of them, the two
+    /// would wait for each other wherever operations synchronise, and a program has to be correct there, too (MPI 4.0,
+    /// section 6.14). Threads may call in any order.
     fn complete_with(&mut self, comm: CommId) -> Vec<(u32, u64)> {
         let is_of_all =
             self.comms.get(comm).is_some_and(|state| !state.is_inter() && state.peers() == self.ranks as usize);
@@ -120,7 +125,8 @@ impl Logger {
         self.complete(&open)
     }
 
-    /// Handles a communicator that the program is about to free. Contributions to its operations stay until these are complete.
+    /// Handles a communicator that the program is about to free. Contributions to its operations stay until these are
+    /// complete.
     ///
     /// # Errors
     /// [`ReleaseError`].
@@ -129,19 +135,20 @@ impl Logger {
         if self.queries.free(comm.number()) > FREED_MAX { self.query_for_space() } else { Ok(()) }
     }
 
-    /// Tells the queries which communicators have contributions in the log. An operation without other living members is complete when it
-    /// has ended here.
+    /// Tells the queries which communicators have contributions in the log. An operation without other living members
+    /// is complete when it has ended here.
     pub(super) fn update_open_comms(&mut self) -> Result<(), ReleaseError> {
         let mut complete = Vec::new();
         for state in self.comms.open() {
-            if !self.queries.keep(state.number(), state.kept, state.others(self.rank)) {
+            if !self.queries.keep(state.number(), state.kept(), state.others(self.rank)) {
                 complete.push((state.number(), state.ended));
             }
         }
         self.complete(&complete)
     }
 
-    /// Queries the ranks that could free space in the log and aren't queried already: for acknowledgements, and about operations.
+    /// Queries the ranks that could free space in the log and aren't queried already: for acknowledgements, and about
+    /// operations.
     ///
     /// # Errors
     /// [`ReleaseError`].

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use counterfoil::{AppendError, Keep, OnFull, Rank};
+use counterfoil::{AppendError, Keep, OnFull, Rank, Tier};
 use counterfoil_profile::RecordTag;
 
 use super::Logger;
@@ -41,8 +41,8 @@ pub enum SpacePoll {
 /// Reason why no space can become free.
 #[derive(Debug, thiserror::Error)]
 pub enum SpaceError {
-    /// All ranks wait, for each other or for this one. Only the lowest rank that waits for space gets this error: where it goes on,
-    /// others may find space.
+    /// All ranks wait, for each other or for this one. Only the lowest rank that waits for space gets this error: where
+    /// it goes on, others may find space.
     #[error(
         "{refused}, and no rank will free space: for {} s all ranks have been waiting in MPI calls or for space in their logs",
         after.as_secs()
@@ -67,7 +67,7 @@ impl Logger {
         // Acknowledged records aren't released either, and there is no other place for them.
         let keeps_all_in_memory = |log: &counterfoil::Log| {
             let options = log.options();
-            options.keep != Keep::Acked && options.store.is_none() && options.on_full == OnFull::Block
+            options.keep != Keep::Acked && options.tier != Tier::NodeLocal && options.on_full == OnFull::Block
         };
         match refused {
             AppendError::Full(_) if self.log().is_some_and(keeps_all_in_memory) => SpaceRefusal::Final,
@@ -116,14 +116,15 @@ impl Logger {
         log.try_claim(Rank(peer), RecordTag::LEN, bytes).map(std::mem::forget)
     }
 
-    /// Returns `true` if another rank or thread could free space; else only the waiting one could, by its receives from itself.
+    /// Returns `true` if another rank or thread could free space; else only the waiting one could, by its receives from
+    /// itself.
     pub fn can_others_free_space(&self) -> bool {
         // Another thread may receive what this rank sent to itself.
         self.is_multithreaded || self.queries.can_others_free_space(self.log())
     }
 
-    /// Makes an attempt to find space, after control messages were handled and acknowledged records released. Sends requests to the other
-    /// ranks once the wait is long.
+    /// Makes an attempt to find space, after control messages were handled and acknowledged records released. Sends
+    /// requests to the other ranks once the wait is long.
     ///
     /// # Errors
     /// [`ReleaseError`].

@@ -1,7 +1,7 @@
 //! Paired measurements: the measured side and its baseline alternate, batch by batch.
 //!
-//! Two jobs, or two halves of one job, differ by more than the effect under measurement. Each batch is therefore divided by the
-//! baseline batch of its own pair.
+//! Two jobs, or two halves of one job, differ by more than the effect under measurement. Each batch is therefore
+//! divided by the baseline batch of its own pair.
 
 /// Returns the `q`-quantile (0 to 1) of the values by nearest rank; NaN if there are none.
 ///

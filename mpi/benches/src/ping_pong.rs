@@ -5,11 +5,11 @@ use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::Duration;
 
-use counterfoil_mpi::{Comm, MpiError, Threads, Universe};
+use counterfoil_mpi_core::{Comm, MpiError, Threads, Universe};
 use serde::Serialize;
 
-/// Runs `measure` under MPI on both ranks of a job, with the world and this rank, 0 or 1. A rank that fails, or is not done after
-/// `limit`, reports it on standard error as `program` and ends the job: the other rank would wait for ever.
+/// Runs `measure` under MPI on both ranks of a job, with the world and this rank, 0 or 1. A rank that fails, or is not
+/// done after `limit`, reports it on standard error as `program` and ends the job: the other rank would wait for ever.
 pub fn run<E: Display>(
     program: &'static str,
     limit: Duration,
@@ -41,8 +41,8 @@ pub fn run<E: Display>(
     code
 }
 
-/// Returns the number of round trips for which `run` takes at least `batch`, the same on both ranks: `trips_min`, doubled as often
-/// as needed, up to 2^24.
+/// Returns the number of round trips for which `run` takes at least `batch`, the same on both ranks: `trips_min`,
+/// doubled as often as needed, up to 2^24.
 ///
 /// # Errors
 /// Any error of `run`, and [`MpiError`].
@@ -63,11 +63,6 @@ pub fn calibrate_trips<E: From<MpiError>>(
     }
 }
 
-/// Returns the nanoseconds of one way, half a round trip, if `trips` round trips took `took`.
-pub fn one_way_ns(took: Duration, trips: u64) -> f64 {
-    took.as_secs_f64() * 1e9 / (2 * trips) as f64
-}
-
 /// Result of a benchmark, with the conditions that it ran under.
 #[derive(Debug, Serialize)]
 pub struct Report<'a, Row> {
@@ -79,7 +74,8 @@ pub struct Report<'a, Row> {
 }
 
 impl<'a, Row: Serialize> Report<'a, Row> {
-    /// Creates a report of `rounds` pairs for each row, over `tags` tags in turn; `transport` names the transport in the output.
+    /// Creates a report of `rounds` pairs for each row, over `tags` tags in turn; `transport` names the transport in
+    /// the output.
     ///
     /// # Errors
     /// [`MpiError::Call`].

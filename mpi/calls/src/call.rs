@@ -50,6 +50,22 @@ impl Call {
         self.name.starts_with("MPIX_")
     }
 
+    /// Returns the name of the library's function that handles the call: that of its class, except for collective
+    /// operations, which have one for each form.
+    pub fn wrapper(&self) -> &'static str {
+        match self.form {
+            _ if !self.class.is_collective() => self.class.name(),
+            Form::Plain => "collective",
+            Form::Immediate => "collective_immediate",
+            Form::Persistent => "collective_persistent",
+        }
+    }
+
+    /// Returns the arguments that this function takes as they are.
+    pub fn taken(&self) -> impl Iterator<Item = &Argument> {
+        self.arguments.iter().filter(|argument| self.class.takes().contains(&argument.kind))
+    }
+
     /// Returns the first argument of a kind.
     pub fn argument(&self, kind: Kind) -> Option<&Argument> {
         self.arguments.iter().find(|argument| argument.kind == kind)

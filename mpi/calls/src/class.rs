@@ -1,10 +1,12 @@
-//! Classes of calls.
+//! Classes of calls: their names in the table, and the kinds of arguments that their functions take.
 
 use std::str::FromStr;
 
+use crate::Kind;
+
 macro_rules! classes {
-    ($($(#[$doc:meta])+ $name:ident = $text:literal,)+) => {
-        /// Class of a call: the library treats the calls of a class alike.
+    ($($(#[$doc:meta])+ $name:ident = $text:literal [$($kind:ident),*],)+) => {
+        /// Class of a call: the library treats the calls of a class alike, by [one function](crate::Call::wrapper).
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Class {
             $($(#[$doc])+ $name,)+
@@ -14,10 +16,20 @@ macro_rules! classes {
             /// All classes.
             pub const ALL: &[Class] = &[$(Class::$name,)+];
 
-            /// Returns the name in the table, which is also that of the function that handles the class.
+            /// Returns the name in the table.
             pub fn name(self) -> &'static str {
                 match self {
                     $(Class::$name => $text,)+
+                }
+            }
+
+            /// Returns the kinds of the arguments that the function of the class takes as they are.
+            ///
+            /// A message's destination, source, address, count, datatype, tag and communicator are in a description of
+            /// the message, and those of a collective operation in one of the operation.
+            pub fn takes(self) -> &'static [Kind] {
+                match self {
+                    $(Class::$name => &[$(Kind::$kind),*],)+
                 }
             }
         }
@@ -26,107 +38,111 @@ macro_rules! classes {
 
 classes! {
     /// Blocking send: returns when the buffer may be reused.
-    Send = "send",
+    Send = "send" [],
     /// Immediate send: MPI uses the buffer until the request is complete.
-    SendImmediate = "send_immediate",
+    SendImmediate = "send_immediate" [RequestOut],
     /// Creates a persistent send.
-    SendPersistent = "send_persistent",
+    SendPersistent = "send_persistent" [RequestOut],
     /// Creates a partitioned send.
-    SendPartitioned = "send_partitioned",
+    SendPartitioned = "send_partitioned" [Int, RequestOut],
     /// Blocking receive.
-    Receive = "receive",
+    Receive = "receive" [Status],
     /// Immediate receive.
-    ReceiveImmediate = "receive_immediate",
+    ReceiveImmediate = "receive_immediate" [RequestOut],
     /// Creates a persistent receive.
-    ReceivePersistent = "receive_persistent",
+    ReceivePersistent = "receive_persistent" [RequestOut],
     /// Creates a partitioned receive.
-    ReceivePartitioned = "receive_partitioned",
+    ReceivePartitioned = "receive_partitioned" [Int, RequestOut],
     /// Waits for a message without receiving it.
-    Probe = "probe",
+    Probe = "probe" [Status],
     /// Tests for a message without receiving it.
-    ProbeImmediate = "probe_immediate",
+    ProbeImmediate = "probe_immediate" [Flag, Status],
     /// Waits for a message and matches it, so that no other receive can take it.
-    Match = "match",
+    Match = "match_message" [Message, Status],
     /// Tests for a message and matches it, so that no other receive can take it.
-    MatchImmediate = "match_immediate",
+    MatchImmediate = "match_immediate" [Flag, Message, Status],
     /// Blocking receive of a matched message.
-    ReceiveMatched = "receive_matched",
+    ReceiveMatched = "receive_matched" [Message, Status],
     /// Immediate receive of a matched message.
-    ReceiveMatchedImmediate = "receive_matched_immediate",
+    ReceiveMatchedImmediate = "receive_matched_immediate" [Message, RequestOut],
     /// Sends one message and receives another.
-    Exchange = "exchange",
+    Exchange = "exchange" [Status],
     /// Sends one message and receives another into the same buffer.
-    ExchangeReplace = "exchange_replace",
+    ExchangeReplace = "exchange_replace" [Status],
     /// Immediate form of an exchange.
-    ExchangeImmediate = "exchange_immediate",
+    ExchangeImmediate = "exchange_immediate" [RequestOut],
     /// Immediate form of an exchange in one buffer.
-    ExchangeReplaceImmediate = "exchange_replace_immediate",
+    ExchangeReplaceImmediate = "exchange_replace_immediate" [RequestOut],
     /// Starts a persistent request.
-    Start = "start",
+    Start = "start" [Request],
     /// Starts several persistent requests.
-    StartAll = "start_all",
+    StartAll = "start_all" [Int, Requests],
     /// Waits for a request.
-    Wait = "wait",
+    Wait = "wait" [Request, Status],
     /// Waits for one of several requests.
-    WaitAny = "wait_any",
+    WaitAny = "wait_any" [Int, Requests, IndexOut, Status],
     /// Waits for all of several requests.
-    WaitAll = "wait_all",
+    WaitAll = "wait_all" [Int, Requests, Statuses],
     /// Waits for at least one of several requests.
-    WaitSome = "wait_some",
+    WaitSome = "wait_some" [Int, Requests, IndexOut, IndicesOut, Statuses],
     /// Tests a request for completion.
-    Test = "test",
+    Test = "test" [Request, Flag, Status],
     /// Tests for the completion of one of several requests.
-    TestAny = "test_any",
+    TestAny = "test_any" [Int, Requests, IndexOut, Flag, Status],
     /// Tests for the completion of all of several requests.
-    TestAll = "test_all",
+    TestAll = "test_all" [Int, Requests, Flag, Statuses],
     /// Tests which of several requests are complete.
-    TestSome = "test_some",
+    TestSome = "test_some" [Int, Requests, IndexOut, IndicesOut, Statuses],
     /// Tests a request for completion without freeing it.
-    RequestStatus = "request_status",
+    RequestStatus = "request_status" [RequestIn, Flag, Status],
     /// Frees a request; its operation continues.
-    RequestFree = "request_free",
+    RequestFree = "request_free" [Request],
     /// Cancels the operation of a request, if possible.
-    Cancel = "cancel",
+    Cancel = "cancel" [Request],
     /// Synchronises all ranks.
-    Barrier = "barrier",
+    Barrier = "barrier" [RequestOut],
     /// Collective operation from one rank to all.
-    OneToAll = "one_to_all",
+    OneToAll = "one_to_all" [RequestOut],
     /// Collective operation from all ranks to one.
-    AllToOne = "all_to_one",
+    AllToOne = "all_to_one" [RequestOut],
     /// Collective operation from all ranks to all.
-    AllToAll = "all_to_all",
+    AllToAll = "all_to_all" [RequestOut],
     /// Prefix reduction: from each rank to those with higher ranks.
-    Scan = "scan",
+    Scan = "scan" [RequestOut],
     /// Collective operation between neighbours in a topology.
-    Neighbours = "neighbours",
+    Neighbours = "neighbours" [RequestOut],
     /// Makes a communicator: all its members are in the call.
-    CommMake = "comm_make",
+    CommMake = "comm_make" [CommOut],
+    /// Makes a communicator of a group that the program gives, of members of another communicator.
+    CommCreate = "comm_create" [Comm, CommOut],
     /// Makes a communicator from another one; it is valid when the request is complete.
-    CommMakeImmediate = "comm_make_immediate",
+    CommMakeImmediate = "comm_make_immediate" [Comm, CommOut, RequestOut],
     /// Names a communicator.
-    CommName = "comm_name",
+    CommName = "comm_name" [Comm, String],
+    /// Revokes a communicator: from then on nothing is sent or received on it.
+    CommRevoke = "comm_revoke" [Comm],
     /// Frees a communicator.
-    CommDrop = "comm_drop",
+    CommDrop = "comm_drop" [CommOut],
     /// Makes an error handler.
-    HandlerMake = "handler_make",
+    HandlerMake = "handler_make" [Handler, ErrhandlerOut],
     /// Begins a generalized request, which the program completes.
-    RequestGeneralized = "request_generalized",
+    RequestGeneralized = "request_generalized" [RequestOut],
     /// Frees a datatype.
-    TypeDrop = "type_drop",
+    TypeDrop = "type_drop" [TypeOut],
     /// Initialises MPI.
-    Init = "init",
+    Init = "init" [],
     /// Initialises MPI with a thread level.
-    InitThread = "init_thread",
+    InitThread = "init_thread" [Flag],
     /// Finalises MPI.
-    Finalize = "finalize",
+    Finalize = "finalize" [],
     /// Aborts the job.
-    Abort = "abort",
+    Abort = "abort" [Comm, Int],
     /// Controls tools such as this library (`MPI_Pcontrol`).
-    Control = "control",
+    Control = "control" [Int],
     /// Begins a session, which has a thread level of its own.
-    SessionInit = "session_init",
+    SessionInit = "session_init" [SessionOut],
     /// Starts a kind of communication that is not logged.
-    NotLogged = "not_logged",
+    NotLogged = "not_logged" [],
 }
 
 impl Class {

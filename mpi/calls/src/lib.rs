@@ -1,13 +1,15 @@
 //! Table of the MPI calls that the interposition library wraps.
 //!
-//! `calls.txt` has a line for each call: its class, its name, and its arguments with their kinds. [`table`] reads it and expands each line
-//! to its forms (immediate and persistent collectives, large counts). The wrappers are generated from the table, and the compiler checks
-//! them against the prototypes of the MPI; so is the list of calls that the tests have to make.
+//! `calls.txt` has a line for each call: its class, its name, and its arguments with their kinds. [`table`] reads it
+//! and expands each line to its forms (immediate and persistent collectives, large counts). The wrappers are generated
+//! from the table, and the compiler checks them against the prototypes of the MPI; so is the list of calls that the
+//! tests have to make.
 //!
 //! ```
 //! let table = counterfoil_mpi_calls::table()?;
 //! let send = table.iter().find(|call| call.name == "Send").unwrap();
-//! assert_eq!(send.prototype(), "int MPI_Send(const void *buf, int count, MPI_Datatype type, int dest, int tag, MPI_Comm comm)");
+//! let arguments = "const void *buf, int count, MPI_Datatype type, int dest, int tag, MPI_Comm comm";
+//! assert_eq!(send.prototype(), format!("int MPI_Send({arguments})"));
 //! # Ok::<(), counterfoil_mpi_calls::TableError>(())
 //! ```
 

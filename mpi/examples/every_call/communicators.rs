@@ -96,7 +96,8 @@ pub(crate) fn released_contributions(world: &LoggedCommunicator, logged: &Logged
     }
     assert_eq!(logged.unacknowledged()?, 2 * TIMES as u64);
     part.barrier()?;
-    // The contributions to the other communicator precede them in the log, and a barrier of some ranks proves nothing about that one.
+    // The contributions to the other communicator precede them in the log, and a barrier of some ranks proves nothing
+    // about that one.
     assert_eq!(logged.unacknowledged()?, 2 * TIMES as u64);
     world.barrier()?;
     assert_eq!(logged.unacknowledged()?, 0);

@@ -1,5 +1,5 @@
-//! Log entries that the program expects in addition to messages: its contributions to collective operations, and the number of its
-//! determinants.
+//! Log entries that the program expects in addition to messages: its contributions to collective operations, and the
+//! number of its determinants.
 
 use std::cell::RefCell;
 use std::path::Path;

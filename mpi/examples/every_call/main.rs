@@ -6,7 +6,8 @@
 //! mpirun -n 4 every_call leaks        # leaks requests
 //! mpirun -n 4 every_call abort        # a rank ends the job
 //! mpirun -n 4 every_call panics       # a rank panics in a scope
-//! mpirun -n 6 every_call recover 4    # 4 ranks of a job that recovers, and 2 spares; also with `pessimistic` or `node-local`, and a name
+//! mpirun -n 6 every_call recover 4    # 4 ranks of a job that recovers, and 2 spares; also with
+//!                                     # `pessimistic` or `node-local`, and a name
 //! ```
 #![expect(clippy::unwrap_used, reason = "a test's functions may")]
 #![allow(clippy::print_stdout)]

@@ -57,8 +57,8 @@ const LONG: usize = 1 << 20;
 
 /// Without an attached buffer, nothing is sent and nothing is logged.
 pub(crate) fn full_buffers(comm: &LoggedCommunicator, logged: &LoggedUniverse) -> Result<(), LoggedError> {
-    // In Open MPI, short messages need no buffer, and after a rejected message no other one reaches that rank, so a separate communicator is
-    // used here.
+    // In Open MPI, short messages need no buffer, and after a rejected message no other one reaches that rank, so a
+    // separate communicator is used here.
     let (before, long, apart) = (logged.account(), vec![1_u8; LONG], comm.duplicate()?);
     let nowhere = neighbours(&apart)?.0;
     assert!(is_class(nowhere.buffered_send(&long[..]), "MPI_ERR_BUFFER"));

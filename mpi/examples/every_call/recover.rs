@@ -5,7 +5,8 @@ use std::rc::Rc;
 use counterfoil_mpi::Universe;
 use counterfoil_mpi::logged::{Destination, LoggedCommunicator, LoggedError, LoggedUniverse, Source};
 use counterfoil_mpi::recovery::{Options, run_logged};
-use counterfoil_runtime::{LogTier, Rule};
+use counterfoil_protocols::pessimistic;
+use counterfoil_runtime::Tier;
 use serde::{Deserialize, Serialize};
 
 use crate::{collectives, communicators, immediate, messages, requests};
@@ -32,8 +33,8 @@ pub(crate) fn run(universe: &Rc<Universe>, ranks: u32, arguments: &[String]) {
     let mut options = Options::new(ranks);
     options.name = arguments.get(1).cloned();
     match setting {
-        Some("pessimistic") => options.settings.rule = Rule::Pessimistic,
-        Some("node-local") => options.settings.tier = LogTier::NodeLocal,
+        Some("pessimistic") => options.settings.rule = pessimistic::RULE,
+        Some("node-local") => options.settings.tier = Tier::NodeLocal,
         _ => {}
     }
     let ran = run_logged(universe, &options, |logged| {

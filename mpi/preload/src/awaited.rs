@@ -1,14 +1,15 @@
 //! Which of the program's requests its current call waits for, and how much it may receive by one.
 //!
-//! A poll during the call looks at the other receives ([`count_early`](crate::session::Session::count_early)), but not at these:
-//! Open MPI's `MPI_Request_get_status` takes a request on which a wait sleeps for complete. Nor at any while ended requests are handled one
-//! by one, since MPI has freed those that are still in the table. So a wait for many bytes doesn't sleep on its requests
-//! (`wrap::in_turn`). With several threads a call takes its requests out of the table, so a poll finds only those that no thread awaits.
+//! A poll during the call looks at the other receives ([`count_early`](crate::session::Session::count_early)), but not
+//! at these: Open MPI's `MPI_Request_get_status` takes a request on which a wait sleeps for complete. Nor at any while
+//! ended requests are handled one by one, since MPI has freed those that are still in the table. So a wait for many
+//! bytes doesn't sleep on its requests (`wrap::in_turn`). With several threads a call takes its requests out of the
+//! table, so a poll finds only those that no thread awaits.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use counterfoil_mpi::control::failures::is_failure;
+use counterfoil_mpi_core::control::failures::is_failure;
 use mpi_sys as ffi;
 
 use crate::deferred;
@@ -33,8 +34,8 @@ static PERSISTENT: AtomicUsize = AtomicUsize::new(0);
 /// Bytes of the longest of these.
 static LONGEST: AtomicUsize = AtomicUsize::new(0);
 
-/// Makes a wait for more than `bytes_max` bytes, which may be received without a full log, handle its requests one by one, and polls look at the
-/// others.
+/// Makes a wait for more than `bytes_max` bytes, which may be received without a full log, handle its requests one by
+/// one, and polls look at the others.
 pub(crate) fn begin(bytes_max: usize, is_multiple: bool) {
     BYTES_MAX.store(bytes_max, Ordering::Relaxed);
     MAY_LOOK.store(true, Ordering::Relaxed);
@@ -47,8 +48,8 @@ pub(crate) fn share() {
     IS_SHARED.store(true, Ordering::Relaxed);
 }
 
-/// Notes a call that failed with this code. After a process failure, no poll looks at receives any more: what that call has found
-/// interrupted may be complete without a message.
+/// Notes a call that failed with this code. After a process failure, no poll looks at receives any more: what that call
+/// has found interrupted may be complete without a message.
 #[inline]
 pub(crate) fn note_failed(code: c_int) {
     if is_failure(code) {

@@ -1,13 +1,14 @@
 //! Events of calls that the session handles when it is entered next.
 //!
-//! A rank that has received often answers at once, and the other rank waits for everything between the two. So a blocking receive leaves
-//! here only the message that it took, a posted receive what it may take, and a wait the requests that have ended;
-//! [`enter`](crate::global::enter) handles these events in order, before anything else. A send and a wait do so only if that is
-//! [due](is_due): a receive whose post and end are both here costs next to nothing. Not used where threads call MPI at the same time.
+//! A rank that has received often answers at once, and the other rank waits for everything between the two. So a
+//! blocking receive leaves here only the message that it took, a posted receive what it may take, and a wait the
+//! requests that have ended; [`enter`](crate::global::enter) handles these events in order, before anything else. A
+//! send and a wait do so only if that is [due](is_due): a receive whose post and end are both here costs next to
+//! nothing. Not used where threads call MPI at the same time.
 //!
-//! What was just stored is loaded again with the same width, here and on the way of every message: a load that is wider than the stores
-//! before it waits until these are in the cache, after those that MPI has made to memory that the other rank polls. That costs half as much
-//! as a message.
+//! What was just stored is loaded again with the same width, here and on the way of every message: a load that is wider
+//! than the stores before it waits until these are in the cache, after those that MPI has made to memory that the other
+//! rank polls. That costs half as much as a message.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
@@ -63,8 +64,8 @@ struct Queue {
     entries: [Entry; MAX],
 }
 
-// SAFETY: the cells are reached only in MPI calls, by this module's functions, which are called only where MPI was told that no two
-// threads are in such calls at the same time (see `global`).
+// SAFETY: the cells are reached only in MPI calls, by this module's functions, which are called only where MPI was told
+// that no two threads are in such calls at the same time (see `global`).
 unsafe impl Sync for Queue {}
 
 static QUEUE: Queue = Queue {
@@ -124,7 +125,8 @@ pub(crate) fn has_posted() -> bool {
     posted() > 0
 }
 
-/// Appends an event. To be called only where threads don't call MPI at the same time, the session is not entered, and there is space.
+/// Appends an event. To be called only where threads don't call MPI at the same time, the session is not entered, and
+/// there is space.
 #[inline]
 pub(crate) fn put(event: Event) {
     let at = QUEUE.end.load(Ordering::Relaxed);
@@ -200,7 +202,8 @@ pub(crate) fn take() -> Option<Event> {
     }
 }
 
-/// Takes the end of a request whose post was taken last, if it is among the events. Returns its message. To be called only in the session.
+/// Takes the end of a request whose post was taken last, if it is among the events. Returns its message. To be called
+/// only in the session.
 #[inline]
 pub(crate) fn take_end(request: ffi::MPI_Request) -> Option<Arrival> {
     let (at, end) = (QUEUE.begin.load(Ordering::Relaxed), QUEUE.end.load(Ordering::Relaxed));

@@ -1,4 +1,5 @@
-//! The number of polls (tests and probes) that found nothing. Counted without entering the session, since programs poll in loops.
+//! The number of polls (tests and probes) that found nothing. Counted without entering the session, since programs poll
+//! in loops.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

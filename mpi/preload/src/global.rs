@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError, TryLockError};
 
 use counterfoil::{Keep, OnFull};
-use counterfoil_mpi::control::progress_hook;
+use counterfoil_mpi_core::control::progress_hook;
 
 use crate::awaited;
 use crate::deferred::{self, Event};
@@ -23,15 +23,17 @@ const SERIALIZED_LOG_FIRST: u8 = 3;
 
 struct Global {
     state: AtomicU8,
-    /// True while a call is in the session. An MPI call from within it (by a callback of the program, say) isn't logged.
+    /// True while a call is in the session. An MPI call from within it (by a callback of the program, say) isn't
+    /// logged.
     is_entered: AtomicBool,
     lock: Mutex<()>,
     session: UnsafeCell<Option<Session>>,
 }
 
-// SAFETY: the session is reached only by the functions of this module. In the state MULTIPLE they hold the lock. In the states SERIALIZED
-// the program has promised MPI that no two of its threads are in MPI calls at the same time, and all accesses are made in such calls.
-// `begin` and `end` run in MPI_Init and MPI_Finalize, during which MPI permits no other call; `share` runs in the call that lets other threads in.
+// SAFETY: the session is reached only by the functions of this module. In the state MULTIPLE they hold the lock. In the
+// states SERIALIZED the program has promised MPI that no two of its threads are in MPI calls at the same time, and all
+// accesses are made in such calls. `begin` and `end` run in MPI_Init and MPI_Finalize, during which MPI permits no
+// other call; `share` runs in the call that lets other threads in.
 unsafe impl Sync for Global {}
 
 static GLOBAL: Global = Global {
@@ -41,7 +43,8 @@ static GLOBAL: Global = Global {
     session: UnsafeCell::new(None),
 };
 
-/// The program has begun a session of MPI, whose threads may be in calls at the same time, whatever the level of MPI_Init.
+/// The program has begun a session of MPI, whose threads may be in calls at the same time, whatever the level of
+/// MPI_Init.
 static IS_SHARED: AtomicBool = AtomicBool::new(false);
 
 static RECORDS_DETERMINANTS: AtomicBool = AtomicBool::new(false);
@@ -100,15 +103,17 @@ fn guard() -> Option<SessionGuard> {
     if GLOBAL.is_entered.load(Ordering::Relaxed) {
         return None;
     }
-    // SAFETY: the only reference: see `Global`; `is_entered` keeps this thread from making a second one until the guard is dropped.
+    // SAFETY: the only reference: see `Global`; `is_entered` keeps this thread from making a second one until the guard
+    // is dropped.
     let session = unsafe { &mut *GLOBAL.session.get() }.as_mut()?;
     GLOBAL.is_entered.store(true, Ordering::Relaxed);
     Some(SessionGuard { session, _entered: Entered })
 }
 
-/// Enters the session after a message was sent that is [logged after its send](logs_after_send). Handles deferred events, except for posted
-/// receives that aren't due, and a single plain receive, which [`finish_after_send`](SessionGuard::finish_after_send) handles. (The captures of
-/// a closure would be stored after the message.)
+/// Enters the session after a message was sent that is [logged after its send](logs_after_send). Handles deferred
+/// events, except for posted receives that aren't due, and a single plain receive, which
+/// [`finish_after_send`](SessionGuard::finish_after_send) handles. (The captures of a closure would be stored after the
+/// message.)
 #[inline(always)]
 pub(crate) fn enter_after_send() -> Option<SessionGuard> {
     if GLOBAL.state.load(Ordering::Acquire) != SERIALIZED {
@@ -122,8 +127,8 @@ pub(crate) fn enter_after_send() -> Option<SessionGuard> {
 }
 
 impl SessionGuard {
-    /// Counts the message of a single receive before the send, after the sent one was logged: the record comes first, since it takes longest
-    /// to reach the cache.
+    /// Counts the message of a single receive before the send, after the sent one was logged: the record comes first,
+    /// since it takes longest to reach the cache.
     #[inline(always)]
     pub(crate) fn finish_after_send(mut self) {
         if let Some((comm, arrival)) = deferred::take_plain() {
@@ -140,8 +145,9 @@ impl SessionGuard {
     }
 }
 
-/// Calls `work`, which may have to wait for space in the log, with the session, if there is one. With MPI_THREAD_MULTIPLE the session is left
-/// during the wait, since a receive of another thread may free space, and `work` is called again.
+/// Calls `work`, which may have to wait for space in the log, with the session, if there is one. With
+/// MPI_THREAD_MULTIPLE the session is left during the wait, since a receive of another thread may free space, and
+/// `work` is called again.
 #[inline]
 pub(crate) fn enter_for_space<T>(
     mut work: impl FnMut(&mut Session) -> Result<T, FullError>,
@@ -210,20 +216,23 @@ pub(crate) fn is_absent() -> bool {
     GLOBAL.state.load(Ordering::Relaxed) == ABSENT
 }
 
-/// Returns `true` if messages may be sent first and logged after it: no other thread sends meanwhile, and a full log doesn't keep them back.
+/// Returns `true` if messages may be sent first and logged after it: no other thread sends meanwhile, and a full log
+/// doesn't keep them back.
 #[inline]
 pub(crate) fn logs_after_send() -> bool {
     GLOBAL.state.load(Ordering::Relaxed) == SERIALIZED
 }
 
-/// Returns `true` if events may be [deferred](mod@deferred): no other thread calls, and this is no call from within the session.
+/// Returns `true` if events may be [deferred](mod@deferred): no other thread calls, and this is no call from within the
+/// session.
 #[inline]
 pub(crate) fn can_defer() -> bool {
     matches!(GLOBAL.state.load(Ordering::Relaxed), SERIALIZED | SERIALIZED_LOG_FIRST)
         && !GLOBAL.is_entered.load(Ordering::Relaxed)
 }
 
-/// Returns `true` if a test or wait needn't enter the session before its MPI call: no other thread calls, and nothing is due.
+/// Returns `true` if a test or wait needn't enter the session before its MPI call: no other thread calls, and nothing
+/// is due.
 #[inline]
 pub(crate) fn can_skip_session() -> bool {
     !is_multiple() && !deferred::is_due()
@@ -287,8 +296,8 @@ pub(crate) fn begin(session: Session, is_multiple: bool) {
     unsafe { progress_hook::begin(poll_in_call) };
 }
 
-/// Lets several threads into calls at the same time from now on. To be called in an MPI call, while no other thread is in one: at the levels
-/// below MPI_THREAD_MULTIPLE, that is the program's to see to.
+/// Lets several threads into calls at the same time from now on. To be called in an MPI call, while no other thread is
+/// in one: at the levels below MPI_THREAD_MULTIPLE, that is the program's to see to.
 #[cfg(wraps = "session_init")]
 pub(crate) fn share() {
     IS_SHARED.store(true, Ordering::Relaxed);
@@ -330,7 +339,8 @@ pub(crate) fn end() -> Option<Session> {
     let session = {
         let _guard = GLOBAL.lock.lock().unwrap_or_else(PoisonError::into_inner);
         GLOBAL.state.store(ABSENT, Ordering::Release);
-        // SAFETY: see `Global`; a call in the session held the lock, or was another MPI call, which MPI_Finalize excludes.
+        // SAFETY: see `Global`; a call in the session held the lock, or was another MPI call, which MPI_Finalize
+        // excludes.
         unsafe { (*GLOBAL.session.get()).take() }
     }?;
     // SAFETY: MPI is not finalised yet.

@@ -1,9 +1,9 @@
 //! Error handlers of the program, which may throw a C++ exception or jump (`longjmp`) out of the call that has failed.
 //!
-//! MPI calls a handler from within its call, and that is made from within a function of this library, which may hold the session, or requests of
-//! its own. So the library gives MPI a handler of its own in place of the program's. Within a call of this library that handler notes the error,
-//! and the program's is called when the call is about to return, with nothing of the library's left. A program without a handler of its own
-//! pays for a load in each call.
+//! MPI calls a handler from within its call, and that is made from within a function of this library, which may hold
+//! the session, or requests of its own. So the library gives MPI a handler of its own in place of the program's. Within
+//! a call of this library that handler notes the error, and the program's is called when the call is about to return,
+//! with nothing of the library's left. A program without a handler of its own pays for a load in each call.
 //!
 //! Handlers that are made by MPI's Fortran interface don't come here.
 
@@ -15,6 +15,7 @@ use std::sync::{Mutex, PoisonError};
 use mpi_sys as ffi;
 
 use crate::session::key;
+use crate::session::mpi_call::is_null_comm;
 
 /// A handler as the bindings have it.
 type BoundHandler = unsafe extern "C" fn(comm: *mut ffi::MPI_Comm, code: *mut c_int, ...);
@@ -43,7 +44,8 @@ struct Raised {
     message: *mut c_char,
 }
 
-/// Handlers by the number of their handle. An object that is freed lives on in communicators, so none is removed; another one may get its number.
+/// Handlers by the number of their handle. An object that is freed lives on in communicators, so none is removed;
+/// another one may get its number.
 static HANDLERS: Mutex<Vec<(usize, Handler)>> = Mutex::new(Vec::new());
 /// True once the program has made a handler.
 static ARE_ANY: AtomicBool = AtomicBool::new(false);
@@ -51,6 +53,9 @@ static ARE_ANY: AtomicBool = AtomicBool::new(false);
 thread_local! {
     /// True while this thread is in a call of the library.
     static IS_IN_CALL: Cell<bool> = const { Cell::new(false) };
+    /// Key of the handler that the call is given, for its errors before there is a communicator. Only calls that are
+    /// given one have such errors, so that of an earlier call does no harm.
+    static GIVEN: Cell<usize> = const { Cell::new(0) };
     /// First error in this call.
     static RAISED: Cell<Option<Raised>> = const { Cell::new(None) };
 }
@@ -78,6 +83,12 @@ pub(crate) fn begin() -> CallMark {
     CallMark { notes, is_nested: notes && IS_IN_CALL.replace(true) }
 }
 
+/// Begins a call that is given a handler.
+pub(crate) fn begin_with(errhandler: ffi::MPI_Errhandler) -> CallMark {
+    GIVEN.set(key(errhandler));
+    begin()
+}
+
 /// Ends a call that returns `code`. If that is an error, calls the program's handler, which may not return.
 ///
 /// # Safety
@@ -89,7 +100,8 @@ pub(crate) unsafe fn end(call: CallMark, code: c_int) -> c_int {
         // An error of a call that the library made for itself is none of the program's.
         let raised = RAISED.take().filter(|_| code != 0);
         if let Some(Raised { handler, comm, code, message }) = raised {
-            // SAFETY: the handler that the program has given for this communicator; it may unwind or jump by this function's contract.
+            // SAFETY: the handler that the program has given for this communicator; it may unwind or jump by this
+            // function's contract.
             unsafe { counterfoil_call_handler(handler, comm, code, message) };
         }
     }
@@ -113,7 +125,8 @@ pub(crate) unsafe fn make(
     let Some(function) = function else { return call(None) };
     let code = call(Some(counterfoil_handle_error));
     if code == 0 {
-        // SAFETY: types that differ in what the compiler assumes of the function, which may unwind; the call has put a handle there.
+        // SAFETY: types that differ in what the compiler assumes of the function, which may unwind; the call has put a
+        // handle there.
         let (handler, handle) = unsafe { (std::mem::transmute::<BoundHandler, Handler>(function), key(*errhandler)) };
         let mut handlers = HANDLERS.lock().unwrap_or_else(PoisonError::into_inner);
         match handlers.iter_mut().find(|(known, _)| *known == handle) {
@@ -125,21 +138,26 @@ pub(crate) unsafe fn make(
     code
 }
 
-/// Returns the program's handler of a communicator.
+/// Returns the program's handler of a communicator; of the null one, that which the call is given.
 #[unsafe(no_mangle)]
 extern "C" fn counterfoil_handler_of(comm: ffi::MPI_Comm) -> Option<Handler> {
+    let handle = if is_null_comm(comm) { GIVEN.get() } else { errhandler_of(comm)? };
+    let handlers = HANDLERS.lock().unwrap_or_else(PoisonError::into_inner);
+    handlers.iter().find(|(known, _)| *known == handle).map(|(_, handler)| *handler)
+}
+
+/// Returns the key of a communicator's handler.
+fn errhandler_of(comm: ffi::MPI_Comm) -> Option<usize> {
     // SAFETY: the communicator of the error, a handle that is released, and a constant of a C file of this library.
-    let handle = unsafe {
+    unsafe {
         let mut errhandler = counterfoil_errhandler_null;
         if ffi::PMPI_Comm_get_errhandler(comm, &raw mut errhandler) != 0 {
             return None;
         }
         let handle = key(errhandler);
         ffi::PMPI_Errhandler_free(&raw mut errhandler);
-        handle
-    };
-    let handlers = HANDLERS.lock().unwrap_or_else(PoisonError::into_inner);
-    handlers.iter().find(|(known, _)| *known == handle).map(|(_, handler)| *handler)
+        Some(handle)
+    }
 }
 
 /// Notes an error for the end of the call; returns 1 if this thread is in one.

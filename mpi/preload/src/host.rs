@@ -1,14 +1,15 @@
 //! Directories of a job on a host other than that of `counterfoil run`.
 //!
-//! The launcher makes the job's directories on its own host. On another one, the first rank makes them, with a mark; every rank removes its
-//! files from them at the end, and the last one removes the directories. The accounts of such ranks travel over MPI.
+//! The launcher makes the job's directories on its own host. On another one, the first rank makes them, with a mark;
+//! every rank removes its files from them at the end, and the last one removes the directories. The accounts of such
+//! ranks travel over MPI.
 
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use crate::settings::Settings;
+use counterfoil_settings::RunSettings;
 
 /// Begin of the names of the launcher's job directories.
 const JOB_PREFIX: &str = "counterfoil-";
@@ -22,12 +23,12 @@ pub(crate) struct OtherHost {
 }
 
 impl OtherHost {
-    /// Makes the directories that the settings name, unless the launcher has. Returns `None` on the launcher's host, and for settings that
-    /// aren't the launcher's.
+    /// Makes the directories that the settings name, unless the launcher has. Returns `None` on the launcher's host,
+    /// and for settings that aren't the launcher's.
     ///
     /// # Errors
     /// The system's.
-    pub(crate) fn prepare(settings: &Settings) -> io::Result<Option<OtherHost>> {
+    pub(crate) fn prepare(settings: &RunSettings) -> io::Result<Option<OtherHost>> {
         let Some(job) = settings.summary_dir.as_deref().and_then(Path::parent) else { return Ok(None) };
         if !job.file_name().is_some_and(|name| name.to_string_lossy().starts_with(JOB_PREFIX)) {
             return Ok(None);
@@ -45,7 +46,7 @@ impl OtherHost {
     }
 
     /// Removes a rank's files, and the directories after the last rank.
-    pub(crate) fn leave(&self, settings: &Settings, rank: u32) {
+    pub(crate) fn leave(&self, settings: &RunSettings, rank: u32) {
         // What can't be removed, `counterfoil clean` will.
         if let Some(dir) = &settings.spill_dir {
             let _ = fs::remove_dir_all(dir.join(format!("rank-{rank}")));
@@ -69,7 +70,7 @@ impl OtherHost {
 }
 
 /// Makes a job's directory with its mark, at once: another rank on this host sees both or none.
-fn make_job(job: &Path, settings: &Settings) -> io::Result<()> {
+fn make_job(job: &Path, settings: &RunSettings) -> io::Result<()> {
     let new = job.with_extension(std::process::id().to_string());
     make(&new)?;
     fs::write(new.join(MARK), [])?;
@@ -95,13 +96,13 @@ fn make(dir: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    fn settings(root: &Path) -> Settings {
+    fn settings(root: &Path) -> RunSettings {
         let job = root.join("counterfoil-0-7-a");
-        Settings {
+        RunSettings {
             shm_dir: Some(job.join("logs")),
             summary_dir: Some(job.join("traces")),
             spill_dir: Some(root.join("spill")),
-            ..Settings::default()
+            ..RunSettings::default()
         }
     }
 
@@ -127,7 +128,7 @@ mod tests {
         let settings = settings(root.path());
         make(settings.summary_dir.as_deref().unwrap()).unwrap();
         assert_eq!(OtherHost::prepare(&settings).unwrap(), None);
-        let own = Settings { summary_dir: Some(root.path().join("mine/summaries")), ..Settings::default() };
+        let own = RunSettings { summary_dir: Some(root.path().join("mine/summaries")), ..RunSettings::default() };
         assert_eq!(OtherHost::prepare(&own).unwrap(), None);
         assert!(!root.path().join("mine").exists());
     }

@@ -1,10 +1,10 @@
 //! Logs the messages of an unmodified MPI program.
 //!
-//! The library exports MPI's functions and is loaded before the MPI (`LD_PRELOAD`), so the program's calls come here first. Each call is
-//! passed on to the next library with its name: another tool of this kind, or the MPI. Some calls are passed on in a non-blocking form,
-//! so that a message is copied while it is under way. Messages are copied into the rank's log; received ones are counted, and
-//! acknowledged to their senders in batches, on a communicator of the library's own. Nothing is added to the program's messages:
-//! `docs/piggyback.md` says why that suffices.
+//! The library exports MPI's functions and is loaded before the MPI (`LD_PRELOAD`), so the program's calls come here
+//! first. Each call is passed on to the next library with its name: another tool of this kind, or the MPI. Some calls
+//! are passed on in a non-blocking form, so that a message is copied while it is under way. Messages are copied into
+//! the rank's log; received ones are counted, and acknowledged to their senders in batches, on a communicator of the
+//! library's own. Nothing is added to the program's messages: `docs/piggyback.md` says why that suffices.
 //!
 //! | module | contents |
 //! |---|---|
@@ -14,10 +14,11 @@
 //! | `awaited` | requests that the current call waits for |
 //! | `session` | the logger's driver: state while MPI is initialised |
 //! | `handlers` | error handlers of the program |
-//! | `settings` | settings of the user |
-//! | `next` | functions that calls are passed on to |
+//! | `calls::next` | the functions that calls are passed on to |
+//! | `symbol` | look-up of these functions by name |
 //!
-//! An error of the library never becomes the program's: it is reported once on standard error, and the call goes to MPI.
+//! An error of the library never becomes the program's: it is reported once on standard error, and the call goes to
+//! MPI.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -30,17 +31,16 @@ mod global;
 mod handlers;
 mod host;
 mod message;
-mod next;
 mod say;
 mod session;
-mod settings;
 mod status;
+mod symbol;
 mod wrap;
 
 use counterfoil_mpi_calls::Class;
-use message::{Collective, Counts, Displs, Incoming, Outgoing, Side, Types};
-use next::Next;
-use wrap::Mode;
+use counterfoil_mpi_core::arguments::{Counts, Displs, Incoming, Mode, Outgoing, Side, Types};
+use message::Collective;
+use symbol::Symbol;
 
 // Generated, with MPI's names.
 #[allow(non_upper_case_globals, non_snake_case, unreachable_pub, clippy::all)]
@@ -50,4 +50,4 @@ mod calls {
     include!(concat!(env!("OUT_DIR"), "/calls.rs"));
 }
 
-use calls::{Operation, next as pass};
+use calls::{Operation, next};

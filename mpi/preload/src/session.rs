@@ -19,16 +19,16 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use counterfoil::{Contents, Epoch, Log, OnFull};
-use counterfoil_mpi::MpiError;
-use counterfoil_mpi::control::Control;
+use counterfoil_mpi_core::MpiError;
+use counterfoil_mpi_core::control::Control;
 use counterfoil_mpi_logger::{Determinant, Logger, LoggerOptions, NumberTaken, Stream};
 use counterfoil_profile::Ended;
+use counterfoil_settings::RunSettings;
 use rustc_hash::FxHashMap;
 
 use crate::failed_polls;
 use crate::host::OtherHost;
 use crate::say::say;
-use crate::settings::Settings;
 use comms::CommHandles;
 use datatypes::Datatypes;
 use ledger::{Gap, Ledger};
@@ -49,7 +49,7 @@ pub(crate) use stream_cache::{StreamEntry, StreamKey};
 /// The session of a process, from MPI_Init to MPI_Finalize.
 #[derive(Debug)]
 pub(crate) struct Session {
-    pub(crate) settings: Settings,
+    pub(crate) settings: RunSettings,
     pub(crate) logger: Logger,
     control: Control,
     pub(crate) comms: CommHandles,
@@ -76,6 +76,8 @@ pub(crate) struct Session {
     watch: Watch,
     /// Reason why the log isn't in its directory afterwards, where the user wants it there.
     not_kept: Option<String>,
+    /// Logging ended early, and what was logged until then is in that directory.
+    has_kept_beginning: bool,
     /// `Some` on a host other than the launcher's.
     host: Option<OtherHost>,
     /// Rank that writes the accounts of ranks on other hosts; `None` if there are none.
@@ -103,22 +105,23 @@ pub(crate) enum BeginError {
 }
 
 /// Creates a rank's log, unless another job has left one in its place.
-fn create_log(settings: &Settings, rank: u32, ranks: u32) -> Result<Log, BeginError> {
+fn create_log(settings: &RunSettings, rank: u32, ranks: u32) -> Result<Log, BeginError> {
     let path = settings.log_dir.as_ref().map(|dir| dir.join(format!("rank-{rank}")));
     match path.filter(|path| path.exists()) {
         Some(path) => Err(BeginError::Taken { path }),
-        None => Ok(Log::create(settings.options(rank, ranks))?),
+        None => Ok(Log::create(settings.log_options(rank, ranks))?),
     }
 }
 
 impl Session {
     /// Begins a session. Collective over MPI_COMM_WORLD.
     pub(crate) fn begin(
-        settings: Settings,
+        settings: RunSettings,
         (rank, ranks): (u32, u32),
         is_multithreaded: bool,
     ) -> Result<Session, BeginError> {
-        // SAFETY: MPI is initialised, and the session ends before it is finalised; MPI is called as its thread level demands.
+        // SAFETY: MPI is initialised, and the session ends before it is finalised; MPI is called as its thread level
+        // demands.
         let control = unsafe { Control::new(ranks) }?;
         let (host, created) = match OtherHost::prepare(&settings) {
             Ok(host) => (host, create_log(&settings, rank, ranks)),
@@ -179,6 +182,7 @@ impl Session {
             since_progress: 0,
             watch,
             not_kept: None,
+            has_kept_beginning: false,
             host,
             account_root,
             begun: Instant::now(),
@@ -189,8 +193,8 @@ impl Session {
         self.logger.rank()
     }
 
-    /// Returns the bytes of receives that may wait for their end on each rank without any log being full: all may be from one rank, whose
-    /// log has half of its budget for those that are acknowledged late.
+    /// Returns the bytes of receives that may wait for their end on each rank without any log being full: all may be
+    /// from one rank, whose log has half of its budget for those that are acknowledged late.
     pub(crate) fn bytes_without_wait(&self) -> usize {
         self.settings.budget / 2 / self.logger.log().map_or(1, |log| log.options().ranks as usize)
     }
@@ -222,11 +226,16 @@ impl Session {
         self.logger.count_unlogged(stream);
     }
 
-    /// Disables logging for good and reports why.
+    /// Disables logging for good and reports why. Keeps what was logged until then, if the user wants it on disk.
     pub(crate) fn give_up(&mut self, why: &dyn std::fmt::Display) {
+        if self.logger.log().is_some() {
+            self.keep();
+            self.has_kept_beginning = self.settings.log_dir.is_some() && self.not_kept.is_none();
+        }
         if self.drop_log() {
             self.ledger.gave_up = Some(why.to_string());
-            say(format_args!("{why}; the program goes on, and nothing more is logged"));
+            let kept = if self.has_kept_beginning { "; its log is kept up to here" } else { "" };
+            say(format_args!("{why}; the program goes on, and nothing more is logged{kept}"));
         }
     }
 
@@ -275,7 +284,7 @@ impl Session {
     /// Writes the rank's summary and profile.
     pub(crate) fn write_account(&mut self, ended: Ended) {
         self.note_usage();
-        if ended == Ended::Aborted && self.settings.log_dir.is_some() {
+        if ended == Ended::Aborted && self.settings.log_dir.is_some() && !self.has_kept_beginning {
             self.not_kept = Some("MPI_Abort ends a rank before its log is complete on disk".to_owned());
         }
         summary::write(self, ended);
@@ -286,7 +295,7 @@ impl Session {
     fn gather_accounts(&mut self) {
         let Some(root) = self.account_root else { return };
         let account = match &self.host {
-            Some(_) => summary::account(self, Ended::Finalized).to_string(),
+            Some(_) => summary::of(self, Ended::Finalized).to_json(),
             None => String::new(),
         };
         match self.control.gather(root, account.as_bytes()) {
@@ -306,7 +315,9 @@ impl Session {
         }
         // The end of a log that is gone was reported when it was dropped.
         let Some(log) = self.logger.log_mut() else {
-            self.not_kept = Some("it was dropped when logging ended".to_owned());
+            if !self.has_kept_beginning {
+                self.not_kept.get_or_insert_with(|| "it was dropped when logging ended".to_owned());
+            }
             return;
         };
         if let Err(error) = log.checkpoint(Epoch::AFTER_RUN, Contents::default()) {
@@ -348,8 +359,8 @@ impl Session {
         }
     }
 
-    /// Returns the number of records that may be released with one message. Where a full log waits for no release, all are released
-    /// at once.
+    /// Returns the number of records that may be released with one message. Where a full log waits for no release, all
+    /// are released at once.
     fn release_max(&self) -> usize {
         if self.settings.on_full == OnFull::Block { progress::RELEASE_MAX } else { usize::MAX }
     }

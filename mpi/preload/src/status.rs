@@ -17,8 +17,8 @@ unsafe extern "C" {
 /// Statuses of the library's own, a few of them on the stack.
 pub(crate) type Statuses = SmallVec<[ffi::MPI_Status; 8]>;
 
-/// Makes a call that fills in a status: the program's, or one of the library's if the program ignores it. Calls `then` with the code
-/// and the status.
+/// Makes a call that fills in a status: the program's, or one of the library's if the program ignores it. Calls `then`
+/// with the code and the status.
 ///
 /// # Safety
 /// `status` is the program's.

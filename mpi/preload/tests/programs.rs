@@ -4,14 +4,16 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test's functions may")]
 
+#[path = "../../tests/support/build.rs"]
+mod build;
 mod contributions;
-#[path = "../../tests/support/example.rs"]
-mod example;
 mod failures;
 mod full_log;
 mod launch;
 mod logged;
 mod logged_twice;
+#[path = "../../tests/support/output.rs"]
+mod output;
 mod random;
 mod record_keeping;
 
@@ -179,6 +181,39 @@ fn a_session_may_let_more_threads_in_than_mpi_init() {
 }
 
 #[test]
+fn an_error_before_there_is_a_communicator_is_for_the_handler_that_the_call_is_given() {
+    if !wrapped().contains("MPI_Session_init") {
+        note_untested("communicators of groups alone: this MPI has none; that of `cargo xtask mpi --mpi wheel` has");
+        return;
+    }
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let output = Run::with_the_library(folder.path(), &[]).run_successfully("group_errors", 2);
+    let accounts = accounts(folder.path(), 2, &String::from_utf8_lossy(&output.stderr));
+    channels_agree(&accounts, 0);
+    assert_eq!(accounts[0]["messages_logged"], 4);
+}
+
+/// Open MPI 5.0.11 makes the communicator; other versions may find the error.
+#[test]
+fn members_from_outside_are_not_waited_for() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let output = Run::with_the_library(folder.path(), &[]).run_successfully("strangers", 4);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let accounts = accounts(folder.path(), 4, &stderr);
+    channels_agree(&accounts, 0);
+    let warnings: Vec<&str> = stderr.lines().filter(|line| line.contains("counterfoil")).collect();
+    assert!(warnings.len() <= 1 && warnings.iter().all(|line| line.contains("group with rank 2")), "{stderr}");
+}
+
+/// In each of a hundred turns four calls of `MPI_Comm_idup` are pending, between sends that are logged.
+#[test]
+fn no_progress_is_made_while_communicators_are() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let output = Run::with_the_library(folder.path(), &[]).run_successfully("pending_copies", 4);
+    channels_agree(&accounts(folder.path(), 4, &String::from_utf8_lossy(&output.stderr)), 0);
+}
+
+#[test]
 fn each_call_that_is_not_logged_has_one_warning() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let output = Run::with_the_library(folder.path(), &[]).run_successfully("others", 2);
@@ -230,7 +265,8 @@ fn no_message_is_acknowledged_before_a_pending_receive_of_its_stream() {
     assert!(number("waiting, after:") < 2000, "{stderr}");
 }
 
-/// With one barrier, Open MPI 4.1 never hangs without the library; with none or three it always does, with two every other time.
+/// With one barrier, Open MPI 4.1 never hangs without the library; with none or three it always does, with two every
+/// other time.
 #[test]
 fn the_library_makes_no_nonblocking_collective_on_the_world() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -342,8 +378,8 @@ fn another_tool_before_or_after_the_library_sees_the_calls() {
     let (source, recorder) = (folder.path().join("recorder.c"), folder.path().join("librecorder.so"));
     fs::write(&source, recorder_source(&calls)).unwrap();
     compile(&source, &recorder, &["-shared", "-fPIC", "-Wno-deprecated-declarations"]);
-    // If the recorder is loaded first, it passes calls to the MPI directly, and the library sees none. If it is loaded second, it sees two
-    // requests instead of an exchange.
+    // If the recorder is loaded first, it passes calls to the MPI directly, and the library sees none. If it is loaded
+    // second, it sees two requests instead of an exchange.
     for (order, exchange) in [([library(), recorder.clone()], "MPI_Irecv"), ([recorder, library()], "MPI_Sendrecv")] {
         let mut run = Run::with_the_library(folder.path(), &[]);
         run.libraries = order.to_vec();

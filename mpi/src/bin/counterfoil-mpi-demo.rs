@@ -31,7 +31,8 @@ enum Command {
         #[arg(long)]
         job: PathBuf,
     },
-    /// A rank of programs on plain MPI and under each rule in turn. Rank 0 prints a JSON object for each round, and one with the times
+    /// A rank of programs on plain MPI and under each rule in turn. Rank 0 prints a JSON object for each round, and one
+    /// with the times
     Costs {
         /// What is measured, as JSON
         plan: String,

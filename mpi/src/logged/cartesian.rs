@@ -2,9 +2,10 @@
 
 use std::ops::Deref;
 
-use super::communicator::{LoggedCommunicator, Port, check_dimensions};
+use counterfoil_mpi_core::topology::CartesianLayout;
+
+use super::communicator::LoggedCommunicator;
 use super::error::LoggedError;
-use crate::topology::CartesianLayout;
 
 /// A [`LoggedCommunicator`] whose ranks form a grid, made by
 /// [`create_cartesian_communicator`](LoggedCommunicator::create_cartesian_communicator).
@@ -37,12 +38,52 @@ impl Deref for CartesianCommunicator {
     }
 }
 
+impl LoggedCommunicator {
+    /// Creates a communicator with a Cartesian topology: `dims` ranks in each dimension, periodic where `periods` is
+    /// true. `None` for ranks outside the grid. MPI may renumber the ranks if it `may_reorder`. Collective.
+    ///
+    /// # Errors
+    /// [`LoggedError::Dimensions`] if `periods` isn't as long as `dims`; [`LoggedError::Mpi`] if the grid has more
+    /// places than there are ranks.
+    pub fn create_cartesian_communicator(
+        &self,
+        dims: &[u32],
+        periods: &[bool],
+        may_reorder: bool,
+    ) -> Result<Option<CartesianCommunicator>, LoggedError> {
+        check_dimensions(periods.len(), dims.len())?;
+        let grid = LoggedCommunicator::created(self.carrier.create_grid(dims, periods, may_reorder))?;
+        grid.map(CartesianCommunicator::new).transpose()
+    }
+
+    /// Returns the communicator as one with a Cartesian topology, which it has from a grid's communicator that it
+    /// duplicates or restores.
+    ///
+    /// # Errors
+    /// [`LoggedError::Mpi`] if it has none.
+    pub fn into_cartesian(self) -> Result<CartesianCommunicator, LoggedError> {
+        CartesianCommunicator::new(self)
+    }
+
+    /// Returns the rank that MPI would give this process on such a grid, or `None` for a process outside it:
+    /// `MPI_Cart_map`.
+    ///
+    /// # Errors
+    /// Same as [`create_cartesian_communicator`](Self::create_cartesian_communicator).
+    pub fn cartesian_map(&self, dims: &[u32], periods: &[bool]) -> Result<Option<u32>, LoggedError> {
+        check_dimensions(periods.len(), dims.len())?;
+        self.carrier.place_in(dims, periods)
+    }
+}
+
+/// Checks that there is one number for each dimension.
+fn check_dimensions(given: usize, dims: usize) -> Result<(), LoggedError> {
+    if given == dims { Ok(()) } else { Err(LoggedError::Dimensions { given, dims }) }
+}
+
 impl CartesianCommunicator {
-    pub(super) fn new(comm: LoggedCommunicator) -> Result<CartesianCommunicator, LoggedError> {
-        let layout = match comm.port() {
-            Port::Mpi(recorded) => recorded.comm.cart_get()?,
-            Port::Recovering(context) => context.layout()?,
-        };
+    fn new(comm: LoggedCommunicator) -> Result<CartesianCommunicator, LoggedError> {
+        let layout = comm.carrier.layout()?;
         Ok(CartesianCommunicator { comm, layout })
     }
 
@@ -69,14 +110,7 @@ impl CartesianCommunicator {
         if let Some(((&coordinate, &ranks), _)) = outside {
             return Err(LoggedError::NoSuchCoordinate { coordinate, ranks });
         }
-        match self.port() {
-            Port::Mpi(recorded) => Ok(recorded.comm.cart_rank(coords)?),
-            Port::Recovering(context) => {
-                let coords: Vec<i64> = coords.iter().copied().map(i64::from).collect();
-                // The coordinates are in the grid.
-                Ok(context.grid()?.rank_at(&coords).unwrap_or_default())
-            }
-        }
+        self.carrier.rank_at(coords)
     }
 
     /// Returns the coordinates of a rank.
@@ -85,14 +119,11 @@ impl CartesianCommunicator {
     /// [`LoggedError::NoSuchRank`], [`LoggedError::Mpi`].
     pub fn rank_to_coordinates(&self, rank: u32) -> Result<Vec<u32>, LoggedError> {
         self.check_rank(rank)?;
-        match self.port() {
-            Port::Mpi(recorded) => Ok(recorded.comm.cart_coords(rank, self.num_dimensions())?),
-            Port::Recovering(context) => Ok(context.grid()?.coords_of(rank)),
-        }
+        self.carrier.coords_of(rank, self.num_dimensions())
     }
 
-    /// Returns the source and the destination of a shift by `displacement` in a dimension: the rank that far below this process, and the one
-    /// that far above. `None` beyond the end of the grid.
+    /// Returns the source and the destination of a shift by `displacement` in a dimension: the rank that far below this
+    /// process, and the one that far above. `None` beyond the end of the grid.
     ///
     /// # Errors
     /// [`LoggedError::NoSuchDimension`], [`LoggedError::Mpi`].
@@ -101,20 +132,17 @@ impl CartesianCommunicator {
         if dimension >= dims {
             return Err(LoggedError::NoSuchDimension { dimension, dims });
         }
-        match self.port() {
-            Port::Mpi(recorded) => Ok(recorded.comm.cart_shift(dimension as u32, displacement)?),
-            Port::Recovering(context) => Ok(context.grid()?.shift(self.rank(), dimension, displacement)),
-        }
+        self.carrier.shift(dimension, displacement)
     }
 
-    /// Splits the grid into subgrids, such as rows or planes, of the dimensions that are true in `retain`; returns the one with this process.
-    /// Collective.
+    /// Splits the grid into subgrids, such as rows or planes, of the dimensions that are true in `retain`; returns the
+    /// one with this process. Collective.
     ///
     /// # Errors
     /// [`LoggedError::Dimensions`], [`LoggedError::Mpi`].
     pub fn subgroup(&self, retain: &[bool]) -> Result<Option<CartesianCommunicator>, LoggedError> {
         check_dimensions(retain.len(), self.num_dimensions())?;
-        let part = self.create_by(|comm| comm.cart_sub(retain), |context| context.sub_grid(retain))?;
+        let part = LoggedCommunicator::created(self.carrier.sub_grid(retain))?;
         part.map(CartesianCommunicator::new).transpose()
     }
 }

@@ -4,18 +4,18 @@ use std::fmt;
 
 use counterfoil_mpi_logger::Determinant;
 
-use super::communicator::Shared;
+use super::carrier::Carrier;
+use super::completion;
 use super::error::LoggedError;
+use super::pending::{LocalScope, Pending, scope};
 use super::request::Request;
 use super::request::sealed::Pend;
-use crate::completion;
-use crate::request::{Completion, LocalScope, Pending, scope};
+use crate::error::Outcome;
 
 /// A request whose type is erased.
 trait Slot<O> {
     fn pending(&self) -> &Pending;
-    fn comm(&self) -> &Shared;
-    fn finish(self: Box<Self>, completion: Completion) -> Result<O, LoggedError>;
+    fn finish(self: Box<Self>, outcome: Outcome) -> Result<O, LoggedError>;
 }
 
 impl<R: Request> Slot<R::Output> for R {
@@ -23,20 +23,16 @@ impl<R: Request> Slot<R::Output> for R {
         Pend::pending(self)
     }
 
-    fn comm(&self) -> &Shared {
-        Pend::comm(self)
-    }
-
-    fn finish(self: Box<Self>, completion: Completion) -> Result<R::Output, LoggedError> {
-        Pend::finish(*self, completion)
+    fn finish(self: Box<Self>, outcome: Outcome) -> Result<R::Output, LoggedError> {
+        Pend::finish(*self, outcome)
     }
 }
 
-/// Requests with the same type of result, each identified by the index that [`add`](Self::add) returned. [`Request::map`] adapts requests of
-/// other types. Dropping the collection drops its requests.
+/// Requests with the same type of result, each identified by the index that [`add`](Self::add) returned.
+/// [`Request::map`] adapts requests of other types. Dropping the collection drops its requests.
 ///
-/// If a request has failed, a method returns [`LoggedError::Request`] with its index. That request is removed from the collection; the
-/// others can still be waited for.
+/// If a request has failed, a method returns [`LoggedError::Request`] with its index. That request is removed from the
+/// collection; the others can still be waited for.
 ///
 /// ```no_run
 /// # use counterfoil_mpi::logged::{Destination, LoggedCommunicator, LoggedError, Request, Source, multiple_scope};
@@ -69,8 +65,8 @@ impl<O> fmt::Debug for RequestCollection<'_, O> {
     }
 }
 
-/// Runs `f` with a [`scope`] and a collection with room for `reserve` requests. Requests that are in the collection when `f` returns are
-/// dropped before the scope ends.
+/// Runs `f` with a [`scope`] and a collection with room for `reserve` requests. Requests that are in the collection
+/// when `f` returns are dropped before the scope ends.
 pub fn multiple_scope<'a, F, R, O>(reserve: usize, f: F) -> R
 where
     F: FnOnce(&LocalScope<'a>, &mut RequestCollection<'a, O>) -> R,
@@ -102,23 +98,23 @@ impl<'r, O> RequestCollection<'r, O> {
         open.filter_map(|(index, request)| Some((index, request.as_ref()?.pending()))).unzip()
     }
 
-    /// Returns the communicator of a request.
-    fn comm(&self) -> Option<&Shared> {
-        self.requests.iter().flatten().next().map(|request| request.comm())
+    /// Returns the carrier of a request.
+    fn carrier(&self) -> Option<&dyn Carrier> {
+        self.requests.iter().flatten().next().map(|request| request.pending().carrier())
     }
 
     /// Logs which requests have completed, where MPI had a choice.
-    fn record(&self, completed: &[(usize, Completion)]) {
-        let Some(comm) = self.comm() else { return };
+    fn record(&self, completed: &[(usize, Outcome)]) {
+        let Some(carrier) = self.carrier() else { return };
         if completed.is_empty() {
-            comm.count_failed_poll();
+            carrier.count_failed_poll();
         } else if self.requests.len() > 1 {
-            completed.iter().for_each(|(index, _)| comm.record(Determinant::Completed { index: *index as u32 }));
+            completed.iter().for_each(|(index, _)| carrier.record(Determinant::Completed { index: *index as u32 }));
         }
     }
 
     /// Removes the completed requests and adds their results to `result`; returns the first failure.
-    fn finish(&mut self, completed: Vec<(usize, Completion)>, result: &mut Vec<(usize, O)>) -> Result<(), LoggedError> {
+    fn finish(&mut self, completed: Vec<(usize, Outcome)>, result: &mut Vec<(usize, O)>) -> Result<(), LoggedError> {
         let mut failed = Ok(());
         for (index, completion) in completed {
             let Some(request) = self.requests.get_mut(index).and_then(Option::take) else { continue };
@@ -177,8 +173,8 @@ impl<'r, O> RequestCollection<'r, O> {
         if self.incomplete == 0 { Ok(None) } else { self.any(false) }
     }
 
-    /// Waits until at least one request completes, and replaces `result` by the indices and results of the completed ones. It is empty if the
-    /// collection has no request left.
+    /// Waits until at least one request completes, and replaces `result` by the indices and results of the completed
+    /// ones. It is empty if the collection has no request left.
     ///
     /// # Errors
     /// Same as [`wait_any`](Self::wait_any); requests that did not fail are in `result`.
@@ -211,15 +207,16 @@ impl<'r, O> RequestCollection<'r, O> {
         failed
     }
 
-    /// Returns `true` if all requests are complete, with their indices and results in `result`; otherwise `result` is empty.
+    /// Returns `true` if all requests are complete, with their indices and results in `result`; otherwise `result` is
+    /// empty.
     ///
     /// # Errors
     /// Same as [`wait_all`](Self::wait_all).
     pub fn test_all(&mut self, result: &mut Vec<(usize, O)>) -> Result<bool, LoggedError> {
         result.clear();
         if self.incomplete > 0 && self.all(false, result)?.is_none() {
-            if let Some(comm) = self.comm() {
-                comm.count_failed_poll();
+            if let Some(carrier) = self.carrier() {
+                carrier.count_failed_poll();
             }
             return Ok(false);
         }
@@ -227,18 +224,19 @@ impl<'r, O> RequestCollection<'r, O> {
     }
 }
 
-/// Waits until one of `requests` completes, removes it, and returns its index and result. `None` if there are no requests.
+/// Waits until one of `requests` completes, removes it, and returns its index and result. `None` if there are no
+/// requests.
 ///
 /// # Errors
-/// [`LoggedError::Request`] if the request failed, which is removed; another [`LoggedError`] concerns the call itself, and no request is
-/// removed.
+/// [`LoggedError::Request`] if the request failed, which is removed; another [`LoggedError`] concerns the call itself,
+/// and no request is removed.
 pub fn wait_any<R: Request>(requests: &mut Vec<R>) -> Result<Option<(usize, R::Output)>, LoggedError> {
     let pending: Vec<_> = requests.iter().map(Pend::pending).collect();
     let Some((index, completion)) = completion::any(&pending, true)? else { return Ok(None) };
     let several = requests.len() > 1;
     let request = requests.remove(index);
     if several {
-        Pend::comm(&request).record(Determinant::Completed { index: index as u32 });
+        Pend::pending(&request).carrier().record(Determinant::Completed { index: index as u32 });
     }
     let output =
         Pend::finish(request, completion).map_err(|error| LoggedError::Request { index, error: Box::new(error) })?;

@@ -1,25 +1,25 @@
 //! Collective operations without a root. All ranks of a communicator call them, in the same order.
 
+use counterfoil_mpi_core::collective::{Collective, Elements, Incoming, Outgoing, Ready, Reduction};
+use counterfoil_mpi_core::operation::Operation;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::communicator::{LoggedCommunicator, Port, Recorded};
+use super::communicator::LoggedCommunicator;
 use super::error::LoggedError;
 use super::partition::{Partition, PartitionMut};
+use super::pending::{Borrowed, LocalScope, Pending};
 use super::request::CollectiveRequest;
-use crate::MpiError;
-use crate::collective::{Collective, Elements, Incoming, Outgoing, Ready, Reduction};
-use crate::operation::Operation;
-use crate::request::{Borrowed, LocalScope};
 
-/// Collective operations in which all ranks have the same part. Buffers have the same length on all ranks, except in the `varcount`
-/// forms.
+/// Collective operations in which all ranks have the same part. Buffers have the same length on all ranks, except in
+/// the `varcount` forms.
 ///
-/// The `immediate_` forms begin an operation on memory that is borrowed until the end of a [`scope`](super::scope); this rank's contribution
-/// is in the log when they return.
+/// The `immediate_` forms begin an operation on memory that is borrowed until the end of a [`scope`](super::scope);
+/// this rank's contribution is in the log when they return.
 ///
 /// ```no_run
 /// # use counterfoil_mpi::SystemOperation;
-/// # use counterfoil_mpi::logged::{CommunicatorCollectives, LoggedCommunicator, LoggedError, PartitionMut, Request, scope};
+/// # use counterfoil_mpi::logged::{CommunicatorCollectives, LoggedCommunicator, LoggedError};
+/// # use counterfoil_mpi::logged::{PartitionMut, Request, scope};
 /// # fn example(world: &LoggedCommunicator) -> Result<(), LoggedError> {
 /// // Rank r gives r + 1 numbers.
 /// let mine = vec![world.rank(); world.rank() as usize + 1];
@@ -87,7 +87,8 @@ pub trait CommunicatorCollectives {
     ///
     /// # Errors
     /// [`LoggedError::Mpi`]: [`MpiError::Parts`](crate::MpiError::Parts) if there aren't as many parts as ranks;
-    /// [`MpiError::Length`](crate::MpiError::Length) if this rank's part is not as long as `send`; [`LoggedError::Append`].
+    /// [`MpiError::Length`](crate::MpiError::Length) if this rank's part is not as long as `send`;
+    /// [`LoggedError::Append`].
     fn all_gather_varcount_into<S: IntoBytes + Immutable + ?Sized, T: FromBytes + IntoBytes + Immutable>(
         &self,
         send: &S,
@@ -115,11 +116,12 @@ pub trait CommunicatorCollectives {
         self.communicator().prepare(Collective::AllGatherVarcount, Outgoing::of(send), receive)?.begin(scope)
     }
 
-    /// Sends each rank its part of `send`, and receives a part from each into `receive`; all parts have the same length.
+    /// Sends each rank its part of `send`, and receives a part from each into `receive`; all parts have the same
+    /// length.
     ///
     /// # Errors
-    /// [`LoggedError::Mpi`]: [`MpiError::Length`](crate::MpiError::Length) if the two aren't as many parts of the same length as
-    /// there are ranks; [`LoggedError::Append`].
+    /// [`LoggedError::Mpi`]: [`MpiError::Length`](crate::MpiError::Length) if the two aren't as many parts of the same
+    /// length as there are ranks; [`LoggedError::Append`].
     fn all_to_all_into<S: IntoBytes + Immutable + ?Sized, R: FromBytes + IntoBytes + ?Sized>(
         &self,
         send: &S,
@@ -141,12 +143,13 @@ pub trait CommunicatorCollectives {
         self.communicator().prepare(Collective::AllToAll, Outgoing::of(send), Incoming::of(receive))?.begin(scope)
     }
 
-    /// Sends each rank its part of `send`, and receives from each into its part of `receive`; a part is as long as the one that its sender
-    /// sends.
+    /// Sends each rank its part of `send`, and receives from each into its part of `receive`; a part is as long as the
+    /// one that its sender sends.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`]: [`MpiError::Parts`](crate::MpiError::Parts) if there aren't as many parts as ranks;
-    /// [`MpiError::Length`](crate::MpiError::Length) if this rank's own two parts differ in length; [`LoggedError::Append`].
+    /// [`MpiError::Length`](crate::MpiError::Length) if this rank's own two parts differ in length;
+    /// [`LoggedError::Append`].
     fn all_to_all_varcount_into<T: FromBytes + IntoBytes + Immutable>(
         &self,
         send: &Partition<'_, T>,
@@ -173,7 +176,8 @@ pub trait CommunicatorCollectives {
     /// Reduces the `send` of all ranks, element by element, into `receive` of every rank.
     ///
     /// # Errors
-    /// [`LoggedError::Mpi`]: [`MpiError::Length`](crate::MpiError::Length) if the two differ in length; [`LoggedError::Append`].
+    /// [`LoggedError::Mpi`]: [`MpiError::Length`](crate::MpiError::Length) if the two differ in length;
+    /// [`LoggedError::Append`].
     fn all_reduce_into<T: FromBytes + IntoBytes + Immutable, O: Operation<T>>(
         &self,
         send: &[T],
@@ -197,12 +201,12 @@ pub trait CommunicatorCollectives {
         self.communicator().prepare_reduction(Reduction::All, operation, send, receive)?.begin(scope)
     }
 
-    /// Reduces the `send` of all ranks, element by element, and gives each rank its part of the result: `receive`, of the same length
-    /// on all ranks.
+    /// Reduces the `send` of all ranks, element by element, and gives each rank its part of the result: `receive`, of
+    /// the same length on all ranks.
     ///
     /// # Errors
-    /// [`LoggedError::Mpi`]: [`MpiError::Length`](crate::MpiError::Length) if `send` isn't as many parts of that length as there
-    /// are ranks; [`LoggedError::Append`].
+    /// [`LoggedError::Mpi`]: [`MpiError::Length`](crate::MpiError::Length) if `send` isn't as many parts of that length
+    /// as there are ranks; [`LoggedError::Append`].
     fn reduce_scatter_block_into<T: FromBytes + IntoBytes + Immutable, O: Operation<T>>(
         &self,
         send: &[T],
@@ -281,86 +285,40 @@ pub trait CommunicatorCollectives {
     }
 }
 
-/// A collective operation of a logged communicator whose buffers have been checked. The blocking form of an operation runs it, the
-/// immediate form begins it.
+/// A collective operation of a logged communicator whose buffers have been checked. The blocking form of an operation
+/// runs it, the immediate form begins it.
 pub(super) struct Prepared<'c, 'b, B: ?Sized = ()> {
     comm: &'c LoggedCommunicator,
-    ready: Ready<'b, B>,
+    ready: Ready<'b>,
+    /// Memory that this rank receives into, which is borrowed for `'b`.
+    memory: *mut B,
 }
 
 impl<'b, B: ?Sized> Prepared<'_, 'b, B> {
     /// Logs this rank's contribution, then carries the operation out.
     pub(super) fn run(self) -> Result<(), LoggedError> {
-        let Prepared { comm, ready } = self;
-        match comm.port() {
-            Port::Mpi(recorded) => recorded.run(ready),
-            Port::Recovering(context) => {
-                ready.count_in(context);
-                Ok(ready.run_in(context)?)
-            }
-        }
+        self.comm.carrier.run(self.ready)
     }
 
     /// Logs this rank's contribution, then begins the operation, which ends before `scope` does.
     pub(super) fn begin(self, scope: &LocalScope<'b>) -> Result<CollectiveRequest<'b, B>, LoggedError> {
-        let Prepared { comm, ready } = self;
-        let (borrowed, number) = match comm.port() {
-            Port::Mpi(recorded) => recorded.begin(ready, |ready| ready.begin_on(&recorded.comm, scope))?,
-            Port::Recovering(context) => {
-                ready.count_in(context);
-                (ready.begin_in(context, scope)?, 0)
-            }
-        };
-        Ok(CollectiveRequest::new(borrowed, comm, number))
+        let carrier = &self.comm.carrier;
+        // SAFETY: the scope, which ends before `'b`, ends the operation; the memory is given back once, after that.
+        unsafe {
+            let (operation, number) = carrier.begin(self.ready)?;
+            let borrowed = Borrowed::scoped(scope, Pending::new(operation, carrier), self.memory);
+            Ok(CollectiveRequest::new(borrowed, number))
+        }
     }
 }
 
 impl Prepared<'_, 'static> {
     /// Logs this rank's contribution, then begins the operation, which needs no scope because it borrows nothing.
     fn begin_unscoped(self) -> Result<CollectiveRequest<'static>, LoggedError> {
-        let Prepared { comm, ready } = self;
-        let (borrowed, number) = match comm.port() {
-            Port::Mpi(recorded) => recorded.begin(ready, |ready| ready.begin_unscoped_on(&recorded.comm))?,
-            Port::Recovering(context) => (ready.begin_unscoped_in(context)?, 0),
-        };
-        Ok(CollectiveRequest::new(borrowed, comm, number))
-    }
-}
-
-impl Recorded {
-    /// Logs this rank's contribution, then carries the operation out.
-    fn run<B: ?Sized>(&self, ready: Ready<'_, B>) -> Result<(), LoggedError> {
-        let contribution = ready.contribution();
-        let number = self.engine.borrow_mut().begin_collective(self, contribution.as_deref())?;
-        drop(contribution);
-        // An operation that synchronises ends on no rank before all ranks have begun it.
-        let synchronises = ready.synchronises();
-        let ended = ready.run_on(&self.comm);
-        let mut engine = self.engine.borrow_mut();
-        if ended.is_err() {
-            engine.collective_refused(self, number);
-        }
-        ended?;
-        engine.collective_ended(self, synchronises)
-    }
-
-    /// Logs this rank's contribution, then begins the operation by `begin`. Returns it with its number.
-    fn begin<'b, B: ?Sized>(
-        &self,
-        ready: Ready<'b, B>,
-        begin: impl FnOnce(Ready<'b, B>) -> Result<Borrowed<'b, B>, MpiError>,
-    ) -> Result<(Borrowed<'b, B>, u64), LoggedError> {
-        let contribution = ready.contribution();
-        let number = self.engine.borrow_mut().begin_collective(self, contribution.as_deref())?;
-        drop(contribution);
-        let begun = begin(ready);
-        let mut engine = self.engine.borrow_mut();
-        if begun.is_err() {
-            engine.collective_refused(self, number);
-        }
-        let begun = begun?;
-        engine.collective_started(self, number)?;
-        Ok((begun, number))
+        let carrier = &self.comm.carrier;
+        // SAFETY: `'static` never ends.
+        let (operation, number) = unsafe { carrier.begin(self.ready)? };
+        Ok(CollectiveRequest::new(Borrowed::unscoped(Pending::new(operation, carrier)), number))
     }
 }
 
@@ -372,7 +330,9 @@ impl LoggedCommunicator {
         send: Outgoing<'b>,
         receive: Incoming<'b, B>,
     ) -> Result<Prepared<'_, 'b, B>, LoggedError> {
-        Ok(Prepared { comm: self, ready: Ready::new(operation, self.rank(), self.size(), send, receive)? })
+        let memory = receive.memory();
+        let ready = Ready::new(operation, self.rank(), self.size(), send, receive)?;
+        Ok(Prepared { comm: self, ready, memory })
     }
 
     /// Prepares a reduction in which this rank receives something.

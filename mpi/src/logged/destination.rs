@@ -1,12 +1,12 @@
 //! Sends.
 
+use counterfoil_mpi_core::point_to_point::{IsPosted, Mode};
 use zerocopy::{Immutable, IntoBytes};
 
-use super::communicator::{LoggedCommunicator, Port, Process, Recorded};
+use super::communicator::{LoggedCommunicator, Process};
 use super::error::LoggedError;
+use super::pending::Pending;
 use super::request::SendRequest;
-use crate::point_to_point::{IsPosted, Mode};
-use crate::recovering::EndpointOperation;
 
 /// A process that messages can be sent to. Methods without a tag send with tag 0.
 ///
@@ -35,8 +35,8 @@ pub trait Destination {
     /// [`LoggedUniverse::set_buffer_size`](super::LoggedUniverse::set_buffer_size).
     ///
     /// # Errors
-    /// Same as [`send`](Self::send); [`LoggedError::Mpi`], of class `MPI_ERR_BUFFER`, if the buffer has no room. The message
-    /// was not sent, and Open MPI sends no other one to that rank on this communicator.
+    /// Same as [`send`](Self::send); [`LoggedError::Mpi`], of class `MPI_ERR_BUFFER`, if the buffer has no room. The
+    /// message was not sent, and Open MPI sends no other one to that rank on this communicator.
     fn buffered_send<B: IntoBytes + Immutable + ?Sized>(&self, buf: &B) -> Result<(), LoggedError> {
         self.buffered_send_with_tag(buf, 0)
     }
@@ -122,8 +122,8 @@ pub trait Destination {
     /// [`LoggedUniverse::set_buffer_size`](super::LoggedUniverse::set_buffer_size).
     ///
     /// # Errors
-    /// Same as [`send`](Self::send); [`LoggedError::Mpi`], of class `MPI_ERR_BUFFER`, if the buffer has no room. The message
-    /// was not sent, and Open MPI sends no other one to that rank on this communicator.
+    /// Same as [`send`](Self::send); [`LoggedError::Mpi`], of class `MPI_ERR_BUFFER`, if the buffer has no room. The
+    /// message was not sent, and Open MPI sends no other one to that rank on this communicator.
     fn immediate_buffered_send<B: IntoBytes + Immutable + ?Sized>(&self, buf: &B) -> Result<SendRequest, LoggedError> {
         self.immediate_buffered_send_with_tag(buf, 0)
     }
@@ -197,10 +197,7 @@ pub trait Destination {
 }
 
 fn send_as((comm, to): (&LoggedCommunicator, u32), mode: Mode, bytes: &[u8], tag: i32) -> Result<(), LoggedError> {
-    match comm.port() {
-        Port::Mpi(recorded) => recorded.send_within(mode, bytes, to, tag, || Ok(())),
-        Port::Recovering(context) => Ok(context.send(mode, bytes, to, tag)?),
-    }
+    comm.carrier.send_while(mode, bytes, to, tag, &mut || ())
 }
 
 fn begin_as(
@@ -209,45 +206,8 @@ fn begin_as(
     bytes: &[u8],
     tag: i32,
 ) -> Result<SendRequest, LoggedError> {
-    let pending = match comm.port() {
-        Port::Mpi(recorded) => {
-            let Recorded { comm, engine, .. } = recorded;
-            engine.borrow_mut().send(recorded.stream(to, tag)?, bytes, |record| {
-                let pending = comm.begin_send(mode, bytes.to_vec(), to, tag)?;
-                record();
-                Ok(pending.into())
-            })?
-        }
-        Port::Recovering(context) => {
-            let pending = context.begin_send(mode, bytes, to, tag)?;
-            EndpointOperation::of_send(context, pending).into()
-        }
-    };
-    Ok(SendRequest::new(pending, comm))
-}
-
-impl Recorded {
-    /// Sends a message, and runs `work` while it is in transit.
-    pub(super) fn send_within(
-        &self,
-        mode: Mode,
-        bytes: &[u8],
-        to: u32,
-        tag: i32,
-        work: impl FnOnce() -> Result<(), LoggedError>,
-    ) -> Result<(), LoggedError> {
-        let stream = self.stream(to, tag)?;
-        // The record is written while the message is in transit. The engine is not borrowed during the wait, in which control messages are
-        // answered.
-        self.comm.send_within(mode, bytes, to, tag, |begin| {
-            self.engine.borrow_mut().send(stream, bytes, |record| {
-                begin()?;
-                record();
-                Ok(())
-            })?;
-            work()
-        })
-    }
+    let operation = comm.carrier.begin_send(mode, bytes, to, tag)?;
+    Ok(SendRequest::new(Pending::new(operation, &comm.carrier)))
 }
 
 impl Destination for Process<'_> {

@@ -5,23 +5,19 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use counterfoil::{Contents, Epoch, Keep, Log, OnFull, Options, Rank};
+use counterfoil_mpi_core::comm::Comm;
+use counterfoil_mpi_core::control::Control;
+use counterfoil_mpi_core::control::progress_hook::ProgressHook;
+use counterfoil_mpi_core::envelope::Envelope;
+use counterfoil_mpi_core::operation::SystemOperation;
+use counterfoil_mpi_core::universe::Universe;
 use counterfoil_mpi_logger::{
-    Arrival, CommId, ControlKind, DEADLOCK_AFTER, Determinant, Logger, LoggerOptions, Members, PostedReceive,
-    SpacePoll, SpaceRefusal, Stream,
+    Arrival, CommId, DEADLOCK_AFTER, Determinant, Driver, Logger, LoggerOptions, Members, PROGRESS_EVERY,
+    PostedReceive, SpacePoll, SpaceRefusal, Stream, progress_weight,
 };
 use counterfoil_profile::RecordTag;
 
-use super::communicator::Recorded;
 use super::error::LoggedError;
-use crate::comm::Comm;
-use crate::control::progress_hook::{ProgressHook, be_eager};
-use crate::control::{Control, Received};
-use crate::operation::SystemOperation;
-use crate::point_to_point::Envelope;
-use crate::universe::Universe;
-
-/// Messages logged and received between two polls of the control communicator.
-const PROGRESS_EVERY: u32 = 32;
 
 /// Communicators that were dropped and aren't freed in the logger yet.
 pub(super) type Dropped = Rc<RefCell<Vec<CommId>>>;
@@ -79,7 +75,7 @@ impl Engine {
             since_progress: 0,
             account: Account::default(),
             hook: None,
-            universe: Rc::clone(&world.universe),
+            universe: Rc::clone(world.universe()),
         })
     }
 
@@ -109,6 +105,11 @@ impl Engine {
         self.control.as_mut().ok_or(LoggedError::Finished)
     }
 
+    fn driver(&mut self) -> Result<Driver<'_, Control>, LoggedError> {
+        let channel = self.control.as_mut().ok_or(LoggedError::Finished)?;
+        Ok(Driver { logger: &mut self.logger, channel })
+    }
+
     // Communicators.
 
     /// Agrees on the number of a new communicator, whose ranks all call this.
@@ -135,7 +136,8 @@ impl Engine {
 
     // Messages.
 
-    /// Sends a message by `send`, which gets a function that writes the record: to be called while the message is under way.
+    /// Sends a message by `send`, which gets a function that writes the record: to be called while the message is under
+    /// way.
     pub(super) fn send<T>(
         &mut self,
         to: Stream,
@@ -165,50 +167,52 @@ impl Engine {
             self.account.bytes_logged += bytes.len() as u64;
         }
         let result = result?;
-        self.progress_if_due()?;
+        self.progress_if_due(bytes.len())?;
         Ok(result)
     }
 
     /// Posts a receive; `None` is a wildcard.
-    pub(super) fn post(&mut self, comm: &Recorded, source: Option<u32>, tag: Option<i32>) -> Option<PostedReceive> {
-        self.logger.comms.post(comm.id, source.map(|rank| rank as i32), tag)
+    pub(super) fn post(&mut self, comm: CommId, source: Option<u32>, tag: Option<i32>) -> Option<PostedReceive> {
+        self.logger.comms.post(comm, source.map(|rank| rank as i32), tag)
     }
 
-    /// Ends a posted receive, with a message or without one.
+    /// Ends a posted receive, with a message or without one. `chosen`: the sender's rank in MPI_COMM_WORLD, if the
+    /// receive had a wildcard.
     pub(super) fn end_receive(
         &mut self,
-        comm: &Recorded,
+        comm: CommId,
         posted: PostedReceive,
         received: Option<Envelope>,
-        is_wildcard: bool,
+        chosen: Option<u32>,
     ) -> Result<(), LoggedError> {
         let arrival = received.map(|of| Arrival { source: of.source as i32, tag: of.tag, bytes: of.len });
-        self.logger.handle_receive_ended(comm.id, posted, arrival)?;
-        if let Some(Envelope { source, tag, .. }) = received {
+        self.logger.handle_receive_ended(comm, posted, arrival)?;
+        if let Some(Envelope { tag, .. }) = received {
             self.account.messages_received += 1;
-            if is_wildcard {
-                self.record(Determinant::Receive { source: comm.world_rank(source)?, tag });
+            if let Some(source) = chosen {
+                self.record(Determinant::Receive { source, tag });
             }
         }
         self.flush()?;
-        self.progress_if_due()
+        self.progress_if_due(received.map_or(0, |envelope| envelope.len))
     }
 
-    /// Records a determinant. A full local log tells a recovery that needs it: what was determined has happened all the same.
+    /// Records a determinant. A full local log tells a recovery that needs it: what was determined has happened all the
+    /// same.
     pub(super) fn record(&mut self, determinant: Determinant) {
         let _ = self.logger.handle_determinant(determinant);
     }
 
     // Collective operations.
 
-    /// Counts a collective operation that begins, and logs this rank's contribution, in pieces, if it makes one. Returns its number. Without
-    /// space in the log the operation has not begun.
-    pub(super) fn begin_collective(&mut self, comm: &Recorded, gives: Option<&[&[u8]]>) -> Result<u64, LoggedError> {
+    /// Counts a collective operation that begins, and logs this rank's contribution, in pieces, if it makes one.
+    /// Returns its number. Without space in the log the operation has not begun.
+    pub(super) fn begin_collective(&mut self, comm: CommId, gives: Option<&[&[u8]]>) -> Result<u64, LoggedError> {
         let (rank, len) = (self.rank(), gives.map(|pieces| pieces.iter().map(|piece| piece.len()).sum()));
         len.map_or(Ok(()), |len| self.wait_for_space(rank, len))?;
-        let number = self.logger.handle_collective_begun(comm.id).ok_or(LoggedError::Finished)?;
+        let number = self.logger.handle_collective_begun(comm).ok_or(LoggedError::Finished)?;
         let (Some(pieces), Some(len)) = (gives, len) else { return Ok(number) };
-        let stream = self.logger.contributions(comm.id);
+        let stream = self.logger.contributions(comm);
         let log = self.logger.log_mut().ok_or(LoggedError::Finished)?;
         let mut claim = log.claim(Rank(rank), RecordTag::LEN, len)?;
         let (prefix, mut payload) = claim.parts_mut();
@@ -219,38 +223,39 @@ impl Engine {
             payload = rest;
         }
         claim.commit();
-        self.logger.handle_contribution(comm.id, number, len);
+        self.logger.handle_contribution(comm, number, len);
         self.account.contributions += 1;
-        self.progress_if_due()?;
+        self.progress_if_due(len)?;
         Ok(number)
     }
 
     /// Notes that MPI has refused an operation, so that it has not begun.
-    pub(super) fn collective_refused(&mut self, comm: &Recorded, number: u64) {
-        self.logger.handle_collective_refused(comm.id, number);
+    pub(super) fn collective_refused(&mut self, comm: CommId, number: u64) {
+        self.logger.handle_collective_refused(comm, number);
     }
 
     /// Notes that an operation was started that is waited for later.
-    pub(super) fn collective_started(&mut self, comm: &Recorded, number: u64) -> Result<(), LoggedError> {
-        self.logger.handle_collective_started(comm.id, number)?;
+    pub(super) fn collective_started(&mut self, comm: CommId, number: u64) -> Result<(), LoggedError> {
+        self.logger.handle_collective_started(comm, number)?;
         self.flush()
     }
 
     /// Notes that the program has waited for an operation that was started.
-    pub(super) fn collective_waited(&mut self, comm: &Recorded, number: u64) {
-        self.logger.handle_collective_waited(comm.id, number);
+    pub(super) fn collective_waited(&mut self, comm: CommId, number: u64) {
+        self.logger.handle_collective_waited(comm, number);
     }
 
-    /// Notes that the last operation begun has ended in the call that began it. See [`Logger::handle_collective_ended`].
-    pub(super) fn collective_ended(&mut self, comm: &Recorded, synchronises: bool) -> Result<(), LoggedError> {
-        self.logger.handle_collective_ended(comm.id, synchronises)?;
+    /// Notes that the last operation begun has ended in the call that began it. See
+    /// [`Logger::handle_collective_ended`].
+    pub(super) fn collective_ended(&mut self, comm: CommId, synchronises: bool) -> Result<(), LoggedError> {
+        self.logger.handle_collective_ended(comm, synchronises)?;
         self.flush()
     }
 
     // Control messages.
 
-    fn progress_if_due(&mut self) -> Result<(), LoggedError> {
-        self.since_progress += 1;
+    fn progress_if_due(&mut self, bytes: usize) -> Result<(), LoggedError> {
+        self.since_progress = self.since_progress.saturating_add(progress_weight(bytes));
         if self.since_progress < PROGRESS_EVERY { Ok(()) } else { self.progress() }
     }
 
@@ -261,9 +266,7 @@ impl Engine {
         let own = self.rank();
         self.logger.acknowledge(own)?;
         self.poll_control()?;
-        self.logger.check_counts()?;
-        self.logger.query_early()?;
-        self.flush()?;
+        self.driver()?.query_early(true)?;
         // A rank that waits for news is told at once.
         if self.logger.has_pending_queries() {
             self.since_progress = PROGRESS_EVERY;
@@ -284,12 +287,7 @@ impl Engine {
             return Err(failed);
         }
         self.free_dropped()?;
-        while let Some(Received { kind, from, bytes }) = self.control()?.poll()? {
-            if matches!(kind, ControlKind::Query | ControlKind::ProgressRequest) {
-                be_eager();
-            }
-            self.logger.handle_control(from, kind, &bytes, Instant::now())?;
-        }
+        self.driver()?.receive(|_| ())?;
         self.logger.answer_queries()?;
         while self.logger.is_releasing() {
             self.logger.release_some(usize::MAX, |_, _| ())?;
@@ -299,10 +297,7 @@ impl Engine {
 
     /// Sends the logger's control messages.
     fn flush(&mut self) -> Result<(), LoggedError> {
-        while let Some(message) = self.logger.poll_control() {
-            self.control()?.send(&message)?;
-        }
-        Ok(())
+        Ok(self.driver()?.flush()?)
     }
 
     // Space in the log.
@@ -320,18 +315,17 @@ impl Engine {
 
     fn find_space(&mut self, peer: u32, len: usize) -> Result<(), LoggedError> {
         while let Err(refused) = self.logger.check_space(peer, len) {
-            let on_full = self.logger.log().map(|log| log.options().on_full);
-            match self.logger.wait_for(&refused) {
-                SpaceRefusal::Peers if on_full != Some(OnFull::Fail) => self.logger.query_for_space()?,
-                SpaceRefusal::Disk => {}
-                SpaceRefusal::Peers | SpaceRefusal::Final => return Err(refused.into()),
+            let fails = self.logger.log().is_some_and(|log| log.options().on_full == OnFull::Fail);
+            if fails && self.logger.wait_for(&refused) == SpaceRefusal::Peers {
+                return Err(refused.into());
+            }
+            if self.driver()?.begin_attempt(&refused)? == SpaceRefusal::Final {
+                return Err(refused.into());
             }
             self.progress()?;
-            self.logger.release_all(|_, _| ())?;
-            if let SpacePoll::Never(error) = self.logger.poll_space(peer, len, Instant::now())? {
+            if let SpacePoll::Never(error) = self.driver()?.end_attempt(peer, len, |_, _| ())?.poll {
                 return Err(error.into());
             }
-            self.flush()?;
             std::thread::yield_now();
         }
         Ok(())
@@ -351,9 +345,7 @@ impl Engine {
             }
             std::thread::yield_now();
         }
-        for Received { kind, from, bytes } in self.control()?.drain()? {
-            self.logger.handle_control(from, kind, &bytes, Instant::now())?;
-        }
+        self.driver()?.drain()?;
         self.logger.complete_all_collectives()?;
         self.logger.release_all(|_, _| ())?;
         self.hook = None;

@@ -1,9 +1,10 @@
 //! Errors of logged communicators.
 
 use counterfoil::{AppendError, CheckpointError, OpenError};
-use counterfoil_mpi_logger::{NumberTaken, ReleaseError, SpaceError};
+use counterfoil_mpi_core::error::MpiError;
+use counterfoil_mpi_logger::{DriverError, NumberTaken, ReleaseError, SpaceError};
 
-use crate::error::{MpiError, OperationError};
+use crate::error::OperationError;
 
 /// Error of a call on a [`LoggedCommunicator`](super::LoggedCommunicator).
 #[derive(Debug, thiserror::Error)]
@@ -12,7 +13,8 @@ pub enum LoggedError {
     /// MPI returned an error.
     #[error(transparent)]
     Mpi(#[from] MpiError),
-    /// A call in a job that recovers failed. Except after a wrong tag, open requests or too many of them, the rank can't go on.
+    /// A call in a job that recovers failed. Except after a wrong tag, open requests or too many of them, the rank
+    /// can't go on.
     #[error(transparent)]
     Recovery(#[from] counterfoil_runtime::Error),
     /// Communicators of a job that recovers don't have the operation.
@@ -45,14 +47,16 @@ pub enum LoggedError {
     /// The log is full, and its options say to fail instead of waiting. The message was not sent.
     #[error(transparent)]
     Append(#[from] Box<AppendError>),
-    /// The log is full, and no rank can make room. The message was not sent, or the operation not begun: the program may receive first and
-    /// try again. If it can't, it has to end the job ([`abort`](super::LoggedCommunicator::abort)), since others may wait for this rank.
+    /// The log is full, and no rank can make room. The message was not sent, or the operation not begun: the program
+    /// may receive first and try again. If it can't, it has to end the job
+    /// ([`abort`](super::LoggedCommunicator::abort)), since others may wait for this rank.
     #[error("{0}. `memory_bytes_max` gives the log more, `set_deadlock_after` gives the others more time")]
     Space(#[from] SpaceError),
     /// Two communicators of this process have the same number.
     #[error(transparent)]
     Number(#[from] NumberTaken),
-    /// Another rank has dropped its log without [`finish`](super::LoggedUniverse::finish), as a program does that ends with an error.
+    /// Another rank has dropped its log without [`finish`](super::LoggedUniverse::finish), as a program does that ends
+    /// with an error.
     #[error("rank {rank} has dropped its log without finishing it")]
     PeerDropped {
         /// The other rank.
@@ -72,7 +76,8 @@ pub enum LoggedError {
         /// Number of ranks in the communicator.
         size: u32,
     },
-    /// The length of a message doesn't fit the type or number of elements asked for. The message was received, and is lost.
+    /// The length of a message doesn't fit the type or number of elements asked for. The message was received, and is
+    /// lost.
     #[error("a message of {len} bytes from rank {source_rank} was received as elements of {element} bytes")]
     Elements {
         /// The sender.
@@ -151,6 +156,15 @@ pub enum LoggedError {
     /// The call came after [`finish`](super::LoggedUniverse::finish).
     #[error("the log is finished: no message can be sent or received")]
     Finished,
+}
+
+impl From<DriverError<MpiError>> for LoggedError {
+    fn from(error: DriverError<MpiError>) -> LoggedError {
+        match error {
+            DriverError::Channel(error) => LoggedError::Mpi(error),
+            DriverError::Release(error) => LoggedError::Release(error),
+        }
+    }
 }
 
 impl From<OperationError> for LoggedError {

@@ -1,12 +1,13 @@
 //! A message that leaves, and one that arrives, both at once: so ranks can exchange them around a ring.
 
+use counterfoil_mpi_core::envelope::Envelope;
+use counterfoil_mpi_core::point_to_point::Mode;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::communicator::Port;
 use super::destination::Destination;
+use super::elements::check_elements;
 use super::error::LoggedError;
-use super::source::{Source, check_elements, receive_bytes};
-use crate::point_to_point::{Envelope, Mode};
+use super::source::{Source, receive_bytes};
 
 /// Sends `message` with tag 0 and receives one element with any tag.
 ///
@@ -126,17 +127,7 @@ fn exchange(
     let ((comm, to), (from_comm, from)) = (destination.destination(), source.source());
     let mut received = None;
     let mut receive = || received = Some(receive_bytes((from_comm, from), receive_tag, into));
-    // A message that was received counts, even if the send has failed.
-    match comm.port() {
-        // The message is in transit during the receive.
-        Port::Mpi(recorded) => recorded.send_within(Mode::Standard, bytes, to, send_tag, || {
-            receive();
-            Ok(())
-        })?,
-        Port::Recovering(context) => {
-            context.send(Mode::Standard, bytes, to, send_tag)?;
-            receive();
-        }
-    }
+    // The message is in transit during the receive. One that was received counts, even if the send has failed.
+    comm.carrier.send_while(Mode::Standard, bytes, to, send_tag, &mut receive)?;
     received.unwrap_or(Err(LoggedError::Cancelled))
 }

@@ -3,8 +3,9 @@
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
 
+use counterfoil_mpi_core::control::progress_hook::ProgressHook;
+
 use super::engine::Engine;
-use crate::control::progress_hook::ProgressHook;
 
 thread_local! {
     /// The engine of this thread: no other thread may poll for it.

@@ -1,10 +1,10 @@
 //! Buffers in parts of different lengths, one for each rank.
 
+use counterfoil_mpi_core::collective::{Incoming, Outgoing, Parts};
+use counterfoil_mpi_core::error::MpiError;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::error::LoggedError;
-use crate::collective::{Incoming, Outgoing, Parts};
-use crate::error::MpiError;
 
 /// Lengths and displacements, in elements.
 #[derive(Clone, Debug)]
@@ -80,7 +80,8 @@ pub struct PartitionMut<'b, T> {
 }
 
 impl<'b, T: FromBytes + IntoBytes> PartitionMut<'b, T> {
-    /// Creates parts of `counts` elements each, which begin at `displacements`. Elements between them are left unchanged.
+    /// Creates parts of `counts` elements each, which begin at `displacements`. Elements between them are left
+    /// unchanged.
     ///
     /// # Errors
     /// [`LoggedError::Partition`].

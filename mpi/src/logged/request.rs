@@ -4,30 +4,30 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::rc::Rc;
 
+use counterfoil_mpi_core::envelope::Envelope;
 use counterfoil_mpi_logger::PostedReceive;
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::communicator::{LoggedCommunicator, Port, Shared};
+use super::carrier::Carrier;
+use super::elements::elements;
 use super::error::LoggedError;
-use super::source::check_elements;
-use crate::point_to_point::Envelope;
-use crate::request::{Borrowed, Completion, Pending};
+use super::pending::{Borrowed, Pending};
+use crate::error::Outcome;
 
 pub(super) mod sealed {
-    use super::{Completion, LoggedError, Pending, Shared};
+    use super::{LoggedError, Outcome, Pending};
 
     /// Parts of a request that waiting for one or for several requests needs.
     pub trait Pend {
         type Completed;
         fn pending(&self) -> &Pending;
-        fn comm(&self) -> &Shared;
         /// Finishes the request after the completion of its operation.
-        fn finish(self, completion: Completion) -> Result<Self::Completed, LoggedError>;
+        fn finish(self, outcome: Outcome) -> Result<Self::Completed, LoggedError>;
     }
 }
 
-/// An immediate operation. Each type documents the effect of dropping it. A leaked request (`std::mem::forget`) keeps its communicator for
-/// ever: no memory is released while MPI uses it, but MPI is never finalised.
+/// An immediate operation. Each type documents the effect of dropping it. A leaked request (`std::mem::forget`) keeps
+/// its communicator for ever: no memory is released while MPI uses it, but MPI is never finalised.
 ///
 /// ```no_run
 /// # use counterfoil_mpi::logged::{Destination, LoggedCommunicator, LoggedError, Request, Source};
@@ -53,8 +53,8 @@ pub trait Request: sealed::Pend<Completed = <Self as Request>::Output> + Sized {
     /// # Errors
     /// [`LoggedError`] if the operation failed.
     fn wait(self) -> Result<Self::Output, LoggedError> {
-        let completion = self.pending().wait();
-        self.finish(completion)
+        let outcome = self.pending().wait();
+        self.finish(outcome)
     }
 
     /// Returns the result if the operation is complete, or the request if it isn't.
@@ -63,9 +63,9 @@ pub trait Request: sealed::Pend<Completed = <Self as Request>::Output> + Sized {
     /// Same as [`wait`](Self::wait).
     fn test(self) -> Result<Result<Self::Output, Self>, LoggedError> {
         match self.pending().test() {
-            Some(completion) => self.finish(completion).map(Ok),
+            Some(outcome) => self.finish(outcome).map(Ok),
             None => {
-                self.comm().count_failed_poll();
+                self.pending().carrier().count_failed_poll();
                 Ok(Err(self))
             }
         }
@@ -78,7 +78,7 @@ pub trait Request: sealed::Pend<Completed = <Self as Request>::Output> + Sized {
     fn is_ready(&self) -> Result<bool, LoggedError> {
         let is_ready = self.pending().is_ready()?;
         if !is_ready {
-            self.comm().count_failed_poll();
+            self.pending().carrier().count_failed_poll();
         }
         Ok(is_ready)
     }
@@ -105,12 +105,8 @@ impl<R: Request, U, F: FnOnce(R::Output) -> U> sealed::Pend for Mapped<R, F> {
         self.request.pending()
     }
 
-    fn comm(&self) -> &Shared {
-        self.request.comm()
-    }
-
-    fn finish(self, completion: Completion) -> Result<U, LoggedError> {
-        self.request.finish(completion).map(self.f)
+    fn finish(self, outcome: Outcome) -> Result<U, LoggedError> {
+        self.request.finish(outcome).map(self.f)
     }
 }
 
@@ -143,13 +139,11 @@ impl<R: Request> Drop for WaitGuard<R> {
 #[derive(Debug)]
 pub struct SendRequest {
     pending: Pending,
-    /// Keeps the communicator until the send is complete.
-    comm: Rc<Shared>,
 }
 
 impl SendRequest {
-    pub(super) fn new(pending: Pending, comm: &LoggedCommunicator) -> SendRequest {
-        SendRequest { pending, comm: Rc::clone(&comm.shared) }
+    pub(super) fn new(pending: Pending) -> SendRequest {
+        SendRequest { pending }
     }
 }
 
@@ -160,15 +154,9 @@ impl sealed::Pend for SendRequest {
         &self.pending
     }
 
-    fn comm(&self) -> &Shared {
-        &self.comm
-    }
-
-    fn finish(self, completion: Completion) -> Result<(), LoggedError> {
-        if let Some(mut engine) = self.comm.engine() {
-            engine.note_activity();
-        }
-        Ok(completion.result?)
+    fn finish(self, outcome: Outcome) -> Result<(), LoggedError> {
+        self.pending.carrier().note_activity();
+        Ok(outcome.result?)
     }
 }
 
@@ -180,35 +168,29 @@ impl Request for SendRequest {
 #[derive(Debug)]
 pub(super) struct ReceiveGuard {
     posted: Option<PostedReceive>,
-    comm: Rc<Shared>,
+    carrier: Rc<dyn Carrier>,
     is_open: bool,
 }
 
 impl ReceiveGuard {
     /// Tells the logger of a posted receive; `None` is a wildcard.
-    pub(super) fn new(comm: &LoggedCommunicator, source: Option<u32>, tag: Option<i32>, is_open: bool) -> ReceiveGuard {
-        let posted = match comm.port() {
-            Port::Mpi(recorded) => recorded.engine.borrow_mut().post(recorded, source, tag),
-            Port::Recovering(_) => None,
-        };
-        ReceiveGuard { posted, comm: Rc::clone(&comm.shared), is_open }
+    pub(super) fn new(carrier: &Rc<dyn Carrier>, source: Option<u32>, tag: Option<i32>, is_open: bool) -> ReceiveGuard {
+        ReceiveGuard { posted: carrier.post(source, tag), carrier: Rc::clone(carrier), is_open }
     }
 
     /// Ends the receive, with this message or with none.
     pub(super) fn end(&mut self, taken: Option<Envelope>) -> Result<(), LoggedError> {
-        match (self.posted.take(), &self.comm.port) {
-            (Some(posted), Port::Mpi(recorded)) => {
-                recorded.engine.borrow_mut().end_receive(recorded, posted, taken, self.is_open)
-            }
-            _ => Ok(()),
+        match self.posted.take() {
+            Some(posted) => self.carrier.end_receive(posted, taken, self.is_open),
+            None => Ok(()),
         }
     }
 
     /// Ends the receive by its completion, which may be an error, and returns the envelope.
-    fn end_by(&mut self, completion: Completion) -> Result<Envelope, LoggedError> {
-        self.end(completion.envelope)?;
-        completion.result?;
-        completion.envelope.ok_or(LoggedError::Cancelled)
+    pub(super) fn end_by(&mut self, outcome: Outcome) -> Result<Envelope, LoggedError> {
+        self.end(outcome.envelope)?;
+        outcome.result?;
+        outcome.envelope.ok_or(LoggedError::Cancelled)
     }
 
     /// Cancels the receive if it is pending. A message that had arrived is lost, and counts as received.
@@ -246,8 +228,8 @@ impl<T: FromBytes + IntoBytes + Clone> ReceiveRequest<T> {
     /// # Errors
     /// Same as [`wait`](Request::wait).
     pub fn cancel(self) -> Result<Option<(Vec<T>, Envelope)>, LoggedError> {
-        let completion = self.pending.cancel();
-        unless_cancelled(sealed::Pend::finish(self, completion))
+        let outcome = self.pending.cancel();
+        unless_cancelled(sealed::Pend::finish(self, outcome))
     }
 }
 
@@ -266,20 +248,17 @@ impl<T: FromBytes + IntoBytes + Clone> sealed::Pend for ReceiveRequest<T> {
         &self.pending
     }
 
-    fn comm(&self) -> &Shared {
-        &self.guard.comm
-    }
-
-    fn finish(mut self, completion: Completion) -> Result<(Vec<T>, Envelope), LoggedError> {
-        let envelope = self.guard.end_by(completion)?;
+    fn finish(mut self, outcome: Outcome) -> Result<(Vec<T>, Envelope), LoggedError> {
+        let envelope = self.guard.end_by(outcome)?;
         let mut bytes = self.pending.take_bytes();
         bytes.truncate(envelope.len);
         Ok((elements(envelope, &bytes)?, envelope))
     }
 }
 
-/// Returns the message's elements and its envelope. [`wait`](Request::wait) fails with [`LoggedError::Mpi`], of class `MPI_ERR_TRUNCATE`,
-/// for a message that is too long, and with [`LoggedError::Elements`] for one that isn't a whole number of elements. Both are lost.
+/// Returns the message's elements and its envelope. [`wait`](Request::wait) fails with [`LoggedError::Mpi`], of class
+/// `MPI_ERR_TRUNCATE`, for a message that is too long, and with [`LoggedError::Elements`] for one that isn't a whole
+/// number of elements. Both are lost.
 impl<T: FromBytes + IntoBytes + Clone> Request for ReceiveRequest<T> {
     type Output = (Vec<T>, Envelope);
 }
@@ -290,19 +269,8 @@ impl<T> Drop for ReceiveRequest<T> {
     }
 }
 
-/// Converts a message to elements.
-pub(super) fn elements<T>(envelope: Envelope, bytes: &[u8]) -> Result<Vec<T>, LoggedError>
-where
-    T: FromBytes + IntoBytes + Clone,
-{
-    check_elements::<T>(envelope, None)?;
-    let mut elements = vec![T::new_zeroed(); bytes.len() / size_of::<T>()];
-    elements.as_mut_slice().as_mut_bytes().copy_from_slice(bytes);
-    Ok(elements)
-}
-
-/// Request of a receive into borrowed memory. Dropping it cancels the receive, as the end of its scope does: a message that had arrived is
-/// lost then.
+/// Request of a receive into borrowed memory. Dropping it cancels the receive, as the end of its scope does: a message
+/// that had arrived is lost then.
 #[must_use = "dropping the request cancels the receive"]
 pub struct ReceiveIntoRequest<'a, B: ?Sized> {
     /// `None` after the memory was given back.
@@ -321,8 +289,8 @@ impl<'a, B: ?Sized> ReceiveIntoRequest<'a, B> {
     /// # Errors
     /// Same as [`wait`](Request::wait).
     pub fn cancel(self) -> Result<Option<(&'a mut B, Envelope)>, LoggedError> {
-        let completion = self.pending.cancel();
-        unless_cancelled(sealed::Pend::finish(self, completion))
+        let outcome = self.pending.cancel();
+        unless_cancelled(sealed::Pend::finish(self, outcome))
     }
 }
 
@@ -333,20 +301,16 @@ impl<'a, B: ?Sized> sealed::Pend for ReceiveIntoRequest<'a, B> {
         &self.pending
     }
 
-    fn comm(&self) -> &Shared {
-        &self.guard.comm
-    }
-
-    fn finish(mut self, completion: Completion) -> Result<(&'a mut B, Envelope), LoggedError> {
-        let envelope = self.guard.end_by(completion)?;
+    fn finish(mut self, outcome: Outcome) -> Result<(&'a mut B, Envelope), LoggedError> {
+        let envelope = self.guard.end_by(outcome)?;
         let memory = self.borrowed.take().and_then(Borrowed::give_back);
         Ok((memory.ok_or(LoggedError::Cancelled)?, envelope))
     }
 }
 
-/// Returns the memory and the message's envelope. Memory after the end of a shorter message is left unchanged. [`wait`](Request::wait) fails
-/// with [`LoggedError::Mpi`], of class `MPI_ERR_TRUNCATE`, for a longer message, whose end is lost, and with [`LoggedError::Cancelled`] if
-/// the scope has ended before.
+/// Returns the memory and the message's envelope. Memory after the end of a shorter message is left unchanged.
+/// [`wait`](Request::wait) fails with [`LoggedError::Mpi`], of class `MPI_ERR_TRUNCATE`, for a longer message, whose
+/// end is lost, and with [`LoggedError::Cancelled`] if the scope has ended before.
 impl<'a, B: ?Sized> Request for ReceiveIntoRequest<'a, B> {
     type Output = (&'a mut B, Envelope);
 }
@@ -363,19 +327,19 @@ impl<B: ?Sized> fmt::Debug for ReceiveIntoRequest<'_, B> {
     }
 }
 
-/// Request of a collective operation in borrowed memory. A dropped request is completed by the end of its scope; dropping the request of a
-/// barrier, which has no scope, waits for the barrier. The result is the memory that this rank receives into.
+/// Request of a collective operation in borrowed memory. A dropped request is completed by the end of its scope;
+/// dropping the request of a barrier, which has no scope, waits for the barrier. The result is the memory that this
+/// rank receives into.
 pub struct CollectiveRequest<'a, B: ?Sized = ()> {
     borrowed: Borrowed<'a, B>,
-    comm: Rc<Shared>,
     /// Number of the operation among those that the logger counts.
     number: u64,
 }
 
 impl<'a, B: ?Sized> CollectiveRequest<'a, B> {
-    /// Creates the request of an operation that was begun as `number` of `comm`.
-    pub(super) fn new(borrowed: Borrowed<'a, B>, comm: &LoggedCommunicator, number: u64) -> CollectiveRequest<'a, B> {
-        CollectiveRequest { borrowed, number, comm: Rc::clone(&comm.shared) }
+    /// Creates the request of an operation that was begun as `number` of its communicator.
+    pub(super) fn new(borrowed: Borrowed<'a, B>, number: u64) -> CollectiveRequest<'a, B> {
+        CollectiveRequest { borrowed, number }
     }
 }
 
@@ -386,15 +350,9 @@ impl<'a, B: ?Sized> sealed::Pend for CollectiveRequest<'a, B> {
         &self.borrowed.pending
     }
 
-    fn comm(&self) -> &Shared {
-        &self.comm
-    }
-
-    fn finish(self, completion: Completion) -> Result<&'a mut B, LoggedError> {
-        if let Port::Mpi(recorded) = &self.comm.port {
-            recorded.engine.borrow_mut().collective_waited(recorded, self.number);
-        }
-        completion.result?;
+    fn finish(self, outcome: Outcome) -> Result<&'a mut B, LoggedError> {
+        self.borrowed.pending.carrier().collective_waited(self.number);
+        outcome.result?;
         self.borrowed.give_back().ok_or(LoggedError::Cancelled)
     }
 }

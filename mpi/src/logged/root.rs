@@ -1,21 +1,21 @@
 //! Collective operations with a root. All ranks of a communicator call them, in the same order.
 
+use counterfoil_mpi_core::collective::{Collective, Elements, Incoming, Outgoing, Reduction};
+use counterfoil_mpi_core::operation::Operation;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::collective::Prepared;
 use super::communicator::{LoggedCommunicator, Process};
 use super::error::LoggedError;
 use super::partition::{Partition, PartitionMut};
+use super::pending::LocalScope;
 use super::request::CollectiveRequest;
-use crate::collective::{Collective, Elements, Incoming, Outgoing, Reduction};
-use crate::operation::Operation;
-use crate::request::LocalScope;
 
-/// Collective operations from or to one rank, the root. All ranks name the same root; the `_root` forms are called by the root, and their
-/// counterparts by all other ranks.
+/// Collective operations from or to one rank, the root. All ranks name the same root; the `_root` forms are called by
+/// the root, and their counterparts by all other ranks.
 ///
-/// The `immediate_` forms begin an operation on memory that is borrowed until the end of a [`scope`](super::scope); this rank's contribution
-/// is in the log when they return.
+/// The `immediate_` forms begin an operation on memory that is borrowed until the end of a [`scope`](super::scope);
+/// this rank's contribution is in the log when they return.
 ///
 /// ```no_run
 /// # use counterfoil_mpi::logged::{LoggedCommunicator, LoggedError, Partition, Root};
@@ -75,7 +75,8 @@ pub trait Root {
         at_other(self)?.prepare(Collective::Gather, Outgoing::of(send), Incoming::NOTHING)?.begin(scope)
     }
 
-    /// Gathers the `send` of every rank, the root's included, into `receive` in the order of the ranks; called by the root.
+    /// Gathers the `send` of every rank, the root's included, into `receive` in the order of the ranks; called by the
+    /// root.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`]: [`MpiError::Length`](crate::MpiError::Length) if `receive` isn't as long as all of them.
@@ -126,8 +127,8 @@ pub trait Root {
     ///
     /// # Errors
     /// [`LoggedError::Mpi`]: [`MpiError::Parts`](crate::MpiError::Parts) if there aren't as many parts as ranks;
-    /// [`MpiError::Length`](crate::MpiError::Length) if the root's part is not as long as `send`. [`LoggedError::NotRoot`] if this rank
-    /// isn't the root.
+    /// [`MpiError::Length`](crate::MpiError::Length) if the root's part is not as long as `send`.
+    /// [`LoggedError::NotRoot`] if this rank isn't the root.
     fn gather_varcount_into_root<S: IntoBytes + Immutable + ?Sized, T: FromBytes + IntoBytes + Immutable>(
         &self,
         send: &S,
@@ -176,8 +177,8 @@ pub trait Root {
     /// Sends each rank its part of `send`, and copies the root's own into `receive`; called by the root.
     ///
     /// # Errors
-    /// [`LoggedError::Mpi`]: [`MpiError::Length`](crate::MpiError::Length) if `send` isn't as many parts of that length as there are ranks;
-    /// [`LoggedError::Append`]. [`LoggedError::NotRoot`] if this rank isn't the root.
+    /// [`LoggedError::Mpi`]: [`MpiError::Length`](crate::MpiError::Length) if `send` isn't as many parts of that length
+    /// as there are ranks; [`LoggedError::Append`]. [`LoggedError::NotRoot`] if this rank isn't the root.
     fn scatter_into_root<S: IntoBytes + Immutable + ?Sized, R: FromBytes + IntoBytes + ?Sized>(
         &self,
         send: &S,
@@ -224,8 +225,8 @@ pub trait Root {
     ///
     /// # Errors
     /// [`LoggedError::Mpi`]: [`MpiError::Parts`](crate::MpiError::Parts) if there aren't as many parts as ranks;
-    /// [`MpiError::Length`](crate::MpiError::Length) if the root's part is not as long as `receive`; [`LoggedError::Append`].
-    /// [`LoggedError::NotRoot`] if this rank isn't the root.
+    /// [`MpiError::Length`](crate::MpiError::Length) if the root's part is not as long as `receive`;
+    /// [`LoggedError::Append`]. [`LoggedError::NotRoot`] if this rank isn't the root.
     fn scatter_varcount_into_root<T: FromBytes + IntoBytes + Immutable, R: FromBytes + IntoBytes + ?Sized>(
         &self,
         send: &Partition<'_, T>,

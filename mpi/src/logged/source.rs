@@ -1,15 +1,14 @@
 //! Receives and probes.
 
-use counterfoil_mpi_logger::Determinant;
+use counterfoil_mpi_core::envelope::Envelope;
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::communicator::{AnyProcess, LoggedCommunicator, Port, Process, Recorded};
+use super::communicator::{AnyProcess, LoggedCommunicator, Process};
+use super::elements::check_elements;
 use super::error::LoggedError;
 use super::message::LoggedMessage;
+use super::pending::{Borrowed, LocalScope, Pending};
 use super::request::{ReceiveGuard, ReceiveIntoRequest, ReceiveRequest};
-use crate::error::MpiError;
-use crate::point_to_point::Envelope;
-use crate::request::{Borrowed, LocalScope};
 
 /// A process that messages can be received from, or any process. Methods without a tag receive any tag.
 pub trait Source {
@@ -19,7 +18,8 @@ pub trait Source {
     /// Receives a message of one element.
     ///
     /// # Errors
-    /// [`LoggedError::Mpi`], of class `MPI_ERR_TRUNCATE` for a longer message; [`LoggedError::Elements`] for a shorter one. The message is lost.
+    /// [`LoggedError::Mpi`], of class `MPI_ERR_TRUNCATE` for a longer message; [`LoggedError::Elements`] for a shorter
+    /// one. The message is lost.
     fn receive<T: FromBytes + IntoBytes>(&self) -> Result<(T, Envelope), LoggedError> {
         self.receive_with_tag(None)
     }
@@ -98,12 +98,8 @@ pub trait Source {
         tag: impl Into<Option<i32>>,
     ) -> Result<ReceiveRequest<T>, LoggedError> {
         let ((comm, source), tag) = (self.source(), tag.into());
-        let len = count * size_of::<T>();
-        let pending = match comm.port() {
-            Port::Mpi(recorded) => recorded.comm.irecv(len, source, tag)?.into(),
-            Port::Recovering(context) => context.begin_receive(len, source, tag)?.into(),
-        };
-        Ok(ReceiveRequest::new(pending, comm.post(source, tag)))
+        let operation = comm.carrier.begin_receive(count * size_of::<T>(), source, tag)?;
+        Ok(ReceiveRequest::new(Pending::new(operation, &comm.carrier), comm.post(source, tag)))
     }
 
     /// Begins to receive a message into `buf`, which is at least as long. The rest of `buf` is left unchanged.
@@ -129,12 +125,11 @@ pub trait Source {
         tag: impl Into<Option<i32>>,
     ) -> Result<ReceiveIntoRequest<'a, B>, LoggedError> {
         let ((comm, source), tag) = (self.source(), tag.into());
-        let borrowed = match comm.port() {
-            Port::Mpi(recorded) => recorded.comm.irecv_into(scope, buf, source, tag)?,
-            Port::Recovering(context) => {
-                Borrowed::receiving(scope, buf, |handle| context.begin_receive_by(source, tag, handle))?
-            }
-        };
+        let borrowed = Borrowed::receiving(scope, buf, |memory| {
+            // SAFETY: `receiving` passes memory that only the operation uses until it is complete.
+            let operation = unsafe { comm.carrier.begin_receive_into(memory, source, tag)? };
+            Ok(Pending::new(operation, &comm.carrier))
+        })?;
         Ok(ReceiveIntoRequest::new(borrowed, comm.post(source, tag)))
     }
 
@@ -151,15 +146,8 @@ pub trait Source {
     /// # Errors
     /// [`LoggedError::Mpi`].
     fn probe_with_tag(&self, tag: impl Into<Option<i32>>) -> Result<Envelope, LoggedError> {
-        let ((comm, source), tag) = (self.source(), tag.into());
-        match comm.port() {
-            Port::Mpi(recorded) => {
-                let envelope = recorded.comm.probe(source, tag)?;
-                recorded.handle_probe(source, tag, Some(envelope))?;
-                Ok(envelope)
-            }
-            Port::Recovering(context) => Ok(context.probe(source, tag)?),
-        }
+        let (comm, source) = self.source();
+        comm.carrier.probe(source, tag.into())
     }
 
     /// Returns the envelope of a message that has arrived, if there is one, without receiving it.
@@ -175,15 +163,8 @@ pub trait Source {
     /// # Errors
     /// [`LoggedError::Mpi`].
     fn immediate_probe_with_tag(&self, tag: impl Into<Option<i32>>) -> Result<Option<Envelope>, LoggedError> {
-        let ((comm, source), tag) = (self.source(), tag.into());
-        match comm.port() {
-            Port::Mpi(recorded) => {
-                let envelope = recorded.comm.immediate_probe(source, tag)?;
-                recorded.handle_probe(source, tag, envelope)?;
-                Ok(envelope)
-            }
-            Port::Recovering(context) => Ok(context.immediate_probe(source, tag)?),
-        }
+        let (comm, source) = self.source();
+        comm.carrier.immediate_probe(source, tag.into())
     }
 
     /// Waits for a message and matches it: no other call can receive it.
@@ -199,15 +180,9 @@ pub trait Source {
     /// # Errors
     /// [`LoggedError::Mpi`].
     fn matched_probe_with_tag(&self, tag: impl Into<Option<i32>>) -> Result<LoggedMessage, LoggedError> {
-        let ((comm, source), tag) = (self.source(), tag.into());
-        match comm.port() {
-            Port::Mpi(recorded) => {
-                let message = LoggedMessage::of_mpi(recorded.comm.mprobe(source, tag)?, comm);
-                recorded.handle_probe(source, tag, Some(message.envelope()))?;
-                Ok(message)
-            }
-            Port::Recovering(context) => LoggedMessage::of_context(context.probe(source, tag)?, context, comm),
-        }
+        let (comm, source) = self.source();
+        let (matched, envelope) = comm.carrier.matched_probe(source, tag.into())?;
+        Ok(LoggedMessage::new(matched, envelope, comm))
     }
 
     /// Matches a message that has arrived, if there is one: no other call can receive it.
@@ -226,30 +201,10 @@ pub trait Source {
         &self,
         tag: impl Into<Option<i32>>,
     ) -> Result<Option<LoggedMessage>, LoggedError> {
-        let ((comm, source), tag) = (self.source(), tag.into());
-        match comm.port() {
-            Port::Mpi(recorded) => {
-                let matched = recorded.comm.improbe(source, tag)?;
-                let message = matched.map(|matched| LoggedMessage::of_mpi(matched, comm));
-                recorded.handle_probe(source, tag, message.as_ref().map(LoggedMessage::envelope))?;
-                Ok(message)
-            }
-            Port::Recovering(context) => {
-                let found = context.immediate_probe(source, tag)?;
-                found.map(|found| LoggedMessage::of_context(found, context, comm)).transpose()
-            }
-        }
+        let (comm, source) = self.source();
+        let found = comm.carrier.immediate_matched_probe(source, tag.into())?;
+        Ok(found.map(|(matched, envelope)| LoggedMessage::new(matched, envelope, comm)))
     }
-}
-
-/// Checks that a message consists of whole elements, and of `count` of them.
-pub(super) fn check_elements<T>(envelope: Envelope, count: Option<usize>) -> Result<(), LoggedError> {
-    let (len, element) = (envelope.len, size_of::<T>());
-    let is_whole = match count {
-        Some(count) => len == count * element,
-        None => element > 0 && len.is_multiple_of(element),
-    };
-    if is_whole { Ok(()) } else { Err(LoggedError::Elements { source_rank: envelope.source, len, element }) }
 }
 
 /// Receives a message into `bytes`.
@@ -258,50 +213,13 @@ pub(super) fn receive_bytes(
     tag: Option<i32>,
     bytes: &mut [u8],
 ) -> Result<Envelope, LoggedError> {
-    match comm.port() {
-        Port::Mpi(recorded) => {
-            let received = recorded.comm.receive(bytes, source, tag);
-            recorded.handle_received(received, source.is_none() || tag.is_none())
-        }
-        Port::Recovering(context) => context.receive(bytes, source, tag)?.into_envelope(),
-    }
+    comm.carrier.receive(bytes, source, tag)
 }
 
 impl LoggedCommunicator {
     /// Tells the logger of a posted receive; `None` is a wildcard.
     fn post(&self, source: Option<u32>, tag: Option<i32>) -> ReceiveGuard {
-        ReceiveGuard::new(self, source, tag, source.is_none() || tag.is_none())
-    }
-}
-
-impl Recorded {
-    /// Tells the logger of a probe's result; `None` as source or tag is a wildcard.
-    fn handle_probe(&self, source: Option<u32>, tag: Option<i32>, found: Option<Envelope>) -> Result<(), LoggedError> {
-        let mut engine = self.engine.borrow_mut();
-        engine.note_activity();
-        match found {
-            None => engine.count_failed_poll(),
-            Some(found) if source.is_none() || tag.is_none() => {
-                engine.record(Determinant::Probe { source: self.world_rank(found.source)?, tag: found.tag });
-            }
-            Some(_) => {}
-        }
-        Ok(())
-    }
-
-    /// Tells the logger of a blocking receive that has returned.
-    fn handle_received(
-        &self,
-        received: Result<(Envelope, Result<(), MpiError>), MpiError>,
-        is_open: bool,
-    ) -> Result<Envelope, LoggedError> {
-        let (envelope, received) = received?;
-        let mut engine = self.engine.borrow_mut();
-        if let Some(posted) = engine.post(self, Some(envelope.source), Some(envelope.tag)) {
-            engine.end_receive(self, posted, Some(envelope), is_open)?;
-        }
-        received?;
-        Ok(envelope)
+        ReceiveGuard::new(&self.carrier, source, tag, source.is_none() || tag.is_none())
     }
 }
 

@@ -5,15 +5,18 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use counterfoil::Options;
+use counterfoil_mpi_core::universe::Universe;
 use counterfoil_mpi_logger::{SELF, WORLD};
 
-use super::communicator::{LoggedCommunicator, Recorded, Shared};
+use super::carrier::Carrier;
+use super::communicator::LoggedCommunicator;
+use super::endpoint_carrier::EndpointCarrier;
 use super::engine::{Account, Engine};
 use super::error::LoggedError;
 use super::hook;
+use super::mpi_carrier::MpiCarrier;
 use crate::error::OperationError;
 use crate::recovering::Recovering;
-use crate::universe::Universe;
 
 /// An initialized MPI whose messages are logged.
 #[derive(Debug)]
@@ -26,14 +29,14 @@ pub struct LoggedUniverse {
 #[derive(Debug)]
 enum Job {
     /// One whose logs are for others to use.
-    Recorded { engine: Rc<RefCell<Engine>>, world: Rc<Shared>, itself: Rc<Shared> },
+    Recorded { engine: Rc<RefCell<Engine>>, world: Rc<dyn Carrier>, itself: Rc<dyn Carrier> },
     /// One that recovers.
-    Recovering { rank: Rc<Recovering>, world: Rc<Shared>, itself: Rc<Shared> },
+    Recovering { rank: Rc<Recovering>, world: Rc<dyn Carrier>, itself: Rc<dyn Carrier> },
 }
 
 impl LoggedUniverse {
-    /// Opens this rank's log. Collective over MPI_COMM_WORLD. `set` changes the log's options; the defaults are 64 MiB of memory and
-    /// [`Keep::Acked`](counterfoil::Keep::Acked).
+    /// Opens this rank's log. Collective over MPI_COMM_WORLD. `set` changes the log's options; the defaults are 64 MiB
+    /// of memory and [`Keep::Acked`](counterfoil::Keep::Acked).
     ///
     /// # Errors
     /// [`LoggedError::Open`], [`LoggedError::PeersOpen`], [`LoggedError::Mpi`].
@@ -41,15 +44,15 @@ impl LoggedUniverse {
         let world = universe.world();
         let engine = Rc::new(RefCell::new(Engine::begin(&world, set)?));
         let (rank, ranks) = (world.rank()?, world.size()?);
-        let world = Rc::new(Recorded::new(world, WORLD, (0..ranks).collect(), &engine)?.into());
-        let itself = Rc::new(Recorded::new(universe.self_comm(), SELF, vec![rank], &engine)?.into());
+        let world = MpiCarrier::registered(world, WORLD, (0..ranks).collect(), &engine)?;
+        let itself = MpiCarrier::registered(universe.self_comm(), SELF, vec![rank], &engine)?;
         hook::begin(&engine);
         Ok(LoggedUniverse { job: Job::Recorded { engine, world, itself }, universe })
     }
 
     /// Makes the communicators of a rank that recovers.
     pub(crate) fn recovering(rank: &Rc<Recovering>) -> Result<LoggedUniverse, OperationError> {
-        let (world, itself) = (Rc::new(rank.world()?.into()), Rc::new(rank.itself().into()));
+        let (world, itself) = (EndpointCarrier::of(rank.world()?), EndpointCarrier::of(rank.itself()));
         let job = Job::Recovering { rank: Rc::clone(rank), world, itself };
         Ok(LoggedUniverse { job, universe: Rc::clone(rank.universe()) })
     }
@@ -71,15 +74,16 @@ impl LoggedUniverse {
         matches!(self.job, Job::Recovering { .. })
     }
 
-    /// Returns a communicator of a job that recovers by its [`number`](LoggedCommunicator::number): one that exists, or that existed at the
-    /// [checkpoint](LoggedCommunicator::checkpoint) from which this process continues. Not collective.
+    /// Returns a communicator of a job that recovers by its [`number`](LoggedCommunicator::number): one that exists, or
+    /// that existed at the [checkpoint](LoggedCommunicator::checkpoint) from which this process continues. Not
+    /// collective.
     ///
     /// # Errors
     /// [`LoggedError::NoSuchCommunicator`], [`LoggedError::NotRecovering`].
     pub fn communicator(&self, number: u32) -> Result<LoggedCommunicator, LoggedError> {
         let Job::Recovering { rank, .. } = &self.job else { return Err(LoggedError::NotRecovering) };
         let context = rank.communicator(number).ok_or(LoggedError::NoSuchCommunicator { number })?;
-        Ok(LoggedCommunicator::new(Rc::new(context.into())))
+        Ok(LoggedCommunicator::new(EndpointCarrier::of(context)))
     }
 
     /// Returns the size of the buffer for buffered sends, in bytes.
@@ -87,8 +91,8 @@ impl LoggedUniverse {
         self.universe.buffer_size()
     }
 
-    /// Attaches a buffer of `bytes` for buffered sends, after the previous buffer's messages have left. A message takes its length and
-    /// [`BUFFER_OVERHEAD`](crate::BUFFER_OVERHEAD) bytes.
+    /// Attaches a buffer of `bytes` for buffered sends, after the previous buffer's messages have left. A message takes
+    /// its length and [`BUFFER_OVERHEAD`](crate::BUFFER_OVERHEAD) bytes.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`]; no buffer is attached then.
@@ -98,7 +102,8 @@ impl LoggedUniverse {
         Ok(set?)
     }
 
-    /// Waits until all buffered messages have left, and detaches the buffer. Later buffered sends fail, except short ones that need no buffer.
+    /// Waits until all buffered messages have left, and detaches the buffer. Later buffered sends fail, except short
+    /// ones that need no buffer.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`].
@@ -114,9 +119,9 @@ impl LoggedUniverse {
         }
     }
 
-    /// Sets how long no rank may make progress before a wait for room in this rank's log fails with [`LoggedError::Space`]. The default is
-    /// 10 s. It has to be longer than any one message or collective operation takes. MPI calls that aren't logged are no progress. In a job
-    /// that recovers it is the longest wait for room.
+    /// Sets how long no rank may make progress before a wait for room in this rank's log fails with
+    /// [`LoggedError::Space`]. The default is 10 s. It has to be longer than any one message or collective operation
+    /// takes. MPI calls that aren't logged are no progress. In a job that recovers it is the longest wait for room.
     pub fn set_deadlock_after(&self, after: Duration) {
         match &self.job {
             Job::Recorded { engine, .. } => engine.borrow_mut().set_deadlock_after(after),
@@ -152,9 +157,9 @@ impl LoggedUniverse {
         }
     }
 
-    /// Ends logging, once no message is in transit: exchanges the last acknowledgements, and writes a log with a store completely to disk.
-    /// Collective over MPI_COMM_WORLD, once. Communicators can't be used afterwards. In a job that recovers, only returns the counts: the rank
-    /// ends when its closure returns.
+    /// Ends logging, once no message is in transit: exchanges the last acknowledgements, and writes a log with a store
+    /// completely to disk. Collective over MPI_COMM_WORLD, once. Communicators can't be used afterwards. In a job that
+    /// recovers, only returns the counts: the rank ends when its closure returns.
     ///
     /// # Errors
     /// [`LoggedError`].

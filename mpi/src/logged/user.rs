@@ -1,14 +1,14 @@
 //! Reduction operations that the program defines.
 
+use counterfoil_mpi_core::operation::UserOperation;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::communicator::LoggedCommunicator;
 use super::error::LoggedError;
-use crate::operation::UserOperation;
 
 impl LoggedCommunicator {
-    /// Creates a reduction operation of `function`, which stores the result of its two arguments in the second. It must be associative and
-    /// commutative. It can't capture anything, and a panic in it ends the process.
+    /// Creates a reduction operation of `function`, which stores the result of its two arguments in the second. It must
+    /// be associative and commutative. It can't capture anything, and a panic in it ends the process.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`].
@@ -52,11 +52,11 @@ impl LoggedCommunicator {
         T: FromBytes + IntoBytes + Immutable,
         F: Fn(&T, &mut T) + Copy + 'static,
     {
-        Ok(UserOperation::new(self.shared.universe(), function, true)?)
+        Ok(UserOperation::new(self.carrier.universe(), function, true)?)
     }
 
-    /// Creates a reduction operation as [`commutative`](Self::commutative) does, for a `function` that is only associative: its first argument
-    /// always stems from lower ranks than its second.
+    /// Creates a reduction operation as [`commutative`](Self::commutative) does, for a `function` that is only
+    /// associative: its first argument always stems from lower ranks than its second.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`].
@@ -65,6 +65,6 @@ impl LoggedCommunicator {
         T: FromBytes + IntoBytes + Immutable,
         F: Fn(&T, &mut T) + Copy + 'static,
     {
-        Ok(UserOperation::new(self.shared.universe(), function, false)?)
+        Ok(UserOperation::new(self.carrier.universe(), function, false)?)
     }
 }

@@ -1,20 +1,21 @@
 //! Calls to a repair.
 //!
-//! MPI tells each process of a failure by itself, and under load Open MPI 5.0.11 sometimes leaves one out. The others would wait for it in the
-//! agreement for ever. So a process that begins a repair calls others to it, and each that is called calls others. Mostly the agreement then
-//! tells the process what it has missed. Where it waits for the dead process itself, it never ends, and the process must give up.
+//! MPI tells each process of a failure by itself, and under load Open MPI 5.0.11 sometimes leaves one out. The others
+//! would wait for it in the agreement for ever. So a process that begins a repair calls others to it, and each that is
+//! called calls others. Mostly the agreement then tells the process what it has missed. Where it waits for the dead
+//! process itself, it never ends, and the process must give up.
 //!
-//! When two processes die at the same time, Open MPI 5.0.11 sometimes loses the agreement: all the living have begun it, and it never ends. So a
-//! process that has waited in one for too long tells all others, and when it has heard the same from all of them, they give up.
+//! When two processes die at the same time, Open MPI 5.0.11 sometimes loses the agreement: all the living have begun
+//! it, and it never ends. So a process that has waited in one for too long tells all others, and when it has heard the
+//! same from all of them, they give up.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use counterfoil_mpi_core::comm::{Comm, Sending};
+use counterfoil_mpi_core::error::MpiError;
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, IntoBytes};
-
-use crate::comm::{Comm, Sending};
-use crate::error::MpiError;
 
 /// Tag of a call: the number of the agreement, and the dead processes that the caller knows of, in u32.
 const CALL: i32 = 0;
@@ -128,8 +129,8 @@ impl Calls {
         self.begun += 1;
     }
 
-    /// Calls others to the agreement that this process begins next, and tells them of the dead processes: those at distances that are powers
-    /// of two, so that all are called by somebody.
+    /// Calls others to the agreement that this process begins next, and tells them of the dead processes: those at
+    /// distances that are powers of two, so that all are called by somebody.
     pub(super) fn call_others(&mut self, dead: &[u32]) -> Result<(), MpiError> {
         let told: BTreeSet<u32> = self.told().chain(dead.iter().copied()).collect();
         let call: Vec<U32> = [self.begun + 1].into_iter().chain(told.iter().copied()).map(U32::new).collect();

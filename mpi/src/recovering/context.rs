@@ -1,21 +1,24 @@
 //! A communicator of a rank that recovers.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use counterfoil_runtime::communicator::{CallError, Communicator, InternalTag, Request, Status};
+use counterfoil_mpi_core::envelope::Envelope;
+use counterfoil_mpi_core::error::check;
+use counterfoil_mpi_core::point_to_point::Mode;
+use counterfoil_mpi_core::request::Kind;
+use counterfoil_mpi_core::topology::{CartesianLayout, CommunicatorRelation};
+use counterfoil_runtime::communicator::{CallError, CollectiveSubstrate, Communicator, InternalTag, Request, Status};
 use counterfoil_runtime::{Error, collectives};
 use mpi_sys as ffi;
+use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
 use super::grid::places;
-use super::{Completion, EndpointOperation, Grid, Recovering, SavedContext, View, taken};
-use crate::error::{OperationError, check};
-use crate::point_to_point::{Envelope, Mode};
-use crate::request::Kind;
-use crate::topology::{CartesianLayout, CommunicatorRelation};
+use super::operation::envelope_of;
+use super::{EndpointOperation, Grid, Recovering, SavedContext, View, taken};
+use crate::error::{OperationError, Outcome};
 
 /// What a communicator is made of.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -24,17 +27,19 @@ pub(crate) struct Description {
     pub(crate) number: u32,
     /// Ranks in the job, by rank in the communicator.
     pub(crate) members: Vec<u32>,
+    /// Same of the remote group, in an intercommunicator.
+    pub(crate) remote: Option<Vec<u32>>,
     pub(crate) grid: Option<Grid>,
 }
 
 /// A communicator.
 #[derive(Debug)]
-pub(crate) struct Context {
+pub struct Context {
     pub(crate) process: Rc<Recovering>,
     description: Description,
     rank: u32,
-    /// Ranks in the communicator, by rank in the job.
-    ranks: HashMap<u32, u32>,
+    /// For each rank of the job, its rank among the [`peers`](Self::peers).
+    ranks: FxHashMap<u32, u32>,
     /// Number of collective operations begun.
     collectives: Cell<u64>,
     name: RefCell<String>,
@@ -53,8 +58,9 @@ struct Entry {
 impl Context {
     pub(super) fn new(process: Rc<Recovering>, saved: SavedContext) -> Context {
         let SavedContext { description, collectives, name } = saved;
-        let ranks: HashMap<u32, u32> = description.members.iter().copied().zip(0..).collect();
-        let rank = ranks.get(&process.rank).copied().unwrap_or_default();
+        let peers = description.remote.as_ref().unwrap_or(&description.members);
+        let ranks = peers.iter().copied().zip(0..).collect();
+        let rank = description.members.iter().position(|member| *member == process.rank).unwrap_or_default() as u32;
         Context { process, description, rank, ranks, collectives: Cell::new(collectives), name: RefCell::new(name) }
     }
 
@@ -67,15 +73,28 @@ impl Context {
     }
 
     /// Returns the ranks in the job, by rank in the communicator.
-    pub(crate) fn members(&self) -> &[u32] {
+    pub fn members(&self) -> &[u32] {
         &self.description.members
     }
 
-    pub(crate) fn rank(&self) -> u32 {
+    /// Returns the ranks in the job of those that messages come from and go to: the members, or the remote group of an
+    /// intercommunicator.
+    pub fn peers(&self) -> &[u32] {
+        self.description.remote.as_ref().unwrap_or(&self.description.members)
+    }
+
+    /// Returns `true` for an intercommunicator.
+    pub fn is_inter(&self) -> bool {
+        self.description.remote.is_some()
+    }
+
+    /// Returns this process's rank.
+    pub fn rank(&self) -> u32 {
         self.rank
     }
 
-    pub(crate) fn size(&self) -> u32 {
+    /// Returns the number of members.
+    pub fn size(&self) -> u32 {
         self.members().len() as u32
     }
 
@@ -97,27 +116,28 @@ impl Context {
         2 * self.number() + 1
     }
 
-    pub(crate) fn begin_collective(&self) -> InternalTag {
+    /// Counts a collective operation and returns its tag.
+    pub fn begin_collective(&self) -> InternalTag {
         let sequence = self.collectives.get();
         self.collectives.set(sequence + 1);
         InternalTag::new(sequence)
     }
 
     pub(super) fn rank_in_job(&self, call: &'static str, rank: u32) -> Result<u32, CallError> {
-        let no_such_rank = CallError::NoSuchRank { call, rank, size: self.size() };
-        self.members().get(rank as usize).copied().ok_or(no_such_rank)
+        let no_such_rank = CallError::NoSuchRank { call, rank, size: self.peers().len() as u32 };
+        self.peers().get(rank as usize).copied().ok_or(no_such_rank)
     }
 
-    /// Returns the rank in the communicator of a rank of the job that sends on it.
-    pub(super) fn rank_of(&self, rank: u32) -> u32 {
+    /// Returns the rank among the peers of a rank of the job that sends on the communicator.
+    pub fn rank_of(&self, rank: u32) -> u32 {
         self.ranks.get(&rank).copied().unwrap_or_default()
     }
 
     /// Runs calls on the runtime's communicator.
-    pub(crate) fn with_view<T>(
-        &self,
-        run: impl FnOnce(&mut View<'_>) -> Result<T, Error>,
-    ) -> Result<T, OperationError> {
+    ///
+    /// # Errors
+    /// [`OperationError`].
+    pub fn with_view<T>(&self, run: impl FnOnce(&mut View<'_>) -> Result<T, Error>) -> Result<T, OperationError> {
         self.process.call(|endpoint| run(&mut View { endpoint, context: self }))
     }
 
@@ -132,13 +152,7 @@ impl Context {
     }
 
     /// Begins to send a message, and returns the request in synchronous mode. In the other modes the send is complete.
-    pub(crate) fn begin_send(
-        &self,
-        mode: Mode,
-        bytes: &[u8],
-        to: u32,
-        tag: i32,
-    ) -> Result<Option<Request>, OperationError> {
+    pub fn begin_send(&self, mode: Mode, bytes: &[u8], to: u32, tag: i32) -> Result<Option<Request>, OperationError> {
         self.with_view(|view| match mode {
             Mode::Synchronous => view.issend(to, tag, bytes).map(Some),
             Mode::Standard | Mode::Buffered | Mode::Ready(_) => view.send(to, tag, bytes).map(|()| None),
@@ -146,7 +160,10 @@ impl Context {
     }
 
     /// Posts the receive of a message of a collective.
-    pub(crate) fn post_internal(&self, source: u32, tag: InternalTag) -> Result<Request, OperationError> {
+    ///
+    /// # Errors
+    /// [`OperationError`].
+    pub fn post_internal(&self, source: u32, tag: InternalTag) -> Result<Request, OperationError> {
         self.with_view(|view| view.irecv_internal(source, tag))
     }
 
@@ -155,7 +172,7 @@ impl Context {
     }
 
     /// Waits for a receive.
-    pub(crate) fn take(&self, request: Request, into: &mut [u8]) -> Result<Completion, OperationError> {
+    pub(crate) fn take(&self, request: Request, into: &mut [u8]) -> Result<Outcome, OperationError> {
         let (status, message) = self.with_view(|view| view.wait(request))?;
         Ok(taken(status, &message, into))
     }
@@ -166,7 +183,7 @@ impl Context {
         into: &mut [u8],
         source: Option<u32>,
         tag: Option<i32>,
-    ) -> Result<Completion, OperationError> {
+    ) -> Result<Outcome, OperationError> {
         let request = self.post(source, tag)?;
         self.take(request, into)
     }
@@ -192,7 +209,7 @@ impl Context {
         self: &Rc<Self>,
         source: Option<u32>,
         tag: Option<i32>,
-        handle: impl FnOnce(Status, &[u8]) -> Completion + 'static,
+        handle: impl FnOnce(Status, &[u8]) -> Outcome + 'static,
     ) -> Result<EndpointOperation, OperationError> {
         Ok(self.operation_of(self.post(source, tag)?, handle))
     }
@@ -201,28 +218,24 @@ impl Context {
     pub(crate) fn operation_of(
         self: &Rc<Self>,
         request: Request,
-        handle: impl FnOnce(Status, &[u8]) -> Completion + 'static,
+        handle: impl FnOnce(Status, &[u8]) -> Outcome + 'static,
     ) -> EndpointOperation {
         let handle = Box::new(move |messages: Vec<(Status, Bytes)>, _: &mut _| handle_one(&messages, handle));
         EndpointOperation::new(self, vec![request], Kind::Receive, handle)
     }
 
     /// Waits for a message without receiving it. `None` is a wildcard.
-    pub(crate) fn probe(&self, source: Option<u32>, tag: Option<i32>) -> Result<Envelope, OperationError> {
-        Ok(self.with_view(|view| view.probe(source, tag))?.into())
+    pub fn probe(&self, source: Option<u32>, tag: Option<i32>) -> Result<Envelope, OperationError> {
+        Ok(envelope_of(self.with_view(|view| view.probe(source, tag))?))
     }
 
     /// Returns the envelope of a message that has arrived, if there is one.
-    pub(crate) fn immediate_probe(
-        &self,
-        source: Option<u32>,
-        tag: Option<i32>,
-    ) -> Result<Option<Envelope>, OperationError> {
-        Ok(self.with_view(|view| view.iprobe(source, tag))?.map(Envelope::from))
+    pub fn immediate_probe(&self, source: Option<u32>, tag: Option<i32>) -> Result<Option<Envelope>, OperationError> {
+        Ok(self.with_view(|view| view.iprobe(source, tag))?.map(envelope_of))
     }
 
     /// Matches a message that was probed: no other call can receive it.
-    pub(crate) fn match_probed(&self, found: Envelope) -> Result<Request, OperationError> {
+    pub fn match_probed(&self, found: Envelope) -> Result<Request, OperationError> {
         // It is the first one of its source and tag.
         self.post(Some(found.source), Some(found.tag))
     }
@@ -235,6 +248,27 @@ impl Context {
 
     // Communicators.
 
+    /// Sends a message that is neither the program's nor one of a collective operation, with a tag from 0.
+    ///
+    /// # Errors
+    /// [`OperationError`].
+    pub fn send_aside(&self, to: u32, tag: i32, bytes: &[u8]) -> Result<(), OperationError> {
+        let (context, to) = (self.collectives(), self.rank_in_job("send_aside", to)?);
+        self.process.call(|endpoint| {
+            let sent = endpoint.isend_in(context, to, tag, bytes)?;
+            endpoint.wait(sent).map(drop)
+        })
+    }
+
+    /// Posts the receive of a message that is sent aside.
+    ///
+    /// # Errors
+    /// [`OperationError`].
+    pub fn post_aside(&self, from: u32, tag: i32) -> Result<Request, OperationError> {
+        let (context, from) = (self.collectives(), self.rank_in_job("post_aside", from)?);
+        self.process.call(|endpoint| endpoint.irecv_in(context, Some(from), Some(tag)))
+    }
+
     /// Returns the entries of all ranks, by rank, and the number of a new communicator. Collective.
     fn agree(&self, color: Option<u32>, key: i32) -> Result<(Vec<Entry>, u32), OperationError> {
         let own = Entry { color, key, free: self.process.next.get() };
@@ -246,8 +280,19 @@ impl Context {
         Ok((entries, number))
     }
 
+    /// Returns the lowest number of a communicator that is free on this rank.
+    pub fn free_number(&self) -> u32 {
+        self.process.next.get()
+    }
+
+    /// Makes a communicator of these ranks of the job, this one among them, with a number that all of them know and
+    /// have [taken](Self::take_number). `remote`: the remote group of an intercommunicator.
+    pub fn create_of_job(&self, number: u32, members: Vec<u32>, remote: Option<Vec<u32>>) -> Rc<Context> {
+        self.process.add_new(Description { number, members, remote, grid: None })
+    }
+
     /// Takes the number of a new communicator: the highest of those that are free on its ranks.
-    fn take_number(&self, free: impl Iterator<Item = u32>) -> u32 {
+    pub fn take_number(&self, free: impl Iterator<Item = u32>) -> u32 {
         let number = free.fold(self.process.next.get(), u32::max);
         self.process.next.set(number + 1);
         number
@@ -257,11 +302,11 @@ impl Context {
     fn create(&self, ranks: &[u32], number: u32, grid: Option<Grid>) -> Option<Rc<Context>> {
         let members: Vec<u32> = ranks.iter().map(|rank| self.members()[*rank as usize]).collect();
         let is_member = members.contains(&self.process.rank);
-        is_member.then(|| self.process.add_new(Description { number, members, grid }))
+        is_member.then(|| self.process.add_new(Description { number, members, remote: None, grid }))
     }
 
     /// Creates a communicator of the ranks that give the same `color`, in the order of `key`. Collective.
-    pub(crate) fn split(
+    pub fn split(
         &self,
         color: Option<u32>,
         key: i32,
@@ -275,20 +320,21 @@ impl Context {
     }
 
     /// Duplicates the communicator. Collective.
-    pub(crate) fn duplicate(&self) -> Result<Rc<Context>, OperationError> {
+    pub fn duplicate(&self) -> Result<Rc<Context>, OperationError> {
         let (_, number) = self.agree(None, 0)?;
         Ok(self.process.add_new(Description { number, ..self.description.clone() }))
     }
 
-    /// Creates a communicator of these ranks; `None` for a rank that isn't among them. Collective: all ranks give the same ones, or disjoint
-    /// ones.
-    pub(crate) fn create_of(&self, ranks: &[u32]) -> Result<Option<Rc<Context>>, OperationError> {
+    /// Creates a communicator of these ranks; `None` for a rank that isn't among them. Collective: all ranks give the
+    /// same ones, or disjoint ones.
+    pub fn create_of(&self, ranks: &[u32]) -> Result<Option<Rc<Context>>, OperationError> {
         let (_, number) = self.agree(None, 0)?;
         Ok(self.create(ranks, number, None))
     }
 
-    /// Same as [`create_of`](Self::create_of), collective over these ranks only. Concurrent calls have different tags, from 0.
-    pub(crate) fn create_group(&self, ranks: &[u32], tag: i32) -> Result<Option<Rc<Context>>, OperationError> {
+    /// Same as [`create_of`](Self::create_of), collective over these ranks only. Concurrent calls have different tags,
+    /// from 0.
+    pub fn create_group(&self, ranks: &[u32], tag: i32) -> Result<Option<Rc<Context>>, OperationError> {
         CallError::check_tag("MPI_Comm_create_group", tag)?;
         let (context, own) = (self.collectives(), self.process.next.get());
         let others = || ranks.iter().copied().filter(|rank| *rank != self.rank);
@@ -311,7 +357,7 @@ impl Context {
     }
 
     /// Creates a communicator with a grid; `None` if the grid has no place for this rank. Collective.
-    pub(crate) fn create_grid(&self, grid: Grid) -> Result<Option<Rc<Context>>, OperationError> {
+    pub fn create_grid(&self, grid: Grid) -> Result<Option<Rc<Context>>, OperationError> {
         if places(&grid.dims) > u64::from(self.size()) || grid.dims.contains(&0) {
             check("MPI_Cart_create", ffi::MPI_ERR_DIMS as i32)?;
         }
@@ -320,7 +366,7 @@ impl Context {
     }
 
     /// Returns this process's rank in a grid of these dimensions; `None` if the grid has no place for it.
-    pub(crate) fn place_in(&self, dims: &[u32]) -> Option<u32> {
+    pub fn place_in(&self, dims: &[u32]) -> Option<u32> {
         Some(self.rank).filter(|rank| u64::from(*rank) < places(dims))
     }
 
@@ -342,7 +388,7 @@ impl Context {
     }
 
     /// Splits the grid into subgrids of the dimensions that `retain` marks. Collective.
-    pub(crate) fn sub_grid(&self, retain: &[bool]) -> Result<Option<Rc<Context>>, OperationError> {
+    pub fn sub_grid(&self, retain: &[bool]) -> Result<Option<Rc<Context>>, OperationError> {
         let (grid, number) = self.grid()?.sub(self.rank, retain);
         self.split(Some(number), 0, Some(grid))
     }
@@ -362,6 +408,6 @@ impl Context {
 }
 
 /// Passes the only message of an operation to `handle`.
-fn handle_one(messages: &[(Status, Bytes)], handle: impl FnOnce(Status, &[u8]) -> Completion) -> Completion {
-    messages.first().map_or(Completion::DONE, |(status, message)| handle(*status, message))
+fn handle_one(messages: &[(Status, Bytes)], handle: impl FnOnce(Status, &[u8]) -> Outcome) -> Outcome {
+    messages.first().map_or(Outcome::DONE, |(status, message)| handle(*status, message))
 }

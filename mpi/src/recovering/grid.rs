@@ -4,11 +4,11 @@ use serde::{Deserialize, Serialize};
 
 /// Dimensions of a grid.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Grid {
+pub struct Grid {
     /// Number of ranks in each dimension.
-    pub(crate) dims: Vec<u32>,
+    pub dims: Vec<u32>,
     /// For each dimension, true if its last rank is a neighbour of its first.
-    pub(crate) periods: Vec<bool>,
+    pub periods: Vec<bool>,
 }
 
 /// Returns the number of places of a grid of these dimensions.
@@ -17,7 +17,8 @@ pub(super) fn places(dims: &[u32]) -> u64 {
 }
 
 impl Grid {
-    pub(crate) fn coords_of(&self, rank: u32) -> Vec<u32> {
+    /// Returns the coordinates of a rank.
+    pub fn coords_of(&self, rank: u32) -> Vec<u32> {
         let mut rest = rank;
         let mut coords: Vec<u32> = self
             .dims
@@ -34,7 +35,7 @@ impl Grid {
     }
 
     /// Returns the rank at these coordinates, which wrap around in periodic dimensions; `None` outside the grid.
-    pub(crate) fn rank_at(&self, coords: &[i64]) -> Option<u32> {
+    pub fn rank_at(&self, coords: &[i64]) -> Option<u32> {
         let axes = coords.iter().zip(&self.dims).zip(&self.periods);
         axes.into_iter().try_fold(0, |rank, ((&at, &ranks), &is_periodic)| {
             let at = if is_periodic { at.rem_euclid(i64::from(ranks).max(1)) } else { at };
@@ -44,7 +45,7 @@ impl Grid {
     }
 
     /// Returns the ranks at distance `by` from `rank` in a dimension: below, and above.
-    pub(crate) fn shift(&self, rank: u32, dimension: usize, by: i32) -> (Option<u32>, Option<u32>) {
+    pub fn shift(&self, rank: u32, dimension: usize, by: i32) -> (Option<u32>, Option<u32>) {
         let at = |by: i64| {
             let mut coords: Vec<i64> = self.coords_of(rank).into_iter().map(i64::from).collect();
             *coords.get_mut(dimension)? += by;
@@ -53,8 +54,9 @@ impl Grid {
         (at(-i64::from(by)), at(i64::from(by)))
     }
 
-    /// Returns the grid of the dimensions that `retain` marks, and the number of the one with `rank` among these subgrids.
-    pub(crate) fn sub(&self, rank: u32, retain: &[bool]) -> (Grid, u32) {
+    /// Returns the grid of the dimensions that `retain` marks, and the number of the one with `rank` among these
+    /// subgrids.
+    pub fn sub(&self, rank: u32, retain: &[bool]) -> (Grid, u32) {
         let (mut dims, mut periods, mut number) = (Vec::new(), Vec::new(), 0);
         for (((ranks, is_periodic), at), is_retained) in
             self.dims.iter().zip(&self.periods).zip(self.coords_of(rank)).zip(retain)

@@ -1,59 +1,48 @@
 //! An operation that is waited for later.
 
+use std::any::Any;
 use std::cell::RefCell;
 use std::rc::Rc;
 
 use bytes::Bytes;
+use counterfoil_mpi_core::envelope::Envelope;
+use counterfoil_mpi_core::error::check;
+use counterfoil_mpi_core::request::Kind;
 use counterfoil_runtime::communicator::{Communicator, Request, Status};
 use mpi_sys as ffi;
 
 use super::Context;
-use crate::error::{OperationError, check};
-use crate::point_to_point::Envelope;
-use crate::request::Kind;
+use crate::error::{OperationError, Outcome};
+use crate::immediate::ImmediateOperation;
 
-/// Outcome of an operation.
-#[derive(Debug)]
-pub struct Completion {
-    /// Envelope of the message that a receive took, even if the message was truncated.
-    pub(crate) envelope: Option<Envelope>,
-    pub(crate) result: Result<(), OperationError>,
-}
-
-impl Completion {
-    pub(crate) const DONE: Completion = Completion { envelope: None, result: Ok(()) };
-
-    /// Returns the envelope of a message that was received.
-    pub(crate) fn into_envelope<E: From<OperationError>>(self) -> Result<Envelope, E> {
-        self.result?;
-        Ok(self.envelope.ok_or(OperationError::Ended)?)
-    }
-
-    fn failed(error: OperationError) -> Completion {
-        Completion { envelope: None, result: Err(error) }
-    }
-}
-
-impl From<Status> for Envelope {
-    fn from(Status { source, tag, len }: Status) -> Envelope {
-        Envelope { source, tag, len }
-    }
+/// Returns the envelope of a message.
+pub(crate) fn envelope_of(Status { source, tag, len }: Status) -> Envelope {
+    Envelope { source, tag, len }
 }
 
 /// Copies a message to `into`. A message that is longer is truncated, which is an error.
-pub(crate) fn taken(status: Status, message: &[u8], into: &mut [u8]) -> Completion {
+pub(crate) fn taken(status: Status, message: &[u8], into: &mut [u8]) -> Outcome {
     let len = message.len().min(into.len());
     into[..len].copy_from_slice(&message[..len]);
     let truncated = if len < message.len() { ffi::MPI_ERR_TRUNCATE } else { ffi::MPI_SUCCESS };
     let result = check("MPI_Recv", truncated as i32).map_err(OperationError::from);
-    Completion { envelope: Some(status.into()), result }
+    Outcome { envelope: Some(envelope_of(status)), result }
 }
 
-/// Handles the messages of an operation, in the order of its requests, with ranks of the communicator. It may store bytes that the operation owns.
-pub(crate) type Handle = Box<dyn FnOnce(Vec<(Status, Bytes)>, &mut Vec<u8>) -> Completion>;
+fn failed(error: OperationError) -> Outcome {
+    Outcome { envelope: None, result: Err(error) }
+}
 
-/// An operation with the requests of its messages: a send in synchronous mode, a receive, or the receives of a collective, whose sends are
-/// complete from the start. It accesses the program's memory only while it is waited for, tested or cancelled.
+/// Stores a message, and returns the outcome of its receive.
+pub(crate) type StoreMessage = Box<dyn FnOnce(Status, &[u8]) -> Outcome>;
+
+/// Handles the messages of an operation, in the order of its requests, with ranks of the communicator. It may store
+/// bytes that the operation owns.
+pub(crate) type Handle = Box<dyn FnOnce(Vec<(Status, Bytes)>, &mut Vec<u8>) -> Outcome>;
+
+/// An operation with the requests of its messages: a send in synchronous mode, a receive, or the receives of a
+/// collective, whose sends are complete from the start. It accesses the program's memory only while it is waited for,
+/// tested or cancelled.
 pub(crate) struct EndpointOperation {
     context: Rc<Context>,
     requests: RefCell<Vec<Request>>,
@@ -78,60 +67,7 @@ impl EndpointOperation {
     /// Makes the operation of a send. `pending`: its request in synchronous mode; in the other modes it has succeeded.
     pub(crate) fn of_send(context: &Rc<Context>, pending: Option<Request>) -> EndpointOperation {
         let requests = pending.into_iter().collect();
-        EndpointOperation::new(context, requests, Kind::Send, Box::new(|_, _| Completion::DONE))
-    }
-
-    pub(crate) fn is_complete(&self) -> bool {
-        self.handle.borrow().is_none()
-    }
-
-    /// Waits until the operation completes.
-    pub(crate) fn wait(&self) -> Completion {
-        let Some(handle) = self.handle.take() else { return Completion::DONE };
-        let requests = self.requests.take().into_iter();
-        let messages = requests.map(|request| self.context.with_view(|view| view.wait(request)));
-        match messages.collect() {
-            Ok(messages) => handle(messages, &mut self.bytes.borrow_mut()),
-            Err(error) => Completion::failed(error),
-        }
-    }
-
-    /// Returns the outcome if the operation is complete.
-    pub(crate) fn test(&self) -> Option<Completion> {
-        match self.is_ready() {
-            Ok(true) => Some(self.wait()),
-            Ok(false) => None,
-            Err(error) => Some(Completion::failed(error)),
-        }
-    }
-
-    /// Returns `true` if [`wait`](Self::wait) would return at once.
-    pub(crate) fn is_ready(&self) -> Result<bool, OperationError> {
-        Ok(any(&[self], false)?.is_some())
-    }
-
-    /// Cancels a receive, and waits until it completes, with or without a message. Other operations are waited for.
-    pub(crate) fn cancel(&self) -> Completion {
-        if self.kind != Kind::Receive {
-            return self.wait();
-        }
-        let Some(handle) = self.handle.take() else { return Completion::DONE };
-        let requests = self.requests.take().into_iter();
-        let messages = requests.filter_map(|request| self.context.with_view(|view| view.cancel(request)).transpose());
-        match messages.collect::<Result<Vec<_>, _>>() {
-            Ok(messages) if messages.is_empty() => Completion::DONE,
-            Ok(messages) => handle(messages, &mut self.bytes.borrow_mut()),
-            Err(error) => Completion::failed(error),
-        }
-    }
-
-    /// Ends the operation because its scope ends. Its memory stays unchanged if this rank panics.
-    pub(crate) fn end_with_scope(&self) -> Completion {
-        if std::thread::panicking() {
-            self.handle.take();
-            return Completion::DONE;
-        }
-        self.cancel()
+        EndpointOperation::new(context, requests, Kind::Send, Box::new(|_, _| Outcome::DONE))
     }
 
     /// Frees the requests of a send, which continues.
@@ -145,8 +81,63 @@ impl EndpointOperation {
             });
         }
     }
+}
 
-    pub(crate) fn take_bytes(&self) -> Vec<u8> {
+impl ImmediateOperation for EndpointOperation {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn is_complete(&self) -> bool {
+        self.handle.borrow().is_none()
+    }
+
+    fn wait(&self) -> Outcome {
+        let Some(handle) = self.handle.take() else { return Outcome::DONE };
+        let requests = self.requests.take().into_iter();
+        let messages = requests.map(|request| self.context.with_view(|view| view.wait(request)));
+        match messages.collect() {
+            Ok(messages) => handle(messages, &mut self.bytes.borrow_mut()),
+            Err(error) => failed(error),
+        }
+    }
+
+    fn test(&self) -> Option<Outcome> {
+        match self.is_ready() {
+            Ok(true) => Some(self.wait()),
+            Ok(false) => None,
+            Err(error) => Some(failed(error)),
+        }
+    }
+
+    fn is_ready(&self) -> Result<bool, OperationError> {
+        Ok(find_complete(&[self], false)?.is_some())
+    }
+
+    fn cancel(&self) -> Outcome {
+        if self.kind != Kind::Receive {
+            return self.wait();
+        }
+        let Some(handle) = self.handle.take() else { return Outcome::DONE };
+        let requests = self.requests.take().into_iter();
+        let messages = requests.filter_map(|request| self.context.with_view(|view| view.cancel(request)).transpose());
+        match messages.collect::<Result<Vec<_>, _>>() {
+            Ok(messages) if messages.is_empty() => Outcome::DONE,
+            Ok(messages) => handle(messages, &mut self.bytes.borrow_mut()),
+            Err(error) => failed(error),
+        }
+    }
+
+    fn end_with_scope(&self) -> Outcome {
+        // The memory stays unchanged.
+        if std::thread::panicking() {
+            self.handle.take();
+            return Outcome::DONE;
+        }
+        self.cancel()
+    }
+
+    fn take_bytes(&self) -> Vec<u8> {
         self.bytes.take()
     }
 }
@@ -168,10 +159,7 @@ impl std::fmt::Debug for EndpointOperation {
 }
 
 /// Returns the index of an operation that is complete; with `wait`, waits for one. `None` if none is.
-///
-/// # Errors
-/// [`OperationError`].
-pub(crate) fn any(operations: &[&EndpointOperation], wait: bool) -> Result<Option<usize>, OperationError> {
+fn find_complete(operations: &[&EndpointOperation], wait: bool) -> Result<Option<usize>, OperationError> {
     let Some(first) = operations.first() else { return Ok(None) };
     let requests: Vec<_> = operations.iter().map(|operation| operation.requests.borrow()).collect();
     let requests: Vec<Vec<&Request>> = requests.iter().map(|requests| requests.iter().collect()).collect();
@@ -183,12 +171,42 @@ pub(crate) fn any(operations: &[&EndpointOperation], wait: bool) -> Result<Optio
 }
 
 /// Returns `true` if all operations are complete.
-///
-/// # Errors
-/// [`OperationError`].
-pub(crate) fn are_all_complete(operations: &[&EndpointOperation]) -> Result<bool, OperationError> {
+fn are_all_complete(operations: &[&EndpointOperation]) -> Result<bool, OperationError> {
     let Some(first) = operations.first() else { return Ok(true) };
     let requests: Vec<_> = operations.iter().map(|operation| operation.requests.borrow()).collect();
     let requests: Vec<&Request> = requests.iter().flat_map(|requests| requests.iter()).collect();
     Ok(first.context.process.call(|endpoint| endpoint.test_any(&[&requests]))?.is_some())
+}
+
+/// Returns the index and outcome of an operation that is complete; with `wait`, waits for one. `None` if none is.
+///
+/// # Errors
+/// [`OperationError`].
+pub(crate) fn any(operations: &[&EndpointOperation], wait: bool) -> Result<Option<(usize, Outcome)>, OperationError> {
+    let found = find_complete(operations, wait)?;
+    Ok(found.map(|index| (index, operations[index].wait())))
+}
+
+/// Returns index and outcome of all operations that are complete; with `wait`, at least one, if any is pending.
+///
+/// # Errors
+/// [`OperationError`].
+pub(crate) fn some(operations: &[&EndpointOperation], wait: bool) -> Result<Vec<(usize, Outcome)>, OperationError> {
+    let (mut completed, mut wait) = (Vec::new(), wait);
+    loop {
+        let open: Vec<usize> = (0..operations.len()).filter(|index| !operations[*index].is_complete()).collect();
+        let open_operations: Vec<_> = open.iter().map(|index| operations[*index]).collect();
+        let Some((found, outcome)) = any(&open_operations, wait)? else { return Ok(completed) };
+        completed.push((open[found], outcome));
+        wait = false;
+    }
+}
+
+/// Returns the outcome of each operation; `None`, without `wait`, if one is still pending.
+///
+/// # Errors
+/// [`OperationError`].
+pub(crate) fn all(operations: &[&EndpointOperation], wait: bool) -> Result<Option<Vec<Outcome>>, OperationError> {
+    let may_wait = wait || are_all_complete(operations)?;
+    Ok(may_wait.then(|| operations.iter().map(|operation| operation.wait()).collect()))
 }

@@ -1,14 +1,15 @@
-//! A communicator as the runtime's collectives see it: ranks are those of the communicator, and tags are counted for it.
+//! A communicator as the runtime's collectives see it: ranks are those of the communicator, and tags are counted for
+//! it.
 
 use bytes::Bytes;
 use counterfoil::Epoch;
 use counterfoil_runtime::Error;
-use counterfoil_runtime::communicator::{CallError, Communicator, InternalTag, Request, Status};
+use counterfoil_runtime::communicator::{CallError, CollectiveSubstrate, Communicator, InternalTag, Request, Status};
 
 use super::{Context, RankEndpoint};
 
 /// An endpoint with the ranks and the context numbers of a communicator.
-pub(crate) struct View<'a> {
+pub struct View<'a> {
     pub(super) endpoint: &'a mut RankEndpoint,
     pub(super) context: &'a Context,
 }
@@ -19,7 +20,10 @@ impl View<'_> {
     }
 
     /// Begins a send in synchronous mode.
-    pub(super) fn issend(&mut self, to: u32, tag: i32, payload: &[u8]) -> Result<Request, Error> {
+    ///
+    /// # Errors
+    /// Same as [`isend`](Communicator::isend).
+    pub fn issend(&mut self, to: u32, tag: i32, payload: &[u8]) -> Result<Request, Error> {
         CallError::check_tag("issend", tag)?;
         self.endpoint.issend_in(self.context.messages(), self.context.rank_in_job("issend", to)?, tag, payload)
     }
@@ -52,20 +56,6 @@ impl Communicator for View<'_> {
     fn irecv(&mut self, source: Option<u32>, tag: Option<i32>) -> Result<Request, Error> {
         tag.map_or(Ok(()), |tag| CallError::check_tag("irecv", tag))?;
         self.endpoint.irecv_in(self.context.messages(), self.source_in_job("irecv", source)?, tag)
-    }
-
-    fn isend_internal(&mut self, to: u32, tag: InternalTag, payload: &[u8]) -> Result<Request, Error> {
-        let to = self.context.rank_in_job("isend_internal", to)?;
-        self.endpoint.isend_in(self.context.collectives(), to, tag.wire(), payload)
-    }
-
-    fn irecv_internal(&mut self, source: u32, tag: InternalTag) -> Result<Request, Error> {
-        let source = self.context.rank_in_job("irecv_internal", source)?;
-        self.endpoint.irecv_in(self.context.collectives(), Some(source), Some(tag.wire()))
-    }
-
-    fn begin_collective(&mut self) -> InternalTag {
-        self.context.begin_collective()
     }
 
     fn wait(&mut self, request: Request) -> Result<(Status, Bytes), Error> {
@@ -105,5 +95,25 @@ impl Communicator for View<'_> {
 
     fn iteration(&mut self, n: u64) -> Result<(), Error> {
         self.endpoint.iteration(n)
+    }
+
+    fn substrate(&mut self) -> &mut dyn CollectiveSubstrate {
+        self
+    }
+}
+
+impl CollectiveSubstrate for View<'_> {
+    fn isend_internal(&mut self, to: u32, tag: InternalTag, payload: &[u8]) -> Result<Request, Error> {
+        let to = self.context.rank_in_job("isend_internal", to)?;
+        self.endpoint.isend_in(self.context.collectives(), to, tag.wire(), payload)
+    }
+
+    fn irecv_internal(&mut self, source: u32, tag: InternalTag) -> Result<Request, Error> {
+        let source = self.context.rank_in_job("irecv_internal", source)?;
+        self.endpoint.irecv_in(self.context.collectives(), Some(source), Some(tag.wire()))
+    }
+
+    fn begin_collective(&mut self) -> InternalTag {
+        self.context.begin_collective()
     }
 }

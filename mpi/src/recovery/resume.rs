@@ -5,26 +5,27 @@
 //! | mark of a rank | both directories on the rank's host | before the first record, by the rank |
 //! | record | the directory of checkpoints on each host | at each start, once all have got that far |
 //!
-//! So a record means that every rank has a mark somewhere, and a rank without a mark on its host has lost its log. The record of a job that has
-//! ended says so: its files are removed, and a job of its name is another one. Processes of different starts have different incarnations.
+//! So a record means that every rank has a mark somewhere, and a rank without a mark on its host has lost its log. The
+//! record of a job that has ended says so: its files are removed, and a job of its name is another one. Processes of
+//! different starts have different incarnations.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use counterfoil_mpi_core::comm::Comm;
 use counterfoil_runtime::local::{JobError, SharedJobDirectory};
-use counterfoil_runtime::{LogTier, RankSettings, Rule};
+use counterfoil_runtime::{RankSettings, Rule, Tier};
 use serde::{Deserialize, Serialize};
 
 use super::{Naps, Options, RecoveryError};
-use crate::comm::Comm;
 use crate::membership::own_host;
 
 /// Incarnations of a rank in one start of its job.
 const INCARNATIONS_PER_START: u32 = 1 << 16;
 /// Bytes of a record in messages: its longest encoding, and more.
-const RECORD_BYTES: usize = 32;
+const RECORD_BYTES: usize = 64;
 /// Version of the record.
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 /// Wait for the locks of a job after which it is said.
 const WAIT_IS_SAID_AFTER: Duration = Duration::from_secs(1);
 
@@ -120,11 +121,11 @@ pub(super) struct Record {
     starts: u16,
     ranks: u32,
     rule: Rule,
-    tier: LogTier,
+    tier: Tier,
 }
 
-/// Begins a job of this name, or resumes it; returns its record, or `None` if an earlier one of this name has ended and left files.
-/// Collective.
+/// Begins a job of this name, or resumes it; returns its record, or `None` if an earlier one of this name has ended and
+/// left files. Collective.
 ///
 /// # Errors
 /// [`RecoveryError::Resume`], [`RecoveryError::Job`], [`RecoveryError::Mpi`].
@@ -146,7 +147,7 @@ pub(super) fn begin(
     match newest {
         Some(record) => {
             record.check(name, settings)?;
-            let needs_memory = settings.tier != LogTier::NodeLocal;
+            let needs_memory = settings.tier != Tier::NodeLocal;
             if let Some((rank, unmarked)) = rank.and_then(|rank| Some((rank, directory.unmarked(rank, needs_memory)?)))
             {
                 let directory = unmarked.to_owned();
@@ -262,19 +263,20 @@ impl From<ResumeError> for RecoveryError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use counterfoil_protocols::{pessimistic, send_deterministic};
 
     #[test]
     fn a_record_fits_into_its_message() {
         let mut settings = RankSettings::new(u32::MAX);
-        settings.rule = Rule::SendDeterministic { clusters: u32::MAX };
-        settings.tier = LogTier::NodeLocal;
+        settings.rule = send_deterministic::RULE.with_clusters(u32::MAX);
+        settings.tier = Tier::NodeLocal;
         let record = Record::new(u16::MAX, &settings);
         let mut message = record.encode();
         assert!(message.len() <= RECORD_BYTES, "{}", message.len());
         message.resize(RECORD_BYTES, 0);
         assert_eq!(postcard::take_from_bytes::<Record>(&message).unwrap().0, record);
         // In place of no record.
-        assert_ne!(postcard::take_from_bytes::<Record>(&[0; RECORD_BYTES]).unwrap().0.version, VERSION);
+        assert!(postcard::take_from_bytes::<Record>(&[0; RECORD_BYTES]).is_err());
     }
 
     #[test]
@@ -286,9 +288,9 @@ mod tests {
         let of = |what: &str| format!("job heat has {what}: resume it");
         let ranks = said(RankSettings { ranks: 5, ..settings.clone() });
         assert!(ranks.starts_with(&of("4 ranks, and is started again with 5")), "{ranks}");
-        let rule = said(RankSettings { rule: Rule::Pessimistic, ..settings.clone() });
-        assert!(rule.starts_with(&of("the rule SenderBased, and is started again with Pessimistic")), "{rule}");
-        let tier = said(RankSettings { tier: LogTier::NodeLocal, ..settings });
+        let rule = said(RankSettings { rule: pessimistic::RULE, ..settings.clone() });
+        assert!(rule.starts_with(&of("the rule sender-based, and is started again with pessimistic")), "{rule}");
+        let tier = said(RankSettings { tier: Tier::NodeLocal, ..settings });
         assert!(tier.starts_with(&of("the tier ProcessCrashSafe, and is started again with NodeLocal")), "{tier}");
     }
 }

@@ -1,7 +1,8 @@
 //! Memory of long frames, used again for later ones.
 //!
-//! The heap returns the memory of a long allocation to the system when it is dropped. If each frame took new memory, page faults would
-//! cost more than the transmission: an exchange of 1 MB over shared memory took 1,000 µs, and takes 240 µs with memory that is used again.
+//! The heap returns the memory of a long allocation to the system when it is dropped. If each frame took new memory,
+//! page faults would cost more than the transmission: an exchange of 1 MB over shared memory took 1,000 µs, and takes
+//! 240 µs with memory that is used again.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

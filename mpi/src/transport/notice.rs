@@ -1,27 +1,23 @@
-//! A job without a launcher: what its ranks tell each other about the job, and how they end it.
-//!
-//! A notice is a message of its kind, one byte, and a body.
+//! Notices about the job, which the ranks of a job without a launcher exchange, and the vote by which they end it.
 
 use std::io;
 
 use counterfoil_runtime::transport::{Event, TransportError};
 
-use super::supervisor::COORDINATOR_RANK;
-use super::{MpiTransport, NOTICE, VOTE, failed};
+use super::{MpiTransport, VOTE, failed};
 
-/// The sender is done. No body.
-const DONE: u8 = 0;
-/// To the rule's coordinator.
-const REPORT: u8 = 1;
-/// From the rule's coordinator.
-const ORDER: u8 = 2;
+/// Tag of a notice, on a communicator of its own: a search for one among all messages that have arrived would pass over
+/// the frames of a replay each time.
+const NOTICE: i32 = 0;
 
 impl MpiTransport {
-    /// Takes notices, and votes to end the job as soon as all ranks are done.
-    pub(super) fn poll_ranks(&mut self) -> Result<(), TransportError> {
-        self.take_notices()?;
-        self.supervisor.consider_collection();
-        self.send_orders()?;
+    /// Handles the orders of the supervisor, and votes to end the job as soon as all ranks are done.
+    pub(super) fn poll_supervisor(&mut self) -> Result<(), TransportError> {
+        if self.supervisor.has_notices() {
+            self.take_notices()?;
+        }
+        self.supervisor.poll(&mut self.events)?;
+        self.post_notices()?;
         if self.supervisor.are_all_done() && !self.membership.is_voting() {
             if self.membership.begin_vote().map_err(failed)? {
                 self.call_spares_to_vote()?;
@@ -43,7 +39,7 @@ impl MpiTransport {
     /// Takes notices, also of those from which nothing else is read.
     fn take_notices(&mut self) -> Result<(), TransportError> {
         loop {
-            let message = self.membership.all().improbe(None, Some(NOTICE));
+            let message = self.membership.job().improbe(None, None);
             let Some(Some(message)) = self.or_repair(message)? else { return Ok(()) };
             let process = message.source;
             let received = message.receive();
@@ -53,62 +49,20 @@ impl MpiTransport {
         }
     }
 
-    pub(super) fn handle_notice(&mut self, peer: u32, notice: &[u8]) -> Result<(), TransportError> {
-        match notice {
-            [DONE] => self.supervisor.handle_done(peer),
-            [REPORT, body @ ..] => self.handle_report(peer, body)?,
-            [ORDER, body @ ..] => self.events.push_back(Event::Order { body: body.to_vec() }),
-            _ => {
-                return Err(TransportError::Io {
-                    action: "read a peer's notice",
-                    source: io::Error::other(format!("rank {peer} sent {} bytes", notice.len())),
-                });
+    fn handle_notice(&mut self, peer: u32, notice: &[u8]) -> Result<(), TransportError> {
+        self.supervisor.handle_notice(peer, notice, &mut self.events)?;
+        self.post_notices()
+    }
+
+    /// Sends the supervisor's notices.
+    pub(super) fn post_notices(&mut self) -> Result<(), TransportError> {
+        while let Some((peer, notice)) = self.supervisor.poll_notice() {
+            let sending = self.membership.job().isend(notice, self.membership.process_of(peer), NOTICE);
+            if let Some(sending) = self.or_repair(sending)? {
+                self.peers[peer as usize].push(sending);
             }
         }
         Ok(())
-    }
-
-    /// Passes a message to the coordinator that this process runs.
-    fn handle_report(&mut self, from: u32, body: &[u8]) -> Result<(), TransportError> {
-        let handled = self.supervisor.handle_report(from, body);
-        handled.map_err(|error| TransportError::Io { action: "coordinate", source: io::Error::other(error) })?;
-        self.send_orders()
-    }
-
-    /// Sends a message to the rule's coordinator.
-    pub(super) fn send_report(&mut self, body: &[u8]) -> Result<(), TransportError> {
-        if self.rank == COORDINATOR_RANK {
-            return self.handle_report(self.rank, body);
-        }
-        self.post_notice(COORDINATOR_RANK, REPORT, body)
-    }
-
-    /// Sends the messages of the coordinator that this process runs.
-    fn send_orders(&mut self) -> Result<(), TransportError> {
-        while let Some((rank, body)) = self.supervisor.poll_order() {
-            if rank == self.rank {
-                self.events.push_back(Event::Order { body });
-            } else {
-                self.post_notice(rank, ORDER, &body)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Tells the other ranks that this one is done.
-    pub(super) fn announce_done(&mut self) -> Result<(), TransportError> {
-        let rank = self.rank;
-        self.supervisor.handle_done(rank);
-        (0..self.membership.ranks()).filter(|peer| *peer != rank).try_for_each(|peer| self.post_done(peer))
-    }
-
-    /// Tells a rank that this one is done; after a repair, that is repeated.
-    pub(super) fn post_done(&mut self, peer: u32) -> Result<(), TransportError> {
-        self.post_notice(peer, DONE, &[])
-    }
-
-    fn post_notice(&mut self, peer: u32, kind: u8, body: &[u8]) -> Result<(), TransportError> {
-        self.post(peer, NOTICE, [&[kind], body].concat()).map(drop)
     }
 
     fn call_spares_to_vote(&mut self) -> Result<(), TransportError> {

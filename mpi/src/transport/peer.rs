@@ -2,13 +2,24 @@
 
 use std::collections::VecDeque;
 
-use crate::comm::Sending;
-use crate::error::MpiError;
+use counterfoil_mpi_core::comm::Sending;
+use counterfoil_mpi_core::error::MpiError;
+
 use crate::transport::buffers::Buffers;
 
-/// Limit of the bytes in flight to one peer. A single frame may exceed it. More would leave the cache before the peer reads them: with 4 MiB,
-/// broadcasts of 32 KiB over shared memory took a fifth more.
+/// Limit of the bytes in flight to one peer. A single frame may exceed it. More would leave the cache before the peer
+/// reads them: with 4 MiB, broadcasts of 32 KiB over shared memory took a fifth more.
 pub(super) const IN_FLIGHT_BYTES_MAX: usize = 512 << 10;
+
+/// Number of frames to a peer of which one, the last, is sent in synchronous mode.
+///
+/// Short sends are complete before they are received, so the bytes in flight don't bound them. A peer that dies while
+/// thousands of them are on their way takes the memory of MPI's transport that holds them along: over shared memory the
+/// survivors then can't send any more.
+const FRAMES_PER_SYNCHRONOUS: usize = 32;
+/// Limit of the sends to a peer that aren't known to be complete, in order: at most twice as many frames are
+/// unreceived.
+const SENDING_MAX: usize = 2 * FRAMES_PER_SYNCHRONOUS;
 
 /// Connection between this rank and one peer: between an incarnation of each.
 #[derive(Debug, Default)]
@@ -23,11 +34,19 @@ pub(super) struct Peer {
     pub(super) sending: VecDeque<Sending>,
     /// Sum of the lengths in `sending`.
     pub(super) bytes: usize,
+    /// Frames since the last one in synchronous mode.
+    frames: usize,
 }
 
 impl Peer {
     pub(super) fn has_room(&self) -> bool {
-        self.is_connected && self.bytes < IN_FLIGHT_BYTES_MAX
+        self.is_connected && self.bytes < IN_FLIGHT_BYTES_MAX && self.sending.len() < SENDING_MAX
+    }
+
+    /// Counts a frame that is about to be sent. Returns `true` if it is to be sent in synchronous mode.
+    pub(super) fn count_frame(&mut self) -> bool {
+        self.frames = (self.frames + 1) % FRAMES_PER_SYNCHRONOUS;
+        self.frames == 0
     }
 
     /// Removes completed sends from the front and gives their memory back; returns `true` if there were any.

@@ -1,17 +1,17 @@
 //! Repair of the membership, and of the connections with ranks that have other processes.
 
+use counterfoil_mpi_core::control::failures::outlives_failures;
+use counterfoil_mpi_core::error::MpiError;
 use counterfoil_runtime::transport::{Event, TransportError};
 
 use super::idle::Idle;
 use super::{MpiTransport, failed};
-use crate::control::failures::outlives_failures;
-use crate::error::MpiError;
 use crate::membership::{Membership, RepairError};
 
 impl MpiTransport {
     /// Gives dead ranks other processes, and begins the connections with them again.
     pub(super) fn repair(&mut self) -> Result<(), TransportError> {
-        let replaced = match repair(&mut self.membership, |waits| self.supervisor.report_repair(waits)) {
+        let replaced = match await_replacements(&mut self.membership, |waits| self.supervisor.report_repair(waits)) {
             // All ranks are done, so nobody needs a replacement: the vote is repeated.
             Err(RepairError::NoSpare { vacant, .. }) if self.supervisor.are_all_done() => {
                 vacant.into_iter().for_each(|rank| self.peers[rank as usize].abandon_sends());
@@ -29,14 +29,12 @@ impl MpiTransport {
             }
             self.events.push_back(Event::Reachable { peer, incarnation });
             self.supervisor.handle_replaced(peer);
-            if self.supervisor.is_done(self.rank) {
-                self.post_done(peer)?;
-            }
         }
-        Ok(())
+        self.post_notices()
     }
 
-    /// Removes a connection to `peer` from the events, with the frames that it has brought: the endpoint has not seen it.
+    /// Removes a connection to `peer` from the events, with the frames that it has brought: the endpoint has not seen
+    /// it.
     fn remove_new_connection(&mut self, peer: u32) {
         let mut is_new = false;
         self.events.retain(|event| match event {
@@ -59,35 +57,31 @@ impl MpiTransport {
     }
 }
 
-/// Repairs the membership after a call has failed because of a dead process: returns the ranks that have other processes now, after all
-/// living processes have called this. `report` is told when the wait for them begins, and when it ends.
-pub(super) fn repair(membership: &mut Membership, mut report: impl FnMut(bool)) -> Result<Vec<u32>, RepairError> {
+/// Repairs the membership after a call has failed because of a dead process: returns the ranks that have other
+/// processes now, after all living processes have called this. `report` is told when the wait for them begins, and when
+/// it ends.
+pub(super) fn await_replacements(
+    membership: &mut Membership,
+    mut report: impl FnMut(bool),
+) -> Result<Vec<u32>, RepairError> {
     if !membership.begin_repair()? {
         return Ok(Vec::new());
     }
     report(true);
-    let repaired = wait_for_repair(membership);
-    report(false);
-    repaired
-}
-
-fn wait_for_repair(membership: &mut Membership) -> Result<Vec<u32>, RepairError> {
     let mut idle = Idle::default();
-    loop {
-        if let Some(replaced) = membership.poll_repair()? {
-            return Ok(replaced);
+    let replaced = loop {
+        match membership.poll_repair().transpose() {
+            Some(replaced) => break replaced,
+            None => idle.after_poll(false),
         }
-        idle.after_poll(false);
-    }
+    };
+    report(false);
+    replaced
 }
 
 pub(super) fn unrepaired(error: RepairError) -> TransportError {
     match error {
         RepairError::Mpi(error) => failed(error),
-        RepairError::Aborted => TransportError::Aborted,
-        RepairError::Orphaned => TransportError::Orphaned,
-        RepairError::Untold { process } => TransportError::Untold { process },
-        RepairError::AgreementLost => TransportError::AgreementLost,
-        RepairError::NoSpare { rank, .. } => TransportError::NoSpare { rank },
+        error => TransportError::Other(error.into()),
     }
 }

@@ -4,14 +4,14 @@ use std::collections::VecDeque;
 use std::thread;
 use std::time::Duration;
 
+use counterfoil_mpi_core::control::failures::outlives_failures;
 use counterfoil_runtime::local::{ControlError, LauncherConnection, Welcome};
 use counterfoil_runtime::transport::{Event, Report, TransportError};
 
-use super::repair::{repair, unrepaired};
-use super::supervisor::report_repair;
+use super::repair::{await_replacements, unrepaired};
+use super::supervisor::Supervisor;
 use super::{MpiTransport, VOTE, check_aborted, failed};
-use crate::control::failures::outlives_failures;
-use crate::membership::{Membership, RepairError};
+use crate::membership::{Membership, RepairError, needs_new_job};
 
 /// Time between two polls of a spare.
 const SPARE_NAP: Duration = Duration::from_millis(1);
@@ -33,8 +33,8 @@ impl SpareProcess {
         Ok(SpareProcess { launcher, membership })
     }
 
-    /// Sleeps until this process becomes a rank; returns its transport and what the launcher wants of it. Returns `None` when the job has
-    /// ended, after all processes have met.
+    /// Sleeps until this process becomes a rank; returns its transport and what the launcher wants of it. Returns
+    /// `None` when the job has ended, after all processes have met.
     ///
     /// # Errors
     /// [`TransportError`].
@@ -45,7 +45,7 @@ impl SpareProcess {
             Err(error) => {
                 // If the launcher is gone, nobody needs to know.
                 let _ = self.launcher.report(match error {
-                    _ if error.needs_new_job() => Report::NoSpare,
+                    _ if needs_new_job(&error) => Report::NoSpare,
                     _ => Report::Failed { error: error.to_string() },
                 });
                 Err(error)
@@ -62,8 +62,8 @@ impl SpareProcess {
                 return meet_at_the_end(&mut self.membership).map(|()| false);
             }
             if self.membership.has_failure().map_err(failed)? {
-                let report = |waits| report_repair(&mut self.launcher, waits);
-                repair(&mut self.membership, report).map_err(unrepaired)?;
+                let report = |waits| self.launcher.report_repair(waits);
+                await_replacements(&mut self.membership, report).map_err(unrepaired)?;
                 if self.membership.rank().is_some() {
                     return Ok(true);
                 }
@@ -73,8 +73,8 @@ impl SpareProcess {
     }
 }
 
-/// Sleeps until this process, a spare of a job without a launcher, becomes a rank: returns `true` then, and `false` at the end of the job,
-/// after all processes have met.
+/// Sleeps until this process, a spare of a job without a launcher, becomes a rank: returns `true` then, and `false` at
+/// the end of the job, after all processes have met.
 ///
 /// # Errors
 /// [`TransportError`].
@@ -120,7 +120,7 @@ pub(crate) fn wait_without_launcher(membership: &mut Membership) -> Result<bool,
 
 /// Repairs the membership. That spares are missing is an error only before the ranks have voted to end the job.
 fn repair_for_vote(membership: &mut Membership, votes: u32) -> Result<(), TransportError> {
-    match repair(membership, |_| {}) {
+    match await_replacements(membership, |_| {}) {
         Err(RepairError::NoSpare { .. }) if votes > 0 => Ok(()),
         repaired => repaired.map(drop).map_err(unrepaired),
     }
@@ -136,6 +136,6 @@ fn meet_at_the_end(membership: &mut Membership) -> Result<(), TransportError> {
         membership.serve_repair(has_failure).map_err(failed)?;
         thread::sleep(SPARE_NAP);
     }
-    membership.all().universe.note_met();
+    membership.all().universe().note_met();
     Ok(())
 }

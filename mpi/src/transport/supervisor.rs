@@ -1,105 +1,55 @@
 //! Supervision of a rank: by the job's launcher, or by all ranks together.
 
-use std::io;
+use std::collections::VecDeque;
+use std::fmt;
 
-use counterfoil::Rank;
-use counterfoil_protocols::api::{Coordinator, CoordinatorError, Floor};
-use counterfoil_runtime::local::LauncherConnection;
-use counterfoil_runtime::transport::{Report, TransportError};
-
-/// Rank whose process runs the rule's coordinator in a job without a launcher.
-pub(super) const COORDINATOR_RANK: u32 = 0;
+use counterfoil_runtime::local::Welcome;
+use counterfoil_runtime::transport::{Event, Report, TransportError};
 
 /// Authority over the start and the end of a rank.
-#[derive(Debug)]
-pub(super) enum Supervisor {
-    /// The job's launcher.
-    Launcher(LauncherConnection),
-    /// All ranks together.
-    Ranks {
-        /// For each rank: it is done.
-        done: Vec<bool>,
-        /// The rule's coordinator, on [`COORDINATOR_RANK`].
-        coordinator: Option<Box<dyn Coordinator>>,
-    },
-}
+///
+/// It does no I/O over MPI: the transport carries its notices, and repeats nothing that a failure has lost, unless it
+/// says so again.
+pub(super) trait Supervisor: fmt::Debug {
+    /// Begins the next execution of `rank`. Returns `None` if the job has ended.
+    ///
+    /// # Errors
+    /// [`TransportError`].
+    fn join(&mut self, rank: u32) -> Result<Option<Welcome>, TransportError>;
 
-impl Supervisor {
-    /// Returns the launcher, or an error if there is none.
-    pub(super) fn launcher(&mut self) -> Result<&mut LauncherConnection, TransportError> {
-        match self {
-            Supervisor::Launcher(launcher) => Ok(launcher),
-            Supervisor::Ranks { .. } => Err(no_launcher()),
-        }
-    }
+    /// Handles its orders, and adds an event for each that concerns the endpoint.
+    ///
+    /// # Errors
+    /// [`TransportError`].
+    fn poll(&mut self, events: &mut VecDeque<Event>) -> Result<(), TransportError>;
 
-    /// Records that a rank is done.
-    pub(super) fn handle_done(&mut self, rank: u32) {
-        if let Supervisor::Ranks { done, .. } = self {
-            done[rank as usize] = true;
-        }
-    }
+    /// Handles a report of the endpoint.
+    ///
+    /// # Errors
+    /// [`TransportError`].
+    fn handle_report(&mut self, report: Report, events: &mut VecDeque<Event>) -> Result<(), TransportError>;
 
-    /// Records that a rank has another process, which runs the program again.
-    pub(super) fn handle_replaced(&mut self, rank: u32) {
-        if let Supervisor::Ranks { done, .. } = self {
-            done[rank as usize] = false;
-        }
-    }
+    /// Notes that this process waits for the others in a repair, or has ceased to.
+    fn report_repair(&mut self, waits: bool);
 
-    /// Returns `true` if there is no launcher and a rank is done.
-    pub(super) fn is_done(&self, rank: u32) -> bool {
-        matches!(self, Supervisor::Ranks { done, .. } if done[rank as usize])
-    }
+    /// Notes that a rank has another process, which runs the program again.
+    fn handle_replaced(&mut self, rank: u32);
 
-    /// Returns `true` if there is no launcher and all ranks are done.
-    pub(super) fn are_all_done(&self) -> bool {
-        matches!(self, Supervisor::Ranks { done, .. } if done.iter().all(|done| *done))
-    }
+    /// Returns `true` if the ranks exchange notices about the job.
+    fn has_notices(&self) -> bool;
 
-    /// Returns the coordinator that this process runs.
-    fn coordinator(&mut self) -> Option<&mut (dyn Coordinator + 'static)> {
-        match self {
-            Supervisor::Launcher(_) => None,
-            Supervisor::Ranks { coordinator, .. } => coordinator.as_deref_mut(),
-        }
-    }
+    /// Handles a notice of another rank.
+    ///
+    /// # Errors
+    /// [`TransportError`].
+    fn handle_notice(&mut self, from: u32, notice: &[u8], events: &mut VecDeque<Event>) -> Result<(), TransportError>;
 
-    /// Tells the launcher, if there is one, that this process waits for the others in a repair, or has ceased to.
-    pub(super) fn report_repair(&mut self, waits: bool) {
-        if let Supervisor::Launcher(launcher) = self {
-            report_repair(launcher, waits);
-        }
-    }
+    /// Takes the next notice to send, and the rank that it is for.
+    fn poll_notice(&mut self) -> Option<(u32, Vec<u8>)>;
 
-    /// Handles a message from a rank to the coordinator.
-    pub(super) fn handle_report(&mut self, from: u32, body: &[u8]) -> Result<(), CoordinatorError> {
-        self.coordinator().map_or(Ok(()), |coordinator| coordinator.handle_control(Rank(from), body))
-    }
+    /// Returns `true` if all ranks are done and are to vote to end the job.
+    fn are_all_done(&self) -> bool;
 
-    /// Begins a collection if ranks take checkpoints for one only, and none is under way.
-    pub(super) fn consider_collection(&mut self) {
-        if let Some(coordinator) = self.coordinator()
-            && coordinator.makes_checkpoints()
-            && !coordinator.is_collecting()
-        {
-            coordinator.begin_collection(Floor::ByLine);
-        }
-    }
-
-    /// Returns the next message of the coordinator, and the rank that it is for.
-    pub(super) fn poll_order(&mut self) -> Option<(u32, Vec<u8>)> {
-        self.coordinator()?.poll_message().map(|(to, body)| (to.0, body))
-    }
-}
-
-/// Tells the launcher that this process waits for the others in a repair, or has ceased to.
-pub(super) fn report_repair(launcher: &mut LauncherConnection, waits: bool) {
-    // That the launcher is gone is noticed when its messages are read.
-    let _ = launcher.report(Report::Repair { waits });
-}
-
-/// Error for what only a launcher can do.
-pub(super) fn no_launcher() -> TransportError {
-    TransportError::Io { action: "roll a rank back", source: io::Error::other("the job has no launcher") }
+    /// Returns `true` if a rank is done, as far as this process has to know.
+    fn is_done(&self, rank: u32) -> bool;
 }

@@ -1,5 +1,5 @@
-//! Programs that send more than their logs hold (`examples/full_log.rs`): a rank that waits for room gets it, or an error if no rank can make
-//! any.
+//! Programs that send more than their logs hold (`examples/full_log.rs`): a rank that waits for room gets it, or an
+//! error if no rank can make any.
 
 use super::{accounts, job};
 

@@ -1,14 +1,15 @@
-//! Programs on a `LoggedCommunicator`, under `mpirun`. They check their own values; the tests compare their logs with the messages that an
-//! independent library (`preload/tests/c/witness.c`) has observed, and with the contributions and determinants that the programs expect.
+//! Programs on a `LoggedCommunicator`, under `mpirun`. They check their own values; the tests compare their logs with
+//! the messages that an independent library (`preload/tests/c/witness.c`) has observed, and with the contributions and
+//! determinants that the programs expect.
 //!
 //! `cargo xtask mpi -- test` sets the path of `mpirun`.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test's functions may")]
 
+#[path = "../support/build.rs"]
+mod build;
 #[path = "../../preload/tests/agreement/compare.rs"]
 mod compare;
-#[path = "../support/example.rs"]
-mod example;
 mod full_log;
 #[path = "../support/library.rs"]
 mod library;
@@ -18,16 +19,19 @@ mod logged;
 mod mpirun;
 #[path = "../../preload/tests/agreement/observed.rs"]
 mod observed;
+#[path = "../support/output.rs"]
+mod output;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use build::built;
 use counterfoil_log_io::LOCAL;
 use counterfoil_profile::RecordTag;
-use example::example;
 use library::library;
 use mpirun::mpirun;
+use output::output;
 
 const RANKS: u32 = 4;
 
@@ -57,7 +61,7 @@ fn job(name: &str, ranks: u32, arguments: &[&str], witness: Option<(&Path, &Path
         command.arg("-x").arg(format!("LD_PRELOAD={}", library.to_str().unwrap()));
         command.env("WITNESS_DIR", folder).args(["-x", "WITNESS_DIR"]);
     }
-    command.arg(example(name)).args(arguments).output().unwrap()
+    output(command.arg(built(&format!("examples/{name}"))).args(arguments))
 }
 
 /// Parses the line that each rank prints (`examples/account`): messages, their bytes, contributions, determinants.
@@ -163,7 +167,8 @@ fn every_call_returns_its_value_and_every_message_is_in_the_log() {
         for (number, payload) in &next[&(0, 20)] {
             assert_eq!(payload[..8], numbers(rank, number - 1..*number)[..]);
         }
-        // Messages with the same tag on three communicators are three streams. On the last, which has half of the ranks, the neighbours differ.
+        // Messages with the same tag on three communicators are three streams. On the last, which has half of the
+        // ranks, the neighbours differ.
         let rings = lanes.values().flat_map(|lane| lane.iter()).filter(|((_, tag), _)| *tag == 5);
         assert_eq!(rings.map(|((comm, _), _)| *comm).collect::<std::collections::BTreeSet<_>>().len(), 3);
     }

@@ -15,7 +15,8 @@ const DEAF: &str = "a process is deaf";
 /// Longest time in which the processes end after their launcher.
 const END_MAX: Duration = Duration::from_secs(30);
 
-/// Starts a job, one process of which is deaf, and waits for its ranks. Returns it, and the folder of the library that makes it so.
+/// Starts a job, one process of which is deaf, and waits for its ranks. Returns it, and the folder of the library that
+/// makes it so.
 #[track_caller]
 fn start_with_deaf(process: u32) -> (Running, TempDir) {
     let folder = tempfile::tempdir().unwrap();

@@ -4,7 +4,8 @@ use super::job::{Job, Program, RANKS};
 use super::namespaces::Hosts;
 use crate::ulfm::outlives_failures;
 
-/// Returns hosts; `None`, with the reason on standard error, where they can't be made, or where the MPI doesn't outlive failures.
+/// Returns hosts; `None`, with the reason on standard error, where they can't be made, or where the MPI doesn't outlive
+/// failures.
 #[expect(clippy::print_stderr)]
 fn hosts(count: usize) -> Option<Hosts> {
     if !outlives_failures() {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use counterfoil_runtime::local::{SharedJobDirectory, clean, default_shm_root};
 use tempfile::TempDir;
 
-use crate::example::example;
+use crate::build::built;
 use crate::hang::describe_processes;
 use crate::mpirun::mpirun;
 use crate::ulfm::outlives_failures;
@@ -23,6 +23,8 @@ const STEPS: u32 = 8_000;
 const SECONDS_MAX: u64 = 120;
 /// Time after which a job hangs, and its processes are described.
 const HANGS_AFTER: Duration = Duration::from_secs(SECONDS_MAX - 30);
+/// Time between two looks at a process.
+const POLL: Duration = Duration::from_micros(100);
 /// Number of ranks; further processes are spares.
 pub(crate) const RANKS: usize = 4;
 
@@ -43,7 +45,7 @@ impl Program {
             Program::Rod => "recover",
             Program::EveryCall => "every_call",
         };
-        BUILT[self as usize].get_or_init(|| example(name))
+        BUILT[self as usize].get_or_init(|| built(&format!("examples/{name}")))
     }
 
     fn arguments(self) -> Vec<String> {
@@ -215,11 +217,28 @@ impl Running {
         }
     }
 
-    /// Waits until rank 0 has taken its checkpoint of a step, or of a later one. The job then has the rest of its steps before it.
+    /// Waits until rank 0 has taken its checkpoint of a step, or of a later one. The job then has the rest of its steps
+    /// before it.
     #[track_caller]
     pub(crate) fn wait_for_step(&mut self, step: u32) {
         while self.step < step {
             assert!(self.read_line(), "the job ended too early: {}", self.describe());
+        }
+    }
+
+    /// Waits until the process of a rank has used this much processor time from now on: that is the same part of its
+    /// work on a busy machine.
+    #[track_caller]
+    pub(crate) fn wait_until_has_run(&self, rank: usize, time: Duration) {
+        let stat = format!("/proc/{}/schedstat", self.process(rank));
+        let has_run = || {
+            let stat = std::fs::read_to_string(&stat).unwrap_or_else(|error| panic!("rank {rank} has ended: {error}"));
+            // Nanoseconds on a processor, and others.
+            Duration::from_nanos(stat.split_whitespace().next().unwrap().parse().unwrap())
+        };
+        let end = has_run() + time;
+        while has_run() < end {
+            thread::sleep(POLL);
         }
     }
 
@@ -270,7 +289,8 @@ impl Running {
         }
     }
 
-    /// Waits for the end of the job, and checks what it has printed and left. Returns the number of processes that became ranks.
+    /// Waits for the end of the job, and checks what it has printed and left. Returns the number of processes that
+    /// became ranks.
     #[track_caller]
     pub(crate) fn finish(self) -> usize {
         let temporary = Rc::clone(&self.temporary);

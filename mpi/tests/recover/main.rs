@@ -1,14 +1,14 @@
-//! Programs without a launcher, whose processes and hosts are killed while they run: `examples/recover.rs`, and `examples/every_call` with
-//! every call of a `LoggedCommunicator`.
+//! Programs without a launcher, whose processes and hosts are killed while they run: `examples/recover.rs`, and
+//! `examples/every_call` with every call of a `LoggedCommunicator`.
 //!
-//! `cargo xtask mpi -- test` sets the path of `mpirun`. With an MPI that doesn't outlive failures (Open MPI 4), only the run without
-//! failures is tested.
+//! `cargo xtask mpi -- test` sets the path of `mpirun`. With an MPI that doesn't outlive failures (Open MPI 4), only
+//! the run without failures is tested.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test's functions may")]
 
+#[path = "../support/build.rs"]
+mod build;
 mod deaf;
-#[path = "../support/example.rs"]
-mod example;
 mod hang;
 #[path = "../support/holder.rs"]
 mod holder;
@@ -24,30 +24,30 @@ mod resume;
 #[path = "../support/ulfm.rs"]
 mod ulfm;
 
-use std::thread::sleep;
 use std::time::Duration;
 
 use job::{Job, Program, RANKS};
 use ulfm::outlives_failures;
 
-/// Runs the example and kills `kills` ranks, each some time after all ranks have a process. Returns the number of processes that became
-/// ranks.
+/// Runs the example and kills `kills` ranks, each at some place of its work after all ranks have a process. Returns the
+/// number of processes that became ranks.
 #[track_caller]
 fn run(job: Job, kills: usize) -> usize {
     let (_, between) = job.program().steps();
-    // Kills fall into different phases: before the first checkpoint, and at different times after one.
+    // Kills fall into different phases: before the first checkpoint, and at different places after one.
     let steps: Vec<u32> = (0..kills as u32).map(|kill| kill * between).collect();
     run_with_kills_after(job, &steps)
 }
 
-/// Runs the example and kills a rank some time after each of these steps. Returns the number of processes that became ranks.
+/// Runs the example and kills a rank at some place of its work after each of these steps. Returns the number of
+/// processes that became ranks.
 #[track_caller]
 fn run_with_kills_after(job: Job, steps: &[u32]) -> usize {
     let mut running = job.start();
     for (kill, step) in steps.iter().enumerate() {
         running.wait_for_ranks();
         running.wait_for_step(*step);
-        sleep(Duration::from_millis(3 * kill as u64));
+        running.wait_until_has_run(kill % RANKS, Duration::from_millis(3 * kill as u64));
         running.kill(kill % RANKS);
     }
     running.finish()

@@ -1,5 +1,5 @@
-//! Hosts that are namespaces of this machine: each has a network, a host name and shared memory of its own. Their networks are joined by a
-//! bridge.
+//! Hosts that are namespaces of this machine: each has a network, a host name and shared memory of its own. Their
+//! networks are joined by a bridge.
 
 use std::fs;
 use std::io::Write;

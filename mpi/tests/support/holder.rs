@@ -9,7 +9,8 @@ use std::time::Duration;
 pub(crate) struct Holder(Child);
 
 impl Holder {
-    /// Makes namespaces, given as options of unshare(1), and prepares them by a shell command with `argument` as its `$0`.
+    /// Makes namespaces, given as options of unshare(1), and prepares them by a shell command with `argument` as its
+    /// `$0`.
     ///
     /// # Errors
     /// The reason for which they can't be made: that takes the rights of root, and util-linux.

@@ -7,8 +7,9 @@ use mpi_sys as ffi;
 #[cfg(wraps = "collective_persistent")]
 use super::requests::PersistentCollective;
 use super::{FullError, Piece, Session};
-use crate::message::{Collective, Counts, Displs, Side, Types};
+use crate::message::Collective;
 use crate::{Class, Operation};
+use counterfoil_mpi_core::arguments::Side;
 
 unsafe extern "C" {
     static counterfoil_in_place: *mut c_void;
@@ -19,45 +20,6 @@ unsafe extern "C" {
 pub(super) fn is_in_place(buf: *const c_void) -> bool {
     // SAFETY: a constant of a C file of this library.
     std::ptr::eq(buf, unsafe { counterfoil_in_place })
-}
-
-impl Side {
-    /// Returns the number of elements of rank `index`; `None` without an array of numbers, which is an error of the program.
-    ///
-    /// # Safety
-    /// The program has given MPI as many counts as ranks, or one for all; `index` is a rank's.
-    pub(crate) unsafe fn count(&self, index: usize) -> Option<i64> {
-        // SAFETY: the program gives MPI a count for each rank.
-        unsafe {
-            match self.counts {
-                Counts::One(count) => Some(count),
-                Counts::Many(counts) => at(counts, index).map(i64::from),
-                #[cfg(wraps = "large_counts")]
-                Counts::ManyLarge(counts) => at(counts, index),
-            }
-        }
-    }
-
-    /// Returns the datatype of rank `index`; `None` without an array of datatypes.
-    ///
-    /// # Safety
-    /// As for [`Side::count`], of datatypes.
-    unsafe fn datatype(&self, index: usize) -> Option<ffi::MPI_Datatype> {
-        match self.types {
-            Types::One(datatype) => Some(datatype),
-            // SAFETY: the program gives MPI a datatype for each rank.
-            Types::Many(types) => unsafe { at(types, index) },
-        }
-    }
-}
-
-/// Returns an element of an array that the program may not have given.
-///
-/// # Safety
-/// `array` is null, or has an element at `index`.
-unsafe fn at<T: Copy>(array: *const T, index: usize) -> Option<T> {
-    // SAFETY: the caller's promise.
-    (!array.is_null()).then(|| unsafe { *array.add(index) })
 }
 
 /// An operation that has begun.
@@ -79,18 +41,7 @@ impl Session {
         unsafe {
             let (count, datatype) = (side.count(index)?, side.datatype(index)?);
             let extent = self.datatypes.layout(datatype)?.extent;
-            let bytes = match side.displs {
-                Displs::Elements(displs) => at(displs, index)? as isize * extent,
-                #[cfg(wraps = "large_counts")]
-                Displs::ElementsLarge(displs) => at(displs, index)? * extent,
-                Displs::Bytes(displs) => at(displs, index)? as isize,
-                Displs::BytesLarge(displs) => at(displs, index)?,
-                Displs::Contiguous => match side.counts {
-                    Counts::One(count) => index as isize * count as isize * extent,
-                    // Contiguous parts of different lengths.
-                    _ => (0..index).map(|before| side.count(before).unwrap_or(0) as isize).sum::<isize>() * extent,
-                },
-            };
+            let bytes = side.offset(index, extent)?;
             self.piece(side.buf.wrapping_byte_offset(bytes), count, datatype)
         }
     }
@@ -115,7 +66,8 @@ impl Session {
         if !contributes {
             return None;
         }
-        // Elsewhere it is an error, which MPI finds: the root's own contribution to a gather or a reduction isn't logged.
+        // Elsewhere it is an error, which MPI finds: the root's own contribution to a gather or a reduction isn't
+        // logged.
         let may_be_in_place = !is_inter && !matches!(class, Class::OneToAll | Class::AllToOne | Class::Neighbours);
         let is_in_place = may_be_in_place && is_in_place(send.buf);
         let side = if is_in_place { receive } else { send };
@@ -151,8 +103,8 @@ impl Session {
         }
     }
 
-    /// Counts an operation that begins and logs this rank's contribution. `waits` tells whether the program waits for it in the same call.
-    /// `begun` keeps what is known of it where this function is called again.
+    /// Counts an operation that begins and logs this rank's contribution. `waits` tells whether the program waits for
+    /// it in the same call. `begun` keeps what is known of it where this function is called again.
     ///
     /// # Safety
     /// The program's arguments to MPI.
@@ -206,7 +158,8 @@ impl Session {
         Ok(())
     }
 
-    /// Returns a persistent operation with this rank's contribution. The program may free the arrays of its call, and datatypes.
+    /// Returns a persistent operation with this rank's contribution. The program may free the arrays of its call, and
+    /// datatypes.
     ///
     /// # Safety
     /// `collective` is what the program has given MPI, which has accepted it.

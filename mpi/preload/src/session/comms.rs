@@ -4,14 +4,15 @@ use std::ffi::c_int;
 
 use counterfoil_mpi_logger::{CommId, CommState, CommTable, Members, SELF, WORLD};
 use mpi_sys as ffi;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::mpi_call::{CallError, is_null_comm, key, mpi_try};
 use super::{BeginError, Session};
 use crate::say::say;
-use counterfoil_mpi::control::failures::is_failure;
+use counterfoil_mpi_core::control::failures::is_failure;
 
-/// The communicators of the program, by handle. Those that reach processes outside MPI_COMM_WORLD are not logged, and not here.
+/// The communicators of the program, by handle. Those that reach processes outside MPI_COMM_WORLD are not logged, and
+/// not here.
 #[derive(Debug)]
 pub(crate) struct CommHandles {
     ids: FxHashMap<usize, CommId>,
@@ -55,11 +56,21 @@ impl CommHandles {
 
     /// Returns the members of a communicator; `None` if one of them, of either group, isn't in MPI_COMM_WORLD.
     fn members(&self, comm: ffi::MPI_Comm) -> Result<Option<Members>, CallError> {
-        let (mut rank, mut is_inter) = (0, 0);
+        let mut rank = 0;
+        // SAFETY: a valid communicator, and a pointer to a local variable.
+        unsafe { mpi_try!(PMPI_Comm_rank(comm, &raw mut rank)) };
+        Ok(self.groups(comm)?.map(|Groups { own, remote }| {
+            let is_inter = remote.is_some();
+            Members { world: remote.unwrap_or(own), rank, is_inter }
+        }))
+    }
+
+    /// Returns the groups of a communicator; `None` if a process of either isn't in MPI_COMM_WORLD.
+    fn groups(&self, comm: ffi::MPI_Comm) -> Result<Option<Groups>, CallError> {
+        let mut is_inter = 0;
         // SAFETY: a valid communicator, a constant of the shim, and pointers to local variables.
         let (own, remote) = unsafe {
             let (mut own, mut remote) = (ffi::RSMPI_GROUP_NULL, ffi::RSMPI_GROUP_NULL);
-            mpi_try!(PMPI_Comm_rank(comm, &raw mut rank));
             mpi_try!(PMPI_Comm_test_inter(comm, &raw mut is_inter));
             mpi_try!(PMPI_Comm_group(comm, &raw mut own));
             if is_inter != 0 {
@@ -68,8 +79,11 @@ impl CommHandles {
             (own, remote)
         };
         let own = self.world_ranks(own)?;
-        let world = if is_inter == 0 { own } else { self.world_ranks(remote)?.filter(|_| own.is_some()) };
-        Ok(world.map(|world| Members { world, rank, is_inter: is_inter != 0 }))
+        if is_inter == 0 {
+            return Ok(own.map(|own| Groups { own, remote: None }));
+        }
+        let remote = self.world_ranks(remote)?;
+        Ok(own.zip(remote).map(|(own, remote)| Groups { own, remote: Some(remote) }))
     }
 
     /// Returns the ranks in MPI_COMM_WORLD of a group, which is freed; `None` if one of its processes isn't there.
@@ -88,8 +102,22 @@ impl CommHandles {
     }
 }
 
-/// Has MPI return errors of a new communicator while its members agree: it has the error handler of its parent, which may end the program,
-/// and another member may have revoked it by now.
+/// The groups of a communicator, as ranks in MPI_COMM_WORLD.
+struct Groups {
+    own: Box<[u32]>,
+    /// `Some` for an intercommunicator.
+    remote: Option<Box<[u32]>>,
+}
+
+impl Groups {
+    /// Returns the members of both groups.
+    fn all(&self) -> impl Iterator<Item = u32> {
+        self.own.iter().chain(self.remote.iter().flatten()).copied()
+    }
+}
+
+/// Has MPI return errors of a new communicator while its members agree: it has the error handler of its parent, which
+/// may end the program, and another member may have revoked it by now.
 struct ErrorsReturned {
     comm: ffi::MPI_Comm,
     inherited: ffi::MPI_Errhandler,
@@ -120,8 +148,8 @@ impl Drop for ErrorsReturned {
 /// In place of a proposal: that of a member with several threads, which has no lowest number. Above all numbers.
 const NO_LOWEST: u64 = 1 << 32;
 
-/// Agrees on the number of a new communicator, whose members all call this: the lowest that all of them have free. `None` if one of them has
-/// several threads, and proposes [`NO_LOWEST`].
+/// Agrees on the number of a new communicator, whose members all call this: the lowest that all of them have free.
+/// `None` if one of them has several threads, and proposes [`NO_LOWEST`].
 fn agree_on_lowest(comm: ffi::MPI_Comm, proposal: u64, is_inter: bool) -> Result<Option<u32>, CallError> {
     let mut number = largest(comm, proposal)?;
     // Between two groups, each gets the other's maximum: in the second round, everybody's.
@@ -142,8 +170,8 @@ fn largest(comm: ffi::MPI_Comm, mine: u64) -> Result<u64, CallError> {
     Ok(largest)
 }
 
-/// A process's contribution to the number of a new communicator, where threads make several at once: no member can tell then which number
-/// all have free. The first rank of each group gives a name, made of its own rank and a count.
+/// A process's contribution to the number of a new communicator, where threads make several at once: no member can tell
+/// then which number all have free. The first rank of each group gives a name, made of its own rank and a count.
 #[derive(Debug)]
 pub(crate) struct Proposal {
     comm: ffi::MPI_Comm,
@@ -158,8 +186,8 @@ pub(crate) struct Proposal {
 unsafe impl Send for Proposal {}
 
 impl Proposal {
-    /// Exchanges the names: (own group's, other group's or 0). All members call this, in the call that makes the communicator; no thread
-    /// holds the session.
+    /// Exchanges the names: (own group's, other group's or 0). All members call this, in the call that makes the
+    /// communicator; no thread holds the session.
     pub(crate) fn exchange_names(&self) -> Result<(u64, u64), CallError> {
         if self.objects {
             agree_on_lowest(self.comm, NO_LOWEST, self.members.is_inter)?;
@@ -192,8 +220,8 @@ impl Session {
         self.logger.comms.get(id)
     }
 
-    /// Adds a new communicator, whose members are all in the call that makes it. Returns this process's part in a further agreement, without
-    /// the session, where a member has several threads. `is_shared`: this process has.
+    /// Adds a new communicator, whose members are all in the call that makes it. Returns this process's part in a
+    /// further agreement, without the session, where a member has several threads. `is_shared`: this process has.
     pub(crate) fn add_comm(&mut self, comm: ffi::MPI_Comm, is_shared: bool) -> Option<Proposal> {
         // Members from outside MPI_COMM_WORLD agree on nothing.
         let members = self.logged_members(comm)?;
@@ -206,6 +234,39 @@ impl Session {
             Err(error) => self.check_made(error),
         }
         None
+    }
+
+    /// Returns `true` if a new communicator has members that `parent` doesn't have, and reports it: an error of the
+    /// program that MPI lets pass, and these members may not be in the call.
+    pub(crate) fn has_strangers(&mut self, parent: ffi::MPI_Comm, new: ffi::MPI_Comm) -> bool {
+        if is_null_comm(new) {
+            return false;
+        }
+        let (Ok(Some(parent)), Ok(Some(new))) = (self.comms.groups(parent), self.comms.groups(new)) else {
+            return false;
+        };
+        let known: FxHashSet<u32> = parent.all().collect();
+        let Some(stranger) = new.all().find(|member| !known.contains(member)) else { return false };
+        say(format_args!(
+            "a communicator was made of a group with rank {stranger}, which isn't in the communicator that it was made from: what is sent \
+             on the new one is not logged"
+        ));
+        true
+    }
+
+    /// Handles a communicator that the program has revoked, where that has an effect.
+    #[cfg(wraps = "comm_revoke")]
+    pub(crate) fn revoke_comm(&mut self, comm: ffi::MPI_Comm) {
+        if !self.control.failures.are_survivable() {
+            return;
+        }
+        let Some(id) = self.comm_id(comm) else { return };
+        let groups = self.comms.groups(comm);
+        if let Some(Some(groups)) = self.check(groups) {
+            let revoked = self.logger.handle_comm_revoked(id, groups.all());
+            self.check(revoked);
+            self.flush();
+        }
     }
 
     /// Adds a communicator under a number that was derived or reserved.
@@ -249,7 +310,8 @@ impl Session {
         self.bind_new(proposal.comm, number, proposal.members);
     }
 
-    /// Handles a refused call in the making of a communicator. If a member has failed meanwhile, the program can only free it.
+    /// Handles a refused call in the making of a communicator. If a member has failed meanwhile, the program can only
+    /// free it.
     pub(crate) fn check_made(&mut self, error: CallError) {
         if is_failure(error.code) {
             say(format_args!(
@@ -260,7 +322,8 @@ impl Session {
         }
     }
 
-    /// Unbinds a handle that the program is about to free: it may be another communicator's soon. Returns the communicator.
+    /// Unbinds a handle that the program is about to free: it may be another communicator's soon. Returns the
+    /// communicator.
     pub(crate) fn unbind(&mut self, comm: ffi::MPI_Comm) -> Option<CommId> {
         self.comms.last = None;
         self.streams.clear();

@@ -43,7 +43,8 @@ pub(crate) fn last_size(datatype: ffi::MPI_Datatype) -> Option<i64> {
     (LAST.0.load(Ordering::Relaxed) == key(datatype)).then(|| LAST.1.load(Ordering::Relaxed))
 }
 
-/// Guesses the bytes of a message from the datatype looked up last. Wrong for other datatypes, or while another thread looks one up.
+/// Guesses the bytes of a message from the datatype looked up last. Wrong for other datatypes, or while another thread
+/// looks one up.
 #[inline]
 pub(crate) fn likely_bytes(count: i64, datatype: ffi::MPI_Datatype) -> i64 {
     count.saturating_mul(last_size(datatype).unwrap_or(1))
@@ -96,8 +97,8 @@ impl Datatypes {
         Some(())
     }
 
-    /// Returns a datatype for a persistent operation, which stays when the program frees its own; the program's where MPI refuses another.
-    /// To be [released](Self::release).
+    /// Returns a datatype for a persistent operation, which stays when the program frees its own; the program's where
+    /// MPI refuses another. To be [released](Self::release).
     pub(crate) fn hold(&mut self, datatype: ffi::MPI_Datatype) -> ffi::MPI_Datatype {
         if self.layout(datatype).is_none_or(|layout| layout.is_named) {
             return datatype;
@@ -142,7 +143,8 @@ fn query(datatype: ffi::MPI_Datatype) -> Option<Layout> {
     let mut size: ffi::MPI_Count = 0;
     let (mut lower, mut extent, mut true_lower, mut true_extent) = (0isize, 0isize, 0isize, 0isize);
     let (mut integers, mut addresses, mut types, mut combiner) = (0, 0, 0, 0);
-    // SAFETY: a handle that the program gave to MPI, and pointers to local variables. `MPI_Aint` is as wide as a pointer.
+    // SAFETY: a handle that the program gave to MPI, and pointers to local variables. `MPI_Aint` is as wide as a
+    // pointer.
     let is_known = unsafe {
         ffi::PMPI_Type_size_x(datatype, &raw mut size) == 0
             && ffi::PMPI_Type_get_extent(datatype, (&raw mut lower).cast(), (&raw mut extent).cast()) == 0
@@ -176,8 +178,8 @@ unsafe impl Send for PackingComm {}
 /// Communicator under which elements are packed; `None` without a session.
 static PACKING: Mutex<Option<PackingComm>> = Mutex::new(None);
 
-/// Sets the communicator under which elements are packed: one whose errors are returned. Those of the program may have a handler that ends
-/// the job.
+/// Sets the communicator under which elements are packed: one whose errors are returned. Those of the program may have
+/// a handler that ends the job.
 pub(super) fn set_packing_comm(comm: Option<ffi::MPI_Comm>) {
     *PACKING.lock().unwrap_or_else(PoisonError::into_inner) = comm.map(PackingComm);
 }
@@ -185,8 +187,8 @@ pub(super) fn set_packing_comm(comm: Option<ffi::MPI_Comm>) {
 /// Bytes of a long message copied at a time: as many as a core copies in a few microseconds.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// Copies `count` elements at `buf` into `into`, which has as many bytes as they have; packs elements with gaps. Calls `meanwhile` between
-/// the pieces of a long message.
+/// Copies `count` elements at `buf` into `into`, which has as many bytes as they have; packs elements with gaps. Calls
+/// `meanwhile` between the pieces of a long message.
 ///
 /// # Safety
 /// `buf` has `count` elements of `datatype`, whose layout is `layout`, and nothing writes them meanwhile.
@@ -216,8 +218,8 @@ pub(crate) unsafe fn copy(
     unsafe { pack(buf, count, datatype, layout, into) }
 }
 
-/// Copies a long message, its second half first: a receiver in shared memory reads it from the start at the same time, and two cores that
-/// read the same cache lines wait for each other.
+/// Copies a long message, its second half first: a receiver in shared memory reads it from the start at the same time,
+/// and two cores that read the same cache lines wait for each other.
 ///
 /// # Safety
 /// `from` has as many bytes as `into`, and nothing writes them meanwhile.

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use counterfoil::Usage;
-use counterfoil_profile::{Sizes, Word};
+use counterfoil_profile::{Sizes, Traffic, Word};
 
-use super::live::{Live, Traffic};
+use super::live::Live;
 use crate::Operation;
 
 /// In place of a rank: none.
@@ -32,7 +32,8 @@ impl std::fmt::Display for Gap {
 /// Counters of one rank.
 #[derive(Debug)]
 pub(crate) struct Ledger {
-    /// Messages to and from each rank of MPI_COMM_WORLD, and the other counters that can be read while the program runs.
+    /// Messages to and from each rank of MPI_COMM_WORLD, and the other counters that can be read while the program
+    /// runs.
     live: Live,
     /// Lengths of the messages logged.
     pub(crate) sizes: Sizes,

@@ -8,31 +8,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use counterfoil_profile::{LIVE_MAGIC, Word, live_words, logged_word, received_word};
+use counterfoil_profile::{LIVE_MAGIC, Traffic, Word, live_words, logged_word, received_word};
 use memmap2::MmapRaw;
-
-/// A number of messages and their bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub(crate) struct Traffic {
-    pub(crate) messages: u64,
-    pub(crate) bytes: u64,
-}
-
-impl Traffic {
-    /// Adds up.
-    pub(crate) fn sum(of: impl IntoIterator<Item = Traffic>) -> Traffic {
-        of.into_iter().fold(Traffic::default(), |sum, one| Traffic {
-            messages: sum.messages + one.messages,
-            bytes: sum.bytes + one.bytes,
-        })
-    }
-
-    #[inline]
-    pub(super) fn add(&mut self, bytes: usize) {
-        self.messages += 1;
-        self.bytes += bytes as u64;
-    }
-}
 
 /// The counters, for as long as the process lives. One thread at a time writes them.
 #[derive(Clone, Copy, Debug)]
@@ -42,10 +19,10 @@ pub(super) struct Live {
 }
 
 impl Live {
-    /// Maps `rank-N.live` in a directory, or uses memory of its own without one, or if it can't be mapped: that the directory can't be
-    /// written is reported with the summary.
+    /// Maps `rank-N.live` in a directory, or uses memory of its own without one, or if it can't be mapped: that the
+    /// directory can't be written is reported with the summary.
     pub(super) fn begin(dir: Option<&Path>, rank: u32, ranks: u32) -> Live {
-        let mapped = dir.and_then(|dir| map(&dir.join(format!("rank-{rank}.live")), live_words(ranks)).ok());
+        let mapped = dir.and_then(|dir| map(&counterfoil_profile::Live::path(dir, rank), live_words(ranks)).ok());
         let own = || &*Vec::leak((0..live_words(ranks)).map(|_| AtomicU64::new(0)).collect());
         let live = Live { words: mapped.unwrap_or_else(own), ranks };
         live.set(Word::Pid, u64::from(std::process::id()));
@@ -109,8 +86,8 @@ fn map(path: &Path, words: usize) -> io::Result<&'static [AtomicU64]> {
     file.write_all_at(&vec![0; words * size_of::<u64>()], 0)?;
     let map: &'static MmapRaw = Box::leak(Box::new(MmapRaw::map_raw(&file)?));
     let begin: *const AtomicU64 = map.as_ptr().cast();
-    // SAFETY: a mapping begins at a page, has as many bytes as were written, and is never unmapped; any bytes are a valid word, and the
-    // process reaches them in no other way.
+    // SAFETY: a mapping begins at a page, has as many bytes as were written, and is never unmapped; any bytes are a
+    // valid word, and the process reaches them in no other way.
     Ok(unsafe { std::slice::from_raw_parts(begin, words) })
 }
 

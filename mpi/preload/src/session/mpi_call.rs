@@ -29,7 +29,8 @@ pub(crate) use mpi_try;
 pub(crate) fn key<T: Copy>(handle: T) -> usize {
     const { assert!(size_of::<T>() <= size_of::<usize>()) }
     let mut bytes = [0u8; size_of::<usize>()];
-    // SAFETY: as many bytes as a handle has, for which the array has room; handles are pointers or integers, without padding.
+    // SAFETY: as many bytes as a handle has, for which the array has room; handles are pointers or integers, without
+    // padding.
     unsafe {
         std::ptr::copy_nonoverlapping((&raw const handle).cast::<u8>(), bytes.as_mut_ptr(), size_of::<T>());
     }

@@ -2,22 +2,32 @@
 
 use std::time::Instant;
 
-use counterfoil_mpi::MpiError;
-use counterfoil_mpi::control::progress_hook::be_eager;
-use counterfoil_mpi_logger::{ControlKind, StreamId};
+use counterfoil_mpi_core::MpiError;
+use counterfoil_mpi_core::control::Control;
+use counterfoil_mpi_logger::{ControlKind, Driver, DriverError, PROGRESS_EVERY, StreamId, progress_weight};
 
 use super::Session;
 use crate::say::say;
 use crate::{deferred, failed_polls};
 
-/// Messages logged, or received and not answered by one that is, between two polls of the control communicator; each
-/// [`PROGRESS_BYTES`] count as one more.
-pub(super) const PROGRESS_EVERY: u32 = 64;
-const PROGRESS_BYTES: usize = (256 << 10) / PROGRESS_EVERY as usize;
-/// Records released with one message. Another rank may wait for the answer to it, and would wait for all that is released at once.
+/// Records released with one message. Another rank may wait for the answer to it, and would wait for all that is
+/// released at once.
 pub(super) const RELEASE_MAX: usize = 8;
 
 impl Session {
+    pub(super) fn driver(&mut self) -> Driver<'_, Control> {
+        Driver { logger: &mut self.logger, channel: &mut self.control }
+    }
+
+    /// Disables logging if `done`, a result of the [driver](Self::driver), is an error.
+    pub(super) fn check_driver<T>(&mut self, done: Result<T, DriverError<MpiError>>) -> Option<T> {
+        match done {
+            Ok(done) => Some(done),
+            Err(DriverError::Channel(error)) => self.check(Err(error)),
+            Err(DriverError::Release(error)) => self.check(Err(error)),
+        }
+    }
+
     /// Counts a received message, which has the next number of its stream.
     #[inline(always)]
     pub(super) fn count_received(&mut self, peer: u32, stream: StreamId, bytes: usize) {
@@ -36,16 +46,13 @@ impl Session {
 
     /// Sends the logger's control messages.
     pub(super) fn flush(&mut self) {
-        while let Some(message) = self.logger.poll_control() {
-            let sent = self.control.send(&message);
-            self.check(sent);
-        }
+        let sent = self.driver().flush();
+        self.check(sent);
     }
 
     #[inline(always)]
     pub(crate) fn progress_if_due(&mut self, bytes: usize) {
-        let more = u32::try_from(bytes / PROGRESS_BYTES).unwrap_or(PROGRESS_EVERY);
-        self.since_progress = self.since_progress.saturating_add(1 + more.min(PROGRESS_EVERY));
+        self.since_progress = self.since_progress.saturating_add(progress_weight(bytes));
         if self.logger.is_releasing() || self.since_progress >= PROGRESS_EVERY {
             self.release_and_progress();
         }
@@ -58,7 +65,7 @@ impl Session {
         let released = self.logger.release_some(records_max, |peer, log| watch.released(peer, log));
         self.ledger.show_acknowledged(self.logger.acknowledged());
         self.check(released);
-        if self.since_progress >= PROGRESS_EVERY {
+        if self.since_progress >= PROGRESS_EVERY && !self.requests.are_making_comms() {
             self.progress();
         }
     }
@@ -78,14 +85,10 @@ impl Session {
         if !self.freed_receives.is_empty() {
             self.poll_freed_receives();
         }
-        if !self.has_uncounted {
-            let counts = self.logger.check_counts();
-            self.check(counts);
-        }
         self.observe();
-        let queried = self.logger.query_early();
-        self.check(queried);
-        self.flush();
+        let has_counted = !self.has_uncounted;
+        let queried = self.driver().query_early(has_counted);
+        self.check_driver(queried);
         // A rank that waits for news is told at once.
         if self.logger.has_pending_queries() {
             self.since_progress = PROGRESS_EVERY;
@@ -95,26 +98,21 @@ impl Session {
     /// Handles the control messages that have come, and answers queries.
     pub(super) fn poll_control(&mut self) {
         self.logger.set_failed_polls(failed_polls::count());
+        // A program that polls isn't waiting: its next call counts.
+        let observe = |kind| {
+            if kind == ControlKind::ProgressRequest {
+                deferred::set_due()
+            }
+        };
         loop {
-            let received = match self.control.poll() {
-                Ok(Some(received)) => received,
-                Ok(None) => break,
-                Err(error) => {
+            match self.driver().receive(observe) {
+                Ok(()) => break,
+                Err(DriverError::Release(error)) => self.give_up(&error),
+                Err(DriverError::Channel(error)) => {
                     self.give_up(&error);
                     return;
                 }
-            };
-            match received.kind {
-                ControlKind::Query => be_eager(),
-                ControlKind::ProgressRequest => {
-                    be_eager();
-                    // A program that polls isn't waiting: its next call counts.
-                    deferred::set_due();
-                }
-                _ => {}
             }
-            let handled = self.logger.handle_control(received.from, received.kind, &received.bytes, Instant::now());
-            self.check(handled);
         }
         self.handle_failures();
         let answered = self.logger.answer_queries();
@@ -170,10 +168,13 @@ impl Session {
 
     /// Receives the acknowledgements that are under way. All living ranks have [met](Self::meet_all).
     pub(super) fn drain(&mut self) -> Result<(), MpiError> {
-        for received in self.control.drain()? {
-            let handled = self.logger.handle_control(received.from, received.kind, &received.bytes, Instant::now());
-            self.check(handled);
+        match self.driver().drain() {
+            Err(DriverError::Channel(error)) => Err(error),
+            Err(DriverError::Release(error)) => {
+                self.give_up(&error);
+                Ok(())
+            }
+            Ok(()) => Ok(()),
         }
-        Ok(())
     }
 }

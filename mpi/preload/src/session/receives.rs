@@ -10,8 +10,8 @@ use super::requests::{Pending, Receiving};
 use super::{Session, StreamKey, key};
 use crate::awaited::{can_look_at, look_no_more};
 use crate::deferred::{self, Event};
-use crate::message::Incoming;
 use crate::status::{arrival, blank, is_cancelled};
+use counterfoil_mpi_core::arguments::Incoming;
 
 /// Time between two [searches](Session::count_early) for completed receives, in durations of the first.
 const EARLY_PAUSE: u32 = 4;
@@ -83,8 +83,8 @@ impl Session {
         receiving.is_wildcard.then_some(Determinant::Receive { source, tag })
     }
 
-    /// Counts the messages of receives that MPI has completed and the program hasn't: it may be in one wait for all of them, and their
-    /// senders without space until some are acknowledged.
+    /// Counts the messages of receives that MPI has completed and the program hasn't: it may be in one wait for all of
+    /// them, and their senders without space until some are acknowledged.
     pub(crate) fn count_early(&mut self) {
         let now = Instant::now();
         if now < self.count_early_at {
@@ -103,7 +103,8 @@ impl Session {
                 ended.push((request, receiving, status));
             }
         }
-        // A process failure may have ended any after a part of its message: the status does not tell, the code of the program's call will.
+        // A process failure may have ended any after a part of its message: the status does not tell, the code of the
+        // program's call will.
         if !ended.is_empty() && self.has_failures() {
             look_no_more();
             ended.clear();
@@ -147,7 +148,8 @@ impl Session {
         self.progress_if_due(bytes);
     }
 
-    /// Counts the message of a receive that has returned. Returns `false` if other receives were pending, and everything else is done.
+    /// Counts the message of a receive that has returned. Returns `false` if other receives were pending, and
+    /// everything else is done.
     #[inline(always)]
     pub(crate) fn count_arrival(&mut self, comm: ffi::MPI_Comm, is_wildcard: bool, arrival: Arrival) -> bool {
         let Arrival { source, tag, bytes } = arrival;

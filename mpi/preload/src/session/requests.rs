@@ -12,7 +12,7 @@ use rustc_hash::FxHashSet;
 use super::Piece;
 use super::mpi_call::{key, request_of};
 use crate::Operation;
-use crate::message::Outgoing;
+use counterfoil_mpi_core::arguments::Outgoing;
 use counterfoil_mpi_logger::{CommId, Determinant, PostedReceive, Stream};
 
 /// The operation of a request.
@@ -29,7 +29,8 @@ pub(crate) enum Pending {
     },
     /// A persistent operation.
     Persistent(Persistent),
-    /// A receive that was [counted](super::Session::count_early) before the program waited for it, and the outcome to record then.
+    /// A receive that was [counted](super::Session::count_early) before the program waited for it, and the outcome to
+    /// record then.
     Counted(Option<Determinant>),
     /// A send that the program cancels.
     CancelledSend,
@@ -37,8 +38,8 @@ pub(crate) enum Pending {
     Generalized,
 }
 
-// SAFETY: the only pointer is one into the program's memory, which MPI has, too. It is read when the program has waited for the request;
-// MPI has written it then.
+// SAFETY: the only pointer is one into the program's memory, which MPI has, too. It is read when the program has waited
+// for the request; MPI has written it then.
 unsafe impl Send for Pending {}
 
 /// A receive.
@@ -87,8 +88,9 @@ pub(crate) enum PersistentKind {
     Collective(Arc<PersistentCollective>),
 }
 
-/// Hashes the key of a request. MPI makes requests in blocks of memory, so that those of successive operations are neighbours: they are in the
-/// table, too. With hashes that scatter them, each access to a table of many requests waits for memory.
+/// Hashes the key of a request. MPI makes requests in blocks of memory, so that those of successive operations are
+/// neighbours: they are in the table, too. With hashes that scatter them, each access to a table of many requests waits
+/// for memory.
 #[derive(Default)]
 struct HandleHasher(u64);
 
@@ -126,6 +128,8 @@ pub(crate) struct Requests {
     known: HashMap<usize, Pending, BuildHasherDefault<HandleHasher>>,
     /// Receives that the program cancels.
     cancelled: FxHashSet<usize>,
+    /// Number of known requests of communicators that are being made.
+    making: usize,
 }
 
 /// Number of known requests: read outside the session.
@@ -145,10 +149,16 @@ pub(crate) fn are_any() -> bool {
     known() > 0
 }
 
-/// Returns `true` if all known requests are receives that the program doesn't cancel, of which only the messages have to be counted.
+/// Returns `true` if all known requests are receives that the program doesn't cancel, of which only the messages have
+/// to be counted.
 #[inline]
 pub(crate) fn are_receives() -> bool {
     OTHERS.load(Ordering::Relaxed) == 0
+}
+
+/// Returns 1 for the request of a communicator that is being made, else 0.
+fn making(pending: Option<&Pending>) -> usize {
+    usize::from(matches!(pending, Some(Pending::Comm { .. })))
 }
 
 /// Returns 1 for a request that isn't a receive's, else 0.
@@ -161,14 +171,16 @@ impl Requests {
     pub(crate) fn new() -> Requests {
         KNOWN.store(0, Ordering::Relaxed);
         OTHERS.store(0, Ordering::Relaxed);
-        Requests { known: HashMap::default(), cancelled: FxHashSet::default() }
+        Requests { known: HashMap::default(), cancelled: FxHashSet::default(), making: 0 }
     }
 
     /// Adds a request that begins.
     pub(crate) fn add(&mut self, request: ffi::MPI_Request, pending: Pending) {
         if !is_null(request) {
             let now = others(Some(&pending));
+            self.making += making(Some(&pending));
             let before = self.known.insert(key(request), pending);
+            self.making -= making(before.as_ref());
             let ended = others(before.as_ref()) + self.forget_cancelled(key(request));
             self.count(now, ended);
         }
@@ -185,6 +197,7 @@ impl Requests {
 
     fn remove(&mut self, request: usize) -> Option<Pending> {
         let pending = self.known.remove(&request)?;
+        self.making -= making(Some(&pending));
         let ended = others(Some(&pending)) + self.forget_cancelled(request);
         self.count(0, ended);
         Some(pending)
@@ -194,6 +207,12 @@ impl Requests {
     #[inline]
     fn forget_cancelled(&mut self, request: usize) -> usize {
         usize::from(!self.cancelled.is_empty() && self.cancelled.remove(&request))
+    }
+
+    /// Returns `true` while a communicator is being made by a non-blocking call. If a rank makes progress between two
+    /// such calls, Open MPI 5.0.11 may let each wait for another one for ever (docs/limits.md).
+    pub(crate) fn are_making_comms(&self) -> bool {
+        self.making > 0
     }
 
     /// Returns the receives whose messages aren't counted, in the order in which they were posted.
@@ -226,7 +245,8 @@ impl Requests {
         }
     }
 
-    /// Notes that the program cancels a request. Until it ends, the end of every request is looked at. An unknown one is a send.
+    /// Notes that the program cancels a request. Until it ends, the end of every request is looked at. An unknown one
+    /// is a send.
     pub(crate) fn cancel(&mut self, request: ffi::MPI_Request) {
         match self.known.get(&key(request)) {
             None => self.add(request, Pending::CancelledSend),
@@ -295,7 +315,8 @@ mod tests {
     fn handles_at_any_distance_are_spread_over_the_table_and_neighbours_stay_so() {
         const KEYS: u64 = 4096;
         let hash = |key: u64| BuildHasherDefault::<HandleHasher>::default().hash_one(key as usize);
-        // Numbers one by one, and requests of 64 bytes to 4 KiB, in a table that is half full, whose places are looked at sixteen at a time.
+        // Numbers one by one, and requests of 64 bytes to 4 KiB, in a table that is half full, whose places are looked
+        // at sixteen at a time.
         for distance in [1, 4, 64, 448, 576, 640, 1024, 4096] {
             let mut groups = vec![0; 2 * KEYS as usize / 16];
             (0..KEYS).for_each(|n| groups[(hash(0x7f30_1234_5000 + n * distance) % (2 * KEYS) / 16) as usize] += 1);

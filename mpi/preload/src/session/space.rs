@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use counterfoil::{AppendError, Claim, OnFull, Rank};
-use counterfoil_mpi_logger::{SpaceError, SpacePoll, SpaceRefusal};
+use counterfoil_mpi_logger::{Driver, SpaceAttempt, SpaceError, SpacePoll, SpaceRefusal};
 use counterfoil_profile::RecordTag;
 
 use super::Session;
@@ -16,7 +16,8 @@ pub(crate) enum FullError {
     /// The user wants the send to fail.
     #[error("{}", .0.0)]
     Refused(Box<Reason>),
-    /// Other threads of this process may have to free space first: only where the session [may be left](Session::may_leave).
+    /// Other threads of this process may have to free space first: only where the session [may be
+    /// left](Session::may_leave).
     #[error("waiting for space")]
     Later,
 }
@@ -87,36 +88,24 @@ impl Session {
             }
             _ => {}
         }
-        match self.logger.wait_for(refused) {
-            SpaceRefusal::Final if matches!(refused, AppendError::Full(_)) => {
-                self.give_up(&format_args!("{refused}, everything is kept, and without a disk no wait frees space"));
+        let begun = self.driver().begin_attempt(refused);
+        match self.check_driver(begun) {
+            Some(SpaceRefusal::Final) if matches!(refused, AppendError::Full(_)) => {
+                self.give_up(&format_args!("{refused}, everything is kept in memory, and no wait frees space"));
                 return Ok(None);
             }
-            SpaceRefusal::Final => {
+            Some(SpaceRefusal::Final) => {
                 self.give_up(refused);
                 return Ok(None);
             }
-            SpaceRefusal::Peers => {
-                let queried = self.logger.query_for_space();
-                self.check(queried);
-                self.flush();
-            }
-            SpaceRefusal::Disk => {}
+            Some(SpaceRefusal::Peers | SpaceRefusal::Disk) | None => {}
         }
         if !self.logger.can_others_free_space() {
             self.count_early_at = Instant::now();
         }
         self.count_early();
         self.progress();
-        let own = self.rank();
-        let acknowledged = self.logger.acknowledge(own);
-        self.check(acknowledged);
-        self.release_all();
-        self.discard_for_failed();
-        let polled = self.logger.poll_space(peer, bytes, Instant::now());
-        let polled = self.check(polled);
-        self.flush();
-        match polled {
+        match self.end_attempt(peer, bytes) {
             None | Some(SpacePoll::Ready) => Ok(None),
             Some(SpacePoll::Pending { refused, is_long }) => {
                 if is_long {
@@ -135,12 +124,16 @@ impl Session {
         }
     }
 
-    /// Releases what was sent to failed ranks, which will acknowledge nothing more.
-    fn discard_for_failed(&mut self) {
-        let discarded = self.logger.discard_for_failed();
-        if self.check(discarded).is_some_and(|records| records > 0) {
+    fn end_attempt(&mut self, peer: u32, bytes: usize) -> Option<SpacePoll> {
+        let watch = &mut self.watch;
+        let mut driver = Driver { logger: &mut self.logger, channel: &mut self.control };
+        let ended = driver.end_attempt(peer, bytes, |peer, log| watch.released(peer, log));
+        self.ledger.show_acknowledged(self.logger.acknowledged());
+        let SpaceAttempt { poll, discarded } = self.check_driver(ended)?;
+        if discarded > 0 {
             self.note_gap(Gap::Discarded);
         }
+        Some(poll)
     }
 
     fn say_that_it_waits(&mut self, refused: &AppendError) {

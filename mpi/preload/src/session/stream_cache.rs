@@ -1,11 +1,13 @@
-//! Recently used streams, by the handles and ranks that the program names them with, so that another message needs no look-up.
+//! Recently used streams, by the handles and ranks that the program names them with, so that another message needs no
+//! look-up.
 //!
-//! What a rank stores after a send waits in the processor behind what MPI has stored for the other rank, and a processor has room for some
-//! 60 such stores. A message of a cached stream costs half of them, and its own bytes; more would delay the answer
-//! (`docs/performance-mpi.md`).
+//! What a rank stores after a send waits in the processor behind what MPI has stored for the other rank, and a
+//! processor has room for some 60 such stores. A message of a cached stream costs half of them, and its own bytes; more
+//! would delay the answer (`docs/performance-mpi.md`).
 
 use std::ffi::c_int;
 
+use counterfoil_mpi_core::arguments::Outgoing;
 use counterfoil_mpi_logger::{CommId, Stream, StreamId};
 use mpi_sys as ffi;
 
@@ -27,13 +29,19 @@ impl StreamKey {
     /// Key of no stream: no handle has this number.
     const NONE: StreamKey = StreamKey { comm: usize::MAX, rank_and_tag: 0 };
 
+    /// Returns the key of a message's stream.
+    #[inline(always)]
+    pub(crate) fn of(out: &Outgoing) -> StreamKey {
+        StreamKey::new(out.comm, out.dest, out.tag)
+    }
+
     #[inline]
     pub(crate) fn new(comm: ffi::MPI_Comm, rank: c_int, tag: c_int) -> StreamKey {
         StreamKey { comm: key(comm), rank_and_tag: u64::from(rank as u32) << 32 | u64::from(tag as u32) }
     }
 
-    /// Cache line of the stream. Neighbours that send a few tags have lines of their own: eight neighbours with eight tags, and those
-    /// above and below in a grid.
+    /// Cache line of the stream. Neighbours that send a few tags have lines of their own: eight neighbours with eight
+    /// tags, and those above and below in a grid.
     #[inline(always)]
     fn line(self) -> usize {
         let (rank, tag) = ((self.rank_and_tag >> 32) as usize, self.rank_and_tag as usize);

@@ -1,20 +1,22 @@
-//! Observations of the log while the program runs: for the summary, the live line, and the rank's profile. Made once in many messages.
+//! Observations of the log while the program runs: for the summary, the live line, and the rank's profile. Made once in
+//! many messages.
 
 use std::path::PathBuf;
 use std::time::Instant;
 
 use counterfoil::{Log, Rank, Usage};
 use counterfoil_mpi_logger::unacknowledged;
-use counterfoil_profile::{Channel, Collective, Delays, Ended, ProfileError, RankProfile, Sample, Series, VERSION};
+use counterfoil_profile::{
+    Channel, Collective, Delays, Ended, ProfileError, RankProfile, Sample, Series, Traffic, VERSION,
+};
 
 use super::Session;
 use super::ledger::Ledger;
-use super::live::Traffic;
 use crate::Operation;
 use crate::say::say;
 
-/// Observations are shifted by fewer messages than this, in turns: a program with a regular pattern isn't always observed at the same
-/// point of it.
+/// Observations are shifted by fewer messages than this, in turns: a program with a regular pattern isn't always
+/// observed at the same point of it.
 const SHIFTS: u32 = 7;
 
 /// The data of the rank's profile.

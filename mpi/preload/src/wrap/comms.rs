@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
-use counterfoil_mpi::control::CONTROL_NAME;
+use counterfoil_mpi_core::control::CONTROL_NAME;
 use mpi_sys as ffi;
 
 use super::exchange::forget_accepted;
@@ -36,14 +36,14 @@ unsafe fn made(comm: *const ffi::MPI_Comm, code: c_int) -> c_int {
 fn agree(proposal: Proposal) -> Result<(), CallError> {
     let names = proposal.exchange_names()?;
     for attempt in 0.. {
-        let reserved = enter(|session| session.logger.comms.reserve(names, attempt));
+        let reserved = enter(|session| session.logger.comms.reserve_number(names, attempt));
         let Some((number, is_free)) = reserved else { return Ok(()) };
         if proposal.is_free_everywhere(is_free)? {
             enter(|session| session.add_proposed(proposal, number));
             break;
         }
         if is_free {
-            enter(|session| session.logger.comms.unreserve(number));
+            enter(|session| session.logger.comms.give_back_number(number));
         }
     }
     Ok(())
@@ -58,7 +58,21 @@ pub(crate) unsafe fn comm_make(new: *mut ffi::MPI_Comm, call: impl FnOnce() -> c
     unsafe { made(new, call()) }
 }
 
-/// The same, non-blocking: the communicator is there when the request has ended.
+/// A communicator of a group of members of `comm`.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
+pub(crate) unsafe fn comm_create(comm: ffi::MPI_Comm, new: *mut ffi::MPI_Comm, call: impl FnOnce() -> c_int) -> c_int {
+    let code = call();
+    // SAFETY: the call has put a communicator there, or the null one.
+    if code == 0 && enter(|session| session.has_strangers(comm, unsafe { *new })) == Some(true) {
+        return code;
+    }
+    // SAFETY: as above.
+    unsafe { made(new, code) }
+}
+
+/// The same as [`comm_make`], non-blocking: the communicator is there when the request has ended.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
@@ -81,8 +95,8 @@ pub(crate) unsafe fn comm_make_immediate(
     code
 }
 
-/// Names a communicator. The name tells the control communicator of a `LoggedCommunicator`, of a program that logs by itself: its messages
-/// are sent by PMPI_ functions, and not logged.
+/// Names a communicator. The name tells the control communicator of a `LoggedCommunicator`, of a program that logs by
+/// itself: its messages are sent by PMPI_ functions, and not logged.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
@@ -100,6 +114,19 @@ pub(crate) unsafe fn comm_name(_: ffi::MPI_Comm, name: *const c_char, call: impl
         });
     }
     call()
+}
+
+/// Revokes a communicator.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
+#[cfg(wraps = "comm_revoke")]
+pub(crate) unsafe fn comm_revoke(comm: ffi::MPI_Comm, call: impl FnOnce() -> c_int) -> c_int {
+    let code = call();
+    if code == 0 {
+        enter(|session| session.revoke_comm(comm));
+    }
+    code
 }
 
 /// Frees a communicator.

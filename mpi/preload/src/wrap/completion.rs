@@ -15,8 +15,8 @@ use crate::handlers;
 use crate::status::{Statuses, statuses_wanted, with_status};
 use counterfoil_mpi_logger::Determinant;
 
-/// Waits for or tests one request, which has ended if `has_ended` is true of the call's code. Programs poll in loops, so little is done for
-/// one that has not.
+/// Waits for or tests one request, which has ended if `has_ended` is true of the call's code. Programs poll in loops,
+/// so little is done for one that has not.
 ///
 /// # Safety
 /// As for [`wait`].
@@ -94,8 +94,8 @@ pub(crate) unsafe fn test(
     unsafe { one(request, status, call, move |code| code != 0 || *flag != 0) }
 }
 
-/// Returns `true` if a test of this request needs next to nothing before its MPI call: no other thread calls, nothing is due, and no handler of
-/// the program's is noted.
+/// Returns `true` if a test of this request needs next to nothing before its MPI call: no other thread calls, nothing
+/// is due, and no handler of the program's is noted.
 #[inline(always)]
 pub(crate) fn is_polled_directly(request: *const ffi::MPI_Request) -> bool {
     can_skip_session() && !handlers::are_any() && !request.is_null()
@@ -107,9 +107,9 @@ pub(crate) fn apart(call: impl FnOnce() -> c_int) -> c_int {
     call()
 }
 
-/// Tests a request that [is polled directly](is_polled_directly). Inlined into the program's call, and stores next to nothing: a program that
-/// updates memory between its polls has these updates under way at the same time only as long as the processor has room for the stores
-/// after them.
+/// Tests a request that [is polled directly](is_polled_directly). Inlined into the program's call, and stores next to
+/// nothing: a program that updates memory between its polls has these updates under way at the same time only as long
+/// as the processor has room for the stores after them.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
@@ -343,8 +343,8 @@ impl Places<'_> {
     }
 }
 
-/// Calls a function for some of several requests, and handles those that have ended. `handle` gets their indices. Returns the code, and the
-/// indices of these, which are none if the call doesn't say.
+/// Calls a function for some of several requests, and handles those that have ended. `handle` gets their indices.
+/// Returns the code, and the indices of these, which are none if the call doesn't say.
 ///
 /// # Safety
 /// As for [`wait_some`].

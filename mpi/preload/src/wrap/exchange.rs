@@ -11,10 +11,10 @@ use rustc_hash::FxBuildHasher;
 use super::receive::{receive, received, wait_or_withdraw};
 use super::send::{is_long, log_around, log_sent};
 use crate::global::{enter, is_multiple, logs_after_send};
-use crate::message::{Incoming, Outgoing, is_proc_null};
-use crate::pass;
+use crate::next;
 use crate::session::key;
 use crate::status::{has_taken, with_status};
+use counterfoil_mpi_core::arguments::{Incoming, Outgoing, is_proc_null};
 
 unsafe extern "C" {
     static counterfoil_packed: ffi::MPI_Datatype;
@@ -31,15 +31,15 @@ unsafe fn exchange_multiple(out: &Outgoing, sends: c_int, incoming: &Incoming, s
     // SAFETY: the program's arguments, and a request of the library's that is waited for.
     unsafe {
         let mut request = ffi::RSMPI_REQUEST_NULL;
-        let begin = pass::Isend.get();
+        let begin = next::Isend.get();
         let code =
             log_around(out, || begin(out.buf, sends, out.datatype, out.dest, out.tag, out.comm, &raw mut request));
         if code != 0 {
             return code;
         }
-        let call = |status| (pass::Recv.get())(buf, count, datatype, source, tag, comm, status);
+        let call = |status| (next::Recv.get())(buf, count, datatype, source, tag, comm, status);
         let received = receive(incoming, status, call);
-        let sent = (pass::Wait.get())(&raw mut request, ffi::RSMPI_STATUS_IGNORE);
+        let sent = (next::Wait.get())(&raw mut request, ffi::RSMPI_STATUS_IGNORE);
         if received == 0 { sent } else { received }
     }
 }
@@ -58,7 +58,8 @@ pub(crate) unsafe fn exchange(
         return call(status);
     }
     let then = |code, status: &ffi::MPI_Status| received(incoming, status, code);
-    // SAFETY: the program's message, which is not where the other one is received; a request that is waited for; and its status.
+    // SAFETY: the program's message, which is not where the other one is received; a request that is waited for; and
+    // its status.
     unsafe {
         match (c_int::try_from(out.count), c_int::try_from(incoming.count)) {
             (Ok(sends), Ok(receives)) if logs_after_send() && are_valid((out, sends), (incoming, receives)) => {
@@ -67,7 +68,8 @@ pub(crate) unsafe fn exchange(
             (Ok(sends), Ok(receives)) if is_multiple() && are_valid((out, sends), (incoming, receives)) => {
                 exchange_multiple(out, sends, incoming, status)
             }
-            // Other ranks may need an answer from this one while it waits, so the session isn't entered around the call.
+            // Other ranks may need an answer from this one while it waits, so the session isn't entered around the
+            // call.
             _ if logs_after_send() => with_status(status, call, |code, status| {
                 // The sent message is counted first: it may be acknowledged already.
                 if has_taken(code) {
@@ -99,8 +101,8 @@ pub(super) fn forget_accepted() {
     ACCEPTED.iter().for_each(|slot| slot.store(0, Ordering::Relaxed));
 }
 
-/// Returns `true` if MPI accepts both halves of an exchange. It judges the arguments of the program's call before it sends or receives anything;
-/// of two calls, the first could take a message, or send one, before the second is refused.
+/// Returns `true` if MPI accepts both halves of an exchange. It judges the arguments of the program's call before it
+/// sends or receives anything; of two calls, the first could take a message, or send one, before the second is refused.
 ///
 /// # Safety
 /// The program's messages, whose counts are `sends` and `receives`.
@@ -130,15 +132,16 @@ unsafe fn are_valid((out, sends): (&Outgoing, c_int), (incoming, receives): (&In
 /// As for [`are_valid`].
 #[cold]
 unsafe fn are_accepted((out, sends): (&Outgoing, c_int), (incoming, receives): (&Incoming, c_int)) -> bool {
-    // SAFETY: the program's arguments, constants of the shim, pointers to local variables, and requests that are waited for.
+    // SAFETY: the program's arguments, constants of the shim, pointers to local variables, and requests that are waited
+    // for.
     unsafe {
         let (mut request, null) = (ffi::RSMPI_REQUEST_NULL, ffi::RSMPI_PROC_NULL);
-        let is_sent = (pass::Isend.get())(out.buf, sends, out.datatype, null, out.tag, out.comm, &raw mut request) == 0
-            && (pass::Wait.get())(&raw mut request, ffi::RSMPI_STATUS_IGNORE) == 0;
+        let is_sent = (next::Isend.get())(out.buf, sends, out.datatype, null, out.tag, out.comm, &raw mut request) == 0
+            && (next::Wait.get())(&raw mut request, ffi::RSMPI_STATUS_IGNORE) == 0;
         let Incoming { buf, datatype, source, tag, comm, .. } = *incoming;
         let is_received = is_sent
-            && (pass::Irecv.get())(buf, receives, datatype, null, tag, comm, &raw mut request) == 0
-            && (pass::Wait.get())(&raw mut request, ffi::RSMPI_STATUS_IGNORE) == 0;
+            && (next::Irecv.get())(buf, receives, datatype, null, tag, comm, &raw mut request) == 0
+            && (next::Wait.get())(&raw mut request, ffi::RSMPI_STATUS_IGNORE) == 0;
         let (mut size, mut is_inter) = (0, 0);
         is_received
             && ffi::PMPI_Comm_test_inter(comm, &raw mut is_inter) == 0
@@ -164,27 +167,27 @@ unsafe fn exchange_at_once(
     unsafe {
         let (mut receiving, mut sending) = (ffi::RSMPI_REQUEST_NULL, ffi::RSMPI_REQUEST_NULL);
         let Incoming { buf, datatype, source, tag, comm, .. } = *incoming;
-        let posted = (pass::Irecv.get())(buf, receives, datatype, source, tag, comm, &raw mut receiving);
+        let posted = (next::Irecv.get())(buf, receives, datatype, source, tag, comm, &raw mut receiving);
         if posted != 0 {
             return posted;
         }
         let Outgoing { buf, datatype, dest, tag, comm, .. } = *out;
         let mut sent = if is_long(out.count, out.datatype) {
-            (pass::Isend.get())(buf, sends, datatype, dest, tag, comm, &raw mut sending)
+            (next::Isend.get())(buf, sends, datatype, dest, tag, comm, &raw mut sending)
         } else {
-            (pass::Send.get())(buf, sends, datatype, dest, tag, comm)
+            (next::Send.get())(buf, sends, datatype, dest, tag, comm)
         };
         if sent != 0 {
             // MPI refused the send, so nothing is received either.
-            (pass::Cancel.get())(&raw mut receiving);
-            (pass::Wait.get())(&raw mut receiving, ffi::RSMPI_STATUS_IGNORE);
+            (next::Cancel.get())(&raw mut receiving);
+            (next::Wait.get())(&raw mut receiving, ffi::RSMPI_STATUS_IGNORE);
             return sent;
         }
         sent = log_sent(out, &raw mut sending);
         let wait = |status| wait_or_withdraw(&raw mut receiving, status);
         let code = with_status(status, wait, |code, status| received(incoming, status, code));
         if sent == 0 {
-            sent = (pass::Wait.get())(&raw mut sending, ffi::RSMPI_STATUS_IGNORE);
+            sent = (next::Wait.get())(&raw mut sending, ffi::RSMPI_STATUS_IGNORE);
         }
         if code == 0 { sent } else { code }
     }
@@ -209,7 +212,8 @@ pub(crate) unsafe fn exchange_replace(
     status: *mut ffi::MPI_Status,
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
 ) -> c_int {
-    // SAFETY: the program's message, which is packed before anything is received into it, and packed bytes, which stay until they are sent.
+    // SAFETY: the program's message, which is packed before anything is received into it, and packed bytes, which stay
+    // until they are sent.
     unsafe {
         let Some(bytes) = saved(out) else { return call(status) };
         let packed =

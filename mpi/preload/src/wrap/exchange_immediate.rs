@@ -6,8 +6,8 @@ use mpi_sys as ffi;
 
 use super::send::refuse;
 use crate::global::enter_for_space;
-use crate::message::{Incoming, Outgoing};
-use crate::session::CopyTime;
+use crate::session::{CopyTime, StreamKey};
+use counterfoil_mpi_core::arguments::{Incoming, Outgoing};
 
 /// Starts a send and a receive; the sent message is copied at `time`.
 ///
@@ -24,7 +24,7 @@ unsafe fn begin_exchange(
     let mut now = || call.take().map_or(0, |call| call());
     let code = enter_for_space(|session| {
         let receiving = session.receiving(incoming);
-        let code = match session.logged_stream(out.key()) {
+        let code = match session.logged_stream(StreamKey::of(out)) {
             // SAFETY: the program's message.
             Some(entry) => unsafe { session.log(entry.stream, (out.buf, out.count, out.datatype), time, &mut now) },
             None => Ok(now()),

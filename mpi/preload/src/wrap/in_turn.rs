@@ -6,7 +6,7 @@ use mpi_sys as ffi;
 use smallvec::{SmallVec, smallvec};
 
 use super::completion::some;
-use crate::pass;
+use crate::next;
 use crate::session::requests::is_null;
 use crate::status::{Statuses, blank, empty, statuses_wanted};
 
@@ -48,7 +48,7 @@ impl Wait {
         let requests = unsafe { self.requests.add(begin) };
         let (outcount, into, of_ended) = (&raw mut ended, indices.as_mut_ptr(), statuses.as_mut_ptr());
         // SAFETY: as above, and arrays of as many elements.
-        let call = |statuses| unsafe { (pass::Testsome.get())(count, requests, outcount, into, statuses) };
+        let call = |statuses| unsafe { (next::Testsome.get())(count, requests, outcount, into, statuses) };
         // A test that finds none is not one of the program's.
         // SAFETY: as above.
         let (code, those) = unsafe { some((count, requests), outcount, into, of_ended, call, |_, _| {}) };
@@ -99,8 +99,9 @@ impl Wait {
     }
 }
 
-/// Waits for all of several requests, and handles each as it ends: their messages are acknowledged while others are awaited, which their
-/// senders may have no space for before. Ends like Open MPI's `MPI_Waitall`: when all have ended, or one has failed.
+/// Waits for all of several requests, and handles each as it ends: their messages are acknowledged while others are
+/// awaited, which their senders may have no space for before. Ends like Open MPI's `MPI_Waitall`: when all have ended,
+/// or one has failed.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).

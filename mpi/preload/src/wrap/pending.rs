@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
 
-use counterfoil_mpi::control::failures::is_pending;
+use counterfoil_mpi_core::control::failures::is_pending;
 use mpi_sys as ffi;
 
 use super::requests::finish;
@@ -33,7 +33,8 @@ pub(super) enum RequestSnapshot<'a> {
     Inline(&'a [ffi::MPI_Request]),
     /// The same, on the heap.
     Heap(Vec<ffi::MPI_Request>),
-    /// Known requests, taken out of the session: with several threads, another one may get the handle of an ended request for a new one.
+    /// Known requests, taken out of the session: with several threads, another one may get the handle of an ended
+    /// request for a new one.
     Taken(Vec<TakenRequest>),
 }
 
@@ -47,7 +48,8 @@ impl InlineHandles {
         InlineHandles(MaybeUninit::uninit())
     }
 
-    /// Copies at most [`MAX`](Self::MAX) handles. They are loaded and stored one by one: MPI may have stored them just now.
+    /// Copies at most [`MAX`](Self::MAX) handles. They are loaded and stored one by one: MPI may have stored them just
+    /// now.
     #[inline(always)]
     fn copy(&mut self, requests: &[ffi::MPI_Request]) -> &[ffi::MPI_Request] {
         let to: *mut ffi::MPI_Request = self.0.as_mut_ptr().cast();
@@ -161,7 +163,8 @@ impl Completion<'_> {
             return Completion::Ended(status);
         }
         note_failed(code);
-        // A receive from any source that a process failure has interrupted goes on, and so does what a call with wrong arguments asks about.
+        // A receive from any source that a process failure has interrupted goes on, and so does what a call with wrong
+        // arguments asks about.
         if is_pending(code) || is_refusal(code) { Completion::Pending } else { Completion::Failed }
     }
 }
@@ -202,8 +205,8 @@ fn take(requests: &[ffi::MPI_Request]) -> Vec<TakenRequest> {
     enter(|session| session.take_requests(requests)).unwrap_or_default()
 }
 
-/// Puts back requests that have not ended. Those of them that MPI has completed, while others of the call are pending, are looked at here, if a
-/// sender waits for space: no poll finds them during a call.
+/// Puts back requests that have not ended. Those of them that MPI has completed, while others of the call are pending,
+/// are looked at here, if a sender waits for space: no poll finds them during a call.
 #[inline(never)]
 fn put_back(taken: &mut Vec<TakenRequest>) {
     enter(|session| {
@@ -269,7 +272,8 @@ fn count_failed_test() {
     }
 }
 
-/// Takes a request out of the session before a call that may end it, with several threads. Handles deferred events that are due.
+/// Takes a request out of the session before a call that may end it, with several threads. Handles deferred events that
+/// are due.
 ///
 /// # Safety
 /// `request` points to a request.
@@ -296,7 +300,8 @@ pub(super) fn put_back_one(taken: Option<Box<TakenRequest>>) {
     }
 }
 
-/// Handles the only request of a call that has ended it, with this code and status. Returns the code, or an error if a record was refused.
+/// Handles the only request of a call that has ended it, with this code and status. Returns the code, or an error if a
+/// record was refused.
 #[inline(never)]
 pub(super) fn end_one(
     taken: Option<Box<TakenRequest>>,

@@ -6,11 +6,11 @@ use std::ffi::c_int;
 use mpi_sys as ffi;
 
 use crate::global::{count_failed_poll, enter, is_multiple, records_determinants};
-use crate::message::{Incoming, is_proc_null};
-use crate::pass;
+use crate::next;
 use crate::session::requests::{Pending, Receiving};
 use crate::session::{Session, key};
 use crate::status::{has_taken, with_status};
+use counterfoil_mpi_core::arguments::{Incoming, is_proc_null};
 
 /// Waits for a message without receiving it.
 ///
@@ -68,7 +68,7 @@ pub(crate) unsafe fn match_message(
     unsafe {
         // With several threads, none may wait in the step that numbers a message.
         while is_multiple() && !is_proc_null(incoming.source) {
-            let (flag, begin) = (Cell::new(0), pass::Improbe.get());
+            let (flag, begin) = (Cell::new(0), next::Improbe.get());
             let look = |status| begin(incoming.source, incoming.tag, incoming.comm, flag.as_ptr(), message, status);
             let step = enter(|session| {
                 with_status(status, look, |code, status| {

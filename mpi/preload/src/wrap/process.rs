@@ -1,16 +1,17 @@
 //! Begin and end of MPI.
 
+use std::env::var_os;
 use std::ffi::c_int;
 use std::fmt::Display;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use counterfoil_profile::{Ended, refused};
+use counterfoil_settings::{RunSettings, SUMMARY_DIR};
 use mpi_sys as ffi;
 
 use crate::global::{self, enter};
 use crate::say;
 use crate::session::{BeginError, Session};
-use crate::settings::{self, Settings};
 
 /// Variables of which a launcher sets one. MPI itself sets some of them in `MPI_Init`.
 pub(super) const RANKS: [&str; 3] = ["PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"];
@@ -20,7 +21,7 @@ pub(super) const RANKS: [&str; 3] = ["PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_R
 /// # Safety
 /// The program's arguments: see the [module](super).
 pub(crate) unsafe fn init(call: impl FnOnce() -> c_int) -> c_int {
-    let is_launched = RANKS.iter().any(|name| std::env::var_os(name).is_some());
+    let is_launched = RANKS.iter().any(|name| var_os(name).is_some());
     let code = call();
     if code == 0 {
         begin(is_launched);
@@ -62,17 +63,17 @@ fn begin(is_launched: bool) {
     };
     let (rank, ranks) = (rank.unsigned_abs(), ranks.unsigned_abs());
     say::as_rank(rank);
-    let settings = match Settings::from_environment() {
+    let settings = match RunSettings::from_env(|name| var_os(name)) {
         Ok(settings) => settings,
         Err(error) => {
             // All ranks have the same environment: one reports for all.
             if rank == 0 {
-                refuse(settings::summary_dir().as_deref(), rank, &error);
+                refuse(summary_dir().as_deref(), rank, &error);
             }
             return;
         }
     };
-    if !settings.is_on {
+    if !settings.logging {
         return;
     }
     if !is_launched && ranks == 1 {
@@ -92,6 +93,11 @@ fn begin(is_launched: bool) {
         Err(BeginError::Others { .. }) => {}
         Err(error) => refuse(summary_dir.as_deref(), rank, &error),
     }
+}
+
+/// Returns the directory of the summaries, whatever the other settings are.
+pub(super) fn summary_dir() -> Option<PathBuf> {
+    var_os(SUMMARY_DIR).filter(|dir| !dir.is_empty()).map(PathBuf::from)
 }
 
 /// Reports that the program has MPI's Fortran bindings loaded, if it has: their calls don't come to this library.

@@ -9,12 +9,12 @@ use super::send::add_persistent;
 use crate::awaited::{note_persistent, note_posted};
 use crate::deferred::Event;
 use crate::global::{can_defer, catch_up, defer, enter, is_multiple};
-use crate::message::{Incoming, is_proc_null, is_wildcard};
 use crate::session::Session;
 use crate::session::requests::PersistentKind;
 use crate::status::{arrival, blank, has_taken, is_cancelled, with_status};
-use crate::{handlers, pass};
-use counterfoil_mpi::control::failures::{failed_code, is_pending};
+use crate::{handlers, next};
+use counterfoil_mpi_core::arguments::{Incoming, is_proc_null, is_wildcard};
+use counterfoil_mpi_core::control::failures::{failed_code, is_pending};
 
 /// Handles a receive that has returned with this code, after which nothing was posted. Returns the code.
 #[inline]
@@ -28,7 +28,8 @@ pub(super) fn received(incoming: &Incoming, status: &ffi::MPI_Status, code: c_in
     code
 }
 
-/// A blocking receive, where its event [can be deferred](can_defer). Code after the call delays the answer, so it only notes the message.
+/// A blocking receive, where its event [can be deferred](can_defer). Code after the call delays the answer, so it only
+/// notes the message.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
@@ -99,7 +100,7 @@ unsafe fn receive_multiple(
         // SAFETY: the program's status.
         return unsafe { with_status(status, call, then) };
     };
-    let begin = pass::Irecv.get();
+    let begin = next::Irecv.get();
     // SAFETY: the program's arguments, and a request of the library's that is waited for.
     unsafe {
         let mut request = ffi::RSMPI_REQUEST_NULL;
@@ -109,8 +110,9 @@ unsafe fn receive_multiple(
     }
 }
 
-/// Waits for a request of the library's own, of a blocking receive, and returns the receive's code. One from any source that a failure has left
-/// pending is withdrawn: for the program, the call has failed, unless it has taken a message meanwhile.
+/// Waits for a request of the library's own, of a blocking receive, and returns the receive's code. One from any source
+/// that a failure has left pending is withdrawn: for the program, the call has failed, unless it has taken a message
+/// meanwhile.
 ///
 /// # Safety
 /// A pending request of a receive, and a status to write.
@@ -118,15 +120,15 @@ pub(super) unsafe fn wait_or_withdraw(request: *mut ffi::MPI_Request, status: *m
     let (mut flag, mut own) = (0, blank());
     // SAFETY: the caller's promise, and pointers to local variables.
     unsafe {
-        let code = (pass::Wait.get())(request, status);
+        let code = (next::Wait.get())(request, status);
         if !is_pending(code) {
             return code;
         }
-        (pass::Cancel.get())(request);
+        (next::Cancel.get())(request);
         // A wait would call the program's error handler once more.
         ffi::PMPI_Request_get_status(*request, &raw mut flag, &raw mut own);
         if flag != 0 && !is_cancelled(&own) {
-            let code = (pass::Wait.get())(request, status);
+            let code = (next::Wait.get())(request, status);
             handlers::change_code(code);
             return code;
         }

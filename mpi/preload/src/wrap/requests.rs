@@ -7,7 +7,7 @@ use mpi_sys as ffi;
 
 use super::send::refuse;
 use crate::global::{enter, enter_for_space, logs_after_send};
-use crate::pass;
+use crate::next;
 use crate::session::requests::{Pending, Persistent, PersistentCollective, PersistentKind, handles};
 use crate::session::{BegunCollective, FullError, Session};
 
@@ -62,8 +62,8 @@ impl Session {
         }
     }
 
-    /// Logs the contributions of the persistent collective operations among requests that are about to be started: an operation in place
-    /// overwrites them. Returns the operations with their numbers.
+    /// Logs the contributions of the persistent collective operations among requests that are about to be started: an
+    /// operation in place overwrites them. Returns the operations with their numbers.
     fn contribute_all(
         &mut self,
         requests: &[ffi::MPI_Request],
@@ -177,8 +177,8 @@ pub(crate) unsafe fn start_all(count: c_int, requests: *mut ffi::MPI_Request, ca
     finish(result, &mut now)
 }
 
-/// [`start_all`] where a message isn't sent before there is space for it: one request after the other. Those that need no space come first, since
-/// other ranks may wait for them; MPI leaves the order open.
+/// [`start_all`] where a message isn't sent before there is space for it: one request after the other. Those that need
+/// no space come first, since other ranks may wait for them; MPI leaves the order open.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
@@ -192,7 +192,7 @@ unsafe fn start_each(count: c_int, requests: *mut ffi::MPI_Request, call: impl F
         // SAFETY: one of the program's requests.
         let code = unsafe {
             let request = requests.add(at);
-            start(request, || (pass::Start.get())(request))
+            start(request, || (next::Start.get())(request))
         };
         if code != 0 {
             return code;

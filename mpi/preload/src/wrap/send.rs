@@ -1,4 +1,30 @@
 //! Sends.
+//!
+//! The calls of an `MPI_Send`, where each way of sending and logging ends in a record, its count, and the release of
+//! records that others have acknowledged:
+//!
+//! ```text
+//! MPI_Send                      OUT_DIR/calls.rs, rendered by build/render.rs
+//!   is_sent_first?              up to 256 bytes, one thread at a time
+//!     next::Send                  the MPI's
+//!     log_after_send > log_inline
+//!   is_begun_first?             longer, and no error handler of the program's
+//!     send_begun
+//!       next::Isend
+//!       log_inline
+//!       next::Wait
+//!   send                        else
+//!     log_around > Session::log   several threads, or `--on-full fail`: claimed before the message leaves
+//!     log_sent > log_inline       begun; the program has an error handler, or its call is MPI_Send_c
+//!
+//! log_inline
+//!   global::enter_after_send    deferred events first, if they are due
+//!   Session::logged_stream      session/stream_cache.rs
+//!   Session::log_short          write_short_record: short, of a predefined datatype, and with space at once
+//!   Session::log_any_to         else: write_record, or wait_for_space (session/space.rs)
+//!     Session::progress_if_due  session/progress.rs, mpi-logger
+//!   finish_after_send           counts the one message received before
+//! ```
 
 use std::ffi::c_int;
 use std::ptr::null_mut;
@@ -6,26 +32,18 @@ use std::ptr::null_mut;
 use mpi_sys as ffi;
 
 use crate::global::{enter, enter_after_send, enter_for_space, is_absent, is_multiple, logs_after_send};
-use crate::message::{Outgoing, is_proc_null};
 use crate::say::say;
 use crate::session::requests::{Pending, Persistent, PersistentKind};
-use crate::session::{CopyTime, FullError, Session, likely_bytes};
-use crate::{handlers, pass};
+use crate::session::{CopyTime, FullError, Session, StreamKey, likely_bytes};
+use crate::{handlers, next};
+use counterfoil_mpi_core::arguments::{Mode, Outgoing, is_proc_null};
 
-/// Length in bytes from which a message is started, copied and waited for, so that it is copied while it is under way. Open MPI's blocking send
-/// of at most 256 bytes returns at once where it can (`mca_pml_ob1_send_inline`); of more, over shared memory, when they are received.
+/// Length in bytes from which a message is started, copied and waited for, so that it is copied while it is under way.
+/// Open MPI's blocking send of at most 256 bytes returns at once where it can (`mca_pml_ob1_send_inline`); of more,
+/// over shared memory, when they are received.
 const OVERLAP_BYTES: i64 = 257;
 /// Most bytes of an element of a predefined datatype.
 const LONGEST_ELEMENT: i64 = 32;
-
-/// Send mode of MPI.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mode {
-    Standard,
-    Buffered,
-    Synchronous,
-    Ready,
-}
 
 /// Refuses a send: calls the program's error handler, as for any other error.
 #[cold]
@@ -54,7 +72,7 @@ pub(super) unsafe fn log_around(out: &Outgoing, call: impl FnOnce() -> c_int) ->
     let mut call = Some(call);
     let mut now = || call.take().map_or(0, |call| call());
     let code = enter_for_space(|session| {
-        let Some(entry) = session.logged_stream(out.key()) else { return Ok(None) };
+        let Some(entry) = session.logged_stream(StreamKey::of(out)) else { return Ok(None) };
         // SAFETY: the program's message.
         unsafe { session.log(entry.stream, (out.buf, out.count, out.datatype), CopyTime::AfterSend, &mut now) }
             .map(Some)
@@ -67,9 +85,9 @@ pub(super) unsafe fn log_around(out: &Outgoing, call: impl FnOnce() -> c_int) ->
     }
 }
 
-/// Waits until the processor has executed all earlier instructions. A processor that runs ahead into the code after a send, and waits there for
-/// a value that it has just stored, delays the message by a sixth of the latency between two cores and more: so it was measured, in
-/// this library and in others that only pass calls on. Takes a few nanoseconds.
+/// Waits until the processor has executed all earlier instructions. A processor that runs ahead into the code after a
+/// send, and waits there for a value that it has just stored, delays the message by a sixth of the latency between two
+/// cores and more: so it was measured, in this library and in others that only pass calls on. Takes a few nanoseconds.
 #[inline]
 fn fence() {
     // SAFETY: every x86-64 processor has SSE2; the instruction changes nothing.
@@ -79,14 +97,16 @@ fn fence() {
     }
 }
 
-/// Returns `true` for a message that is to be started, copied and waited for. A guess, since it has to take next to no time.
+/// Returns `true` for a message that is to be started, copied and waited for. A guess, since it has to take next to no
+/// time.
 #[inline]
 pub(super) fn is_long(count: i64, datatype: ffi::MPI_Datatype) -> bool {
     count >= OVERLAP_BYTES / LONGEST_ELEMENT && likely_bytes(count, datatype) >= OVERLAP_BYTES
 }
 
-/// Logs a message that was just sent, or begun with `request`, which is tested as by [`log_any_to`](Session::log_any_to). Returns the code of these
-/// tests. Inlined, since arguments passed to another function would be stored after the message.
+/// Logs a message that was just sent, or begun with `request`, which is tested as by
+/// [`log_any_to`](Session::log_any_to). Returns the code of these tests. Inlined, since arguments passed to another
+/// function would be stored after the message.
 ///
 /// # Safety
 /// `out` is the program's message, which it doesn't write meanwhile, and the request is the library's own.
@@ -94,7 +114,7 @@ pub(super) fn is_long(count: i64, datatype: ffi::MPI_Datatype) -> bool {
 unsafe fn log_inline(out: Outgoing, request: *mut ffi::MPI_Request) -> c_int {
     fence();
     let Some(mut session) = enter_after_send() else { return 0 };
-    let (key, Outgoing { buf, count, datatype, .. }) = (out.key(), out);
+    let (key, Outgoing { buf, count, datatype, .. }) = (StreamKey::of(&out), out);
     let Some(stream) = session.logged_stream(key) else {
         session.finish_unlogged();
         return 0;
@@ -140,21 +160,22 @@ pub(crate) unsafe fn log_after_send(code: c_int, out: Outgoing) -> c_int {
     code
 }
 
-/// Returns `true` for a message that isn't [sent first](is_sent_first), but begun first. Not if an error would call a handler of the program's,
-/// which may not run while the message is logged.
+/// Returns `true` for a message that isn't [sent first](is_sent_first), but begun first. Not if an error would call a
+/// handler of the program's, which may not run while the message is logged.
 #[inline(always)]
 pub(crate) fn is_begun_first(dest: c_int) -> bool {
     logs_after_send() && !is_proc_null(dest) && !handlers::are_any()
 }
 
-/// Begins a send, logs its message while it is under way, and waits for it. Inlined into the program's call: what is stored before the message
-/// is begun delays it, behind MPI's last stores for the other rank.
+/// Begins a send, logs its message while it is under way, and waits for it. Inlined into the program's call: what is
+/// stored before the message is begun delays it, behind MPI's last stores for the other rank.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super). `begin` puts a request where it is told.
 #[inline(always)]
 pub(crate) unsafe fn send_begun(out: Outgoing, begin: impl FnOnce(*mut ffi::MPI_Request) -> c_int) -> c_int {
-    // SAFETY: the program's message, a request of the library's that is waited for, or that MPI has ended with an error, and constants of the shim.
+    // SAFETY: the program's message, a request of the library's that is waited for, or that MPI has ended with an
+    // error, and constants of the shim.
     unsafe {
         let mut request = ffi::RSMPI_REQUEST_NULL;
         let at = &raw mut request;
@@ -162,7 +183,7 @@ pub(crate) unsafe fn send_begun(out: Outgoing, begin: impl FnOnce(*mut ffi::MPI_
         if code == 0 {
             code = log_inline(out, at);
         }
-        if code == 0 { (pass::Wait.get())(at, ffi::RSMPI_STATUS_IGNORE) } else { code }
+        if code == 0 { (next::Wait.get())(at, ffi::RSMPI_STATUS_IGNORE) } else { code }
     }
 }
 
@@ -180,17 +201,17 @@ pub(crate) unsafe fn send(out: &Outgoing, mode: Mode, call: impl FnOnce() -> c_i
         // SAFETY: as for this function.
         return unsafe { log_around(out, call) };
     }
-    // The message is copied while it is under way. With several threads, the log has the order of the sends: no other thread sends between
-    // the claim and the commit, so the send must not wait.
+    // The message is copied while it is under way. With several threads, the log has the order of the sends: no other
+    // thread sends between the claim and the commit, so the send must not wait.
     let Ok(count) = c_int::try_from(out.count) else {
         // SAFETY: as above.
         return unsafe { log_around(out, call) };
     };
     let begin = match mode {
-        Mode::Standard => pass::Isend.get(),
-        Mode::Buffered => pass::Ibsend.get(),
-        Mode::Synchronous => pass::Issend.get(),
-        Mode::Ready => pass::Irsend.get(),
+        Mode::Standard => next::Isend.get(),
+        Mode::Buffered => next::Ibsend.get(),
+        Mode::Synchronous => next::Issend.get(),
+        Mode::Ready => next::Irsend.get(),
     };
     // SAFETY: the program's arguments, a request of the library's that is waited for, and constants of the shim.
     unsafe {
@@ -206,7 +227,7 @@ pub(crate) unsafe fn send(out: &Outgoing, mode: Mode, call: impl FnOnce() -> c_i
         } else {
             log_around(out, || now(at))
         };
-        if code == 0 { (pass::Wait.get())(at, ffi::RSMPI_STATUS_IGNORE) } else { code }
+        if code == 0 { (next::Wait.get())(at, ffi::RSMPI_STATUS_IGNORE) } else { code }
     }
 }
 

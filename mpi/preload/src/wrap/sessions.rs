@@ -6,8 +6,8 @@ use counterfoil_profile::refused;
 use mpi_sys as ffi;
 
 use super::not_logged::{launched_rank, not_logged};
+use super::process::summary_dir;
 use crate::global::{is_absent, share};
-use crate::settings::summary_dir;
 
 /// `MPI_Session_init`.
 ///

@@ -14,8 +14,8 @@ pub(crate) struct Compared {
     pub(crate) unseen: u64,
 }
 
-/// Compares a stream of the log with one that was received, number by number. Returns how many messages are missing from the log; `None` if
-/// the two differ otherwise.
+/// Compares a stream of the log with one that was received, number by number. Returns how many messages are missing
+/// from the log; `None` if the two differ otherwise.
 fn count_missing(logged: &BTreeMap<u64, Payload>, received: &[Receipt]) -> Option<u64> {
     let last = logged.keys().next_back().copied().unwrap_or(0);
     if last > received.len() as u64 || logged.contains_key(&0) {

@@ -1,8 +1,10 @@
-//! Agreement of the log with the messages that were sent: an independent library (`tests/c/witness.c`) counts sent messages and hashes
-//! received ones, and the log is compared with it, channel by channel and message by message.
+//! Agreement of the log with the messages that were sent: an independent library (`tests/c/witness.c`) counts sent
+//! messages and hashes received ones, and the log is compared with it, channel by channel and message by message.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test's functions may")]
 
+#[path = "../../../tests/support/build.rs"]
+mod build;
 mod compare;
 #[path = "../contributions/mod.rs"]
 mod contributions;
@@ -11,6 +13,8 @@ mod launch;
 #[path = "../logged/mod.rs"]
 mod logged;
 mod observed;
+#[path = "../../../tests/support/output.rs"]
+mod output;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -63,8 +67,9 @@ fn job(program: &str, ranks: u32) -> Job {
 
 #[test]
 fn the_log_has_the_messages_of_the_programs() {
-    // Three programs are left out: messages on communicators with processes outside the world aren't logged, and the witness can't tell them
-    // from others; nor does it know the order in which threads post receives on one stream; nor does it bear wrong arguments.
+    // Three programs are left out: messages on communicators with processes outside the world aren't logged, and the
+    // witness can't tell them from others; nor does it know the order in which threads post receives on one stream; nor
+    // does it bear wrong arguments.
     let left_out = ["elsewhere", "sharing", "errors"];
     for (program, ranks) in PROGRAMS.into_iter().filter(|(program, _)| !left_out.contains(program)) {
         let job = job(program, ranks);

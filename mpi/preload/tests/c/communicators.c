@@ -157,6 +157,10 @@ int main(int argc, char **argv) {
     DO(MPI_Wait(&request, MPI_STATUS_IGNORE));
     use(other);
     drop(&other);
+    DO(MPI_Comm_idup(MPI_COMM_SELF, &other, &request));
+    DO(MPI_Wait(&request, MPI_STATUS_IGNORE));
+    use(other);
+    drop(&other);
 #ifdef HAVE_MPI_4
     DO(MPI_Comm_idup_with_info(made, MPI_INFO_NULL, &other, &request));
     DO(MPI_Wait(&request, MPI_STATUS_IGNORE));
@@ -168,6 +172,10 @@ int main(int argc, char **argv) {
     DO(MPIX_Comm_shrink(MPI_COMM_WORLD, &made));
     DO(MPI_Comm_set_name(made, "survivors"));
     use(made);
+    drop(&made);
+    /* Without other members that MPI would have to tell. */
+    DO(MPI_Comm_dup(MPI_COMM_SELF, &made));
+    DO(MPIX_Comm_revoke(made));
     drop(&made);
 #endif
     DO(MPI_Comm_set_name(MPI_COMM_WORLD, "all"));

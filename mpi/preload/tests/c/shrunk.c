@@ -133,15 +133,22 @@ int main(int argc, char **argv) {
         halfway();
     } else if (fails) {
         MPI_Request requests[LOST];
+        MPI_Comm failing;
+        if (loses) {
+            DO(MPI_Comm_dup(MPI_COMM_WORLD, &failing));
+            DO(MPI_Comm_set_errhandler(failing, MPI_ERRORS_RETURN));
+        }
         for (int i = 0; loses && rank == 0 && i < LOST; i++)
             DO(MPI_Isend(lost, COUNT, MPI_INT, 1, 8, MPI_COMM_WORLD, &requests[i]));
         DO(MPI_Barrier(MPI_COMM_WORLD));
         if (rank == 1) raise(SIGKILL);
         if (loses) {
-            CHECK(MPI_Barrier(MPI_COMM_WORLD) != MPI_SUCCESS);
-            DO(MPIX_Comm_revoke(MPI_COMM_WORLD));
+            CHECK(MPI_Barrier(failing) != MPI_SUCCESS);
+            /* Ranks that don't know of the failure yet leave the barrier. The messages are on MPI_COMM_WORLD. */
+            DO(MPIX_Comm_revoke(failing));
             /* Sends that were complete have succeeded, the others have failed. */
             if (rank == 0) MPI_Waitall(LOST, requests, MPI_STATUSES_IGNORE);
+            DO(MPI_Comm_free(&failing));
         } else if (!strcmp(argv[1], "blocking")) {
             blocking();
         } else {

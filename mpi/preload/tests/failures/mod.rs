@@ -1,16 +1,21 @@
-//! Failures of processes, and communicators of the survivors (`tests/c/shrunk.c`), with an MPI that supports them: Open MPI 5.
+//! Failures of processes, and communicators of the survivors (`tests/c/shrunk.c`), with an MPI that supports them: Open
+//! MPI 5. So are revoked communicators (`tests/c/revoked.c`).
 
 use std::path::Path;
 
 use counterfoil_test_support::note_untested;
 use serde_json::Value;
 
+use super::accounts;
 use super::launch::{Run, wrapped};
 
 /// Messages that each surviving rank sends.
 const MESSAGES: u64 = 1110;
 /// Messages of rank 0 that rank 1 has not received when it fails.
 const LOST: u64 = 200;
+
+/// Messages of rank 1 in `tests/c/revoked.c`.
+const REVOKED: u64 = 40;
 
 /// Returns `true` if the MPI supports failures; notes what is not tested otherwise.
 pub(super) fn has_ulfm() -> bool {
@@ -26,11 +31,12 @@ pub(super) fn has_ulfm() -> bool {
 /// Limit of the repetitions of a run in which MPI hangs.
 const RUNS_MAX: u32 = 5;
 
-/// Runs the program on 4 ranks with a log of 1 MiB each, too small for all messages without acknowledgements; returns the accounts of the
-/// `living` ranks, and the warnings.
+/// Runs the program on 4 ranks with a log of 1 MiB each, too small for all messages without acknowledgements; returns
+/// the accounts of the `living` ranks, and the warnings.
 ///
-/// After a failure, Open MPI 5.0.11 sometimes hangs in `MPI_Finalize`, even without a library; an alarm ends the program then. The library
-/// writes the accounts before that: if they exist, it has done its part, and the run is repeated.
+/// After a failure, Open MPI 5.0.11 sometimes hangs in `MPI_Finalize`, even without a library; an alarm ends the
+/// program then. The library writes the accounts before that: if they exist, it has done its part, and the run is
+/// repeated.
 fn run(options: &[&'static str], arguments: &[&'static str], living: &[u32]) -> (Vec<Value>, String) {
     run_with_budget("1MiB", options, arguments, living)
 }
@@ -140,6 +146,22 @@ fn a_message_of_which_a_failure_leaves_a_part_is_not_counted() {
             assert_eq!(from_failed["messages"], 0, "{btl:?}: {}, {stderr}", accounts[0]);
             let received = |account: &Value| account["messages_received"].as_u64().unwrap() - MESSAGES;
             assert_eq!(accounts.iter().map(received).collect::<Vec<_>>(), [11_000, 0, 0], "{btl:?}: {stderr}");
+        }
+    }
+}
+
+#[test]
+fn a_revocation_releases_messages_that_are_not_received() {
+    if has_ulfm() {
+        for revoker in [&[][..], &["receiver"]] {
+            let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+            let mut run = Run::with_the_library(folder.path(), &[("COUNTERFOIL_BUDGET", "1MiB")]);
+            (run.options, run.arguments) = (vec!["--with-ft", "ulfm"], revoker.to_vec());
+            let output = run.run_successfully("revoked", 2);
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            let accounts = accounts(folder.path(), 2, &stderr);
+            assert!(!stderr.contains("counterfoil"), "{revoker:?}: {stderr}");
+            assert_eq!(accounts[1]["messages_logged"], REVOKED, "{revoker:?}");
         }
     }
 }

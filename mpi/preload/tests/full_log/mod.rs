@@ -1,5 +1,5 @@
-//! Programs that send more than their logs hold (`tests/c/full_log.c`): a rank that waits for room gets it, or gives up logging if no rank can
-//! make any.
+//! Programs that send more than their logs hold (`tests/c/full_log.c`): a rank that waits for room gets it, or gives up
+//! logging if no rank can make any.
 
 use serde_json::Value;
 
@@ -163,6 +163,38 @@ fn messages_held_back_by_an_unreceived_one_are_spilled() {
     ];
     let (accounts, stderr) = run_with("held-back", 2, &settings);
     assert_eq!(gave_up(&accounts), [], "{stderr}");
+}
+
+#[test]
+fn a_rank_that_gives_up_logging_keeps_what_it_has_logged() {
+    let log = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let shared = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = |dir: &tempfile::TempDir| -> &'static str {
+        let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+        std::fs::set_permissions(dir.path(), private).unwrap();
+        dir.path().to_str().unwrap().to_owned().leak()
+    };
+    let settings = [
+        ("COUNTERFOIL_KEEP", "all"),
+        ("COUNTERFOIL_TIER", "process-crash-safe"),
+        ("COUNTERFOIL_BUDGET", "1MiB"),
+        ("COUNTERFOIL_SHM_DIR", path(&shared)),
+        ("COUNTERFOIL_LOG_DIR", path(&log)),
+    ];
+    let (accounts, stderr) = run_with("held-back", 2, &settings);
+    let [(rank, why), ..] = gave_up(&accounts)[..] else { panic!("no rank gave up: {stderr}") };
+    assert!(why.contains("everything is kept"), "{stderr}");
+    assert!(stderr.contains("its log is kept up to here"), "{stderr}");
+    assert_eq!((&accounts[rank]["kept"], &accounts[rank]["not_kept"]), (&Value::Bool(true), &Value::Null), "{stderr}");
+    let bytes: u64 = segments(&log.path().join(format!("rank-{rank}"))).iter().sum();
+    assert!(bytes > 512 << 10, "{bytes} bytes of segments: {stderr}");
+}
+
+/// Returns the sizes of the segments in the directory of a rank's log.
+fn segments(dir: &std::path::Path) -> Vec<u64> {
+    let files = std::fs::read_dir(dir).unwrap().map(Result::unwrap);
+    let segments = files.filter(|file| file.file_name().to_string_lossy().starts_with("segment"));
+    segments.map(|file| file.metadata().unwrap().len()).collect()
 }
 
 #[test]

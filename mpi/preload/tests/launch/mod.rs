@@ -7,11 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use serde_json::Value;
-
-/// Exit code of an mpirun that can't start its own server ("The PMIx server's listener thread failed to start"), seen once in
-/// some hundred to a thousand launches of Open MPI 5, with and without the library.
-const NOT_LAUNCHED: i32 = 213;
+use crate::build::built;
+use crate::output::output;
 
 /// Programs, each with its number of ranks.
 pub(crate) const PROGRAMS: [(&str, u32); 11] = [
@@ -47,7 +44,8 @@ pub(crate) fn has_cpp() -> bool {
     *HAS.get_or_init(|| Command::new("g++").arg("--version").output().is_ok_and(|output| output.status.success()))
 }
 
-/// Compiles a file of C or C++, or all files of a folder, with the MPI's compiler. Without a compiler of C++, a folder's files of C++ are left out.
+/// Compiles a file of C or C++, or all files of a folder, with the MPI's compiler. Without a compiler of C++, a
+/// folder's files of C++ are left out.
 pub(crate) fn compile(source: &Path, into: &Path, options: &[&str]) {
     let mut command = Command::new(variable("MPICC", "mpicc"));
     command.args(["-O1", "-Wall", "-Wno-stringop-overread", "-Wno-cast-function-type", "-Wno-nonnull"]).args(options);
@@ -89,23 +87,10 @@ fn program(name: &str) -> PathBuf {
     path
 }
 
-/// Builds the library and returns its path: cargo doesn't build a cdylib for the tests of its package. Its crates are those that the tests use.
+/// Returns the path of the library.
 pub(crate) fn library() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    let built = BUILT.get_or_init(|| {
-        let cargo = variable("CARGO", "cargo");
-        let mut command = Command::new(cargo);
-        command.args(["build", "--workspace", "--profile", "test", "--lib", "--message-format", "json"]);
-        command.current_dir(env!("CARGO_MANIFEST_DIR"));
-        let output = command.output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let messages = String::from_utf8(output.stdout).unwrap();
-        let files = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        let files = files.flat_map(|message| message["filenames"].as_array().cloned().unwrap_or_default());
-        let mut files = files.filter_map(|file| file.as_str().map(PathBuf::from));
-        files.find(|file| file.ends_with("libcounterfoil_mpi.so")).unwrap()
-    });
-    built.clone()
+    BUILT.get_or_init(|| built("libcounterfoil_mpi.so")).clone()
 }
 
 /// Settings of a run.
@@ -155,12 +140,7 @@ impl Run {
         if name == "others" {
             command.arg(file.path());
         }
-        let output = command.output().unwrap();
-        if output.status.code() == Some(NOT_LAUNCHED) && output.stdout.is_empty() {
-            eprintln!("mpirun ended before it started a process; starting it again");
-            return command.output().unwrap();
-        }
-        output
+        output(&mut command)
     }
 
     /// Runs a test program, which has to succeed and print nothing but its last line.

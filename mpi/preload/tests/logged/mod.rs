@@ -17,12 +17,12 @@ use hash::hash;
 /// Length and hash of a message.
 pub(crate) type Payload = (u64, u64);
 
-/// Streams between two ranks, by communicator and tag: messages by number. The upper half of a communicator's number is the channel of
-/// partitioned messages.
+/// Streams between two ranks, by communicator and tag: messages by number. The upper half of a communicator's number is
+/// the channel of partitioned messages.
 pub(crate) type Logged = BTreeMap<(u64, i32), BTreeMap<u64, Payload>>;
 
-/// Calls `each` with every record of a rank's messages and contributions: its lane, its header and the record. Returns the checkpoint that
-/// names them.
+/// Calls `each` with every record of a rank's messages and contributions: its lane, its header and the record. Returns
+/// the checkpoint that names them.
 pub(crate) fn for_each_record(
     dir: &Path,
     rank: u32,

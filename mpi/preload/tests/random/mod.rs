@@ -1,5 +1,5 @@
-//! Programs that a seed makes (`tests/c/random`): what they receive, and what they send, is the same with and without the library, and if the
-//! log is kept, it has the bytes that they have sent.
+//! Programs that a seed makes (`tests/c/random`): what they receive, and what they send, is the same with and without
+//! the library, and if the log is kept, it has the bytes that they have sent.
 //!
 //! `cargo xtask soak mpi-programs` sets the number of programs and the seed.
 
@@ -14,8 +14,10 @@ use tempfile::TempDir;
 use super::launch::{Run, variable};
 use super::{channel_that_differs, private_shared_memory, read_accounts};
 
-/// Programs in one job.
-const BATCH: u32 = 50;
+/// Most programs in one job.
+const BATCH_MAX: u32 = 50;
+/// Most ranks of a job; jobs have 2 to this many in turn.
+const RANKS_MAX: u32 = 6;
 /// Most steps of a program.
 const STEPS_MAX: u32 = 99;
 /// Runs without the library that are compared with one that differs.
@@ -74,7 +76,8 @@ struct Batch {
 }
 
 impl Batch {
-    /// Runs the programs at a level of thread support, under the library if `way` is given; returns the printed lines by what they begin with.
+    /// Runs the programs at a level of thread support, under the library if `way` is given; returns the printed lines
+    /// by what they begin with.
     ///
     /// # Errors
     /// What failed, and the first program that may have.
@@ -157,7 +160,8 @@ impl Batch {
         if way.is_kept { log::has_what_was_sent(&folder.join("log"), self.ranks, lines) } else { Ok(()) }
     }
 
-    /// Adds to a failure under the library whether the programs fail without it, too, at the same level of thread support.
+    /// Adds to a failure under the library whether the programs fail without it, too, at the same level of thread
+    /// support.
     fn judged_without(self, way: &Way, (what, suspect): (String, u32)) -> (String, u32) {
         let without = match self.run(self.level(way), None) {
             Ok(_) => "without the library they end".to_owned(),
@@ -175,8 +179,8 @@ impl Batch {
         }
     }
 
-    /// Returns how `lines` differs from what is printed without the library: `plain`, or, since some results depend on time in some MPI at
-    /// some level of thread support, what a few more runs at the same level print.
+    /// Returns how `lines` differs from what is printed without the library: `plain`, or, since some results depend on
+    /// time in some MPI at some level of thread support, what a few more runs at the same level print.
     fn differs(self, way: &Way, plain: &Lines, lines: &Lines) -> Option<(String, u32)> {
         if let Some((name, value)) = lines.iter().find(|(name, _)| !plain.contains_key(*name)) {
             return Some((format!("{name} {value} with the library only"), self.first));
@@ -221,11 +225,13 @@ fn make_private(dir: &Path) {
 
 #[test]
 fn random_programs_behave_the_same_with_and_without_the_library() {
-    let programs: u32 = variable("COUNTERFOIL_PROGRAMS", "500").parse().unwrap();
+    let programs: u32 = variable("COUNTERFOIL_PROGRAMS", "50").parse().unwrap();
     let seed: u64 = variable("COUNTERFOIL_PROGRAMS_SEED", "1").parse().unwrap();
     let begin: u32 = variable("COUNTERFOIL_PROGRAMS_FIRST", "0").parse().unwrap();
-    for first in (begin..programs).step_by(BATCH as usize) {
-        let (ranks, count) = (2 + first / BATCH % 5, BATCH.min(programs - first));
+    // A short run, too, has jobs of each size.
+    let length = (programs / (RANKS_MAX - 1)).clamp(1, BATCH_MAX);
+    for first in (begin..programs).step_by(length as usize) {
+        let (ranks, count) = (2 + first / length % (RANKS_MAX - 1), length.min(programs - first));
         let batch = Batch { ranks, seed, first, count, steps: STEPS_MAX };
         let plain = batch.run_plain("single");
         for way in &WAYS {

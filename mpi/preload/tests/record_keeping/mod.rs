@@ -1,5 +1,5 @@
-//! Calls whose records or counts are easily wrong (`tests/c/record_keeping.c`). What the log holds afterwards is checked by the test program
-//! `agreement`.
+//! Calls whose records or counts are easily wrong (`tests/c/record_keeping.c`). What the log holds afterwards is
+//! checked by the test program `agreement`.
 
 use serde_json::{Value, json};
 

@@ -1,9 +1,9 @@
 //! Cost of logging a message of an unmodified program.
 //!
-//! Two ranks run ping-pong, or another pattern, under `mpirun -n 2` with the interposition library loaded. Calls by the program's names
-//! (`MPI_Send`, `MPI_Recv`), which the library logs, alternate with calls by the profiling names (`PMPI_Send`, `PMPI_Recv`), which
-//! bypass it, batch by batch inside this one job: separate jobs differ by more than the effect. Native batches paired with native ones are
-//! the control. `docs/performance-mpi.md` has the figures.
+//! Two ranks run ping-pong, or another pattern, under `mpirun -n 2` with the interposition library loaded. Calls by the
+//! program's names (`MPI_Send`, `MPI_Recv`), which the library logs, alternate with calls by the profiling names
+//! (`PMPI_Send`, `PMPI_Recv`), which bypass it, batch by batch inside this one job: separate jobs differ by more than
+//! the effect. Native batches paired with native ones are the control. `docs/performance-mpi.md` has the figures.
 // The program's only product is its output.
 #![expect(clippy::print_stdout)]
 
@@ -15,8 +15,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use counterfoil_mpi::Comm;
 use counterfoil_mpi_benches::ping_pong::{self, Report};
+use counterfoil_mpi_core::Comm;
 
 use measure::{MeasureError, Plan, Row};
 use pattern::Pattern;
@@ -66,7 +66,7 @@ const TRIPS_MIN: u64 = 4;
 #[derive(Debug, thiserror::Error)]
 enum BenchError {
     #[error(transparent)]
-    Mpi(#[from] counterfoil_mpi::MpiError),
+    Mpi(#[from] counterfoil_mpi_core::MpiError),
     #[error(transparent)]
     Measure(#[from] MeasureError),
     #[error("cannot encode the report: {0}")]

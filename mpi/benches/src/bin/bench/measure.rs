@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use counterfoil_mpi::{Comm, MpiError};
 use counterfoil_mpi_benches::pairs::{Pairs, Side};
 use counterfoil_mpi_benches::ping_pong::calibrate_trips;
+use counterfoil_mpi_core::{Comm, MpiError};
 use serde::Serialize;
 
 use crate::pattern::Pattern;
@@ -54,7 +54,8 @@ pub(crate) enum MeasureError {
     Call(#[from] Failed),
 }
 
-/// Measures `way`. A round is a pair (native, `way`) and a pair (native, native), whose order alternates from round to round.
+/// Measures `way`. A round is a pair (native, `way`) and a pair (native, native), whose order alternates from round to
+/// round.
 pub(crate) fn run(
     world: &Comm,
     rank: u32,
@@ -67,7 +68,8 @@ pub(crate) fn run(
     let mut buffers = Buffers { into: out.clone(), out };
     let mut time_batch = |way, count| {
         let trips = Trips { pattern, count, tags: plan.tags };
-        // SAFETY: `world` lives, so MPI is up; every batch receives all that it sends, and both ranks run the same batches.
+        // SAFETY: `world` lives, so MPI is up; every batch receives all that it sends, and both ranks run the same
+        // batches.
         unsafe { batch(way, rank, &mut buffers, trips) }
     };
     let trips = calibrate_trips(world, plan.trips_min, plan.batch, |trips| {

@@ -52,8 +52,8 @@ macro_rules! calls {
 
             #[inline]
             unsafe fn send(payload: &[u8], to: c_int, tag: c_int) -> c_int {
-                // SAFETY: pointer and length are those of the slice; MPI is up, by this function's contract; the constants are those
-                // of the shim that `mpi-sys` links.
+                // SAFETY: pointer and length are those of the slice; MPI is up, by this function's contract; the
+                // constants are those of the shim that `mpi-sys` links.
                 unsafe {
                     let (at, len) = (payload.as_ptr().cast(), payload.len() as c_int);
                     ffi::$send(at, len, ffi::RSMPI_UINT8_T, to, tag, ffi::RSMPI_COMM_WORLD)

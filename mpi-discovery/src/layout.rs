@@ -1,0 +1,41 @@
+//! Directories of MPIs and of builds for them, below cargo's target directory.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// File name of the logging library.
+pub const LIBRARY: &str = "libcounterfoil_mpi.so";
+/// File name of the recovery library.
+pub const RECOVERY_LIBRARY: &str = "libcounterfoil_recover.so";
+/// File in the directory of a build that has its [`Description`].
+pub const DESCRIPTION: &str = "mpi.json";
+/// Start of the name of a build's directory. The rest is the name of the MPI.
+pub const BUILD_PREFIX: &str = "build-";
+
+/// Description of a build.
+#[derive(Debug, Deserialize, Serialize)]
+pub struct Description {
+    /// Implementation and version, such as `Open MPI 5.0.11`.
+    pub version: String,
+    /// Path of the launcher.
+    pub mpirun: PathBuf,
+    /// True if the MPI has User-Level Failure Mitigation.
+    #[serde(default)]
+    pub ulfm: bool,
+}
+
+/// Returns the directory of builds and of MPIs from PyPI.
+pub fn installations(target: &Path) -> PathBuf {
+    target.join("mpi")
+}
+
+/// Returns the directory of a build for the MPI with this name.
+pub fn build(target: &Path, name: &str) -> PathBuf {
+    installations(target).join(format!("{BUILD_PREFIX}{name}"))
+}
+
+/// Returns the directory of the interposition libraries for the MPI with this name.
+pub fn preload(target: &Path, name: &str) -> PathBuf {
+    target.join("preload").join(name)
+}

@@ -1,0 +1,52 @@
+//! Calls of the table that the MPI at hand declares.
+
+use std::collections::{BTreeSet, HashSet};
+use std::error::Error;
+
+use counterfoil_mpi_calls::Call;
+
+use super::compiler::compiler;
+
+/// A file that has the headers of extensions, too.
+const EXTENDED: &str = "../core/src/control/failures.c";
+
+/// The calls of the table, by whether the MPI declares them.
+pub(crate) struct Declared {
+    pub(crate) present: Vec<Call>,
+    pub(crate) absent: Vec<Call>,
+}
+
+impl Declared {
+    /// Compares the table with the MPI's headers.
+    pub(crate) fn find() -> Result<Declared, Box<dyn Error>> {
+        for path in [EXTENDED, "../core/build", "../calls/build"] {
+            println!("cargo:rerun-if-changed={path}");
+        }
+        println!("cargo:rerun-if-env-changed=MPICC");
+        let expanded = compiler()?.file(EXTENDED).try_expand()?;
+        let expanded = String::from_utf8_lossy(&expanded);
+        let has = prototypes(&expanded);
+        let (present, absent): (Vec<Call>, Vec<Call>) =
+            counterfoil_mpi_calls::table()?.into_iter().partition(|call| has.contains(call.symbol().as_str()));
+        if present.is_empty() {
+            return Err("the MPI's header declares none of the calls that are known".into());
+        }
+        Ok(Declared { present, absent })
+    }
+
+    /// Sets a `cfg` with a name for each call that the MPI declares: an older MPI has fewer calls.
+    pub(crate) fn configure(&self, cfg: &str, name: fn(&Call) -> &str) {
+        let all: BTreeSet<&str> = self.present.iter().chain(&self.absent).map(name).collect();
+        let values: Vec<String> = all.into_iter().map(|name| format!("\"{name}\"")).collect();
+        println!("cargo:rustc-check-cfg=cfg({cfg}, values({}))", values.join(", "));
+        for name in self.present.iter().map(name).collect::<BTreeSet<_>>() {
+            println!("cargo:rustc-cfg={cfg}=\"{name}\"");
+        }
+    }
+}
+
+/// The MPI calls that are declared in preprocessed C.
+fn prototypes(text: &str) -> HashSet<&str> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    words.filter(|word| word.starts_with("MPI_") || word.starts_with("MPIX_")).collect()
+}

@@ -1,0 +1,193 @@
+//! Arguments of a program's calls, for the libraries that stand between a program and its MPI.
+//!
+//! They are what the program has given, unchecked: pointers are its own, and valid as MPI demands.
+
+use std::ffi::{c_int, c_void};
+
+use mpi_sys as ffi;
+
+/// A message to send.
+#[derive(Clone, Copy, Debug)]
+pub struct Outgoing {
+    /// First element.
+    pub buf: *const c_void,
+    /// Number of elements.
+    pub count: i64,
+    /// Datatype of an element.
+    pub datatype: ffi::MPI_Datatype,
+    /// Rank of the receiver.
+    pub dest: c_int,
+    /// Tag of the message.
+    pub tag: c_int,
+    /// Communicator.
+    pub comm: ffi::MPI_Comm,
+}
+
+/// A receive or a probe.
+#[derive(Clone, Copy, Debug)]
+pub struct Incoming {
+    /// First element; null for a probe.
+    pub buf: *mut c_void,
+    /// Number of elements.
+    pub count: i64,
+    /// Datatype of an element.
+    pub datatype: ffi::MPI_Datatype,
+    /// Rank of the sender, or a wildcard.
+    pub source: c_int,
+    /// Tag of the message, or a wildcard.
+    pub tag: c_int,
+    /// Communicator.
+    pub comm: ffi::MPI_Comm,
+}
+
+impl Incoming {
+    /// Returns a receive without a buffer.
+    pub fn envelope(source: c_int, tag: c_int, comm: ffi::MPI_Comm) -> Incoming {
+        // SAFETY: a constant of the shim.
+        let datatype = unsafe { ffi::RSMPI_UINT8_T };
+        Incoming { buf: std::ptr::null_mut(), count: 0, datatype, source, tag, comm }
+    }
+
+    /// Returns `true` if its source or tag is a wildcard.
+    #[inline]
+    pub fn is_wildcard(&self) -> bool {
+        is_wildcard(self.source, self.tag)
+    }
+}
+
+/// Returns `true` if a source or tag is a wildcard.
+#[inline]
+pub fn is_wildcard(source: c_int, tag: c_int) -> bool {
+    // SAFETY: constants of the shim.
+    unsafe { source == ffi::RSMPI_ANY_SOURCE || tag == ffi::RSMPI_ANY_TAG }
+}
+
+/// Returns `true` for MPI_PROC_NULL: what is sent to it, and received from it, is nothing.
+#[inline]
+pub fn is_proc_null(rank: c_int) -> bool {
+    // SAFETY: a constant of the shim.
+    rank == unsafe { ffi::RSMPI_PROC_NULL }
+}
+
+/// Send mode of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// `MPI_Send`.
+    Standard,
+    /// `MPI_Bsend`.
+    Buffered,
+    /// `MPI_Ssend`.
+    Synchronous,
+    /// `MPI_Rsend`.
+    Ready,
+}
+
+/// Numbers of elements.
+#[derive(Clone, Copy, Debug)]
+pub enum Counts {
+    /// One number, for each part if there are several.
+    One(i64),
+    /// A number for each part.
+    Many(*const c_int),
+    /// A number for each part.
+    ManyLarge(*const ffi::MPI_Count),
+}
+
+/// Displacements of the parts.
+#[derive(Clone, Copy, Debug)]
+pub enum Displs {
+    /// None: each part follows the one before.
+    Contiguous,
+    /// In extents of the datatype.
+    Elements(*const c_int),
+    /// In extents of the datatype.
+    ElementsLarge(*const ffi::MPI_Aint),
+    /// In bytes.
+    Bytes(*const c_int),
+    /// In bytes.
+    BytesLarge(*const ffi::MPI_Aint),
+}
+
+/// Datatypes.
+#[derive(Clone, Copy, Debug)]
+pub enum Types {
+    /// One for all.
+    One(ffi::MPI_Datatype),
+    /// One for each part.
+    Many(*const ffi::MPI_Datatype),
+}
+
+/// The memory of one side of a collective operation: a part, or one for each rank.
+#[derive(Clone, Copy, Debug)]
+pub struct Side {
+    /// Where displacements begin.
+    pub buf: *const c_void,
+    /// Numbers of elements.
+    pub counts: Counts,
+    /// Displacements.
+    pub displs: Displs,
+    /// Datatypes.
+    pub types: Types,
+}
+
+impl Side {
+    /// Returns the number of elements of a part; `None` without an array of numbers, which is an error of the program.
+    ///
+    /// # Safety
+    /// The program has given MPI a count for the part.
+    #[inline]
+    pub unsafe fn count(&self, part: usize) -> Option<i64> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self.counts {
+                Counts::One(count) => Some(count),
+                Counts::Many(counts) => at(counts, part).map(i64::from),
+                Counts::ManyLarge(counts) => at(counts, part),
+            }
+        }
+    }
+
+    /// Returns the datatype of a part; `None` without an array of datatypes.
+    ///
+    /// # Safety
+    /// As for [`count`](Self::count), of datatypes.
+    #[inline]
+    pub unsafe fn datatype(&self, part: usize) -> Option<ffi::MPI_Datatype> {
+        match self.types {
+            Types::One(datatype) => Some(datatype),
+            // SAFETY: the caller's promise.
+            Types::Many(types) => unsafe { at(types, part) },
+        }
+    }
+
+    /// Returns the offset of a part in bytes, whose datatype has this extent; `None` without an array of displacements.
+    ///
+    /// # Safety
+    /// As for [`count`](Self::count), of the displacement; without displacements, of all counts before it.
+    pub unsafe fn offset(&self, part: usize, extent: isize) -> Option<isize> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            Some(match self.displs {
+                Displs::Elements(displs) => at(displs, part)? as isize * extent,
+                Displs::ElementsLarge(displs) => at(displs, part)? * extent,
+                Displs::Bytes(displs) => at(displs, part)? as isize,
+                Displs::BytesLarge(displs) => at(displs, part)?,
+                Displs::Contiguous => match self.counts {
+                    Counts::One(count) => part as isize * count as isize * extent,
+                    // Contiguous parts of different lengths.
+                    _ => (0..part).map(|before| self.count(before).unwrap_or(0) as isize).sum::<isize>() * extent,
+                },
+            })
+        }
+    }
+}
+
+/// Returns an element of an array that the program may not have given.
+///
+/// # Safety
+/// `array` is null, or has an element at `index`.
+#[inline]
+unsafe fn at<T: Copy>(array: *const T, index: usize) -> Option<T> {
+    // SAFETY: the caller's promise.
+    (!array.is_null()).then(|| unsafe { *array.add(index) })
+}

@@ -1,0 +1,364 @@
+//! Communicators: messages of bytes, with errors instead of aborts.
+
+use std::ffi::{c_int, c_void};
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::rc::Rc;
+
+use mpi_sys as ffi;
+
+use crate::error::{MpiError, check, count};
+use crate::point_to_point::StartSend;
+use crate::universe::{Universe, by_name};
+
+/// A communicator. Dropping it frees it, unless it is predefined.
+#[derive(Debug)]
+pub struct Comm {
+    raw: ffi::MPI_Comm,
+    is_owned: bool,
+    /// Keeps MPI initialised.
+    pub(crate) universe: Rc<Universe>,
+}
+
+/// A matched message that has not been received yet: no other receive can take it.
+#[derive(Debug)]
+#[must_use = "a matched message has to be received: no other receive can take it"]
+pub struct Matched {
+    pub(crate) message: ffi::MPI_Message,
+    /// Rank of the sender.
+    pub source: u32,
+    /// Tag of the message.
+    pub tag: i32,
+    /// Length in bytes.
+    pub len: usize,
+    pub(crate) universe: Rc<Universe>,
+}
+
+/// A send in flight, with its bytes.
+#[derive(Debug)]
+pub struct Sending {
+    request: ffi::MPI_Request,
+    /// Left untouched while the request is active.
+    bytes: ManuallyDrop<Vec<u8>>,
+    universe: Rc<Universe>,
+}
+
+impl Comm {
+    fn predefined(raw: ffi::MPI_Comm, universe: Rc<Universe>) -> Comm {
+        Comm { raw, is_owned: false, universe }
+    }
+
+    /// Takes ownership of a new communicator.
+    pub(crate) fn made(raw: ffi::MPI_Comm, universe: Rc<Universe>) -> Comm {
+        Comm { raw, is_owned: true, universe }
+    }
+
+    /// Returns the MPI that it is a communicator of.
+    pub fn universe(&self) -> &Rc<Universe> {
+        &self.universe
+    }
+
+    /// Returns the handle, for calls that this type lacks. It is valid as long as this communicator.
+    pub fn raw(&self) -> ffi::MPI_Comm {
+        self.raw
+    }
+
+    /// Returns this process's rank.
+    ///
+    /// # Errors
+    /// [`MpiError`].
+    pub fn rank(&self) -> Result<u32, MpiError> {
+        let mut rank = 0;
+        // SAFETY: a valid communicator and a pointer to a local variable.
+        check("MPI_Comm_rank", unsafe { ffi::PMPI_Comm_rank(self.raw, &raw mut rank) })?;
+        Ok(rank.unsigned_abs())
+    }
+
+    /// Returns the number of ranks.
+    ///
+    /// # Errors
+    /// [`MpiError`].
+    pub fn size(&self) -> Result<u32, MpiError> {
+        let mut size = 0;
+        // SAFETY: as in `rank`.
+        check("MPI_Comm_size", unsafe { ffi::PMPI_Comm_size(self.raw, &raw mut size) })?;
+        Ok(size.unsigned_abs())
+    }
+
+    /// Duplicates the communicator: same ranks, separate messages. Collective.
+    ///
+    /// # Errors
+    /// [`MpiError`].
+    pub fn dup(&self) -> Result<Comm, MpiError> {
+        let mut raw = self.raw;
+        // SAFETY: a valid communicator and a pointer to a local variable.
+        check("MPI_Comm_dup", unsafe { by_name!(self.universe, MPI_Comm_dup, PMPI_Comm_dup)(self.raw, &raw mut raw) })?;
+        Ok(Comm { raw, is_owned: true, universe: Rc::clone(&self.universe) })
+    }
+
+    /// Returns once every rank has called it.
+    ///
+    /// # Errors
+    /// [`MpiError`].
+    pub fn barrier(&self) -> Result<(), MpiError> {
+        // SAFETY: a valid communicator.
+        check("MPI_Barrier", unsafe { by_name!(self.universe, MPI_Barrier, PMPI_Barrier)(self.raw) })
+    }
+
+    /// Copies `bytes` of rank `root` to every rank; they have the same length on all ranks.
+    ///
+    /// # Errors
+    /// [`MpiError`].
+    pub fn bcast(&self, root: u32, bytes: &mut [u8]) -> Result<(), MpiError> {
+        let len = count("MPI_Bcast", bytes.len())?;
+        let at = bytes.as_mut_ptr().cast::<c_void>();
+        // SAFETY: `len` bytes at `at` are borrowed mutably until the call returns.
+        check("MPI_Bcast", unsafe {
+            by_name!(self.universe, MPI_Bcast, PMPI_Bcast)(at, len, ffi::RSMPI_UINT8_T, root as c_int, self.raw)
+        })
+    }
+
+    /// Sends `bytes`; returns when they may be reused.
+    ///
+    /// # Errors
+    /// [`MpiError`].
+    #[inline]
+    pub fn send(&self, bytes: &[u8], to: u32, tag: i32) -> Result<(), MpiError> {
+        let len = count("MPI_Send", bytes.len())?;
+        let at = bytes.as_ptr().cast::<c_void>();
+        // SAFETY: `len` bytes at `at` are borrowed until the call returns; MPI only reads them.
+        check("MPI_Send", unsafe { ffi::MPI_Send(at, len, ffi::RSMPI_UINT8_T, to as c_int, tag, self.raw) })
+    }
+
+    /// Starts to send `bytes`, which the request owns until it is complete.
+    ///
+    /// # Errors
+    /// [`MpiError`].
+    pub fn isend(&self, bytes: Vec<u8>, to: u32, tag: i32) -> Result<Sending, MpiError> {
+        self.start_send("MPI_Isend", by_name!(self.universe, MPI_Isend, PMPI_Isend), bytes, to, tag)
+    }
+
+    /// Starts to send `bytes` as [`isend`](Self::isend) does; the send is complete only when its receiver has matched
+    /// the message.
+    ///
+    /// # Errors
+    /// [`MpiError`].
+    pub fn issend(&self, bytes: Vec<u8>, to: u32, tag: i32) -> Result<Sending, MpiError> {
+        self.start_send("MPI_Issend", by_name!(self.universe, MPI_Issend, PMPI_Issend), bytes, to, tag)
+    }
+
+    /// Starts a send by `begin`, which is the MPI function with this name.
+    #[inline]
+    fn start_send(
+        &self,
+        name: &'static str,
+        begin: StartSend,
+        bytes: Vec<u8>,
+        to: u32,
+        tag: i32,
+    ) -> Result<Sending, MpiError> {
+        let len = count(name, bytes.len())?;
+        // SAFETY: a constant of the shim.
+        let request = unsafe { ffi::RSMPI_REQUEST_NULL };
+        let mut sending = Sending { request, bytes: ManuallyDrop::new(bytes), universe: Rc::clone(&self.universe) };
+        let (at, request) = (sending.bytes.as_ptr().cast::<c_void>(), &raw mut sending.request);
+        // SAFETY: the bytes are on the heap, where `Sending` leaves them untouched until the request is complete.
+        let code = unsafe { begin(at, len, ffi::RSMPI_UINT8_T, to as c_int, tag, self.raw, request) };
+        check(name, code)?;
+        Ok(sending)
+    }
+
+    /// Receives a message into `bytes` and returns its length. `None` is a wildcard.
+    ///
+    /// # Errors
+    /// [`MpiError`]; of class `MPI_ERR_TRUNCATE` for a message longer than `bytes`, which is lost.
+    #[inline]
+    pub fn recv(&self, bytes: &mut [u8], source: Option<u32>, tag: Option<i32>) -> Result<usize, MpiError> {
+        let len = count("MPI_Recv", bytes.len())?;
+        let at = bytes.as_mut_ptr().cast::<c_void>();
+        let mut status = MaybeUninit::uninit();
+        let (source, tag) = (any_source(source), any_tag(tag));
+        // SAFETY: `len` bytes at `at` are borrowed mutably until the call returns, and the call fills in the status if
+        // it succeeds.
+        unsafe {
+            let code = ffi::MPI_Recv(at, len, ffi::RSMPI_UINT8_T, source, tag, self.raw, status.as_mut_ptr());
+            check("MPI_Recv", code)?;
+            received_len(&status.assume_init())
+        }
+    }
+
+    /// Matches a message that has arrived, if there is one, so that no other receive can take it. `None` is a wildcard.
+    ///
+    /// # Errors
+    /// [`MpiError`].
+    pub fn improbe(&self, source: Option<u32>, tag: Option<i32>) -> Result<Option<Matched>, MpiError> {
+        let mut flag = 0;
+        let mut status = MaybeUninit::uninit();
+        // SAFETY: a constant of the shim.
+        let mut message = unsafe { ffi::RSMPI_MESSAGE_NULL };
+        let (source, tag) = (any_source(source), any_tag(tag));
+        let improbe = by_name!(self.universe, MPI_Improbe, PMPI_Improbe);
+        // SAFETY: a valid communicator, and pointers to local variables.
+        let code = unsafe { improbe(source, tag, self.raw, &raw mut flag, &raw mut message, status.as_mut_ptr()) };
+        check("MPI_Improbe", code)?;
+        if flag == 0 {
+            return Ok(None);
+        }
+        // SAFETY: the flag says that there is a message, so the call has filled in the status.
+        let status = unsafe { status.assume_init() };
+        let (source, tag) = (status.MPI_SOURCE.unsigned_abs(), status.MPI_TAG);
+        let len = received_len(&status)?;
+        Ok(Some(Matched { message, source, tag, len, universe: Rc::clone(&self.universe) }))
+    }
+}
+
+impl Universe {
+    /// Returns `MPI_COMM_WORLD`.
+    pub fn world(self: &Rc<Universe>) -> Comm {
+        // SAFETY: a constant of the shim that `mpi-sys` links; it is never written.
+        Comm::predefined(unsafe { ffi::RSMPI_COMM_WORLD }, Rc::clone(self))
+    }
+
+    /// Returns `MPI_COMM_SELF`.
+    pub fn self_comm(self: &Rc<Universe>) -> Comm {
+        // SAFETY: a constant of the shim that `mpi-sys` links; it is never written.
+        Comm::predefined(unsafe { ffi::RSMPI_COMM_SELF }, Rc::clone(self))
+    }
+}
+
+impl Drop for Comm {
+    fn drop(&mut self) {
+        if self.is_owned {
+            // SAFETY: owned and not freed before; `universe` keeps MPI initialised. A failure leaves the communicator
+            // to MPI_Finalize.
+            unsafe {
+                by_name!(self.universe, MPI_Comm_free, PMPI_Comm_free)(&raw mut self.raw);
+            }
+        }
+    }
+}
+
+impl Matched {
+    /// Receives the message.
+    ///
+    /// # Errors
+    /// [`MpiError`].
+    pub fn receive(self) -> Result<Vec<u8>, MpiError> {
+        self.receive_reusing(Vec::new())
+    }
+
+    /// Receives the message into the memory of `bytes`, which is grown if needed; what it contained is dropped.
+    ///
+    /// # Errors
+    /// [`MpiError`].
+    pub fn receive_reusing(mut self, mut bytes: Vec<u8>) -> Result<Vec<u8>, MpiError> {
+        let len = count("MPI_Mrecv", self.len)?;
+        bytes.clear();
+        bytes.reserve(self.len);
+        let (at, message) = (bytes.as_mut_ptr().cast::<c_void>(), &raw mut self.message);
+        // SAFETY: the vector has room for `len` bytes at `at`, and the message was matched and not received: `self` is
+        // consumed.
+        let code = unsafe {
+            by_name!(self.universe, MPI_Mrecv, PMPI_Mrecv)(
+                at,
+                len,
+                ffi::RSMPI_UINT8_T,
+                message,
+                ffi::RSMPI_STATUS_IGNORE,
+            )
+        };
+        check("MPI_Mrecv", code)?;
+        // SAFETY: the message has this length, as the probe that matched it has said, and was received as a whole.
+        unsafe { bytes.set_len(self.len) };
+        Ok(bytes)
+    }
+}
+
+impl Sending {
+    /// Returns `true` if the send is complete and MPI no longer uses its bytes.
+    ///
+    /// # Errors
+    /// [`MpiError`].
+    pub fn test(&mut self) -> Result<bool, MpiError> {
+        let mut flag = 0;
+        // SAFETY: a request of `MPI_Isend`, or the null request that an earlier test left.
+        let code = unsafe {
+            by_name!(self.universe, MPI_Test, PMPI_Test)(&raw mut self.request, &raw mut flag, ffi::RSMPI_STATUS_IGNORE)
+        };
+        check("MPI_Test", code)?;
+        Ok(flag != 0)
+    }
+
+    /// Waits until the send is complete.
+    ///
+    /// # Errors
+    /// [`MpiError`].
+    pub fn wait(mut self) -> Result<(), MpiError> {
+        // SAFETY: as in `test`.
+        check("MPI_Wait", unsafe {
+            by_name!(self.universe, MPI_Wait, PMPI_Wait)(&raw mut self.request, ffi::RSMPI_STATUS_IGNORE)
+        })
+    }
+
+    /// Drops a send that nobody will wait for. Its bytes are leaked, because MPI may still read them, and so is its
+    /// request, which MPI may still complete.
+    pub fn abandon(mut self) {
+        // SAFETY: a constant of the shim.
+        self.request = unsafe { ffi::RSMPI_REQUEST_NULL };
+        std::mem::forget(std::mem::take(&mut *self.bytes));
+    }
+
+    /// Returns the bytes of a send that is complete; `None` if it is not.
+    pub fn into_bytes(mut self) -> Option<Vec<u8>> {
+        // SAFETY: a constant of the shim.
+        let is_complete = self.request == unsafe { ffi::RSMPI_REQUEST_NULL };
+        is_complete.then(|| std::mem::take(&mut *self.bytes))
+    }
+
+    /// Returns the length of the message in bytes.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Returns `true` if the message is empty.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        // SAFETY: a constant of the shim. If the request is complete, MPI no longer uses the bytes, and they are
+        // dropped once, here. Otherwise they are leaked, because MPI may still read them.
+        unsafe {
+            if self.request == ffi::RSMPI_REQUEST_NULL {
+                ManuallyDrop::drop(&mut self.bytes);
+            } else {
+                by_name!(self.universe, MPI_Request_free, PMPI_Request_free)(&raw mut self.request);
+            }
+        }
+    }
+}
+
+/// Returns `MPI_REQUEST_NULL`.
+pub(crate) fn null_request() -> ffi::MPI_Request {
+    // SAFETY: a constant of the shim that `mpi-sys` links; it is never written.
+    unsafe { ffi::RSMPI_REQUEST_NULL }
+}
+
+pub(crate) fn any_source(source: Option<u32>) -> c_int {
+    // SAFETY: a constant of the shim that `mpi-sys` links; it is never written.
+    source.map_or(unsafe { ffi::RSMPI_ANY_SOURCE }, |source| source as c_int)
+}
+
+pub(crate) fn any_tag(tag: Option<i32>) -> c_int {
+    // SAFETY: a constant of the shim that `mpi-sys` links; it is never written.
+    tag.unwrap_or(unsafe { ffi::RSMPI_ANY_TAG })
+}
+
+#[inline]
+pub(crate) fn received_len(status: &ffi::MPI_Status) -> Result<usize, MpiError> {
+    let mut len = 0;
+    // SAFETY: a status that MPI filled in, and a pointer to a local variable.
+    check("MPI_Get_count", unsafe { ffi::PMPI_Get_count(status, ffi::RSMPI_UINT8_T, &raw mut len) })?;
+    Ok(usize::try_from(len).unwrap_or(0))
+}

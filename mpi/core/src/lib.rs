@@ -1,0 +1,41 @@
+//! MPI as far as Counterfoil needs it, with errors in place of aborts.
+//!
+//! The bindings are `mpi-sys`: every call's return code is looked at, and what MPI says of an error is in [`MpiError`].
+//! MPI is initialised once a process, by [`Universe`]; a [`Comm`] is a communicator of it.
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`universe`], `threads` | MPI in this process |
+//! | [`comm`], [`topology`] | communicators, and those derived from them |
+//! | [`point_to_point`], [`envelope`] | messages |
+//! | [`collective`], [`operation`] | collective operations and reductions |
+//! | [`request`], [`completion`] | operations that are waited for later |
+//! | [`ulfm`], [`control::failures`] | process failures that others survive |
+//! | [`arguments`] | arguments of a program's calls, for interposition libraries |
+//! | `abort`, `exit`, `parent` | the end of a job and of this process |
+//! | [`control`] | the control communicator of the loggers ([`counterfoil_mpi_logger`]) |
+//!
+//! `unsafe` is here because MPI is a C interface; every block says what it rests on.
+
+mod abort;
+pub mod arguments;
+pub mod collective;
+pub mod comm;
+pub mod completion;
+pub mod control;
+pub mod envelope;
+pub mod error;
+mod exit;
+pub mod operation;
+mod parent;
+pub mod point_to_point;
+pub mod request;
+mod threads;
+pub mod topology;
+pub mod ulfm;
+pub mod universe;
+
+pub use comm::{Comm, Matched, Sending};
+pub use error::MpiError;
+pub use threads::Threads;
+pub use universe::Universe;
