@@ -1,0 +1,92 @@
+//! Ranks that die by their own fault: a signal that the program has caused.
+//!
+//! A replacement does the same again and dies, too. So each such death leaves a mark, and after the second one the job
+//! ends with one line in place of using up its spares.
+
+use std::cell::UnsafeCell;
+use std::ffi::{CString, c_int};
+use std::fs;
+use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+use counterfoil_settings::recover::RecoverSettings;
+
+/// Deaths after which a rank isn't replaced again.
+const DEATHS_MAX: u64 = 2;
+/// Signals that a program causes.
+const SIGNALS: [c_int; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGABRT];
+
+/// Path of the file with a byte for each death of this rank. Never freed.
+static MARKS: AtomicPtr<libc::c_char> = AtomicPtr::new(ptr::null_mut());
+/// Bits of [`SIGNALS`], by index, that the program doesn't handle itself.
+static UNHANDLED: AtomicU32 = AtomicU32::new(0);
+/// The MPI's actions for [`SIGNALS`], which follow.
+static NEXT: Actions = Actions(UnsafeCell::new([const { MaybeUninit::uninit() }; SIGNALS.len()]));
+
+/// Actions for signals.
+struct Actions(UnsafeCell<[MaybeUninit<libc::sigaction>; SIGNALS.len()]>);
+
+// SAFETY: each is written once, before the handler that reads it is installed.
+unsafe impl Sync for Actions {}
+
+/// Notes which signals the program handles itself: before the MPI is initialised, which handles some.
+pub(crate) fn note_handlers() {
+    for (index, signal) in SIGNALS.into_iter().enumerate() {
+        // SAFETY: integers and a pointer, for which zero is a value.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            if libc::sigaction(signal, ptr::null(), &raw mut action) == 0 && action.sa_sigaction == libc::SIG_DFL {
+                UNHANDLED.fetch_or(1 << index, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+fn path(settings: &RecoverSettings, rank: u32) -> PathBuf {
+    settings.report_dir.join(format!("rank-{rank}.crashed"))
+}
+
+/// Returns `true` if the rank has died so often by its own fault that it would again.
+pub(crate) fn is_hopeless(settings: &RecoverSettings, rank: u32) -> bool {
+    fs::metadata(path(settings, rank)).is_ok_and(|marks| marks.len() >= DEATHS_MAX)
+}
+
+/// Leaves a mark if this rank dies by its own fault from now on. Handlers of the program's own stay.
+pub(crate) fn watch(settings: &RecoverSettings, rank: u32) {
+    let Ok(path) = CString::new(path(settings, rank).as_os_str().as_bytes()) else { return };
+    MARKS.store(path.into_raw(), Ordering::Release);
+    for (index, signal) in SIGNALS.into_iter().enumerate() {
+        if UNHANDLED.load(Ordering::Relaxed) & 1 << index == 0 {
+            continue;
+        }
+        // SAFETY: integers and a pointer, for which zero is a value; the handler calls only what a handler may, and the
+        // action that it needs is there before.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            if libc::sigaction(signal, ptr::null(), &raw mut action) == 0 {
+                (*NEXT.0.get())[index].write(action);
+                libc::signal(signal, handle as extern "C" fn(c_int) as libc::sighandler_t);
+            }
+        }
+    }
+}
+
+/// Leaves a mark, and lets the signal end the process, after what the MPI does then.
+extern "C" fn handle(signal: c_int) {
+    let path = MARKS.load(Ordering::Acquire);
+    // SAFETY: functions that a handler may call; a path that is never freed, and an action that was stored before.
+    unsafe {
+        let file = libc::open(path, libc::O_CREAT | libc::O_APPEND | libc::O_WRONLY, 0o600);
+        if file >= 0 {
+            libc::write(file, c"x".as_ptr().cast(), 1);
+            libc::close(file);
+        }
+        if let Some(index) = SIGNALS.iter().position(|known| *known == signal) {
+            libc::sigaction(signal, (*NEXT.0.get())[index].as_ptr(), ptr::null_mut());
+        }
+        libc::raise(signal);
+    }
+}

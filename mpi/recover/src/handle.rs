@@ -1,0 +1,53 @@
+//! Handles that this library makes: numbers in the place of the MPI's own requests, messages and groups.
+//!
+//! A handle of an MPI is a pointer (Open MPI) or an `int` (MPICH). Programs pass these handles to MPI only, so that any
+//! value serves that the MPI doesn't use itself.
+
+use std::mem::size_of;
+
+/// First of the values. As an `int` it is no such handle of MPICH; as a pointer it is below all that a library
+/// allocates.
+const FIRST: usize = 0x6000_0000;
+/// Number of the values.
+const COUNT: usize = 1 << 28;
+
+/// Returns the handle with a number.
+pub(crate) fn of_number<H: Copy>(number: u32) -> H {
+    let word = FIRST + number as usize % COUNT;
+    assert!(size_of::<H>() <= size_of::<usize>(), "a handle is a pointer or an int");
+    // SAFETY: a handle is an integer or a pointer of at most this size, for which any bits are valid. The machine is
+    // little-endian, so the lower bytes come first.
+    unsafe { std::mem::transmute_copy(&word) }
+}
+
+/// Returns the number of a handle of this library.
+pub(crate) fn number_of<H: Copy>(handle: H) -> Option<u32> {
+    let number = bits(handle).checked_sub(FIRST).filter(|number| *number < COUNT)?;
+    u32::try_from(number).ok()
+}
+
+/// Returns the bits of a handle.
+pub(crate) fn bits<H: Copy>(handle: H) -> usize {
+    let mut word = 0_usize;
+    assert!(size_of::<H>() <= size_of::<usize>(), "a handle is a pointer or an int");
+    // SAFETY: both have at least so many bytes.
+    unsafe {
+        std::ptr::copy_nonoverlapping((&raw const handle).cast::<u8>(), (&raw mut word).cast::<u8>(), size_of::<H>());
+    }
+    word
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handle_has_its_number() {
+        for number in [0, 1, 77, (1 << 28) - 1] {
+            assert_eq!(number_of(of_number::<i32>(number)), Some(number));
+            assert_eq!(number_of(of_number::<*mut u8>(number)), Some(number));
+        }
+        assert_eq!(number_of(std::ptr::null_mut::<u8>()), None);
+        assert_eq!(number_of(0x2c00_0000_i32), None);
+    }
+}

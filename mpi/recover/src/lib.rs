@@ -1,0 +1,62 @@
+//! Recovers an unmodified MPI program.
+//!
+//! The library exports MPI's functions and is loaded before the MPI (`LD_PRELOAD`), so the program's calls come here.
+//! They become calls of the runtime's endpoint over the MPI: every message is logged by its sender, every outcome that
+//! depends on timing is recorded, and a rank whose process is killed is run again by a spare process, which gets the
+//! same messages and outcomes. After `MPI_Init` the MPI carries the endpoint's frames; no call of the program's reaches
+//! it that involves another process.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `exports`, `queries` | the exported functions: generated from the table in `../calls`, and others |
+//! | `process`, `output` | beginning and end of the rank; what it prints |
+//! | `front`, `failure` | state of the rank; errors |
+//! | `replay`, `mark` | the rank replayed alone; how far it had come |
+//! | `calls` | messages between two ranks |
+//! | `requests`, `status` | requests, and every way to wait |
+//! | `collective`, `reduction` | collective operations |
+//! | `comms`, `groups` | communicators and topologies; groups |
+//! | `memory` | datatypes: the program's memory as messages |
+//! | `handle`, `slab` | handles of requests, messages and groups |
+
+use std::ffi::{c_char, c_int, c_void};
+
+use mpi_sys as ffi;
+
+mod calls;
+mod collective;
+mod comms;
+mod crash;
+mod failure;
+mod front;
+#[allow(non_snake_case, unreachable_pub, reason = "exported with MPI's names")]
+mod groups;
+mod handle;
+mod mark;
+mod memory;
+mod message;
+mod output;
+mod process;
+#[allow(non_snake_case, unreachable_pub, reason = "exported with MPI's names")]
+mod queries;
+mod reduction;
+mod replay;
+mod requests;
+mod slab;
+mod status;
+
+use counterfoil_mpi_core::arguments::{Counts, Displs, Incoming, Mode, Outgoing, Side, Types};
+use failure::Failure;
+use front::{check, enter};
+use memory::Memory;
+use message::Collective;
+
+// Generated, with MPI's names.
+#[allow(non_snake_case, unreachable_pub, unused_variables, unused_unsafe, clippy::all)]
+mod exports {
+    use super::*;
+
+    include!(concat!(env!("OUT_DIR"), "/calls.rs"));
+}
+
+use exports::Operation;

@@ -1,0 +1,203 @@
+//! The program's memory: elements of a datatype, as a contiguous message and back.
+
+use std::borrow::Cow;
+use std::ffi::{c_int, c_void};
+
+use mpi_sys as ffi;
+
+use crate::failure::Failure;
+
+unsafe extern "C" {
+    fn counterfoil_recover_is_plain(datatype: ffi::MPI_Datatype) -> c_int;
+}
+
+/// Elements in the program's memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Memory {
+    pub(crate) at: *mut c_void,
+    pub(crate) count: i64,
+    pub(crate) datatype: ffi::MPI_Datatype,
+}
+
+/// What a datatype looks like in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Layout {
+    /// Bytes of an element in a message.
+    pub(crate) size: usize,
+    /// Bytes from an element to the next.
+    pub(crate) extent: isize,
+    /// It is one of MPI's, and elements in memory are what they are in a message.
+    pub(crate) is_plain: bool,
+}
+
+impl Layout {
+    pub(crate) fn of(datatype: ffi::MPI_Datatype) -> Result<Layout, Failure> {
+        // SAFETY: a constant of the shim.
+        if datatype == unsafe { ffi::RSMPI_DATATYPE_NULL } {
+            return Err(Failure::class(ffi::MPI_ERR_TYPE));
+        }
+        let (mut size, mut lb, mut extent) = (0, 0, 0);
+        // SAFETY: a datatype of the program's, and pointers to local variables.
+        unsafe {
+            Failure::check(ffi::PMPI_Type_size_x(datatype, &raw mut size))?;
+            Failure::check(ffi::PMPI_Type_get_extent(datatype, &raw mut lb, &raw mut extent))?;
+            let size = usize::try_from(size).map_err(|_| Failure::class(ffi::MPI_ERR_TYPE))?;
+            let is_plain = counterfoil_recover_is_plain(datatype) != 0;
+            Ok(Layout { size, extent, is_plain })
+        }
+    }
+}
+
+/// Checks that a datatype may be used for messages: the program has committed it.
+fn check_committed(datatype: ffi::MPI_Datatype, comm: ffi::MPI_Comm) -> Result<(), Failure> {
+    let (mut byte, mut position) = (0_u8, 0);
+    let at = (&raw mut byte).cast::<c_void>();
+    // SAFETY: a datatype of the program's, no elements of it, and pointers to local variables.
+    Failure::check(unsafe { ffi::PMPI_Pack(at, 0, datatype, at, 1, &raw mut position, comm) })
+        .map_err(|_| Failure::class(ffi::MPI_ERR_TYPE))
+}
+
+/// Returns a number of elements as MPI's functions take it.
+fn int(count: usize) -> Result<c_int, Failure> {
+    c_int::try_from(count).map_err(|_| Failure::class(ffi::MPI_ERR_COUNT))
+}
+
+impl Memory {
+    /// Returns no elements.
+    pub(crate) fn none() -> Memory {
+        // SAFETY: a constant of the shim.
+        Memory { at: std::ptr::null_mut(), count: 0, datatype: unsafe { ffi::RSMPI_UINT8_T } }
+    }
+
+    fn count(&self) -> Result<usize, Failure> {
+        usize::try_from(self.count).map_err(|_| Failure::class(ffi::MPI_ERR_COUNT))
+    }
+
+    /// Returns the length of the message in bytes.
+    pub(crate) fn len(&self) -> Result<usize, Failure> {
+        Ok(Layout::of(self.datatype)?.size * self.count()?)
+    }
+
+    /// Checks that there is memory: only a datatype with absolute addresses needs none.
+    pub(crate) fn check(&self, layout: Layout) -> Result<(), Failure> {
+        let is_missing = self.count > 0 && layout.is_plain && layout.size > 0 && self.at.is_null();
+        if is_missing { Err(Failure::class(ffi::MPI_ERR_BUFFER)) } else { Ok(()) }
+    }
+
+    /// Returns the elements as a message.
+    ///
+    /// # Safety
+    /// The program's memory, which it doesn't change meanwhile.
+    pub(crate) unsafe fn pack<'m>(&self, comm: ffi::MPI_Comm) -> Result<Cow<'m, [u8]>, Failure> {
+        let (layout, count) = (Layout::of(self.datatype)?, self.count()?);
+        let len = layout.size * count;
+        if len == 0 {
+            return Ok(Cow::Borrowed(&[]));
+        }
+        self.check(layout)?;
+        if layout.is_plain {
+            // SAFETY: so many bytes of the program's memory.
+            return Ok(Cow::Borrowed(unsafe { std::slice::from_raw_parts(self.at.cast::<u8>(), len) }));
+        }
+        let mut message = vec![0; len];
+        let mut position = 0;
+        // SAFETY: the program's memory, and a buffer of the message's length.
+        Failure::check(unsafe {
+            let into = message.as_mut_ptr().cast::<c_void>();
+            ffi::PMPI_Pack(self.at, int(count)?, self.datatype, into, int(len)?, &raw mut position, comm)
+        })?;
+        Ok(Cow::Owned(message))
+    }
+
+    /// Stores a message. Returns the number of bytes, which is less than those of the message if there is no room for
+    /// them.
+    ///
+    /// # Safety
+    /// The program's memory, which nothing else uses.
+    pub(crate) unsafe fn unpack(&self, message: &[u8], comm: ffi::MPI_Comm) -> Result<usize, Failure> {
+        let (layout, count) = (Layout::of(self.datatype)?, self.count()?);
+        let len = message.len().min(layout.size * count);
+        if len == 0 {
+            return Ok(0);
+        }
+        if layout.is_plain {
+            // SAFETY: so many bytes of the program's memory, which is not that of the message.
+            unsafe { std::ptr::copy_nonoverlapping(message.as_ptr(), self.at.cast::<u8>(), len) };
+            return Ok(len);
+        }
+        let (whole, rest) = (len / layout.size, len % layout.size);
+        let from = message.as_ptr().cast::<c_void>();
+        let mut position = 0;
+        // SAFETY: the program's memory has room for so many elements.
+        Failure::check(unsafe {
+            ffi::PMPI_Unpack(from, int(len)?, &raw mut position, self.at, int(whole)?, self.datatype, comm)
+        })?;
+        if rest > 0 {
+            // A part of an element: the others of its bytes stay as they are.
+            let at = self.at.wrapping_byte_offset(whole as isize * layout.extent);
+            let last = Memory { at, count: 1, datatype: self.datatype };
+            // SAFETY: the element after those, which the count includes.
+            unsafe {
+                let mut element = last.pack(comm)?.into_owned();
+                element[..rest].copy_from_slice(&message[len - rest..len]);
+                last.unpack(&element, comm)?;
+            }
+        }
+        Ok(len)
+    }
+
+    /// Stores a whole message.
+    ///
+    /// # Errors
+    /// The error of a truncated message if there is no room for all of it.
+    ///
+    /// # Safety
+    /// Same as [`unpack`](Self::unpack).
+    pub(crate) unsafe fn unpack_whole(&self, message: &[u8], comm: ffi::MPI_Comm) -> Result<(), Failure> {
+        // SAFETY: the caller's promise.
+        let len = unsafe { self.unpack(message, comm) }?;
+        if len < message.len() { Err(Failure::class(ffi::MPI_ERR_TRUNCATE)) } else { Ok(()) }
+    }
+}
+
+/// Memory that an operation uses after the call has returned. It keeps the datatype, which the program may free.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    pub(crate) memory: Memory,
+    is_owned: bool,
+}
+
+impl Kept {
+    /// Returns memory for an operation that ends in the call.
+    pub(crate) fn borrowed(memory: Memory, comm: ffi::MPI_Comm) -> Result<Kept, Failure> {
+        if !Layout::of(memory.datatype)?.is_plain {
+            check_committed(memory.datatype, comm)?;
+        }
+        Ok(Kept { memory, is_owned: false })
+    }
+
+    /// Returns memory for an operation that ends later.
+    pub(crate) fn new(memory: Memory, comm: ffi::MPI_Comm) -> Result<Kept, Failure> {
+        if Layout::of(memory.datatype)?.is_plain {
+            return Ok(Kept { memory, is_owned: false });
+        }
+        check_committed(memory.datatype, comm)?;
+        let mut datatype = memory.datatype;
+        // A datatype that contains it keeps it. A duplicate would have the program's functions for attributes called.
+        // SAFETY: a datatype of the program's, and pointers to local variables.
+        unsafe {
+            Failure::check(ffi::PMPI_Type_contiguous(1, memory.datatype, &raw mut datatype))?;
+            Failure::check(ffi::PMPI_Type_commit(&raw mut datatype))?;
+        }
+        Ok(Kept { memory: Memory { datatype, ..memory }, is_owned: true })
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if self.is_owned {
+            // SAFETY: made by `new`, and freed once. An error can't be returned here.
+            unsafe { ffi::PMPI_Type_free(&raw mut self.memory.datatype) };
+        }
+    }
+}

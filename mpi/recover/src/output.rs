@@ -1,0 +1,88 @@
+//! Standard output and error of a process that may become a rank.
+//!
+//! A rank that is replaced prints again what its predecessor had printed. So each process writes to files of its own,
+//! and `counterfoil run` copies what a rank has not printed before.
+
+use std::env;
+use std::ffi::{c_int, c_void};
+use std::fs::{self, OpenOptions};
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use counterfoil_settings::recover::{OUTPUT, RecoverSettings, Started, Stream};
+
+use crate::process::report;
+
+unsafe extern "C" {
+    fn counterfoil_recover_buffer_lines();
+    /// glibc's: calls `function` with the exit code.
+    pub(crate) fn on_exit(function: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
+}
+
+/// Id of this process; another one in a child that it has forked.
+static PROCESS_ID: AtomicU32 = AtomicU32::new(0);
+static HAS_CALLED_INIT: AtomicBool = AtomicBool::new(false);
+
+/// Numbers of a process in its job, as the launchers of the MPIs give them.
+const PROCESS: [&str; 3] = ["OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"];
+
+/// Runs when the library is loaded, before the program.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static REDIRECT: extern "C" fn() = redirect;
+
+/// Returns the number of the files that this process writes to, if there are any.
+pub(crate) fn number() -> Option<u32> {
+    env::var(OUTPUT).ok()?.parse().ok()
+}
+
+/// Reports that this process has called `MPI_Init`.
+pub(crate) fn note_init(settings: &RecoverSettings) {
+    HAS_CALLED_INIT.store(true, Ordering::Relaxed);
+    if let Some(number) = number() {
+        report(settings, &Started::file(number), &Started { pid: std::process::id(), has_called_init: true });
+    }
+}
+
+/// Leaves a file if this process exits by itself before it has called `MPI_Init`: it was not killed then, nor by an MPI
+/// that has lost others.
+extern "C" fn note_exit(_: c_int, _: *mut c_void) {
+    // A child that the program has forked has the same function.
+    let is_own = PROCESS_ID.load(Ordering::Relaxed) == std::process::id();
+    if let Some(number) = number().filter(|_| is_own && !HAS_CALLED_INIT.load(Ordering::Relaxed))
+        && let Ok(Some(settings)) = RecoverSettings::from_env()
+    {
+        let path = settings.report_dir.join(RecoverSettings::exit_file(number));
+        let _ = fs::write(path, std::process::id().to_string());
+    }
+}
+
+extern "C" fn redirect() {
+    // What starts the ranks, and what they start, has no files of its own.
+    if number().is_some() {
+        return;
+    }
+    let Some(process) = PROCESS.iter().find_map(|name| env::var(name).ok()?.parse::<u32>().ok()) else { return };
+    let Ok(Some(settings)) = RecoverSettings::from_env() else { return };
+    if settings.replay.is_some() {
+        return;
+    }
+    let (number, mut is_redirected) = (settings.output_of(process), false);
+    for stream in Stream::ALL {
+        let path = settings.report_dir.join(stream.file(number));
+        let Ok(file) = OpenOptions::new().create(true).append(true).open(path) else { continue };
+        // SAFETY: two descriptors of this process.
+        is_redirected |= unsafe { libc::dup2(file.as_raw_fd(), stream.descriptor()) } >= 0;
+    }
+    report(&settings, &Started::file(number), &Started { pid: std::process::id(), has_called_init: false });
+    PROCESS_ID.store(std::process::id(), Ordering::Relaxed);
+    // SAFETY: a function without preconditions.
+    unsafe { on_exit(note_exit, std::ptr::null_mut()) };
+    if is_redirected {
+        // SAFETY: the process has one thread: it is being started.
+        unsafe {
+            env::set_var(OUTPUT, number.to_string());
+            counterfoil_recover_buffer_lines();
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Combination of elements, by the program's operations and by MPI's.
+
+use std::ffi::{c_int, c_void};
+
+use mpi_sys as ffi;
+
+use crate::failure::Failure;
+use crate::memory::{Kept, Layout, Memory};
+
+/// Operation and datatype of a reduction.
+pub(crate) struct Reducer {
+    op: ffi::MPI_Op,
+    /// The program's handle: MPI's operations are defined for its own datatypes.
+    datatype: ffi::MPI_Datatype,
+    /// Keeps the datatype.
+    _element: Kept,
+    layout: Layout,
+}
+
+/// Memory with the alignment that any element needs.
+struct Aligned(Vec<u128>);
+
+impl Aligned {
+    fn new(len: usize) -> Aligned {
+        Aligned(vec![0; len.div_ceil(size_of::<u128>()).max(1)])
+    }
+
+    fn at(&mut self) -> *mut u8 {
+        self.0.as_mut_ptr().cast()
+    }
+}
+
+impl Reducer {
+    pub(crate) fn new(op: ffi::MPI_Op, datatype: ffi::MPI_Datatype, comm: ffi::MPI_Comm) -> Result<Reducer, Failure> {
+        let layout = Layout::of(datatype)?;
+        let element = Kept::new(Memory { at: std::ptr::null_mut(), count: 1, datatype }, comm)?;
+        Ok(Reducer { op, datatype, _element: element, layout })
+    }
+
+    /// Combines the elements of `lower` and `higher`, which are messages of lower and of higher ranks, in `lower`.
+    ///
+    /// # Errors
+    /// The error of the operation.
+    pub(crate) fn combine(&self, lower: &mut [u8], higher: &[u8], comm: ffi::MPI_Comm) -> Result<(), Failure> {
+        let elements = lower.len().min(higher.len()) / self.layout.size.max(1);
+        if elements == 0 {
+            return Ok(());
+        }
+        let count = c_int::try_from(elements).map_err(|_| Failure::class(ffi::MPI_ERR_COUNT))?;
+        let datatype = self.datatype;
+        if self.layout.is_plain {
+            let len = elements * self.layout.size;
+            let (mut from, mut into) = (Aligned::new(len), Aligned::new(len));
+            // SAFETY: all have at least `len` bytes, and are distinct. The operation gets aligned elements.
+            unsafe {
+                std::ptr::copy_nonoverlapping(lower.as_ptr(), from.at(), len);
+                std::ptr::copy_nonoverlapping(higher.as_ptr(), into.at(), len);
+                self.apply(from.at().cast(), into.at().cast(), count)?;
+                std::ptr::copy_nonoverlapping(into.at(), lower.as_mut_ptr(), len);
+            }
+            return Ok(());
+        }
+        let (mut lb, mut span) = (0, 0);
+        // SAFETY: a datatype that is kept, and pointers to local variables.
+        Failure::check(unsafe { ffi::PMPI_Type_get_true_extent(datatype, &raw mut lb, &raw mut span) })?;
+        let len = span as usize + (elements - 1) * self.layout.extent.unsigned_abs();
+        let (mut from, mut into) = (Aligned::new(len), Aligned::new(len));
+        // With a negative extent, the first element is the last in memory.
+        let first = if self.layout.extent < 0 { (elements - 1) as isize * -self.layout.extent } else { 0 };
+        let origin = |memory: &mut Aligned| memory.at().wrapping_offset(first - lb).cast::<c_void>();
+        let elements_at = |at: *mut c_void| Memory { at, count: i64::from(count), datatype };
+        let (from, into) = (elements_at(origin(&mut from)), elements_at(origin(&mut into)));
+        // SAFETY: the memory has room for the elements, from their lower bound on.
+        unsafe {
+            from.unpack(lower, comm)?;
+            into.unpack(higher, comm)?;
+            self.apply(from.at, into.at, count)?;
+            let combined = into.pack(comm)?;
+            lower[..combined.len()].copy_from_slice(&combined);
+        }
+        Ok(())
+    }
+
+    /// # Safety
+    /// Both have that many elements.
+    unsafe fn apply(&self, from: *const c_void, into: *mut c_void, count: c_int) -> Result<(), Failure> {
+        // SAFETY: the caller's promise.
+        Failure::check(unsafe { ffi::PMPI_Reduce_local(from, into, count, self.datatype, self.op) })
+    }
+}

@@ -1,0 +1,19 @@
+//! Unmodified C programs under the recovery library: the same output and exit code as without it, also when a rank is
+//! killed; and each rank alone, replayed.
+//!
+//! `cargo xtask mpi -- test` sets the path of `mpirun`. With an MPI that doesn't outlive failures (Open MPI 4), only
+//! runs without failures are tested.
+#![forbid(unsafe_code)]
+#![expect(clippy::unwrap_used, reason = "a test's functions may")]
+
+#[path = "../../../tests/support/build.rs"]
+mod build;
+#[path = "../../../tests/support/mpirun.rs"]
+mod mpirun;
+#[path = "../../../tests/support/output.rs"]
+mod output;
+mod program;
+mod recovers;
+mod replays;
+#[path = "../../../tests/support/ulfm.rs"]
+mod ulfm;

@@ -1,0 +1,201 @@
+//! Programs, and their runs with and without the library.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+use counterfoil::Tier;
+use counterfoil_settings::recover::{Begun, Ended, KillAtCall, RecoverSettings, Stream, read_report};
+use tempfile::TempDir;
+
+use crate::build::built;
+use crate::mpirun::mpirun;
+use crate::output::output;
+use crate::ulfm::outlives_failures;
+
+/// Longest run of a job, in seconds. It is killed then.
+const SECONDS_MAX: &str = "60";
+
+/// Most processes of a job.
+const PROCESSES_MAX: u32 = 8;
+
+/// Programs of the logging library's tests, each with its number of ranks. Of the others, `errors` relies on an
+/// `MPI_Waitall` that returns before its receives are complete, and the rest on what recovery doesn't have.
+pub(crate) const PROGRAMS: [(&str, u32); 9] = [
+    ("point_to_point", 4),
+    ("collectives", 4),
+    ("communicators", 4),
+    ("graphs", 4),
+    ("streams", 3),
+    ("freed", 3),
+    ("acknowledged", 2),
+    ("pending_copies", 2),
+    ("strangers", 2),
+];
+
+/// A program that is compiled.
+pub(crate) struct Program {
+    pub(crate) path: PathBuf,
+    pub(crate) ranks: u32,
+    pub(crate) arguments: Vec<&'static str>,
+    pub(crate) folder: TempDir,
+    /// A run without the library.
+    plain: OnceLock<Output>,
+}
+
+/// A run under the library.
+pub(crate) struct Ran {
+    pub(crate) output: Output,
+    /// What each rank has printed: its last process repeats what earlier ones printed.
+    pub(crate) printed: Vec<String>,
+    /// Standard error of all processes.
+    pub(crate) errors: String,
+    /// Processes of each rank.
+    pub(crate) processes: BTreeMap<u32, usize>,
+    /// Calls of each rank that has called `MPI_Finalize`.
+    pub(crate) calls: BTreeMap<u32, u64>,
+}
+
+impl Program {
+    /// Compiles a source file, given by its path in `mpi`.
+    pub(crate) fn compile(source: &str, ranks: u32) -> Program {
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let (path, crates) = (folder.path().join("program"), Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
+        let mut command = Command::new(std::env::var("MPICC").unwrap_or_else(|_| "mpicc".to_owned()));
+        command.args(["-O1", "-w"]).arg("-I").arg(crates.join("preload/tests/c"));
+        if outlives_failures() {
+            command.args(["-DHAVE_MPI_4"]);
+        }
+        let output = command.arg(crates.join(source)).arg("-o").arg(&path).arg("-lpthread").output().unwrap();
+        assert!(output.status.success(), "{source}: {}", String::from_utf8_lossy(&output.stderr));
+        Program { path, ranks, arguments: Vec::new(), folder, plain: OnceLock::new() }
+    }
+
+    pub(crate) fn of_logging(name: &str, ranks: u32) -> Program {
+        Program::compile(&format!("preload/tests/c/{name}.c"), ranks)
+    }
+
+    pub(crate) fn own(name: &str, ranks: u32) -> Program {
+        Program::compile(&format!("recover/tests/c/{name}.c"), ranks)
+    }
+
+    pub(crate) fn with(mut self, arguments: &[&'static str]) -> Program {
+        self.arguments = arguments.to_vec();
+        self
+    }
+
+    pub(crate) fn command(&self, processes: u32) -> Command {
+        let mut command = Command::new("timeout");
+        command.args(["-s", "KILL", SECONDS_MAX]).arg(mpirun());
+        if processes > self.ranks {
+            command.args(["--with-ft", "ulfm", "--mca", "async_mpi_finalize", "1"]);
+        }
+        command.args(["-n", &processes.to_string()]);
+        command
+    }
+
+    /// Runs the program without the library.
+    fn run_plain(&self) -> Output {
+        output(self.command(self.ranks).arg(&self.path).args(&self.arguments))
+    }
+
+    /// Runs the program under the library.
+    pub(crate) fn recovered(&self, spares: u32, kill: Option<KillAtCall>) -> Ran {
+        let reports = tempfile::tempdir_in(self.folder.path()).unwrap();
+        self.run(spares, &self.settings(reports.path(), kill))
+    }
+
+    /// Returns the settings of a job.
+    pub(crate) fn settings(&self, reports: &Path, kill: Option<KillAtCall>) -> RecoverSettings {
+        RecoverSettings {
+            ranks: self.ranks,
+            rule: "sender-based".to_owned(),
+            tier: Tier::ProcessCrashSafe,
+            log_bytes: 64 << 20,
+            local_log_bytes: 16 << 20,
+            disk_bytes: 1 << 30,
+            start: 0,
+            job: None,
+            shm_root: None,
+            checkpoint_root: None,
+            report_dir: reports.to_owned(),
+            kills: kill.into_iter().collect(),
+            keeps_logs: false,
+            replay: None,
+        }
+    }
+
+    /// Runs the program under the library, with these settings.
+    pub(crate) fn run(&self, spares: u32, settings: &RecoverSettings) -> Ran {
+        let (variable, value) = settings.to_env();
+        let mut command = self.command(self.ranks + spares);
+        command.env(variable, value).args(["-x", variable]);
+        command.arg("-x").arg(format!("LD_PRELOAD={}", built("libcounterfoil_recover.so").display()));
+        let output = output(command.arg(&self.path).args(&self.arguments));
+        Ran::read(output, &settings.report_dir, self.ranks)
+    }
+
+    /// Runs the program under the library; it has to do what it does without.
+    #[track_caller]
+    pub(crate) fn expect_same(&self, spares: u32, kill: Option<KillAtCall>) -> Ran {
+        let ran = self.recovered(spares, kill);
+        self.check_same(&ran, kill);
+        ran
+    }
+
+    /// Checks that a run under the library has done what one without does.
+    #[track_caller]
+    pub(crate) fn check_same(&self, ran: &Ran, kill: Option<KillAtCall>) {
+        let plain = self.plain.get_or_init(|| self.run_plain());
+        let name = format!("{} {:?} {kill:?}", self.path.display(), self.arguments);
+        assert_eq!(
+            lines(&[String::from_utf8_lossy(&plain.stdout).into_owned()]),
+            lines(&ran.printed),
+            "{name}: {}",
+            ran.said()
+        );
+        let is_code_kept = kill.is_some() || plain.status.code() == ran.output.status.code();
+        assert!(is_code_kept, "{name}: {} and {}", plain.status, ran.output.status);
+    }
+}
+
+impl Ran {
+    fn read(output: Output, reports: &Path, ranks: u32) -> Ran {
+        let (mut last, mut processes) = (BTreeMap::new(), BTreeMap::new());
+        for entry in std::fs::read_dir(reports).unwrap() {
+            let name = entry.unwrap().file_name().to_string_lossy().into_owned();
+            let Some((rank, incarnation)) = Begun::of_file(&name) else { continue };
+            let begun: Begun = read_report(&reports.join(name)).unwrap();
+            *processes.entry(rank).or_insert(0) += 1;
+            let newest = last.entry(rank).or_insert((incarnation, begun.output));
+            if incarnation >= newest.0 {
+                *newest = (incarnation, begun.output);
+            }
+        }
+        let file = |process: Option<u32>| reports.join(Stream::Output.file(process.unwrap_or(u32::MAX)));
+        let printed = last.values().map(|(_, process)| std::fs::read_to_string(file(*process)).unwrap_or_default());
+        let ended = |rank: u32| read_report::<Ended>(&reports.join(Ended::file(rank)));
+        let calls = (0..ranks).filter_map(|rank| Some((rank, ended(rank)?.calls))).collect();
+        let errors = (0..PROCESSES_MAX).map(|process| reports.join(Stream::Error.file(process)));
+        let errors = errors.map(|path| std::fs::read_to_string(path).unwrap_or_default()).collect();
+        Ran { output, printed: printed.collect(), errors, processes, calls }
+    }
+
+    pub(crate) fn said(&self) -> String {
+        let said = [&self.output.stdout, &self.output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+        format!("{}: {}{}", self.output.status, said.concat(), self.errors)
+    }
+
+    /// Returns the number of processes that became ranks after others.
+    pub(crate) fn replaced(&self) -> usize {
+        self.processes.values().map(|processes| processes - 1).sum()
+    }
+}
+
+/// Returns the lines of all ranks, sorted: their order is up to mpirun.
+pub(crate) fn lines(texts: &[String]) -> Vec<&str> {
+    let mut lines: Vec<&str> = texts.iter().flat_map(|text| text.lines()).collect();
+    lines.sort_unstable();
+    lines
+}

@@ -1,0 +1,86 @@
+//! The same output and exit code as without the library, also when a rank is killed.
+
+use counterfoil_settings::recover::KillAtCall;
+
+use crate::program::{Program, Ran};
+use crate::ulfm::outlives_failures;
+
+#[test]
+fn programs_do_the_same_when_a_rank_is_killed() {
+    if !outlives_failures() {
+        return;
+    }
+    for (name, ranks) in [("point_to_point", 4), ("collectives", 4), ("communicators", 4), ("streams", 3)] {
+        let program = Program::of_logging(name, ranks);
+        let calls = program.expect_same(1, None).calls;
+        for part in 1..=4 {
+            let rank = part % ranks;
+            let kill = KillAtCall { rank, call: (calls[&rank] * u64::from(part) / 6).max(1) };
+            reach(kill, |kill| program.expect_same(1, Some(kill)));
+        }
+    }
+}
+
+#[test]
+fn wildcards_polls_and_clocks_are_repeated() {
+    if !outlives_failures() {
+        return;
+    }
+    // The program prints what it has received in its order: two runs differ, a run and its repetition must not.
+    let program = Program::own("racy", 4);
+    let calls = program.recovered(1, None).calls;
+    for part in 1..=6 {
+        let rank = part % 4;
+        let kill = KillAtCall { rank, call: (calls[&rank] * u64::from(part) / 7).max(1) };
+        reach(kill, |kill| {
+            let ran = program.recovered(1, Some(kill));
+            assert!(
+                ran.printed.iter().any(|text| text.contains("racy: consistent on 4 ranks")),
+                "{kill:?}: {}",
+                ran.said()
+            );
+            ran
+        });
+    }
+}
+
+/// Runs a program whose rank is killed before a call. A rank that polls makes more calls in one run than in another: if
+/// it has ended before this one, an earlier one is tried.
+#[track_caller]
+fn reach(mut kill: KillAtCall, run: impl Fn(KillAtCall) -> Ran) {
+    loop {
+        let ran = run(kill);
+        if ran.replaced() > 0 || kill.call == 1 {
+            assert_eq!(ran.replaced(), 1, "{kill:?}: {}", ran.said());
+            return;
+        }
+        kill.call /= 2;
+    }
+}
+
+#[test]
+fn exit_codes_are_the_programs_own() {
+    let program = Program::own("ends", 2);
+    for (argument, code) in [("return", 7), ("abort", 9)] {
+        let ran = Program::own("ends", 2).with(&[argument]).recovered(0, None);
+        assert_eq!(ran.output.status.code(), Some(code), "{argument}: {}", ran.said());
+    }
+    let ran = program.with(&["exit"]).recovered(0, None);
+    assert!(!ran.output.status.success(), "{}", ran.said());
+}
+
+#[test]
+fn what_recovery_does_not_have_is_refused_by_name() {
+    let ran = Program::own("ends", 2).with(&["window"]).recovered(0, None);
+    assert!(!ran.output.status.success(), "{}", ran.said());
+    assert!(ran.errors.contains("MPI_Win_create is not available to a program that recovers"), "{}", ran.errors);
+}
+
+#[test]
+fn a_rank_that_dies_twice_by_its_own_fault_is_not_replaced_again() {
+    if outlives_failures() {
+        let ran = Program::own("ends", 2).with(&["crash"]).recovered(3, None);
+        assert!(ran.errors.contains("rank 1 has died twice by its own fault"), "{}: {}", ran.said(), ran.errors);
+        assert_eq!(ran.replaced(), 1, "{}", ran.errors);
+    }
+}
