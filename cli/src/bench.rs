@@ -23,8 +23,8 @@ use report::report;
 
 /// Benchmark the log against a plain memory copy, or plain disk I/O, measured in the same run.
 ///
-/// Rounds of the log and of the baseline (the floor) alternate, so that a change in machine speed affects both. Each figure
-/// is the median over all rounds.
+/// Rounds of the log and of the baseline (the floor) alternate, so that a change in machine speed affects both. Each
+/// figure is the median over all rounds.
 #[derive(Debug, Args)]
 pub(crate) struct BenchArguments {
     /// Benchmark to run
@@ -169,8 +169,8 @@ fn as_values<T: Serialize>(rows: Vec<T>) -> Result<Vec<Value>, Failure> {
     rows.iter().map(serde_json::to_value).collect::<Result<_, _>>().map_err(Failure::failed)
 }
 
-/// Fills in the fields `instructions` and `floor_instructions`. They are null if not requested, if valgrind is missing, and
-/// in rows with several writers.
+/// Fills in the fields `instructions` and `floor_instructions`. They are null if not requested, if valgrind is missing,
+/// and in rows with several writers.
 fn count_instructions(rows: &mut [Value], wanted: bool, progress: &ProgressBar) {
     let program = std::env::current_exe().ok().filter(|_| wanted);
     let mut floors = BTreeMap::new();

@@ -11,13 +11,13 @@ use crate::{Failure, print};
 
 /// Remove the files of jobs whose launcher was killed.
 ///
-/// Looks for this user's job directories in /dev/shm and in the directory for temporary files. Removes a job directory only if
-/// its launcher is dead (its lock is free) and no running process mentions it in its environment or arguments, as ranks do.
-/// Never touches directories of running jobs or of other users, and never follows links.
+/// Looks for this user's job directories in /dev/shm and in the directory for temporary files. Removes a job directory
+/// only if its launcher is dead (its lock is free) and no running process mentions it in its environment or arguments,
+/// as ranks do. Never touches directories of running jobs or of other users, and never follows links.
 #[derive(Debug, Args)]
 pub(crate) struct CleanArguments {
-    /// Also look in this directory, for jobs run with --shm-dir, --checkpoint-dir or --keep-files; the files of a killed job that
-    /// --keep-files was to keep are removed too. Repeatable
+    /// Also look in this directory, for jobs run with --shm-dir, --checkpoint-dir or --keep-files; the files of a
+    /// killed job that --keep-files was to keep are removed too. Repeatable
     #[arg(long, value_name = "DIR")]
     dir: Vec<PathBuf>,
     /// Remove the job of this name, which could be resumed otherwise, in place of others: that of a program with

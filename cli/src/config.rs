@@ -1,25 +1,21 @@
 //! `counterfoil config`: the settings of `counterfoil run` and the origin of each.
 
-mod file;
-mod key;
-mod settings;
-
 use std::process::ExitCode;
 
 use clap::Args;
+use counterfoil_settings::Key;
 use serde_json::{Map, Value, json};
 
 use crate::run::mpi::Mpi;
+use crate::settings::{SettingOptions, Settings};
 use crate::table::Table;
 use crate::{Failure, print};
-pub(crate) use key::{Key, bytes};
-pub(crate) use settings::{SettingOptions, Settings};
 
 /// Show the settings of `counterfoil run` and the origin of each.
 ///
 /// Options override environment variables, those override the file, and the file overrides the defaults. The file is
-/// counterfoil.toml in the working directory, or the one named by COUNTERFOIL_CONFIG. Its keys are the options' names, as in
-/// keep = "all".
+/// counterfoil.toml in the working directory, or the one named by COUNTERFOIL_CONFIG. Its keys are the options' names,
+/// as in keep = "all".
 #[derive(Debug, Args)]
 pub(crate) struct ConfigArguments {
     #[command(flatten)]
@@ -39,10 +35,9 @@ pub(crate) fn run(arguments: &ConfigArguments) -> Result<ExitCode, Failure> {
 fn as_json(settings: &Settings) -> Value {
     let mut values = Map::new();
     for key in Key::ALL {
-        let setting = settings.setting(key);
-        let value =
-            json!({ "value": setting.value, "source": setting.source.kind(), "from": setting.source.to_string() });
-        values.insert(key.name().to_owned(), value);
+        let source = settings.source(key.name);
+        let value = json!({ "value": key.get(&settings.run), "source": source.kind(), "from": source.to_string() });
+        values.insert(key.name.to_owned(), value);
     }
     json!({ "settings": values, "file": settings.file() })
 }
@@ -51,16 +46,16 @@ fn as_text(settings: &Settings) -> String {
     let in_path = Mpi::in_path();
     let mut table = Table::new(&["<setting", "<value", "<from", "<environment", "<meaning"]);
     for key in Key::ALL {
-        let setting = settings.setting(key);
+        let (value, source) = (key.get(&settings.run), settings.source(key.name));
         table.row([
-            key.name().to_owned(),
-            setting.value.clone().unwrap_or_else(|| "-".to_owned()),
-            match in_path.as_ref().filter(|_| key == Key::Mpi && setting.value.is_none()) {
-                Some(mpirun) => format!("{} ({})", mpirun.display(), setting.source),
-                None => setting.source.to_string(),
+            key.name.to_owned(),
+            value.clone().unwrap_or_else(|| "-".to_owned()),
+            match in_path.as_ref().filter(|_| key.name == "mpi" && value.is_none()) {
+                Some(mpirun) => format!("{} ({source})", mpirun.display()),
+                None => source.to_string(),
             },
-            key.variable().to_owned(),
-            key.description().to_owned(),
+            key.variable.to_owned(),
+            key.meaning.to_owned(),
         ]);
     }
     let file = settings.file().map_or_else(|| "none".to_owned(), |path| path.display().to_string());

@@ -10,13 +10,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use counterfoil::{Options, Rank, create_private_dir};
 use counterfoil_ack_piggyback::WireHeader;
+use counterfoil_protocols::api::Repetition;
 use counterfoil_runtime::local::{Interrupts, JobOptions, JobReport, LaunchError, launch};
 use counterfoil_runtime::{RankSettings, Rule};
 use counterfoil_workloads::Workload;
 
 use crate::mpi_build::Build;
 use crate::{Failure, print, rank};
-pub(crate) use options::{DemoArguments, TierName};
+pub(crate) use options::{DemoArguments, tiers};
 use options::{check_iterations, check_kills};
 use report::{DemoReport, Runs};
 use view::View;
@@ -45,11 +46,12 @@ pub(crate) fn run(arguments: &DemoArguments) -> Result<ExitCode, Failure> {
     let reference = reference?;
 
     // Baseline for the cost of recording the receive order: the same job without it.
-    let plain = match job.settings.rule {
-        Rule::Pessimistic => {
-            let settings = RankSettings { rule: Rule::SenderBased, ..job.settings.clone() };
+    let plain = match job.settings.rule.properties.repeats {
+        Repetition::SendsAndReceives => {
+            let settings = RankSettings { rule: Rule::default(), ..job.settings.clone() };
+            let title = format!("{} run without kills", settings.rule.name);
             let plain = JobOptions { settings, ..failure_free };
-            let mut view = View::new(arguments.json, "sender-based run without kills", &plain, workload.as_ref());
+            let mut view = View::new(arguments.json, &title, &plain, workload.as_ref());
             let report = launch(&plain, Some(&interrupts), &mut view).map_err(Failure::failed);
             view.finish();
             Some(report?)

@@ -20,9 +20,10 @@ use crate::Failure;
 
 /// Inspect the stores of ranks on disk, and repair damaged ones.
 ///
-/// A store is the private directory of one rank: segments with records, checkpoints, and a manifest that names the valid
-/// checkpoints. All subcommands but `repair` only read; they work on full disks, read-only file systems, damaged stores, and
-/// stores that a running process is writing. A rank that opens a store for writing waits up to 30 seconds for them to finish.
+/// A store is the private directory of one rank: segments with records, checkpoints, and a manifest that names the
+/// valid checkpoints. All subcommands but `repair` only read; they work on full disks, read-only file systems, damaged
+/// stores, and stores that a running process is writing. A rank that opens a store for writing waits up to 30 seconds
+/// for them to finish.
 #[derive(Debug, Args)]
 pub(crate) struct LogArguments {
     #[command(subcommand)]

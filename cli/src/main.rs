@@ -1,5 +1,5 @@
-//! The `counterfoil` command: logs MPI programs, demonstrates the recovery of killed ranks, simulates failures, inspects stores
-//! and benchmarks the log.
+//! The `counterfoil` command: logs MPI programs, demonstrates the recovery of killed ranks, simulates failures,
+//! inspects stores and benchmarks the log.
 #![forbid(unsafe_code)]
 
 mod advice;
@@ -10,18 +10,23 @@ mod command_line;
 mod config;
 mod demo;
 mod doctor;
+mod list;
 mod log;
 mod matrix;
 mod mpi_build;
 mod mpirun;
 mod plural;
+mod protocol;
 mod rank;
+mod replay;
 mod report;
 mod reproduce;
 mod run;
 mod sample;
+mod settings;
 mod simulate;
 mod table;
+mod units;
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -39,8 +44,8 @@ Environment:
                    trace, or per crate as in counterfoil_runtime=debug; separate several with
                    commas. Also applies to the demo's ranks; theirs are shown if a rank fails";
 
-/// Sender-based message logging for MPI: a rank that dies is replaced and replayed from its peers' logs, while the other ranks
-/// keep running.
+/// Sender-based message logging for MPI: a rank that dies is replaced and replayed from its peers' logs, while the
+/// other ranks keep running.
 #[derive(Debug, Parser)]
 #[command(name = "counterfoil", version, max_term_width = 110, after_help = ENVIRONMENT)]
 struct Arguments {
@@ -51,12 +56,14 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(Box<run::RunArguments>),
+    Replay(replay::ReplayArguments),
     Report(report::ReportArguments),
     Config(config::ConfigArguments),
     Doctor(doctor::DoctorArguments),
     Demo(demo::DemoArguments),
     Simulate(simulate::SimulateArguments),
     Reproduce(reproduce::ReproduceArguments),
+    List(list::ListArguments),
     Log(log::LogArguments),
     Bench(bench::BenchArguments),
     Clean(clean::CleanArguments),
@@ -80,12 +87,14 @@ impl Command {
     fn json_errors(&self) -> JsonErrors {
         let (wants_json, target) = match self {
             Command::Run(arguments) => (arguments.json, JsonErrors::StandardError),
+            Command::Replay(arguments) => (arguments.json, JsonErrors::StandardError),
             Command::Report(arguments) => (arguments.json, JsonErrors::StandardOutput),
             Command::Config(arguments) => (arguments.json, JsonErrors::StandardOutput),
             Command::Doctor(arguments) => (arguments.json, JsonErrors::StandardOutput),
             Command::Demo(arguments) => (arguments.json, JsonErrors::StandardOutput),
             Command::Simulate(arguments) => (arguments.wants_json(), JsonErrors::StandardOutput),
             Command::Reproduce(arguments) => (arguments.wants_json(), JsonErrors::StandardOutput),
+            Command::List(arguments) => (arguments.json, JsonErrors::StandardOutput),
             Command::Log(arguments) => (arguments.json(), JsonErrors::StandardOutput),
             Command::Bench(arguments) => (arguments.json, JsonErrors::StandardOutput),
             Command::Clean(arguments) => (arguments.json, JsonErrors::StandardOutput),
@@ -108,12 +117,14 @@ fn main() -> ExitCode {
     let json_errors = arguments.command.json_errors();
     let result = match arguments.command {
         Command::Run(arguments) => run::run(&arguments),
+        Command::Replay(arguments) => replay::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
         Command::Config(arguments) => config::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Simulate(arguments) => simulate::run(&arguments),
         Command::Reproduce(arguments) => reproduce::run(&arguments),
+        Command::List(arguments) => list::run(&arguments),
         Command::Log(arguments) => log::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Clean(arguments) => clean::run(&arguments),
@@ -144,8 +155,8 @@ fn filter() -> Targets {
     })
 }
 
-/// Returns `true` if `word` has a level, is a level, or names one of our crates. `Targets` takes any other word for the name of a
-/// crate, so that a misspelt level would turn all output off.
+/// Returns `true` if `word` has a level, is a level, or names one of our crates. `Targets` takes any other word for the
+/// name of a crate, so that a misspelt level would turn all output off.
 fn is_valid_directive(word: &str) -> bool {
     word.contains('=') || word.starts_with("counterfoil") || word.parse::<LevelFilter>().is_ok()
 }

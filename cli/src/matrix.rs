@@ -1,4 +1,5 @@
-//! Traffic between pairs of ranks as a matrix of coloured cells; shared by the pictures of jobs and of communication patterns.
+//! Traffic between pairs of ranks as a matrix of coloured cells; shared by the pictures of jobs and of communication
+//! patterns.
 
 use plotters::coord::Shift;
 use plotters::drawing::{DrawingArea, DrawingAreaErrorKind};
@@ -37,7 +38,8 @@ impl TrafficMatrix {
         (self.lowest, self.largest)
     }
 
-    /// Returns the position of an amount on the colour scale, from 0 to 1. The scale is linear if it begins at 0, else logarithmic.
+    /// Returns the position of an amount on the colour scale, from 0 to 1. The scale is linear if it begins at 0, else
+    /// logarithmic.
     pub(crate) fn position(&self, amount: u64) -> f64 {
         let log = |amount: u64| (amount as f64).ln();
         match self.lowest {
@@ -75,7 +77,8 @@ impl ColourScale {
         RGBColor(mix(from.0, to.0), mix(from.1, to.1), mix(from.2, to.2))
     }
 
-    /// Draws the scale as a column `width` pixels wide with its upper left corner at `(left, top)`, lowest colour at the bottom.
+    /// Draws the scale as a column `width` pixels wide with its upper left corner at `(left, top)`, lowest colour at
+    /// the bottom.
     pub(crate) fn draw<B: DrawingBackend>(
         self,
         area: &DrawingArea<B, Shift>,

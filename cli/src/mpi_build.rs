@@ -7,15 +7,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use counterfoil_mpi_discovery::environment::{AS_ROOT, OVERSUBSCRIBED};
+use counterfoil_mpi_discovery::layout::{self, BUILD_PREFIX, DESCRIPTION, Description};
 use counterfoil_runtime::local::{JobOptions, Processes};
-use serde::Deserialize;
 
 use crate::mpirun;
 
 /// Environment variable that names a build's folder.
 pub(crate) const VARIABLE: &str = "COUNTERFOIL_MPI_BUILD";
-/// File in a build's folder that describes it.
-const DESCRIPTION: &str = "mpi.json";
 /// Program of one rank, in a build's folder.
 const PROGRAM: &str = "release/counterfoil-mpi-demo";
 
@@ -45,16 +44,6 @@ pub(crate) enum MpiBuildError {
     },
     #[error("cannot find the path of this program: {0}")]
     OwnPath(#[source] std::io::Error),
-}
-
-/// Description of a build, written by `cargo xtask mpi`.
-#[derive(Debug, Deserialize)]
-struct Description {
-    version: String,
-    mpirun: PathBuf,
-    /// The MPI was built with User-Level Failure Mitigation.
-    #[serde(default)]
-    ulfm: bool,
 }
 
 /// A launcher and the program built for its MPI.
@@ -94,14 +83,15 @@ impl Build {
             return Ok(());
         }
         let folder = program.ancestors().nth(2).and_then(Path::file_name).unwrap_or_default().to_string_lossy();
-        let mpi = folder.strip_prefix("build-").unwrap_or("PREFIX").to_owned();
+        let mpi = folder.strip_prefix(BUILD_PREFIX).unwrap_or("PREFIX").to_owned();
         Err(MpiBuildError::OtherBuild { program: program.clone(), theirs: theirs.to_owned(), mpi })
     }
 
     /// Returns the folder of the builds next to this program.
     fn folder() -> Result<PathBuf, MpiBuildError> {
         let program = std::env::current_exe().map_err(|_| MpiBuildError::NotBuilt)?;
-        Ok(program.parent().and_then(Path::parent).ok_or(MpiBuildError::NotBuilt)?.join("mpi"))
+        let target = program.parent().and_then(Path::parent).ok_or(MpiBuildError::NotBuilt)?;
+        Ok(layout::installations(target))
     }
 
     /// Returns the builds in a folder, by name.
@@ -115,7 +105,7 @@ impl Build {
     /// Finds the build for an MPI by name or installation prefix.
     fn find_requested(requested: &str) -> Result<Build, MpiBuildError> {
         let folder = Build::folder()?;
-        let by_name = folder.join(format!("build-{requested}"));
+        let by_name = folder.join(format!("{BUILD_PREFIX}{requested}"));
         if !requested.contains('/') && by_name.join(DESCRIPTION).is_file() {
             return Build::open(&by_name);
         }
@@ -138,8 +128,8 @@ impl Build {
         Ok(Build { program, mpirun, version, outlives_failures: ulfm })
     }
 
-    /// Returns a command that measures what the rules cost, as `plan` says, in a job of `ranks` ranks. Under Open MPI each is bound to a core,
-    /// with its threads, where there are as many processors. It dies with this process.
+    /// Returns a command that measures what the rules cost, as `plan` says, in a job of `ranks` ranks. Under Open MPI
+    /// each is bound to a core, with its threads, where there are as many processors. It dies with this process.
     ///
     /// # Errors
     /// [`MpiBuildError::OwnPath`].
@@ -165,8 +155,7 @@ impl Build {
         let words = std::iter::once(bound.get_program()).chain(bound.get_args());
         let mut command: Vec<OsString> = words.map(OsString::from).collect();
         if self.outlives_failures {
-            // The second option leaves out a fence in MPI_Finalize that waits for the dead.
-            command.extend(["--with-ft", "ulfm", "--mca", "async_mpi_finalize", "1"].map(OsString::from));
+            command.extend(mpirun::OUTLIVES_FAILURES.map(OsString::from));
         }
         command.extend(["-n".into(), (ranks + spares).to_string().into(), self.program.clone().into()]);
         command.extend(["job".into(), "--ranks".into(), ranks.to_string().into()]);
@@ -177,15 +166,7 @@ impl Build {
 
 /// Returns variables that permit root and more processes than processors, as the demo's own launcher does.
 fn environment() -> Vec<(OsString, OsString)> {
-    let mut environment: Vec<(OsString, OsString)> = Vec::new();
-    for name in ["OMPI", "PRTE"] {
-        environment.push((format!("{name}_ALLOW_RUN_AS_ROOT").into(), "1".into()));
-        environment.push((format!("{name}_ALLOW_RUN_AS_ROOT_CONFIRM").into(), "1".into()));
-    }
-    // For Open MPI 4 and 5, respectively.
-    environment.push(("OMPI_MCA_rmaps_base_oversubscribe".into(), "1".into()));
-    environment.push(("PRTE_MCA_rmaps_default_mapping_policy".into(), ":OVERSUBSCRIBE".into()));
-    environment
+    AS_ROOT.into_iter().chain(OVERSUBSCRIBED).map(|(name, value)| (name.into(), value.into())).collect()
 }
 
 #[cfg(test)]

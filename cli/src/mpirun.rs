@@ -1,5 +1,5 @@
-//! `counterfoil internal-mpirun`: becomes mpirun, which receives SIGTERM when `counterfoil run` dies. Started by `counterfoil run`
-//! only.
+//! `counterfoil internal-mpirun`: becomes mpirun, which receives SIGTERM when `counterfoil run` dies. Started by
+//! `counterfoil run` only.
 
 use std::ffi::OsString;
 use std::io;
@@ -15,6 +15,10 @@ use crate::Failure;
 /// Name of the subcommand; unlikely to be typed by mistake.
 pub(crate) const NAME: &str = "internal-mpirun";
 
+/// Options of an mpirun whose jobs outlive failures. The second one leaves out a fence in MPI_Finalize that waits for
+/// the dead.
+pub(crate) const OUTLIVES_FAILURES: [&str; 5] = ["--with-ft", "ulfm", "--mca", "async_mpi_finalize", "1"];
+
 /// Become mpirun (started by `counterfoil run`).
 #[derive(Debug, Args)]
 pub(crate) struct MpirunArguments {
@@ -26,8 +30,8 @@ pub(crate) struct MpirunArguments {
     line: Vec<OsString>,
 }
 
-/// Returns a command that becomes mpirun and receives SIGTERM, on which it ends its ranks, when this process dies. The caller
-/// appends mpirun's arguments.
+/// Returns a command that becomes mpirun and receives SIGTERM, on which it ends its ranks, when this process dies. The
+/// caller appends mpirun's arguments.
 ///
 /// # Errors
 /// The path of this executable is unknown.
@@ -39,7 +43,8 @@ pub(crate) fn bound_to_parent(mpirun: &Path) -> io::Result<Command> {
 
 pub(crate) fn run(arguments: &MpirunArguments) -> Result<ExitCode, Failure> {
     let (mpirun, words) = arguments.line.split_first().ok_or_else(|| Failure::usage("mpirun's path is missing"))?;
-    // The setting survives the exec below. mpirun ends its ranks on SIGTERM; after SIGKILL they would notice late or never.
+    // The setting survives the exec below. mpirun ends its ranks on SIGTERM; after SIGKILL they would notice late or
+    // never.
     set_parent_process_death_signal(Some(Signal::TERM))
         .map_err(|errno| Failure::failed(format!("cannot request a signal for the launcher's death: {errno}")))?;
     // The launcher may have died before the request.

@@ -1,4 +1,5 @@
-//! `counterfoil reproduce`: tables and figures of the papers, measured with this project's code, the paper's numbers beside them.
+//! `counterfoil reproduce`: tables and figures of the papers, measured with this project's code, the paper's numbers
+//! beside them.
 
 mod c3_bits;
 mod costs;
@@ -89,7 +90,8 @@ pub(crate) fn run(arguments: &ReproduceArguments) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Reproduce every table and figure, one after the other, with its defaults. Requires `cargo xtask mpi`, and twenty minutes.
+/// Reproduce every table and figure, one after the other, with its defaults. Requires `cargo xtask mpi`, and twenty
+/// minutes.
 #[derive(Debug, Args)]
 struct AllArguments {
     /// Directory for the pictures; created if missing

@@ -1,10 +1,11 @@
 //! `counterfoil run`: runs an unmodified MPI program and logs its messages.
 
 mod arguments;
-mod launch;
+pub(crate) mod launch;
 mod library;
 pub(crate) mod mpi;
 mod progress;
+mod recover;
 mod summary;
 mod takeover;
 
@@ -15,30 +16,36 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use counterfoil::create_private_dir;
+use counterfoil::{Tier, create_private_dir};
 use counterfoil_profile::{Job, Setting, VERSION};
 use counterfoil_runtime::local::{JobDirectory, clean, default_checkpoint_root, default_shm_root};
+use counterfoil_settings::recover::JobDescription;
+use counterfoil_settings::{Key, RunSettings};
 
 use crate::Failure;
-use crate::config::{Key, SettingOptions, Settings};
+use crate::settings::{SettingOptions, Settings};
 use launch::Launch;
 use mpi::Mpi;
+use progress::ProgressLine;
+use recover::RecoverOptions;
 use summary::JobSummary;
 
 pub(crate) use arguments::wrap_mpirun_options;
-pub(crate) use library::find as find_library;
+pub(crate) use library::{find as find_library, find_recovery as find_recovery_library};
 
-/// Run an unmodified MPI program and log the messages that it sends.
+/// Run an unmodified MPI program and log the messages that it sends; with --recover, replace ranks that are killed.
 ///
-/// Runs the program under its MPI's mpirun, with a preloaded library that intercepts its MPI calls. Passes unknown options on to
-/// mpirun. Input, output and exit code are the program's own; this command reports on standard error. Settings come from
-/// options, environment variables and a file; see `counterfoil config`.
+/// Runs the program under its MPI's mpirun, with a preloaded library that intercepts its MPI calls. Passes unknown
+/// options on to mpirun. Input, output and exit code are the program's own; this command reports on standard error.
+/// Settings come from options, environment variables and a file; see `counterfoil config`.
 #[derive(Debug, Args)]
 #[command(override_usage = "counterfoil run [OPTIONS] [MPIRUN OPTIONS] -- PROGRAM [ARGUMENTS]")]
 pub(crate) struct RunArguments {
     /// Number of ranks [default: mpirun's]
     #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = parse_ranks)]
     ranks: Option<u32>,
+    #[command(flatten)]
+    recover: RecoverOptions,
     #[command(flatten)]
     options: SettingOptions,
     /// At the end, print a JSON object on standard error instead of the table
@@ -83,48 +90,49 @@ enum LogDirError {
 
 pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     let settings = Settings::resolve(&arguments.options).map_err(Failure::refused)?;
-    let requested = settings.value(Key::Mpi).map(|mpi| (mpi, settings.setting(Key::Mpi).source.to_string()));
-    let mpi = Mpi::find(requested.as_ref().map(|(mpi, by)| (*mpi, by.as_str()))).map_err(Failure::failed)?;
-    let library = library::find(settings.value(Key::MpiLibrary).map(Path::new), &mpi).map_err(Failure::failed)?;
+    let run = &settings.run;
+    let by = settings.source("mpi").to_string();
+    let mpi = Mpi::find(run.mpi.as_deref().map(|mpi| (mpi, by.as_str()))).map_err(Failure::failed)?;
     // With options of its own, mpirun may search for the program elsewhere.
     if arguments.mpirun.is_empty() {
         check_program(&arguments.program[0])?;
     }
-    let summary_file = settings.value(Key::Summary).map(Path::new);
-    if let Some(path) = summary_file {
+    if let Some(path) = &run.summary {
         // Before the run: afterwards the error would come too late.
         check_writable(path).map_err(|error| Failure::refused(format!("--summary: {}: {error}", path.display())))?;
     }
+    if arguments.recover.is_wanted() {
+        return recover::run(arguments, &settings, &mpi);
+    }
+    let library = library::find(run.mpi_library.as_deref(), &mpi).map_err(Failure::failed)?;
     let roots = [default_shm_root(), default_checkpoint_root()];
     remove_dead_jobs(&roots);
     let job = JobDirectory::create(&roots[0], &roots[1]).map_err(Failure::failed)?;
-    let log_dir = settings.value(Key::LogDir).map(|dir| claim_log_dir(Path::new(dir)));
+    let log_dir = run.log_dir.as_deref().map(|dir| claim_log_dir(dir, counterfoil_profile::job::FILE));
     let log_dir = log_dir.transpose().map_err(Failure::refused)?;
+    let of_ranks = settings_of_ranks(run, log_dir, &job);
+    let log_dir = &of_ranks.log_dir;
     let launch = Launch {
         mpi: &mpi,
         library: &library,
-        settings: &settings,
-        ranks: arguments.ranks,
-        log_dir: log_dir.as_deref(),
+        variables: of_ranks.to_env(),
+        processes: arguments.ranks,
         job: &job,
+        options: &[],
         mpirun_options: &arguments.mpirun,
         program: &arguments.program,
-        has_progress: !arguments.no_progress,
     };
     let mut description = job_description(&settings, &mpi, &arguments.program);
-    if let Some(dir) = &log_dir {
+    if let Some(dir) = log_dir {
         // Before the run: this process may be killed before its end.
         description.write(dir).map_err(Failure::failed)?;
     }
-    let exit = launch.run().map_err(Failure::failed)?;
-    let mut job_summary = JobSummary::read(&settings, &mpi, &exit, &job.paths().traces());
-    let shared = job.paths().logs();
-    let taken =
-        takeover::take_over(&settings, (&shared, log_dir.as_deref()), job_summary.ranks().unwrap_or(0), |rank| {
-            job_summary.is_done(rank)
-        });
+    let mut progress = ProgressLine::new(&job.paths().traces(), !arguments.no_progress);
+    let exit = launch.run(&mut progress).map_err(Failure::failed)?;
+    let mut job_summary = JobSummary::read(run, &mpi, &exit, &job.paths().traces());
+    let taken = takeover::take_over(&of_ranks, job_summary.ranks().unwrap_or(0), |rank| job_summary.is_done(rank));
     job_summary.add_taken_over(taken);
-    if let Some(dir) = &log_dir {
+    if let Some(dir) = log_dir {
         (description.wall_s, description.exit_code) = (Some(exit.wall.as_secs_f64()), Some(exit.code));
         (description.interrupted, description.ranks) = (exit.interrupted, job_summary.ranks());
         description.not_logged = job_summary.refusals().collect();
@@ -142,7 +150,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     } else if job_summary.has_ranks() {
         eprintln!("{job_summary}");
     }
-    if let Some(path) = summary_file
+    if let Some(path) = &run.summary
         && let Err(error) = std::fs::write(path, format!("{}\n", job_summary.to_json()))
     {
         let failure = format!("--summary: {}: {error}", path.display());
@@ -154,8 +162,8 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(exit.code))
 }
 
-/// Removes the files of jobs whose `counterfoil` was killed, as `counterfoil clean` does, and says so. What can't be removed is that command's to
-/// report.
+/// Removes the files of jobs whose `counterfoil` was killed, as `counterfoil clean` does, and says so. What can't be
+/// removed is that command's to report.
 fn remove_dead_jobs(roots: &[PathBuf]) {
     let Ok(cleaned) = clean(roots) else { return };
     for path in &cleaned.removed {
@@ -163,18 +171,28 @@ fn remove_dead_jobs(roots: &[PathBuf]) {
     }
 }
 
+/// Returns the settings that the ranks get: those of the run, with the directories of this job.
+fn settings_of_ranks(run: &RunSettings, log_dir: Option<PathBuf>, job: &JobDirectory) -> RunSettings {
+    RunSettings {
+        log_dir,
+        shm_dir: (run.tier == Tier::ProcessCrashSafe).then(|| job.paths().logs()),
+        spill_dir: (run.tier == Tier::NodeLocal).then(|| job.checkpoints().into()),
+        summary_dir: Some(job.paths().traces()),
+        ..run.clone()
+    }
+}
+
 /// Describes the job for `counterfoil report`.
 fn job_description(settings: &Settings, mpi: &Mpi, program: &[OsString]) -> Job {
-    let setting = |key: Key| {
-        let setting = settings.setting(key);
-        let value = setting.value.clone()?;
-        Some(Setting { name: key.name().to_owned(), value, source: setting.source.to_string() })
+    let setting = |key: &Key| {
+        let value = key.get(&settings.run)?;
+        Some(Setting { name: key.name.to_owned(), value, source: settings.source(key.name).to_string() })
     };
     Job {
         version: VERSION,
         program: program.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
         mpi: mpi.to_string(),
-        settings: Key::OF_RANKS.into_iter().filter_map(setting).collect(),
+        settings: Key::of_ranks().filter_map(setting).collect(),
         wall_s: None,
         exit_code: None,
         interrupted: false,
@@ -206,9 +224,9 @@ fn check_writable(path: &Path) -> std::io::Result<()> {
     if is_new { std::fs::remove_file(path) } else { Ok(()) }
 }
 
-/// Claims the directory for this job's logs; creates it if missing. Returns an absolute path, since ranks may start in another working
-/// directory.
-fn claim_log_dir(dir: &Path) -> Result<PathBuf, LogDirError> {
+/// Claims the directory for this job's logs, with an empty description of it; creates it if missing. Returns an
+/// absolute path, since ranks may start in another working directory.
+fn claim_log_dir(dir: &Path, description: &str) -> Result<PathBuf, LogDirError> {
     if !dir.exists() {
         let parents = dir.parent().filter(|parents| !parents.as_os_str().is_empty());
         if let Some(parents) = parents {
@@ -225,16 +243,17 @@ fn claim_log_dir(dir: &Path) -> Result<PathBuf, LogDirError> {
     let taken = |name: String| LogDirError::Taken { path: dir.to_owned(), name };
     for entry in std::fs::read_dir(dir).map_err(read_error)? {
         let name = entry.map_err(read_error)?.file_name().to_string_lossy().into_owned();
-        if name.starts_with("rank-") || name == counterfoil_profile::job::FILE {
+        if name.starts_with("rank-")
+            || [recover::REPORTS, counterfoil_profile::job::FILE, JobDescription::FILE].contains(&name.as_str())
+        {
             return Err(taken(name));
         }
     }
-    // Only one job can create this file. And only an attempt tells whether the directory is writable, also for root, on read-only and
-    // on pseudo file systems.
-    let description = Job::path(dir);
-    match std::fs::OpenOptions::new().write(true).create_new(true).open(&description) {
+    // Only one job can create this file. And only an attempt tells whether the directory is writable, also for root, on
+    // read-only and on pseudo file systems.
+    match std::fs::OpenOptions::new().write(true).create_new(true).open(dir.join(description)) {
         Ok(_) => std::path::absolute(dir).map_err(read_error),
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(taken(counterfoil_profile::job::FILE.to_owned())),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(taken(description.to_owned())),
         Err(source) => Err(LogDirError::NotWritable { path: dir.to_owned(), source }),
     }
 }
@@ -243,23 +262,30 @@ fn claim_log_dir(dir: &Path) -> Result<PathBuf, LogDirError> {
 mod tests {
     use super::*;
 
+    fn claim(dir: &Path) -> Result<PathBuf, LogDirError> {
+        claim_log_dir(dir, counterfoil_profile::job::FILE)
+    }
+
     #[test]
     fn a_log_directory_is_created_and_refused_if_another_job_uses_it() {
         let place = tempfile::tempdir().unwrap();
         let dir = place.path().join("some where/logs");
-        assert_eq!(claim_log_dir(&dir).unwrap(), dir, "with its parents");
-        let taken = |dir: &Path| claim_log_dir(dir).unwrap_err().to_string();
+        assert_eq!(claim(&dir).unwrap(), dir, "with its parents");
+        let taken = |dir: &Path| claim(dir).unwrap_err().to_string();
         assert!(taken(&dir).contains("logs of another job (job.json)"), "{}", taken(&dir));
         let existing = place.path().join("existing");
         std::fs::create_dir(&existing).unwrap();
-        assert_eq!(claim_log_dir(&existing).unwrap(), existing, "an empty directory is accepted");
+        assert_eq!(claim(&existing).unwrap(), existing, "an empty directory is accepted");
         std::fs::remove_file(existing.join("job.json")).unwrap();
         std::fs::create_dir(existing.join("rank-3")).unwrap();
         assert!(taken(&existing).contains("logs of another job (rank-3)"), "{}", taken(&existing));
+        let recovering = place.path().join("recovering");
+        claim_log_dir(&recovering, JobDescription::FILE).unwrap();
+        assert!(taken(&recovering).contains("logs of another job (recover.json)"), "{}", taken(&recovering));
         let file = place.path().join("file");
         std::fs::write(&file, "").unwrap();
-        assert!(matches!(claim_log_dir(&file), Err(LogDirError::Read { .. })));
-        assert!(matches!(claim_log_dir(&file.join("logs")), Err(LogDirError::MakeParents { .. })));
+        assert!(matches!(claim(&file), Err(LogDirError::Read { .. })));
+        assert!(matches!(claim(&file.join("logs")), Err(LogDirError::MakeParents { .. })));
     }
 
     #[test]
@@ -267,12 +293,12 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let dir = place.path().join("logs");
         let start = std::sync::Barrier::new(8);
-        let claim = || {
+        let claim_with_others = || {
             start.wait();
-            claim_log_dir(&dir)
+            claim(&dir)
         };
         let taken = std::thread::scope(|scope| {
-            let jobs: Vec<_> = (0..8).map(|_| scope.spawn(claim)).collect();
+            let jobs: Vec<_> = (0..8).map(|_| scope.spawn(claim_with_others)).collect();
             jobs.into_iter().map(|job| job.join().unwrap()).collect::<Vec<_>>()
         });
         assert_eq!(taken.iter().filter(|taken| taken.is_ok()).count(), 1, "{taken:?}");

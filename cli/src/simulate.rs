@@ -3,7 +3,6 @@
 mod campaign;
 mod canaries;
 mod options;
-mod protocol;
 mod replay;
 mod report;
 mod scale;
@@ -39,7 +38,7 @@ pub(crate) fn run(arguments: &SimulateArguments) -> Result<ExitCode, Failure> {
         return canaries::run(arguments.json);
     }
     arguments.check().map_err(Failure::usage)?;
-    let engine = arguments.protocol.engine();
+    let rule = arguments.rule();
     let seed = arguments.seed.unwrap_or_else(seed_from_clock);
     let seeds = arguments.seeds(seed).map_err(Failure::usage)?;
     let config = arguments.config();
@@ -47,7 +46,7 @@ pub(crate) fn run(arguments: &SimulateArguments) -> Result<ExitCode, Failure> {
         if arguments.schedules != 1 {
             return Err(Failure::usage("--tell and --svg require --replay or --schedules 1"));
         }
-        let schedule = config.schedule(seed, engine.coordinator);
+        let schedule = config.schedule(seed, rule.properties.has_coordinator);
         return replay::run(arguments, &schedule);
     }
     let interrupts = Interrupts::install().map_err(Failure::failed)?;
@@ -58,16 +57,16 @@ pub(crate) fn run(arguments: &SimulateArguments) -> Result<ExitCode, Failure> {
             bar.set_message(format!("{} failed", progress.failed));
         }
     };
-    let done = campaign::run(engine, &config, seeds.clone(), arguments.threads(), &interrupts, show);
+    let done = campaign::run(&rule, &config, seeds.clone(), arguments.threads(), &interrupts, show);
     bar.finish_and_clear();
     let tally = done.map_err(Failure::failed)?;
     let failure = tally.summary.failures.first().map(|first| {
         let shrinking = spinner(arguments, "shrinking the first failure");
-        let failure = FirstFailure::shrink(engine, arguments.protocol, first);
+        let failure = FirstFailure::shrink(&rule, first);
         shrinking.finish_and_clear();
         failure
     });
-    let report = Report { arguments, seeds, tally, failure };
+    let report = Report { arguments, rule, seeds, tally, failure };
     print(&if arguments.json { report.to_json() } else { report.to_text() })?;
     let (failed, done) = (report.tally.summary.failed, report.tally.summary.schedules);
     if failed > 0 {

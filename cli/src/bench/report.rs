@@ -118,7 +118,7 @@ fn explanation(benchmark: Benchmark) -> &'static str {
         }
         Benchmark::Rules => {
             "ms:    wall time of a job of two local processes, their start and end included, without failures and checkpoints.\n\
-             ratio: this by that of a job under the rule `unlogged`, which numbers messages and keeps nothing, in the same round."
+             ratio: this by that of a job under the rule that numbers messages and keeps nothing, in the same round."
         }
     }
 }
@@ -170,7 +170,8 @@ impl std::fmt::Display for Target {
 const QUARTILES: &str = "(quartiles)";
 const TARGET: &str = "(target)";
 
-/// Formats a table with the given columns (heading, field), one line per row. Words are left-aligned, numbers right-aligned.
+/// Formats a table with the given columns (heading, field), one line per row. Words are left-aligned, numbers
+/// right-aligned.
 fn table(benchmark: Benchmark, rows: &[Value], columns: &[(&str, &str)]) -> String {
     let head: Vec<String> = columns.iter().map(|&(heading, _)| heading.to_owned()).collect();
     let body = rows.iter().map(|row| columns.iter().map(|&(_, field)| cell(benchmark, row, field)).collect());

@@ -1,6 +1,7 @@
 //! Cost of each rule between local processes while nothing fails.
 
-use counterfoil_runtime::Rule;
+use counterfoil_protocols::RULES;
+use counterfoil_protocols::api::{Bits, Rule, RuleOption};
 use counterfoil_runtime::local::{Interrupts, launch};
 use counterfoil_workloads::{Class, by_name};
 use indicatif::ProgressBar;
@@ -10,19 +11,21 @@ use crate::sample::{median, quantile, sorted};
 use crate::{Failure, rank};
 
 const PROGRAMS: [&str; 3] = ["cg", "ft", "laplace"];
-/// What is measured; the first is what the others are divided by, the second shows how far two runs of the same lie apart.
-const KINDS: [(&str, Rule); 10] = [
-    ("unlogged", Rule::Unlogged),
-    ("unlogged, again", Rule::Unlogged),
-    ("sender-based", Rule::SenderBased),
-    ("pessimistic", Rule::Pessimistic),
-    ("send-deterministic", Rule::SendDeterministic { clusters: 2 }),
-    ("user-level", Rule::UserLevel),
-    ("coordinated, bits exchanged", Rule::Coordinated { piggybacked: false }),
-    ("coordinated, bits on the data", Rule::Coordinated { piggybacked: true }),
-    ("event-logging", Rule::EventLogging),
-    ("message-tagging", Rule::MessageTagging),
-];
+/// Number of clusters, under rules that have them.
+const CLUSTERS: u32 = 2;
+
+/// Returns what is measured; the first is what the others are divided by, the second shows how far two runs of the same
+/// lie apart. The others are all rules that recover, with each transport of a call's bits.
+fn kinds() -> Vec<(String, Rule)> {
+    let (rules, baselines): (Vec<Rule>, Vec<Rule>) = RULES.into_iter().partition(|rule| rule.properties.recovers());
+    let of_baseline =
+        baselines.iter().flat_map(|rule| [(rule.name.to_owned(), *rule), (format!("{}, again", rule.name), *rule)]);
+    let of_rule = |rule: Rule| match rule.takes(RuleOption::Bits) {
+        true => Bits::ALL.map(|bits| (format!("{}, bits {}", rule.name, bits.name()), rule.with_bits(bits))).to_vec(),
+        false => vec![(rule.name.to_owned(), rule.with_clusters(CLUSTERS))],
+    };
+    of_baseline.chain(rules.into_iter().flat_map(of_rule)).collect()
+}
 
 /// Settings of the measurement.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +40,7 @@ pub(super) struct Row {
     program: &'static str,
     class: String,
     ranks: u32,
-    rule: &'static str,
+    rule: String,
     /// Median of the runs' wall times, start and end of the processes included, in milliseconds.
     ms: f64,
     ratio: f64,
@@ -50,29 +53,30 @@ pub(super) struct Row {
 pub(super) fn run(options: Options, progress: &ProgressBar) -> Result<Vec<Row>, Failure> {
     const RANKS: u32 = 2;
     let interrupts = Interrupts::install().map_err(Failure::failed)?;
-    let mut rows = Vec::new();
+    let (kinds, mut rows) = (kinds(), Vec::new());
+    // Distances without a divisor in common with the number of kinds: the rounds have different orders.
+    let steps: Vec<usize> = (1..kinds.len()).filter(|step| gcd(*step, kinds.len()) == 1).collect();
     for program in PROGRAMS {
         let workload = by_name(program, options.class).map_err(Failure::failed)?;
-        let mut seconds = KINDS.map(|_| Vec::new());
+        let mut seconds = vec![Vec::new(); kinds.len()];
         for round in 0..options.rounds as usize {
             progress.set_message(format!("{program}, round {} of {}", round + 1, options.rounds));
-            // In another order in each round. The steps have no divisor in common with the number of kinds.
-            let step = [1, 3, 7, 9][round % 4];
-            for place in (0..KINDS.len()).map(|place| (place * step + round) % KINDS.len()) {
+            let step = steps[round % steps.len()];
+            for place in (0..kinds.len()).map(|place| (place * step + round) % kinds.len()) {
                 let mut job = rank::job(workload.as_ref(), RANKS, None)?;
-                job.settings.rule = KINDS[place].1;
+                job.settings.rule = kinds[place].1;
                 let report = launch(&job, Some(&interrupts), &mut ()).map_err(Failure::failed)?;
                 seconds[place].push(report.wall.as_secs_f64());
             }
         }
-        let [unlogged, others @ ..] = &seconds;
-        for ((rule, _), taken) in KINDS[1..].iter().copied().zip(others) {
+        let Some((unlogged, others)) = seconds.split_first() else { continue };
+        for ((rule, _), taken) in kinds[1..].iter().zip(others) {
             let ratios = sorted(taken.iter().zip(unlogged).map(|(taken, unlogged)| taken / unlogged).collect());
             rows.push(Row {
                 program,
                 class: options.class.to_string(),
                 ranks: RANKS,
-                rule,
+                rule: rule.clone(),
                 ms: 1e3 * median(taken.clone()),
                 ratio: quantile(&ratios, 0.5),
                 ratio_p25: quantile(&ratios, 0.25),
@@ -82,4 +86,23 @@ pub(super) fn run(options: Options, progress: &ProgressBar) -> Result<Vec<Row>, 
         }
     }
     Ok(rows)
+}
+
+/// Returns the greatest common divisor.
+fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_rule_is_measured_against_the_one_that_keeps_nothing() {
+        let kinds = kinds();
+        let names: Vec<&str> = kinds.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names[..3], ["unlogged", "unlogged, again", "sender-based"]);
+        assert!(RULES.iter().all(|rule| kinds.iter().any(|(_, measured)| measured.name == rule.name)));
+        assert!(names.contains(&"coordinated, bits piggybacked") && names.len() == RULES.len() + 2, "{names:?}");
+    }
 }

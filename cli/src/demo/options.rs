@@ -2,88 +2,96 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
-use counterfoil_protocols::api::{Kept, Properties};
+use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use counterfoil::{Keep, OnFull, Tier, UnknownWord};
+use counterfoil_protocols::RULES;
+use counterfoil_protocols::api::{Bits, Kept, Properties, Rule, RuleOption};
+use counterfoil_runtime::RankSettings;
 use counterfoil_runtime::local::{Kill, KillPoint};
 use counterfoil_runtime::transport::CallKind;
-use counterfoil_runtime::{LogKeep, LogOnFull, LogTier, RankSettings, Rule};
-use counterfoil_workloads::{Class, LookupError, Workload, by_name};
+use counterfoil_settings::{ByteSize, Seconds};
+use counterfoil_workloads::{Class, LookupError, NAMES, Workload, by_name};
+
+use crate::protocol;
 
 /// Run a parallel program, kill some of its ranks, and check that its answer is still right.
 ///
-/// Ranks are processes on this machine, killed by SIGKILL. The program runs twice, the first time without kills; results and
-/// all deliveries of the two runs are compared. The exit code is 0 only if the answer is right, no message was lost,
-/// duplicated or reordered, and every requested kill took place.
+/// Ranks are processes on this machine, killed by SIGKILL. The program runs twice, the first time without kills;
+/// results and all deliveries of the two runs are compared. The exit code is 0 only if the answer is right, no message
+/// was lost, duplicated or reordered, and every requested kill took place.
 #[derive(Debug, Args)]
 pub(crate) struct DemoArguments {
     /// Number of ranks (processes)
     #[arg(long, default_value_t = 4)]
     pub(super) ranks: u32,
-    /// Program: cg, ft, laplace, gauss, neurons, matmul, disks, ring or master-worker
-    #[arg(long, default_value = "cg")]
+    #[arg(long, default_value = NAMES[0], help = format!("Program: {}", NAMES.join(", ")))]
     workload: String,
     /// Problem size: S, W or A
     #[arg(long, default_value = "S")]
     class: String,
-    /// Kill RANK in ITERATION (from 1). As RANK@ITERATION:CALL, in the midst of the first send, receive, collective or checkpoint
-    /// from that iteration on; as RANK@repair:OTHER, soon after OTHER was killed; as RANK@recovery:OTHER, while OTHER has been
-    /// replaced and is recovering, and OTHER may be RANK itself. Repeatable [default: 2@7]
+    /// Kill RANK in ITERATION (from 1). As RANK@ITERATION:CALL, in the midst of the first send, receive, collective or
+    /// checkpoint from that iteration on; as RANK@repair:OTHER, soon after OTHER was killed; as RANK@recovery:OTHER,
+    /// while OTHER has been replaced and is recovering, and OTHER may be RANK itself. Repeatable [default: 2@7]
     #[arg(long = "kill", value_name = "RANK@ITERATION")]
     kills: Vec<Kill>,
     /// Kill no rank
     #[arg(long, conflicts_with = "kills")]
     no_kills: bool,
-    /// Run the program as ranks of an MPI job, and compare with a run on local processes. MPI is wheel, debian, mpich, or an installation
-    /// prefix for which `cargo xtask mpi` was run [default: the build in COUNTERFOIL_MPI_BUILD, else the first one next to this
-    /// program]
+    /// Run the program as ranks of an MPI job, and compare with a run on local processes. MPI is wheel, debian, mpich,
+    /// or an installation prefix for which `cargo xtask mpi` was run [default: the build in COUNTERFOIL_MPI_BUILD, else
+    /// the first one next to this program]
     #[arg(long, value_name = "MPI", num_args = 0..=1, require_equals = true)]
     pub(super) mpi: Option<Option<String>>,
-    /// Number of spare processes of an MPI job, which replace dead ranks if the MPI outlives failures [default: one for each kill]
+    /// Number of spare processes of an MPI job, which replace dead ranks if the MPI outlives failures [default: one for
+    /// each kill]
     #[arg(long, value_name = "SPARES", requires = "mpi")]
     pub(super) spares: Option<u32>,
-    /// Simulate a power cut in this iteration of rank 0 (from 1): kill all ranks at once, discard their memory, and restart them
-    /// from disk. Repeatable; requires --tier node-local
+    /// Simulate a power cut in this iteration of rank 0 (from 1): kill all ranks at once, discard their memory, and
+    /// restart them from disk. Repeatable; requires --tier node-local
     #[arg(long = "power-cut", value_name = "ITERATION", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) power_cuts: Vec<u64>,
-    /// Lose the protocol's process apart from the ranks (initiator, recovery process) in this iteration of rank 0 (from 1), and replace
-    /// it by one that knows nothing of it. Repeatable; requires --protocol send-deterministic, coordinated, event-logging or message-tagging
+    /// Lose the protocol's process apart from the ranks (initiator, recovery process) in this iteration of rank 0 (from
+    /// 1), and replace it by one that knows nothing of it. Repeatable; requires a protocol with such a process
     #[arg(long = "lose-initiator", value_name = "ITERATION", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) initiator_losses: Vec<u64>,
     /// Take a checkpoint after every ITERATIONS iterations [default: none]
     #[arg(long, value_name = "ITERATIONS", value_parser = clap::value_parser!(u64).range(1..))]
     checkpoint_every: Option<u64>,
-    /// Mean time between failures of the job, in seconds. Of the offered checkpoints, take one once the optimal time since the last
-    /// has passed: the square root of twice this times the measured cost of a checkpoint (Zhao 2005). Implies --checkpoint-every 1
-    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
-    mtbf: Option<Duration>,
+    /// Mean time between failures of the job, in seconds. Of the offered checkpoints, take one once the optimal time
+    /// since the last has passed: the square root of twice this times the measured cost of a checkpoint (Zhao 2005).
+    /// Implies --checkpoint-every 1
+    #[arg(long, value_name = "SECONDS")]
+    mtbf: Option<Seconds>,
     /// Logging protocol
-    #[arg(long, value_enum, default_value_t = ProtocolName::SenderBased)]
-    protocol: ProtocolName,
-    /// Number of clusters of neighbouring ranks; only messages from a cluster to a higher one are kept. Requires
-    /// --protocol send-deterministic [default: 2, or 1 for a single rank]
+    #[arg(long, value_name = "PROTOCOL", default_value = RULES[0].name, value_parser = protocol::parser(|_| true))]
+    protocol: Rule,
+    /// Number of clusters of neighbouring ranks; only messages from a cluster to a higher one are kept. Requires a
+    /// protocol with clusters [default: 2, or 1 for a single rank]
     #[arg(long, value_name = "CLUSTERS", value_parser = clap::value_parser!(u32).range(1..))]
     clusters: Option<u32>,
-    /// How epoch and logging state of the participants of a collective call reach those that get its data. Requires --protocol
-    /// coordinated [default: exchanged]
-    #[arg(long, value_enum)]
-    bits: Option<BitsName>,
+    /// How epoch and logging state of the participants of a collective call reach those that get its data: in an
+    /// exchange of their own before the call, or on its data. Requires a protocol with such bits [default: exchanged]
+    #[arg(long, value_parser = protocol::bits())]
+    bits: Option<Bits>,
     /// Storage of the log
-    #[arg(long, value_enum, default_value_t = TierName::ProcessCrashSafe)]
-    tier: TierName,
+    #[arg(long, value_parser = tiers(), default_value_t = Tier::ProcessCrashSafe)]
+    tier: Tier,
     /// How long messages are kept
-    #[arg(long, value_enum, default_value_t = KeepName::Checkpoint)]
-    keep: KeepName,
+    #[arg(long, value_parser = keeps(), default_value_t = Keep::Checkpoint)]
+    keep: Keep,
     /// Effect of a full log
-    #[arg(long, value_enum, default_value_t = OnFullName::Block)]
-    on_full: OnFullName,
+    #[arg(long, value_parser = effects_of_a_full_log(), default_value_t = OnFull::Block)]
+    on_full: OnFull,
     /// Memory of each rank's log; accepts KiB, MiB and GiB
-    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "256MiB")]
-    budget: usize,
+    #[arg(long, value_name = "BYTES", default_value = "256MiB")]
+    budget: ByteSize,
     /// Disk space of each rank's checkpoints and spilled messages; accepts KiB, MiB and GiB
-    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "4GiB")]
-    disk_budget: usize,
+    #[arg(long, value_name = "BYTES", default_value = "4GiB")]
+    disk_budget: ByteSize,
     /// Seed of the exact moments of the kills within their iterations [default: from the clock; printed]
     #[arg(long)]
     pub(super) seed: Option<u64>,
@@ -93,8 +101,8 @@ pub(crate) struct DemoArguments {
     /// Directory for checkpoints and spilled messages, on a local disk [default: the directory for temporary files]
     #[arg(long, value_name = "DIR")]
     pub(super) checkpoint_dir: Option<PathBuf>,
-    /// Keep the ranks' files in this new directory on a local disk, for `counterfoil log`. Requires --tier node-local or
-    /// --checkpoint-every; replaces --checkpoint-dir
+    /// Keep the ranks' files in this new directory on a local disk, for `counterfoil log`. Requires --tier node-local
+    /// or --checkpoint-every; replaces --checkpoint-dir
     #[arg(long, value_name = "DIR", conflicts_with = "checkpoint_dir")]
     pub(super) keep_files: Option<PathBuf>,
     /// Time limit of each run, in seconds
@@ -105,79 +113,44 @@ pub(crate) struct DemoArguments {
     pub(crate) json: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum ProtocolName {
-    /// Log every message until a checkpoint of its receiver covers it; only killed ranks roll back
-    SenderBased,
-    /// As sender-based, and record the receive order of each rank before delivery: the papers' baseline. Adds a
-    /// sender-based run without kills, to measure the cost
-    Pessimistic,
-    /// Log only messages from the past to the future; ranks that sent other messages to a killed rank roll back with it
-    /// (Guermouche 2011). For programs whose sends don't depend on the receive order: all but master-worker and disks
-    SendDeterministic,
-    /// As sender-based, but keep the results of bcast, allreduce, allgather and barrier whole instead of logging their messages; a rank that has
-    /// one sends it to a killed rank that lacks it (Liu 2014). Only killed ranks roll back. For programs with many such calls: gauss, neurons
-    UserLevel,
-    /// Keep no messages but those that cross a checkpoint of the whole job (Bronevetsky et al., C3): all ranks go back to the last one.
-    /// For jobs whose memory is scarce and whose failures are rare; with --checkpoint-every
-    Coordinated,
-    /// Log envelopes, and the messages that cross a checkpoint; all ranks go back to the last checkpoint of the job (Zhao 2005, libELC).
-    /// Messages needn't be kept; a failure costs all ranks the time since that checkpoint. For many ranks that fail seldom, and few
-    /// different pairs of tag and length
-    EventLogging,
-    /// As event-logging, but no envelopes are logged: each message carries the number of its sender's last checkpoint (Zhao 2005, libMTC).
-    /// For many small messages of different tags
-    MessageTagging,
-    /// Keep nothing: what the others are measured against. A killed rank can't be replaced; with --no-kills
-    Unlogged,
+/// Parses the word of a tier.
+pub(crate) fn tiers() -> impl TypedValueParser<Value = Tier> {
+    words([
+        (Tier::Volatile.word(), "In process memory; lost with a killed rank"),
+        (
+            Tier::ProcessCrashSafe.word(),
+            "In private shared-memory files, which survive kill -9; taken over by the replacement",
+        ),
+        (
+            Tier::NodeLocal.word(),
+            "In memory, spilling to disk; a replacement starts from the last checkpoint, which survives a power cut",
+        ),
+    ])
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum BitsName {
-    /// In an exchange of their own before the call
-    Exchanged,
-    /// On the data of the call
-    Piggybacked,
+fn keeps() -> impl TypedValueParser<Value = Keep> {
+    words([
+        (Keep::Acked.word(), "Until acknowledged; a killed rank can't be replayed"),
+        (Keep::Checkpoint.word(), "Until a checkpoint of the receiver covers them"),
+        (Keep::All.word(), "Forever"),
+    ])
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum TierName {
-    /// In process memory; lost with a killed rank
-    Volatile,
-    /// In private shared-memory files, which survive kill -9; taken over by the replacement
-    ProcessCrashSafe,
-    /// In memory, spilling to disk; a replacement starts from the last checkpoint, which survives a power cut
-    NodeLocal,
+fn effects_of_a_full_log() -> impl TypedValueParser<Value = OnFull> {
+    words([
+        (OnFull::Block.word(), "The sender waits up to 10 seconds, then the run fails"),
+        (OnFull::StopLogging.word(), "Stop logging and continue; failures after that can't be recovered from"),
+        (OnFull::Fail.word(), "The run fails"),
+    ])
 }
 
-impl From<TierName> for LogTier {
-    fn from(name: TierName) -> LogTier {
-        match name {
-            TierName::Volatile => LogTier::Volatile,
-            TierName::ProcessCrashSafe => LogTier::ProcessCrashSafe,
-            TierName::NodeLocal => LogTier::NodeLocal,
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum KeepName {
-    /// Until acknowledged; a killed rank can't be replayed
-    Acked,
-    /// Until a checkpoint of the receiver covers them
-    Checkpoint,
-    /// Forever
-    All,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum OnFullName {
-    /// The sender waits up to 10 seconds, then the run fails
-    Block,
-    /// Stop logging and continue; failures after that can't be recovered from
-    StopLogging,
-    /// The run fails
-    Fail,
+/// Parses one of these words; each has a help of its own.
+fn words<T, const N: usize>(helps: [(&'static str, &'static str); N]) -> impl TypedValueParser<Value = T>
+where
+    T: FromStr<Err = UnknownWord> + Clone + Send + Sync + 'static,
+{
+    let values = helps.map(|(word, help)| PossibleValue::new(word).help(help));
+    PossibleValuesParser::new(values).try_map(|word| word.parse::<T>())
 }
 
 impl DemoArguments {
@@ -204,68 +177,53 @@ impl DemoArguments {
         self.checkpoint_every.or(self.mtbf.map(|_| 1))
     }
 
+    /// Returns the protocol, with its options.
+    fn rule(&self) -> Rule {
+        let clusters = self.clusters.unwrap_or(2.min(self.ranks));
+        let rule = self.protocol.with_bits(self.bits.unwrap_or_default());
+        if rule.takes(RuleOption::Clusters) { rule.with_clusters(clusters) } else { rule }
+    }
+
     pub(super) fn settings(&self) -> RankSettings {
         RankSettings {
-            rule: match self.protocol {
-                ProtocolName::SenderBased => Rule::SenderBased,
-                ProtocolName::Pessimistic => Rule::Pessimistic,
-                ProtocolName::SendDeterministic => {
-                    Rule::SendDeterministic { clusters: self.clusters.unwrap_or(2.min(self.ranks)) }
-                }
-                ProtocolName::UserLevel => Rule::UserLevel,
-                ProtocolName::Coordinated => {
-                    Rule::Coordinated { piggybacked: matches!(self.bits, Some(BitsName::Piggybacked)) }
-                }
-                ProtocolName::EventLogging => Rule::EventLogging,
-                ProtocolName::MessageTagging => Rule::MessageTagging,
-                ProtocolName::Unlogged => Rule::Unlogged,
-            },
-            tier: self.tier.into(),
-            keep: match self.keep {
-                KeepName::Acked => LogKeep::Acked,
-                KeepName::Checkpoint => LogKeep::Checkpoint,
-                KeepName::All => LogKeep::All,
-            },
-            on_full: match self.on_full {
-                OnFullName::Block => LogOnFull::Block,
-                OnFullName::StopLogging => LogOnFull::StopLogging,
-                OnFullName::Fail => LogOnFull::Fail,
-            },
-            log_bytes_max: self.budget,
-            disk_bytes_max: self.disk_budget as u64,
-            mtbf: self.mtbf,
+            rule: self.rule(),
+            tier: self.tier,
+            keep: self.keep,
+            on_full: self.on_full,
+            log_bytes_max: self.budget.0,
+            disk_bytes_max: self.disk_budget.0 as u64,
+            mtbf: self.mtbf.map(|mtbf| mtbf.0),
             ..RankSettings::new(self.ranks)
         }
     }
 
     /// Checks the combination of the arguments.
     pub(super) fn check(&self, workload: &dyn Workload) -> Result<(), Refusal> {
-        let Properties { keeps, has_coordinator, .. } = self.settings().rule.properties();
+        let rule = &self.protocol;
+        let Properties { keeps, has_coordinator, needs_send_determinism, .. } = rule.properties;
         let kills_any = !(self.kills().is_empty() && self.power_cuts.is_empty());
-        if self.bits.is_some() && self.protocol != ProtocolName::Coordinated {
+        if self.bits.is_some() && !rule.takes(RuleOption::Bits) {
             return Err(Refusal::BitsOfAnother);
         }
         if !self.initiator_losses.is_empty() && !has_coordinator {
             return Err(Refusal::NoInitiator);
         }
-        match (self.protocol, self.clusters) {
-            (ProtocolName::SendDeterministic, Some(clusters)) if clusters > self.ranks => {
-                return Err(Refusal::TooManyClusters { ranks: self.ranks });
-            }
-            (ProtocolName::SendDeterministic, _) if matches!(self.keep, KeepName::Acked) => {
-                return Err(Refusal::AckedByItself);
-            }
-            (ProtocolName::SendDeterministic, _) if !workload.deterministic() => {
-                return Err(Refusal::NotSendDeterministic { workload: workload.name() });
-            }
-            (ProtocolName::SendDeterministic, _) | (_, None) => {}
-            (_, Some(_)) => return Err(Refusal::ClustersOfAnother),
+        match self.clusters {
+            Some(_) if !rule.takes(RuleOption::Clusters) => return Err(Refusal::ClustersOfAnother),
+            Some(clusters) if clusters > self.ranks => return Err(Refusal::TooManyClusters { ranks: self.ranks }),
+            _ => {}
         }
-        if self.protocol == ProtocolName::Unlogged && kills_any {
-            return Err(Refusal::NothingKept);
+        if keeps == Kept::Logged && self.keep == Keep::Acked {
+            return Err(Refusal::AckedByItself { protocol: rule.name });
+        }
+        if needs_send_determinism && !workload.deterministic() {
+            return Err(Refusal::NotSendDeterministic { protocol: rule.name, workload: workload.name() });
+        }
+        if !rule.properties.recovers() && kills_any {
+            return Err(Refusal::NothingKept { protocol: rule.name });
         }
         // Rules that keep no records don't ask for how long.
-        if matches!(self.keep, KeepName::Acked) && keeps != Kept::Nothing && kills_any {
+        if self.keep == Keep::Acked && keeps != Kept::Nothing && kills_any {
             return Err(Refusal::Acked);
         }
         let is_in_checkpoint = |kill: &Kill| matches!(kill.at, KillPoint::Call(_, CallKind::Checkpoint));
@@ -274,10 +232,10 @@ impl DemoArguments {
         {
             return Err(Refusal::NoCheckpoint { kill });
         }
-        if !self.power_cuts.is_empty() && !matches!(self.tier, TierName::NodeLocal) {
+        if !self.power_cuts.is_empty() && self.tier != Tier::NodeLocal {
             return Err(Refusal::NotOnDisk);
         }
-        if self.keep_files.is_some() && !matches!(self.tier, TierName::NodeLocal) && self.checkpoint_every().is_none() {
+        if self.keep_files.is_some() && self.tier != Tier::NodeLocal && self.checkpoint_every().is_none() {
             return Err(Refusal::NoFiles);
         }
         Ok(())
@@ -291,26 +249,24 @@ impl DemoArguments {
 /// Reason why options don't go together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refusal {
-    #[error("--bits requires --protocol coordinated")]
+    #[error("--bits requires --protocol {}", protocol::names(|rule| rule.takes(RuleOption::Bits)))]
     BitsOfAnother,
-    #[error("--lose-initiator requires --protocol send-deterministic, coordinated, event-logging or message-tagging")]
+    #[error("--lose-initiator requires --protocol {}", protocol::names(|rule| rule.properties.has_coordinator))]
     NoInitiator,
-    #[error("--clusters requires --protocol send-deterministic")]
+    #[error("--clusters requires --protocol {}", protocol::names(|rule| rule.takes(RuleOption::Clusters)))]
     ClustersOfAnother,
     #[error("--clusters: there are only {ranks} ranks")]
     TooManyClusters { ranks: u32 },
+    #[error("--keep acked: killed ranks couldn't be replayed; --protocol {protocol} decides itself what is kept")]
+    AckedByItself { protocol: &'static str },
     #[error(
-        "--keep acked: killed ranks couldn't be replayed; --protocol send-deterministic decides itself what is kept"
+        "--protocol {protocol}: the sends of {workload} depend on its receive order; use another workload, such as cg or ring"
     )]
-    AckedByItself,
+    NotSendDeterministic { protocol: &'static str, workload: &'static str },
     #[error(
-        "--protocol send-deterministic: the sends of {workload} depend on its receive order; use another workload, such as cg or ring"
+        "--protocol {protocol} keeps nothing that a killed rank could be fed from; use another protocol, or --no-kills"
     )]
-    NotSendDeterministic { workload: &'static str },
-    #[error(
-        "--protocol unlogged keeps nothing that a killed rank could be fed from; use another protocol, or --no-kills"
-    )]
-    NothingKept,
+    NothingKept { protocol: &'static str },
     #[error(
         "--keep acked: what is acknowledged is dropped, so that a killed rank can't be replayed; use --keep checkpoint, or --no-kills"
     )]
@@ -396,26 +352,6 @@ pub(super) fn check_iterations(
     Ok(())
 }
 
-/// Parses a positive number of seconds, such as `3600` or `0.5`.
-fn parse_seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    seconds.filter(|seconds| !seconds.is_zero()).ok_or_else(|| format!("{text:?} is not a positive number of seconds"))
-}
-
-/// Parses a number of bytes, such as `65536`, `64KiB`, `1MiB` or `2GiB`.
-fn parse_bytes(text: &str) -> Result<usize, String> {
-    let digits = text.trim_end_matches(|character: char| character.is_ascii_alphabetic());
-    let unit: usize = match &text[digits.len()..] {
-        "" | "B" => 1,
-        "KiB" => 1 << 10,
-        "MiB" => 1 << 20,
-        "GiB" => 1 << 30,
-        other => return Err(format!("unknown unit {other:?}; use KiB, MiB or GiB")),
-    };
-    let number: usize = digits.parse().map_err(|_| format!("{digits:?} is not a number of bytes"))?;
-    number.checked_mul(unit).ok_or_else(|| format!("{text} exceeds the address space"))
-}
-
 #[cfg(test)]
 mod tests {
     use clap::{Args, FromArgMatches};
@@ -456,7 +392,7 @@ mod tests {
             let workload = arguments.workload().unwrap();
             arguments.check(workload.as_ref())
         };
-        assert_eq!(check(&["--protocol", "unlogged"]), Err(Refusal::NothingKept));
+        assert_eq!(check(&["--protocol", "unlogged"]), Err(Refusal::NothingKept { protocol: "unlogged" }));
         assert_eq!(check(&["--protocol", "unlogged", "--no-kills"]), Ok(()));
         for protocol in ["sender-based", "pessimistic", "user-level"] {
             assert_eq!(check(&["--protocol", protocol, "--keep", "acked"]), Err(Refusal::Acked));
@@ -467,23 +403,21 @@ mod tests {
     }
 
     #[test]
-    fn protocols_have_the_names_of_their_rules() {
-        for protocol in ProtocolName::value_variants() {
-            let name = protocol.to_possible_value().unwrap().get_name().to_owned();
+    fn every_rule_is_a_protocol_and_takes_its_options_only() {
+        for rule in RULES {
+            let line = ["--protocol", rule.name, "--bits", "piggybacked", "--clusters", "3", "--no-kills"];
             let command = DemoArguments::augment_args(clap::Command::new("demo"));
-            let matches = command.get_matches_from(["demo", "--protocol", &name]);
+            let matches = command.get_matches_from(["demo"].iter().chain(&line));
             let arguments = DemoArguments::from_arg_matches(&matches).unwrap();
-            assert_eq!(arguments.settings().rule.name(), name);
-        }
-    }
-
-    #[test]
-    fn sizes_accept_binary_units() {
-        assert_eq!(parse_bytes("1000"), Ok(1000));
-        assert_eq!(parse_bytes("64KiB"), Ok(65_536));
-        assert_eq!(parse_bytes("3MiB"), Ok(3 << 20));
-        for wrong in ["", "KiB", "-1", "1.5MiB", "1kb", "99999999999GiB"] {
-            assert!(parse_bytes(wrong).is_err(), "{wrong}");
+            let chosen = arguments.settings().rule;
+            assert_eq!((chosen.name, chosen.options.bits), (rule.name, Bits::Piggybacked));
+            assert_eq!(chosen.options.clusters, if rule.takes(RuleOption::Clusters) { 3 } else { 0 });
+            let refused = arguments.check(arguments.workload().unwrap().as_ref()).unwrap_err();
+            let expected = match rule.takes(RuleOption::Bits) {
+                true => "--clusters requires --protocol send-deterministic",
+                false => "--bits requires --protocol coordinated",
+            };
+            assert_eq!(refused.to_string(), expected, "{rule:?}");
         }
     }
 }

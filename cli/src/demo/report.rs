@@ -6,10 +6,10 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use counterfoil_protocols::api::{Kept, Properties};
+use counterfoil_protocols::api::{Kept, Properties, RuleOption};
+use counterfoil_runtime::Tally;
 use counterfoil_runtime::local::{DeathReport, JobOptions, JobReport, Kill, KillPoint, RecoveryTimes, StallReport};
 use counterfoil_runtime::oracle::{Verdict, compare, judge};
-use counterfoil_runtime::{LogTier, Rule, Tally};
 use counterfoil_workloads::{Outcome, Value, Workload, job_digest};
 use serde::Serialize;
 
@@ -32,7 +32,8 @@ pub(super) struct DemoReport {
     digest: String,
     /// True if every rank's final state equals that of the run without kills, byte for byte.
     digest_equal: bool,
-    /// True if every rank's sequence of sends and deliveries equals that of the run without kills; `null` if it depends on timing.
+    /// True if every rank's sequence of sends and deliveries equals that of the run without kills; `null` if it depends
+    /// on timing.
     same_events: Option<bool>,
     kills: Vec<KillReport>,
     /// Power cuts: all ranks killed at once, their memory discarded.
@@ -47,11 +48,13 @@ pub(super) struct DemoReport {
     survivors_undisturbed: bool,
     /// Per rank, number of rollbacks without a kill.
     rolled_back: Vec<u32>,
-    /// Epochs of the lines that the whole job went back to, in order, 1 for the start; `null` for protocols that roll back single ranks.
+    /// Epochs of the lines that the whole job went back to, in order, 1 for the start; `null` for protocols that roll
+    /// back single ranks.
     lines: Option<Vec<u32>>,
     /// Times at which the processes of mpirun made no progress, so that all were ended and started again.
     stalls: Vec<Stall>,
-    /// Number of initiators, or recovery processes, that were lost and replaced, and the iterations of planned losses that did not take place.
+    /// Number of initiators, or recovery processes, that were lost and replaced, and the iterations of planned losses
+    /// that did not take place.
     initiators_lost: u32,
     losses_missed: Vec<u64>,
     /// Acknowledged messages that the protocol keeps for recovery, and those that it released.
@@ -84,22 +87,24 @@ pub(super) struct DemoReport {
     recovery_ms: RecoveryMs,
     wall_ms: f64,
     reference_wall_ms: f64,
-    /// Under `pessimistic`: wall time of the run without kills under `sender-based`, and the ratio of the run without kills to it.
+    /// Under `pessimistic`: wall time of the run without kills under `sender-based`, and the ratio of the run without
+    /// kills to it.
     plain_wall_ms: Option<f64>,
     overhead: Option<f64>,
     /// Directory of the kept stores; `null` if they were removed.
     files: Option<PathBuf>,
 }
 
-/// Number and bytes of determinants, without the log's own headers. Excludes those that a killed process recorded after its last
-/// report to the launcher.
+/// Number and bytes of determinants, without the log's own headers. Excludes those that a killed process recorded after
+/// its last report to the launcher.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Determinants {
     count: u64,
     bytes: u64,
 }
 
-/// Calls that ranks completed, of them those whose result was recorded, native runs that a lost rank ended, and results sent to others.
+/// Calls that ranks completed, of them those whose result was recorded, native runs that a lost rank ended, and results
+/// sent to others.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Collectives {
     completed: u64,
@@ -229,22 +234,16 @@ impl DemoReport {
         let Tally { sends_repeated, choices_logged, checkpoints, checkpoint_us, logging_stopped, .. } = run.tally;
         let Tally { messages_kept, messages_released, determinants_logged, determinant_bytes, .. } = run.tally;
         let Tally { collectives, collectives_recorded, collectives_failed, entries_sent, .. } = run.tally;
-        let Properties { keeps, rolls_back_survivors, .. } = job.settings.rule.properties();
+        let rule = &job.settings.rule;
+        let Properties { keeps, rolls_back_survivors, .. } = rule.properties;
         let digest = job_digest(&outcomes);
         Ok(DemoReport {
             ranks: job.settings.ranks,
             workload: workload.name().to_owned(),
             class: workload.class().to_string(),
-            tier: match job.settings.tier {
-                LogTier::Volatile => "volatile",
-                LogTier::ProcessCrashSafe => "process-crash-safe",
-                LogTier::NodeLocal => "node-local",
-            },
-            protocol: job.settings.rule.name(),
-            clusters: match job.settings.rule {
-                Rule::SendDeterministic { clusters } => Some(clusters),
-                _ => None,
-            },
+            tier: job.settings.tier.word(),
+            protocol: rule.name,
+            clusters: rule.takes(RuleOption::Clusters).then_some(rule.options.clusters),
             seed,
             mpi: None,
             verified: verified(&outcomes),

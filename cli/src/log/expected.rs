@@ -1,4 +1,5 @@
-//! Comparison of a store with the files that `counterfoil run` and the ranks wrote next to it: does it contain what its rank logged?
+//! Comparison of a store with the files that `counterfoil run` and the ranks wrote next to it: does it contain what its
+//! rank logged?
 
 use std::path::{Path, PathBuf};
 
@@ -132,7 +133,8 @@ fn newest_checkpoint(store: &mut OpenedStore) -> Option<CheckpointImage> {
     view.image(epoch).ok()
 }
 
-/// Returns the number of records of a lane that a checkpoint contains or, unless all are kept, the number of records logged.
+/// Returns the number of records of a lane that a checkpoint contains or, unless all are kept, the number of records
+/// logged.
 fn records_stored(image: &CheckpointImage, peer: u32, keeps_all: bool) -> u64 {
     let Some(lane) = image.lanes.iter().find(|lane| lane.peer.0 == peer) else { return 0 };
     let first = match lane.blocks.first() {

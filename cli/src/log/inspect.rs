@@ -7,10 +7,11 @@ use clap::Args;
 use counterfoil_log_io::{
     BackendChoice, BackendKind, Directory, DirectoryAccess, Report, SegmentReport, SlotState, Tail,
 };
+use indicatif::BinaryBytes;
 use serde_json::{Value, json};
 
 use super::StoreArguments;
-use super::stores::{OpenedStore, Outcome, UnreferencedFiles, bytes, for_each, merge};
+use super::stores::{OpenedStore, Outcome, UnreferencedFiles, for_each, merge};
 use crate::Failure;
 use crate::table::Table;
 
@@ -21,8 +22,8 @@ use crate::table::Table;
 pub(super) struct InspectArguments {
     #[command(flatten)]
     pub(super) store: StoreArguments,
-    /// Report the backend, io_uring or pwrite, that would write the store's files, and why. This writes: it opens the store like
-    /// its owner, creates a small file and removes it
+    /// Report the backend, io_uring or pwrite, that would write the store's files, and why. This writes: it opens the
+    /// store like its owner, creates a small file and removes it
     #[arg(long)]
     probe: bool,
 }
@@ -115,7 +116,7 @@ fn checkpoints(report: &Report) -> Table {
     let mut table = Table::new(&["epoch", "<file", "bytes", "lanes", "blocks", "local entries", "<state"]);
     for checkpoint in &report.checkpoints {
         let (epoch, file) = (checkpoint.epoch.0.to_string(), checkpoint.file.clone());
-        let size = bytes(checkpoint.bytes);
+        let size = BinaryBytes(checkpoint.bytes).to_string();
         let none = || "-".to_owned();
         table.row(match &checkpoint.contents {
             Ok((lanes, blocks, local)) => {
@@ -139,10 +140,10 @@ fn segments(report: &Report) -> Table {
         table.row([
             segment.file.clone(),
             session,
-            bytes(segment.bytes),
+            BinaryBytes(segment.bytes).to_string(),
             segment.blocks.len().to_string(),
-            bytes(referenced),
-            bytes(unreferenced),
+            BinaryBytes(referenced).to_string(),
+            BinaryBytes(unreferenced).to_string(),
             state,
         ]);
     }

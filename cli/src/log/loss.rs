@@ -1,9 +1,10 @@
 //! Records lost by a repair, as text and as JSON.
 
 use counterfoil_log_io::{Bound, LOCAL, Loss, Repair};
+use indicatif::BinaryBytes;
 use serde_json::{Value, json};
 
-use super::stores::{bytes, count};
+use super::stores::count;
 
 /// Splits a repair into its steps and the records lost.
 pub(super) fn split_losses(repairs: Vec<Repair>) -> (Vec<Repair>, Vec<Loss>) {
@@ -22,7 +23,7 @@ pub(super) fn split_losses(repairs: Vec<Repair>) -> (Vec<Repair>, Vec<Loss>) {
 /// Formats, for example, "39 records (61 KiB) in 2 blocks of the lane to rank 2".
 pub(super) fn loss_text(of: &Loss) -> String {
     let (bound, records) = (of.bound.qualifier(), count(of.records as usize, "record"));
-    let (size, blocks) = (bytes(of.bytes), count(of.blocks as usize, "block"));
+    let (size, blocks) = (BinaryBytes(of.bytes), count(of.blocks as usize, "block"));
     let lane = if of.lane == LOCAL { "the local log".to_owned() } else { format!("the lane to {}", of.lane) };
     format!("{bound}{records} ({size}) in {blocks} of {lane}")
 }

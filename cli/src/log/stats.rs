@@ -7,18 +7,20 @@ use std::process::ExitCode;
 use clap::Args;
 use counterfoil::Rank;
 use counterfoil_log_io::{BlockBuffer, CheckpointImage, LOCAL, Report, StoreView};
+use indicatif::BinaryBytes;
 use serde_json::{Value, json};
 
 use super::StoreArguments;
 use super::lanes::{Lane, State};
-use super::stores::{OpenedStore, Outcome, bytes, for_each, merge, progress_bar};
+use super::stores::{OpenedStore, Outcome, for_each, merge, progress_bar};
 use crate::Failure;
 use crate::table::Table;
 
 /// Show the space used by peer, epoch and state of the records, the sizes of records, and the effect of compression.
 ///
-/// Uses the newest readable checkpoint. Blocks that it doesn't refer to, because they are newer or dead, are `unreferenced`; so are all
-/// intact blocks if there is no valid manifest slot. The exit code is 1 if something can't be read.
+/// Uses the newest readable checkpoint. Blocks that it doesn't refer to, because they are newer or dead, are
+/// `unreferenced`; so are all intact blocks if there is no valid manifest slot. The exit code is 1 if something can't
+/// be read.
 #[derive(Debug, Args)]
 pub(super) struct StatsArguments {
     #[command(flatten)]
@@ -153,19 +155,19 @@ impl Stats {
         for (&(lane, state, epoch), tally) in &self.by {
             let lane = if lane == LOCAL { "(local log)".to_owned() } else { lane.to_string() };
             let epoch = epoch.map_or_else(|| "-".to_owned(), |epoch| epoch.to_string());
-            table.row([lane, state.to_owned(), epoch, tally.records.to_string(), bytes(tally.bytes)]);
+            table.row([lane, state.to_owned(), epoch, tally.records.to_string(), BinaryBytes(tally.bytes).to_string()]);
         }
         if self.local.records > 0 {
-            let (records, size) = (self.local.records.to_string(), bytes(self.local.bytes));
+            let (records, size) = (self.local.records.to_string(), BinaryBytes(self.local.bytes).to_string());
             table.row(["(local log)".to_owned(), "checkpoint".to_owned(), "-".to_owned(), records, size]);
         }
         let mut lines = vec![table.to_string()];
         lines.push(match self.is_known {
-            true => format!("  needed       {} records, {}", self.needed.records, bytes(self.needed.bytes)),
+            true => format!("  needed       {} records, {}", self.needed.records, BinaryBytes(self.needed.bytes)),
             false => "  needed       unknown: no valid manifest slot".to_owned(),
         });
         if self.disk_bytes > 0 {
-            let (raw, disk) = (bytes(self.raw_bytes), bytes(self.disk_bytes));
+            let (raw, disk) = (BinaryBytes(self.raw_bytes), BinaryBytes(self.disk_bytes));
             lines.push(format!("  compression  {raw} of records in {disk} on disk (ratio {:.2})", self.ratio()));
         }
         if let Some(most) = self.sizes.values().max() {

@@ -173,7 +173,8 @@ impl OpenedStore {
                 bar.set_length(total);
                 bar.set_position(done);
             });
-            // Files can disappear at any time, but a block that a checkpoint refers to only after a change of the manifest.
+            // Files can disappear at any time, but a block that a checkpoint refers to only after a change of the
+            // manifest.
             let is_certain = match &report {
                 Ok(report) => report.is_whole() || before == self.sequence(),
                 Err(_) => false,
@@ -203,8 +204,8 @@ impl OpenedStore {
         StoreView::new(&mut *self.backend).err()
     }
 
-    /// Returns the unreferenced files: those that the next opening for writing removes unless needed and, for a store in use, those that
-    /// its process may have begun recently.
+    /// Returns the unreferenced files: those that the next opening for writing removes unless needed and, for a store
+    /// in use, those that its process may have begun recently.
     pub(super) fn unreferenced_files(&self, report: &Report) -> UnreferencedFiles {
         let session = report.manifest.as_ref().map(|manifest| manifest.session);
         let is_older = |file: &String| {
@@ -293,11 +294,6 @@ pub(super) fn progress_bar(path: &Path) -> ProgressBar {
         Ok(style) => bar.with_style(style.progress_chars("=> ")),
         Err(_) => bar,
     }
-}
-
-/// Formats a number of bytes with a binary unit.
-pub(super) fn bytes(bytes: u64) -> String {
-    indicatif::HumanBytes(bytes).to_string()
 }
 
 /// Formats, for example, "1 block" or "2 blocks".

@@ -5,23 +5,25 @@ use std::process::ExitCode;
 
 use clap::Args;
 use counterfoil_log_io::{Loss, Repair, Report, SlotState, Tail, repair};
+use indicatif::BinaryBytes;
 use serde_json::{Value, json};
 
 use super::StoreArguments;
 use super::expected::{Comparison, Expected, with_missing_ranks};
 use super::inspect::{foreign_entries, slot, tail_text};
 use super::loss::{loss_text, losses_json, split_losses};
-use super::stores::{OpenedStore, Outcome, UnreferencedFiles, bytes, count, find, for_each_in, merge};
+use super::stores::{OpenedStore, Outcome, UnreferencedFiles, count, find, for_each_in, merge};
 use crate::Failure;
 
 /// Check every checkpoint and every block; report damage, lost records and remedies.
 ///
-/// The exit code is 0 if every store is sound: it can be opened for writing, and everything that a checkpoint refers to is intact.
-/// Torn writes after that are not damage. Otherwise the exit code is 1.
+/// The exit code is 0 if every store is sound: it can be opened for writing, and everything that a checkpoint refers to
+/// is intact. Torn writes after that are not damage. Otherwise the exit code is 1.
 ///
-/// In a directory of `counterfoil run --log-dir`, each store is also compared with job.json and the rank's profile. A log is
-/// incomplete, with exit code 1, if the store lacks messages that its rank logged (the disk was full), or if the rank ended without
-/// MPI_Finalize and left no checkpoint. `dump --all` prints intact records that no checkpoint refers to.
+/// In a directory of `counterfoil run --log-dir`, each store is also compared with job.json and the rank's profile. A
+/// log is incomplete, with exit code 1, if the store lacks messages that its rank logged (the disk was full), or if the
+/// rank ended without MPI_Finalize and left no checkpoint. `dump --all` prints intact records that no checkpoint refers
+/// to.
 #[derive(Debug, Args)]
 pub(super) struct VerifyArguments {
     #[command(flatten)]
@@ -59,7 +61,7 @@ fn verify(path: &Path) -> Result<Outcome, Failure> {
         Some(_) => format!("  checkpoints  {whole} of {} intact", report.checkpoints.len()),
         None => "  checkpoints  unknown: no valid manifest slot".to_owned(),
     });
-    let (size, checked) = (bytes(referenced_bytes), read + report.blocks_left_out);
+    let (size, checked) = (BinaryBytes(referenced_bytes), read + report.blocks_left_out);
     lines.push(match report.checkpoints.len() {
         0 if report.manifest.is_some() && checked > 0 => {
             format!("  blocks       {checked} checked, none referenced by a checkpoint")

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use counterfoil_profile::{Channel, DelayCounts, Ended, Job, RankProfile, Sizes};
+use counterfoil_profile::{Channel, DelayCounts, Ended, Job, RankProfile, Sizes, Traffic};
 use indicatif::BinaryBytes;
 use serde_json::{Value, json};
 
@@ -11,20 +11,6 @@ use super::job::{JobProfile, Source};
 
 /// Quantiles of the acknowledgement delays to show.
 pub(super) const QUANTILES: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 1.0];
-
-/// Number of messages and their bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Traffic {
-    pub(super) messages: u64,
-    pub(super) bytes: u64,
-}
-
-impl Traffic {
-    fn add(&mut self, channel: &Channel) {
-        self.messages = self.messages.saturating_add(channel.messages);
-        self.bytes = self.bytes.saturating_add(channel.bytes);
-    }
-}
 
 /// Totals of a collective operation over all ranks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -75,7 +61,8 @@ impl Figures {
                 Source::Missing(_) => continue,
             };
             for channel in logged {
-                figures.matrix.entry((rank, channel.peer)).or_default().add(channel);
+                let known = figures.matrix.entry((rank, channel.peer)).or_default();
+                *known = Traffic::sum([*known, channel.traffic()]);
             }
         }
         figures.add_received();
@@ -93,7 +80,7 @@ impl Figures {
                 let at = (channel.peer, receiver.rank);
                 let known = self.matrix.entry(at).or_default();
                 if channel.messages > known.messages {
-                    *known = Traffic { messages: channel.messages, bytes: channel.bytes };
+                    *known = channel.traffic();
                     self.from_receiver.insert(at);
                 }
             }
@@ -141,20 +128,13 @@ impl Figures {
     /// Returns the known traffic that a rank logged, and whether receivers reported part of it.
     pub(super) fn logged_by(&self, rank: u32) -> (Traffic, bool) {
         let row = (rank, 0)..=(rank, u32::MAX);
-        let logged = self.matrix.range(row.clone()).fold(Traffic::default(), |sum, (_, one)| Traffic {
-            messages: sum.messages.saturating_add(one.messages),
-            bytes: sum.bytes.saturating_add(one.bytes),
-        });
+        let logged = Traffic::sum(self.matrix.range(row.clone()).map(|(_, one)| *one));
         (logged, self.from_receiver.range(row).next().is_some())
     }
 
     /// Returns the total traffic.
     pub(super) fn logged(&self) -> Traffic {
-        let add = |sum: Traffic, (_, _, one): (u32, u32, Traffic)| Traffic {
-            messages: sum.messages.saturating_add(one.messages),
-            bytes: sum.bytes.saturating_add(one.bytes),
-        };
-        self.channels().fold(Traffic::default(), add)
+        Traffic::sum(self.matrix.values().copied())
     }
 
     /// Formats the bytes contributed to collective operations, to follow the logged traffic; empty if there are none.

@@ -1,12 +1,13 @@
 //! The report as a self-contained HTML page.
 
-use counterfoil_profile::Ended;
+use counterfoil_profile::{Ended, Traffic};
 use indicatif::{BinaryBytes, HumanCount};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::figures::{Figures, QUANTILES, Traffic};
+use super::figures::{Figures, QUANTILES};
 use super::job::Source;
-use super::pictures::{Picture, duration};
+use super::pictures::Picture;
+use crate::units::duration;
 
 /// Maximum number of rows in the table of the busiest channels.
 const CHANNELS_MAX: usize = 20;

@@ -5,15 +5,12 @@ mod delays;
 mod lines;
 mod matrix;
 mod sizes;
-mod units;
 
 use std::error::Error;
 
 use super::figures::Figures;
+use crate::units::{Numbers, Unit};
 use bars::Bars;
-use units::{Numbers, Unit};
-
-pub(super) use units::duration;
 
 /// Error while drawing.
 type DrawError = Box<dyn Error>;

@@ -3,18 +3,19 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use counterfoil_protocols::{api::Bits, coordinated};
 use counterfoil_runtime::Rule;
 use counterfoil_workloads::costs::{Call, Mode, Program, Subject};
 
 use super::costs::{CostArguments, Description, Row, workload};
-use crate::Failure;
+use crate::{Failure, units};
 
 /// Calls, with their names.
 const CALLS: [(Call, &str); 3] = [(Call::Allreduce, "allreduce"), (Call::Reduce, "reduce"), (Call::Bcast, "bcast")];
 /// Ways to move the bits.
 const WAYS: [(&str, Option<Rule>); 3] = [
-    ("exchanged", Some(Rule::Coordinated { piggybacked: false })),
-    ("on the data", Some(Rule::Coordinated { piggybacked: true })),
+    ("exchanged", Some(coordinated::RULE)),
+    ("on the data", Some(coordinated::RULE.with_bits(Bits::Piggybacked))),
     ("plain MPI", None),
 ];
 /// Workloads of the second part.
@@ -26,11 +27,13 @@ const CALLS_MAX: u64 = 1000;
 const CALLS_MIN: u64 = 32;
 const BYTES_PER_RUN: u64 = 32 << 20;
 
-/// Measure what C3's two ways to move the bits of collective calls cost over MPI: in an exchange before the call, and on its data.
+/// Measure what C3's two ways to move the bits of collective calls cost over MPI: in an exchange before the call, and
+/// on its data.
 ///
-/// Bronevetsky et al. describe both (section 4.2) and have no measurement. A run is some hundred calls of one length, alternating with runs on
-/// plain MPI inside one job, whose calls are made of the same messages; a ratio is the length of a run by the mean length of the two runs on
-/// plain MPI next to it; times are those of one call. Then workloads run in the same way. No checkpoint is taken. Requires `cargo xtask mpi`.
+/// Bronevetsky et al. describe both (section 4.2) and have no measurement. A run is some hundred calls of one length,
+/// alternating with runs on plain MPI inside one job, whose calls are made of the same messages; a ratio is the length
+/// of a run by the mean length of the two runs on plain MPI next to it; times are those of one call. Then workloads run
+/// in the same way. No checkpoint is taken. Requires `cargo xtask mpi`.
 #[derive(Debug, Args)]
 pub(crate) struct C3BitsArguments {
     #[command(flatten)]
@@ -54,7 +57,7 @@ pub(crate) fn run(arguments: &C3BitsArguments) -> Result<ExitCode, Failure> {
     for ((_, call, bytes), measured) in cells().zip(measured.by_ref()) {
         let of_ways = WAYS.iter().zip(&measured);
         rows.extend(of_ways.map(|((way, _), of)| {
-            Row::new(format!("{call} of {}", length(bytes)), *way, None, of).per_call(calls_of(bytes))
+            Row::new(format!("{call} of {}", units::bytes(bytes as u64)), *way, None, of).per_call(calls_of(bytes))
         }));
     }
     for (name, measured) in WORKLOADS.iter().zip(measured) {
@@ -76,24 +79,13 @@ fn calls_of(bytes: usize) -> u64 {
     (BYTES_PER_RUN / bytes as u64).clamp(CALLS_MIN, CALLS_MAX)
 }
 
-fn length(bytes: usize) -> String {
-    match bytes {
-        0..1024 => format!("{bytes} B"),
-        1024..0x10_0000 => format!("{} KiB", bytes >> 10),
-        _ => format!("{} MiB", bytes >> 20),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn lengths_go_from_eight_bytes_to_a_mebibyte_and_runs_are_bounded() {
-        assert_eq!(
-            (length(LENGTHS[0]), length(2048), length(LENGTHS[5])),
-            ("8 B".into(), "2 KiB".into(), "1 MiB".into())
-        );
+        assert_eq!([LENGTHS[0], 2048, LENGTHS[5]].map(|bytes| units::bytes(bytes as u64)), ["8 B", "2 KiB", "1 MiB"]);
         assert_eq!([8, 256 << 10, 1 << 20].map(calls_of), [1000, 128, 32]);
     }
 }

@@ -1,4 +1,5 @@
-//! What rules cost while nothing fails, over MPI: options, jobs, tables and pictures that several papers' measurements share.
+//! What rules cost while nothing fails, over MPI: options, jobs, tables and pictures that several papers' measurements
+//! share.
 
 mod picture;
 
@@ -7,13 +8,14 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 
 use clap::Args;
+use counterfoil::Tier;
 use counterfoil_workloads::costs::{Measured, Plan, Subject};
 use counterfoil_workloads::{Class, Workload, by_name};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::demo::TierName;
+use crate::demo::tiers;
 use crate::mpi_build::Build;
 use crate::sample::{median, quantile, sorted};
 use crate::table::Table;
@@ -22,19 +24,20 @@ use crate::{Failure, print};
 /// Options of every such measurement.
 #[derive(Debug, Args)]
 pub(super) struct CostArguments {
-    /// MPI to run over: wheel, debian, mpich, or an installation prefix for which `cargo xtask mpi` was run [default: the build in
-    /// COUNTERFOIL_MPI_BUILD, else the first one next to this program]
+    /// MPI to run over: wheel, debian, mpich, or an installation prefix for which `cargo xtask mpi` was run [default:
+    /// the build in COUNTERFOIL_MPI_BUILD, else the first one next to this program]
     #[arg(long)]
     mpi: Option<String>,
-    /// Number of ranks [default: 4 for ulml-table-1, else as many as there are processors, rounded down to a power of two, from 2 to 16]
+    /// Number of ranks [default: 4 for ulml-table-1, else as many as there are processors, rounded down to a power of
+    /// two, from 2 to 16]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(super) ranks: Option<u32>,
     /// Runs in each mode
     #[arg(long, default_value_t = 11, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(super) rounds: u32,
     /// Storage of the log
-    #[arg(long, value_enum, default_value = "process-crash-safe")]
-    tier: TierName,
+    #[arg(long, value_parser = tiers(), default_value_t = Tier::ProcessCrashSafe)]
+    tier: Tier,
     /// Draw the ratios into this file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
@@ -54,8 +57,8 @@ impl CostArguments {
         Build::find(self.mpi.as_deref()).map_err(Failure::failed)
     }
 
-    /// Runs all subjects in one job of `ranks` ranks; returns for each what was measured in each mode. `message`: the job, for the progress bar.
-    /// `options`: those of `mpirun`.
+    /// Runs all subjects in one job of `ranks` ranks; returns for each what was measured in each mode. `message`: the
+    /// job, for the progress bar. `options`: those of `mpirun`.
     pub(super) fn measure(
         &self,
         build: &Build,
@@ -64,7 +67,7 @@ impl CostArguments {
         subjects: Vec<Subject>,
     ) -> Result<Vec<Vec<Measured>>, Failure> {
         let rounds = u64::from(self.rounds) * subjects.len() as u64;
-        let plan = Plan { subjects, rounds: self.rounds, tier: self.tier.into() };
+        let plan = Plan { subjects, rounds: self.rounds, tier: self.tier };
         let encoded = serde_json::to_string(&plan).map_err(Failure::failed)?;
         let mut command = build.costs(ranks, options, &encoded).map_err(Failure::failed)?;
         // Sessions that killed process managers have left in a shared directory can prevent a start.

@@ -3,7 +3,9 @@
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
+use counterfoil_protocols::{pessimistic, send_deterministic, sender_based};
 use counterfoil_runtime::Rule;
+use counterfoil_workloads::NAMES;
 use counterfoil_workloads::costs::{Mode, Program, Subject};
 
 use super::costs::{CostArguments, Description, Row, workload};
@@ -11,15 +13,14 @@ use crate::Failure;
 
 /// Measure what the protocols cost over MPI while nothing fails, compared with Figure 7 of Guermouche et al. 2011.
 ///
-/// Runs of a workload under each protocol alternate with runs on plain MPI, inside one job; a ratio is the length of a run by the mean
-/// length of the two runs on plain MPI next to it. No checkpoint is taken, so what a protocol keeps it keeps to the end. The last line is
-/// plain MPI against itself. Requires `cargo xtask mpi`.
+/// Runs of a workload under each protocol alternate with runs on plain MPI, inside one job; a ratio is the length of a
+/// run by the mean length of the two runs on plain MPI next to it. No checkpoint is taken, so what a protocol keeps it
+/// keeps to the end. The last line is plain MPI against itself. Requires `cargo xtask mpi`.
 #[derive(Debug, Args)]
 pub(crate) struct Figure7Arguments {
     #[command(flatten)]
     pub(super) costs: CostArguments,
-    /// Program: cg, ft, laplace, gauss, neurons, matmul, disks, ring or master-worker
-    #[arg(long, default_value = "cg")]
+    #[arg(long, default_value = NAMES[0], help = format!("Program: {}", NAMES.join(", ")))]
     workload: String,
     /// Problem size: S, W or A
     #[arg(long, default_value = "A")]
@@ -66,12 +67,12 @@ struct Series {
 
 /// Returns the protocols in the order of the table.
 fn series(ranks: u32) -> [Series; 5] {
-    let clusters = |clusters| Some(Rule::SendDeterministic { clusters });
+    let clusters = |clusters| Some(send_deterministic::RULE.with_clusters(clusters));
     [
         Series { name: "send-deterministic, 1 cluster: no message kept", rule: clusters(1), paper: Some("1.00") },
         Series { name: "send-deterministic, a cluster for each rank", rule: clusters(ranks), paper: None },
-        Series { name: "sender-based: all messages kept", rule: Some(Rule::SenderBased), paper: Some("below 1.05") },
-        Series { name: "pessimistic: the same, and the receive order", rule: Some(Rule::Pessimistic), paper: None },
+        Series { name: "sender-based: all messages kept", rule: Some(sender_based::RULE), paper: Some("below 1.05") },
+        Series { name: "pessimistic: the same, and the receive order", rule: Some(pessimistic::RULE), paper: None },
         Series { name: "plain MPI against itself", rule: None, paper: None },
     ]
 }

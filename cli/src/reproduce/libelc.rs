@@ -5,7 +5,7 @@ mod paper;
 use std::process::ExitCode;
 
 use clap::Args;
-use counterfoil_runtime::Rule;
+use counterfoil_protocols::{event_logging, message_tagging};
 use counterfoil_workloads::costs::{Mode, Program, Subject};
 
 use super::costs::{CostArguments, Description, Row, workload};
@@ -15,12 +15,14 @@ use paper::PaperTable;
 /// Number of checkpoints of a run, as in most of the paper's tables (section 5.1).
 const CHECKPOINTS: u64 = 4;
 
-/// Measure what libELC's two methods cost over MPI while nothing fails, compared with tables 5 to 22 and 24 to 26 of Zhao 2005.
+/// Measure what libELC's two methods cost over MPI while nothing fails, compared with tables 5 to 22 and 24 to 26 of
+/// Zhao 2005.
 ///
-/// Each of the paper's programs runs on plain MPI (the paper's source mode), under event-logging without checkpoints (protocol mode) and with
-/// four (checkpoint mode); matmul under event-logging and message-tagging. Runs alternate inside one job; a ratio is the length of a run by
-/// the mean length of the two runs on plain MPI next to it. The paper's number is the one that it prints; the one that follows from the runs
-/// in its table is added where it differs. Requires `cargo xtask mpi`.
+/// Each of the paper's programs runs on plain MPI (the paper's source mode), under event-logging without checkpoints
+/// (protocol mode) and with four (checkpoint mode); matmul under event-logging and message-tagging. Runs alternate
+/// inside one job; a ratio is the length of a run by the mean length of the two runs on plain MPI next to it. The
+/// paper's number is the one that it prints; the one that follows from the runs in its table is added where it differs.
+/// Requires `cargo xtask mpi`.
 #[derive(Debug, Args)]
 pub(crate) struct LibelcArguments {
     #[command(flatten)]
@@ -57,10 +59,10 @@ impl Experiment {
     fn modes(&self, iterations: u64) -> [(&'static str, Mode); 2] {
         let checkpoint_every = Some((iterations / CHECKPOINTS).max(1));
         let second = match self.second {
-            Second::Checkpoints => ("the same, four checkpoints", Mode { rule: Rule::EventLogging, checkpoint_every }),
-            Second::MessageTagging => ("message tagging", Rule::MessageTagging.into()),
+            Second::Checkpoints => ("the same, four checkpoints", Mode { rule: event_logging::RULE, checkpoint_every }),
+            Second::MessageTagging => ("message tagging", message_tagging::RULE.into()),
         };
-        [("event logging", Rule::EventLogging.into()), second]
+        [("event logging", event_logging::RULE.into()), second]
     }
 }
 

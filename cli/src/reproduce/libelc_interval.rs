@@ -4,8 +4,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use counterfoil_protocols::event_logging;
 use counterfoil_protocols::event_logging::optimal_interval;
-use counterfoil_runtime::Rule;
 use counterfoil_runtime::local::{Interrupts, JobReport, Kill, KillPoint, launch};
 use counterfoil_workloads::Workload;
 use serde_json::{Value, json};
@@ -22,11 +22,13 @@ const WORKLOAD: &str = "laplace";
 /// Rank that is killed, and the iteration, to measure a recovery.
 const KILL: Kill = Kill { rank: 1, at: KillPoint::Iteration(20) };
 
-/// Take checkpoints at intervals around the optimal one, and compare the expected times of the program with the model of Zhao 2005, section 5.8.
+/// Take checkpoints at intervals around the optimal one, and compare the expected times of the program with the model
+/// of Zhao 2005, section 5.8.
 ///
-/// Laplace's equation under event-logging, on local processes. Runs without checkpoints and without failures measure the program, its
-/// checkpoints and, with a kill, its recovery; then runs at a quarter to four times the optimal interval take turns. Work and recovery
-/// lost in the expected failures, half an interval each, are added to the measured time as in the paper's formula.
+/// Laplace's equation under event-logging, on local processes. Runs without checkpoints and without failures measure
+/// the program, its checkpoints and, with a kill, its recovery; then runs at a quarter to four times the optimal
+/// interval take turns. Work and recovery lost in the expected failures, half an interval each, are added to the
+/// measured time as in the paper's formula.
 #[derive(Debug, Args)]
 pub(crate) struct LibelcIntervalArguments {
     /// Number of ranks
@@ -131,12 +133,13 @@ fn run_once(
     interrupts: &Interrupts,
 ) -> Result<JobReport, Failure> {
     let mut job = rank::job(workload, ranks, checkpoint_every)?;
-    (job.settings.rule, job.settings.mtbf) = (Rule::EventLogging, mtbf);
+    (job.settings.rule, job.settings.mtbf) = (event_logging::RULE, mtbf);
     job.kills = kill.into_iter().collect();
     launch(&job, Some(interrupts), &mut ()).map_err(Failure::failed)
 }
 
-/// Returns the time from the kill until the job was as far as before, without the work that is repeated: until the replacement has its state.
+/// Returns the time from the kill until the job was as far as before, without the work that is repeated: until the
+/// replacement has its state.
 fn recovery_of(report: &JobReport) -> f64 {
     let of_death = report.deaths.first().map(|death| death.recovery).unwrap_or_default();
     [of_death.detect, of_death.repair, of_death.start].into_iter().flatten().sum::<Duration>().as_secs_f64()

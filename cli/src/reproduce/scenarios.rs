@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use counterfoil_simulator::engine::SEND_DETERMINISTIC;
-use counterfoil_simulator::{Activity, Fault, Mode, Pattern, Recorded, Schedule, Shape, Tier, diagram};
+use counterfoil_protocols::send_deterministic;
+use counterfoil_simulator::{Activity, Fault, Mode, Pattern, Recorded, Schedule, Shape, Tier, diagram, record};
 use serde_json::{Value, json};
 
 use crate::report::rank_list;
@@ -17,7 +17,8 @@ const SEEDS: u64 = 20_000;
 
 /// Let the processes of the execution scenario fail, one at a time, as in Figure 1 of Guermouche et al. 2011.
 ///
-/// Four of five ranks have a checkpoint; m7 comes from the fifth, from the past. The ranks that roll back are those that the paper names.
+/// Four of five ranks have a checkpoint; m7 comes from the fifth, from the past. The ranks that roll back are those
+/// that the paper names.
 #[derive(Debug, Args)]
 pub(crate) struct Figure1Arguments {
     #[command(flatten)]
@@ -26,8 +27,8 @@ pub(crate) struct Figure1Arguments {
 
 /// Replay messages in causal order, as in Figure 2 of Guermouche et al. 2011.
 ///
-/// Reduced to three ranks: rank 1 received m0 from rank 2, sent m1 to rank 0, and received m2 from there. When it fails, m0 and m2 are
-/// logged and could be sent at once; m2 has to wait for the orphan m1, on which it depends.
+/// Reduced to three ranks: rank 1 received m0 from rank 2, sent m1 to rank 0, and received m2 from there. When it
+/// fails, m0 and m2 are logged and could be sent at once; m2 has to wait for the orphan m1, on which it depends.
 #[derive(Debug, Args)]
 pub(crate) struct Figure2Arguments {
     #[command(flatten)]
@@ -135,7 +136,7 @@ impl Scenario {
     fn run(&self) -> Result<Run, Failure> {
         for seed in 0..SEEDS {
             let schedule = self.schedule(seed);
-            let (outcome, recording) = (SEND_DETERMINISTIC.record)(&schedule);
+            let (outcome, recording) = record(&send_deterministic::RULE, &schedule);
             if !has_the_figures_epochs(&recording) {
                 continue;
             }
@@ -246,7 +247,7 @@ mod tests {
     #[test]
     fn a_logged_message_is_received_again_after_the_orphan_on_which_it_depends() {
         let run = FIGURE_2[0].run().unwrap();
-        let (_, recording) = (SEND_DETERMINISTIC.record)(&run.schedule);
+        let (_, recording) = record(&send_deterministic::RULE, &run.schedule);
         let killed = recording.iter().position(|entry| matches!(entry.activity, Activity::Killed { .. })).unwrap();
         let after = &recording[killed..];
         let orphan = |entry: &Recorded| matches!(entry.activity, Activity::Dropped { rank: 0, from: 1, .. });

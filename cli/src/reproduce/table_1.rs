@@ -15,9 +15,10 @@ use crate::{Failure, print};
 
 /// Measure the messages logged and ranks rolled back, compared with Table I of Guermouche et al. 2011.
 ///
-/// Each cell runs a state machine of the send-deterministic protocol per rank, in memory: they send, receive and acknowledge a kernel's
-/// messages and take checkpoints cluster by cluster. After each iteration, the recovery line is computed for the failure of every
-/// rank. docs/patterns.md describes the patterns and their differences from the paper's.
+/// Each cell runs a state machine of the send-deterministic protocol per rank, in memory: they send, receive and
+/// acknowledge a kernel's messages and take checkpoints cluster by cluster. After each iteration, the recovery line is
+/// computed for the failure of every rank. docs/patterns.md describes the patterns and their differences from the
+/// paper's.
 #[derive(Debug, Args)]
 pub(crate) struct Table1Arguments {
     /// Only these kernels: mg, lu, ft, cg, bt
@@ -29,7 +30,8 @@ pub(crate) struct Table1Arguments {
     /// Assignment of epochs to clusters
     #[arg(long, value_enum, default_value = "ascending")]
     epochs: Epochs,
-    /// Number of checkpoints of each cluster; failures are evaluated from the second round on, or throughout if there is only one
+    /// Number of checkpoints of each cluster; failures are evaluated from the second round on, or throughout if there
+    /// is only one
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
     /// Iterations per round of checkpoints
@@ -45,7 +47,8 @@ pub(crate) struct Table1Arguments {
 enum Epochs {
     /// Ascending with the ranks, as in the paper
     Ascending,
-    /// By a colouring of the clusters: communicating clusters have different colours, so that a failure affects few of them
+    /// By a colouring of the clusters: communicating clusters have different colours, so that a failure affects few of
+    /// them
     Coloured,
 }
 

@@ -3,16 +3,18 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use counterfoil_protocols::{pessimistic, sender_based, user_level};
 use counterfoil_runtime::Rule;
 use counterfoil_workloads::costs::{Mode, Program, Subject};
 
 use super::costs::{CostArguments, Description, Row, workload};
 use crate::Failure;
 
-/// Measure what user-level message logging costs over MPI while nothing fails, compared with figures 6 (CG) and 7 (FT) of Liu et al. 2014.
+/// Measure what user-level message logging costs over MPI while nothing fails, compared with figures 6 (CG) and 7 (FT)
+/// of Liu et al. 2014.
 ///
-/// Runs under each protocol alternate with runs on plain MPI, inside one job; a ratio is the length of a run by the mean length of the two runs
-/// on plain MPI next to it. No checkpoint is taken. Requires `cargo xtask mpi`.
+/// Runs under each protocol alternate with runs on plain MPI, inside one job; a ratio is the length of a run by the
+/// mean length of the two runs on plain MPI next to it. No checkpoint is taken. Requires `cargo xtask mpi`.
 #[derive(Debug, Args)]
 pub(crate) struct UlmlFiguresArguments {
     #[command(flatten)]
@@ -35,15 +37,15 @@ struct Series {
 const SERIES: [Series; 4] = [
     Series {
         name: "user-level",
-        rule: Some(Rule::UserLevel),
+        rule: Some(user_level::RULE),
         paper: [Some("ULML: below 1.05"), Some("ULML: close to the error of measurement")],
     },
     Series {
         name: "sender-based",
-        rule: Some(Rule::SenderBased),
+        rule: Some(sender_based::RULE),
         paper: [Some("O2P (optimistic): below 1.05"), Some("O2P (optimistic): at most 1.06")],
     },
-    Series { name: "pessimistic", rule: Some(Rule::Pessimistic), paper: [Some("at most 1.17"), None] },
+    Series { name: "pessimistic", rule: Some(pessimistic::RULE), paper: [Some("at most 1.17"), None] },
     Series { name: "plain MPI against itself", rule: None, paper: [None, None] },
 ];
 

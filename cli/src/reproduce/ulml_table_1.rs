@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use counterfoil_runtime::Rule;
+use counterfoil_protocols::{sender_based, user_level};
 use counterfoil_workloads::costs::{Call, Logged, Measured, Program, Subject};
 use serde_json::{Value, json};
 
@@ -11,17 +11,19 @@ use super::costs::{CostArguments, Row, duration};
 use crate::table::Table;
 use crate::{Failure, print};
 
-/// Number of calls in the shorter run; the longer has twice as many, and their difference is what the calls alone have logged.
+/// Number of calls in the shorter run; the longer has twice as many, and their difference is what the calls alone have
+/// logged.
 const CALLS: u64 = 200;
 /// Number of ranks if none is given: with two, both levels log the same number.
 const RANKS: u32 = 4;
 /// Bytes before a result in the local log: its length.
 const RESULT_PREFIX: u64 = 8;
 
-/// Count what an allreduce leaves in the logs, as messages at library level and as results at user level, compared with table 1 of Liu et al. 2014.
+/// Count what an allreduce leaves in the logs, as messages at library level and as results at user level, compared with
+/// table 1 of Liu et al. 2014.
 ///
-/// The paper's allreduce cuts its items into parts; the one here sends them whole up and down a tree, in as many messages. The times
-/// are those of a call, and their ratios to plain MPI. Requires `cargo xtask mpi`.
+/// The paper's allreduce cuts its items into parts; the one here sends them whole up and down a tree, in as many
+/// messages. The times are those of a call, and their ratios to plain MPI. Requires `cargo xtask mpi`.
 #[derive(Debug, Args)]
 pub(crate) struct UlmlTable1Arguments {
     #[command(flatten)]
@@ -102,7 +104,7 @@ pub(crate) fn run(arguments: &UlmlTable1Arguments) -> Result<ExitCode, Failure> 
     let build = costs.build()?;
     let subject = |calls| Subject {
         program: Program::Calls { call: Call::Allreduce, bytes: bytes as usize, calls },
-        modes: vec![Some(Rule::SenderBased.into()), Some(Rule::UserLevel.into())],
+        modes: vec![Some(sender_based::RULE.into()), Some(user_level::RULE.into())],
     };
     let subjects = vec![subject(CALLS), subject(2 * CALLS)];
     let measured = costs.measure(&build, ranks, ("ULML", &[]), subjects)?;

@@ -1,10 +1,12 @@
-//! Table 2 of Liu 2014: time to the end of a run in which a process is killed, when all ranks go back, and when only that one does.
+//! Table 2 of Liu 2014: time to the end of a run in which a process is killed, when all ranks go back, and when only
+//! that one does.
 
 use std::mem::take;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use counterfoil_protocols::{api::Bits, coordinated, user_level};
 use counterfoil_runtime::Rule;
 use counterfoil_runtime::local::{Interrupts, Kill, KillPoint, launch};
 use counterfoil_workloads::Workload;
@@ -21,10 +23,12 @@ const KILLED_IN: u64 = 14;
 /// Rank that is killed, as in the paper.
 const KILLED: u32 = 3;
 
-/// Time runs of CG in which a rank is killed, under checkpoints of the whole job and under user-level logging, compared with table 2 of Liu et al. 2014.
+/// Time runs of CG in which a rank is killed, under checkpoints of the whole job and under user-level logging, compared
+/// with table 2 of Liu et al. 2014.
 ///
-/// Ranks are processes on this machine. Rank 3 is killed in iteration 14 of 15, after a checkpoint in iteration 8; the paper's in iteration 70
-/// of 75, after one in iteration 10. The four kinds of runs take turns. CPU time is that of all processes.
+/// Ranks are processes on this machine. Rank 3 is killed in iteration 14 of 15, after a checkpoint in iteration 8; the
+/// paper's in iteration 70 of 75, after one in iteration 10. The four kinds of runs take turns. CPU time is that of all
+/// processes.
 #[derive(Debug, Args)]
 pub(crate) struct UlmlTable2Arguments {
     /// Number of ranks, a power of two from 4 on
@@ -50,12 +54,12 @@ struct Kind {
     paper: [f64; 2],
 }
 
-const COORDINATED: Rule = Rule::Coordinated { piggybacked: true };
+const COORDINATED: Rule = coordinated::RULE.with_bits(Bits::Piggybacked);
 const KINDS: [Kind; 4] = [
     Kind { name: "checkpoint/restart (coordinated)", rule: COORDINATED, has_kill: false, paper: [2.78, 21.33] },
     Kind { name: "the same, a rank is killed", rule: COORDINATED, has_kill: true, paper: [5.24, 38.54] },
-    Kind { name: "user-level", rule: Rule::UserLevel, has_kill: false, paper: [2.83, 22.12] },
-    Kind { name: "the same, a rank is killed", rule: Rule::UserLevel, has_kill: true, paper: [3.83, 30.01] },
+    Kind { name: "user-level", rule: user_level::RULE, has_kill: false, paper: [2.83, 22.12] },
+    Kind { name: "the same, a rank is killed", rule: user_level::RULE, has_kill: true, paper: [3.83, 30.01] },
 ];
 
 /// Times of the runs of one kind, in seconds.
@@ -131,7 +135,7 @@ fn children_ticks(stat: &str) -> Option<u64> {
 fn to_json(times: &[Times]) -> Value {
     let rows = KINDS.iter().zip(times).map(|(kind, times)| {
         json!({
-            "protocol": kind.rule.name(),
+            "protocol": kind.rule.name,
             "killed": kind.has_kill,
             "wall_s": quantile(&times.wall, 0.5),
             "wall_s_all": times.wall,

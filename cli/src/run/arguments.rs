@@ -1,7 +1,7 @@
 //! Separation of this command's options from mpirun's.
 //!
-//! The argument parser rejects unknown options. Here they belong to mpirun, with their values and in their order; so each of their
-//! words is wrapped in an option that the parser knows.
+//! The argument parser rejects unknown options. Here they belong to mpirun, with their values and in their order; so
+//! each of their words is wrapped in an option that the parser knows.
 
 use std::ffi::OsString;
 

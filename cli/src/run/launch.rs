@@ -10,6 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use counterfoil_mpi_discovery::environment::{AS_ROOT, OVERSUBSCRIBED};
+use counterfoil_profile::live;
 use counterfoil_runtime::local::{JobDirectory, kill_with_descendants};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
@@ -17,9 +19,6 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::arguments::{NEXT_PROGRAM, ranks_of};
 use super::mpi::Mpi;
-use super::progress::ProgressLine;
-use super::summary::pids;
-use crate::config::{Key, Settings};
 use crate::mpirun;
 
 /// Time for mpirun to end its ranks after a signal; after that, mpirun and the ranks are killed.
@@ -55,31 +54,40 @@ pub(super) struct Exit {
 /// Parameters of a run.
 pub(super) struct Launch<'a> {
     pub(super) mpi: &'a Mpi,
+    /// Library that is preloaded into the ranks.
     pub(super) library: &'a Path,
-    pub(super) settings: &'a Settings,
-    pub(super) ranks: Option<u32>,
-    pub(super) log_dir: Option<&'a Path>,
+    /// Variables of the ranks.
+    pub(super) variables: Vec<(&'static str, OsString)>,
+    /// Number of processes.
+    pub(super) processes: Option<u32>,
     pub(super) job: &'a JobDirectory,
+    /// Options of mpirun, before the user's own.
+    pub(super) options: &'a [&'a str],
     pub(super) mpirun_options: &'a [OsString],
     /// Program and arguments; after each `:` another program of the job, with mpirun's options before it.
     pub(super) program: &'a [OsString],
-    /// Shows a progress line.
-    pub(super) has_progress: bool,
+}
+
+/// What is done while a job runs.
+pub(super) trait Watch {
+    /// Looks at the job. Called several times a second. Returns `false` if the job can't go on: it is killed then.
+    fn update(&mut self) -> bool;
+
+    /// Ends with the job.
+    fn finish(&mut self);
 }
 
 impl Launch<'_> {
-    /// Runs the job to its end.
-    pub(super) fn run(&self) -> Result<Exit, LaunchError> {
+    /// Runs the job to its end, and lets `watch` look at it.
+    pub(super) fn run(&self, watch: &mut dyn Watch) -> Result<Exit, LaunchError> {
         let signals = Signals::install().map_err(LaunchError::Signals)?;
         let mut command = self.command()?;
         let began = Instant::now();
         let child = command.spawn();
         let child = child.map_err(|source| LaunchError::Start { mpirun: self.mpi.mpirun.clone(), source })?;
         let mut running = Running { child, summaries: self.job.paths().traces() };
-        let progress = ProgressLine::new(&self.job.paths().traces(), self.has_progress);
-        let waited = running.wait(&signals, &progress);
+        let waited = running.wait(&signals, watch);
         let wall = began.elapsed();
-        progress.finish();
         let status = match waited {
             Ok(status) => status,
             Err(error) => {
@@ -88,6 +96,7 @@ impl Launch<'_> {
             }
         };
         running.end_ranks();
+        watch.finish();
         let code = match (status.code(), status.signal()) {
             (Some(code), _) => u8::try_from(code).unwrap_or(1),
             (None, signal) => signal.and_then(|signal| u8::try_from(128 + signal).ok()).unwrap_or(1),
@@ -98,30 +107,28 @@ impl Launch<'_> {
     fn command(&self) -> Result<Command, LaunchError> {
         let mut command = mpirun::bound_to_parent(&self.mpi.mpirun).map_err(LaunchError::CurrentExe)?;
         if rustix::process::geteuid().is_root() {
-            for name in ["OMPI", "PRTE"] {
-                command.env(format!("{name}_ALLOW_RUN_AS_ROOT"), "1");
-                command.env(format!("{name}_ALLOW_RUN_AS_ROOT_CONFIRM"), "1");
-            }
+            command.envs(AS_ROOT);
         }
-        if ranks_of(self.ranks, self.mpirun_options, self.program) > cores() {
-            // For Open MPI 4 and 5, respectively. The user's own options override the environment.
-            command.env("OMPI_MCA_rmaps_base_oversubscribe", "1");
-            command.env("PRTE_MCA_rmaps_default_mapping_policy", ":OVERSUBSCRIBE");
+        if ranks_of(self.processes, self.mpirun_options, self.program) > cores() {
+            // The user's own options override the environment.
+            command.envs(OVERSUBSCRIBED);
         }
         let mut exported: Vec<OsString> = Vec::new();
-        if let Some(libraries) = &self.mpi.libraries {
-            let path = prepend(libraries.as_os_str(), std::env::var_os("LD_LIBRARY_PATH"));
-            command.env("LD_LIBRARY_PATH", path);
-            exported.extend(["-x".into(), "LD_LIBRARY_PATH".into()]);
+        if let Some((name, path)) = library_path(self.mpi) {
+            command.env(name, path);
+            exported.extend(["-x".into(), name.into()]);
         }
-        for (name, value) in self.variables() {
+        let preloaded = preload(self.library);
+        // mpirun itself must not load the library.
+        for (name, value) in self.variables.iter().chain([&preloaded]) {
             let mut both = OsString::from(name);
             both.push("=");
             both.push(value);
             exported.extend(["-x".into(), both]);
         }
-        if let Some(ranks) = self.ranks {
-            command.args(["-n", &ranks.to_string()]);
+        command.args(self.options);
+        if let Some(processes) = self.processes {
+            command.args(["-n", &processes.to_string()]);
         }
         command.args(&exported);
         for word in self.mpirun_options.iter().chain(self.program) {
@@ -133,26 +140,24 @@ impl Launch<'_> {
         }
         Ok(command)
     }
+}
 
-    /// Returns the ranks' environment variables: settings, and the preloaded library, which mpirun itself must not load.
-    fn variables(&self) -> Vec<(&'static str, OsString)> {
-        let mut variables = vec![
-            ("LD_PRELOAD", prepend(self.library.as_os_str(), std::env::var_os("LD_PRELOAD"))),
-            ("COUNTERFOIL_SUMMARY_DIR", self.job.paths().traces().into()),
-            ("COUNTERFOIL_SHM_DIR", OsString::new()),
-        ];
-        for key in Key::OF_RANKS {
-            variables.push((key.variable(), self.settings.value(key).unwrap_or_default().into()));
-        }
-        let tier = self.settings.value(Key::Tier);
-        if tier == Some("process-crash-safe") {
-            variables[2].1 = self.job.paths().logs().into();
-        }
-        variables.push((Key::LogDir.variable(), self.log_dir.map(OsString::from).unwrap_or_default()));
-        let spill = if tier == Some("node-local") { self.job.checkpoints().into() } else { OsString::new() };
-        variables.push(("COUNTERFOIL_SPILL_DIR", spill));
-        variables
-    }
+/// Returns `true` if the process exists and isn't a zombie.
+pub(crate) fn is_alive(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))
+}
+
+/// Returns the variable with which the loader finds the libraries of an MPI, if it needs one, and its value.
+pub(crate) fn library_path(mpi: &Mpi) -> Option<(&'static str, OsString)> {
+    const NAME: &str = "LD_LIBRARY_PATH";
+    mpi.libraries.as_ref().map(|libraries| (NAME, prepend(libraries.as_os_str(), std::env::var_os(NAME))))
+}
+
+/// Returns the variable that preloads a library, and its value.
+pub(crate) fn preload(library: &Path) -> (&'static str, OsString) {
+    const NAME: &str = "LD_PRELOAD";
+    (NAME, prepend(library.as_os_str(), std::env::var_os(NAME)))
 }
 
 /// Prepends a path to a colon-separated list.
@@ -221,7 +226,7 @@ struct Running {
 
 impl Running {
     /// Waits for mpirun's end; forwards signals, and kills mpirun if it doesn't react.
-    fn wait(&mut self, signals: &Signals, progress: &ProgressLine) -> io::Result<ExitStatus> {
+    fn wait(&mut self, signals: &Signals, watch: &mut dyn Watch) -> io::Result<ExitStatus> {
         let pid = self.pid();
         let pidfd = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         let has_terminal = io::stdin().is_terminal() || io::stderr().is_terminal();
@@ -245,7 +250,10 @@ impl Running {
                     return self.child.wait();
                 }
             }
-            progress.update();
+            if !watch.update() {
+                self.kill();
+                return self.child.wait();
+            }
             self.pause(pidfd.as_ref());
         }
     }
@@ -278,10 +286,11 @@ impl Running {
     fn end_ranks(&self) {
         let own = self.summaries.as_os_str().as_encoded_bytes();
         let began = Instant::now();
-        for pid in pids(&self.summaries) {
+        for pid in live::pids(&self.summaries) {
             let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { continue };
             let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
-            // The process id may have been reused before `pidfd_open`; our ranks have the job directory in their environment.
+            // The process id may have been reused before `pidfd_open`; our ranks have the job directory in their
+            // environment.
             match std::fs::read(format!("/proc/{pid}/environ")) {
                 Ok(environment) if environment.windows(own.len()).any(|window| window == own) => {
                     let _ = pidfd_send_signal(&process, Signal::KILL);
@@ -326,11 +335,7 @@ mod tests {
         let began = Instant::now();
         running.kill();
         assert_eq!(running.child.wait().unwrap().signal(), Some(9));
-        let is_alive = |pid: &u32| {
-            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-            stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))
-        };
-        while below.iter().any(is_alive) {
+        while below.iter().any(|pid| is_alive(*pid)) {
             assert!(began.elapsed() < Duration::from_secs(60), "{below:?} live on");
             std::thread::sleep(Duration::from_millis(5));
         }

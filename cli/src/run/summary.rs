@@ -4,25 +4,27 @@ mod notes;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use counterfoil_profile::{Channel, Live, Word, refused};
+use counterfoil_profile::{RankEnd, RankSummary, refused};
+use counterfoil_settings::RunSettings;
 use indicatif::BinaryBytes;
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use serde_json::json;
 
 use super::launch::Exit;
 use super::mpi::Mpi;
 use super::takeover::TakenOver;
-use crate::config::{Key, Settings};
 use crate::report::{rank_list, strip_digits};
 use crate::table::Table;
+
+/// The logging rule of every run over MPI.
+const PROTOCOL: &str = "sender-based";
 
 /// Summary of a job.
 #[derive(Debug)]
 pub(super) struct JobSummary {
-    protocol: String,
     mpi: String,
     is_on: bool,
     /// Directory that keeps the logs.
@@ -31,18 +33,21 @@ pub(super) struct JobSummary {
     interrupted: bool,
     wall: Duration,
     /// Ascending by rank.
-    ranks: Vec<RankSummary>,
+    ranks: Vec<Rank>,
     /// Ranks that can't log and why; ascending by rank.
     refused: Vec<(u32, String)>,
 }
 
-/// Summary of a rank.
-#[derive(Debug)]
-struct RankSummary {
-    rank: u32,
-    ending: Ending,
-    /// Figures in the format of the library's summary file.
-    figures: Map<String, Value>,
+/// A rank of the job.
+#[derive(Debug, Serialize)]
+struct Rank {
+    #[serde(flatten)]
+    summary: RankSummary,
+    /// True if the rank called MPI_Finalize.
+    complete: bool,
+    /// Number of records taken over from shared memory; `Some(None)` if they can't be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    taken_over: Option<Option<u64>>,
 }
 
 /// Reason why the log of a rank without MPI_Finalize is incomplete on disk.
@@ -57,36 +62,48 @@ enum Ending {
     Unfinalized,
 }
 
-impl JobSummary {
-    /// Reads the job directory. Ignores unreadable files: their ranks ended while writing them.
-    pub(super) fn read(settings: &Settings, mpi: &Mpi, exit: &Exit, dir: &Path) -> JobSummary {
-        let mut ranks: Vec<RankSummary> = live(dir)
-            .into_iter()
-            .map(|(rank, live)| RankSummary { rank, ending: Ending::Unfinalized, figures: figures(&live) })
-            .collect();
-        for (rank, figures) in objects(dir) {
-            let is_aborted = figures.get("aborted").and_then(Value::as_bool) == Some(true);
-            let ending = if is_aborted { Ending::Aborted } else { Ending::Finalized };
-            ranks.retain(|known| known.rank != rank);
-            ranks.push(RankSummary { rank, ending, figures });
+impl Rank {
+    fn ending(&self) -> Ending {
+        match &self.summary.end {
+            Some(RankEnd { aborted: false, .. }) => Ending::Finalized,
+            Some(_) => Ending::Aborted,
+            None => Ending::Unfinalized,
         }
-        ranks.sort_by_key(|one| one.rank);
-        if settings.value(Key::LogDir).is_some() {
-            for one in ranks.iter_mut().filter(|one| one.ending == Ending::Unfinalized) {
-                one.figures.insert("kept".to_owned(), json!(false));
-                one.figures.insert("not_kept".to_owned(), json!(NO_FINALIZE));
+    }
+
+    /// Reason for which the rank gave up logging, if it did.
+    fn gave_up(&self) -> Option<&str> {
+        self.summary.end.as_ref()?.gave_up.as_deref()
+    }
+
+    /// Returns `true` if logging stopped because the log was full.
+    fn has_stopped(&self) -> bool {
+        self.summary.end.as_ref().is_some_and(|end| end.logging_stopped)
+    }
+}
+
+impl JobSummary {
+    /// Summarizes a job from the directory of its ranks' summaries.
+    pub(super) fn read(settings: &RunSettings, mpi: &Mpi, exit: &Exit, dir: &Path) -> JobSummary {
+        let mut ranks: Vec<Rank> = RankSummary::read_all(dir)
+            .into_iter()
+            .map(|summary| Rank { complete: false, taken_over: None, summary })
+            .collect();
+        for one in &mut ranks {
+            one.complete = one.ending() == Ending::Finalized;
+            if one.ending() == Ending::Unfinalized && settings.log_dir.is_some() {
+                (one.summary.kept, one.summary.not_kept) = (Some(false), Some(NO_FINALIZE.to_owned()));
             }
         }
         JobSummary {
-            protocol: settings.value(Key::Protocol).unwrap_or_default().to_owned(),
             mpi: mpi.to_string(),
-            is_on: settings.value(Key::Logging) == Some("on"),
-            log_dir: settings.value(Key::LogDir).map(str::to_owned),
+            is_on: settings.logging,
+            log_dir: settings.log_dir.as_ref().map(|dir| dir.to_string_lossy().into_owned()),
             code: exit.code,
             interrupted: exit.interrupted,
             wall: exit.wall,
             ranks,
-            refused: refused(dir),
+            refused: refused::read_all(dir),
         }
     }
 
@@ -96,44 +113,36 @@ impl JobSummary {
 
     /// Number of ranks that initialized MPI; `None` if none did.
     pub(super) fn ranks(&self) -> Option<u32> {
-        self.ranks.last().map(|one| one.rank + 1)
+        self.ranks.last().map(|one| one.summary.rank + 1)
     }
 
     /// Returns `true` if a rank's log is in the log directory, or the rank stopped logging.
     pub(super) fn is_done(&self, rank: u32) -> bool {
-        let is = |one: &RankSummary, name: &str| one.figures.get(name).and_then(Value::as_bool) == Some(true);
-        let one = self.ranks.iter().find(|one| one.rank == rank);
-        one.is_some_and(|one| is(one, "kept") || is(one, "logging_stopped") || text(&one.figures, "gave_up").is_some())
+        let one = self.ranks.iter().find(|one| one.summary.rank == rank);
+        one.is_some_and(|one| one.summary.kept == Some(true) || one.has_stopped() || one.gave_up().is_some())
     }
 
     /// Adds the outcome of taking over logs from shared memory.
     pub(super) fn add_taken_over(&mut self, taken: TakenOver) {
         for (rank, outcome) in taken {
-            let Some(one) = self.ranks.iter_mut().find(|one| one.rank == rank) else { continue };
+            let Some(one) = self.ranks.iter_mut().find(|one| one.summary.rank == rank) else { continue };
             let (records, why) = match outcome {
                 Ok(records) => (Some(records), None),
                 Err(why) => (None, Some(format!("its log in shared memory can't be taken over: {why}"))),
             };
-            one.figures.insert("kept".to_owned(), json!(why.is_none()));
-            one.figures.insert("not_kept".to_owned(), json!(why));
-            one.figures.insert("taken_over".to_owned(), json!(records));
+            (one.summary.kept, one.summary.not_kept) = (Some(why.is_none()), why);
+            one.taken_over = Some(records);
         }
     }
 
     pub(super) fn to_json(&self) -> String {
-        let ranks = self.ranks.iter().map(|one| {
-            let mut figures = one.figures.clone();
-            figures.insert("rank".to_owned(), json!(one.rank));
-            figures.insert("complete".to_owned(), json!(one.ending == Ending::Finalized));
-            Value::Object(figures)
-        });
         json!({
-            "protocol": self.protocol,
+            "protocol": PROTOCOL,
             "mpi": self.mpi,
             "wall_s": self.wall.as_secs_f64(),
             "exit_code": self.code,
             "interrupted": self.interrupted,
-            "ranks": ranks.collect::<Vec<_>>(),
+            "ranks": self.ranks,
             "refused": self.refused.iter().map(|(rank, why)| json!({ "rank": rank, "why": why })).collect::<Vec<_>>(),
         })
         .to_string()
@@ -141,13 +150,13 @@ impl JobSummary {
 
     /// Groups the ranks without a complete log by reason.
     fn not_kept(&self) -> Vec<(&str, Vec<u32>)> {
-        by_reason(self.ranks.iter().filter_map(|one| Some((one.rank, text(&one.figures, "not_kept")?))))
+        by_reason(self.ranks.iter().filter_map(|one| Some((one.summary.rank, one.summary.not_kept.as_deref()?))))
     }
 
     /// Groups the ranks whose logs lack records by reason.
     fn gaps(&self) -> Vec<(&str, Vec<u32>)> {
-        let gaps = self.ranks.iter().filter_map(|one| Some((one.rank, one.figures.get("gaps")?.as_array()?)));
-        by_reason(gaps.flat_map(|(rank, whys)| whys.iter().filter_map(move |why| Some((rank, why.as_str()?)))))
+        let ended = self.ranks.iter().filter_map(|one| Some((one.summary.rank, one.summary.end.as_ref()?)));
+        by_reason(ended.flat_map(|(rank, end)| end.gaps.iter().map(move |why| (rank, why.as_str()))))
     }
 }
 
@@ -160,45 +169,34 @@ fn by_reason<'a>(reasons: impl Iterator<Item = (u32, &'a str)>) -> Vec<(&'a str,
     by_reason.into_values().collect()
 }
 
-fn text<'a>(figures: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
-    figures.get(name).and_then(Value::as_str)
-}
-
-/// Returns a count; 0 where the figures don't have it.
-fn number(figures: &Map<String, Value>, name: &str) -> u64 {
-    figures.get(name).and_then(Value::as_u64).unwrap_or(0)
-}
-
 impl fmt::Display for JobSummary {
     /// Writes a table with one line per rank, and the totals.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut table =
             Table::new(&["rank", "logged", "bytes", "received", "collectives", "peak memory", "spilled", "waited"]);
         for one in &self.ranks {
-            let number = |name: &str| number(&one.figures, name);
-            let bytes = |name: &str| BinaryBytes(number(name)).to_string();
-            let waited = one.figures.get("waited_s").and_then(Value::as_f64).unwrap_or(0.0);
+            let summary = &one.summary;
             table.row([
-                format!("{}{}", one.rank, if one.ending == Ending::Finalized { "" } else { "*" }),
-                number("messages_logged").to_string(),
-                bytes("bytes_logged"),
-                number("messages_received").to_string(),
-                number("collectives").to_string(),
-                bytes("memory_peak_bytes"),
-                bytes("spilled_bytes"),
-                format!("{waited:.3} s"),
+                format!("{}{}", summary.rank, if one.complete { "" } else { "*" }),
+                summary.messages_logged.to_string(),
+                BinaryBytes(summary.bytes_logged).to_string(),
+                summary.messages_received.to_string(),
+                summary.collectives.to_string(),
+                BinaryBytes(summary.memory_peak_bytes).to_string(),
+                BinaryBytes(summary.spilled_bytes).to_string(),
+                format!("{:.3} s", summary.waited_s),
             ]);
         }
-        let sum = |name| -> u64 { self.ranks.iter().map(|one| number(&one.figures, name)).sum() };
-        writeln!(f, "counterfoil: {} over {}, {:.3} s", self.protocol, self.mpi, self.wall.as_secs_f64())?;
+        let sum = |of: fn(&RankSummary) -> u64| -> u64 { self.ranks.iter().map(|one| of(&one.summary)).sum() };
+        writeln!(f, "counterfoil: {PROTOCOL} over {}, {:.3} s", self.mpi, self.wall.as_secs_f64())?;
         writeln!(f, "{table}")?;
-        let (messages, bytes) = (sum("messages_logged"), BinaryBytes(sum("bytes_logged")));
+        let (messages, bytes) = (sum(|one| one.messages_logged), BinaryBytes(sum(|one| one.bytes_logged)));
         write!(f, "    {messages} messages logged ({bytes})")?;
-        let contributed_bytes: u64 = self.ranks.iter().map(|one| contributed(&one.figures)).sum();
+        let contributed_bytes = sum(|one| one.contributions.bytes);
         if contributed_bytes > 0 {
             write!(f, ", and {} contributed to collective operations", BinaryBytes(contributed_bytes))?;
         }
-        if self.ranks.iter().any(|one| one.ending != Ending::Finalized) {
+        if self.ranks.iter().any(|one| !one.complete) {
             write!(f, "\n    * ended without MPI_Finalize")?;
         }
         for (why, ranks) in self.not_kept() {
@@ -212,84 +210,14 @@ impl fmt::Display for JobSummary {
     }
 }
 
-/// Bytes that a rank contributed to collective operations and logged.
-fn contributed(figures: &Map<String, Value>) -> u64 {
-    figures.get("contributions").and_then(|of| of.get("bytes")).and_then(Value::as_u64).unwrap_or(0)
-}
-
-/// Process ids of the ranks that initialized MPI.
-pub(super) fn pids(dir: &Path) -> Vec<u32> {
-    live(dir).iter().filter_map(|(_, live)| live.word(Word::Pid).try_into().ok()).collect()
-}
-
-/// Live counters of the ranks that initialized MPI.
-pub(super) fn live(dir: &Path) -> Vec<(u32, Live)> {
-    files(dir, ".live").into_iter().filter_map(|(rank, bytes)| Some((rank, Live::parse(&bytes)?))).collect()
-}
-
-/// Converts live counters to the format of the library's summary file.
-fn figures(live: &Live) -> Map<String, Value> {
-    let count = |channel: Channel| json!({ "messages": channel.messages, "bytes": channel.bytes });
-    let (sent_to, received_from): (Vec<_>, Vec<_>) = (live.logged().collect(), live.received().collect());
-    let sum = |of: &[Channel], what: fn(&Channel) -> u64| of.iter().map(what).sum::<u64>();
-    let (messages, bytes) = (|one: &Channel| one.messages, |one: &Channel| one.bytes);
-    let figures = [
-        ("messages_logged", json!(sum(&sent_to, messages))),
-        ("bytes_logged", json!(sum(&sent_to, bytes))),
-        ("messages_received", json!(sum(&received_from, messages))),
-        ("bytes_received", json!(sum(&received_from, bytes))),
-        ("collectives", json!(live.word(Word::Collectives))),
-        (
-            "contributions",
-            json!({ "messages": live.word(Word::Contributions), "bytes": live.word(Word::ContributedBytes) }),
-        ),
-        ("determinants", json!(live.word(Word::Determinants))),
-        ("unacknowledged", json!(live.unacknowledged())),
-        ("memory_bytes", json!(live.word(Word::Memory))),
-        ("memory_peak_bytes", json!(live.word(Word::MemoryPeak))),
-        ("spilled_bytes", json!(live.word(Word::Spilled))),
-        ("waited_s", json!(Duration::from_millis(live.word(Word::WaitedMs)).as_secs_f64())),
-        ("sent_to", sent_to.into_iter().map(count).collect()),
-        ("received_from", received_from.into_iter().map(count).collect()),
-    ];
-    figures.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
-}
-
-/// Parses the files `rank-N.json`.
-fn objects(dir: &Path) -> Vec<(u32, Map<String, Value>)> {
-    let object = |(rank, text): (u32, Vec<u8>)| match serde_json::from_slice(&text) {
-        Ok(Value::Object(figures)) => Some((rank, figures)),
-        _ => None,
-    };
-    files(dir, ".json").into_iter().filter_map(object).collect()
-}
-
-/// Reads the reasons of ranks that can't log.
-fn refused(dir: &Path) -> Vec<(u32, String)> {
-    let text = |(rank, text): (u32, Vec<u8>)| (rank, String::from_utf8_lossy(&text).into_owned());
-    let mut refused: Vec<_> = files(dir, refused::SUFFIX).into_iter().map(text).collect();
-    refused.sort();
-    refused
-}
-
-/// Reads the files whose names are `rank-N` followed by `end`.
-fn files(dir: &Path, end: &str) -> Vec<(u32, Vec<u8>)> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let rank = name.to_str().and_then(|name| name.strip_prefix("rank-")?.strip_suffix(end)?.parse().ok());
-        let Some(rank) = rank else { continue };
-        found.push((rank, fs::read(entry.path()).unwrap_or_default()));
-    }
-    found
-}
-
 #[cfg(test)]
 mod tests {
-    use counterfoil_profile::{LIVE_MAGIC, live_words, logged_word, received_word};
+    use std::fs;
+
+    use counterfoil_profile::{LIVE_MAGIC, Word, live_words, logged_word, received_word};
+    use serde_json::Value;
 
     use super::*;
-    use crate::config::SettingOptions;
 
     /// Summarizes a job directory with the given files.
     pub(super) fn summary(texts: &[(&str, &[u8])], code: u8, interrupted: bool) -> JobSummary {
@@ -299,8 +227,7 @@ mod tests {
         }
         let mpi = Mpi { name: "x".to_owned(), version: "5.0.0".to_owned(), mpirun: "/x".into(), libraries: None };
         let exit = Exit { code, wall: Duration::from_secs(2), interrupted };
-        let settings = Settings::from(&SettingOptions::default(), |_| None, None).unwrap();
-        JobSummary::read(&settings, &mpi, &exit, dir.path())
+        JobSummary::read(&RunSettings::default(), &mpi, &exit, dir.path())
     }
 
     pub(super) const DONE: &[u8] = br#"{"aborted":false,"messages_logged":5,"bytes_logged":2048,"gave_up":null}"#;
@@ -316,21 +243,6 @@ mod tests {
         words[logged_word(1)..][..2].copy_from_slice(&[3, 30]);
         words[received_word(0, 2)..][..2].copy_from_slice(&[4, 40]);
         words.into_iter().flat_map(u64::to_le_bytes).collect()
-    }
-
-    #[test]
-    fn live_counters_have_the_names_of_a_summary() {
-        let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join("rank-0.live"), live_counters()).unwrap();
-        assert_eq!(pids(dir.path()), [7]);
-        let figures = figures(&live(dir.path())[0].1);
-        for (name, value) in
-            [("messages_logged", 3), ("bytes_logged", 30), ("messages_received", 4), ("unacknowledged", 2)]
-        {
-            assert_eq!(figures[name], json!(value), "{name}");
-        }
-        assert_eq!(figures["waited_s"], json!(1.5));
-        assert_eq!(figures["sent_to"], json!([{ "messages": 0, "bytes": 0 }, { "messages": 3, "bytes": 30 }]));
     }
 
     #[test]

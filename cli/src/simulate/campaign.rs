@@ -8,13 +8,14 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
+use counterfoil_protocols::api::Rule;
 use counterfoil_runtime::local::Interrupts;
-use counterfoil_simulator::engine::Engine;
-use counterfoil_simulator::{Config, Progress, Summary, ViolationKind};
+use counterfoil_simulator::{self as simulator, Config, Progress, Summary, ViolationKind};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use thiserror::Error;
 
-/// Number of seeds that a thread takes at a time. At most the number of failures that a summary keeps, so that none is missed.
+/// Number of seeds that a thread takes at a time. At most the number of failures that a summary keeps, so that none is
+/// missed.
 const SLICE: u64 = Summary::FAILURES_MAX as u64;
 /// Maximum number of failing seeds to list.
 const SEEDS_FAILED_MAX: usize = 1_000;
@@ -62,7 +63,8 @@ enum Effect {
     Reordered,
 }
 
-/// Returns the effect of a violation; `None` if it doesn't concern messages. A deadlocked rank waits for a lost message.
+/// Returns the effect of a violation; `None` if it doesn't concern messages. A deadlocked rank waits for a lost
+/// message.
 fn effect(wrong: &ViolationKind) -> Option<Effect> {
     match wrong {
         ViolationKind::Duplicate { .. } => Some(Effect::Duplicated),
@@ -88,10 +90,10 @@ pub(super) enum CampaignError {
     Panicked,
 }
 
-/// Runs the schedules of all seeds or, after an interrupt, of the first ones. Threads take slices in any order; the results are merged
-/// in seed order, so that they don't depend on it.
+/// Runs the schedules of all seeds or, after an interrupt, of the first ones. Threads take slices in any order; the
+/// results are merged in seed order, so that they don't depend on it.
 pub(super) fn run(
-    engine: &Engine,
+    rule: &Rule,
     config: &Config,
     seeds: Range<u64>,
     threads: usize,
@@ -111,7 +113,7 @@ pub(super) fn run(
             }
             let from = seeds.start + slice * SLICE;
             let to = seeds.end.min(from.saturating_add(SLICE));
-            if sender.send((slice, (engine.campaign)(from..to, config))).is_err() {
+            if sender.send((slice, simulator::campaign(rule, from..to, config, |_| {}))).is_err() {
                 break;
             }
         }
@@ -133,7 +135,7 @@ pub(super) fn run(
         drop(sender);
         let mut tally = Tally::default();
         let mut pending: BTreeMap<u64, Summary> = BTreeMap::new();
-        let mut merged = 0;
+        let (mut merged, mut has_begun) = (0, false);
         let collected = loop {
             match receiver.recv_timeout(POLL_INTERVAL) {
                 Ok((slice, summary)) => drop(pending.insert(slice, summary)),
@@ -145,6 +147,10 @@ pub(super) fn run(
                 merged += 1;
             }
             let Summary { schedules, failed, .. } = tally.summary;
+            if schedules > 0 && !has_begun {
+                has_begun = true;
+                tracing::debug!(schedules, "the first schedules are done");
+            }
             on_progress(Progress { schedules, of, failed });
             match is_interrupted(interrupts) {
                 Ok(false) => {}

@@ -4,11 +4,12 @@ use std::ops::{Range, RangeInclusive};
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use counterfoil_protocols::RULES;
+use counterfoil_protocols::api::{Bits, Kept, Moment, NativeCollectives, Rule, RuleOption};
 use counterfoil_simulator::{Canary, Config, Pattern, Schedule, ScheduleError, Shape};
 
-use super::protocol::Protocol;
 use super::scale;
-use crate::plural;
+use crate::{plural, protocol};
 
 /// Maximum number of process failures in a schedule.
 const FAULTS_MAX: u32 = 64;
@@ -21,19 +22,28 @@ const SCHEDULES_MAX: u64 = 1_000_000_000_000;
 
 /// Run a protocol under random failure schedules and check every run.
 ///
-/// Virtual ranks exchange messages in one process and in virtual time; a seed determines all events and failures. Oracles check
-/// every event independently of the protocol and its log. The first failing schedule is shrunk and printed as one line, with the
-/// command that replays it. The exit code is 0 if no schedule failed, 1 if one did, and 130 after an interrupt.
+/// Virtual ranks exchange messages in one process and in virtual time; a seed determines all events and failures.
+/// Oracles check every event independently of the protocol and its log. The first failing schedule is shrunk and
+/// printed as one line, with the command that replays it. The exit code is 0 if no schedule failed, 1 if one did, and
+/// 130 after an interrupt.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct SimulateArguments {
     #[command(subcommand)]
     pub(super) command: Option<SimulateCommand>,
     /// Protocol to simulate
-    #[arg(long, value_enum, default_value_t = Protocol::Plain)]
-    pub(super) protocol: Protocol,
-    /// Communication patterns: stencil, tree, master-worker, ring, graph, backlog or collective; with protocols that run collective
-    /// calls as a whole, also calls and calls-to-root; comma-separated [default: all]
+    #[arg(long, value_name = "PROTOCOL", default_value = RULES[0].name, value_parser = protocol::parser(|rule| rule.properties.recovers()))]
+    protocol: Rule,
+    /// How the two bits of a collective call reach those that get its data, in protocols that have such bits [default:
+    /// exchanged]
+    #[arg(long, value_parser = protocol::bits())]
+    bits: Option<Bits>,
+    /// When a rank takes the checkpoint that it is asked for, in protocols with checkpoints of the whole job: at any
+    /// time, or where the program offers one [default: any-time]
+    #[arg(long, value_parser = protocol::moment())]
+    moment: Option<Moment>,
+    /// Communication patterns: stencil, tree, master-worker, ring, graph, backlog or collective; with protocols that
+    /// run collective calls as a whole, also calls and calls-to-root; comma-separated [default: all]
     #[arg(long = "pattern", visible_alias = "workload", value_name = "PATTERN", value_delimiter = ',', value_parser = parse_pattern)]
     patterns: Vec<Pattern>,
     /// Number of ranks, from 2 to 32; ranges are inclusive
@@ -45,26 +55,26 @@ pub(crate) struct SimulateArguments {
     /// Number of process failures per schedule, from 0 to 64
     #[arg(long, value_name = "N|MIN..MAX", default_value = "1..3", value_parser = parse_faults)]
     pub(super) faults: CountRange,
-    /// Number of collections per schedule, from 0 to 64; with coordinated, of checkpoints of the job. Requires --protocol
-    /// send-deterministic or a coordinated protocol [default: 0..3]
+    /// Number of collections, or of checkpoints of the job, that the coordinator begins per schedule, from 0 to 64. For
+    /// protocols whose coordinator does so [default: 0..3]
     #[arg(long, value_name = "N|MIN..MAX", value_parser = parse_collections)]
     collections: Option<CountRange>,
-    /// Number of clusters of ranks, from 0 (none) to 8. Requires --protocol send-deterministic [default: 0..3]
+    /// Number of clusters of ranks, from 0 (none) to 8. For protocols with clusters [default: 0..3]
     #[arg(long, value_name = "N|MIN..MAX", value_parser = parse_clusters)]
     clusters: Option<CountRange>,
-    /// In half of the schedules, the replacement of a rank breaks all connections between the others, which connect again: as a
-    /// repair of an MPI job by revocation does
+    /// In half of the schedules, the replacement of a rank breaks all connections between the others, which connect
+    /// again: as a repair of an MPI job by revocation does
     #[arg(long)]
     revoked: bool,
-    /// In half of the schedules, what a process has sent can still arrive after it, or its replacement, has connected anew: a transport
-    /// may not do that, but this rule loses nothing. Requires --protocol send-deterministic
+    /// In half of the schedules, what a process has sent can still arrive after it, or its replacement, has connected
+    /// anew: a transport may not do that, and few protocols allow it
     #[arg(long)]
     late: bool,
     /// A process dies after at most this many effects of an event, from 0 to 64, in a third of the failures
     #[arg(long, value_name = "N", default_value_t = Config::EFFECTS, value_parser = clap::value_parser!(u32).range(..=i64::from(EFFECTS_MAX)))]
     effects: u32,
-    /// Programs don't announce receives that can match several messages, so their outcomes aren't recorded: plain fails if results
-    /// depend on them. Requires --protocol plain or pessimistic; the latter records all receives anyway
+    /// Programs don't announce receives that can match several messages, so their outcomes aren't recorded: a protocol
+    /// that doesn't record all receives anyway fails if results depend on them. For protocols that log all messages
     #[arg(long)]
     unnamed: bool,
     /// No rank takes checkpoints
@@ -80,7 +90,7 @@ pub(crate) struct SimulateArguments {
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=256))]
     threads: Option<u32>,
     /// Plant a bug that the oracles must find, such as drop-record; `list` prints all of them and their protocols
-    #[arg(long = "canary", value_name = "NAME|list", value_parser = parse_canary)]
+    #[arg(long = "canary", value_name = "NAME|list", value_parser = parse_canary, hide = !Canary::PLANTED)]
     planted: Option<Planted>,
     /// Replay a single schedule, given as the (quoted) line that a failure prints
     #[arg(long, value_name = "SCHEDULE", value_parser = parse_schedule, conflicts_with_all = ["patterns", "ranks", "rounds", "faults", "collections", "clusters", "no_checkpoints", "revoked", "late", "effects", "unnamed",
@@ -97,7 +107,7 @@ pub(crate) struct SimulateArguments {
     pub(super) svg_events: Option<RangeInclusive<u64>>,
     /// Same as `counterfoil reproduce table-1`
     #[arg(long, conflicts_with_all = ["replay", "tell", "svg", "patterns", "ranks", "rounds", "faults", "collections", "clusters",
-        "no_checkpoints", "revoked", "late", "effects", "unnamed", "schedules", "seed", "threads", "planted", "protocol"])]
+        "no_checkpoints", "revoked", "late", "effects", "unnamed", "schedules", "seed", "threads", "planted", "protocol", "bits", "moment"])]
     pub(super) table_1: bool,
     /// Print a JSON object and nothing else
     #[arg(long)]
@@ -159,19 +169,24 @@ impl SimulateArguments {
         }
     }
 
+    /// Returns the protocol, with its options.
+    pub(super) fn rule(&self) -> Rule {
+        self.protocol.with_bits(self.bits.unwrap_or_default()).with_moment(self.moment.unwrap_or_default())
+    }
+
     pub(super) fn config(&self) -> Config {
-        let engine = self.protocol.engine();
+        let properties = self.protocol.properties;
         Config {
-            patterns: if self.patterns.is_empty() { (engine.patterns)() } else { self.patterns.clone() },
+            patterns: if self.patterns.is_empty() { Pattern::of(&self.protocol) } else { self.patterns.clone() },
             ranks: (self.ranks.min, self.ranks.max),
             rounds: (self.rounds.min, self.rounds.max),
             faults: (self.faults.min, self.faults.max),
             checkpoints: !self.no_checkpoints,
-            ordered: engine.ordered,
-            overtaking: engine.overtaking,
-            clocks: engine.clocks,
-            collections: self.coordinator_range(self.collections),
-            clusters: if self.has_clusters() { self.coordinator_range(self.clusters) } else { (0, 0) },
+            ordered: !properties.needs_send_determinism,
+            overtaking: properties.allows_overtaking,
+            clocks: properties.knows_due_checkpoints,
+            collections: range(self.collections, properties.collects),
+            clusters: range(self.clusters, self.protocol.takes(RuleOption::Clusters)),
             revoked: self.revoked,
             late: self.late,
             effects: Some(self.effects),
@@ -196,51 +211,36 @@ impl SimulateArguments {
 
     /// Checks the combination of the arguments.
     pub(super) fn check(&self) -> Result<(), String> {
-        if self.unnamed && !matches!(self.protocol, Protocol::Plain | Protocol::Pessimistic) {
-            return Err("--unnamed requires --protocol plain or pessimistic".to_owned());
+        let requires = [
+            ("--unnamed", self.unnamed, logs_all_messages as fn(&Rule) -> bool),
+            ("--clusters", self.clusters.is_some(), |rule| rule.takes(RuleOption::Clusters)),
+            ("--collections", self.collections.is_some(), |rule| rule.properties.collects),
+            ("--late", self.late, |rule| rule.properties.allows_late_frames),
+            ("--bits", self.bits.is_some(), |rule| rule.takes(RuleOption::Bits)),
+            ("--moment", self.moment.is_some(), |rule| rule.takes(RuleOption::Moment)),
+        ];
+        if let Some((option, _, allows)) =
+            requires.into_iter().find(|(_, is_given, allows)| *is_given && !allows(&self.protocol))
+        {
+            return Err(format!("{option} requires --protocol {}", protocol::names(allows)));
         }
-        if self.clusters.is_some() && !self.has_clusters() {
-            return Err("--clusters requires --protocol send-deterministic".to_owned());
+        if let Some(pattern) = self.patterns.iter().find(|&&pattern| !runs(&self.protocol, pattern)) {
+            return Err(format!("--pattern {pattern}: {}", refusal(&self.protocol, *pattern)));
         }
-        if self.late && !self.protocol.engine().late {
-            return Err("--late requires --protocol send-deterministic".to_owned());
-        }
-        if let Some(pattern) = self.patterns.iter().find(|&&pattern| !self.protocol.runs(pattern)) {
-            return Err(format!("--pattern {pattern}: {}", self.protocol.refusal(*pattern)));
-        }
-        let given = [("--collections", self.collections), ("--clusters", self.clusters)];
-        match given.into_iter().find(|(_, range)| range.is_some()) {
-            Some((option, _)) if !self.protocol.engine().collects => Err(format!(
-                "{option} isn't available for {}; use --protocol send-deterministic or coordinated",
-                self.protocol.name()
-            )),
-            _ => self.check_canary(),
-        }
+        self.check_canary()
     }
 
     /// Refuses a canary that has no effect under the protocol and so could never be found.
     fn check_canary(&self) -> Result<(), String> {
         match self.canary() {
-            Some(canary) if !(self.protocol.engine().applies)(canary) => {
-                let known: Vec<String> = self.protocol.canaries().map(Canary::name).collect();
-                let (name, protocol) = (canary.name(), self.protocol.name());
+            Some(canary) if !canary.applies_to(&self.protocol) => {
+                let known: Vec<String> =
+                    Canary::every().filter(|canary| canary.applies_to(&self.protocol)).map(Canary::name).collect();
+                let (name, protocol) = (canary.name(), self.protocol.name);
                 Err(format!("--canary {name} has no effect under {protocol}; available: {}", known.join(", ")))
             }
             _ => Ok(()),
         }
-    }
-
-    /// Returns the range of a quantity that only protocols with collections have.
-    fn coordinator_range(&self, range: Option<CountRange>) -> (u32, u32) {
-        match range {
-            Some(CountRange { min, max }) => (min, max),
-            None if self.protocol.engine().collects => (0, 3),
-            None => (0, 0),
-        }
-    }
-
-    fn has_clusters(&self) -> bool {
-        self.protocol == Protocol::SendDeterministic
     }
 
     /// Returns the consecutive seeds of all schedules, starting with `seed`.
@@ -263,6 +263,33 @@ impl SimulateArguments {
     pub(super) fn shows_one_run(&self) -> bool {
         self.tell || self.svg.is_some()
     }
+}
+
+/// Returns `true` if a rule keeps all messages of all calls: its runs make sense where receives aren't named.
+fn logs_all_messages(rule: &Rule) -> bool {
+    let properties = rule.properties;
+    properties.keeps == Kept::UntilCovered && properties.native_collectives == NativeCollectives::None
+}
+
+/// Returns the range of a quantity that only some rules have.
+fn range(range: Option<CountRange>, has: bool) -> (u32, u32) {
+    match range {
+        Some(CountRange { min, max }) => (min, max),
+        None if has => (0, 3),
+        None => (0, 0),
+    }
+}
+
+/// Returns `true` if programs of this pattern can run under a rule.
+pub(super) fn runs(rule: &Rule, pattern: Pattern) -> bool {
+    !Pattern::OF_CALLS.contains(&pattern) || Pattern::of(rule).contains(&pattern)
+}
+
+/// Explains that a pattern of [`Pattern::OF_CALLS`] can't run.
+pub(super) fn refusal(rule: &Rule, pattern: Pattern) -> String {
+    let calls = if runs(rule, Pattern::Calls) { "calls to a root" } else { "collective calls" };
+    let others = protocol::names(|rule| runs(rule, pattern));
+    format!("{} doesn't run {calls} as a whole; use --protocol {others}", rule.name)
 }
 
 fn parse_pattern(name: &str) -> Result<Pattern, String> {
@@ -296,6 +323,9 @@ fn parse_clusters(text: &str) -> Result<CountRange, String> {
 
 /// Parses the name of a canary, or its spelling in a schedule's line.
 fn parse_canary(name: &str) -> Result<Planted, String> {
+    if !Canary::PLANTED {
+        return Err("this build has no canaries: build the program with `--features planted`".to_owned());
+    }
     if name == "list" {
         return Ok(Planted::List);
     }

@@ -3,50 +3,47 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::ValueEnum;
-use counterfoil_simulator::{Canary, Schedule, diagram};
+use counterfoil_protocols::api::Rule;
+use counterfoil_simulator::{self as simulator, Schedule, diagram};
 use serde_json::json;
 
 use super::WIDE_DIAGRAM_STEPS;
-use super::options::SimulateArguments;
-use super::protocol::Protocol;
-use super::report::{add_coverage, violation_object};
+use super::options::{SimulateArguments, refusal, runs};
+use super::report::{add_coverage, add_options, violation_object};
 use crate::plural::count;
-use crate::{Failure, print};
+use crate::{Failure, print, protocol};
 
 /// Refuses schedules that can't be of the selected protocol. A schedule doesn't name its protocol.
-fn check(arguments: &SimulateArguments, schedule: &Schedule) -> Result<(), String> {
-    let has_coordinator = arguments.protocol.engine().coordinator;
-    let name = arguments.protocol.name();
+fn check(rule: &Rule, schedule: &Schedule) -> Result<(), String> {
+    let name = rule.name;
     let needs_coordinator = schedule.collections > 0
         || schedule.clusters > 0
         || schedule.faults.iter().any(|fault| fault.node >= schedule.shape.ranks);
-    if needs_coordinator && !has_coordinator {
+    if needs_coordinator && !rule.properties.has_coordinator {
+        let others = protocol::names(|rule| rule.properties.has_coordinator);
         return Err(format!(
-            "the schedule needs a coordinator, which {name} doesn't have: did you mean --protocol send-deterministic?"
+            "the schedule needs a coordinator, which {name} doesn't have: did you mean --protocol {others}?"
         ));
     }
     let pattern = schedule.shape.pattern;
-    if !arguments.protocol.runs(pattern) {
-        return Err(format!("the schedule's pattern is {pattern}: {}", arguments.protocol.refusal(pattern)));
+    if !runs(rule, pattern) {
+        return Err(format!("the schedule's pattern is {pattern}: {}", refusal(rule, pattern)));
     }
-    let other_protocols = |canary: &Canary| canary.is_of_a_rule() && !(arguments.protocol.engine().applies)(*canary);
-    if let Some(canary) = schedule.canary.filter(other_protocols) {
-        let right = Protocol::value_variants().iter().find(|protocol| (protocol.engine().applies)(canary));
-        let right = right.map_or("another protocol", |protocol| protocol.name());
-        return Err(format!("the schedule's canary doesn't apply to {name}: did you mean --protocol {right}?"));
+    if let Some(canary) = schedule.canary.filter(|canary| canary.is_of_a_rule() && !canary.applies_to(rule)) {
+        let others = protocol::names(|rule| canary.applies_to(rule));
+        return Err(format!("the schedule's canary doesn't apply to {name}: did you mean --protocol {others}?"));
     }
     Ok(())
 }
 
 pub(super) fn run(arguments: &SimulateArguments, schedule: &Schedule) -> Result<ExitCode, Failure> {
-    let engine = arguments.protocol.engine();
-    check(arguments, schedule).map_err(Failure::usage)?;
-    let outcome = (engine.run)(schedule);
-    let story = if arguments.tell { (engine.transcript)(schedule).1 } else { Vec::new() };
+    let rule = &arguments.rule();
+    check(rule, schedule).map_err(Failure::usage)?;
+    let outcome = simulator::run(rule, schedule);
+    let story = if arguments.tell { simulator::transcript(rule, schedule).1 } else { Vec::new() };
     if let Some(file) = &arguments.svg {
         let events = arguments.svg_events.clone().unwrap_or(0..=u64::MAX);
-        let recording = (engine.record)(schedule).1;
+        let recording = simulator::record(rule, schedule).1;
         let steps = diagram::steps(schedule, &recording, events.clone());
         if steps == 0 {
             return Err(Failure::usage("--svg-events: the range has no events to draw"));
@@ -59,11 +56,12 @@ pub(super) fn run(arguments: &SimulateArguments, schedule: &Schedule) -> Result<
     let line = schedule.to_string();
     if arguments.json {
         let mut object = json!({
-            "protocol": arguments.protocol.name(),
+            "protocol": rule.name,
             "schedule": line,
             "violation": outcome.violation.as_ref().map(violation_object),
             "fingerprint": format!("{:016x}", outcome.fingerprint),
         });
+        add_options(&mut object, rule);
         add_coverage(&mut object, &outcome.coverage);
         if arguments.tell {
             object["story"] = json!(story);

@@ -3,14 +3,14 @@
 use std::fmt::Write;
 use std::ops::Range;
 
-use counterfoil_simulator::engine::Engine;
+use counterfoil_protocols::api::{Rule, RuleOption};
 use counterfoil_simulator::{self as simulator, Coverage, Shrunk, Violation};
 use serde_json::{Value, json};
 
 use super::campaign::Tally;
 use super::options::SimulateArguments;
-use super::protocol::Protocol;
 use crate::plural::{count, schedules};
+use crate::protocol;
 
 /// Maximum number of runs for shrinking a schedule.
 const SHRINK_RUNS_MAX: u32 = 5_000;
@@ -31,11 +31,12 @@ pub(super) struct FirstFailure {
 
 impl FirstFailure {
     /// Shrinks the schedule of a failure.
-    pub(super) fn shrink(engine: &Engine, protocol: Protocol, failure: &simulator::Failure) -> FirstFailure {
-        let small = failure.schedule.parse().ok().and_then(|schedule| (engine.shrink)(&schedule, SHRINK_RUNS_MAX));
+    pub(super) fn shrink(rule: &Rule, failure: &simulator::Failure) -> FirstFailure {
+        let small =
+            failure.schedule.parse().ok().and_then(|schedule| simulator::shrink(rule, &schedule, SHRINK_RUNS_MAX));
         let smallest = small.as_ref().map_or_else(|| failure.schedule.clone(), |small| small.schedule.to_string());
         // A schedule contains no quotes.
-        let replay = format!("counterfoil simulate --protocol {} --replay '{smallest}'", protocol.name());
+        let replay = format!("counterfoil simulate {} --replay '{smallest}'", protocol::options(rule));
         let (seed, schedule, violation) = (failure.seed, failure.schedule.clone(), failure.violation.clone());
         FirstFailure { seed, schedule, violation, small, replay }
     }
@@ -44,6 +45,7 @@ impl FirstFailure {
 /// Contents of the report.
 pub(super) struct Report<'a> {
     pub(super) arguments: &'a SimulateArguments,
+    pub(super) rule: Rule,
     pub(super) seeds: Range<u64>,
     pub(super) tally: Tally,
     pub(super) failure: Option<FirstFailure>,
@@ -71,7 +73,7 @@ impl Report<'_> {
             })
         });
         let mut object = json!({
-            "protocol": self.arguments.protocol.name(),
+            "protocol": self.rule.name,
             "seed": self.seeds.start,
             "schedules": summary.schedules,
             "schedules_wanted": self.arguments.schedules,
@@ -85,6 +87,7 @@ impl Report<'_> {
             "failure": failure,
             "fingerprint": format!("{:016x}", summary.fingerprint),
         });
+        add_options(&mut object, &self.rule);
         object["settings"] = counts(summary.settings.each());
         add_coverage(&mut object, &summary.coverage);
         object.to_string()
@@ -92,8 +95,8 @@ impl Report<'_> {
 
     pub(super) fn to_text(&self) -> String {
         let Tally { summary, kinds, lost, duplicated, reordered, .. } = &self.tally;
-        let SimulateArguments { protocol, ranks, faults, .. } = self.arguments;
-        let (name, first) = (protocol.name(), self.seeds.start);
+        let SimulateArguments { ranks, faults, .. } = self.arguments;
+        let (name, first) = (self.rule.name, self.seeds.start);
         let last = first + summary.schedules.saturating_sub(1);
         let faults = if faults.max == 1 && faults.min == 1 { "1 fault".into() } else { format!("{faults} faults") };
         let mut text = format!("{} of {name}, {ranks} ranks, {faults}", schedules(summary.schedules));
@@ -164,6 +167,16 @@ pub(super) fn add_coverage(object: &mut Value, coverage: &Coverage) {
     }
     for (name, splits) in coverage.splits() {
         object[name] = counts(splits.each());
+    }
+}
+
+/// Adds the options of a rule to an object, but clusters, which schedules have.
+pub(super) fn add_options(object: &mut Value, rule: &Rule) {
+    if rule.takes(RuleOption::Bits) {
+        object["bits"] = json!(rule.options.bits.name());
+    }
+    if rule.takes(RuleOption::Moment) {
+        object["moment"] = json!(rule.options.moment.name());
     }
 }
 

@@ -20,8 +20,8 @@ use torus::{Arrangement, Torus};
 
 /// Measure the recovery line, and the messages logged and ranks rolled back, for up to millions of ranks on a torus.
 ///
-/// Computes the ranks' tables from the checkpoint plan, because state machines take some 16 KB each: 16 GB for a million ranks, and
-/// many minutes. Runs on one thread; the time of a recovery line is the median over the failures.
+/// Computes the ranks' tables from the checkpoint plan, because state machines take some 16 KB each: 16 GB for a
+/// million ranks, and many minutes. Runs on one thread; the time of a recovery line is the median over the failures.
 #[derive(Debug, Args)]
 pub(crate) struct ScaleArguments {
     /// Numbers of ranks
@@ -38,8 +38,8 @@ pub(crate) struct ScaleArguments {
     /// Only these arrangements of clusters and epochs
     #[arg(long, value_enum, value_delimiter = ',')]
     arrangements: Vec<Arrangement>,
-    /// Also run a state machine per rank, compare the results, and report its memory (valid for the first torus only, since later ones
-    /// reuse its memory). At most 1,000,000 ranks, which take 16 GB and some minutes
+    /// Also run a state machine per rank, compare the results, and report its memory (valid for the first torus only,
+    /// since later ones reuse its memory). At most 1,000,000 ranks, which take 16 GB and some minutes
     #[arg(long)]
     state_machines: bool,
     /// Plot the time of a recovery line against the number of ranks into this file
@@ -238,12 +238,13 @@ mod tests {
         let row = |arrangement| measure(torus, arrangement, false).unwrap();
         let [stripes, boxes, alternating] =
             [Arrangement::Stripes, Arrangement::Boxes, Arrangement::Alternating].map(row);
-        // (q + 1) / 2q along an axis with q clusters. Stripes are quarters of 16 planes; boxes are four along each axis; alternating boxes
-        // are a box itself and, for half of the boxes, six neighbours.
+        // (q + 1) / 2q along an axis with q clusters. Stripes are quarters of 16 planes; boxes are four along each
+        // axis; alternating boxes are a box itself and, for half of the boxes, six neighbours.
         assert!((stripes.rolled_back_pct - 100.0 * 17.0 / 32.0 * 5.0 / 8.0).abs() < 1e-9, "{stripes:?}");
         assert!((boxes.rolled_back_pct - 100.0 * (5.0_f64 / 8.0).powi(3)).abs() < 1e-9, "{boxes:?}");
         assert!((alternating.rolled_back_pct - 100.0 * 4.0 / 64.0).abs() < 1e-9, "{alternating:?}");
-        // In each of the six directions, a quarter of the ranks of a 4 x 4 x 4 box sends across its border, half of these upwards.
+        // In each of the six directions, a quarter of the ranks of a 4 x 4 x 4 box sends across its border, half of
+        // these upwards.
         assert!((boxes.logged_pct - 12.5).abs() < 1e-9 && (alternating.logged_pct - 12.5).abs() < 1e-9, "{boxes:?}");
         assert_eq!((stripes.failures, stripes.extents), (64, [16, 16, 16]));
         assert!(report(&[stripes]).contains("16 x 16 x 16"));

@@ -1,7 +1,7 @@
 //! End-to-end tests of `counterfoil simulate`.
 
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use counterfoil_simulator::Coverage;
 use rustix::process::{Pid, Signal, kill_process};
@@ -15,6 +15,11 @@ const CALLS: &str =
 
 fn start(arguments: &[&str]) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_counterfoil"));
+    command.env("COUNTERFOIL_LOG", "off");
+    spawn(command, arguments)
+}
+
+fn spawn(mut command: Command, arguments: &[&str]) -> Child {
     command.arg("simulate").args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.spawn().unwrap()
 }
@@ -31,7 +36,8 @@ fn object(output: &ProgramOutput) -> Value {
     serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}{}", output.stdout, output.stderr))
 }
 
-/// Runs the replay command that a failure prints, with further arguments. Its only quotes are those around the schedule.
+/// Runs the replay command that a failure prints, with further arguments. Its only quotes are those around the
+/// schedule.
 fn replay(command: &str, more: &[&str]) -> ProgramOutput {
     let mut pieces = command.split('\'');
     let mut arguments: Vec<&str> = pieces.next().unwrap().split_whitespace().collect();
@@ -42,7 +48,7 @@ fn replay(command: &str, more: &[&str]) -> ProgramOutput {
 }
 
 #[test]
-fn a_campaign_of_plain_finds_nothing_and_reports_its_coverage() {
+fn a_campaign_of_the_default_rule_finds_nothing_and_reports_its_coverage() {
     let output = simulate(&["--schedules", "600", "--seed", "40", "--faults", "1..4", "--json"]);
     assert_eq!((output.code, output.stderr.as_str()), (Some(0), ""), "{}", output.stdout);
     let report = object(&output);
@@ -52,7 +58,7 @@ fn a_campaign_of_plain_finds_nothing_and_reports_its_coverage() {
     for field in ["violations", "lost", "duplicated", "reordered"] {
         assert_eq!(report[field], 0, "{field}");
     }
-    assert_eq!(report["protocol"], "plain");
+    assert_eq!(report["protocol"], "sender-based");
     assert_eq!((&report["interrupted"], &report["failure"]), (&Value::Bool(false), &Value::Null));
     assert_eq!(report["seeds_failed"].as_array().unwrap().len(), 0);
     assert!(report["faults"].as_u64().unwrap() >= 600);
@@ -163,13 +169,21 @@ fn a_single_run_prints_its_events_and_its_schedule() {
 #[test]
 fn an_interrupted_campaign_reports_the_completed_schedules() {
     for signal in [Signal::INT, Signal::TERM] {
-        let child = start(&["--schedules", "100000000", "--threads", "2", "--json"]);
-        let pid = Pid::from_child(&child);
-        std::thread::sleep(Duration::from_millis(700));
-        kill_process(pid, signal).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_counterfoil"));
+        command.env("COUNTERFOIL_LOG", "counterfoil=debug");
+        let mut child = spawn(command, &["--schedules", "100000000", "--threads", "2", "--json"]);
+        let mut log = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        while !line.contains("the first schedules are done") {
+            line.clear();
+            assert_ne!(log.read_line(&mut line).unwrap(), 0, "it ended before any schedule was done");
+        }
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        let mut rest = String::new();
+        log.read_to_string(&mut rest).unwrap();
         let output = wait(child);
-        assert_eq!(output.code, Some(130), "{}", output.stderr);
-        assert!(output.stderr.contains("interrupted after"), "{}", output.stderr);
+        assert_eq!(output.code, Some(130), "{rest}");
+        assert!(rest.contains("interrupted after"), "{rest}");
         let report = object(&output);
         let done = report["schedules"].as_u64().unwrap();
         assert!(done > 0 && done < 100_000_000 && report["interrupted"] == true, "{report}");
@@ -190,19 +204,24 @@ fn invalid_arguments_are_refused_with_exit_code_2() {
         (&["--rounds", "0"], "from 1 to 64"),
         (&["--faults", "65"], "from 0 to 64"),
         (&["--pattern", "rong"], "unknown pattern"),
-        (&["--pattern", "calls"], "use one of --protocol user-level, coordinated"),
-        (&["--replay", CALLS], "use one of --protocol user-level, coordinated"),
+        (&["--pattern", "calls"], "use --protocol user-level, coordinated, event-logging or message-tagging"),
+        (&["--replay", CALLS], "use --protocol user-level, coordinated, event-logging or message-tagging"),
         (
             &["--protocol", "user-level", "--pattern", "calls-to-root"],
-            "use one of --protocol coordinated, coordinated-piggybacked, coordinated-offered, event-logging, message-tagging",
+            "use --protocol coordinated, event-logging or message-tagging",
         ),
         (&["--protocol", "coordinated", "--clusters", "2"], "--clusters requires --protocol send-deterministic"),
-        (&["--protocol", "coordinated", "--unnamed"], "--unnamed requires"),
+        (&["--protocol", "coordinated", "--unnamed"], "--unnamed requires --protocol sender-based or pessimistic"),
+        (&["--protocol", "user-level", "--bits", "piggybacked"], "--bits requires --protocol coordinated"),
+        (&["--moment", "offered"], "--moment requires --protocol coordinated"),
+        (&["--collections", "2"], "--collections requires --protocol send-deterministic or coordinated"),
+        (&["--late"], "--late requires --protocol send-deterministic"),
+        (&["--protocol", "unlogged"], "invalid value"),
         (&["--protocol", "user-level", "--unnamed"], "--unnamed requires"),
         (&["--workload", "ring,rong"], "unknown pattern"),
         (&["--protocol", "optimistic"], "invalid value"),
         (&["--canary", "nightingale"], "drop-record"),
-        (&["--canary", "phase-not-raised"], "has no effect under plain; available: drop-record"),
+        (&["--canary", "phase-not-raised"], "has no effect under sender-based; available: drop-record"),
         (&["--protocol", "send-deterministic", "--canary", "forget-choices"], "has no effect under send-deterministic"),
         (&["--protocol", "send-deterministic", "--canary", "deliver-dead"], "available: drop-record, forget-pending"),
         (&["--schedules", "0"], "--schedules"),
@@ -251,7 +270,7 @@ fn canaries_are_listed_by_protocol_and_those_of_a_protocol_can_be_planted() {
         let named = |row: &&Value| row["protocols"].as_array().unwrap().iter().any(|name| name == protocol);
         rows.iter().filter(named).map(|row| row["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
-    let (plain, send_deterministic) = (of("plain"), of("send-deterministic"));
+    let (plain, send_deterministic) = (of("sender-based"), of("send-deterministic"));
     assert!(plain.contains(&"forget-choices".into()) && !send_deterministic.contains(&"forget-choices".into()));
     assert!(!plain.contains(&"duplicate-by-phase".into()) && send_deterministic.contains(&"duplicate-by-phase".into()));
     let protocol = ["--protocol", "send-deterministic"];
@@ -263,20 +282,22 @@ fn canaries_are_listed_by_protocol_and_those_of_a_protocol_can_be_planted() {
     assert!(command.contains("canary=send-deterministic/DuplicateByPhase"), "{command}");
     assert_eq!(replay(command.trim(), &[]).code, Some(1));
     let line = command.split('\'').nth(1).unwrap();
-    assert_eq!(simulate(&["--replay", line]).code, Some(2), "not a canary of plain");
+    assert_eq!(simulate(&["--replay", line]).code, Some(2), "not a canary of the default rule");
 }
 
 #[test]
-fn the_coordinated_protocols_run_collective_calls_and_draw_a_line() {
-    for protocol in ["coordinated", "coordinated-piggybacked", "coordinated-offered"] {
-        let options =
-            ["--protocol", protocol, "--rounds", "3..8", "--collections", "2..8", "--schedules", "200", "--seed", "7"];
-        let output = simulate(&[&options[..], &["--json"]].concat());
+fn the_coordinated_protocol_runs_collective_calls_and_draws_a_line() {
+    for more in [&[][..], &["--bits", "piggybacked"], &["--bits", "piggybacked", "--moment", "offered"]] {
+        let protocol = [&["--protocol", "coordinated"], more].concat();
+        let options = ["--rounds", "3..8", "--collections", "2..8", "--schedules", "200", "--seed", "7", "--json"];
+        let output = simulate(&[&protocol[..], &options].concat());
         let report = object(&output);
+        assert_eq!(report["bits"], if more.is_empty() { "exchanged" } else { "piggybacked" });
+        assert_eq!(report["moment"], if more.len() < 4 { "any-time" } else { "offered" });
         assert_eq!((output.code, &report["violations"]), (Some(0), &Value::from(0)), "{report}");
         for counter in ["calls", "calls_straddled", "late", "early", "rollbacks", "coordinator_faults"] {
             assert!(report[counter].as_u64().unwrap() > 0, "{counter}: {report}");
         }
-        assert_eq!(simulate(&["--protocol", protocol, "--replay", CALLS]).code, Some(0));
+        assert_eq!(simulate(&[&protocol[..], &["--replay", CALLS]].concat()).code, Some(0));
     }
 }

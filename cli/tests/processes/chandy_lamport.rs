@@ -67,8 +67,8 @@ fn checkpoints_by_interval_are_few_and_suffice() {
     }
 }
 
-/// Lines are committed all the time, also where each iteration has a collective, and where each rank has a clock of its own: a late kill takes the
-/// job back to a late line.
+/// Lines are committed all the time, also where each iteration has a collective, and where each rank has a clock of its
+/// own: a late kill takes the job back to a late line.
 #[test]
 fn the_newest_lines_are_committed_in_programs_with_collectives() {
     for protocol in ["event-logging", "message-tagging"] {
@@ -83,7 +83,8 @@ fn the_newest_lines_are_committed_in_programs_with_collectives() {
     }
 }
 
-/// A record that was saved with a checkpoint was still on disk after it and its successor had been transmitted and released.
+/// A record that was saved with a checkpoint was still on disk after it and its successor had been transmitted and
+/// released.
 #[test]
 fn a_replay_begins_after_what_was_transmitted() {
     let arguments = [

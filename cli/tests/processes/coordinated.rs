@@ -1,4 +1,5 @@
-//! Tests of the coordinated protocol, with the demo: the whole job goes back to the last committed line, and ends with the same bytes.
+//! Tests of the coordinated protocol, with the demo: the whole job goes back to the last committed line, and ends with
+//! the same bytes.
 
 use serde_json::{Value, json};
 

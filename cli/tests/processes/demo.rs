@@ -40,7 +40,7 @@ fn the_default_kills_rank_2_in_iteration_7_of_cg_on_4_ranks() {
 }
 
 #[test]
-fn every_workload_recovers_on_both_tiers_with_and_without_checkpoints() {
+fn programs_recover_in_both_memory_tiers_with_and_without_checkpoints() {
     for workload in ["cg", "ring", "master-worker"] {
         for tier in ["volatile", "process-crash-safe"] {
             for checkpoints in [&[][..], &["--checkpoint-every", "3"]] {
@@ -267,7 +267,7 @@ fn invalid_arguments_are_refused_with_exit_code_2() {
         (&["--tier", "node-local", "--disk-budget", "1KiB"], "at least 17825792"),
         (&["--time-limit", "0"], "--time-limit"),
         (&["--keep-files", "/nonexistent/dir"], "cannot be used with"),
-        (&["--budget", "1XB"], "unknown unit"),
+        (&["--budget", "1XB"], "with the unit KiB, MiB or GiB"),
         (&["--checkpoint-every", "0"], "checkpoint-every"),
         (&["--tier", "paper"], "tier"),
     ] {

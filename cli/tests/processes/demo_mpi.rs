@@ -1,4 +1,5 @@
-//! Tests of `counterfoil demo --mpi` and `counterfoil reproduce` with an mpirun that is missing, fails or must be stopped. For a real one, see `mpi/tests/{demo,costs}.rs`.
+//! Tests of `counterfoil demo --mpi` and `counterfoil reproduce` with an mpirun that is missing, fails or must be
+//! stopped. For a real one, see `mpi/tests/{demo,costs}.rs`.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +11,8 @@ use tempfile::TempDir;
 
 use crate::script;
 
-/// Creates the folder of a build, as `cargo xtask mpi` does, with scripts in place of mpirun and of the program of a rank.
+/// Creates the folder of a build, as `cargo xtask mpi` does, with scripts in place of mpirun and of the program of a
+/// rank.
 fn build(lines: &str) -> TempDir {
     build_of(counterfoil_workloads::BUILD, lines)
 }

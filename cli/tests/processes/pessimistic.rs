@@ -101,14 +101,14 @@ fn unnamed_programs_fail_under_plain_only() {
     let (code, report) = simulate(&[&["--protocol", "pessimistic"], &unnamed[..]].concat());
     assert_eq!((code, number(&report, "violations"), number(&report, "choices")), (Some(0), 0, 0), "{report}");
     assert!(number(&report, "determinants") > 10_000, "{report}");
-    let (code, report) = simulate(&[&["--protocol", "plain"], &unnamed[..]].concat());
+    let (code, report) = simulate(&[&["--protocol", "sender-based"], &unnamed[..]].concat());
     assert_eq!(code, Some(1));
     assert!(number(&report, "violations") > 0 && number(&report["kinds"], "Diverged") > 0, "{report}");
 
     // The schedule's line says that its program is unnamed, and runs under the other protocol too.
     let line = report["failure"]["shrunk"]["schedule"].as_str().unwrap();
     assert!(line.contains(" unnamed=1"), "{line}");
-    assert_eq!(simulate(&["--protocol", "plain", "--replay", line]).0, Some(1));
+    assert_eq!(simulate(&["--protocol", "sender-based", "--replay", line]).0, Some(1));
     assert_eq!(simulate(&["--protocol", "pessimistic", "--replay", line]).0, Some(0));
 }
 

@@ -33,7 +33,8 @@ fn every_workload_recovers_on_all_tiers() {
     }
 }
 
-/// The ring ends with an allgather: the dead rank completes it again, with the others' results or with their contributions.
+/// The ring ends with an allgather: the dead rank completes it again, with the others' results or with their
+/// contributions.
 #[test]
 fn a_rank_dies_in_a_collective() {
     for tier in ["volatile", "process-crash-safe", "node-local"] {

@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use counterfoil_protocols::api::Rule;
+
 use super::{Collectives, DemoReport, PowerCut, RecoveryMs, Stall, rank_count};
 
 impl DemoReport {
@@ -160,7 +162,8 @@ impl DemoReport {
         if let (Some(plain), Some(overhead)) = (self.plain_wall_ms, self.overhead) {
             writeln!(
                 text,
-                "  overhead        {overhead:.2} times the {plain:.1} ms under sender-based, both without kills"
+                "  overhead        {overhead:.2} times the {plain:.1} ms under {}, both without kills",
+                Rule::default().name
             )?;
         }
         if let Some(files) = &self.files {

@@ -8,15 +8,15 @@ use super::super::StoreArguments;
 /// Print the records of a store, lane by lane, and the entries of the local log.
 ///
 /// Prints the records in the blocks that a checkpoint refers to, each with its role in a recovery from that checkpoint:
-/// `unacknowledged` records are sent again; `retained` ones may be, and are shown with the receiver's epoch in which they arrived
-/// and the sender's phase; `released` and `covered` ones are not needed.
+/// `unacknowledged` records are sent again; `retained` ones may be, and are shown with the receiver's epoch in which
+/// they arrived and the sender's phase; `released` and `covered` ones are not needed.
 ///
-/// For a record that begins with a message header, prints the header's fields and the state of the checksum. A 16-byte prefix is
-/// taken for that of an MPI program: communicator, tag and number of the message among those or, in a rank's lane to itself, the
-/// collective operation to which the rank contributed the payload.
+/// For a record that begins with a message header, prints the header's fields and the state of the checksum. A 16-byte
+/// prefix is taken for that of an MPI program: communicator, tag and number of the message among those or, in a rank's
+/// lane to itself, the collective operation to which the rank contributed the payload.
 ///
-/// The exit code is 1 if a requested record can't be read, or a requested checkpoint or lane doesn't exist. Without a valid manifest
-/// slot no checkpoint is known to be valid; --all still prints the intact blocks.
+/// The exit code is 1 if a requested record can't be read, or a requested checkpoint or lane doesn't exist. Without a
+/// valid manifest slot no checkpoint is known to be valid; --all still prints the intact blocks.
 #[derive(Debug, Args)]
 pub(crate) struct DumpArguments {
     #[command(flatten)]

@@ -6,8 +6,8 @@ use plotters::prelude::{
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::DrawError;
-use super::units::{Numbers, Unit};
 use crate::colours::COLOURS;
+use crate::units::{Numbers, Unit};
 
 const COLOUR: RGBColor = COLOURS[0];
 const WIDTH: i32 = 720;

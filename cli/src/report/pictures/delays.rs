@@ -1,7 +1,8 @@
 //! Distribution of the acknowledgement delays.
 
-use super::{DrawError, bars::Columns, units};
+use super::{DrawError, bars::Columns};
 use crate::report::figures::Figures;
+use crate::units;
 
 /// Class bounds within each power of ten.
 const BOUNDS: [u64; 3] = [1, 2, 5];

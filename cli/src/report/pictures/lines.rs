@@ -7,9 +7,9 @@ use plotters::prelude::{
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::DrawError;
-use super::units::{Unit, tick};
 use crate::colours::{COLOURS, FAINT, GRID};
 use crate::report::figures::Figures;
+use crate::units::{Unit, tick};
 
 /// Number of points of a line that combines several ranks.
 const POINTS: u64 = 400;

@@ -1,5 +1,6 @@
 //! Traffic matrix: a cell for each pair of ranks that communicates.
 
+use counterfoil_profile::Traffic;
 use plotters::prelude::{
     BLACK, Color, DrawingBackend, IntoDrawingArea, IntoFont, RGBColor, Rectangle, SVGBackend, ShapeStyle, TextStyle,
     WHITE,
@@ -8,9 +9,9 @@ use plotters::style::FontTransform;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::DrawError;
-use super::units::{Numbers, Unit};
 use crate::matrix::{ColourScale, TrafficMatrix};
-use crate::report::figures::{Figures, Traffic};
+use crate::report::figures::Figures;
+use crate::units::{Numbers, Unit};
 
 /// Minimum side of the matrix in pixels.
 const SIDE: u32 = 460;

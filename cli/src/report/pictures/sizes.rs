@@ -1,7 +1,8 @@
 //! Distribution of message sizes.
 
-use super::{DrawError, bars::Columns, units};
+use super::{DrawError, bars::Columns};
 use crate::report::figures::Figures;
+use crate::units;
 
 /// Draws a column per power of two, including empty ones in between; `None` without messages.
 pub(super) fn draw(figures: &Figures) -> Result<Option<String>, DrawError> {

@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use indicatif::BinaryBytes;
-use serde_json::Value;
 
-use super::{Ending, JobSummary, RankSummary, by_reason, number, text};
+use super::{Ending, JobSummary, Rank, by_reason};
 use crate::report::rank_list;
 
 /// Least bytes of memory provided during sends that are worth a note: some 0.1 s.
@@ -21,15 +20,15 @@ impl JobSummary {
         notes.extend(self.abnormal_endings());
         notes.extend(self.taken_over());
         notes.extend(self.on_other_hosts());
-        notes.extend(self.ranks.iter().flat_map(RankSummary::notes));
+        notes.extend(self.ranks.iter().flat_map(Rank::notes));
         notes.extend(self.late_commitment());
         notes
     }
 
     /// Reports that sends had to wait for memory, if it was much.
     fn late_commitment(&self) -> Option<String> {
-        let most = |name| self.ranks.iter().map(|one| number(&one.figures, name)).max();
-        let (late, peak) = (most("late_commit_bytes")?, most("memory_peak_bytes")?);
+        let late = self.ranks.iter().filter_map(|one| Some(one.summary.end.as_ref()?.late_commit_bytes)).max()?;
+        let peak = self.ranks.iter().map(|one| one.summary.memory_peak_bytes).max()?;
         (late >= LATE_COMMIT_BYTES_MIN).then(|| {
             format!(
                 "up to {} of a rank's log went to memory that the system had to provide during a send; --prefault {}MiB has it provided in MPI_Init",
@@ -78,7 +77,7 @@ impl JobSummary {
         // Expected after an interrupt.
         let ranks = self.ranks_that(Ending::Unfinalized).filter(|_| !self.interrupted)?;
         let mut unfinalized = self.that(Ending::Unfinalized);
-        let lost = if unfinalized.all(|one| one.figures.contains_key("taken_over")) {
+        let lost = if unfinalized.all(|one| one.taken_over.is_some()) {
             ""
         } else {
             ", and records that were not on disk are lost (--tier process-crash-safe keeps them)"
@@ -89,12 +88,12 @@ impl JobSummary {
         ))
     }
 
-    fn that(&self, ending: Ending) -> impl Iterator<Item = &RankSummary> {
-        self.ranks.iter().filter(move |one| one.ending == ending)
+    fn that(&self, ending: Ending) -> impl Iterator<Item = &Rank> {
+        self.ranks.iter().filter(move |one| one.ending() == ending)
     }
 
     fn ranks_that(&self, ending: Ending) -> Option<String> {
-        let ranks: Vec<u32> = self.that(ending).map(|one| one.rank).collect();
+        let ranks: Vec<u32> = self.that(ending).map(|one| one.summary.rank).collect();
         (!ranks.is_empty()).then(|| rank_list(&ranks))
     }
 
@@ -103,9 +102,11 @@ impl JobSummary {
         let Some(dir) = &self.log_dir else { return Vec::new() };
         let mut hosts: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
         for one in &self.ranks {
-            let is_here = Path::new(dir).join(format!("rank-{}", one.rank)).exists();
-            if let Some(host) = text(&one.figures, "host").filter(|_| !is_here) {
-                hosts.entry(host).or_default().push(one.rank);
+            let rank = one.summary.rank;
+            let is_here = Path::new(dir).join(format!("rank-{rank}")).exists();
+            let host = one.summary.end.as_ref().and_then(|end| end.host.as_deref());
+            if let Some(host) = host.filter(|_| !is_here) {
+                hosts.entry(host).or_default().push(rank);
             }
         }
         let note = |(host, ranks): (&str, Vec<u32>)| format!("{}: log in {dir} on host {host}", rank_list(&ranks));
@@ -114,7 +115,7 @@ impl JobSummary {
 
     /// Reports the logs taken over from shared memory.
     fn taken_over(&self) -> Option<String> {
-        let taken = |one: &RankSummary| Some((one.rank, one.figures.get("taken_over")?.as_u64()?));
+        let taken = |one: &Rank| Some((one.summary.rank, one.taken_over.flatten()?));
         let (ranks, records): (Vec<u32>, Vec<u64>) = self.ranks.iter().filter_map(taken).unzip();
         (!ranks.is_empty()).then(|| {
             format!(
@@ -127,19 +128,19 @@ impl JobSummary {
     }
 }
 
-impl RankSummary {
+impl Rank {
     /// Reports restrictions of the rank's logging.
     fn notes(&self) -> Vec<String> {
-        let (rank, mut notes) = (self.rank, Vec::new());
-        if let Some(why) = text(&self.figures, "gave_up") {
+        let (rank, mut notes) = (self.summary.rank, Vec::new());
+        if let Some(why) = self.gave_up() {
             notes.push(format!("rank {rank} gave up logging: {why}"));
         }
-        let count = number(&self.figures, "sends_refused");
+        let count = self.summary.end.as_ref().map_or(0, |end| end.sends_refused);
         if count > 0 {
             let sends = if count == 1 { "send" } else { "sends" };
             notes.push(format!("rank {rank}'s log was full: {count} {sends} failed (--on-full fail)"));
         }
-        if self.figures.get("logging_stopped").and_then(Value::as_bool) == Some(true) {
+        if self.has_stopped() {
             notes.push(format!("rank {rank}'s log was full: logging stopped (--on-full stop-logging)"));
         }
         notes
@@ -148,10 +149,9 @@ impl RankSummary {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::super::tests::{DONE, live_counters, summary};
-    use super::*;
 
     #[test]
     fn notes_report_deviations_from_the_requested_run() {

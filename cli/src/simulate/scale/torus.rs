@@ -46,7 +46,8 @@ pub(super) struct Torus {
 }
 
 impl Torus {
-    /// Returns a torus as square as the divisors of `ranks` and `clusters` allow; `None` if there are more boxes than ranks along an axis.
+    /// Returns a torus as square as the divisors of `ranks` and `clusters` allow; `None` if there are more boxes than
+    /// ranks along an axis.
     pub(super) fn new(ranks: u32, axes: u32, clusters: u32) -> Option<Torus> {
         let (extents, boxes) = (factors(ranks, axes), factors(clusters, axes));
         extents.iter().zip(boxes).all(|(&extent, boxes)| boxes <= extent).then_some(Torus { axes, extents, boxes })

@@ -59,8 +59,8 @@ impl Stores {
         self.rank(0)
     }
 
-    /// Creates a log with [`MESSAGES`] to each peer, all acknowledged but the last five. The checkpoint of epoch 2 has the first half of
-    /// them, that of epoch 3 all; after it, a synced entry of the local log follows.
+    /// Creates a log with [`MESSAGES`] to each peer, all acknowledged but the last five. The checkpoint of epoch 2 has
+    /// the first half of them, that of epoch 3 all; after it, a synced entry of the local log follows.
     pub(crate) fn fill(&self, rank: u32) -> Log {
         let mut log = Log::create(self.options(rank)).unwrap();
         for epoch in [2, 3] {

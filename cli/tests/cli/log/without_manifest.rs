@@ -23,7 +23,8 @@ fn spoil(store: &Path, how: &str) {
     }
 }
 
-/// Returns the text by which a command reports that no slot is valid; `dump` and `repair` print the error of the store itself.
+/// Returns the text by which a command reports that no slot is valid; `dump` and `repair` print the error of the store
+/// itself.
 fn no_valid_slot(command: &str) -> &'static str {
     if ["dump", "repair"].contains(&command) { "without it no checkpoint is valid" } else { "no valid manifest slot" }
 }

@@ -17,7 +17,8 @@ fn prefix(tag: i32, number: u64) -> [u8; 16] {
     bytes
 }
 
-/// Creates a job directory in which rank 1 of 2 has no profile; its log has five messages of 100 bytes to rank 0, and two contributions.
+/// Creates a job directory in which rank 1 of 2 has no profile; its log has five messages of 100 bytes to rank 0, and
+/// two contributions.
 fn with_a_log() -> JobDir {
     let job_dir = JobDir::new(2);
     fs::remove_file(RankProfile::path(&job_dir.logs(), 1)).unwrap();

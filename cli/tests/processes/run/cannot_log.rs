@@ -60,6 +60,6 @@ fn an_invalid_variable_is_reported_at_the_end_too() {
     let Some((output, summary)) = run(INVALID_SETTING) else { return };
     assert_eq!(output.code, Some(0), "the program continues: {}", output.stderr);
     let [note] = notes(&output)[..] else { panic!("{}", output.stderr) };
-    assert!(note.contains("because of rank 0: COUNTERFOIL_KEEP is `some`: it must be"), "{note}");
+    assert!(note.contains("because of rank 0: COUNTERFOIL_KEEP is `some`: must be one of"), "{note}");
     assert_eq!(summary["refused"].as_array().unwrap().len(), 1, "{summary}");
 }

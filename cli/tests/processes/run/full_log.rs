@@ -69,8 +69,8 @@ fn fail_makes_the_send_fail_through_the_error_handler() {
     fatal.assert_exit(16, "a send fails");
 }
 
-/// Performs collective operations with contributions of the given size, and exchanges whose receives are truncated; prints the failures
-/// of each.
+/// Performs collective operations with contributions of the given size, and exchanges whose receives are truncated;
+/// prints the failures of each.
 const OPERATIONS: &str = r#"
 #include <mpi.h>
 #include <stdio.h>
@@ -157,7 +157,7 @@ fn a_wait_that_can_never_succeed_ends_at_once() {
     assert_eq!((output.code, output.stdout.as_str()), (Some(0), ALL), "{}", output.stderr);
     output.assert_exit(
         0,
-        "everything is kept, and without a disk no wait frees space; the program goes on, and nothing more is logged",
+        "everything is kept in memory, and no wait frees space; the program goes on, and nothing more is logged",
     );
     assert!(output.summary()["ranks"][0]["gave_up"].as_str().unwrap().contains("no wait frees space"));
 }

@@ -1,4 +1,5 @@
-//! A job with ranks on another host, which is a namespace of this machine: it has shared memory and a log directory of its own.
+//! A job with ranks on another host, which is a namespace of this machine: it has shared memory and a log directory of
+//! its own.
 
 use std::fs;
 use std::process::Command;

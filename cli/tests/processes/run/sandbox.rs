@@ -77,7 +77,8 @@ impl Sandbox {
         assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
     }
 
-    /// Builds a `counterfoil` command with a time limit, in this directory and without the settings of the test's own environment.
+    /// Builds a `counterfoil` command with a time limit, in this directory and without the settings of the test's own
+    /// environment.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         self.command_with(&[], arguments)
     }
@@ -89,7 +90,7 @@ impl Sandbox {
         command.args(variables.iter().map(|(name, value)| format!("{name}={value}")));
         command.arg(env!("CARGO_BIN_EXE_counterfoil")).args(arguments);
         command.current_dir(self.path()).stdin(Stdio::null()).env("TMPDIR", self.path().join("tmp"));
-        for name in ["PROTOCOL", "LOGGING", "KEEP", "ON_FULL", "BUDGET", "TIER", "LOG_DIR", "SUMMARY", "CONFIG"] {
+        for name in ["LOGGING", "KEEP", "ON_FULL", "BUDGET", "TIER", "LOG_DIR", "SUMMARY", "CONFIG"] {
             command.env_remove(format!("COUNTERFOIL_{name}"));
         }
         command

@@ -5,6 +5,7 @@ use std::fs;
 use serde_json::Value;
 
 use super::sandbox::Sandbox;
+use crate::output::ProgramOutput;
 
 #[test]
 fn each_setting_has_its_origin() {
@@ -24,7 +25,7 @@ fn each_setting_has_its_origin() {
     is("keep", "all", "option");
     is("budget", "16MiB", "environment");
     is("on-full", "fail", "file");
-    is("protocol", "sender-based", "default");
+    is("logging", "on", "default");
     is("tier", "node-local", "default");
     assert_eq!(found["file"], "counterfoil.toml");
     let text = sandbox.counterfoil(&["config"]);
@@ -33,10 +34,34 @@ fn each_setting_has_its_origin() {
 }
 
 #[test]
-fn files_with_unknown_settings_are_refused() {
+fn a_size_may_have_a_space_before_its_unit() {
     let sandbox = Sandbox::new();
-    fs::write(sandbox.path().join("counterfoil.toml"), "kepe = \"all\"\n").unwrap();
-    sandbox.counterfoil(&["config"]).assert_exit(2, "unknown setting `kepe`");
+    let budget = |output: ProgramOutput| -> Value {
+        let found: Value = serde_json::from_str(&output.stdout).unwrap_or_else(|_| panic!("{}", output.stderr));
+        found["settings"]["budget"]["value"].clone()
+    };
+    assert_eq!(budget(sandbox.counterfoil(&["config", "--json", "--budget", "8 MiB"])), "8MiB");
+    let mut command = sandbox.command(&["config", "--json"]);
+    assert_eq!(budget(command.env("COUNTERFOIL_BUDGET", "16 MiB").output().unwrap().into()), "16MiB");
+    fs::write(sandbox.path().join("counterfoil.toml"), "budget = \"64 KiB\"\n").unwrap();
+    assert_eq!(budget(sandbox.counterfoil(&["config", "--json"])), "64KiB");
+}
+
+#[test]
+fn unknown_settings_are_refused_in_a_file_and_named_in_the_environment() {
+    let sandbox = Sandbox::new();
+    for name in ["kepe", "protocol"] {
+        fs::write(sandbox.path().join("counterfoil.toml"), format!("{name} = \"all\"\n")).unwrap();
+        sandbox.counterfoil(&["config"]).assert_exit(2, &format!("unknown setting `{name}`; the settings are mpi, "));
+    }
+    fs::remove_file(sandbox.path().join("counterfoil.toml")).unwrap();
+    let output = sandbox.command(&["config"]).env("COUNTERFOIL_PROTOCOL", "sender-based").output().unwrap();
+    ProgramOutput::from(output).assert_exit(0, "warning: unknown variable COUNTERFOIL_PROTOCOL is ignored");
+}
+
+#[test]
+fn a_missing_file_is_refused_if_it_is_named() {
+    let sandbox = Sandbox::new();
     let mut command = sandbox.command(&["config"]);
     let output = command.env("COUNTERFOIL_CONFIG", "none.toml").output().unwrap();
     assert_eq!(output.status.code(), Some(2));

@@ -97,12 +97,22 @@ fn calls_before_mpi_init_and_after_mpi_finalize_fail_as_without_the_library() {
 }
 
 #[test]
+fn an_empty_variable_counts_as_unset() {
+    let Some(sandbox) = sandbox() else { return };
+    for name in ["LOGGING", "KEEP", "ON_FULL", "BUDGET", "PREFAULT", "SPILL_CPU", "DEADLOCK_AFTER", "TIER"] {
+        let output = run_alone(&sandbox, true, &["env", &format!("COUNTERFOIL_{name}="), "./program"]);
+        output.assert_exit(5, "without mpirun");
+        assert!(!output.stderr.contains("nothing is logged"), "{name}: {}", output.stderr);
+    }
+}
+
+#[test]
 fn invalid_variables_and_the_log_of_another_job_are_reported_at_start() {
     let Some(sandbox) = sandbox() else { return };
     let with = |variable: &str| run_alone(&sandbox, true, &["env", variable, "./program"]);
     for (variable, message) in [
-        ("COUNTERFOIL_PROTOCOL=hydee", "COUNTERFOIL_PROTOCOL is `hydee`: it must be `sender-based`"),
-        ("COUNTERFOIL_BUDGET=1", "COUNTERFOIL_BUDGET is `1`: it must be a number of bytes"),
+        ("COUNTERFOIL_KEEP=some", "COUNTERFOIL_KEEP is `some`: must be one of acked, checkpoint, all"),
+        ("COUNTERFOIL_BUDGET=63KiB", "COUNTERFOIL_BUDGET is `63KiB`: a log needs at least 64KiB"),
     ] {
         let output = with(variable);
         output.assert_exit(5, message);

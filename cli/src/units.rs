@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 /// Quantity of a number, which determines its units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unit {
+pub(crate) enum Unit {
     /// `987`, `12.3k`, `4.56M`.
     Count,
     /// `987 B`, `12.3 KiB`.
@@ -27,14 +27,14 @@ impl Unit {
         if self == Unit::Bytes { 1024.0 } else { 1000.0 }
     }
 
-    /// Returns the exclusive upper limit of values in a unit. Counts below 10,000 are printed in full: four digits without a letter are as
-    /// short as three with one.
+    /// Returns the exclusive upper limit of values in a unit. Counts below 10,000 are printed in full: four digits
+    /// without a letter are as short as three with one.
     fn limit(self, unit: usize) -> f64 {
         if self == Unit::Count && unit == 0 { 10_000.0 } else { self.step() }
     }
 
     /// Returns the unit of an axis with the largest value `most`: its size and name.
-    pub(super) fn of_axis(self, most: f64) -> (f64, &'static str) {
+    pub(crate) fn of_axis(self, most: f64) -> (f64, &'static str) {
         let scaled = Scaled::of(self, most);
         (self.step().powi(scaled.unit as i32), self.names()[scaled.unit])
     }
@@ -71,16 +71,16 @@ impl Scaled {
     }
 }
 
-/// Consistent format of the numbers in one picture. Numbers of the same magnitude have the same number of decimals (`2.90 MiB`,
-/// `2.91 MiB`), and none has more than one of them needs.
-pub(super) struct Numbers {
+/// Consistent format of the numbers in one picture. Numbers of the same magnitude have the same number of decimals
+/// (`2.90 MiB`, `2.91 MiB`), and none has more than one of them needs.
+pub(crate) struct Numbers {
     unit: Unit,
     /// Decimals by unit and maximum number of decimals.
     digits: BTreeMap<(usize, usize), usize>,
 }
 
 impl Numbers {
-    pub(super) fn of(unit: Unit, numbers: impl IntoIterator<Item = u64>) -> Numbers {
+    pub(crate) fn of(unit: Unit, numbers: impl IntoIterator<Item = u64>) -> Numbers {
         let mut digits = BTreeMap::new();
         for number in numbers {
             let scaled = Scaled::of(unit, number as f64);
@@ -93,7 +93,7 @@ impl Numbers {
         Numbers { unit, digits }
     }
 
-    pub(super) fn text(&self, number: u64) -> String {
+    pub(crate) fn text(&self, number: u64) -> String {
         if number == 0 {
             return "0".to_owned();
         }
@@ -111,17 +111,17 @@ fn format_one(unit: Unit, value: f64) -> String {
 }
 
 /// Formats bytes as `987 B`, `12.3 KiB`.
-pub(super) fn bytes(bytes: u64) -> String {
+pub(crate) fn bytes(bytes: u64) -> String {
     format_one(Unit::Bytes, bytes as f64)
 }
 
 /// Formats nanoseconds as `250 ns`, `1.5 ms`.
-pub(in crate::report) fn duration(ns: f64) -> String {
+pub(crate) fn duration(ns: f64) -> String {
     format_one(Unit::Duration, ns)
 }
 
 /// Formats a tick of an axis.
-pub(super) fn tick(value: f64, name: &str) -> String {
+pub(crate) fn tick(value: f64, name: &str) -> String {
     // Removes the rounding error of summed tenths.
     let value = (value * 1e6).round() / 1e6;
     if value == 0.0 { "0".to_owned() } else { format!("{value}{name}") }

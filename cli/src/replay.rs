@@ -1,0 +1,214 @@
+//! `counterfoil replay`: runs one rank of a job again, alone, from the logs of the job.
+
+mod outcome;
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, ExitStatus};
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use counterfoil_runtime::local::SharedJobDirectory;
+use counterfoil_settings::recover::{
+    Begun, CallMark, Ended, Exited, JobDescription, RecoverSettings, ReplaySettings, Replayed, read_report,
+};
+use indicatif::{ProgressBar, ProgressStyle};
+use signal_hook::consts::SIGINT;
+
+use crate::Failure;
+use crate::run::find_recovery_library;
+use crate::run::launch::{library_path, preload};
+use crate::run::mpi::Mpi;
+use crate::settings::{SettingOptions, Settings};
+use outcome::Outcome;
+
+/// Interval of the progress display.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// The debugger.
+const DEBUGGER: &str = "gdb";
+
+/// Run one rank of a job again, alone, from the logs that `counterfoil run --recover --log-dir` has kept.
+///
+/// Starts the program without mpirun. It gets the messages that the rank got from the others, and the outcomes that
+/// depended on timing; what it sends is compared with what it had sent. The replay ends with the program, with the
+/// first difference, or where the record of a rank ends that was killed. The logs stay as they are. The program's input
+/// and output are those of this command, which reports on standard error. The exit code is 0 if the rank did the same,
+/// 1 if it did something else, 2 if it can't be replayed.
+#[derive(Debug, Args)]
+#[command(override_usage = "counterfoil replay --rank R [OPTIONS] LOGS -- PROGRAM [ARGUMENTS]")]
+pub(crate) struct ReplayArguments {
+    /// The rank
+    #[arg(short, long, value_name = "R")]
+    rank: u32,
+    /// Stop before this call of MPI, counted from 1 after MPI_Init
+    #[arg(long, value_name = "CALL", value_parser = clap::value_parser!(u64).range(1..))]
+    until: Option<u64>,
+    /// Run the program under gdb, which gets control where the replay stops: before the call of --until, at the first
+    /// difference, where the record ends. Without --until, gdb waits for `run`
+    #[arg(long)]
+    gdb: bool,
+    /// The MPI of the program: `wheel`, `debian` or a prefix [default: same as `counterfoil run`]
+    #[arg(long, value_name = "MPI")]
+    mpi: Option<String>,
+    /// The logging library, beside which the recovery library is [default: the one built for this MPI]
+    #[arg(long, value_name = "PATH")]
+    mpi_library: Option<String>,
+    /// Print a JSON object on standard error
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Don't show the progress line (shown on terminals only)
+    #[arg(long)]
+    no_progress: bool,
+    /// The directory with the logs of the job
+    #[arg(value_name = "LOGS")]
+    logs: PathBuf,
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    program: Vec<OsString>,
+}
+
+/// A rank of a job, as its logs describe it.
+struct Rank {
+    settings: ReplaySettings,
+    /// Description of the job.
+    job: JobDescription,
+    /// Exit code of the rank, if it had called `MPI_Finalize`.
+    exited: Option<i32>,
+}
+
+pub(crate) fn run(arguments: &ReplayArguments) -> Result<ExitCode, Failure> {
+    let rank = Rank::find(arguments)?;
+    let options =
+        SettingOptions::of([("mpi", arguments.mpi.as_deref()), ("mpi-library", arguments.mpi_library.as_deref())]);
+    let settings = Settings::resolve(&options).map_err(Failure::refused)?;
+    let by = settings.source("mpi").to_string();
+    let mpi = Mpi::find(settings.run.mpi.as_deref().map(|mpi| (mpi, by.as_str()))).map_err(Failure::failed)?;
+    let library = find_recovery_library(settings.run.mpi_library.as_deref(), &mpi).map_err(Failure::failed)?;
+    if let Some(note) = rank.note(&arguments.program, &mpi) {
+        eprintln!("counterfoil: {note}");
+    }
+    let reports = tempfile::tempdir().map_err(|error| Failure::failed(format!("a temporary directory: {error}")))?;
+    let of_rank = RecoverSettings {
+        report_dir: reports.path().to_owned(),
+        kills: Vec::new(),
+        keeps_logs: true,
+        replay: Some(rank.settings.clone()),
+        ..rank.job.settings.clone()
+    };
+    let mut command = command(arguments, &library);
+    command.envs(library_path(&mpi)).envs([of_rank.to_env()]);
+    let status = watch(command, arguments, &rank, reports.path())?;
+    let outcome = Outcome {
+        rank: rank.settings.rank,
+        died_in: rank.settings.died_in,
+        replayed: read_report(&reports.path().join(Replayed::FILE)),
+        calls: calls_in(reports.path(), rank.settings.rank).unwrap_or_default(),
+        status,
+        exited: rank.exited,
+    };
+    if arguments.json {
+        eprintln!("{}", outcome.to_json());
+    } else {
+        eprintln!("counterfoil: {outcome}");
+    }
+    Ok(ExitCode::from(outcome.exit_code()))
+}
+
+impl Rank {
+    fn find(arguments: &ReplayArguments) -> Result<Rank, Failure> {
+        let logs = fs::canonicalize(&arguments.logs);
+        let logs = logs.map_err(|error| Failure::refused(format!("{}: {error}", arguments.logs.display())))?;
+        let job = JobDescription::read(&logs).map_err(Failure::refused)?;
+        let (ranks, rank) = (job.settings.ranks, arguments.rank);
+        if rank >= ranks {
+            return Err(Failure::usage(format!("--rank: the ranks are 0 to {}", ranks - 1)));
+        }
+        let name = job.settings.job.as_deref().unwrap_or_default();
+        let log_directory = SharedJobDirectory::kept_logs(&logs, name).ok_or_else(|| {
+            Failure::refused(format!("{} has no logs: the job has ended before its ranks began", logs.display()))
+        })?;
+        let reports = job.settings.report_dir.file_name().map(|name| logs.join(name)).unwrap_or_default();
+        let ended: Option<Ended> = read_report(&reports.join(Ended::file(rank)));
+        // The count of its calls is that of the process that made the most.
+        let has_one_process = Begun::of_rank(&reports, rank).len() == 1;
+        let settings = ReplaySettings {
+            rank,
+            log_directory,
+            died_in: if ended.is_none() && has_one_process { calls_in(&reports, rank) } else { None },
+            ended,
+            until: arguments.until,
+            is_debugged: arguments.gdb,
+        };
+        let exited = read_report::<Exited>(&reports.join(Exited::file(rank))).map(|exited| exited.code);
+        Ok(Rank { settings, job, exited })
+    }
+
+    /// Returns a note if the job ran another program, or with other arguments, or on another MPI.
+    fn note(&self, program: &[OsString], mpi: &Mpi) -> Option<String> {
+        let given: Vec<String> = program.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        let name = |program: &[String]| program.first().map(|path| Path::new(path).file_name().map(OsString::from));
+        let is_other = name(&given) != name(&self.job.program)
+            || given.get(1..) != self.job.program.get(1..)
+            || self.job.mpi != mpi.to_string();
+        is_other.then(|| format!("the job was run with `{}` on {}", self.job.program.join(" "), self.job.mpi))
+    }
+}
+
+/// Returns the number of calls that a rank has begun, if it has counted them in this directory.
+fn calls_in(reports: &Path, rank: u32) -> Option<u64> {
+    CallMark::parse(&fs::read(reports.join(CallMark::file(rank))).ok()?)
+}
+
+/// Returns the command that runs the program with the library.
+fn command(arguments: &ReplayArguments, library: &Path) -> Command {
+    let (name, value) = preload(library);
+    let (program, words) = (&arguments.program[0], &arguments.program[1..]);
+    if !arguments.gdb {
+        let mut command = Command::new(program);
+        command.args(words).env(name, value);
+        return command;
+    }
+    let mut command = Command::new(DEBUGGER);
+    // The debugger itself must not load the library.
+    let mut preloaded = OsString::from(format!("set environment {name} "));
+    preloaded.push(value);
+    command.args(["-q", "-ex", "set startup-with-shell off", "-ex"]).arg(preloaded);
+    if arguments.until.is_some() {
+        command.args(["-ex", "run"]);
+    }
+    command.arg("--args").arg(program).args(words);
+    command
+}
+
+/// Runs the program to its end, and shows how far it is.
+fn watch(
+    mut command: Command,
+    arguments: &ReplayArguments,
+    rank: &Rank,
+    reports: &Path,
+) -> Result<ExitStatus, Failure> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let failed = |error| Failure::failed(format!("cannot run {program}: {error}"));
+    // An interrupt is for the program or its debugger: this command reports how they have ended.
+    signal_hook::flag::register(SIGINT, Arc::default()).map_err(failed)?;
+    let mut child = command.spawn().map_err(failed)?;
+    if arguments.gdb {
+        return child.wait().map_err(failed);
+    }
+    let all = rank.settings.ended.as_ref().map(|ended| ended.calls).or(rank.settings.died_in);
+    let line = if arguments.no_progress { ProgressBar::hidden() } else { ProgressBar::new(all.unwrap_or_default()) };
+    if let Ok(style) = ProgressStyle::with_template("{elapsed_precise} call {pos} of {len} {wide_bar}") {
+        line.set_style(style);
+    }
+    let status = loop {
+        if let Some(status) = child.try_wait().map_err(failed)? {
+            break status;
+        }
+        line.set_position(calls_in(reports, rank.settings.rank).unwrap_or_default());
+        std::thread::sleep(POLL_INTERVAL);
+    };
+    line.finish_and_clear();
+    Ok(status)
+}

@@ -1,0 +1,263 @@
+//! `counterfoil run --recover`: runs an unmodified MPI program, and replaces ranks whose processes are killed.
+//!
+//! Where the MPI outlives failures, spare processes replace ranks while the others go on. Where it doesn't, and when no
+//! spare is left, the job is started again under its name, and every rank goes on from what is on record.
+
+mod kills;
+mod relay;
+mod summary;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use counterfoil::{Tier, create_private_dir};
+use counterfoil_protocols::api::Rule;
+use counterfoil_runtime::RankSettings;
+use counterfoil_runtime::local::{JobDirectory, clean_named, default_checkpoint_root, default_shm_root};
+use counterfoil_runtime::replay::can_replay;
+use counterfoil_settings::recover::{JobDescription, RecoverSettings};
+
+use super::launch::{Exit, Launch};
+use super::library;
+use super::mpi::Mpi;
+use super::{RunArguments, claim_log_dir, remove_dead_jobs};
+use crate::Failure;
+use crate::mpirun::OUTLIVES_FAILURES;
+use crate::protocol;
+use crate::settings::{Settings, Source};
+use kills::Kill;
+use relay::Relay;
+use summary::Summary;
+
+/// Most times that a job is started again.
+const RESTARTS_MAX: u32 = 10;
+/// Settings of a job that logs only.
+const OF_LOGGING: [&str; 6] = ["logging", "keep", "on-full", "prefault", "spill-cpu", "deadlock-after"];
+/// Outcomes get this part of the log's memory, if that is more than the default.
+const BUDGET_PER_OUTCOMES: usize = 4;
+/// Longest wait for the exits of processes that were killed, and time between two looks.
+const EXIT_WAIT_MAX: Duration = Duration::from_secs(5);
+const EXIT_NAP: Duration = Duration::from_millis(20);
+/// Most starts of a job whose processes die before they have become ranks.
+const STARTS_MAX: u32 = 5;
+/// Directory of the reports in that of the logs.
+pub(super) const REPORTS: &str = "reports";
+/// Exit code of a job, one of whose processes was killed: as of a shell.
+const KILLED: u8 = 137;
+
+/// Options of recovery.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Recovery")]
+pub(super) struct RecoverOptions {
+    /// Replace ranks whose processes are killed; needs -n
+    #[arg(long)]
+    recover: bool,
+    /// Number of spare processes, each of which can replace one rank [default: 1 where the MPI outlives failures]
+    #[arg(long, value_name = "N", requires = "recover")]
+    spares: Option<u32>,
+    /// Rule of recovery
+    #[arg(long, value_name = "RULE", requires = "recover", default_value = "sender-based", value_parser = protocol::parser(is_offered))]
+    protocol: Rule,
+    /// Kill rank R, to try the recovery: before its call number CALL, or at a TIME since the start, as 1.5s or 250ms.
+    /// May be repeated; the calls of one rank are for its processes, one after the other
+    #[arg(long = "kill", value_name = "R@CALL|R@TIME", requires = "recover")]
+    kills: Vec<Kill>,
+}
+
+impl RecoverOptions {
+    pub(super) fn is_wanted(&self) -> bool {
+        self.recover
+    }
+}
+
+/// Returns `true` for a rule under which a killed rank is replaced alone, without checkpoints and without a launcher.
+fn is_offered(rule: &Rule) -> bool {
+    let properties = &rule.properties;
+    properties.recovers()
+        && !properties.has_coordinator
+        && !properties.rolls_back_survivors
+        && !properties.needs_send_determinism
+}
+
+/// Returns a name for the job, unlike those of others.
+fn job_name() -> String {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    format!("run-{}-{}", std::process::id(), since.as_micros() % 1_000_000_000)
+}
+
+pub(super) fn run(arguments: &RunArguments, settings: &Settings, mpi: &Mpi) -> Result<ExitCode, Failure> {
+    let (run, options) = (&settings.run, &arguments.recover);
+    let ranks = arguments.ranks.ok_or_else(|| Failure::usage("--recover needs -n: the number of ranks"))?;
+    let given = |key: &&&str| matches!(settings.source(key), Source::Option(_));
+    if let Some(key) = OF_LOGGING.iter().find(given) {
+        return Err(Failure::usage(format!(
+            "--{key}: a job that recovers keeps all its messages, and waits for no room"
+        )));
+    }
+    if options.kills.iter().any(|kill| kill.rank() >= ranks) {
+        return Err(Failure::usage(format!("--kill: the ranks are 0 to {}", ranks - 1)));
+    }
+    let outlives = mpi.has_ulfm() == Some(true);
+    let spares = options.spares.unwrap_or(u32::from(outlives));
+    if spares > 0 && !outlives {
+        return Err(Failure::refused(format!(
+            "--spares: {mpi} ends a job with its first dead process: without spares, the job is started again"
+        )));
+    }
+    let library = library::find_recovery(run.mpi_library.as_deref(), mpi).map_err(Failure::failed)?;
+    let is_default = |key| matches!(settings.source(key), Source::Default | Source::DefaultWith(_));
+    let tier = if is_default("tier") { Tier::ProcessCrashSafe } else { run.tier };
+    if run.log_dir.is_some() && tier != Tier::ProcessCrashSafe {
+        return Err(Failure::refused(format!(
+            "--log-dir: the {tier} tier keeps no logs: use --tier process-crash-safe"
+        )));
+    }
+    if run.log_dir.is_some() && !can_replay(&options.protocol) {
+        let rule = options.protocol.name;
+        return Err(Failure::refused(format!("--log-dir: no rank can be replayed alone from logs of the {rule} rule")));
+    }
+    let roots = [default_shm_root(), default_checkpoint_root()];
+    remove_dead_jobs(&roots);
+    let job = JobDirectory::create(&roots[0], &roots[1]).map_err(Failure::failed)?;
+    let (name, defaults) = (job_name(), RankSettings::new(ranks));
+    let log_dir = run.log_dir.as_deref().map(|dir| claim_log_dir(dir, JobDescription::FILE));
+    let log_dir = log_dir.transpose().map_err(Failure::refused)?;
+    let log_bytes = if is_default("budget") { defaults.log_bytes_max } else { run.budget };
+    let mut recover = RecoverSettings {
+        ranks,
+        rule: options.protocol.name.to_owned(),
+        tier,
+        log_bytes,
+        local_log_bytes: (log_bytes / BUDGET_PER_OUTCOMES).max(4 * defaults.local_log_bytes_max),
+        disk_bytes: defaults.disk_bytes_max,
+        start: 0,
+        job: Some(name.clone()),
+        shm_root: log_dir.clone(),
+        checkpoint_root: log_dir.clone(),
+        report_dir: log_dir.as_ref().map_or_else(|| job.paths().traces(), |dir| dir.join(REPORTS)),
+        kills: options.kills.iter().filter_map(|kill| kill.at_call()).collect(),
+        keeps_logs: log_dir.is_some(),
+        replay: None,
+    };
+    if let Some(dir) = &log_dir {
+        create_private_dir(&recover.report_dir).map_err(Failure::failed)?;
+        // Before the run: this process may be killed before its end.
+        let description = JobDescription {
+            version: JobDescription::VERSION,
+            settings: recover.clone(),
+            program: arguments.program.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+            mpi: mpi.to_string(),
+        };
+        description.write(dir).map_err(|error| Failure::failed(format!("--log-dir: {error}")))?;
+    }
+    let (begun, mut relay) = (Instant::now(), Relay::new(&recover, ranks + spares, !arguments.no_progress));
+    let (job_runs, ended) = mpsc::channel();
+    let (kills, of_kills, start) = (options.kills.clone(), recover.clone(), Arc::new(AtomicU32::new(0)));
+    let of_killer = Arc::clone(&start);
+    let killer = thread::spawn(move || kills::carry_out(&kills, &of_kills, &of_killer, begun, &ended));
+    let exit = loop {
+        let (variable, value) = recover.to_env();
+        let launch = Launch {
+            mpi,
+            library: &library,
+            variables: vec![(variable, OsString::from(value))],
+            processes: Some(ranks + spares),
+            job: &job,
+            options: if outlives { &OUTLIVES_FAILURES } else { &[] },
+            mpirun_options: &arguments.mpirun,
+            program: &arguments.program,
+        };
+        relay.begin_start(recover.start);
+        let exit = launch.run(&mut relay).map_err(Failure::failed)?;
+        if relay.is_done() || !can_go_on(&exit, &relay) || recover.start == RESTARTS_MAX {
+            break exit;
+        }
+        if !relay.has_ranks() && recover.start + 1 == STARTS_MAX {
+            eprintln!("counterfoil: the processes die before MPI_Init has ended: not started again");
+            break exit;
+        }
+        recover.start += 1;
+        start.store(recover.start, Ordering::Relaxed);
+        eprintln!("counterfoil: the job has lost its processes: starting it again, to go on from what is on record");
+    };
+    drop(job_runs);
+    let _ = killer.join();
+    // What a job that has failed leaves is of no use to anybody, unless it keeps its logs: its name is this command's.
+    remove_files(&name, &roots);
+    let summary = Summary::of(&recover, mpi, spares, &relay, begun.elapsed());
+    let code = summary.exit_code(&exit);
+    if !relay.has_ranks() {
+        eprintln!("counterfoil: no process of the job has become a rank");
+    }
+    if arguments.json {
+        eprintln!("{}", summary.to_json(&exit, code));
+    } else if relay.has_ranks() {
+        eprintln!("{summary}");
+        if let Some(dir) = &log_dir {
+            eprintln!(
+                "logs: {0}; `counterfoil replay --rank R {0} -- PROGRAM` runs rank R again, alone",
+                dir.display()
+            );
+        }
+    }
+    if let Some(path) = &run.summary {
+        let written = std::fs::write(path, format!("{}\n", summary.to_json(&exit, code)));
+        written.map_err(|error| Failure::failed(format!("--summary: {}: {error}", path.display())))?;
+    }
+    Ok(ExitCode::from(code))
+}
+
+/// Removes what is left of a job. Processes that were killed may still be about to exit.
+fn remove_files(job: &str, roots: &[PathBuf]) {
+    let begun = Instant::now();
+    loop {
+        let is_removed = match clean_named(job, roots) {
+            Ok(cleaned) => cleaned.live.is_empty() && cleaned.in_use.is_empty() && cleaned.refused.is_empty(),
+            Err(_) => true,
+        };
+        if is_removed {
+            return;
+        }
+        if begun.elapsed() >= EXIT_WAIT_MAX {
+            eprintln!(
+                "counterfoil: processes of the job still use its files: `counterfoil clean --job {job}` removes them"
+            );
+            return;
+        }
+        thread::sleep(EXIT_NAP);
+    }
+}
+
+/// Returns `true` if the job has lost processes, and none of its ranks has ended it for good.
+fn can_go_on(exit: &Exit, relay: &Relay) -> bool {
+    // Where others outlive it, the death of a process is no error to mpirun; and in MPI_Init an MPI that has lost a
+    // process may end the others with any code.
+    let has_lost_processes = (exit.code == KILLED && relay.has_ranks()) || relay.has_killed_start();
+    let is_lost = relay.take_lost() || has_lost_processes;
+    is_lost && !exit.interrupted && relay.aborted().is_none()
+}
+
+/// Returns seconds with three digits.
+fn seconds(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1e3).round() / 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_that_need_checkpoints_or_a_launcher_are_not_offered() {
+        let offered = protocol::names(is_offered);
+        assert!(offered.contains("sender-based") && offered.contains("pessimistic"), "{offered}");
+        for other in ["coordinated", "send-deterministic", "unlogged"] {
+            assert!(!offered.contains(other), "{offered}");
+        }
+    }
+}

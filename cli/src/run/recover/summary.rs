@@ -1,0 +1,130 @@
+//! Summary of a job whose ranks were replaced.
+
+use std::fmt;
+use std::time::Duration;
+
+use counterfoil_settings::recover::{Begun, Ended, RecoverSettings};
+use indicatif::BinaryBytes;
+use serde_json::{Value, json};
+
+use super::relay::Relay;
+use super::seconds;
+use crate::run::launch::Exit;
+use crate::run::mpi::Mpi;
+use crate::table::Table;
+
+/// Summary of a job.
+pub(super) struct Summary {
+    mpi: String,
+    rule: String,
+    tier: String,
+    spares: u32,
+    restarts: u32,
+    wall: Duration,
+    ranks: Vec<RankSummary>,
+    /// Exit code of the program: that with which a rank has ended the job, or if all have called `MPI_Finalize`, the
+    /// first that is not 0.
+    code: Option<i32>,
+}
+
+/// A rank, with its processes, oldest first.
+struct RankSummary {
+    rank: u32,
+    processes: Vec<Begun>,
+    ended: Option<Ended>,
+}
+
+impl Summary {
+    pub(super) fn of(settings: &RecoverSettings, mpi: &Mpi, spares: u32, relay: &Relay, wall: Duration) -> Summary {
+        let ranks = relay.processes().map(|(rank, processes)| RankSummary {
+            rank,
+            processes: processes.to_vec(),
+            ended: relay.ended(rank),
+        });
+        // One that was killed after MPI_Finalize has none.
+        let code = (0..settings.ranks).filter_map(|rank| relay.exit_code(rank)).find(|code| *code != 0);
+        Summary {
+            mpi: mpi.to_string(),
+            rule: settings.rule.clone(),
+            tier: settings.tier.to_string(),
+            spares,
+            restarts: settings.start,
+            wall,
+            ranks: ranks.collect(),
+            code: relay.aborted().or(relay.is_done().then(|| code.unwrap_or(0))),
+        }
+    }
+
+    /// Returns the program's exit code; mpirun's if a rank has not ended as it should, which may be 0 then.
+    pub(super) fn exit_code(&self, exit: &Exit) -> u8 {
+        self.code.map_or(exit.code.max(1), |code| u8::try_from(code & 0xff).unwrap_or(1))
+    }
+
+    fn first_at(&self) -> u64 {
+        let begun = self.ranks.iter().flat_map(|rank| &rank.processes).map(|begun| begun.at_ms);
+        begun.min().unwrap_or_default()
+    }
+
+    pub(super) fn to_json(&self, exit: &Exit, code: u8) -> Value {
+        let first = self.first_at();
+        let at = |ms: u64| seconds(Duration::from_millis(ms.saturating_sub(first)));
+        let ranks = self.ranks.iter().map(|rank| {
+            let processes = rank.processes.iter().map(|begun| json!({ "pid": begun.pid, "begun_s": at(begun.at_ms) }));
+            json!({
+                "rank": rank.rank,
+                "processes": processes.collect::<Vec<_>>(),
+                "done": rank.ended.is_some(),
+                "calls": rank.ended.as_ref().map(|ended| ended.calls),
+                "messages_logged": rank.ended.as_ref().map(|ended| ended.messages_logged),
+                "bytes_logged": rank.ended.as_ref().map(|ended| ended.bytes_logged),
+                "outcomes": rank.ended.as_ref().map(|ended| ended.outcomes),
+            })
+        });
+        json!({
+            "mpi": self.mpi,
+            "protocol": self.rule,
+            "tier": self.tier,
+            "spares": self.spares,
+            "restarts": self.restarts,
+            "wall_s": seconds(self.wall),
+            "exit_code": code,
+            "interrupted": exit.interrupted,
+            "ranks": ranks.collect::<Vec<_>>(),
+        })
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let replaced: usize = self.ranks.iter().map(|rank| rank.processes.len().saturating_sub(1)).sum();
+        let restarts =
+            if self.restarts > 0 { format!(", started again {} times", self.restarts) } else { String::new() };
+        writeln!(
+            f,
+            "counterfoil: {} ranks in {:.2} s, {replaced} processes replaced{restarts}; {} rule, {} tier, {}",
+            self.ranks.len(),
+            self.wall.as_secs_f64(),
+            self.rule,
+            self.tier,
+            self.mpi
+        )?;
+        let mut table = Table::new(&["rank", "processes", "calls", "messages", "bytes", "outcomes", "<replaced after"]);
+        let first = self.first_at();
+        for RankSummary { rank, processes, ended } in &self.ranks {
+            let figure = |of: fn(&Ended) -> u64| ended.as_ref().map_or("-".to_owned(), |ended| of(ended).to_string());
+            let bytes = ended.as_ref().map_or("-".to_owned(), |ended| BinaryBytes(ended.bytes_logged).to_string());
+            let after = |begun: &Begun| format!("{:.2} s", begun.at_ms.saturating_sub(first) as f64 / 1e3);
+            let replaced: Vec<String> = processes.iter().skip(1).map(after).collect();
+            table.row([
+                rank.to_string(),
+                processes.len().to_string(),
+                figure(|ended| ended.calls),
+                figure(|ended| ended.messages_logged),
+                bytes,
+                figure(|ended| ended.outcomes),
+                replaced.join(", "),
+            ]);
+        }
+        write!(f, "{table}")
+    }
+}

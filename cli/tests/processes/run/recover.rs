@@ -1,0 +1,323 @@
+//! `counterfoil run --recover`: an unmodified C program whose ranks are killed, from inside and from outside.
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use counterfoil_test_support::note_untested;
+use rustix::process::Signal;
+
+use super::sandbox::{Sandbox, mpi_available};
+use crate::program::send;
+
+/// Each rank exchanges numbers around a ring, adds them up over all ranks, and prints what it has from time to time.
+const STEPS: &str = r#"
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+int main(int argc, char **argv) {
+    int rank, ranks, steps = atoi(argv[1]);
+    long sum, in;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    sum = rank;
+    if (argc > 2) printf("rank %d begins\n", rank);
+    for (int i = 0; i < steps; i++) {
+        MPI_Sendrecv(&sum, 1, MPI_LONG, (rank + 1) % ranks, 1, &in, 1, MPI_LONG, (rank + ranks - 1) % ranks, 1, MPI_COMM_WORLD,
+                     MPI_STATUS_IGNORE);
+        sum = (sum * 31 + in + i) % 1000003;
+        if (i % (steps / 10) == 0) {
+            long all;
+            MPI_Allreduce(&sum, &all, 1, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
+            printf("rank %d step %d sum %ld of %ld\n", rank, i, sum, all);
+        }
+    }
+    MPI_Finalize();
+    return argc > 2 ? atoi(argv[2]) : 0;
+}
+"#;
+
+/// Each rank reads the clock in each step, which must not go back.
+const CLOCK: &str = r#"
+#include <mpi.h>
+#include <stdio.h>
+#include <unistd.h>
+
+int main(int argc, char **argv) {
+    int rank, back = 0;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    double last = MPI_Wtime();
+    for (int i = 0; i < 300; i++) {
+        MPI_Barrier(MPI_COMM_WORLD);
+        double now = MPI_Wtime();
+        back += now < last;
+        last = now;
+        usleep(1000);
+    }
+    printf("rank %d: %d times back\n", rank, back);
+    MPI_Finalize();
+    return 0;
+}
+"#;
+
+/// Returns a directory with the program, if there is an MPI that outlives failures.
+fn sandbox() -> Option<Sandbox> {
+    let sandbox = mpi_available().then(Sandbox::new)?;
+    sandbox.compile("steps", STEPS);
+    let probed = sandbox.counterfoil(&["run", "-n", "1", "--recover", "--spares", "1", "--", "./steps", "10"]);
+    (probed.code == Some(0)).then_some(sandbox)
+}
+
+/// Returns the lines of an output, sorted: those of different ranks have no order.
+fn lines(output: &str) -> Vec<&str> {
+    let mut lines: Vec<&str> = output.lines().collect();
+    lines.sort_unstable();
+    lines
+}
+
+#[test]
+fn a_killed_rank_is_replaced_and_each_line_is_printed_once() {
+    let Some(sandbox) = sandbox() else { return };
+    let plain = sandbox.counterfoil(&["run", "-n", "4", "--json", "--", "./steps", "2000"]);
+    assert_eq!(plain.code, Some(0), "{}", plain.stderr);
+    for kill in ["0@1", "1@900", "3@1900"] {
+        let arguments = ["run", "-n", "4", "--recover", "--kill", kill, "--json", "--", "./steps", "2000"];
+        let output = sandbox.counterfoil(&arguments);
+        assert_eq!(output.code, Some(0), "{kill}: {}", output.stderr);
+        assert_eq!(lines(&output.stdout), lines(&plain.stdout), "{kill}: {}", output.stderr);
+        let summary = output.summary();
+        let processes = |rank: &serde_json::Value| rank["processes"].as_array().unwrap().len();
+        let all: usize = summary["ranks"].as_array().unwrap().iter().map(processes).sum();
+        assert_eq!((all, &summary["restarts"]), (5, &0.into()), "{kill}: {summary}");
+    }
+    assert!(sandbox.remaining_jobs().is_empty());
+}
+
+#[test]
+fn ranks_may_be_killed_from_outside_one_after_the_other() {
+    let Some(sandbox) = sandbox() else { return };
+    let plain = sandbox.counterfoil(&["run", "-n", "3", "--json", "--", "./steps", "60000", "0"]);
+    let arguments = ["run", "-n", "3", "--recover", "--spares", "2", "--json", "--", "./steps", "60000", "0"];
+    let mut command = sandbox.command(&arguments);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut printed = String::new();
+    let mut killed = Vec::new();
+    while output.read_line(&mut printed).unwrap() > 0 {
+        // A rank that works, twice.
+        if killed.len() < 2 && printed.lines().count() == 4 + 4 * killed.len() {
+            let ranks = ranks_of(&sandbox);
+            let victim = ranks.into_iter().find(|pid| !killed.contains(pid));
+            killed.extend(victim.inspect(|pid| send(*pid, Signal::KILL)));
+        }
+    }
+    let ended = child.wait_with_output().unwrap();
+    let stderr = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!((ended.status.code(), killed.len()), (Some(0), 2), "{stderr}");
+    assert_eq!(lines(&printed), lines(&plain.stdout), "{stderr}");
+}
+
+/// Returns the processes of the program in a sandbox, ascending: mpirun starts the ranks first.
+fn ranks_of(sandbox: &Sandbox) -> Vec<u32> {
+    let path = sandbox.path().join("steps");
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = processes.filter_map(|entry| entry.file_name().to_string_lossy().parse().ok());
+    let is_here = |pid: &u32| std::fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == path);
+    let mut found: Vec<u32> = pids.filter(is_here).collect();
+    found.sort_unstable();
+    found
+}
+
+#[test]
+fn the_exit_code_is_the_programs_also_after_a_kill() {
+    let Some(sandbox) = sandbox() else { return };
+    for kill in [&[][..], &["--kill", "1@50"]] {
+        let arguments = [&["run", "-n", "2", "--recover"], kill, &["--", "./steps", "100", "6"]].concat();
+        let output = sandbox.counterfoil(&arguments);
+        assert_eq!(output.code, Some(6), "{kill:?}: {}", output.stderr);
+    }
+}
+
+#[test]
+fn without_a_spare_the_job_is_started_again_and_goes_on() {
+    let Some(sandbox) = sandbox() else { return };
+    let plain = sandbox.counterfoil(&["run", "-n", "3", "--json", "--", "./steps", "2000"]);
+    let arguments =
+        ["run", "-n", "3", "--recover", "--spares", "0", "--kill", "1@1500", "--json", "--", "./steps", "2000"];
+    let output = sandbox.counterfoil(&arguments);
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
+    assert_eq!(lines(&output.stdout), lines(&plain.stdout), "{}", output.stderr);
+    assert_eq!(output.summary()["restarts"], 1, "{}", output.stderr);
+}
+
+#[test]
+fn a_job_that_a_rank_has_ended_leaves_no_files() {
+    let Some(sandbox) = sandbox() else { return };
+    sandbox.compile(
+        "abort",
+        "#include <mpi.h>\nint main(int argc, char **argv) { int rank; MPI_Init(&argc, &argv); \
+         MPI_Comm_rank(MPI_COMM_WORLD, &rank); if (rank == 1) MPI_Abort(MPI_COMM_WORLD, 3); \
+         MPI_Barrier(MPI_COMM_WORLD); MPI_Finalize(); return 0; }",
+    );
+    for _ in 0..5 {
+        let output = sandbox.counterfoil(&["run", "-n", "4", "--recover", "--", "./abort"]);
+        assert_eq!(output.code, Some(3), "{}", output.stderr);
+        assert!(sandbox.remaining_jobs().is_empty(), "{:?}: {}", sandbox.remaining_jobs(), output.stderr);
+    }
+}
+
+#[test]
+fn the_clock_never_goes_back() {
+    let Some(sandbox) = sandbox() else { return };
+    sandbox.compile("clock", CLOCK);
+    for spares in ["1", "0"] {
+        let kill = ["--spares", spares, "--kill", "0@250"];
+        let arguments = [&["run", "-n", "2", "--recover"], &kill[..], &["--json", "--", "./clock"]].concat();
+        let output = sandbox.counterfoil(&arguments);
+        assert_eq!(output.code, Some(0), "{spares} spares: {}", output.stderr);
+        assert_eq!(lines(&output.stdout), ["rank 0: 0 times back", "rank 1: 0 times back"], "{spares} spares");
+        let restarts = &output.summary()["restarts"];
+        assert_eq!(*restarts, u64::from(spares == "0"), "{spares} spares: {}", output.stderr);
+    }
+}
+
+#[test]
+fn processes_may_be_killed_at_any_time_and_in_mpi_init() {
+    let Some(sandbox) = sandbox() else { return };
+    let plain = sandbox.counterfoil(&["run", "-n", "2", "--json", "--", "./steps", "2000"]);
+    for kills in [["--kill", "0@200ms", "--kill", "1@200ms"], ["--kill", "1@300", "--kill", "1@900ms"]] {
+        let arguments = [&["run", "-n", "2", "--recover"], &kills[..], &["--json", "--", "./steps", "2000"]].concat();
+        let output = sandbox.counterfoil(&arguments);
+        assert_eq!(output.code, Some(0), "{kills:?}: {}", output.stderr);
+        assert_eq!(lines(&output.stdout), lines(&plain.stdout), "{kills:?}: {}", output.stderr);
+        let summary = output.summary();
+        let processes = |rank: &serde_json::Value| rank["processes"].as_array().unwrap().len();
+        let all: usize = summary["ranks"].as_array().unwrap().iter().map(processes).sum();
+        // Without spares for both, or killed before they were ranks, the job is started again.
+        assert!(all > 2 || summary["restarts"].as_u64() > Some(0), "{kills:?}: {summary}");
+    }
+}
+
+#[test]
+fn a_program_that_ends_before_mpi_init_is_not_started_again() {
+    let Some(sandbox) = sandbox() else { return };
+    for (script, code) in [("exit 3", 3), ("kill -9 $$", 1)] {
+        let count = sandbox.path().join("starts");
+        let script = format!("echo x >> {}; {script}", count.display());
+        let output = sandbox.counterfoil(&["run", "-n", "1", "--recover", "--spares", "0", "--", "sh", "-c", &script]);
+        assert_eq!(output.code, Some(code), "{script}: {}", output.stderr);
+        assert!(output.stderr.contains("no process of the job has become a rank"), "{script}: {}", output.stderr);
+        assert_eq!(std::fs::read_to_string(&count).unwrap().lines().count(), 1, "{script}: {}", output.stderr);
+        std::fs::remove_file(&count).unwrap();
+    }
+}
+
+#[test]
+fn what_recovery_can_not_do_is_refused_before_anything_starts() {
+    let Some(sandbox) = sandbox() else { return };
+    for (arguments, code, what) in [
+        (&["run", "--recover", "--", "./steps", "10"][..], 2, "--recover needs -n"),
+        (&["run", "-n", "2", "--recover", "--kill", "2@1", "--", "./steps", "10"], 2, "the ranks are 0 to 1"),
+        (&["run", "-n", "2", "--recover", "--kill", "1", "--", "./steps", "10"], 2, "R@CALL"),
+        (&["run", "-n", "2", "--recover", "--kill", "1@2m", "--", "./steps", "10"], 2, "R@TIME"),
+        (&["run", "-n", "2", "--spares", "1", "--", "./steps", "10"], 2, "--recover"),
+        (&["run", "-n", "2", "--recover", "--keep", "acked", "--", "./steps", "10"], 2, "--keep: a job that recovers"),
+        (&["run", "-n", "2", "--recover", "--protocol", "coordinated", "--", "./steps", "10"], 2, "sender-based"),
+        (
+            &["run", "-n", "2", "--recover", "--log-dir", "logs", "--tier", "volatile", "--", "./steps", "10"],
+            2,
+            "--tier process-crash-safe",
+        ),
+        (&["replay", "--rank", "0", "none", "--", "./steps", "10"], 2, "none: No such file"),
+        (&["replay", "--rank", "0", ".", "--", "./steps", "10"], 2, "counterfoil run --recover --log-dir"),
+    ] {
+        sandbox.counterfoil(arguments).assert_exit(code, what);
+    }
+}
+
+/// Returns the lines that a rank has printed.
+fn lines_of(rank: u32, output: &str) -> Vec<&str> {
+    let begin = format!("rank {rank} ");
+    output.lines().filter(|line| line.starts_with(&begin)).collect()
+}
+
+#[test]
+fn a_rank_is_replayed_alone_from_the_logs_of_a_job() {
+    let Some(sandbox) = sandbox() else { return };
+    let job = ["run", "-n", "3", "--recover", "--kill", "1@900", "--log-dir", "logs", "--", "./steps", "2000"];
+    let ran = sandbox.counterfoil(&job);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(ran.stderr.contains("counterfoil replay --rank R"), "{}", ran.stderr);
+    for rank in 0..3 {
+        let number = rank.to_string();
+        let replayed = sandbox.counterfoil(&["replay", "--rank", &number, "logs", "--json", "--", "./steps", "2000"]);
+        assert_eq!(replayed.code, Some(0), "{}", replayed.stderr);
+        assert_eq!(lines_of(rank, &replayed.stdout), lines_of(rank, &ran.stdout), "{}", replayed.stderr);
+        assert_eq!(replayed.summary()["replayed"]["end"], "same", "{}", replayed.stderr);
+    }
+    // Another number of steps: the job was run with 2000.
+    let other = sandbox.counterfoil(&["replay", "--rank", "1", "logs", "--", "./steps", "1000"]);
+    assert_eq!(other.code, Some(1), "{}", other.stderr);
+    assert!(other.stderr.contains("the job was run with `./steps 2000`"), "{}", other.stderr);
+    assert!(other.stderr.contains("rank 1 does something else in call"), "{}", other.stderr);
+    let none = sandbox.counterfoil(&["replay", "--rank", "3", "logs", "--", "./steps", "2000"]);
+    none.assert_exit(2, "the ranks are 0 to 2");
+    let taken = sandbox.counterfoil(&job);
+    taken.assert_exit(2, "logs of another job");
+    // In another place, as a copy would be.
+    std::fs::rename(sandbox.path().join("logs"), sandbox.path().join("moved")).unwrap();
+    let moved = sandbox.counterfoil(&["replay", "--rank", "2", "moved", "--json", "--", "./steps", "2000"]);
+    assert_eq!(moved.summary()["replayed"]["end"], "same", "{}", moved.stderr);
+}
+
+#[test]
+fn a_rank_of_a_job_that_was_killed_is_replayed_up_to_where_it_died() {
+    let Some(sandbox) = sandbox() else { return };
+    let job = ["run", "-n", "3", "--recover", "--log-dir", "logs", "--", "./steps", "60000", "0"];
+    let mut child = sandbox.command(&job).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut printed = String::new();
+    while printed.lines().count() < 6 {
+        assert!(output.read_line(&mut printed).unwrap() > 0, "the job has ended: {printed}");
+    }
+    let ranks = ranks_of(&sandbox);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    ranks.iter().for_each(|pid| send(*pid, Signal::KILL));
+    for rank in ["0", "1", "2"] {
+        let replayed =
+            sandbox.counterfoil(&["replay", "--rank", rank, "logs", "--json", "--", "./steps", "60000", "0"]);
+        assert_eq!(replayed.code, Some(0), "{}", replayed.stderr);
+        let summary = replayed.summary();
+        assert!(["died", "record-ends"].contains(&summary["replayed"]["end"].as_str().unwrap()), "{summary}");
+        assert!(summary["replayed"]["stack"].as_str().unwrap().contains("main"), "{summary}");
+        let printed = lines_of(rank.parse().unwrap(), &printed);
+        assert!(replayed.stdout.lines().take(printed.len()).eq(printed.iter().copied()), "{}", replayed.stdout);
+    }
+}
+
+#[test]
+fn a_debugger_gets_control_where_the_replay_stops() {
+    let Some(sandbox) = sandbox() else { return };
+    if std::process::Command::new("gdb").arg("--version").output().is_err() {
+        note_untested("a replay under gdb: it is not installed");
+        return;
+    }
+    let job = ["run", "-n", "2", "--recover", "--log-dir", "logs", "--", "./steps", "200"];
+    assert_eq!(sandbox.counterfoil(&job).code, Some(0));
+    let mut command =
+        sandbox.command(&["replay", "--rank", "1", "--gdb", "--until", "20", "logs", "--", "./steps", "200"]);
+    let script = sandbox.path().join("script");
+    for (commands, end) in
+        [("backtrace\ncontinue\n", "did the same again, to its end"), ("backtrace\n", "stands before call 20")]
+    {
+        std::fs::write(&script, format!("{commands}quit\n")).unwrap();
+        let ended = command.stdin(std::fs::File::open(&script).unwrap()).output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stdout) + String::from_utf8_lossy(&ended.stderr);
+        assert!(said.contains("SIGTRAP") && said.contains("main ("), "{said}");
+        assert!(said.contains(end), "{said}");
+        assert_eq!(ended.status.code(), Some(0), "{said}");
+    }
+}
