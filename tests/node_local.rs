@@ -124,7 +124,8 @@ fn check_long(log: &mut Log, peer: Rank, len: usize) {
 #[test]
 fn the_newest_chunk_of_a_lane_leaves_memory_when_its_records_are_acknowledged() {
     on_each_backend(|options| {
-        // Two messages don't fit, neither of one lane nor of two; or two take the whole budget, in the current chunks of two lanes.
+        // Two messages don't fit, neither of one lane nor of two; or two take the whole budget, in the current chunks
+        // of two lanes.
         let half = BUDGET / 2 - 256;
         let large = [(1..2, BUDGET * 3 / 5), (1..4, BUDGET * 3 / 5), (1..4, BUDGET * 2 / 5), (1..4, BUDGET / 4)];
         for (peers, len) in large.into_iter().chain([(1..3, half), (1..4, half)]) {

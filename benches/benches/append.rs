@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use counterfoil::{Keep, Tier};
-use counterfoil_benches::append::{SIZES, append, floor, name, open};
+use counterfoil_benches::append::{SIZES, append, floor, open};
 use counterfoil_benches::floor::Ring;
 use counterfoil_benches::measure::timed;
 use counterfoil_benches::scratch::Scratch;
@@ -19,7 +19,7 @@ fn appends(criterion: &mut Criterion) {
             bencher.iter_custom(|ops| timed(|| floor(&mut ring, &mut number, ops, &payload)));
         });
         for tier in [Tier::Volatile, Tier::ProcessCrashSafe] {
-            group.bench_function(name(tier), |bencher| {
+            group.bench_function(tier.word(), |bencher| {
                 let mut log = open(&scratch, tier, Keep::Acked).expect("a log");
                 bencher.iter_custom(|ops| timed(|| append(&mut log, ops, &payload)));
             });

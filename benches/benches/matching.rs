@@ -1,5 +1,6 @@
-//! Numbering of received messages: receives are posted first, and end in several orders. The time is that of one receive; from 1,000 receives
-//! to 1,000,000 it grows by the logarithm at most beyond the floor, which keeps as much of each receive of one stream, and decides nothing.
+//! Numbering of received messages: receives are posted first, and end in several orders. The time is that of one
+//! receive; from 1,000 receives to 1,000,000 it grows by the logarithm at most beyond the floor, which keeps as much of
+//! each receive of one stream, and decides nothing.
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -76,7 +77,8 @@ impl Run for Numbering {
     }
 }
 
-/// Keeps a ticket and a length for each receive, as `Matching` does, and hands the messages on in the order in which they were posted.
+/// Keeps a ticket and a length for each receive, as `Matching` does, and hands the messages on in the order in which
+/// they were posted.
 #[derive(Default)]
 struct Floor {
     kept: VecDeque<(u64, usize)>,
@@ -105,7 +107,8 @@ impl Run for Floor {
     }
 }
 
-/// Measures a number of receives that end in this order; the time is that of one. `new` for runs that don't keep their memory.
+/// Measures a number of receives that end in this order; the time is that of one. `new` for runs that don't keep their
+/// memory.
 fn bench<R: Run>(group: &mut BenchmarkGroup<'_, WallTime>, kind: Kind, end: &str, count: usize, new: bool) {
     let order = order(end, count);
     let name = if new { format!("{end}, new memory/{count}") } else { format!("{end}/{count}") };
@@ -124,7 +127,8 @@ fn bench<R: Run>(group: &mut BenchmarkGroup<'_, WallTime>, kind: Kind, end: &str
     });
 }
 
-/// Measures receives of which every second one ends before all others, at all numbers, in memory that is kept and in new memory.
+/// Measures receives of which every second one ends before all others, at all numbers, in memory that is kept and in
+/// new memory.
 fn bench_every_second<R: Run>(group: &mut BenchmarkGroup<'_, WallTime>, kind: Kind) {
     for new in [false, true] {
         COUNTS.iter().for_each(|&count| bench::<R>(group, kind, EVERY_SECOND, count, new));

@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use counterfoil::{Keep, Rank, Tier};
-use counterfoil_benches::append::{name, open};
+use counterfoil_benches::append::open;
 use counterfoil_benches::replay::{LOG_BYTES, SIZES, copy, replay};
 use counterfoil_benches::scratch::Scratch;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
@@ -24,7 +24,7 @@ fn replays(criterion: &mut Criterion) {
                     claim.payload_mut().fill(number as u8);
                     claim.commit();
                 }
-                group.bench_function(name(tier), |bencher| bencher.iter(|| replay(&mut log, &mut wire)));
+                group.bench_function(tier.word(), |bencher| bencher.iter(|| replay(&mut log, &mut wire)));
             }
             group.finish();
         }

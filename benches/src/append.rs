@@ -34,8 +34,8 @@ pub struct Row {
     pub tier: &'static str,
     /// `acked`: released by acknowledgements. `checkpoint`: retained, and collected by checkpoints.
     pub keep: &'static str,
-    /// For two writers: the speed of each as a share of one writer's, both relative to floors of as many threads. Less than 1
-    /// if they slow each other down more than two naked loops do.
+    /// For two writers: the speed of each as a share of one writer's, both relative to floors of as many threads. Less
+    /// than 1 if they slow each other down more than two naked loops do.
     pub scaling: Option<f64>,
     /// The measurement.
     #[serde(flatten)]
@@ -65,8 +65,8 @@ pub fn run(options: &RunOptions) -> Result<Vec<Row>, Error> {
     Ok(rows)
 }
 
-/// Measures one thread. The addresses of the log's few hot lines change the time of a small append by a fifth (loads wait for
-/// earlier stores to the same offset in another page), so the rounds are spread over several memory layouts.
+/// Measures one thread. The addresses of the log's few hot lines change the time of a small append by a fifth (loads
+/// wait for earlier stores to the same offset in another page), so the rounds are spread over several memory layouts.
 fn one_writer(options: &RunOptions, scratch: &Scratch, tier: Tier, keep: Keep, size: usize) -> Result<Row, Error> {
     let payload = vec![7; size];
     let mut rounds = Rounds::default();
@@ -81,10 +81,11 @@ fn one_writer(options: &RunOptions, scratch: &Scratch, tier: Tier, keep: Keep, s
             |ops| timed(|| append(&mut log, ops, &payload)),
         );
     }
-    Ok(Row { size, writers: 1, tier: name(tier), keep: keep_name(keep), scaling: None, figure: rounds.figure() })
+    Ok(Row { size, writers: 1, tier: tier.word(), keep: keep.word(), scaling: None, figure: rounds.figure() })
 }
 
-/// Measures two threads with a log each; the floor is two threads with a ring each. The time is that of the slower thread.
+/// Measures two threads with a log each; the floor is two threads with a ring each. The time is that of the slower
+/// thread.
 fn two_writers(options: &RunOptions, scratch: &Scratch, tier: Tier, size: usize) -> Result<Row, Error> {
     let mut logs = [open(scratch, tier, Keep::Acked)?, open(scratch, tier, Keep::Acked)?];
     let payload = vec![7; size];
@@ -94,7 +95,7 @@ fn two_writers(options: &RunOptions, scratch: &Scratch, tier: Tier, size: usize)
         |ops| both(&mut rings, |(ring, number)| floor(ring, number, ops, &payload)),
         |ops| both(&mut logs, |log| append(log, ops, &payload)),
     );
-    Ok(Row { size, writers: 2, tier: name(tier), keep: keep_name(Keep::Acked), scaling: None, figure })
+    Ok(Row { size, writers: 2, tier: tier.word(), keep: Keep::Acked.word(), scaling: None, figure })
 }
 
 fn both<T: Send>(each: &mut [T; 2], work: impl Fn(&mut T) + Sync) -> Duration {
@@ -160,21 +161,4 @@ pub fn open(scratch: &Scratch, tier: Tier, keep: Keep) -> Result<Log, Error> {
     let log = Log::create(options)?;
     scratch.remove(&dir);
     Ok(log)
-}
-
-/// Returns the name of a tier in tables.
-pub fn name(tier: Tier) -> &'static str {
-    match tier {
-        Tier::Volatile => "volatile",
-        Tier::ProcessCrashSafe => "process-crash-safe",
-        Tier::NodeLocal => "node-local",
-    }
-}
-
-fn keep_name(keep: Keep) -> &'static str {
-    match keep {
-        Keep::Acked => "acked",
-        Keep::Checkpoint => "checkpoint",
-        Keep::All => "all",
-    }
 }

@@ -1,7 +1,7 @@
 //! The durable tier, compared with the disk's own rate.
 //!
-//! The floor is a naked ring ([`NakedRing`]): as many blocks of the same size in flight, the same bytes, direct I/O, and nothing
-//! else. Floor, store, and the store without checksums take turns.
+//! The floor is a naked ring ([`NakedRing`]): as many blocks of the same size in flight, the same bytes, direct I/O,
+//! and nothing else. Floor, store, and the store without checksums take turns.
 
 pub mod recover;
 pub mod replay;

@@ -1,7 +1,7 @@
 //! Instructions of one append, counted by valgrind: a figure that doesn't depend on the machine's load.
 //!
-//! A program is run twice under valgrind, with few messages and with many. Everything else that it does is the same, so the
-//! difference is that of the messages alone.
+//! A program is run twice under valgrind, with few messages and with many. Everything else that it does is the same, so
+//! the difference is that of the messages alone.
 
 use std::fmt;
 use std::path::Path;
@@ -56,18 +56,9 @@ impl std::error::Error for StretchError {}
 impl Subject {
     /// Returns the log of a row in the table of appends.
     pub fn of_row(tier: &str, keep: &str) -> Option<Subject> {
-        let tier = match tier {
-            "volatile" => Tier::Volatile,
-            "process-crash-safe" => Tier::ProcessCrashSafe,
-            _ => return None,
-        };
-        let keep = match keep {
-            "acked" => Keep::Acked,
-            "checkpoint" => Keep::Checkpoint,
-            "all" => Keep::All,
-            _ => return None,
-        };
-        Some(Subject::Log(tier, keep))
+        let tier: Tier = tier.parse().ok()?;
+        // Its store's thread would be counted, too.
+        (tier != Tier::NodeLocal).then_some(Subject::Log(tier, keep.parse().ok()?))
     }
 }
 
@@ -75,14 +66,7 @@ impl fmt::Display for Stretch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.subject {
             Subject::Floor => write!(f, "floor")?,
-            Subject::Log(tier, keep) => {
-                let keep = match keep {
-                    Keep::Acked => "acked",
-                    Keep::Checkpoint => "checkpoint",
-                    Keep::All => "all",
-                };
-                write!(f, "log,{},{keep}", crate::append::name(tier))?;
-            }
+            Subject::Log(tier, keep) => write!(f, "log,{tier},{keep}")?,
         }
         write!(f, ",{},{}", self.size, self.ops)
     }
@@ -123,8 +107,8 @@ impl Stretch {
 
 /// Counts the instructions of one message of `size` bytes.
 ///
-/// `program` with `arguments`, followed by the text of a [`Stretch`], must [run](Stretch::run) it. `None` if valgrind is missing
-/// or can't run the program.
+/// `program` with `arguments`, followed by the text of a [`Stretch`], must [run](Stretch::run) it. `None` if valgrind
+/// is missing or can't run the program.
 pub fn count(program: &Path, arguments: &[&str], subject: Subject, size: usize) -> Option<f64> {
     let [few, many] = OPS.map(|ops| instructions(program, arguments, Stretch { subject, size, ops }));
     Some((many?.checked_sub(few?)?) as f64 / (OPS[1] - OPS[0]) as f64)

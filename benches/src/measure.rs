@@ -1,4 +1,5 @@
-//! Interleaved measurement: a floor and the measured work take turns, so that a change of the machine's speed affects both.
+//! Interleaved measurement: a floor and the measured work take turns, so that a change of the machine's speed affects
+//! both.
 
 use std::time::{Duration, Instant};
 
@@ -20,8 +21,8 @@ impl Default for RunOptions {
 }
 
 impl RunOptions {
-    /// Spreads the rounds evenly over `places`. Returns each place, from 0, with the options of its rounds; with fewer rounds
-    /// than places, only as many places.
+    /// Spreads the rounds evenly over `places`. Returns each place, from 0, with the options of its rounds; with fewer
+    /// rounds than places, only as many places.
     pub(crate) fn over_places(self, places: usize) -> impl Iterator<Item = (usize, RunOptions)> {
         let rounds = self.rounds.max(1);
         let of = move |place| rounds / places + usize::from(place < rounds % places);

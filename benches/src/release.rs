@@ -20,8 +20,8 @@ const CACHE_BYTES: usize = 48 << 20;
 /// One line of the table.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// `acknowledge`: nanoseconds per record, with one acknowledgement for every `records_per_op`. `advance`: nanoseconds per
-    /// chunk of `records_per_op` records; its floor is a chunk of one record.
+    /// `acknowledge`: nanoseconds per record, with one acknowledgement for every `records_per_op`. `advance`:
+    /// nanoseconds per chunk of `records_per_op` records; its floor is a chunk of one record.
     pub op: &'static str,
     /// Records that one acknowledgement covers, or that one chunk holds.
     pub records_per_op: u64,
@@ -57,8 +57,8 @@ pub fn naked_store(records: u64) -> Duration {
     start.elapsed()
 }
 
-/// Times the acknowledgement of `records` records of 64 bytes, `covers` (which divides 4,096) at a time; appending them is not
-/// timed.
+/// Times the acknowledgement of `records` records of 64 bytes, `covers` (which divides 4,096) at a time; appending them
+/// is not timed.
 ///
 /// Returns zero if a log can't be created or refuses a record.
 pub fn acknowledge(records: u64, covers: u64) -> Duration {
@@ -84,7 +84,8 @@ pub fn acknowledge(records: u64, covers: u64) -> Duration {
     time.mul_f64(records as f64 / sent as f64)
 }
 
-/// Returns the payloads with which `records` records fill a chunk to the last byte: that of all but the last, and of the last.
+/// Returns the payloads with which `records` records fill a chunk to the last byte: that of all but the last, and of
+/// the last.
 ///
 /// A chunk has a header of 112 bytes, and space for a commit word at its end; a record has a header of 16 bytes.
 fn payloads(records: u64) -> (usize, usize) {
@@ -92,8 +93,8 @@ fn payloads(records: u64) -> (usize, usize) {
     (small, room - (records as usize - 1) * (small + 16) - 16)
 }
 
-/// Times the collection of one chunk of 64 KiB with `records_per_chunk` records (1 to 1,000), covered by a checkpoint of the
-/// receiver: the mean of 128 that are collected at once. Filling them is not timed.
+/// Times the collection of one chunk of 64 KiB with `records_per_chunk` records (1 to 1,000), covered by a checkpoint
+/// of the receiver: the mean of 128 that are collected at once. Filling them is not timed.
 ///
 /// # Errors
 /// If a log can't be created.
@@ -103,8 +104,8 @@ pub fn advance(records_per_chunk: u64) -> Result<Duration, Error> {
     options.keep = Keep::Checkpoint;
     options.chunk_bytes = CHUNK_BYTES;
     let mut log = Log::create(options)?;
-    // The first chunks of a lane are smaller. A few records that fill a whole chunk skip them, and end at the start of a
-    // chunk: from there on every chunk holds exactly `records_per_chunk` records.
+    // The first chunks of a lane are smaller. A few records that fill a whole chunk skip them, and end at the start of
+    // a chunk: from there on every chunk holds exactly `records_per_chunk` records.
     let (_, whole) = payloads(1);
     while log.try_claim(PEER, 0, whole)?.commit() < Ssn(4) {}
     let first = log.next_ssn(PEER).prev().0;

@@ -6,7 +6,7 @@ use std::hint::black_box;
 use counterfoil::{Error, Keep, Log, Rank, Ssn, Tier};
 use serde::Serialize;
 
-use crate::append::{name, open};
+use crate::append::open;
 use crate::measure::{Rounds, RunOptions, timed};
 use crate::scratch::Scratch;
 
@@ -62,9 +62,9 @@ pub fn run(options: &RunOptions) -> Result<Vec<Row>, Error> {
     Ok(rows)
 }
 
-/// Measures one row. The address of the wire's buffer changes the time of a copy in the cache by a third (loads wait for earlier
-/// stores to the same offset in another page, and copies cross cache lines or not). So both loops copy to the same buffer, and
-/// the rounds are spread over several memory layouts.
+/// Measures one row. The address of the wire's buffer changes the time of a copy in the cache by a third (loads wait
+/// for earlier stores to the same offset in another page, and copies cross cache lines or not). So both loops copy to
+/// the same buffer, and the rounds are spread over several memory layouts.
 fn one(options: &RunOptions, scratch: &Scratch, tier: Tier, size: usize, log_bytes: usize) -> Result<Row, Error> {
     let records = (log_bytes / size).max(1);
     let mut log = open(scratch, tier, Keep::All)?;
@@ -90,7 +90,7 @@ fn one(options: &RunOptions, scratch: &Scratch, tier: Tier, size: usize, log_byt
     Ok(Row {
         size,
         log_bytes,
-        tier: name(tier),
+        tier: tier.word(),
         mb_per_s: speed(figure.ns),
         floor_mb_per_s: speed(figure.floor_ns),
         ratio: 1.0 / figure.ratio,
@@ -100,7 +100,8 @@ fn one(options: &RunOptions, scratch: &Scratch, tier: Tier, size: usize, log_byt
     })
 }
 
-/// Runs the floor's loop: copies every message to the wire, from a buffer laid out as the floor's ring in the append benchmark.
+/// Runs the floor's loop: copies every message to the wire, from a buffer laid out as the floor's ring in the append
+/// benchmark.
 pub fn copy(source: &[u8], wire: &mut [u8]) {
     for record in source.chunks_exact(HEADER_BYTES + wire.len()) {
         wire.copy_from_slice(black_box(&record[HEADER_BYTES..]));

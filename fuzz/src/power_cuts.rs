@@ -8,8 +8,8 @@ const STEP_BYTES: usize = 8;
 /// Maximum number of steps, and power cuts, of an input.
 const STEPS_MAX: usize = 40;
 
-/// Tests a log with power cuts. Each byte is a choice: first of the log's limits, then of the steps and their parameters.
-/// The first byte also determines the places of the power cuts, and the bytes that are lost.
+/// Tests a log with power cuts. Each byte is a choice: first of the log's limits, then of the steps and their
+/// parameters. The first byte also determines the places of the power cuts, and the bytes that are lost.
 pub fn power_cuts(data: &[u8]) {
     let mut choices = data.iter().copied();
     let mut number = 0;

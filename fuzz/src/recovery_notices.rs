@@ -1,7 +1,8 @@
 //! Fuzz body of the notices of the send-deterministic rule: a simulated job in which bytes of them change on their way.
 
 use arbitrary::Unstructured;
-use counterfoil_simulator::{self as simulator, Damage, Fault, Mode, Pattern, Schedule, SendDet, Shape, Tier};
+use counterfoil_protocols::send_deterministic;
+use counterfoil_simulator::{self as simulator, Damage, Fault, Mode, Pattern, Schedule, Shape, Tier};
 
 /// Tests that no process panics, whatever a notice says, and that an undamaged job ends right.
 pub fn recovery_notices(data: &[u8]) {
@@ -43,6 +44,6 @@ pub fn recovery_notices(data: &[u8]) {
         changes.push(Damage { notice: notice.into(), at: at.into(), bits: bits.max(1) });
     }
     schedule.mode = Mode::Listed(input.take_rest().iter().map(|&choice| choice.into()).collect());
-    let (outcome, done) = simulator::run_damaged::<SendDet>(&schedule, changes);
+    let (outcome, done) = simulator::run_damaged(&send_deterministic::RULE, &schedule, changes);
     assert!(done > 0 || outcome.violation.is_none(), "{:?} of {schedule}", outcome.violation);
 }

@@ -40,10 +40,11 @@ struct Original {
     contents: Contents,
 }
 
-/// Applies changes of the form (kind, place, value). Whatever the changes are, the files are refused, or the contents are
-/// in order, within the files and the same in a second recovery, and the log can be continued. A single changed byte is
-/// refused, or only changes one byte of a body (or, in a lane with gaps, one SSN within its gap): no record is lost, invented
-/// or truncated. The checksums of bodies are the sender's concern; entries of the local log never change.
+/// Applies changes of the form (kind, place, value). Whatever the changes are, the files are refused, or the contents
+/// are in order, within the files and the same in a second recovery, and the log can be continued. A single changed
+/// byte is refused, or only changes one byte of a body (or, in a lane with gaps, one SSN within its gap): no record is
+/// lost, invented or truncated. The checksums of bodies are the sender's concern; entries of the local log never
+/// change.
 pub fn shared_log(data: &[u8]) {
     let original = original();
     let dir = scratch();
@@ -63,9 +64,9 @@ pub fn shared_log(data: &[u8]) {
     check_continues(dir.path(), &found);
 }
 
-/// Applies changes as [`shared_log`] does, of words that have a check, too, and computes the checks again: those of the files'
-/// headers and of the chunks', and of changed commit words. Whatever the changes are, the files are refused, or the contents are in
-/// order, within the files and the same in a second recovery, and the log can be continued.
+/// Applies changes as [`shared_log`] does, of words that have a check, too, and computes the checks again: those of the
+/// files' headers and of the chunks', and of changed commit words. Whatever the changes are, the files are refused, or
+/// the contents are in order, within the files and the same in a second recovery, and the log can be continued.
 pub fn forged_shared_log(data: &[u8]) {
     let original = original();
     let dir = scratch();
@@ -307,8 +308,8 @@ fn check_one_byte_differs(found: &Contents, original: &Contents) {
     assert_eq!((found.entries, &found.local), (original.entries, &original.local));
 }
 
-/// Checks that a replacement can append one more message to every lane and one more entry to the local log, and that its
-/// own replacement recovers them.
+/// Checks that a replacement can append one more message to every lane and one more entry to the local log, and that
+/// its own replacement recovers them.
 fn check_continues(dir: &Path, found: &Contents) {
     let (mut log, _) = Log::recover(options(dir)).expect("it was recovered before");
     let mut sent = Vec::new();

@@ -1,4 +1,5 @@
-//! Fuzz body of the store: files with changed bytes, with and without checksums computed again, are opened, scanned and repaired.
+//! Fuzz body of the store: files with changed bytes, with and without checksums computed again, are opened, scanned and
+//! repaired.
 
 mod checksums;
 mod original;
@@ -19,13 +20,13 @@ const HEADER: usize = 256;
 /// Contents of an opened store: its newest checkpoint, and SSN and bytes of each record.
 type Contents = (CheckpointImage, Vec<(u64, Vec<u8>)>);
 
-/// Applies changes of the form (kind, place, value). If the first byte is odd, all checksums are computed again afterwards, so that
-/// the numbers that they cover are reached.
+/// Applies changes of the form (kind, place, value). If the first byte is odd, all checksums are computed again
+/// afterwards, so that the numbers that they cover are reached.
 ///
-/// Whatever the changes are, opening, scanning and repairing return, what is opened is in order, and a log that is recovered from it
-/// can be read to its end. Without new checksums the store is refused, or has its contents, except perhaps for the last entries of
-/// the local log; and after a repair it can be opened and has nothing to repair. A store that can be opened for writing takes another
-/// checkpoint.
+/// Whatever the changes are, opening, scanning and repairing return, what is opened is in order, and a log that is
+/// recovered from it can be read to its end. Without new checksums the store is refused, or has its contents, except
+/// perhaps for the last entries of the local log; and after a repair it can be opened and has nothing to repair. A
+/// store that can be opened for writing takes another checkpoint.
 pub fn store(data: &[u8]) {
     let (&first, steps) = data.split_first().unwrap_or((&0, &[]));
     let is_forged = first & 1 == 1;
@@ -126,7 +127,8 @@ fn read_all(disk: &SimulatedDisk) -> Result<Contents, StoreError> {
     Ok((image, records))
 }
 
-/// The newest entries of the local log follow the checkpoint: their damage looks like a write that a power cut interrupted.
+/// The newest entries of the local log follow the checkpoint: their damage looks like a write that a power cut
+/// interrupted.
 fn check_same((image, records): &Contents, (expected, expected_records): &Contents) {
     assert!(expected.local.starts_with(&image.local), "{:?}", image.local);
     let same = CheckpointImage { local: expected.local.clone(), ..image.clone() };

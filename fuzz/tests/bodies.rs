@@ -1,5 +1,6 @@
 //! Runs every body over its corpus, and over pseudo-random inputs. Set `COUNTERFOIL_FUZZ_SEED` to repeat a run and
-//! `COUNTERFOIL_FUZZ_INPUTS` for more inputs, and `COUNTERFOIL_FUZZ_BODY` for one body alone. A failure names the seed and prints the input.
+//! `COUNTERFOIL_FUZZ_INPUTS` for more inputs, and `COUNTERFOIL_FUZZ_BODY` for one body alone. A failure names the seed
+//! and prints the input.
 #![forbid(unsafe_code)]
 
 use std::panic::catch_unwind;

@@ -63,8 +63,8 @@ fn five_million_messages_need_no_more_memory_in_a_file() {
     send(FIVE_MILLION, Options { keep: Keep::Acked, tier: Tier::ProcessCrashSafe, dir: Some(dir), ..options });
 }
 
-/// One peer never acknowledges: memory stays within the budget, errors name that peer, and its unacknowledged messages are
-/// kept. As soon as it answers, all sends continue.
+/// One peer never acknowledges: memory stays within the budget, errors name that peer, and its unacknowledged messages
+/// are kept. As soon as it answers, all sends continue.
 #[test]
 fn a_peer_that_never_acknowledges_uses_at_most_the_budget() {
     const BUDGET: usize = 512 << 10;

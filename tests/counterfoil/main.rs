@@ -12,6 +12,7 @@ mod node_local_limits;
 mod on_full;
 mod opening;
 mod options;
+mod overtaken;
 mod power_cuts;
 mod recover;
 mod spilled;

@@ -257,12 +257,13 @@ fn a_lane_on_disk_is_truncated_while_others_fill_the_memory() {
         drop(log);
         let (mut log, _) = Log::recover(options).unwrap();
         let other = Rank(2);
-        // The records can't leave memory.
-        let reader = log.cursor(other, Ssn::FIRST).unwrap();
+        // Without a free cursor the records can't leave memory.
+        let cursors_max = log.options().cursors_max;
+        let readers: Vec<Cursor> = (0..cursors_max).map(|_| log.cursor(other, Ssn::FIRST).unwrap()).collect();
         let full = (0..100_000).find_map(|_| append(&mut log, other).err());
         assert!(matches!(full, Some(AppendError::Full(_))), "{full:?}");
         log.truncate(PEER, Ssn(1700)).unwrap();
-        drop(reader);
+        drop(readers);
         assert_eq!(check_replay(&mut log, PEER), (Ssn::FIRST, Ssn(1701)));
         let last = log.next_ssn(other).prev();
         log.acknowledge(other, Ack { ssn: last, epoch: Epoch::FIRST }, Phase(0)).unwrap();

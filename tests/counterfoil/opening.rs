@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use counterfoil::{
-    AppendError, Contents, DirectoryError, Epoch, Keep, Log, OpenError, Options, Rank, ReadOnlyLog, Ssn,
+    AppendError, Contents, DirectoryError, Epoch, Keep, Log, OpenError, Options, Rank, ReadOnlyLog, Ssn, StoreOptions,
 };
 
 use crate::spilled::{acknowledge, append, payload, with_dir};
@@ -106,4 +106,19 @@ fn room_that_was_refused_can_be_made_and_reserved() {
     assert!(collections > 5, "{collections}");
     let refused = log.reserve(Rank(2), 0, 1).unwrap_err();
     assert!(matches!(*refused, AppendError::NoSuchRank { .. }), "{refused}");
+}
+
+#[test]
+fn a_missing_directory_of_stores_is_found_at_the_start() {
+    let parent = tempfile::tempdir().unwrap();
+    let options = |dir: &Path| Options { store: Some(StoreOptions::new(dir)), ..Options::new(Rank(0), 2) };
+    let missing = options(&parent.path().join("missing"));
+    for refused in [Log::create(missing.clone()).map(drop), Log::recover(missing).map(drop)] {
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains("open the directory of stores") && refused.contains("missing"), "{refused}");
+    }
+    let file = parent.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    assert!(matches!(Log::create(options(&file)), Err(OpenError::Directory(_))));
+    assert!(Log::create(options(parent.path())).is_ok());
 }

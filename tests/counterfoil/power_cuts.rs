@@ -31,8 +31,8 @@ fn no_message_that_was_durable_is_lost_and_none_is_invented() {
     assert!(is_varied, "{all:?}");
 }
 
-/// A cursor on disk passed over messages that were covered, and freed in memory, before it came to them: the model allowed that in the
-/// process-crash-safe tier only.
+/// A cursor on disk passed over messages that were covered, and freed in memory, before it came to them: the model
+/// allowed that in the process-crash-safe tier only.
 #[test]
 fn histories_that_once_failed_pass() {
     let explored = log::explore(&mut split_mix(1_993_433_046), Exploration { crashes: 3_500, skipped_sync: None });

@@ -5,7 +5,8 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use counterfoil::{
-    Ack, Epoch, Keep, Log, OpenError, Options, Phase, PoolError, PrivateFileError, Rank, Ssn, Tier, create_private_dir,
+    Ack, AckPolicy, Epoch, Keep, Log, OpenError, Options, Phase, PoolError, PrivateFileError, Rank, Ssn, Tier,
+    create_private_dir,
 };
 
 const ME: Rank = Rank(2);
@@ -213,6 +214,49 @@ fn a_refusal_leaves_both_files_unchanged() {
     assert!(after[0] < before[0].1 && after[1] < before[1].1, "{after:?}: no memory was given back");
 }
 
+#[test]
+fn copies_leave_both_files_as_they_are_and_go_on_by_themselves() {
+    let job = Job::new();
+    job.create_dead_log();
+    // Free chunks, which a recovery gives back to the system.
+    let (mut log, _) = Log::recover(job.options()).unwrap();
+    append(&mut log, Rank(1), 2000);
+    log.receiver_covered(Rank(1), Epoch(2), Ssn(1990)).unwrap();
+    assert!(log.collect().chunks > 0);
+    drop(log);
+    let paths = [job.lanes_file(), job.local_file()];
+    let before = paths.each_ref().map(|path| contents(path));
+
+    let (mut first, recovered) = Log::recover_copy(job.options()).unwrap();
+    assert_eq!((recovered.lanes.len(), recovered.local_entries), (3, 10));
+    let (mut second, _) = Log::recover_copy(job.options()).unwrap();
+    append(&mut first, Rank(0), 2000);
+    append(&mut second, Rank(0), 310);
+    first.local().append(1, 10, &[]).unwrap();
+    first.rewind(Rank(3), Ssn(19));
+    assert!(first.repeat(Rank(3), b"something else").is_err());
+    assert_eq!(first.repeat(Rank(3), &[20; 20]), Ok(Ssn(20)));
+    for (log, last) in [(&mut first, 2000), (&mut second, 310)] {
+        assert_eq!(replayed(log, Rank(0), 1), (1..=last).collect::<Vec<_>>());
+        log.receiver_covered(Rank(0), Epoch(3), Ssn(300)).unwrap();
+        assert!(log.collect().chunks > 0);
+        assert_eq!(replayed(log, Rank(0), 301), (301..=last).collect::<Vec<_>>());
+    }
+    let error = Log::recover(job.options()).unwrap_err();
+    assert!(is_file(&error, |why| matches!(why, PrivateFileError::OwnerAlive { .. })), "{error}");
+    drop(first);
+    second.destroy().unwrap();
+
+    assert!(paths.each_ref().map(|path| contents(path)) == before);
+    // Files that are missing are not made.
+    for path in paths {
+        std::fs::remove_file(path).unwrap();
+        let error = Log::recover_copy(job.options()).unwrap_err();
+        assert!(matches!(error, OpenError::NoLog { rank: ME, .. }), "{error}");
+    }
+    assert_eq!(job.files(), []);
+}
+
 fn expect_everything(job: &Job) {
     let (mut log, recovered) = Log::recover(job.options()).unwrap();
     assert_eq!((recovered.lanes.len(), recovered.local_entries), (2, 10));
@@ -364,4 +408,26 @@ fn a_log_is_never_created_over_another() {
     job.create_dead_log();
     assert!(Log::create(job.options()).is_err());
     expect_everything(&job);
+}
+
+#[test]
+fn freed_messages_count_as_acknowledged_and_a_send_window_is_made_anew() {
+    let job = Job::new();
+    let options = Options { keep: Keep::Acked, ..job.options() };
+    let mut log = Log::create(options.clone()).unwrap();
+    append(&mut log, Rank(0), 300);
+    append(&mut log, Rank(3), 20);
+    log.acknowledge(Rank(0), Ack { ssn: Ssn(200), epoch: Epoch::FIRST }, Phase(0)).unwrap();
+    drop(log);
+    let (mut log, _) = Log::recover(options).unwrap();
+    let acked = log.acked(Rank(0));
+    assert_eq!((acked, log.acked(Rank(3))), (log.kept_from(Rank(0)).prev(), Ssn::ZERO));
+    assert!((150..=200).contains(&acked.0), "{acked}");
+    let window = log.send_window(Rank(0), AckPolicy::default(), Epoch(3)).unwrap();
+    assert_eq!((window.next_ssn(), window.acked(), window.epoch()), (Ssn(301), acked, Epoch(3)));
+    assert_eq!(window.unacked_bytes(), (acked.0 + 1..=300).map(|ssn| ssn % 200).sum::<u64>());
+    // The receiver acknowledges what it has, once more.
+    log.acknowledge(Rank(0), Ack { ssn: Ssn(200), epoch: Epoch::FIRST }, Phase(0)).unwrap();
+    assert_eq!(log.acked(Rank(0)), Ssn(200));
+    assert_eq!(replayed(&mut log, Rank(0), acked.0 + 1).last(), Some(&300));
 }

@@ -1,4 +1,5 @@
-//! A caller that waits for more than the log: checkpoints as futures, room that the disk has yet to make, and records that aren't committed yet.
+//! A caller that waits for more than the log: checkpoints as futures, room that the disk has yet to make, and records
+//! that aren't committed yet.
 
 use std::future::Future;
 use std::pin::pin;

@@ -1,8 +1,8 @@
 //! A process that appends in the process-crash-safe tier is killed at random instants; its replacement recovers
 //! everything that was reported as committed, in order, and nothing else.
 //!
-//! The test program starts itself as that process. Set `COUNTERFOIL_KILL_SEED` to repeat a run; the instants also depend
-//! on the machine.
+//! The test program starts itself as that process. Set `COUNTERFOIL_KILL_SEED` to repeat a run; the instants also
+//! depend on the machine.
 
 #![expect(clippy::print_stdout, reason = "the seed of a run")]
 

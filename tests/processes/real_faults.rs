@@ -317,9 +317,9 @@ fn start(test: &str, told: &Path) -> (KillOnDrop, BufReader<ChildStdout>) {
 
 // Memory.
 
-/// Maximum memory of a log of 8 MiB in addition to its budget: ten write buffers of 256 KiB, in large pages (4 MiB); sixteen
-/// read-ahead buffers (4 MiB); a chunk of the local log, the index (a hundred bytes for each of 640 blocks), the threads'
-/// stacks, and free memory of the allocator (some 4 MiB).
+/// Maximum memory of a log of 8 MiB in addition to its budget: ten write buffers of 256 KiB, in large pages (4 MiB);
+/// sixteen read-ahead buffers (4 MiB); a chunk of the local log, the index (a hundred bytes for each of 640 blocks),
+/// the threads' stacks, and free memory of the allocator (some 4 MiB).
 const OVERHEAD_BYTES_MAX: u64 = 14 << 20;
 const BUDGET: usize = 8 << 20;
 

@@ -1,6 +1,6 @@
 //! `cargo xtask bench`: runs the criterion benchmarks and prints the tables of `counterfoil bench`.
 //!
-//! The subcommands `mpi`, `applications`, `netpipe` and `spike` measure programs that run over MPI.
+//! The subcommands `mpi`, `applications` and `netpipe` measure programs that run over MPI.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
-use crate::mpi::bench::{applications, netpipe, ping_pong, spike};
+use crate::mpi::bench::{applications, netpipe, ping_pong};
 use crate::table::Table;
 use crate::workspace::{TaskError, Workspace, command_line, run_checked};
 
@@ -57,14 +57,6 @@ enum MpiBench {
         #[arg(long)]
         json: bool,
     },
-    /// Measure the ways to log MPI messages and to identify them at the receiver
-    Spike {
-        #[command(flatten)]
-        options: spike::Options,
-        /// Print a JSON array of rows instead of tables
-        #[arg(long)]
-        json: bool,
-    },
 }
 
 /// Runs the benchmarks. Returns `true`, since a failed benchmark is an error.
@@ -74,7 +66,6 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Task
             MpiBench::Mpi { options, json } => (ping_pong::rows(workspace, options)?, json),
             MpiBench::Applications { options, json } => (applications::rows(workspace, options)?, json),
             MpiBench::Netpipe { options, json } => (netpipe::rows(workspace, options)?, json),
-            MpiBench::Spike { options, json } => (spike::rows(workspace, options)?, json),
         };
         if *json {
             println!("{}", Value::Array(rows));

@@ -56,6 +56,8 @@ enum Soak {
     MpiPrograms(soak::mpi_programs::Options),
     /// The MPI programs of a folder, with and without the library: what they print, how they end, and their logs
     Programs(soak::programs::Options),
+    /// Kill ranks of unmodified MPI programs under `counterfoil run --recover`, at all kinds of moments
+    Recover(soak::recover::Options),
     /// Simulated disks whose power is cut at every operation, compared with a model
     Crash(soak::crash::Options),
     /// The tests of log-core under Miri
@@ -75,6 +77,7 @@ fn main() -> ExitCode {
         Task::Soak(Soak::Mpi(options)) => soak::run_over_mpi(&workspace, options),
         Task::Soak(Soak::MpiPrograms(options)) => soak::mpi_programs::run(&workspace, options),
         Task::Soak(Soak::Programs(options)) => soak::programs::run(&workspace, options),
+        Task::Soak(Soak::Recover(options)) => soak::recover::run(&workspace, options),
         Task::Soak(Soak::Crash(options)) => soak::crash::run(&workspace, options),
         Task::Soak(Soak::Miri(options)) => soak::miri::run(&workspace, options),
         Task::Soak(Soak::Mutants(options)) => soak::mutants::run(&workspace, options),

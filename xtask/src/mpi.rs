@@ -1,6 +1,6 @@
-//! `cargo xtask mpi`: finds or installs an MPI and builds the workspace `mpi/`.
+//! `cargo xtask mpi`: finds or installs an MPI and builds the crates over it, those of `mpi/`.
 //!
-//! The root workspace builds on a machine without MPI. Builds for different MPIs have separate target directories, since the
+//! All others build on a machine without MPI. Builds for different MPIs have separate target directories, since the
 //! bindings to one MPI do not work with another.
 
 pub(crate) mod bench;
@@ -11,16 +11,17 @@ pub(crate) mod preload;
 mod pypi;
 pub(crate) mod scratch;
 
-use std::ffi::{OsStr, OsString};
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use clap::Args;
+use counterfoil_mpi_discovery::Implementation;
+use counterfoil_mpi_discovery::layout::{self, DESCRIPTION, Description};
 use serde_json::json;
 
 use crate::workspace::{TaskError, Workspace, cargo, run_checked};
 pub(crate) use error::MpiError;
-use find::Implementation;
 pub(crate) use find::Mpi;
 
 /// Options of `cargo xtask mpi`.
@@ -28,7 +29,7 @@ pub(crate) use find::Mpi;
 pub(crate) struct Options {
     #[command(flatten)]
     pub(crate) choice: Choice,
-    /// Arguments of cargo, run in mpi/ [default: build --release]
+    /// Arguments of cargo, run in mpi/ [default: build --release, of its programs]
     #[arg(last = true, value_name = "CARGO ARGUMENTS")]
     arguments: Vec<String>,
 }
@@ -36,8 +37,9 @@ pub(crate) struct Options {
 /// Selection of an MPI.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Choice {
-    /// `wheel` (Open MPI from PyPI, installed into cargo's target directory), `debian`, `mpich` (from PyPI, for the demo's ranks
-    /// only), or the installation prefix of an Open MPI or MPICH [default: COUNTERFOIL_MPI, or else the mpicc in PATH, or else wheel]
+    /// `wheel` (Open MPI from PyPI, installed into cargo's target directory), `debian`, `mpich` (from PyPI, for the
+    /// demo's ranks only), or the installation prefix of an Open MPI or MPICH [default: COUNTERFOIL_MPI, or else the
+    /// mpicc in PATH, or else wheel]
     #[arg(long, value_name = "wheel|debian|mpich|PREFIX")]
     mpi: Option<String>,
 }
@@ -46,12 +48,26 @@ pub(crate) struct Choice {
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, TaskError> {
     let toolkit = Toolkit::find_or_install_any(workspace, &options.choice)?;
     println!("MPI: {}", toolkit.mpi);
-    let default = ["build", "--release"].map(str::to_owned);
+    let default = ["build", "--release", "--package", "counterfoil-mpi", "--package", "counterfoil-mpi-benches"]
+        .map(str::to_owned);
     let arguments = if options.arguments.is_empty() { &default[..] } else { &options.arguments };
     run_checked(&mut toolkit.cargo(workspace, arguments))?;
     toolkit.write_description()?;
     println!("built in {}", toolkit.target.display());
     Ok(true)
+}
+
+/// Has a cargo command of the root directory select all packages, or without an MPI those that need none.
+pub(crate) fn select_all(command: &mut Command, workspace: &Workspace, toolkit: Option<&Toolkit>) {
+    command.arg("--workspace");
+    match toolkit {
+        Some(toolkit) => toolkit.include(command),
+        None => {
+            for package in workspace.packages().iter().filter(|package| package.is_over_mpi) {
+                command.args(["--exclude", &package.name]);
+            }
+        }
+    }
 }
 
 /// An MPI and the tools to build against it.
@@ -75,33 +91,34 @@ impl Toolkit {
 
     /// Finds or installs the selected MPI, of any implementation, and libclang.
     pub(crate) fn find_or_install_any(workspace: &Workspace, choice: &Choice) -> Result<Self, MpiError> {
-        let folder = workspace.target().join("mpi");
+        let folder = layout::installations(workspace.target());
         let mpi = Mpi::find(choice.mpi.as_deref(), &folder)?;
         let libclang = libclang::Libclang::find(&folder)?;
-        let target = folder.join(format!("build-{}", mpi.name));
+        let target = layout::build(workspace.target(), &mpi.name);
         Ok(Self { mpi, target, libclang })
     }
 
     /// Writes `mpi.json` into the target directory. `counterfoil demo --mpi` reads the path of the launcher from it.
     fn write_description(&self) -> Result<(), MpiError> {
-        let path = self.target.join("mpi.json");
-        let description = json!({
-            "version": format!("{} {}", self.mpi.implementation, self.mpi.version),
-            "mpirun": self.mpi.mpirun,
-            "ulfm": self.mpi.has_ulfm(),
+        let path = self.target.join(DESCRIPTION);
+        let description = json!(Description {
+            version: format!("{} {}", self.mpi.implementation, self.mpi.version),
+            mpirun: self.mpi.mpirun.clone(),
+            ulfm: self.mpi.has_ulfm(),
         });
         std::fs::write(&path, description.to_string()).map_err(MpiError::file(&path))
     }
 
     /// Builds the program that `counterfoil demo --mpi` starts.
     pub(crate) fn build_demo(&self, workspace: &Workspace) -> Result<(), TaskError> {
-        self.build_program(workspace, "counterfoil-mpi-demo")?;
+        self.build_program(workspace, "counterfoil-mpi", "counterfoil-mpi-demo")?;
         Ok(self.write_description()?)
     }
 
-    /// Builds a program of `mpi/` in release mode and returns its path.
-    pub(crate) fn build_program(&self, workspace: &Workspace, name: &str) -> Result<PathBuf, TaskError> {
-        run_checked(&mut self.cargo(workspace, ["build", "--quiet", "--release", "--bin", name]))?;
+    /// Builds a program of a crate over MPI in release mode and returns its path.
+    pub(crate) fn build_program(&self, workspace: &Workspace, package: &str, name: &str) -> Result<PathBuf, TaskError> {
+        let arguments = ["build", "--quiet", "--release", "--package", package, "--bin", name];
+        run_checked(&mut self.cargo(workspace, arguments))?;
         Ok(self.target.join("release").join(name))
     }
 
@@ -114,13 +131,29 @@ impl Toolkit {
         let mut command = Command::new(cargo());
         command.args(arguments).current_dir(workspace.root().join("mpi"));
         command.env("CARGO_TARGET_DIR", &self.target);
-        command.env("MPICC", &self.mpi.mpicc);
-        // The run path lets programs find their MPI without mpirun.
-        let mut flags = OsString::from("-Clink-arg=-Wl,-rpath,");
-        flags.push(&self.mpi.library_dir);
-        command.env("CARGO_ENCODED_RUSTFLAGS", flags);
-        self.mpi.set_environment(&mut command);
-        self.libclang.set_environment(&mut command);
+        self.set_environment(&mut command);
         command
+    }
+
+    /// Lets a cargo command of the root directory build and test the crates over this MPI, too.
+    ///
+    /// PyPI's Open MPI is itself in the target directory, where the bindings belong to no other MPI: its checks share
+    /// all crates with those without MPI. Checks over another MPI are built apart.
+    pub(crate) fn include(&self, command: &mut Command) {
+        if !self.mpi.is_wheel() {
+            command.env("CARGO_TARGET_DIR", &self.target);
+        }
+        self.set_environment(command);
+    }
+
+    /// Returns the target directory of checks.
+    pub(crate) fn target_of_checks<'a>(&'a self, workspace: &'a Workspace) -> &'a Path {
+        if self.mpi.is_wheel() { workspace.target() } else { &self.target }
+    }
+
+    fn set_environment(&self, command: &mut Command) {
+        command.env("MPICC", &self.mpi.mpicc);
+        self.mpi.set_environment(command);
+        self.libclang.set_environment(command);
     }
 }

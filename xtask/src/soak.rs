@@ -1,14 +1,17 @@
-//! `cargo xtask soak demo` and `soak mpi`: run `counterfoil demo` with random parameters, between local processes or over MPI, and check
-//! each run.
+//! `cargo xtask soak demo` and `soak mpi`: run `counterfoil demo` with random parameters, between local processes or
+//! over MPI, and check each run.
 
 pub(crate) mod crash;
 mod launch;
+mod listed;
 pub(crate) mod miri;
 pub(crate) mod mpi_programs;
 pub(crate) mod mutants;
 mod parameters;
 pub(crate) mod programs;
 mod random;
+pub(crate) mod recover;
+mod runner;
 pub(crate) mod simulate;
 mod tally;
 mod verdict;
@@ -21,6 +24,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use clap::Args;
 use serde_json::{Value, json};
 
+use self::listed::Listed;
 use self::parameters::{Cell, Parameters};
 use self::random::SplitMix64;
 use self::tally::Tally;
@@ -28,8 +32,8 @@ use self::verdict::Verdict;
 use crate::mpi::{Choice, Toolkit};
 use crate::workspace::{TaskError, Workspace, command_line};
 
-/// Minimum share of kills between the victim's first and last message, of those planned for an iteration. Other kills test the restart of a process, but not its
-/// replay.
+/// Minimum share of kills between the victim's first and last message, of those planned for an iteration. Other kills
+/// test the restart of a process, but not its replay.
 const KILLS_IN_TRAFFIC_MIN: f64 = 0.8;
 
 /// Runs per progress line where stderr is not a terminal.
@@ -42,7 +46,7 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..))]
     runs: u64,
     /// Run only this protocol
-    #[arg(long, value_parser = clap::builder::PossibleValuesParser::new(parameters::protocols()))]
+    #[arg(long)]
     protocol: Option<String>,
     /// Seed of all random parameters; the same seed gives the same command lines [default: from the clock]
     #[arg(long)]
@@ -104,7 +108,8 @@ fn run_with(workspace: &Workspace, options: &Options, mpi: Option<Mpi<'_>>) -> R
     eprintln!("{} runs of `counterfoil demo`, seed {seed}", options.runs);
 
     let mut random = SplitMix64::new(seed);
-    let cells = Cell::of(options.protocol.as_deref());
+    let listed = Listed::by(&program)?;
+    let cells = Cell::of(&listed, options.protocol.as_deref())?;
     let mut tally = Tally::default();
     let mut failures = Vec::new();
     for run in 1..=options.runs {

@@ -1,5 +1,6 @@
 //! Checks in order, with what they printed, counted and timed. After a check that fails the rest still runs.
 
+mod comment_width;
 mod cpu_time;
 mod crate_roots;
 mod step;
@@ -29,9 +30,15 @@ impl<'a> Suite<'a> {
         Self { workspace, finished: Vec::new(), untested: Vec::new() }
     }
 
-    /// Runs a command whose success counts as one.
-    pub(crate) fn command(&mut self, title: &'static str, command: Command) {
-        self.timed(title, |_| step::run(command).verdict());
+    /// Runs a command whose success counts as one. Returns `true` if it succeeded.
+    pub(crate) fn command(&mut self, title: &'static str, command: Command) -> bool {
+        let mut is_success = false;
+        self.timed(title, |_| {
+            let ran = step::run(command);
+            is_success = ran.success;
+            ran.verdict()
+        });
+        is_success
     }
 
     /// Runs a command that runs tests, each of which counts. Returns what it printed.
@@ -76,6 +83,11 @@ impl<'a> Suite<'a> {
     /// Checks that unsafe code is only where it is allowed.
     pub(crate) fn crate_roots(&mut self) {
         self.check("unsafe code only where it is allowed", crate_roots::check);
+    }
+
+    /// Checks that no comment is wider than the code may be.
+    pub(crate) fn comment_width(&mut self) {
+        self.check("width of comments", comment_width::check);
     }
 
     /// Notes a check that is not made, and why.

@@ -6,25 +6,36 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use clap::Args;
+use counterfoil_mpi_discovery::layout::LIBRARY;
 
 use self::packages::Packages;
 use crate::check;
-use crate::mpi::{Choice, Toolkit, preload};
+use crate::mpi::{Choice, Toolkit, select_all};
 use crate::suite::{FuzzTests, Suite};
 use crate::toolchain;
-use crate::workspace::{RELEASE_BUILD, TaskError, Workspace};
+use crate::workspace::{TaskError, Workspace};
 
 /// The package whose tests run the fuzz bodies over their corpora.
 const FUZZ_PACKAGE: &str = "counterfoil-fuzz";
 
-/// Test programs that start processes; `--quick` leaves them out.
+/// Test programs that start processes; `--quick` leaves them out. The profile `quick` of nextest has the same list.
 const PROCESS_TESTS: [&str; 2] = ["interrupts", "processes"];
 
-/// A crate of the root workspace whose tests run jobs under an MPI with the interposition library.
+/// A crate that needs no MPI, but whose tests run jobs with the interposition library where there is one.
 const RUNS_JOBS: &str = "counterfoil-cli";
 
-/// Scales random campaigns: crate `counterfoil-campaign`.
-const CAMPAIGN: (&str, &str) = ("COUNTERFOIL_CAMPAIGN_PERCENT", "10");
+/// Names the directory with examples and libraries to tests over MPI: `mpi/tests/support/build.rs`.
+const BUILT: &str = "COUNTERFOIL_TEST_BUILD";
+
+/// Scales random campaigns, unless the environment does: crate `counterfoil-campaign`.
+const CAMPAIGN: &str = "COUNTERFOIL_CAMPAIGN_PERCENT";
+/// Length of the campaigns in percent, and with `--quick`. At their whole length they take two minutes more.
+const CAMPAIGN_PERCENT: &str = "50";
+const CAMPAIGN_PERCENT_QUICK: &str = "10";
+
+/// Tests that run at once, for every two cores: a third of their time is waiting, and over MPI half of it.
+const TESTS_PER_TWO_CORES: usize = 3;
+const TESTS_OVER_MPI_PER_TWO_CORES: usize = 4;
 
 /// The second architecture that the code is checked for: weaker memory ordering than x86-64.
 const AARCH64: &str = "aarch64-unknown-linux-gnu";
@@ -32,22 +43,16 @@ const AARCH64: &str = "aarch64-unknown-linux-gnu";
 /// Preemptions that a loom model explores, unless the environment says otherwise.
 const LOOM_MAX_PREEMPTIONS: &str = "3";
 
-const DOCUMENTATION: [&str; 3] = ["doc", "--workspace", "--no-deps"];
+/// Levels are given so that the environment cannot hide the lines that are counted.
+const NEXTEST: [&str; 4] = ["nextest", "run", "--status-level=pass", "--final-status-level=fail"];
 
-const NEXTEST: [&str; 5] = [
-    "nextest",
-    "run",
-    "--no-fail-fast",
-    // Levels are given so that the environment cannot hide the lines that are counted.
-    "--status-level=pass",
-    "--final-status-level=fail",
-];
+const DOC_TESTS: [&str; 3] = ["test", "--doc", "--no-fail-fast"];
 
 /// Which tests to run.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Run random campaigns at a tenth of their length; leave out tests that start processes, the models, the optimised build,
-    /// and what needs an MPI
+    /// Run random campaigns at a tenth of their length; leave out tests that start processes, the models, and what
+    /// needs an MPI
     #[arg(long)]
     quick: bool,
     /// Run only the tests of these crates: `log-core` or `counterfoil-log-core`
@@ -82,31 +87,32 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
+    /// Makes all checks.
+    ///
+    /// Each kind of build is of all packages at once, so that a crate is compiled once for it. Without an MPI its
+    /// search has failed, and was counted; the crates that need one are left out.
     fn all(&mut self) {
-        check::root(&mut self.suite, self.workspace);
-        self.suite.command("optimised build", self.workspace.cargo(RELEASE_BUILD));
+        check::sources(&mut self.suite, self.workspace);
         let toolkit = self.find_mpi();
-        let library = toolkit.as_ref().and_then(|toolkit| self.build_library(toolkit));
-        self.tests_and_fuzz_bodies(toolkit.as_ref().zip(library));
-        self.suite.tests("doc tests", self.doc_tests(&["--workspace"]));
-        self.suite.command("documentation", documentation(self.workspace.cargo(DOCUMENTATION)));
+        let toolkit = toolkit.as_ref();
+        check::lints(&mut self.suite, self.workspace, toolkit);
+        let built = toolkit.and_then(|toolkit| self.build_library(toolkit));
+        self.tests_and_fuzz_bodies(toolkit, built.as_deref());
+        if let Some(toolkit) = toolkit {
+            self.tests_over_mpi(toolkit, built.as_deref());
+        }
+        self.documentation(toolkit);
         self.check_for_aarch64();
         self.suite.tests("loom models", self.loom_models());
         self.suite.tests("shuttle model", self.shuttle_model());
-        // Without an MPI its preparation has failed, and was counted.
-        if let Some(toolkit) = toolkit {
-            check::over_mpi(&mut self.suite, self.workspace, &toolkit);
-            self.suite.command("documentation of mpi/", documentation(toolkit.cargo(self.workspace, DOCUMENTATION)));
-            self.over_mpi(&toolkit, &["--workspace"]);
-        }
     }
 
     fn quick(&mut self) {
-        check::root(&mut self.suite, self.workspace);
-        self.tests_and_fuzz_bodies(None);
-        self.suite.tests("doc tests", self.doc_tests(&["--workspace"]));
-        self.suite.command("documentation", documentation(self.workspace.cargo(DOCUMENTATION)));
-        for title in ["optimised build", "loom models", "shuttle model", "tests over MPI"] {
+        check::sources(&mut self.suite, self.workspace);
+        check::lints(&mut self.suite, self.workspace, None);
+        self.tests_and_fuzz_bodies(None, None);
+        self.documentation(None);
+        for title in ["loom models", "shuttle model", "tests over MPI"] {
             self.suite.not_run(title, "left out by --quick");
         }
     }
@@ -115,37 +121,40 @@ impl Run<'_> {
     fn some(&mut self, packages: &Packages) {
         let runs_jobs = !self.is_quick && packages.root.iter().any(|package| package == RUNS_JOBS);
         let toolkit = if runs_jobs || !packages.over_mpi.is_empty() { self.find_mpi() } else { None };
+        let built = toolkit.as_ref().and_then(|toolkit| self.build_library(toolkit));
         if !packages.root.is_empty() {
-            let arguments = packages::arguments(&packages.root);
-            let mut tests = self.root_tests(&arguments, false);
-            if let Some(toolkit) = toolkit.as_ref().filter(|_| runs_jobs)
-                && let Some(library) = self.build_library(toolkit)
-            {
-                name_mpi(&mut tests, toolkit, &library);
+            let mut tests = self.test_command();
+            packages::select(&mut tests, &packages.root);
+            if let (Some(toolkit), Some(built), true) = (&toolkit, &built, runs_jobs) {
+                name_mpi(&mut tests, toolkit, built);
             }
             self.suite.tests("tests", tests);
             if packages.has_docs {
-                self.suite.tests_if_any("doc tests", self.doc_tests(&arguments));
+                let mut tests = self.workspace.cargo(DOC_TESTS);
+                packages::select(&mut tests, &packages.root);
+                self.suite.tests_if_any("doc tests", tests);
             }
         }
         if let Some(toolkit) = toolkit.filter(|_| !packages.over_mpi.is_empty()) {
-            self.over_mpi(&toolkit, &packages::arguments(&packages.over_mpi));
+            let mut tests = self.test_command();
+            packages::select(&mut tests, &packages.over_mpi);
+            toolkit.include(&mut tests);
+            self.run_over_mpi(tests, built.as_deref());
         }
     }
 
-    /// Returns the command that runs unit, property, integration and fuzz-corpus tests of these packages. (Benchmarks are compiled
-    /// by the lints only.)
-    fn root_tests(&self, packages: &[&str], without_processes: bool) -> Command {
+    /// Returns the command that runs unit, property, integration and fuzz-corpus tests of packages still to be
+    /// selected. (Benchmarks are compiled by the lints only.)
+    fn test_command(&self) -> Command {
         let mut command = if self.has_nextest {
             let mut command = self.workspace.cargo(NEXTEST);
-            if without_processes {
-                let binaries = PROCESS_TESTS.map(|name| format!("binary(={name})")).join(" | ");
-                command.args(["--filterset", &format!("not ({binaries})")]);
+            if self.is_quick {
+                command.args(["--profile", "quick"]);
             }
             command
         } else {
             let mut command = self.workspace.cargo(["test", "--lib", "--bins", "--examples", "--no-fail-fast"]);
-            if without_processes {
+            if self.is_quick {
                 for name in self.workspace.test_programs().filter(|name| !PROCESS_TESTS.contains(name)) {
                     command.args(["--test", name]);
                 }
@@ -154,18 +163,31 @@ impl Run<'_> {
             }
             command
         };
-        command.args(packages);
         if self.is_quick {
-            command.env(CAMPAIGN.0, CAMPAIGN.1);
+            command.env(CAMPAIGN, CAMPAIGN_PERCENT_QUICK);
+        } else if std::env::var_os(CAMPAIGN).is_none() {
+            command.env(CAMPAIGN, CAMPAIGN_PERCENT);
         }
         command
     }
 
-    /// Runs all tests of the root workspace. The fuzz bodies are tests of a package: they must be among them.
-    fn tests_and_fuzz_bodies(&mut self, over_mpi: Option<(&Toolkit, PathBuf)>) {
-        let mut tests = self.root_tests(&["--workspace"], self.is_quick);
-        if let Some((toolkit, library)) = over_mpi {
-            name_mpi(&mut tests, toolkit, &library);
+    /// Runs the tests of all packages but those over MPI. The fuzz bodies are tests of a package: they must be among
+    /// them.
+    fn tests_and_fuzz_bodies(&mut self, toolkit: Option<&Toolkit>, built: Option<&Path>) {
+        let mut tests = self.test_command();
+        match toolkit.filter(|_| self.has_nextest) {
+            // All test programs are built at once, and the crates over MPI take their turn afterwards.
+            Some(toolkit) => {
+                select_all(&mut tests, self.workspace, Some(toolkit));
+                tests.args(["--filterset", &format!("not ({})", self.over_mpi())]);
+            }
+            None => select_all(&mut tests, self.workspace, None),
+        }
+        if let (Some(toolkit), Some(built)) = (toolkit, built) {
+            name_mpi(&mut tests, toolkit, built);
+        }
+        if self.has_nextest {
+            tests.args(["--test-threads", &at_once(TESTS_PER_TWO_CORES)]);
         }
         let lines = self.suite.tests("tests", tests);
         self.suite.check("fuzz bodies ran over their corpora", |workspace| {
@@ -180,17 +202,57 @@ impl Run<'_> {
         });
     }
 
-    fn doc_tests(&self, packages: &[&str]) -> Command {
-        let mut command = self.workspace.cargo(["test", "--doc", "--no-fail-fast"]);
-        command.args(packages);
-        command
+    /// Runs the tests of the crates over MPI.
+    fn tests_over_mpi(&mut self, toolkit: &Toolkit, built: Option<&Path>) {
+        let mut tests = self.test_command();
+        if self.has_nextest {
+            select_all(&mut tests, self.workspace, Some(toolkit));
+            tests.args(["--filterset", &self.over_mpi()]);
+        } else {
+            for package in self.workspace.packages().iter().filter(|package| package.is_over_mpi) {
+                tests.args(["--package", &package.name]);
+            }
+            toolkit.include(&mut tests);
+        }
+        self.run_over_mpi(tests, built);
+    }
+
+    fn run_over_mpi(&mut self, mut tests: Command, built: Option<&Path>) {
+        if let Some(built) = built {
+            tests.env(BUILT, built);
+        }
+        if self.has_nextest {
+            tests.args(["--test-threads", &at_once(TESTS_OVER_MPI_PER_TWO_CORES)]);
+        } else {
+            // Threads of one test program share its processor time; jobs of two would share their ranks' as well.
+            tests.args(["--", "--test-threads", "1"]);
+        }
+        self.suite.tests("tests over MPI", tests);
+    }
+
+    /// Returns nextest's filter for the crates over MPI.
+    fn over_mpi(&self) -> String {
+        let packages = self.workspace.packages().iter().filter(|package| package.is_over_mpi);
+        packages.map(|package| format!("package(={})", package.name)).collect::<Vec<_>>().join(" | ")
+    }
+
+    /// Runs the examples in the documentation, and checks that it has no warnings.
+    fn documentation(&mut self, toolkit: Option<&Toolkit>) {
+        let mut tests = self.workspace.cargo(DOC_TESTS);
+        select_all(&mut tests, self.workspace, toolkit);
+        self.suite.tests("doc tests", tests);
+        let mut documentation = self.workspace.cargo(["doc", "--no-deps"]);
+        select_all(&mut documentation, self.workspace, toolkit);
+        documentation.env("RUSTDOCFLAGS", "-D warnings");
+        self.suite.command("documentation", documentation);
     }
 
     fn check_for_aarch64(&mut self) {
         let title = "check for aarch64";
         if toolchain::has_std(self.workspace, AARCH64) {
-            let arguments = ["check", "--workspace", "--target", AARCH64];
-            self.suite.command(title, self.workspace.cargo(arguments));
+            let mut command = self.workspace.cargo(["check", "--target", AARCH64]);
+            select_all(&mut command, self.workspace, None);
+            self.suite.command(title, command);
         } else {
             let why = format!(
                 "the standard library for {AARCH64} is not installed (`rustup target add {AARCH64}`): NOT checked"
@@ -211,7 +273,8 @@ impl Run<'_> {
         self.models("shuttle", "--cfg counterfoil_loom --cfg counterfoil_shuttle")
     }
 
-    /// Returns the command that runs the models of one kind. They have a target folder of their own, since the flags differ.
+    /// Returns the command that runs the models of one kind. They have a target folder of their own, since the flags
+    /// differ.
     fn models(&self, kind: &str, flags: &str) -> Command {
         let mut command = self.workspace.cargo(["test", "--profile", "models", "--package", "counterfoil-log-core"]);
         command.args(["--lib", "--target-dir"]).arg(self.workspace.target().join("models")).arg(kind);
@@ -231,44 +294,24 @@ impl Run<'_> {
         found
     }
 
-    /// Builds the interposition library.
+    /// Builds the interposition library and the examples, with the crates that the tests use: of the same profile and
+    /// features. Returns the directory with them.
     fn build_library(&mut self, toolkit: &Toolkit) -> Option<PathBuf> {
-        let mut built = None;
-        self.suite.check("the interposition library", |workspace| {
-            built = Some(preload::build(workspace, toolkit).map_err(|error| error.to_string())?);
-            Ok(())
-        });
-        built
-    }
-
-    /// Runs the tests of packages in `mpi/`.
-    fn over_mpi(&mut self, toolkit: &Toolkit, packages: &[&str]) {
-        let command = |arguments: &[&str]| {
-            let mut command = toolkit.cargo(self.workspace, arguments);
-            command.args(packages);
-            command
-        };
-        if self.has_nextest {
-            let (tests, docs) = (command(&NEXTEST), command(&["test", "--doc", "--no-fail-fast"]));
-            self.suite.tests("tests over MPI", tests);
-            self.suite.tests("doc tests of mpi/", docs);
-        } else {
-            let mut tests = command(&["test", "--no-fail-fast"]);
-            // Threads of one test program share its processor time; jobs of two would share their ranks' as well.
-            tests.args(["--", "--test-threads", "1"]);
-            self.suite.tests("tests over MPI", tests);
-        }
+        let mut build = self.workspace.cargo(["build", "--profile", "test", "--lib", "--examples"]);
+        select_all(&mut build, self.workspace, Some(toolkit));
+        let is_built = self.suite.command("the interposition library", build);
+        is_built.then(|| toolkit.target_of_checks(self.workspace).join("debug"))
     }
 }
 
-/// Tells tests of the root workspace which MPI and which interposition library to use.
-fn name_mpi(tests: &mut Command, toolkit: &Toolkit, library: &Path) {
-    tests.env("COUNTERFOIL_MPI", toolkit.mpi.selector()).env("COUNTERFOIL_MPI_LIBRARY", library);
+/// Returns how many tests run at once, of so many for every two cores.
+fn at_once(per_two_cores: usize) -> String {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    (cores * per_two_cores).div_ceil(2).to_string()
+}
+
+/// Tells tests of crates without MPI which MPI and which interposition library to use.
+fn name_mpi(tests: &mut Command, toolkit: &Toolkit, built: &Path) {
+    tests.env("COUNTERFOIL_MPI", toolkit.mpi.selector()).env("COUNTERFOIL_MPI_LIBRARY", built.join(LIBRARY));
     tests.env("MPICC", &toolkit.mpi.mpicc);
-}
-
-/// Returns the command with warnings of rustdoc as errors.
-fn documentation(mut command: Command) -> Command {
-    command.env("RUSTDOCFLAGS", "-D warnings");
-    command
 }

@@ -27,6 +27,9 @@ pub(crate) enum TaskError {
     /// No crate has this name.
     #[error("unknown crate `{name}`; crates: {known}")]
     NoPackage { name: String, known: String },
+    /// No protocol has this name.
+    #[error("unknown protocol `{name}`; protocols: {known}")]
+    Protocol { name: String, known: String },
     /// A third-party program is not installed.
     #[error("{} not found: {advice}", path.display())]
     Missing { path: PathBuf, advice: &'static str },
@@ -58,6 +61,8 @@ pub(crate) struct Package {
     pub(crate) name: String,
     /// Root source file of its library, if it has one, relative to the workspace root.
     pub(crate) library: Option<PathBuf>,
+    /// It needs an MPI to build.
+    pub(crate) is_over_mpi: bool,
 }
 
 /// The workspace that contains this program.
@@ -113,7 +118,8 @@ impl Workspace {
                 }
                 crate_roots.push(CrateRoot { folder: folder.clone(), file });
             }
-            packages.push(Package { name: str_field(package, "name")?.to_owned(), library });
+            let is_over_mpi = folder.starts_with("mpi");
+            packages.push(Package { name: str_field(package, "name")?.to_owned(), library, is_over_mpi });
         }
         Ok(Self { root, target, packages, crate_roots, test_programs })
     }
@@ -128,12 +134,12 @@ impl Workspace {
         &self.target
     }
 
-    /// Returns the packages of the root workspace, which excludes `mpi/`.
+    /// Returns the packages of the workspace.
     pub(crate) fn packages(&self) -> &[Package] {
         &self.packages
     }
 
-    /// Finds a package of the root workspace by its name, with or without `counterfoil-`.
+    /// Finds a package by its name, with or without `counterfoil-`.
     pub(crate) fn package(&self, name: &str) -> Option<&Package> {
         let long = format!("counterfoil-{name}");
         self.packages.iter().find(|package| package.name == name || package.name == long)
@@ -228,7 +234,8 @@ pub(crate) fn cargo() -> OsString {
     std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }
 
-/// Returns the directory of this package. The run-time value takes precedence, since the checkout may have moved after the build.
+/// Returns the directory of this package. The run-time value takes precedence, since the checkout may have moved after
+/// the build.
 fn manifest_dir() -> PathBuf {
     std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from)
 }
@@ -258,6 +265,8 @@ mod tests {
                     {"name": "kill", "kind": ["test"], "src_path": "/w/tests/kill.rs"}]},
                 {"name": "cli", "manifest_path": "/w/cli/Cargo.toml", "targets": [
                     {"name": "cli", "kind": ["bin"], "src_path": "/w/cli/src/main.rs"}]},
+                {"name": "calls", "manifest_path": "/w/mpi/calls/Cargo.toml", "targets": []},
+                {"name": "mpi-logger", "manifest_path": "/w/mpi-logger/Cargo.toml", "targets": []},
             ],
         }))
         .unwrap();
@@ -268,8 +277,10 @@ mod tests {
             .collect();
         assert_eq!(found, [("", "/w/src/lib.rs"), ("", "/w/tests/kill.rs"), ("cli", "/w/cli/src/main.rs")]);
         assert!(workspace.test_programs().eq(["kill"]));
-        let libraries = workspace.packages().iter().map(|package| (package.name.as_str(), package.library.as_deref()));
-        assert!(libraries.eq([("counterfoil", Some(Path::new("src/lib.rs"))), ("cli", None)]));
+        let library = |name: &str| workspace.package(name).and_then(|package| package.library.as_deref());
+        assert_eq!((library("counterfoil"), library("cli")), (Some(Path::new("src/lib.rs")), None));
+        let over_mpi: Vec<_> = workspace.packages().iter().filter(|package| package.is_over_mpi).collect();
+        assert_eq!(over_mpi.iter().map(|package| package.name.as_str()).collect::<Vec<_>>(), ["calls"]);
     }
 
     #[test]

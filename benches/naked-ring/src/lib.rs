@@ -88,9 +88,9 @@ impl NakedRing {
                     Direction::Write => opcode::Write::new(fd, place.as_ptr(), place.len() as u32).offset(at).build(),
                     Direction::Read => opcode::Read::new(fd, place.as_mut_ptr(), place.len() as u32).offset(at).build(),
                 };
-                // SAFETY: the buffer belongs to `self`, and is neither touched nor handed to another request before this
-                // one's completion has put its slot back among the idle; `run` doesn't return before (see `abandon`).
-                // There are as many entries as buffers, so the queue is never full.
+                // SAFETY: the buffer belongs to `self`, and is neither touched nor handed to another request before
+                // this one's completion has put its slot back among the idle; `run` doesn't return before (see
+                // `abandon`). There are as many entries as buffers, so the queue is never full.
                 if unsafe { self.ring.submission().push(&entry.user_data(slot as u64)) }.is_err() {
                     failed = Some(io::Error::other("the submission queue is full"));
                     break;

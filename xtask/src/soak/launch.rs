@@ -85,7 +85,8 @@ fn termination_of(status: ExitStatus) -> Termination {
     status.code().map_or(Termination::Signalled, Termination::Exited)
 }
 
-/// Finds job directories `counterfoil-<user>-<launcher>-<random>` in `/dev/shm` and in the directory for temporary files.
+/// Finds job directories `counterfoil-<user>-<launcher>-<random>` in `/dev/shm` and in the directory for temporary
+/// files.
 fn job_files(launcher: u32) -> Vec<String> {
     [PathBuf::from("/dev/shm"), std::env::temp_dir()]
         .iter()

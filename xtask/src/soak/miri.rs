@@ -62,7 +62,8 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Task
     Ok(failed == 0)
 }
 
-/// Returns the command `cargo miri ARGUMENTS` of the selected toolchain, without the variables of the one that runs this program.
+/// Returns the command `cargo miri ARGUMENTS` of the selected toolchain, without the variables of the one that runs
+/// this program.
 fn cargo_miri<A: AsRef<OsStr>>(
     workspace: &Workspace,
     options: &Options,

@@ -1,4 +1,5 @@
-//! `cargo xtask soak mpi-programs`: runs random MPI programs with and without the library under them, and compares what they receive.
+//! `cargo xtask soak mpi-programs`: runs random MPI programs with and without the library under them, and compares what
+//! they receive.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -1,7 +1,7 @@
 //! `cargo xtask soak mutants`: changes one thing at a time in a crate, and counts the changes that its tests find.
 //!
-//! cargo-mutants names the changes. All are compiled into one program, which makes the one that an environment variable names, and each
-//! is judged by the tests that reach it: minutes, where a build for each change takes days.
+//! cargo-mutants names the changes. All are compiled into one program, which makes the one that an environment variable
+//! names, and each is judged by the tests that reach it: minutes, where a build for each change takes days.
 
 mod judge;
 mod list;
@@ -130,8 +130,8 @@ fn lock(path: &Path) -> Result<File, TaskError> {
 /// Judges the changes. Returns `true` if enough of them were found.
 ///
 /// # Errors
-/// [`TaskError::Missing`] without cargo-mutants, [`TaskError::NoPackage`] for a crate without a library, and [`TaskError::Output`] for tests
-/// that fail without a change.
+/// [`TaskError::Missing`] without cargo-mutants, [`TaskError::NoPackage`] for a crate without a library, and
+/// [`TaskError::Output`] for tests that fail without a change.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, TaskError> {
     let (package, library) = find(workspace, &options.package)?;
     let mut packages = vec![package.clone()];

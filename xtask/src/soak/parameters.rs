@@ -7,9 +7,9 @@ mod tests;
 
 use std::fmt;
 
+use super::listed::{Program, Protocol};
 use super::random::SplitMix64;
-use cell::RuleName;
-pub(super) use cell::{Cell, protocols};
+pub(super) use cell::Cell;
 
 /// Pattern of failures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,20 +36,6 @@ pub(super) enum Call {
     Receive,
     Collective,
     Checkpoint,
-}
-
-/// Program run by the ranks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Workload {
-    Ring,
-    Cg,
-    MasterWorker,
-    Ft,
-    Laplace,
-    Gauss,
-    Neurons,
-    Matmul,
-    Disks,
 }
 
 /// Durability tier of the log.
@@ -91,13 +77,17 @@ pub(super) enum Kill {
 
 /// Parameters of one run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Parameters {
+pub(super) struct Parameters<'a> {
     pub(super) pattern: Pattern,
-    pub(super) workload: Workload,
+    pub(super) workload: &'a Program,
     pub(super) tier: Tier,
     pub(super) ranks: u32,
     pub(super) checkpoint_every: Option<u32>,
-    pub(super) protocol: Protocol,
+    pub(super) protocol: &'a Protocol,
+    /// Number of clusters, under a protocol that takes one.
+    pub(super) clusters: Option<u32>,
+    /// Value of `--bits`, likewise.
+    pub(super) bits: Option<&'a str>,
     pub(super) kills: Vec<Kill>,
     /// Seed of the demo, which sets the moment of a kill within its iteration.
     pub(super) seed: u64,
@@ -107,88 +97,47 @@ pub(super) struct Parameters {
     pub(super) spares: Option<u32>,
 }
 
-/// Recovery protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Protocol {
-    SenderBased,
-    Pessimistic,
-    SendDeterministic { clusters: u32 },
-    UserLevel,
-    Coordinated { piggybacked: bool },
-    EventLogging,
-    MessageTagging,
-}
-
 const TIERS: [Tier; 3] = [Tier::Volatile, Tier::ProcessCrashSafe, Tier::NodeLocal];
-/// Least number of iterations from the one in a planned kill in a call to the end: the last checkpoint is up to as many before it.
+/// Least number of iterations from the one in a planned kill in a call to the end: the last checkpoint is up to as many
+/// before it.
 const CALLS_FROM_END: u32 = 4;
+/// Numbers of ranks to choose from.
+const RANKS: [u32; 4] = [2, 3, 4, 8];
 const CHECKPOINTS: [Option<u32>; 5] = [None, Some(1), Some(2), Some(3), Some(4)];
 
-impl Workload {
-    /// Returns the number of iterations that every rank reaches with the demo's default size.
-    const fn iterations(self) -> u32 {
-        match self {
-            Self::Ring => 30,
-            Self::Cg => 15,
-            // A lower bound: a worker may run more, and the master runs many more.
-            Self::MasterWorker | Self::Disks => 12,
-            Self::Ft => 7,
-            Self::Laplace | Self::Neurons => 60,
-            Self::Gauss => 48,
-            Self::Matmul => 8,
-        }
+impl Program {
+    /// Returns `true` if the program makes such a call.
+    pub(super) fn makes(&self, call: Call) -> bool {
+        self.calls.contains(&call.to_string())
     }
 
-    /// Returns the numbers of ranks to choose from. CG's process grid and FT's planes need a power of two.
-    const fn rank_counts(self) -> &'static [u32] {
-        match self {
-            Self::Cg | Self::Ft => &[2, 4, 8],
-            _ => &[2, 3, 4, 8],
-        }
-    }
-
-    /// Returns `true` if the program makes such a call. CG exchanges its sums by point-to-point messages.
-    pub(super) fn makes(self, call: Call) -> bool {
-        match self {
-            Self::Cg => call != Call::Collective,
-            Self::Ft | Self::Gauss | Self::Neurons => !matches!(call, Call::Send | Call::Receive),
-            _ => true,
-        }
-    }
-
-    /// Returns `true` if the sends don't depend on the order of receives, as they do where a master assigns tasks.
-    fn is_send_deterministic(self) -> bool {
-        !matches!(self, Self::MasterWorker | Self::Disks)
+    /// Returns the numbers of ranks to choose from.
+    fn rank_counts(&self) -> Vec<u32> {
+        RANKS.into_iter().filter(|ranks| self.ranks.contains(ranks)).collect()
     }
 }
 
-impl Parameters {
+impl<'a> Parameters<'a> {
     /// Draws the parameters of a run in a cell. They depend on the cell and the generator's state only.
-    pub(super) fn draw(cell: Cell, random: &mut SplitMix64) -> Self {
-        let Cell { workload, rule, pattern } = cell;
+    pub(super) fn draw(cell: Cell<'a>, random: &mut SplitMix64) -> Self {
+        let Cell { workload, protocol, pattern } = cell;
         let any_tier = random.choose(&TIERS);
         // Only this tier survives a power cut.
         let tier = if pattern == Pattern::PowerCut { Tier::NodeLocal } else { any_tier };
-        let ranks = random.choose(workload.rank_counts());
+        let ranks = random.choose(&workload.rank_counts());
+        // A rank that takes an offered checkpoint only if a line was begun takes few in a short run, and those may all
+        // be in its first iterations: one in few would leave the kill without a place.
         let needs_checkpoints = pattern == Pattern::InCall(Call::Checkpoint);
-        let checkpoint_every = random.choose(match rule {
-            // A rank takes an offered checkpoint only if the initiator has begun a line: one in few would leave the kill without a place.
-            RuleName::Coordinated if needs_checkpoints => &CHECKPOINTS[1..2],
-            _ if needs_checkpoints => &CHECKPOINTS[1..],
+        let has_few_lines = needs_checkpoints && protocol.checkpoints_when_asked;
+        let checkpoint_every = random.choose(match (has_few_lines, needs_checkpoints) {
+            (true, _) => &CHECKPOINTS[1..2],
+            (_, true) => &CHECKPOINTS[1..],
             _ => &CHECKPOINTS,
         });
-        let protocol = match rule {
-            RuleName::SenderBased => Protocol::SenderBased,
-            RuleName::Pessimistic => Protocol::Pessimistic,
-            RuleName::SendDeterministic => Protocol::SendDeterministic { clusters: random.in_range(1, ranks) },
-            RuleName::UserLevel => Protocol::UserLevel,
-            RuleName::Coordinated => Protocol::Coordinated { piggybacked: random.in_range(0, 1) == 1 },
-            RuleName::EventLogging => Protocol::EventLogging,
-            RuleName::MessageTagging => Protocol::MessageTagging,
-        };
-        // The few lines of a short run may all be in its first iterations.
-        let has_few_lines = rule == RuleName::Coordinated && needs_checkpoints;
-        let iterations = if has_few_lines { CALLS_FROM_END + 1 } else { workload.iterations() };
+        let clusters = protocol.clusters.then(|| random.in_range(1, ranks));
+        let bits: Vec<&str> = protocol.bits.iter().map(String::as_str).collect();
+        let bits = (!bits.is_empty()).then(|| random.choose(&bits));
+        let iterations = if has_few_lines { CALLS_FROM_END + 1 } else { workload.iterations };
         let kills = draw_kills(random, pattern, ranks, iterations);
         Self {
             pattern,
@@ -197,6 +146,8 @@ impl Parameters {
             ranks,
             checkpoint_every,
             protocol,
+            clusters,
+            bits,
             kills,
             // 32 bits keep the seed short enough to type.
             seed: random.next_u64() >> 32,
@@ -213,18 +164,18 @@ impl Parameters {
         if let Some(spares) = self.spares {
             option("spares", spares.to_string());
         }
-        option("workload", self.workload.to_string());
+        option("workload", self.workload.name.clone());
         option("ranks", self.ranks.to_string());
         option("tier", self.tier.to_string());
         if let Some(every) = self.checkpoint_every {
             option("checkpoint-every", every.to_string());
         }
-        option("protocol", self.protocol_name().to_owned());
-        if let Protocol::SendDeterministic { clusters } = self.protocol {
+        option("protocol", self.protocol.name.clone());
+        if let Some(clusters) = self.clusters {
             option("clusters", clusters.to_string());
         }
-        if let Protocol::Coordinated { piggybacked } = self.protocol {
-            option("bits", if piggybacked { "piggybacked" } else { "exchanged" }.to_owned());
+        if let Some(bits) = self.bits {
+            option("bits", bits.to_owned());
         }
         for kill in &self.kills {
             match kill {
@@ -234,20 +185,6 @@ impl Parameters {
         }
         option("seed", self.seed.to_string());
         words
-    }
-
-    /// Returns the name of the protocol in command lines and tables.
-    pub(super) fn protocol_name(&self) -> &'static str {
-        let rule = match self.protocol {
-            Protocol::SenderBased => RuleName::SenderBased,
-            Protocol::Pessimistic => RuleName::Pessimistic,
-            Protocol::SendDeterministic { .. } => RuleName::SendDeterministic,
-            Protocol::UserLevel => RuleName::UserLevel,
-            Protocol::Coordinated { .. } => RuleName::Coordinated,
-            Protocol::EventLogging => RuleName::EventLogging,
-            Protocol::MessageTagging => RuleName::MessageTagging,
-        };
-        rule.name()
     }
 
     /// Returns the checkpoint interval in tables.
@@ -280,9 +217,9 @@ fn draw_kills(random: &mut SplitMix64, pattern: Pattern, ranks: u32, iterations:
     }
 }
 
-impl fmt::Display for Parameters {
+impl fmt::Display for Parameters<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { workload, ranks, tier, pattern, .. } = self;
-        write!(f, "{workload} on {ranks} ranks, {tier}, {}, {pattern}", self.protocol_name())
+        let Self { workload, ranks, tier, pattern, protocol, .. } = self;
+        write!(f, "{} on {ranks} ranks, {tier}, {}, {pattern}", workload.name, protocol.name)
     }
 }

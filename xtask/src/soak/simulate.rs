@@ -6,23 +6,12 @@ use std::process::Command;
 use clap::Args;
 use serde_json::{Value, json};
 
+use super::listed::{Listed, Protocol};
 use super::random::SplitMix64;
 use super::{clear_progress, seed_from_clock, show_progress};
 use crate::table::Table;
 use crate::workspace::{TaskError, Workspace, command_line};
 
-/// Values of `--protocol`.
-const PROTOCOLS: [&str; 9] = [
-    "send-deterministic",
-    "plain",
-    "pessimistic",
-    "user-level",
-    "coordinated",
-    "coordinated-piggybacked",
-    "coordinated-offered",
-    "event-logging",
-    "message-tagging",
-];
 /// Classes of ranks, and the most rounds of each: the effects of many ranks show in the first ones.
 const RANKS: [(u32, u32, u32); 4] = [(2, 2, 16), (3, 4, 12), (5, 8, 5), (9, 16, 2)];
 /// Classes of faults in a schedule.
@@ -43,69 +32,6 @@ const COLUMNS: [(&str, &str); 6] = [
 const SPLITS: [&str; 2] = ["splits_at_faults", "splits_at_lines"];
 /// Counters of the settings that schedules had, alone and in pairs.
 const SETTINGS: &str = "settings";
-/// Cases that are hard for a rule: protocols, and counters.
-const HARD_CASES: [(&[&str], &[&str]); 6] = [
-    (
-        &PROTOCOLS,
-        &["faults_at_once", "faults_during_recovery", "faults_while_writing", "faults_within_events", "in_flight_lost"],
-    ),
-    (&["plain", "pessimistic", "send-deterministic", "user-level"], &["replayed", "duplicates"]),
-    (
-        &["send-deterministic"],
-        &["orphans", "logged_replays", "lines_of_several", "rollbacks", "coordinator_faults", "unacknowledged"],
-    ),
-    (
-        &["user-level"],
-        &[
-            "calls_straddled_from_root",
-            "calls_straddled_all_to_all",
-            "calls_straddled_barriers",
-            "calls_straddled_root_lost",
-            "calls_recorded",
-            "calls_skipped",
-            "calls_again",
-            "entries_sent",
-            "choices_forced",
-            "overtaken",
-        ],
-    ),
-    (
-        &["coordinated", "coordinated-piggybacked", "coordinated-offered"],
-        &[
-            "late",
-            "early",
-            "suppressed",
-            "overtaken",
-            "calls_straddled",
-            "calls_recorded",
-            "calls_skipped",
-            "calls_with_dummies",
-            "choices_forced",
-            "faults_when_asked",
-            "faults_when_logging",
-            "faults_when_ready",
-            "faults_when_stopped",
-            "coordinator_faults_collecting",
-            "rollbacks",
-        ],
-    ),
-    (
-        &["event-logging", "message-tagging"],
-        &[
-            "messages_copied",
-            "messages_presented",
-            "messages_presented_late",
-            "orphans_dropped",
-            "dead_messages",
-            "calls_again",
-            "checkpoints_in_calls",
-            "checkpoints_abandoned",
-            "choices_forced",
-            "coordinator_faults",
-            "rollbacks",
-        ],
-    ),
-];
 /// Least number of times that a protocol has to meet each of its hard cases, in so many schedules.
 const HARD_CASES_MIN: u64 = 1_000;
 const HARD_SCHEDULES_MIN: u64 = 1_000_000;
@@ -116,11 +42,11 @@ const EFFECTS_MAX: u32 = 12;
 /// Options of `cargo xtask soak simulate`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Number of schedules over all protocols, or of the one given
+    /// Number of schedules over all protocols and values of their options, or of the one given
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     schedules: u64,
     /// Run only this protocol
-    #[arg(long, value_parser = PROTOCOLS)]
+    #[arg(long)]
     protocol: Option<String>,
     /// Seed of all schedules [default: from the clock]
     #[arg(long)]
@@ -130,9 +56,35 @@ pub(crate) struct Options {
     json: bool,
 }
 
-/// The slices of one protocol, with numbers of ranks and faults of one class.
-struct Group {
-    protocol: &'static str,
+/// Protocol with values of its options.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Variant<'a> {
+    protocol: &'a Protocol,
+    bits: Option<&'a str>,
+    moment: Option<&'a str>,
+}
+
+impl<'a> Variant<'a> {
+    /// Returns the protocol with each combination of values.
+    fn all(protocol: &'a Protocol) -> Vec<Variant<'a>> {
+        fn each(values: &[String]) -> Vec<Option<&str>> {
+            if values.is_empty() { vec![None] } else { values.iter().map(|value| Some(value.as_str())).collect() }
+        }
+        let of_bits = |bits| each(&protocol.moment).into_iter().map(move |moment| Variant { protocol, bits, moment });
+        each(&protocol.bits).into_iter().flat_map(of_bits).collect()
+    }
+}
+
+impl std::fmt::Display for Variant<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let words = [Some(self.protocol.name.as_str()), self.bits, self.moment];
+        f.write_str(&words.into_iter().flatten().collect::<Vec<_>>().join(" "))
+    }
+}
+
+/// The slices of one variant of a protocol, with numbers of ranks and faults of one class.
+struct Group<'a> {
+    variant: Variant<'a>,
     ranks: (u32, u32),
     rounds_max: u32,
     faults: (u32, u32),
@@ -143,24 +95,25 @@ struct Group {
 
 /// Hard case of a protocol, and how often it was met.
 #[derive(Debug, PartialEq, Eq)]
-struct HardCase {
-    protocol: &'static str,
-    name: &'static str,
+struct HardCase<'a> {
+    variant: Variant<'a>,
+    name: &'a str,
     count: u64,
-    /// Number of schedules of the protocol.
+    /// Number of schedules of the variant.
     schedules: u64,
 }
 
-impl HardCase {
-    /// Returns `true` if at least [`HARD_SCHEDULES_MIN`] schedules have met it less often than [`HARD_CASES_MIN`] times.
+impl HardCase<'_> {
+    /// Returns `true` if at least [`HARD_SCHEDULES_MIN`] schedules have met it less often than [`HARD_CASES_MIN`]
+    /// times.
     fn is_missed(&self) -> bool {
         self.schedules >= HARD_SCHEDULES_MIN && self.count < HARD_CASES_MIN
     }
 }
 
-impl std::fmt::Display for HardCase {
+impl std::fmt::Display for HardCase<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} met {} only {} times", self.protocol, self.name, self.count)
+        write!(f, "{} met {} only {} times", self.variant, self.name, self.count)
     }
 }
 
@@ -198,22 +151,26 @@ impl Settings {
         }
     }
 
-    fn arguments(&self, protocol: &str) -> Vec<String> {
+    fn arguments(&self, variant: &Variant) -> Vec<String> {
+        let Variant { protocol, bits, moment } = variant;
         let range = |(first, last): (u32, u32)| format!("{first}..{last}");
-        let mut arguments = vec!["simulate".to_owned(), "--protocol".to_owned(), protocol.to_owned()];
-        let mut add = |name: &str, value: (u32, u32)| arguments.extend([format!("--{name}"), range(value)]);
-        add("ranks", self.ranks);
-        add("rounds", self.rounds);
-        add("faults", self.faults);
-        let has_collections = protocol == "send-deterministic" || protocol.starts_with("coordinated");
-        if has_collections {
-            add("collections", self.collections);
+        let mut arguments = vec!["simulate".to_owned()];
+        let mut add = |name: &str, value: String| arguments.extend([format!("--{name}"), value]);
+        add("protocol", protocol.name.clone());
+        for (name, value) in [("bits", bits), ("moment", moment)] {
+            value.iter().for_each(|value| add(name, (*value).to_owned()));
         }
-        if protocol == "send-deterministic" {
-            add("clusters", self.clusters);
-            arguments.extend(self.late.then(|| "--late".to_owned()));
+        add("ranks", range(self.ranks));
+        add("rounds", range(self.rounds));
+        add("faults", range(self.faults));
+        if protocol.collects {
+            add("collections", range(self.collections));
         }
-        arguments.extend(["--effects".to_owned(), self.effects.to_string()]);
+        if protocol.clusters {
+            add("clusters", range(self.clusters));
+        }
+        add("effects", self.effects.to_string());
+        arguments.extend((self.late && protocol.allows_late_frames).then(|| "--late".to_owned()));
         arguments.extend(self.revoked.then(|| "--revoked".to_owned()));
         arguments.extend((!self.checkpoints).then(|| "--no-checkpoints".to_owned()));
         arguments
@@ -233,7 +190,8 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Task
     let seed = options.seed.unwrap_or_else(seed_from_clock);
     let program = workspace.build_release()?;
     let mut random = SplitMix64::new(seed);
-    let mut groups = groups(options.protocol.as_deref());
+    let listed = Listed::by(&program)?;
+    let mut groups = groups(&listed.protocols(options.protocol.as_deref())?);
     let mut failures = Vec::new();
     let mut done = 0;
     // The groups take turns, so that each has its share whatever the number of schedules.
@@ -248,7 +206,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Task
         let mut command = Command::new(&program);
         // 32 bits keep the seed short enough to type.
         let slice_seed = random.next_u64() >> 32;
-        command.args(settings.arguments(group.protocol));
+        command.args(settings.arguments(&group.variant));
         command.args(["--schedules", &schedules.to_string(), "--seed", &slice_seed.to_string(), "--json"]);
         group.schedules += schedules;
         failures.extend(run_slice(command, group)?);
@@ -261,32 +219,39 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Task
     Ok(has_passed)
 }
 
-/// Returns all combinations of a protocol, or one, and classes of ranks and faults.
-fn groups(protocol: Option<&str>) -> Vec<Group> {
+/// Returns all combinations of the protocols' variants, and classes of ranks and faults.
+fn groups<'a>(protocols: &[&'a Protocol]) -> Vec<Group<'a>> {
     let mut groups = Vec::new();
-    for protocol in PROTOCOLS.into_iter().filter(|known| protocol.is_none_or(|protocol| protocol == *known)) {
+    for variant in protocols.iter().flat_map(|protocol| Variant::all(protocol)) {
         for (first, last, rounds_max) in RANKS {
             for faults in FAULTS {
                 let (ranks, counters) = ((first, last), BTreeMap::new());
-                groups.push(Group { protocol, ranks, rounds_max, faults, schedules: 0, counters });
+                groups.push(Group { variant, ranks, rounds_max, faults, schedules: 0, counters });
             }
         }
     }
     groups
 }
 
-/// Returns the hard cases of the protocols that have run.
-fn hard_cases(groups: &[Group]) -> Vec<HardCase> {
-    let of = |protocol| {
-        let groups = move || groups.iter().filter(move |group| group.protocol == protocol);
+/// Returns the variants of the groups, in their order.
+fn variants<'a>(groups: &[Group<'a>]) -> Vec<Variant<'a>> {
+    let mut variants: Vec<Variant> = groups.iter().map(|group| group.variant).collect();
+    variants.dedup();
+    variants
+}
+
+/// Returns the hard cases of the variants that have run.
+fn hard_cases<'a>(groups: &[Group<'a>]) -> Vec<HardCase<'a>> {
+    let of = |variant: Variant<'a>| {
+        let groups = move || groups.iter().filter(move |group| group.variant == variant);
         let schedules: u64 = groups().map(|group| group.schedules).sum();
-        let names = HARD_CASES.iter().filter(move |(protocols, _)| schedules > 0 && protocols.contains(&protocol));
-        names.flat_map(|(_, names)| names.iter().copied()).map(move |name| {
+        let names = variant.protocol.hard_cases.iter().filter(move |_| schedules > 0);
+        names.map(move |name| {
             let count = groups().filter_map(|group| group.counters.get(name)).sum();
-            HardCase { protocol, name, count, schedules }
+            HardCase { variant, name, count, schedules }
         })
     };
-    PROTOCOLS.into_iter().flat_map(of).collect()
+    variants(groups).into_iter().flat_map(of).collect()
 }
 
 /// Runs a slice and adds its counters to the group. Returns the failure, if any.
@@ -312,7 +277,8 @@ fn run_slice(mut command: Command, group: &mut Group) -> Result<Option<Failure>,
     Ok(Some(Failure { command: line, details }))
 }
 
-/// Adds the numbers of a report, except those that are not counts. The name of a split or a setting follows that of its group and a colon.
+/// Adds the numbers of a report, except those that are not counts. The name of a split or a setting follows that of its
+/// group and a colon.
 fn add_counters(counters: &mut BTreeMap<String, u64>, report: &Value) {
     for (name, value) in report.as_object().into_iter().flatten() {
         if let (Some(count), false) = (value.as_u64(), matches!(name.as_str(), "seed" | "schedules_wanted")) {
@@ -339,20 +305,20 @@ fn splits_met(counters: &BTreeMap<String, u64>, group: &str) -> Option<String> {
     Some(format!("{} of {ways}, fewest of those {split}: {fewest}", met.count()))
 }
 
-/// Settings that the schedules of a protocol had.
+/// Settings that the schedules of a variant had.
 struct Settled<'a> {
-    protocol: &'a str,
+    variant: Variant<'a>,
     /// Number of schedules with a setting, or with two, which are joined by `and`.
     schedules: BTreeMap<&'a str, u64>,
 }
 
 impl<'a> Settled<'a> {
-    /// Adds up the groups of each protocol, in their order.
-    fn of_each(groups: &'a [Group]) -> Vec<Settled<'a>> {
+    /// Adds up the groups of each variant, in their order.
+    fn of_each(groups: &'a [Group<'a>]) -> Vec<Settled<'a>> {
         let mut all: Vec<Settled> = Vec::new();
         for group in groups {
-            if all.last().is_none_or(|last| last.protocol != group.protocol) {
-                all.push(Settled { protocol: group.protocol, schedules: BTreeMap::new() });
+            if all.last().is_none_or(|last| last.variant != group.variant) {
+                all.push(Settled { variant: group.variant, schedules: BTreeMap::new() });
             }
             let Some(Settled { schedules, .. }) = all.last_mut() else { continue };
             for (setting, count) in cases(&group.counters, SETTINGS) {
@@ -373,7 +339,8 @@ impl<'a> Settled<'a> {
 /// Prints how many schedules of each protocol had each setting, and the pairs that none had.
 fn print_settings(groups: &[Group]) {
     let all = Settled::of_each(groups);
-    let mut table = Table::new(std::iter::once("schedules with").chain(all.iter().map(|settled| settled.protocol)));
+    let variants: Vec<String> = all.iter().map(|settled| settled.variant.to_string()).collect();
+    let mut table = Table::new(std::iter::once("schedules with").chain(variants.iter().map(String::as_str)));
     let names = all.iter().flat_map(|settled| settled.schedules.keys().copied());
     for name in names.filter(|name| !name.contains(" and ")).collect::<BTreeSet<_>>() {
         let count = |settled: &Settled| settled.schedules.get(name).copied().unwrap_or(0).to_string();
@@ -382,8 +349,8 @@ fn print_settings(groups: &[Group]) {
     println!("\n{table}");
     for settled in &all {
         match &settled.never_met()[..] {
-            [] => println!("{}: every pair of these was met", settled.protocol),
-            never => println!("{}: never met: {}", settled.protocol, never.join("; ")),
+            [] => println!("{}: every pair of these was met", settled.variant),
+            never => println!("{}: never met: {}", settled.variant, never.join("; ")),
         }
     }
     println!();
@@ -394,10 +361,10 @@ fn report_progress(done: u64, total: u64, group: &Group, failed: usize) {
     show_progress(&line, done == total, true);
 }
 
-impl std::fmt::Display for Group {
+impl std::fmt::Display for Group<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Group { protocol, ranks, faults, .. } = self;
-        write!(f, "{protocol}, {} to {} ranks, {} to {} faults", ranks.0, ranks.1, faults.0, faults.1)
+        let Group { variant, ranks, faults, .. } = self;
+        write!(f, "{variant}, {} to {} ranks, {} to {} faults", ranks.0, ranks.1, faults.0, faults.1)
     }
 }
 
@@ -417,8 +384,8 @@ fn print_report(
     }
     if options.json {
         let groups = groups.iter().map(|group| {
-            let Group { protocol, ranks, faults, counters, .. } = group;
-            json!({ "protocol": protocol, "ranks": ranks, "faults": faults, "counters": counters })
+            let Group { variant, ranks, faults, counters, .. } = group;
+            json!({ "protocol": variant.to_string(), "ranks": ranks, "faults": faults, "counters": counters })
         });
         let failures_json =
             failures.iter().map(|failure| json!({ "command": failure.command, "what": failure.details }));
@@ -428,7 +395,7 @@ fn print_report(
                 "seed": seed,
                 "passed": has_passed,
                 "counters": total,
-                "hard_cases": hard.iter().map(|case| json!([case.protocol, case.name, case.count])).collect::<Vec<_>>(),
+                "hard_cases": hard.iter().map(|case| json!([case.variant.to_string(), case.name, case.count])).collect::<Vec<_>>(),
                 "hard_cases_missed": missed().map(HardCase::to_string).collect::<Vec<_>>(),
                 "groups": groups.collect::<Vec<_>>(),
                 "wrong": failures_json.collect::<Vec<_>>(),
@@ -441,7 +408,7 @@ fn print_report(
     for group in groups {
         let counts = COLUMNS.map(|(name, _)| group.counters.get(name).copied().unwrap_or(0).to_string());
         let [ranks, faults] = [group.ranks, group.faults].map(|(first, last)| format!("{first}..{last}"));
-        let words = [group.protocol.to_owned(), ranks, faults, group.schedules.to_string()];
+        let words = [group.variant.to_string(), ranks, faults, group.schedules.to_string()];
         table.row(words.into_iter().chain(counts));
     }
     println!("\n{table}");
@@ -452,10 +419,10 @@ fn print_report(
     for (group, met) in SPLITS.iter().filter_map(|group| Some((group, splits_met(&total, group)?))) {
         println!("{group}: {met}");
     }
-    for protocol in PROTOCOLS {
-        let cases = hard.iter().filter(|case| case.protocol == protocol);
+    for variant in variants(groups) {
+        let cases = hard.iter().filter(|case| case.variant == variant);
         if let Some(HardCase { name, count, .. }) = cases.clone().min_by_key(|case| case.count) {
-            println!("{protocol}: {} hard cases, fewest of those {name}: {count}", cases.count());
+            println!("{variant}: {} hard cases, fewest of those {name}: {count}", cases.count());
         }
     }
     missed().for_each(|case| println!("FAILED: {case}; a million schedules should meet it {HARD_CASES_MIN} times"));
@@ -493,37 +460,52 @@ mod tests {
 
     #[test]
     fn a_hard_case_that_a_million_schedules_hardly_meet_is_a_failure() {
-        let mut all = groups(Some("user-level"));
-        let cases: Vec<&str> = HARD_CASES.iter().flat_map(|(_, cases)| cases.iter().copied()).collect();
-        let counters = || cases.iter().map(|case| ((*case).to_owned(), HARD_CASES_MIN)).collect();
+        let listed = Listed::sample();
+        let mut all = groups(&listed.protocols(Some("plain")).unwrap());
+        let counters = || ["replayed", "overtaken"].map(|case| (case.to_owned(), HARD_CASES_MIN)).into_iter().collect();
         (all[0].schedules, all[0].counters) = (HARD_SCHEDULES_MIN - 1, counters());
-        all[0].counters.insert("overtaken".to_owned(), HARD_CASES_MIN - 1);
-        let missed = |all: &[Group]| hard_cases(all).into_iter().filter(HardCase::is_missed).collect::<Vec<_>>();
-        assert_eq!((hard_cases(&all).len(), missed(&all)), (17, vec![]));
-        all[1].schedules = 1;
         let count = HARD_CASES_MIN - 1;
-        let overtaken = HardCase { protocol: "user-level", name: "overtaken", count, schedules: HARD_SCHEDULES_MIN };
-        assert_eq!(missed(&all), [overtaken]);
+        all[0].counters.insert("overtaken".to_owned(), count);
+        fn missed<'a>(all: &[Group<'a>]) -> Vec<HardCase<'a>> {
+            hard_cases(all).into_iter().filter(HardCase::is_missed).collect()
+        }
+        assert_eq!((hard_cases(&all).len(), missed(&all)), (2, vec![]));
+        all[1].schedules = 1;
+        let variant = all[0].variant;
+        assert_eq!(missed(&all), [HardCase { variant, name: "overtaken", count, schedules: HARD_SCHEDULES_MIN }]);
         all[1].counters.insert("overtaken".to_owned(), 1);
         assert_eq!(missed(&all), []);
     }
 
     #[test]
+    fn a_protocol_has_a_variant_for_each_combination_of_its_options() {
+        let listed = Listed::sample();
+        let variants = variants(&groups(&listed.protocols(None).unwrap()));
+        let names: Vec<String> = variants.iter().map(Variant::to_string).collect();
+        let of_bits = ["exchanged any-time", "exchanged offered", "piggybacked any-time", "piggybacked offered"];
+        let of_bits = of_bits.map(|values| format!("of-bits {values}"));
+        assert_eq!((&names[..2], &names[2..]), (&["plain".to_owned(), "of-clusters".to_owned()][..], &of_bits[..]));
+    }
+
+    #[test]
     fn pairs_of_settings_that_were_met_alone_only_are_named() {
-        let mut all = groups(None);
+        let listed = Listed::sample();
+        let mut all = groups(&listed.protocols(None).unwrap());
         let report = |late: u64, both: u64| json!({ "settings": { "2 ranks": 4, "late": late, "clusters": 0, "2 ranks and late": both, "2 ranks and clusters": 0 } });
         add_counters(&mut all[0].counters, &report(2, 0));
         add_counters(&mut all[5].counters, &report(0, 0));
         add_counters(&mut all[12].counters, &report(2, 1));
         let settled = Settled::of_each(&all);
-        assert_eq!(settled.iter().map(|settled| settled.protocol).collect::<Vec<_>>(), PROTOCOLS);
+        assert_eq!(settled.iter().map(|settled| settled.variant).collect::<Vec<_>>(), variants(&all));
         assert_eq!((settled[0].schedules["2 ranks"], settled[1].schedules["2 ranks"]), (8, 4));
         assert_eq!((settled[0].never_met(), settled[1].never_met()), (vec!["2 ranks and late"], vec![]));
     }
 
     #[test]
     fn settings_stay_within_their_class_and_reach_its_ends() {
-        let (mut random, mut seen, plain) = (SplitMix64::new(1), [false; 6], groups(Some("plain")));
+        let listed = Listed::sample();
+        let plain = groups(&listed.protocols(Some("plain")).unwrap());
+        let (mut random, mut seen) = (SplitMix64::new(1), [false; 6]);
         for _ in 0..200 {
             let drawn = Settings::draw(&mut random, &plain[8]);
             for ((low, high), (first, last)) in [(drawn.ranks, (5, 8)), (drawn.rounds, (1, 5)), (drawn.faults, (5, 10))]
@@ -542,20 +524,21 @@ mod tests {
         }
         assert_eq!(seen, [true; 6]);
         let settings = Settings { late: true, ..Settings::draw(&mut random, &plain[0]) };
-        let plain = settings.arguments("plain");
-        assert!(plain.contains(&"2..2".to_owned()) && !plain.contains(&"--clusters".to_owned()), "{plain:?}");
-        for protocol in PROTOCOLS {
-            let has = |option: &str| settings.arguments(protocol).contains(&option.to_owned());
-            let collects = protocol == "send-deterministic" || protocol.starts_with("coordinated");
-            assert_eq!((has("--collections"), has("--clusters")), (collects, protocol == "send-deterministic"));
-            assert_eq!(has("--late"), protocol == "send-deterministic");
+        assert!(settings.arguments(&plain[0].variant).contains(&"2..2".to_owned()));
+        let all = groups(&listed.protocols(None).unwrap());
+        for variant @ Variant { protocol, .. } in variants(&all) {
+            let arguments = settings.arguments(&variant);
+            let has = |option: &str| arguments.contains(&option.to_owned());
+            assert_eq!((has("--collections"), has("--clusters")), (protocol.collects, protocol.clusters));
+            assert_eq!((has("--late"), has("--bits")), (protocol.allows_late_frames, !protocol.bits.is_empty()));
         }
-        assert_eq!((groups(None).len(), groups(Some("pessimistic")).len()), (108, 12));
+        assert_eq!((all.len(), plain.len()), (72, 12));
     }
 
     #[test]
     fn a_failed_program_and_a_violation_are_failures() {
-        let mut group = groups(Some("plain")).remove(0);
+        let listed = Listed::sample();
+        let mut group = groups(&listed.protocols(Some("plain")).unwrap()).remove(0);
         let failure = run_slice(Command::new("false"), &mut group).expect("it starts").expect("it fails");
         assert!(failure.details.contains("exit status: 1"), "{}", failure.details);
         let mut violation = Command::new("echo");

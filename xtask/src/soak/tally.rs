@@ -35,15 +35,15 @@ impl Tally {
         self.all.add(verdict);
         for (by, value) in [
             ("kills", parameters.pattern.to_string()),
-            ("workload", parameters.workload.to_string()),
+            ("workload", parameters.workload.name.clone()),
             ("tier", parameters.tier.to_string()),
-            ("protocol", parameters.protocol_name().to_owned()),
+            ("protocol", parameters.protocol.name.clone()),
             ("checkpoints", parameters.checkpoints()),
             ("ranks", parameters.ranks.to_string()),
         ] {
             self.group(by, value).add(verdict);
         }
-        let row = format!("{}, {}", parameters.protocol_name(), parameters.workload);
+        let row = format!("{}, {}", parameters.protocol.name, parameters.workload.name);
         let (runs, failed) = self.cells.entry((row, parameters.pattern.to_string())).or_default();
         *runs += 1;
         *failed += u64::from(!verdict.problems.is_empty());
@@ -181,6 +181,7 @@ fn percentile(ascending: &[f64], percent: usize) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::listed::Listed;
     use super::super::parameters::Cell;
     use super::super::random::SplitMix64;
     use super::*;
@@ -214,7 +215,8 @@ mod tests {
     fn each_run_counts_once_in_total_and_once_per_parameter() {
         let mut tally = Tally::default();
         let mut random = SplitMix64::new(5);
-        let cells = Cell::all();
+        let listed = Listed::sample();
+        let cells = Cell::of(&listed, None).unwrap();
         for run in 0..60 {
             let problems: &[&str] = if run == 9 { &["lost is 1"] } else { &[] };
             let parameters = Parameters::draw(cells[run as usize % cells.len()], &mut random);

@@ -128,7 +128,8 @@ impl Verdict {
     }
 }
 
-/// Returns `true` for a kill that was planned for an iteration of its victim, and `false` for a power cut or one during a repair or a recovery.
+/// Returns `true` for a kill that was planned for an iteration of its victim, and `false` for a power cut or one during
+/// a repair or a recovery.
 fn is_in_iteration(kill: &Value) -> bool {
     kill["planned"]
         .as_str()
@@ -153,13 +154,15 @@ fn recovery_ms(times: &Value) -> RecoveryMs {
 mod tests {
     use serde_json::json;
 
+    use super::super::listed::Listed;
     use super::super::parameters::Cell;
     use super::super::random::SplitMix64;
     use super::*;
 
     /// Returns parameters with these kills. The others do not affect the verdict.
-    fn with_kills(kills: &[Kill]) -> Parameters {
-        let mut parameters = Parameters::draw(Cell::all()[0], &mut SplitMix64::new(1));
+    fn with_kills<'a>(listed: &'a Listed, kills: &[Kill]) -> Parameters<'a> {
+        let cell = Cell::of(listed, None).unwrap()[0];
+        let mut parameters = Parameters::draw(cell, &mut SplitMix64::new(1));
         parameters.kills = kills.to_vec();
         parameters
     }
@@ -178,8 +181,8 @@ mod tests {
         })
     }
 
-    fn planned() -> Parameters {
-        with_kills(&[Kill::At { rank: 2, iteration: 7 }, Kill::DuringRecovery { rank: 1, recovering: 2 }])
+    fn planned(listed: &Listed) -> Parameters<'_> {
+        with_kills(listed, &[Kill::At { rank: 2, iteration: 7 }, Kill::DuringRecovery { rank: 1, recovering: 2 }])
     }
 
     fn outcome(termination: Termination, stdout: &str) -> Outcome {
@@ -187,7 +190,7 @@ mod tests {
     }
 
     fn judge(report: &Value) -> Verdict {
-        Verdict::judge(&planned(), &outcome(Termination::Exited(0), &report.to_string()))
+        Verdict::judge(&planned(&Listed::sample()), &outcome(Termination::Exited(0), &report.to_string()))
     }
 
     #[test]
@@ -256,10 +259,10 @@ mod tests {
     fn a_failed_run_and_a_malformed_report_are_problems() {
         let correct = correct_report().to_string();
         for termination in [Termination::Exited(1), Termination::Signalled, Termination::TimedOut] {
-            assert_eq!(Verdict::judge(&planned(), &outcome(termination, &correct)).problems.len(), 1);
+            assert_eq!(Verdict::judge(&planned(&Listed::sample()), &outcome(termination, &correct)).problems.len(), 1);
         }
         for stdout in ["", "[]", "{}", "thread 'main' panicked"] {
-            let verdict = Verdict::judge(&planned(), &outcome(Termination::Exited(0), stdout));
+            let verdict = Verdict::judge(&planned(&Listed::sample()), &outcome(Termination::Exited(0), stdout));
             assert!(!verdict.problems.is_empty(), "{stdout:?} was accepted");
         }
     }
@@ -268,7 +271,7 @@ mod tests {
     fn a_leftover_is_a_problem() {
         let mut outcome = outcome(Termination::Exited(0), &correct_report().to_string());
         outcome.leftovers.push("/dev/shm/counterfoil-0-1-a".to_owned());
-        let problems = Verdict::judge(&planned(), &outcome).problems;
+        let problems = Verdict::judge(&planned(&Listed::sample()), &outcome).problems;
         assert_eq!(problems, ["leftover: /dev/shm/counterfoil-0-1-a"]);
     }
 }

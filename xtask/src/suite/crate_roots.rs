@@ -5,7 +5,8 @@ use std::path::Path;
 
 use crate::workspace::{CrateRoot, Workspace};
 
-/// Directories of crates that need unsafe code: raw memory, io_uring (also in a benchmark's baseline) and two C interfaces.
+/// Directories of crates that need unsafe code: raw memory, io_uring (also in a benchmark's baseline) and two C
+/// interfaces.
 const UNSAFE_ALLOWED: [&str; 5] = ["log-core", "log-io", "benches/naked-ring", "mpi", "capi"];
 
 /// Attribute that every other crate root must have.

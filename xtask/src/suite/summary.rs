@@ -32,8 +32,9 @@ impl fmt::Display for Counts {
 
 /// Sums the summary lines of a command that runs tests.
 ///
-/// A command that fails without a failed test (a compile error, a crashed test program) counts as one failure. A command without
-/// any test does, too: a filter that matches nothing, or a changed output format, must not count as success.
+/// A command that fails without a failed test (a compile error, a crashed test program) counts as one failure. A
+/// command without any test does, too: a filter that matches nothing, or a changed output format, must not count as
+/// success.
 pub(super) fn count(success: bool, lines: &[String]) -> Counts {
     let total = count_if_any(success, lines);
     if total == Counts::default() { Counts::FAILED } else { total }

@@ -1,4 +1,5 @@
-//! `cargo xtask bench applications`: run times of whole programs with and without the logging library, in alternating runs.
+//! `cargo xtask bench applications`: run times of whole programs with and without the logging library, in alternating
+//! runs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -83,8 +84,10 @@ impl LogKind {
     }
 }
 
-/// Returns the rows `mpi, program, log, pairs, native_s, s, ratio, ratio_low, ratio_high, messages, bytes, spilled_bytes, late_commit_bytes`,
-/// and of a log that spills `disk_s`: the time that what was spilled takes at the rate at which the disk was written after the run.
+/// Returns the rows: `mpi`, `program`, `log`, `pairs`, `native_s`, `s`, `ratio`, `ratio_low`, `ratio_high`, `messages`,
+/// `bytes`, `spilled_bytes`, `late_commit_bytes`,
+/// and of a log that spills `disk_s`: the time that what was spilled takes at the rate at which the disk was written
+/// after the run.
 pub(crate) fn rows(workspace: &Workspace, options: &Options) -> Result<Vec<Value>, TaskError> {
     let toolkit = Toolkit::find_or_install(workspace, &options.choice)?;
     let library = preload::build(workspace, &toolkit)?;
@@ -134,8 +137,8 @@ impl Application {
         }
     }
 
-    /// Returns the run time in seconds: the reported time of CG's iterations, or the wall-clock time of HPCC. Fails if the
-    /// program's verification failed.
+    /// Returns the run time in seconds: the reported time of CG's iterations, or the wall-clock time of HPCC. Fails if
+    /// the program's verification failed.
     fn elapsed_s(&self, stdout: &[u8], wall_s: f64) -> Result<f64, String> {
         if self.name == "HPCC" {
             let path = self.folder.join("hpccoutf.txt");
@@ -215,7 +218,8 @@ struct Run {
 }
 
 impl Bench<'_> {
-    /// Measures each log configuration once per round, paired with a run without the library. The order within pairs alternates.
+    /// Measures each log configuration once per round, paired with a run without the library. The order within pairs
+    /// alternates.
     fn compare(&self, application: &Application, logs: &[LogKind], pairs: u32) -> Result<Vec<Value>, TaskError> {
         let mut measurements: Vec<Vec<(Run, Run)>> = logs.iter().map(|_| Vec::new()).collect();
         for round in 0..pairs {
@@ -232,7 +236,8 @@ impl Bench<'_> {
         Ok(logs.iter().zip(measurements).filter_map(|(log, measured)| self.row(application, *log, &measured)).collect())
     }
 
-    /// Returns the row of a log configuration, from runs with and without the library; `None` for fewer pairs than an interval needs.
+    /// Returns the row of a log configuration, from runs with and without the library; `None` for fewer pairs than an
+    /// interval needs.
     fn row(&self, application: &Application, log: LogKind, pairs: &[(Run, Run)]) -> Option<Value> {
         let interval = |value: &dyn Fn(&(Run, Run)) -> Option<f64>| {
             Interval::of(&pairs.iter().filter_map(value).collect::<Vec<_>>())

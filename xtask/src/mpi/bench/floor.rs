@@ -28,8 +28,8 @@ pub(super) fn build(workspace: &Workspace, toolkit: &Toolkit, folder: &Path) -> 
     Ok(library)
 }
 
-/// Returns the bytes per second that the disk of `folder` takes from two writers, each of which writes a preallocated file past the page
-/// cache, as two ranks that spill do. The files are removed.
+/// Returns the bytes per second that the disk of `folder` takes from two writers, each of which writes a preallocated
+/// file past the page cache, as two ranks that spill do. The files are removed.
 pub(super) fn disk_bytes_per_s(folder: &Path) -> Result<f64, TaskError> {
     let paths = [0, 1].map(|writer| folder.join(format!("rate-{writer}")));
     let files = paths.iter().map(|path| create(path)).collect::<Result<Vec<File>, TaskError>>()?;

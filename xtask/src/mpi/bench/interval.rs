@@ -20,8 +20,8 @@ impl Interval {
     }
 }
 
-/// Returns the number of values below the interval, and above it: the largest for which the interval misses the median with a
-/// probability of at most 5 %.
+/// Returns the number of values below the interval, and above it: the largest for which the interval misses the median
+/// with a probability of at most 5 %.
 fn values_outside(n: usize) -> Option<usize> {
     // The number of values below the median has a binomial distribution with probability 1/2.
     let mut term = 0.5_f64.powi(i32::try_from(n).ok()?);

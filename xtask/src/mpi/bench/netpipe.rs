@@ -35,10 +35,11 @@ pub(crate) struct Options {
 /// Results of a job: one-way latency in nanoseconds by message size in bytes.
 type LatencyBySize = BTreeMap<u64, f64>;
 
-/// Returns the rows `mpi, size, rounds, native_ns, logged_ns, ratio, ratio_low, ratio_high, control, control_low, control_high`.
+/// Returns the rows
+/// `mpi, size, rounds, native_ns, logged_ns, ratio, ratio_low, ratio_high, control, control_low, control_high`.
 ///
-/// Ratios are medians with 95 % intervals. `ratio` compares consecutive jobs with and without the library, `control` the two jobs
-/// of a round without it.
+/// Ratios are medians with 95 % intervals. `ratio` compares consecutive jobs with and without the library, `control`
+/// the two jobs of a round without it.
 pub(crate) fn rows(workspace: &Workspace, options: &Options) -> Result<Vec<Value>, TaskError> {
     if !options.program.is_file() {
         let advice = "install Debian's netpipe-openmpi, or select another program with --program";

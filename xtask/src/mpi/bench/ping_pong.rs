@@ -1,19 +1,21 @@
-//! `cargo xtask bench mpi`: latency with the logging library, over shared memory and TCP, in both tiers, by what is kept.
+//! `cargo xtask bench mpi`: latency with the logging library, over shared memory and TCP, in both tiers, by what is
+//! kept.
 
 // Shared with the measured program.
 #[path = "../../../../mpi/benches/src/bin/bench/pattern.rs"]
 mod pattern;
 
 use std::path::Path;
+use std::process::Command;
 
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
 use self::pattern::Pattern;
-use super::{PingPongOptions, floor, mpirun_two_ranks, preload_library, read_summary};
+use super::{floor, mpirun_two_ranks, preload_library, read_summary};
 use crate::mpi::scratch::Scratch;
-use crate::mpi::{Mpi, Toolkit, preload};
-use crate::workspace::{TaskError, Workspace};
+use crate::mpi::{Choice, Mpi, Toolkit, preload};
+use crate::workspace::{TaskError, Workspace, command_line, json_output};
 
 /// Options of `cargo xtask bench mpi`.
 #[derive(Debug, Args)]
@@ -35,10 +37,58 @@ pub(crate) struct Options {
     /// Transport between the ranks; repeatable [default: both]
     #[arg(long = "transport")]
     transports: Vec<Transport>,
-    /// Also measure parts of the library in the volatile tier: interposition without logging, counting without copies, and the
-    /// receiver alone
+    /// Also measure parts of the library in the volatile tier: interposition without logging, counting without copies,
+    /// and the receiver alone
     #[arg(long)]
     parts: bool,
+}
+
+/// Options of each job.
+#[derive(Clone, Debug, Args)]
+struct PingPongOptions {
+    #[command(flatten)]
+    choice: Choice,
+    /// Number of runs of each job, which show the spread
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
+    repeat: u32,
+    /// Pairs of batches per figure
+    #[arg(long, value_name = "ROUNDS")]
+    rounds: Option<u32>,
+    /// Message size in bytes; repeatable [default: 8 B to 1 MiB, and 4 MiB with the library]
+    #[arg(long = "size", value_name = "BYTES")]
+    sizes: Vec<u32>,
+}
+
+impl PingPongOptions {
+    /// Runs the command and returns its rows, each with `fields` and the fields common to the report.
+    fn rows(&self, command: &mut Command, fields: &[(&str, Value)]) -> Result<Vec<Value>, TaskError> {
+        command.arg("--json");
+        for size in &self.sizes {
+            command.args(["--size", &size.to_string()]);
+        }
+        if let Some(rounds) = self.rounds {
+            command.args(["--rounds", &rounds.to_string()]);
+        }
+        let report = json_output(command)?;
+        rows_with_fields(&report, fields).ok_or_else(|| TaskError::Output {
+            program: command_line(command),
+            reason: "the report has no rows".to_owned(),
+        })
+    }
+}
+
+/// Returns the rows of a report, each with `fields` and the fields common to the report.
+fn rows_with_fields(report: &Value, fields: &[(&str, Value)]) -> Option<Vec<Value>> {
+    let mut rows = report["rows"].as_array()?.clone();
+    for row in &mut rows {
+        for name in ["mpi", "tags", "transport"] {
+            row[name] = report[name].clone();
+        }
+        for (name, value) in fields {
+            row[*name] = value.clone();
+        }
+    }
+    Some(rows)
 }
 
 /// Durability tier of the log.
@@ -116,21 +166,22 @@ const SIZES: [u32; 10] = [8, 64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 
 /// Rounds of the measured program, unless they are given.
 const ROUNDS: u32 = 101;
 
-/// Returns the bytes that a rank logs in a job, with a margin: a batch of a millisecond has 5 MiB or 8 messages at most, and a record
-/// headers and a rest of its chunk.
+/// Returns the bytes that a rank logs in a job, with a margin: a batch of a millisecond has 5 MiB or 8 messages at
+/// most, and a record headers and a rest of its chunk.
 fn log_bytes(size: u32, rounds: u32) -> u64 {
     let batch = u64::from(size).saturating_mul(8).max(8 << 20);
     batch * u64::from(rounds + 3) * 3 / 2
 }
 
-/// Returns the rows of all jobs: `mpi, transport, tags, tier, keep, run, pattern, size, way, native_ns, logged_ns, ratio, ratio_p25,
-/// ratio_p75, ratio_of_sums, control, control_p25, control_p75`, and of a log that keeps everything `late_commit_bytes` and
-/// `spilled_bytes` of both ranks. Of a log that spills also `disk_ns`, the time that a message of the size takes at the rate at which the
-/// disk was written after the job.
+/// Returns the rows of all jobs: `mpi`, `transport`, `tags`, `tier`, `keep`, `run`, `pattern`, `size`, `way`,
+/// `native_ns`, `logged_ns`, `ratio`, `ratio_p25`, `ratio_p75`, `ratio_of_sums`, `control`, `control_p25`,
+/// `control_p75`, and of a log that keeps everything `late_commit_bytes` and `spilled_bytes` of both ranks. Of a log
+/// that spills also `disk_ns`, the time that a message of the size takes at the rate at which the disk was written
+/// after the job.
 pub(crate) fn rows(workspace: &Workspace, options: &Options) -> Result<Vec<Value>, TaskError> {
     let repeat = options.ping_pong.repeat;
     let toolkit = Toolkit::find_or_install(workspace, &options.ping_pong.choice)?;
-    let program = toolkit.build_program(workspace, "counterfoil-mpi-bench")?;
+    let program = toolkit.build_program(workspace, "counterfoil-mpi-benches", "counterfoil-mpi-bench")?;
     let library = preload::build(workspace, &toolkit)?;
     let tiers: &[Tier] = if options.tiers.is_empty() { Tier::value_variants() } else { &options.tiers };
     let keeps: &[Keep] = if options.keeps.is_empty() { &[Keep::Acked] } else { &options.keeps };

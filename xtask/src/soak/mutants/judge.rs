@@ -24,7 +24,8 @@ const TIME_MIN: Duration = Duration::from_secs(10);
 /// Time that a test has without a change.
 const TIME_WITHOUT_CHANGE: Duration = Duration::from_secs(600);
 
-/// Beginning of the names of tests that compare what is changed with the same thing unchanged: they would find any change.
+/// Beginning of the names of tests that compare what is changed with the same thing unchanged: they would find any
+/// change.
 const COMPARISONS: &str = "planted::";
 
 /// Result of the tests with a change.

@@ -1,7 +1,8 @@
-//! Many changes in one program: each is made where the function of the switch says so, and the environment names the one.
+//! Many changes in one program: each is made where the function of the switch says so, and the environment names the
+//! one.
 //!
-//! Mutant schemata (R. Untch, A. Offutt, M. Harrold: Mutation Analysis Using Mutant Schemata, ISSTA 1993): one build in place of one for each
-//! change.
+//! Mutant schemata (R. Untch, A. Offutt, M. Harrold: Mutation Analysis Using Mutant Schemata, ISSTA 1993): one build in
+//! place of one for each change.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -20,8 +21,8 @@ const OTHER_CONFIGURATIONS: [&str; 3] = ["counterfoil_loom", "counterfoil_shuttl
 
 /// Source of the module `mutation_switch`, which goes into the changed crate.
 ///
-/// `is` returns whether the change `id` is the one of this process. Where `COUNTERFOIL_MUTANTS_REACHED` names a file instead, the number of
-/// each change that is reached is added to that file, once for each process.
+/// `is` returns whether the change `id` is the one of this process. Where `COUNTERFOIL_MUTANTS_REACHED` names a file
+/// instead, the number of each change that is reached is added to that file, once for each process.
 pub(super) fn module(changes: usize) -> String {
     format!(
         r#"use std::fs::File;
@@ -57,7 +58,8 @@ pub(super) struct Switched {
     pub(super) text: String,
     /// Where the text of each change is, and, without a number of its own, the whole expression that has it.
     regions: Vec<(Range<usize>, Vec<Id>)>,
-    /// Changes that can't be made by a switch: of constants, those that no build of the tests compiles, and arms that no other one covers.
+    /// Changes that can't be made by a switch: of constants, those that no build of the tests compiles, and arms that
+    /// no other one covers.
     pub(super) left_out: Vec<Id>,
 }
 
@@ -143,7 +145,8 @@ impl<'a> Finder<'a> {
         taken
     }
 
-    /// Adds a place for the changes whose text starts at `at`, if there are any; `text` makes the text of each from its replacement.
+    /// Adds a place for the changes whose text starts at `at`, if there are any; `text` makes the text of each from its
+    /// replacement.
     fn add(&mut self, at: usize, genre: &str, place: (Range<usize>, Kind), text: impl Fn(&str) -> String) {
         let others = self.take(at, genre).into_iter().map(|(id, mutant)| (id, text(&mutant.replacement)));
         let others: Vec<_> = others.collect();
@@ -280,7 +283,8 @@ impl<'ast> Visit<'ast> for Finder<'_> {
     }
 }
 
-/// Returns whether every value has the pattern: `_`, or the name of a variable, which unlike that of a constant begins with a small letter.
+/// Returns whether every value has the pattern: `_`, or the name of a variable, which unlike that of a constant begins
+/// with a small letter.
 fn is_catch_all(pattern: &syn::Pat) -> bool {
     match pattern {
         syn::Pat::Wild(_) => true,

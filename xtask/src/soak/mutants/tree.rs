@@ -31,8 +31,8 @@ pub(super) struct Built {
     pub(super) left_out: BTreeSet<Id>,
 }
 
-/// Copies the workspace to `folder`, makes the changes of the crate whose root is `library` there, and builds the tests of `packages`. What the
-/// compiler refuses is left out, a round at a time, until the rest compiles.
+/// Copies the workspace to `folder`, makes the changes of the crate whose root is `library` there, and builds the tests
+/// of `packages`. What the compiler refuses is left out, a round at a time, until the rest compiles.
 pub(super) fn build(
     workspace: &Workspace,
     folder: &Path,
@@ -129,7 +129,8 @@ fn compile(
     Err(TaskError::Output { program: line, reason: format!("errors outside of the changes:\n{}", unknown.join("\n")) })
 }
 
-/// Returns the source files that the programs were built from, relative to the workspace root, which is where cargo runs the compiler.
+/// Returns the source files that the programs were built from, relative to the workspace root, which is where cargo
+/// runs the compiler.
 fn sources(programs: &[TestProgram]) -> BTreeSet<PathBuf> {
     let texts = programs.iter().filter_map(|program| fs::read_to_string(program.path.with_extension("d")).ok());
     let line = |text: String| text.lines().next().map(str::to_owned).unwrap_or_default();
@@ -144,7 +145,8 @@ fn program(artifact: &Value) -> Option<TestProgram> {
     Some(TestProgram { path, folder, package })
 }
 
-/// Returns the changes that an error is about: those whose text has one of its spans, or else those of the smallest expression around one.
+/// Returns the changes that an error is about: those whose text has one of its spans, or else those of the smallest
+/// expression around one.
 fn changes_of(error: &Value, files: &[(PathBuf, Switched)]) -> BTreeSet<Id> {
     let mut groups: Vec<&[Id]> = Vec::new();
     let children = error["children"].as_array().into_iter().flatten();

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Call, Kill, Pattern, Tier, Workload};
+use super::{Call, Kill, Pattern, Tier};
 
 impl fmt::Display for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -25,22 +25,6 @@ impl fmt::Display for Call {
             Self::Receive => "receive",
             Self::Collective => "collective",
             Self::Checkpoint => "checkpoint",
-        })
-    }
-}
-
-impl fmt::Display for Workload {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Ring => "ring",
-            Self::Cg => "cg",
-            Self::MasterWorker => "master-worker",
-            Self::Ft => "ft",
-            Self::Laplace => "laplace",
-            Self::Gauss => "gauss",
-            Self::Neurons => "neurons",
-            Self::Matmul => "matmul",
-            Self::Disks => "disks",
         })
     }
 }

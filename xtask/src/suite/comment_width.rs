@@ -1,0 +1,70 @@
+//! Checks the width of comments, which rustfmt doesn't wrap.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::workspace::Workspace;
+
+/// Longest line of a comment, in characters: `max_width` of `rustfmt.toml`.
+const COLUMNS_MAX: usize = 120;
+
+/// Directories without sources of the project.
+const SKIPPED: [&str; 2] = ["target", ".git"];
+
+/// Checks all Rust files of the tree, also those of `mpi/`.
+///
+/// # Errors
+/// Each line that is too wide, or a directory or file that cannot be read.
+pub(super) fn check(workspace: &Workspace) -> Result<(), String> {
+    let mut files = Vec::new();
+    find_sources(workspace.root(), &mut files)?;
+    let mut wide = Vec::new();
+    for file in &files {
+        let shown = file.strip_prefix(workspace.root()).unwrap_or(file);
+        let text = fs::read_to_string(file).map_err(|error| format!("{}: {error}", shown.display()))?;
+        wide.extend(
+            wide_comments(&text).map(|(line, columns)| format!("{}:{line}: {columns} columns", shown.display())),
+        );
+    }
+    println!("checked {} files", files.len());
+    if wide.is_empty() { Ok(()) } else { Err(wide.join("\n")) }
+}
+
+fn find_sources(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), String> {
+    let failed = |error| format!("{}: {error}", folder.display());
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let path = entry.path();
+        if entry.file_type().map_err(failed)?.is_dir() {
+            if !SKIPPED.iter().any(|skipped| entry.file_name() == *skipped) {
+                find_sources(&path, files)?;
+            }
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// Returns the number and the width of each line that is a comment and too wide.
+fn wide_comments(text: &str) -> impl Iterator<Item = (usize, usize)> {
+    let lines = text.lines().enumerate().filter(|(_, line)| line.trim_start().starts_with("//"));
+    lines.map(|(index, line)| (index + 1, line.chars().count())).filter(|(_, columns)| *columns > COLUMNS_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_comment_of_121_characters_is_too_wide() {
+        let line = |columns: usize| format!("    /// {}\n", "é".repeat(columns - 8));
+        assert_eq!(wide_comments(&line(120)).next(), None);
+        assert_eq!(wide_comments(&format!("fn f() {{}}\n{}", line(121))).next(), Some((2, 121)));
+    }
+
+    #[test]
+    fn only_comments_count() {
+        assert_eq!(wide_comments(&format!("let text = \"{}\";\n", "x".repeat(150))).next(), None);
+    }
+}
