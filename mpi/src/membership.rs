@@ -17,9 +17,10 @@ use std::time::{Duration, Instant};
 
 use calls::Calls;
 use counterfoil_mpi_core::comm::Comm;
-use counterfoil_mpi_core::control::failures::is_world_revoked;
+use counterfoil_mpi_core::control::failures::{is_world_revoked, outlives_failures};
 use counterfoil_mpi_core::error::MpiError;
 use counterfoil_mpi_core::ulfm::Meeting;
+use counterfoil_mpi_core::watchdog::watch_calls;
 use counterfoil_runtime::transport::TransportError;
 
 /// In place of a rank: the process is a spare.
@@ -175,6 +176,9 @@ impl Membership {
         let (process, started) = (world.rank()?, world.size()?);
         if started < ranks {
             return Err(MembershipError::TooFew { ranks, started });
+        }
+        if started > 1 && outlives_failures() {
+            watch_calls();
         }
         let places = (0..started).map(|process| if process < ranks { process } else { SPARE }).collect();
         let processes = (0..ranks).map(|rank| vec![rank]).collect();

@@ -52,6 +52,8 @@ const FRAME: i32 = 0;
 const HELLO: i32 = 1;
 /// Tag of a message to a spare, without a launcher: number of the vote to take part in u32.
 const VOTE: i32 = 2;
+/// Tag of a credit, which has no bytes: the sender has taken a number of frames of the receiver.
+const CREDIT: i32 = 3;
 /// Bytes of a hello before the protocol's.
 const HELLO_LEN: usize = 8;
 
@@ -226,11 +228,20 @@ impl MpiTransport {
         }
     }
 
-    /// Tests the sends in flight; returns `true` if some are complete.
+    /// Tests the sends in flight, and takes the credits that are due, also of peers that aren't read; returns `true` if
+    /// there were some.
     fn advance(&mut self) -> Result<bool, MpiError> {
         let mut progressed = false;
-        for peer in &mut self.peers {
+        for (rank, peer) in (0..).zip(&mut self.peers) {
             progressed |= peer.advance(&self.buffers)?;
+            if peer.expects_credit()
+                && let Some(credit) =
+                    self.membership.all().improbe(Some(self.membership.process_of(rank)), Some(CREDIT))?
+            {
+                credit.receive()?;
+                peer.handle_credit();
+                progressed = true;
+            }
         }
         Ok(progressed)
     }
@@ -284,8 +295,16 @@ impl MpiTransport {
     }
 
     fn handle_message(&mut self, peer: u32, tag: i32, bytes: Bytes) -> Result<(), TransportError> {
-        if tag == HELLO {
-            return self.handle_hello(peer, &bytes);
+        match tag {
+            HELLO => return self.handle_hello(peer, &bytes),
+            CREDIT => {
+                self.peers[peer as usize].handle_credit();
+                return Ok(());
+            }
+            _ if self.peers[peer as usize].count_taken() => {
+                self.post(peer, CREDIT, Vec::new())?;
+            }
+            _ => {}
         }
         if !self.peers[peer as usize].is_connected {
             return Ok(());
@@ -345,9 +364,11 @@ impl MpiTransport {
     /// Sends a message; after a repair, it is lost.
     fn post(&mut self, peer: u32, tag: i32, message: Vec<u8>) -> Result<bool, TransportError> {
         let (all, process) = (self.membership.all(), self.membership.process_of(peer));
-        let is_synchronous = tag == FRAME && self.peers[peer as usize].count_frame();
-        let sending = if is_synchronous { all.issend(message, process, tag) } else { all.isend(message, process, tag) };
+        let sending = all.isend(message, process, tag);
         let Some(sending) = self.or_repair(sending)? else { return Ok(false) };
+        if tag == FRAME {
+            self.peers[peer as usize].count_sent();
+        }
         self.peers[peer as usize].push(sending);
         Ok(true)
     }

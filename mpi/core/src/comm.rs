@@ -7,8 +7,11 @@ use std::rc::Rc;
 use mpi_sys as ffi;
 
 use crate::error::{MpiError, check, count};
-use crate::point_to_point::StartSend;
 use crate::universe::{Universe, by_name};
+use crate::watchdog::Call;
+
+/// Longest message that Open MPI's transports send as a whole by default, so that it has arrived when it is matched.
+const EAGER_BYTES: usize = 4 << 10;
 
 /// A communicator. Dropping it frees it, unless it is predefined.
 #[derive(Debug)]
@@ -134,36 +137,14 @@ impl Comm {
     /// # Errors
     /// [`MpiError`].
     pub fn isend(&self, bytes: Vec<u8>, to: u32, tag: i32) -> Result<Sending, MpiError> {
-        self.start_send("MPI_Isend", by_name!(self.universe, MPI_Isend, PMPI_Isend), bytes, to, tag)
-    }
-
-    /// Starts to send `bytes` as [`isend`](Self::isend) does; the send is complete only when its receiver has matched
-    /// the message.
-    ///
-    /// # Errors
-    /// [`MpiError`].
-    pub fn issend(&self, bytes: Vec<u8>, to: u32, tag: i32) -> Result<Sending, MpiError> {
-        self.start_send("MPI_Issend", by_name!(self.universe, MPI_Issend, PMPI_Issend), bytes, to, tag)
-    }
-
-    /// Starts a send by `begin`, which is the MPI function with this name.
-    #[inline]
-    fn start_send(
-        &self,
-        name: &'static str,
-        begin: StartSend,
-        bytes: Vec<u8>,
-        to: u32,
-        tag: i32,
-    ) -> Result<Sending, MpiError> {
-        let len = count(name, bytes.len())?;
-        // SAFETY: a constant of the shim.
-        let request = unsafe { ffi::RSMPI_REQUEST_NULL };
-        let mut sending = Sending { request, bytes: ManuallyDrop::new(bytes), universe: Rc::clone(&self.universe) };
+        let len = count("MPI_Isend", bytes.len())?;
+        let bytes = ManuallyDrop::new(bytes);
+        let mut sending = Sending { request: null_request(), bytes, universe: Rc::clone(&self.universe) };
         let (at, request) = (sending.bytes.as_ptr().cast::<c_void>(), &raw mut sending.request);
+        let isend = by_name!(self.universe, MPI_Isend, PMPI_Isend);
+        let _call = Call::begin();
         // SAFETY: the bytes are on the heap, where `Sending` leaves them untouched until the request is complete.
-        let code = unsafe { begin(at, len, ffi::RSMPI_UINT8_T, to as c_int, tag, self.raw, request) };
-        check(name, code)?;
+        check("MPI_Isend", unsafe { isend(at, len, ffi::RSMPI_UINT8_T, to as c_int, tag, self.raw, request) })?;
         Ok(sending)
     }
 
@@ -197,8 +178,10 @@ impl Comm {
         let mut message = unsafe { ffi::RSMPI_MESSAGE_NULL };
         let (source, tag) = (any_source(source), any_tag(tag));
         let improbe = by_name!(self.universe, MPI_Improbe, PMPI_Improbe);
+        let call = Call::begin();
         // SAFETY: a valid communicator, and pointers to local variables.
         let code = unsafe { improbe(source, tag, self.raw, &raw mut flag, &raw mut message, status.as_mut_ptr()) };
+        drop(call);
         check("MPI_Improbe", code)?;
         if flag == 0 {
             return Ok(None);
@@ -246,18 +229,27 @@ impl Matched {
         self.receive_reusing(Vec::new())
     }
 
-    /// Receives the message into the memory of `bytes`, which is grown if needed; what it contained is dropped.
+    /// Receives the message into the memory of `bytes`, which is grown if needed; what it contained is dropped. Waits
+    /// for the sender of a long message.
     ///
     /// # Errors
     /// [`MpiError`].
     pub fn receive_reusing(mut self, mut bytes: Vec<u8>) -> Result<Vec<u8>, MpiError> {
-        let len = count("MPI_Mrecv", self.len)?;
         bytes.clear();
         bytes.reserve(self.len);
+        if self.len > EAGER_BYTES { self.receive_long(&mut bytes) } else { self.receive_short(&mut bytes) }?;
+        // SAFETY: the message has this length, as the probe that matched it has said, and was received as a whole.
+        unsafe { bytes.set_len(self.len) };
+        Ok(bytes)
+    }
+
+    /// Receives the message into a vector that has room for it.
+    fn receive_short(&mut self, bytes: &mut Vec<u8>) -> Result<(), MpiError> {
+        let len = count("MPI_Mrecv", self.len)?;
         let (at, message) = (bytes.as_mut_ptr().cast::<c_void>(), &raw mut self.message);
-        // SAFETY: the vector has room for `len` bytes at `at`, and the message was matched and not received: `self` is
-        // consumed.
-        let code = unsafe {
+        // SAFETY: the vector has room for `len` bytes at `at`, and the message was matched and not received: each of
+        // the callers consumes `self`.
+        check("MPI_Mrecv", unsafe {
             by_name!(self.universe, MPI_Mrecv, PMPI_Mrecv)(
                 at,
                 len,
@@ -265,11 +257,31 @@ impl Matched {
                 message,
                 ffi::RSMPI_STATUS_IGNORE,
             )
-        };
-        check("MPI_Mrecv", code)?;
-        // SAFETY: the message has this length, as the probe that matched it has said, and was received as a whole.
-        unsafe { bytes.set_len(self.len) };
-        Ok(bytes)
+        })
+    }
+
+    /// Same as [`receive_short`](Self::receive_short), by calls that don't wait, so that one that hangs is noticed.
+    fn receive_long(&mut self, bytes: &mut Vec<u8>) -> Result<(), MpiError> {
+        let len = count("MPI_Imrecv", self.len)?;
+        let (at, message) = (bytes.as_mut_ptr().cast::<c_void>(), &raw mut self.message);
+        let mut request = null_request();
+        // SAFETY: as in `receive_short`; the vector is left alone until the request is complete.
+        check("MPI_Imrecv", unsafe {
+            by_name!(self.universe, MPI_Imrecv, PMPI_Imrecv)(at, len, ffi::RSMPI_UINT8_T, message, &raw mut request)
+        })?;
+        let (mut flag, mut tested) = (0, Ok(()));
+        while flag == 0 && tested.is_ok() {
+            let _call = Call::begin();
+            // SAFETY: the request of the call before, and pointers to local variables.
+            tested = check("MPI_Test", unsafe {
+                by_name!(self.universe, MPI_Test, PMPI_Test)(&raw mut request, &raw mut flag, ffi::RSMPI_STATUS_IGNORE)
+            });
+        }
+        if request != null_request() {
+            // After an error MPI may still write to it.
+            std::mem::forget(std::mem::take(bytes));
+        }
+        tested
     }
 }
 
@@ -280,6 +292,7 @@ impl Sending {
     /// [`MpiError`].
     pub fn test(&mut self) -> Result<bool, MpiError> {
         let mut flag = 0;
+        let _call = Call::begin();
         // SAFETY: a request of `MPI_Isend`, or the null request that an earlier test left.
         let code = unsafe {
             by_name!(self.universe, MPI_Test, PMPI_Test)(&raw mut self.request, &raw mut flag, ffi::RSMPI_STATUS_IGNORE)

@@ -13,6 +13,7 @@
 //! | [`ulfm`], [`control::failures`] | process failures that others survive |
 //! | [`arguments`] | arguments of a program's calls, for interposition libraries |
 //! | `abort`, `exit`, `parent` | the end of a job and of this process |
+//! | [`watchdog`], `fast_boxes` | what a killed process damages in shared memory |
 //! | [`control`] | the control communicator of the loggers ([`counterfoil_mpi_logger`]) |
 //!
 //! `unsafe` is here because MPI is a C interface; every block says what it rests on.
@@ -26,6 +27,7 @@ pub mod control;
 pub mod envelope;
 pub mod error;
 mod exit;
+mod fast_boxes;
 pub mod operation;
 mod parent;
 pub mod point_to_point;
@@ -34,6 +36,7 @@ mod threads;
 pub mod topology;
 pub mod ulfm;
 pub mod universe;
+pub mod watchdog;
 
 pub use comm::{Comm, Matched, Sending};
 pub use error::MpiError;

@@ -8,6 +8,7 @@ use mpi_sys as ffi;
 use crate::comm::Comm;
 use crate::control::failures::{acknowledge_failures, begin_agreement, is_failure};
 use crate::error::{MpiError, check};
+use crate::watchdog::Call;
 
 impl MpiError {
     /// Returns `true` if the error reports a failed process, or a communicator that was revoked after a failure.
@@ -48,8 +49,10 @@ impl Meeting {
     /// of them: a rank that takes part without knowing of a failure is no reason for it to fail.)
     pub fn poll(&mut self) -> Result<Option<bool>, MpiError> {
         let mut flag = 0;
+        let call = Call::begin();
         // SAFETY: a request of `meet`, or the null request that an earlier test left.
         let code = unsafe { ffi::PMPI_Test(&raw mut self.request, &raw mut flag, ffi::RSMPI_STATUS_IGNORE) };
+        drop(call);
         let is_agreed = match check("MPI_Test", code) {
             Err(error) if error.is_process_failure() => false,
             Err(error) => return Err(error),

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use mpi_sys as ffi;
 
 use crate::error::{MpiError, check, count};
+use crate::fast_boxes::prefer_fast_boxes;
 use crate::parent::Parent;
 use crate::threads::Threads;
 
@@ -72,6 +73,9 @@ impl Universe {
         if before != 0 {
             return Err(MpiError::Used);
         }
+        // SAFETY: MPI is not initialised, as the lines before say. `MPI_Init` writes to the environment, too, so that a
+        // program with other threads that read it is wrong already.
+        unsafe { prefer_fast_boxes() };
         let parent = Parent::of_this_process();
         let none = std::ptr::null_mut::<c_int>();
         // SAFETY: MPI allows null for both arguments of main; it is not initialised, and `USED` keeps other threads

@@ -11,15 +11,15 @@ use crate::transport::buffers::Buffers;
 /// reads them: with 4 MiB, broadcasts of 32 KiB over shared memory took a fifth more.
 pub(super) const IN_FLIGHT_BYTES_MAX: usize = 512 << 10;
 
-/// Number of frames to a peer of which one, the last, is sent in synchronous mode.
+/// Frames of a peer after which a rank tells it that it has taken them, with a credit.
 ///
 /// Short sends are complete before they are received, so the bytes in flight don't bound them. A peer that dies while
 /// thousands of them are on their way takes the memory of MPI's transport that holds them along: over shared memory the
-/// survivors then can't send any more.
-const FRAMES_PER_SYNCHRONOUS: usize = 32;
-/// Limit of the sends to a peer that aren't known to be complete, in order: at most twice as many frames are
-/// unreceived.
-const SENDING_MAX: usize = 2 * FRAMES_PER_SYNCHRONOUS;
+/// survivors then can't send any more. Synchronous sends would bound them, too, but they pass through the queue that a
+/// process killed in an append damages (`counterfoil_mpi_core::watchdog`).
+const FRAMES_PER_CREDIT: u32 = 32;
+/// Limit of the frames to a peer that it has not taken; control frames may exceed it.
+const UNTAKEN_MAX: u32 = 2 * FRAMES_PER_CREDIT;
 
 /// Connection between this rank and one peer: between an incarnation of each.
 #[derive(Debug, Default)]
@@ -34,19 +34,36 @@ pub(super) struct Peer {
     pub(super) sending: VecDeque<Sending>,
     /// Sum of the lengths in `sending`.
     pub(super) bytes: usize,
-    /// Frames since the last one in synchronous mode.
-    frames: usize,
+    /// Frames sent to the peer's process that it has not taken, as far as its credits say.
+    untaken: u32,
+    /// Frames of the peer's process that were taken since the last credit.
+    taken: u32,
 }
 
 impl Peer {
     pub(super) fn has_room(&self) -> bool {
-        self.is_connected && self.bytes < IN_FLIGHT_BYTES_MAX && self.sending.len() < SENDING_MAX
+        self.is_connected && self.bytes < IN_FLIGHT_BYTES_MAX && self.untaken < UNTAKEN_MAX
     }
 
-    /// Counts a frame that is about to be sent. Returns `true` if it is to be sent in synchronous mode.
-    pub(super) fn count_frame(&mut self) -> bool {
-        self.frames = (self.frames + 1) % FRAMES_PER_SYNCHRONOUS;
-        self.frames == 0
+    /// Counts a frame that was sent.
+    pub(super) fn count_sent(&mut self) {
+        self.untaken += 1;
+    }
+
+    /// Counts a frame that was taken. Returns `true` if a credit is to be sent.
+    pub(super) fn count_taken(&mut self) -> bool {
+        self.taken = (self.taken + 1) % FRAMES_PER_CREDIT;
+        self.taken == 0
+    }
+
+    /// Returns `true` if a credit of the peer may be on its way.
+    pub(super) fn expects_credit(&self) -> bool {
+        self.untaken >= FRAMES_PER_CREDIT
+    }
+
+    /// Handles a credit of the peer's process.
+    pub(super) fn handle_credit(&mut self) {
+        self.untaken = self.untaken.saturating_sub(FRAMES_PER_CREDIT);
     }
 
     /// Removes completed sends from the front and gives their memory back; returns `true` if there were any.
@@ -76,9 +93,9 @@ impl Peer {
         std::mem::take(&mut self.is_connected)
     }
 
-    /// Drops the sends in flight on a communicator that is no longer used, or to a dead peer.
+    /// Drops the sends in flight to the peer's process, which is dead.
     pub(super) fn abandon_sends(&mut self) {
         self.sending.drain(..).for_each(Sending::abandon);
-        self.bytes = 0;
+        (self.bytes, self.untaken, self.taken) = (0, 0, 0);
     }
 }

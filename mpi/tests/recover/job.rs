@@ -261,6 +261,14 @@ impl Running {
         signal("-STOP", self.process(rank));
     }
 
+    /// Lets the process of a rank hang in MPI, with the library `hung`. It is dead then.
+    #[track_caller]
+    pub(crate) fn hang(&mut self, rank: usize) {
+        let process = self.process(rank);
+        signal("-USR1", process);
+        self.handle_killed(&[process]);
+    }
+
     /// Kills the launcher.
     #[track_caller]
     pub(crate) fn kill_launcher(&self) {

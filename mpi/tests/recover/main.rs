@@ -13,6 +13,7 @@ mod hang;
 #[path = "../support/holder.rs"]
 mod holder;
 mod hosts;
+mod hung;
 mod job;
 #[path = "../support/library.rs"]
 mod library;
