@@ -52,7 +52,7 @@ enum Soak {
     Demo(soak::Options),
     /// The same over MPI: dead ranks are replaced by spare processes, or the whole job is started again
     Mpi(soak::OverMpi),
-    /// Random MPI programs, with and without the library that logs unmodified programs
+    /// Random MPI programs, with and without the library that logs unmodified programs, or that recovers them
     MpiPrograms(soak::mpi_programs::Options),
     /// The MPI programs of a folder, with and without the library: what they print, how they end, and their logs
     Programs(soak::programs::Options),

@@ -126,8 +126,10 @@ impl Described {
             if op == unsafe { counterfoil_recover_op_null } {
                 return Err(Failure::class(ffi::MPI_ERR_OP));
             }
-            let memory = described.send.first().or(described.receive.first()).map(|kept| kept.memory);
-            let datatype = memory.unwrap_or_else(Memory::none).datatype;
+            // The program's handle: what is kept may be another one.
+            // SAFETY: the caller's promise.
+            let datatype = send.or(receive).and_then(|side| unsafe { side.datatype(0) });
+            let datatype = datatype.unwrap_or_else(|| Memory::none().datatype);
             described.reducer = Some(Reducer::new(op, datatype, front.private)?);
         }
         Ok(described)
@@ -190,17 +192,25 @@ impl Described {
         (0..self.comm.context.peers().len() as u32).filter(move |peer| Some(*peer) != own)
     }
 
-    /// Begins the operation: sends what this rank contributes, and posts the receives of what it gets.
+    /// Draws the tags of the operation's messages. All ranks draw them in the same order: persistent operations when
+    /// they are made, since each rank starts them in an order of its own.
+    fn draw_tags(&self) -> Vec<InternalTag> {
+        // A tag for each slot: two neighbours may be one rank, and in a grid its messages cross.
+        let count = if self.is_of_neighbours() { self.comm.slots() } else { 1 };
+        (0..count).map(|_| self.comm.context.begin_collective()).collect()
+    }
+
+    /// Begins the operation with its tags: sends what this rank contributes, and posts the receives of what it gets.
     ///
     /// # Safety
     /// The program's memory, until the operation is complete.
-    unsafe fn begin(self: &Rc<Self>, front: &Front) -> Result<Pending, Failure> {
+    unsafe fn begin(self: &Rc<Self>, front: &Front, tags: &[InternalTag]) -> Result<Pending, Failure> {
         let comm = &self.comm;
         if self.is_of_neighbours() {
             // SAFETY: the caller's promise.
-            return unsafe { self.begin_with_neighbours(front) };
+            return unsafe { self.begin_with_neighbours(front, tags) };
         }
-        let tag = comm.context.begin_collective();
+        let tag = tags[0];
         let requests = self
             .sources()
             .into_iter()
@@ -354,14 +364,12 @@ impl Described {
 
     /// # Safety
     /// Same as [`begin`](Self::begin).
-    unsafe fn begin_with_neighbours(self: &Rc<Self>, front: &Front) -> Result<Pending, Failure> {
+    unsafe fn begin_with_neighbours(self: &Rc<Self>, front: &Front, tags: &[InternalTag]) -> Result<Pending, Failure> {
         let comm = &self.comm;
         let (sources, destinations) = (comm.sources(), comm.destinations());
         if !comm.has_topology() {
             return Err(Failure::class(ffi::MPI_ERR_TOPOLOGY));
         }
-        // A tag for each slot: two neighbours may be one rank, and in a grid its messages cross.
-        let tags: Vec<InternalTag> = (0..comm.slots()).map(|_| comm.context.begin_collective()).collect();
         let mut requests = Vec::new();
         let mut places = Vec::new();
         for (place, Edge { peer, slot }) in sources.iter().enumerate() {
@@ -416,7 +424,7 @@ impl Described {
                 }
                 Operation::Allreduce | Operation::Reduce if !is_inter => self.reduce(front),
                 _ => {
-                    let pending = self.begin(front)?;
+                    let pending = self.begin(front, &self.draw_tags())?;
                     Failure::check(front.complete(pending)?.code)
                 }
             }
@@ -499,7 +507,8 @@ pub(crate) unsafe fn collective_immediate(
 ) -> Result<(), Failure> {
     // SAFETY: the program's arguments.
     unsafe {
-        let pending = Rc::new(Described::of(front, of, Kept::new)?).begin(front)?;
+        let described = Rc::new(Described::of(front, of, Kept::new)?);
+        let pending = described.begin(front, &described.draw_tags())?;
         *request = front.add_request(of.comm, State::Pending(pending));
     }
     Ok(())
@@ -518,7 +527,8 @@ pub(crate) unsafe fn collective_persistent(
     // SAFETY: the program's arguments.
     unsafe {
         let described = Rc::new(Described::of(front, of, Kept::new)?);
-        let begin = move |front: &Front| Ok(State::Pending(described.begin(front)?));
+        let tags = described.draw_tags();
+        let begin = move |front: &Front| Ok(State::Pending(described.begin(front, &tags)?));
         *request = front.add_persistent(of.comm, Rc::new(begin));
     }
     Ok(())

@@ -1,5 +1,5 @@
-//! `cargo xtask soak mpi-programs`: runs random MPI programs with and without the library under them, and compares what
-//! they receive.
+//! `cargo xtask soak mpi-programs`: runs random MPI programs with and without the library under them, the one that logs
+//! or the one that recovers, and compares what they receive.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -8,8 +8,11 @@ use clap::Args;
 use crate::mpi::{Choice, Toolkit};
 use crate::workspace::{TaskError, Workspace, command_line};
 
-/// The test that runs them; `cargo xtask test` runs a few.
-const TEST: &str = "random_programs_behave_the_same_with_and_without_the_library";
+/// The tests that run them, each with its crate and its binary; `cargo xtask test` runs a few programs.
+const LOGGED: [&str; 3] =
+    ["counterfoil-mpi-preload", "programs", "random_programs_behave_the_same_with_and_without_the_library"];
+const RECOVERED: [&str; 3] =
+    ["counterfoil-mpi-recover", "recover", "random_programs_do_the_same_when_a_rank_is_killed"];
 
 /// Options of `cargo xtask soak mpi-programs`.
 #[derive(Debug, Args)]
@@ -25,6 +28,12 @@ pub(crate) struct Options {
     /// Go on with this program of the seed, a multiple of 50
     #[arg(long, default_value_t = 0)]
     first: u32,
+    /// Under the library that recovers, without failures and with kills
+    #[arg(long)]
+    recover: bool,
+    /// Kills of each 50 programs, one a run
+    #[arg(long, default_value_t = 1, requires = "recover")]
+    kills: u32,
 }
 
 /// Runs the programs. Returns `true` if none differed.
@@ -37,12 +46,13 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Task
     let now = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let seed = options.seed.unwrap_or_else(now);
     println!("{} programs over {}, seed {seed}", options.programs, toolkit.mpi);
-    let arguments =
-        ["test", "--quiet", "--package", "counterfoil-mpi-preload", "--test", "programs", TEST, "--", "--nocapture"];
+    let [package, binary, test] = if options.recover { RECOVERED } else { LOGGED };
+    let arguments = ["test", "--quiet", "--package", package, "--test", binary, test, "--", "--nocapture"];
     let mut command = toolkit.cargo(workspace, arguments);
     command.env("COUNTERFOIL_PROGRAMS", options.programs.to_string());
     command.env("COUNTERFOIL_PROGRAMS_SEED", seed.to_string());
     command.env("COUNTERFOIL_PROGRAMS_FIRST", options.first.to_string());
+    command.env("COUNTERFOIL_PROGRAMS_KILLS", options.kills.to_string());
     let program = command_line(&command);
     let status = command.status().map_err(|source| TaskError::Start { program, source })?;
     println!("{}", if status.success() { "no program differed" } else { "a program differed: see above" });

@@ -13,6 +13,7 @@ mod mpirun;
 #[path = "../../../tests/support/output.rs"]
 mod output;
 mod program;
+mod random;
 mod recovers;
 mod replays;
 #[path = "../../../tests/support/ulfm.rs"]

@@ -38,7 +38,7 @@ pub(crate) const PROGRAMS: [(&str, u32); 9] = [
 pub(crate) struct Program {
     pub(crate) path: PathBuf,
     pub(crate) ranks: u32,
-    pub(crate) arguments: Vec<&'static str>,
+    pub(crate) arguments: Vec<String>,
     pub(crate) folder: TempDir,
     /// A run without the library.
     plain: OnceLock<Output>,
@@ -58,7 +58,7 @@ pub(crate) struct Ran {
 }
 
 impl Program {
-    /// Compiles a source file, given by its path in `mpi`.
+    /// Compiles a source file, or all files of a folder, given by its path in `mpi`.
     pub(crate) fn compile(source: &str, ranks: u32) -> Program {
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let (path, crates) = (folder.path().join("program"), Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
@@ -67,8 +67,12 @@ impl Program {
         if outlives_failures() {
             command.args(["-DHAVE_MPI_4"]);
         }
-        let output = command.arg(crates.join(source)).arg("-o").arg(&path).arg("-lpthread").output().unwrap();
-        assert!(output.status.success(), "{source}: {}", String::from_utf8_lossy(&output.stderr));
+        let source = crates.join(source);
+        let in_folder = |folder: std::fs::ReadDir| folder.map(|entry| entry.unwrap().path()).collect();
+        let mut files: Vec<PathBuf> = std::fs::read_dir(&source).map_or_else(|_| vec![source.clone()], in_folder);
+        files.retain(|file| file.extension().is_some_and(|extension| extension == "c"));
+        let output = command.args(&files).arg("-o").arg(&path).arg("-lpthread").output().unwrap();
+        assert!(output.status.success(), "{}: {}", source.display(), String::from_utf8_lossy(&output.stderr));
         Program { path, ranks, arguments: Vec::new(), folder, plain: OnceLock::new() }
     }
 
@@ -80,8 +84,8 @@ impl Program {
         Program::compile(&format!("recover/tests/c/{name}.c"), ranks)
     }
 
-    pub(crate) fn with(mut self, arguments: &[&'static str]) -> Program {
-        self.arguments = arguments.to_vec();
+    pub(crate) fn with(mut self, arguments: &[&str]) -> Program {
+        self.arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
         self
     }
 
@@ -96,7 +100,7 @@ impl Program {
     }
 
     /// Runs the program without the library.
-    fn run_plain(&self) -> Output {
+    pub(crate) fn run_plain(&self) -> Output {
         output(self.command(self.ranks).arg(&self.path).args(&self.arguments))
     }
 

@@ -47,7 +47,7 @@ fn wildcards_polls_and_clocks_are_repeated() {
 /// Runs a program whose rank is killed before a call. A rank that polls makes more calls in one run than in another: if
 /// it has ended before this one, an earlier one is tried.
 #[track_caller]
-fn reach(mut kill: KillAtCall, run: impl Fn(KillAtCall) -> Ran) {
+pub(crate) fn reach(mut kill: KillAtCall, run: impl Fn(KillAtCall) -> Ran) {
     loop {
         let ran = run(kill);
         if ran.replaced() > 0 || kill.call == 1 {

@@ -83,7 +83,7 @@ impl<'a> Kept<'a> {
 
     /// Replays a rank, which has to do the same to its end.
     fn expect_same(&self, rank: u32) {
-        let arguments: Vec<&str> = self.program.arguments.clone();
+        let arguments: Vec<&str> = self.program.arguments.iter().map(String::as_str).collect();
         let (replayed, printed) = self.replay(rank, None, &arguments);
         let name = format!("{} {arguments:?}, rank {rank}", self.program.path.display());
         assert_eq!(replayed.end, ReplayEnd::Same, "{name}: {replayed:?}");

@@ -20,6 +20,8 @@ typedef struct {
     /* An operation of the program's, or MPI_OP_NULL. */
     MPI_Op op;
     int form, is_in_place;
+    /* Numbers of `in`, from the first one on, that MPI defines. */
+    int defined;
     uint64_t seed;
     /* This rank's contribution: parts of `out`, or in place of `in`, in elements. */
     int parts, at[PARTS_MAX], lengths[PARTS_MAX];

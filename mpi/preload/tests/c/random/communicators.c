@@ -3,12 +3,14 @@
 
 /* Reads the neighbours of a grid or graph, in the order of MPI. */
 static void find_neighbours(Group *g) {
-    int topology, count, weighted, weights[2][NEIGHBOURS_MAX];
+    int topology, count, weighted, weights[2][NEIGHBOURS_MAX], dims[3], periods[3], place[3];
     DO(MPI_Topo_test(g->comm, &topology));
     g->has_neighbours = 1;
     switch (topology) {
     case MPI_CART:
         DO(MPI_Cartdim_get(g->comm, &count));
+        DO(MPI_Cart_get(g->comm, count, dims, periods, place));
+        for (int i = 0; i < count; i++) g->has_twins |= dims[i] <= 2 && periods[i];
         for (int i = 0; i < count; i++) DO(MPI_Cart_shift(g->comm, i, 1, &g->sources[2 * i], &g->sources[2 * i + 1]));
         g->ins = g->outs = 2 * count;
         memcpy(g->destinations, g->sources, sizeof g->sources);

@@ -71,8 +71,8 @@ typedef struct {
     int is_of_session;
     /* Rank in MPI_COMM_WORLD of each peer. */
     int world[RANKS_MAX];
-    /* Neighbours of a topology, MPI_PROC_NULL beyond the border of a grid. */
-    int is_topology, has_neighbours, ins, outs, sources[NEIGHBOURS_MAX], destinations[NEIGHBOURS_MAX];
+    /* Neighbours of a topology, MPI_PROC_NULL beyond the border of a grid, in which two neighbours of a rank may be the same one. */
+    int is_topology, has_neighbours, has_twins, ins, outs, sources[NEIGHBOURS_MAX], destinations[NEIGHBOURS_MAX];
     /* Messages sent, by peer and tag. */
     long (*positions)[TAGS_MAX];
 } Group;
