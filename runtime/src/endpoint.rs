@@ -179,14 +179,12 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     fn post_receive(&mut self, pattern: Pattern) -> Result<Request, Error> {
         self.requests.check_room()?;
         let choice = self.depends_on_timing(pattern).then(|| self.begin_choice());
-        let mut forced = choice.as_ref().and_then(|choice| choice.forced);
-        let is_forced = forced.is_some();
-        if choice.is_some() && !is_forced && self.transport.repeats_only() {
+        let mut forced = choice.and_then(|choice| choice.forced);
+        if choice.is_some() && forced.is_none() && self.transport.repeats_only() {
             // Up to the end of the record it had taken nothing, whatever others had sent.
             forced = Some(Forced::NOTHING);
         }
-        let choice = choice.map(|choice| choice.sequence);
-        let request = self.requests.add(State::Posted { choice, is_forced });
+        let request = self.requests.add(State::Posted { choice });
         if self.polls.is_cancelled(request.id()) {
             return Ok(request);
         }

@@ -10,7 +10,7 @@
 use counterfoil::{Determinant, Rank, Ssn};
 use counterfoil_protocols::api::{Protocol, Repetition};
 
-use super::requests::Chosen;
+use super::requests::{Choice, Chosen};
 use super::wait::Wait;
 use super::{CANCELLED, CHOICE, Endpoint, NOTHING};
 use crate::Error;
@@ -31,18 +31,6 @@ impl Probed {
     pub(super) fn may_come_from(&self, source: u32) -> bool {
         self.pattern.is_from(self.forced, source)
     }
-}
-
-/// Call whose outcome depends on timing.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Choice {
-    pub(super) sequence: u64,
-    /// Message that it must choose.
-    pub(super) forced: Option<Forced>,
-    /// The call must find nothing.
-    forced_nothing: bool,
-    /// That is recorded among the calls that found nothing.
-    is_recorded: bool,
 }
 
 impl<T: Transport, P: Protocol> Endpoint<T, P> {
@@ -168,8 +156,8 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             }
             self.matching.cancel(request.id());
             self.polls.repeat_cancelled(request.id());
-            if let Some(sequence) = self.requests.cancel(request) {
-                self.end_choice(sequence, None, false)?;
+            if let Some(matched) = self.requests.cancel(request) {
+                self.end_choice(matched.sequence, None, matched.is_recorded)?;
             }
         }
         self.end_choice(choice.sequence, found.map(|(_, message)| message), choice.is_recorded)?;

@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 
 use crate::Error;
 use crate::communicator::{CallError, Request, Status};
-use crate::matching::Message;
+use crate::matching::{Forced, Message};
 
 /// Message that identifies a complete request in a recorded choice, as (source, SSN); for one that was sent,
 /// (destination, SSN and [`SENT`]).
@@ -18,6 +18,18 @@ pub(super) type Chosen = (u32, u64);
 const SENT: u64 = 1 << 61;
 const _: () = assert!(SENT < Ssn::MAX.0);
 
+/// Call whose outcome depends on timing.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Choice {
+    pub(super) sequence: u64,
+    /// Message that it must choose.
+    pub(super) forced: Option<Forced>,
+    /// The call must find nothing.
+    pub(super) forced_nothing: bool,
+    /// That is recorded among the calls that found nothing.
+    pub(super) is_recorded: bool,
+}
+
 /// State of a request.
 #[derive(Debug)]
 pub(super) enum State {
@@ -25,9 +37,8 @@ pub(super) enum State {
     Sent(Status),
     /// Send in synchronous mode, complete once its message is matched. `seen`: a test has returned `true`.
     SentSynchronous { status: Status, ssn: u64, seen: bool },
-    /// Receive without a message. `choice`: sequence number under which its match must be recorded. `is_forced`: a dead
-    /// incarnation has recorded the match.
-    Posted { choice: Option<u64>, is_forced: bool },
+    /// Receive without a message. `choice`: its match must be recorded.
+    Posted { choice: Option<Choice> },
     /// Receive with a message. `seen`: a test has returned `true`.
     Received { message: Message, seen: bool },
 }
@@ -76,7 +87,7 @@ impl Requests {
     /// Returns the sequence number of the first match that must be recorded, if one is open.
     pub(super) fn first_choice(&self) -> Option<u64> {
         let of = |state: &State| match state {
-            State::Posted { choice, .. } => *choice,
+            State::Posted { choice } => choice.map(|choice| choice.sequence),
             _ => None,
         };
         self.open.values().filter_map(of).min()
@@ -96,20 +107,20 @@ impl Requests {
     /// Completes posted receive `id`. Returns the sequence number under which the match must be recorded.
     pub(super) fn complete(&mut self, id: u64, message: Message) -> Option<u64> {
         match self.open.insert(id, State::Received { message, seen: false }) {
-            Some(State::Posted { choice, .. }) => choice,
+            Some(State::Posted { choice }) => choice.map(|choice| choice.sequence),
             _ => None,
         }
     }
 
     /// Returns `true` for a receive that will get the message that a dead incarnation has recorded.
     pub(super) fn is_forced(&self, request: &Request) -> bool {
-        matches!(self.open.get(&request.id()), Some(State::Posted { is_forced: true, .. }))
+        matches!(self.open.get(&request.id()), Some(State::Posted { choice: Some(Choice { forced: Some(_), .. }) }))
     }
 
-    /// Removes a receive without a message. Returns the sequence number under which that must be recorded.
-    pub(super) fn cancel(&mut self, request: &Request) -> Option<u64> {
+    /// Removes a receive without a message. Returns the choice as which that must be recorded.
+    pub(super) fn cancel(&mut self, request: &Request) -> Option<Choice> {
         match self.open.remove(&request.id()) {
-            Some(State::Posted { choice, .. }) => choice,
+            Some(State::Posted { choice }) => choice,
             _ => None,
         }
     }

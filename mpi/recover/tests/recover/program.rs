@@ -40,6 +40,8 @@ pub(crate) struct Program {
     pub(crate) ranks: u32,
     pub(crate) arguments: Vec<String>,
     pub(crate) folder: TempDir,
+    /// Log of each rank, in bytes.
+    pub(crate) log_bytes: usize,
     /// A run without the library.
     plain: OnceLock<Output>,
 }
@@ -73,7 +75,7 @@ impl Program {
         files.retain(|file| file.extension().is_some_and(|extension| extension == "c"));
         let output = command.args(&files).arg("-o").arg(&path).arg("-lpthread").output().unwrap();
         assert!(output.status.success(), "{}: {}", source.display(), String::from_utf8_lossy(&output.stderr));
-        Program { path, ranks, arguments: Vec::new(), folder, plain: OnceLock::new() }
+        Program { path, ranks, arguments: Vec::new(), folder, log_bytes: 64 << 20, plain: OnceLock::new() }
     }
 
     pub(crate) fn of_logging(name: &str, ranks: u32) -> Program {
@@ -116,8 +118,8 @@ impl Program {
             ranks: self.ranks,
             rule: "sender-based".to_owned(),
             tier: Tier::ProcessCrashSafe,
-            log_bytes: 64 << 20,
-            local_log_bytes: 16 << 20,
+            log_bytes: self.log_bytes,
+            local_log_bytes: self.log_bytes / 4,
             disk_bytes: 1 << 30,
             start: 0,
             job: None,

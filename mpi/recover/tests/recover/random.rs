@@ -1,21 +1,23 @@
 //! Programs that a seed makes (`mpi/preload/tests/c/random`): what they receive, and what they send, is the same without
-//! the library, under it, and when a rank is killed at some call.
+//! the library, under it, when a rank is killed at some call, and when each rank is replayed alone.
 //!
 //! `cargo xtask soak mpi-programs --recover` sets the number of programs and the seed.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
-use counterfoil_settings::recover::{KillAtCall, RecoverSettings};
+use counterfoil_settings::recover::KillAtCall;
 
 use crate::program::{Program, Ran};
 use crate::recovers::reach;
+use crate::replays::Kept;
 use crate::ulfm::outlives_failures;
 
 /// Most programs in one job.
 const BATCH_MAX: u32 = 50;
 /// Most ranks of a job; jobs have 2 to this many in turn.
 const RANKS_MAX: u32 = 6;
+/// Log of each rank, in bytes.
+const LOG_BYTES: usize = 1 << 30;
 /// Most steps of a program.
 const STEPS_MAX: u32 = 99;
 /// Runs without the library that are compared with one that differs, since some results depend on time.
@@ -40,7 +42,9 @@ impl Batch {
         let numbers =
             [self.seed, self.first.into(), self.count.into(), self.steps.into()].map(|number| number.to_string());
         let arguments: Vec<&str> = numbers.iter().map(String::as_str).chain(["single"]).collect();
-        Program::compile("preload/tests/c/random", self.ranks).with(&arguments)
+        let mut program = Program::compile("preload/tests/c/random", self.ranks).with(&arguments);
+        program.log_bytes = LOG_BYTES;
+        program
     }
 
     /// Runs the programs without the library.
@@ -51,12 +55,11 @@ impl Batch {
         lines([&*text])
     }
 
-    /// Runs the programs under the library.
+    /// Compares a run under the library with what is printed without it.
     ///
     /// # Errors
-    /// How they differ from `plain`, what is printed without it.
-    fn compare(self, program: &Program, plain: &Lines, spares: u32, kill: Option<KillAtCall>) -> Result<Ran, String> {
-        let ran = recovered(program, spares, kill);
+    /// How they differ.
+    fn compare(self, program: &Program, plain: &Lines, ran: &Ran) -> Result<(), String> {
         if !ran.output.status.success() {
             return Err(ran.said());
         }
@@ -64,7 +67,7 @@ impl Batch {
         let names = plain.keys().chain(printed.keys());
         let mut open: Vec<&String> = names.filter(|name| plain.get(*name) != printed.get(*name)).collect();
         for _ in 0..PLAIN_RUNS {
-            let Some(name) = open.first() else { return Ok(ran) };
+            let Some(name) = open.first() else { return Ok(()) };
             let (before, now) = (plain.get(*name), printed.get(*name));
             eprintln!("{self:?}: {name} {before:?}, and with the library {now:?}; running it without");
             let again = self.plain(program);
@@ -72,29 +75,18 @@ impl Batch {
         }
         let differ =
             |name: &&String| format!("{name} {:?}, and with the library {:?}", plain.get(*name), printed.get(*name));
-        open.first().map_or(Ok(ran), |name| Err(differ(name)))
+        open.first().map_or(Ok(()), |name| Err(differ(name)))
     }
 
     /// Returns the first program that differs alone without a kill, with as few of its steps as possible.
     fn shrink(self) -> Option<Batch> {
         let differs = |batch: &Batch| {
             let program = batch.program();
-            batch.compare(&program, &batch.plain(&program), 0, None).is_err()
+            batch.compare(&program, &batch.plain(&program), &program.recovered(0, None)).is_err()
         };
         let one = (self.first..self.first + self.count).map(|first| Batch { first, count: 1, ..self }).find(differs)?;
         (1..=20).map(|steps| Batch { steps, ..one }).find(differs).or(Some(one))
     }
-}
-
-/// Runs a program under the library.
-fn recovered(program: &Program, spares: u32, kill: Option<KillAtCall>) -> Ran {
-    let reports = tempfile::tempdir_in(program.folder.path()).unwrap();
-    program.run(spares, &settings(program, reports.path(), kill))
-}
-
-/// Returns the settings of a job whose messages take much room.
-fn settings(program: &Program, reports: &Path, kill: Option<KillAtCall>) -> RecoverSettings {
-    RecoverSettings { log_bytes: 1 << 30, local_log_bytes: 256 << 20, ..program.settings(reports, kill) }
 }
 
 /// Returns the lines of all ranks by what they begin with.
@@ -121,17 +113,22 @@ fn random_programs_do_the_same_when_a_rank_is_killed() {
         let batch = Batch { ranks, seed, first, count, steps: STEPS_MAX };
         let program = batch.program();
         let plain = batch.plain(&program);
-        let ran = batch.compare(&program, &plain, 0, None).unwrap_or_else(|what| {
+        let kept = Kept::run(&program, 0, None);
+        if let Err(what) = batch.compare(&program, &plain, &kept.ran) {
             panic!("{batch:?}: {what}\nThe smallest part that differs: {:?}", batch.shrink());
-        });
+        }
+        kept.expect_all_same();
         for number in 0..if outlives_failures() { kills } else { 0 } {
             let place = hash([seed, first.into(), number]);
             let rank = (place % u64::from(ranks)) as u32;
-            let kill = KillAtCall { rank, call: place / 7 % ran.calls[&rank] + 1 };
+            let kill = KillAtCall { rank, call: place / 7 % kept.ran.calls[&rank] + 1 };
             reach(kill, |kill| {
-                batch
-                    .compare(&program, &plain, 1, Some(kill))
-                    .unwrap_or_else(|what| panic!("{batch:?}, {kill:?}: {what}"))
+                let kept = Kept::run(&program, 1, Some(kill));
+                if let Err(what) = batch.compare(&program, &plain, &kept.ran) {
+                    panic!("{batch:?}, {kill:?}: {what}");
+                }
+                kept.expect_all_same();
+                kept.ran
             });
         }
         eprintln!("{} programs, seed {seed}: no difference", first + count);

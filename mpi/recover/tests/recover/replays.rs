@@ -17,15 +17,15 @@ use crate::ulfm::outlives_failures;
 const JOB: &str = "replayed";
 
 /// A job that has kept its logs.
-struct Kept<'a> {
+pub(crate) struct Kept<'a> {
     program: &'a Program,
     settings: RecoverSettings,
-    ran: Ran,
+    pub(crate) ran: Ran,
     folder: TempDir,
 }
 
 impl<'a> Kept<'a> {
-    fn run(program: &'a Program, spares: u32, kill: Option<KillAtCall>) -> Kept<'a> {
+    pub(crate) fn run(program: &'a Program, spares: u32, kill: Option<KillAtCall>) -> Kept<'a> {
         let folder = tempfile::tempdir_in(program.folder.path()).unwrap();
         let reports = folder.path().join("reports");
         std::fs::create_dir(&reports).unwrap();
@@ -75,7 +75,7 @@ impl<'a> Kept<'a> {
     }
 
     /// Replays all ranks at once.
-    fn expect_all_same(&self) {
+    pub(crate) fn expect_all_same(&self) {
         std::thread::scope(|scope| {
             (0..self.program.ranks).for_each(|rank| drop(scope.spawn(move || self.expect_same(rank))));
         });

@@ -4,12 +4,15 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use counterfoil_protocols::api::Protocol;
 use counterfoil_protocols::{RULES, pessimistic};
 use rustix::fs::{SeekFrom, seek};
 
 use super::*;
+use crate::endpoint::Endpoint;
 use crate::local::RankEndpoint;
 use crate::replay::{RecordEnd, ReplayOptions, ReplayTransport, can_replay, start_replay};
+use crate::transport::Transport;
 
 fn replay_of(job: &ThreadJob, rank: u32) -> Result<RankEndpoint<ReplayTransport>, Error> {
     let options = ReplayOptions { rank, settings: job.settings.clone(), log_directory: job.job.paths().logs() };
@@ -155,6 +158,29 @@ fn a_wildcard_takes_nothing_that_is_not_on_record() {
     // The message has arrived here, and the receive waits on.
     endpoint.recv(Some(0), Some(7)).unwrap();
     assert_eq!(RecordEnd::of(&endpoint.wait(request).unwrap_err()), Some(RecordEnd::Wait));
+}
+
+/// Cancels receives for which there is no message.
+fn cancel<T: Transport, P: Protocol>(endpoint: &mut Endpoint<T, P>) -> Result<Vec<u8>, Error> {
+    for source in [ANY_SOURCE, Some(0), ANY_SOURCE] {
+        let request = endpoint.irecv(source, Some(9))?;
+        assert!(endpoint.cancel(request)?.is_none());
+    }
+    endpoint.send(0, 8, &[])?;
+    Ok(Vec::new())
+}
+
+#[test]
+fn cancelled_receives_are_cancelled_again() {
+    let job = ThreadJob::new(RankSettings { ranks: 2, ..settings(Tier::ProcessCrashSafe) });
+    let ran = job.run(|endpoint, _| match endpoint.rank() {
+        0 => endpoint.recv(Some(1), Some(8)).map(|_| End::Result(Vec::new())),
+        _ => cancel(endpoint).map(End::Result),
+    });
+    ran.unwrap();
+    let mut endpoint = replay_of(&job, 1).unwrap();
+    cancel(&mut endpoint).unwrap();
+    endpoint.finish(Vec::new()).unwrap();
 }
 
 #[test]
