@@ -8,15 +8,17 @@ use std::env;
 
 /// Set by `mpirun --with-ft ulfm`.
 const OUTLIVES_FAILURES: &str = "OMPI_MCA_mpi_ft_enable";
-/// Parameters of Open MPI, as variables of the environment: the first message to a process makes a box, which takes all
-/// messages that Open MPI doesn't split, and as many as may be on their way between two ranks.
-const PARAMETERS: [(&str, &str); 3] = [
-    ("OMPI_MCA_btl_sm_fbox_threshold", "1"),
-    ("OMPI_MCA_btl_sm_fbox_size", "65536"),
-    ("OMPI_MCA_btl_sm_fbox_max", "1024"),
-];
+/// Number of processes on this host; set by `mpirun`.
+const LOCAL_PROCESSES: &str = "OMPI_COMM_WORLD_LOCAL_SIZE";
+/// Memory for the boxes of a process, in bytes: a quarter of what it shares in Open MPI.
+const BOXES_BYTES: usize = 4 << 20;
+/// Least and greatest length of a box in bytes: that of Open MPI, and one that takes all messages that Open MPI doesn't
+/// split, and as many as may be on their way between two ranks. A multiple of the least one.
+const BOX_BYTES_MIN: usize = 4 << 10;
+const BOX_BYTES_MAX: usize = 64 << 10;
 
-/// Prefers fast boxes in a job that outlives failures, unless the user has set these parameters.
+/// Prefers fast boxes in a job that outlives failures: the first message to a process makes one. Parameters that the
+/// user has set stay.
 ///
 /// # Safety
 /// MPI is not initialised, and no other thread reads or writes the environment.
@@ -24,10 +26,33 @@ pub(crate) unsafe fn prefer_fast_boxes() {
     if env::var_os(OUTLIVES_FAILURES).is_none_or(|value| value == "0") {
         return;
     }
-    for (name, value) in PARAMETERS {
+    let processes = env::var(LOCAL_PROCESSES).ok().and_then(|processes| processes.parse().ok()).unwrap_or(1);
+    let parameters = [
+        ("OMPI_MCA_btl_sm_fbox_threshold", "1".to_owned()),
+        ("OMPI_MCA_btl_sm_fbox_size", box_bytes(processes).to_string()),
+        ("OMPI_MCA_btl_sm_fbox_max", processes.max(1).to_string()),
+    ];
+    for (name, value) in parameters {
         if env::var_os(name).is_none() {
             // SAFETY: the caller's promise.
             unsafe { env::set_var(name, value) };
         }
+    }
+}
+
+/// Returns the length of a box in bytes, where this many processes are on the host.
+fn box_bytes(processes: usize) -> usize {
+    let bytes = (BOXES_BYTES / processes.max(1)).clamp(BOX_BYTES_MIN, BOX_BYTES_MAX);
+    bytes - bytes % BOX_BYTES_MIN
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_boxes_of_a_process_fit_into_their_memory() {
+        assert_eq!([0, 1, 64].map(box_bytes), [BOX_BYTES_MAX; 3]);
+        assert_eq!((box_bytes(100), box_bytes(10_000)), (40 << 10, BOX_BYTES_MIN));
     }
 }
