@@ -1,5 +1,5 @@
-//! Programs that a seed makes (`mpi/preload/tests/c/random`): what they receive, and what they send, is the same without
-//! the library, under it, when a rank is killed at some call, and when each rank is replayed alone.
+//! Programs that a seed makes (`mpi/preload/tests/c/random`): what they receive, and what they send, is the same
+//! without the library, under it and when a rank is killed at some call; and each rank does the same alone.
 //!
 //! `cargo xtask soak mpi-programs --recover` sets the number of programs and the seed.
 
