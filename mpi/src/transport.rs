@@ -295,16 +295,15 @@ impl MpiTransport {
     }
 
     fn handle_message(&mut self, peer: u32, tag: i32, bytes: Bytes) -> Result<(), TransportError> {
-        match tag {
-            HELLO => return self.handle_hello(peer, &bytes),
-            CREDIT => {
-                self.peers[peer as usize].handle_credit();
-                return Ok(());
-            }
-            _ if self.peers[peer as usize].count_taken() => {
-                self.post(peer, CREDIT, Vec::new())?;
-            }
-            _ => {}
+        if tag == HELLO {
+            return self.handle_hello(peer, &bytes);
+        }
+        if tag == CREDIT {
+            self.peers[peer as usize].handle_credit();
+            return Ok(());
+        }
+        if tag == FRAME && self.peers[peer as usize].count_taken() {
+            self.post(peer, CREDIT, Vec::new())?;
         }
         if !self.peers[peer as usize].is_connected {
             return Ok(());

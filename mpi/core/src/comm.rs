@@ -178,10 +178,9 @@ impl Comm {
         let mut message = unsafe { ffi::RSMPI_MESSAGE_NULL };
         let (source, tag) = (any_source(source), any_tag(tag));
         let improbe = by_name!(self.universe, MPI_Improbe, PMPI_Improbe);
-        let call = Call::begin();
+        let _call = Call::begin();
         // SAFETY: a valid communicator, and pointers to local variables.
         let code = unsafe { improbe(source, tag, self.raw, &raw mut flag, &raw mut message, status.as_mut_ptr()) };
-        drop(call);
         check("MPI_Improbe", code)?;
         if flag == 0 {
             return Ok(None);

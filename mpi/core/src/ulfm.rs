@@ -49,10 +49,9 @@ impl Meeting {
     /// of them: a rank that takes part without knowing of a failure is no reason for it to fail.)
     pub fn poll(&mut self) -> Result<Option<bool>, MpiError> {
         let mut flag = 0;
-        let call = Call::begin();
+        let _call = Call::begin();
         // SAFETY: a request of `meet`, or the null request that an earlier test left.
         let code = unsafe { ffi::PMPI_Test(&raw mut self.request, &raw mut flag, ffi::RSMPI_STATUS_IGNORE) };
-        drop(call);
         let is_agreed = match check("MPI_Test", code) {
             Err(error) if error.is_process_failure() => false,
             Err(error) => return Err(error),

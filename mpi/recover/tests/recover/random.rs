@@ -6,6 +6,8 @@
 use std::collections::BTreeMap;
 
 use counterfoil_settings::recover::KillAtCall;
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 use crate::program::{Program, Ran};
 use crate::recovers::reach;
@@ -118,10 +120,10 @@ fn random_programs_do_the_same_when_a_rank_is_killed() {
             panic!("{batch:?}: {what}\nThe smallest part that differs: {:?}", batch.shrink());
         }
         kept.expect_all_same();
-        for number in 0..if outlives_failures() { kills } else { 0 } {
-            let place = hash([seed, first.into(), number]);
-            let rank = (place % u64::from(ranks)) as u32;
-            let kill = KillAtCall { rank, call: place / 7 % kept.ran.calls[&rank] + 1 };
+        let mut random = SplitMix64::seed_from_u64(seed ^ u64::from(first) << 32);
+        for _ in 0..if outlives_failures() { kills } else { 0 } {
+            let rank = (random.next_u64() % u64::from(ranks)) as u32;
+            let kill = KillAtCall { rank, call: random.next_u64() % kept.ran.calls[&rank] + 1 };
             reach(kill, |kill| {
                 let kept = Kept::run(&program, 1, Some(kill));
                 if let Err(what) = batch.compare(&program, &plain, &kept.ran) {
@@ -133,14 +135,4 @@ fn random_programs_do_the_same_when_a_rank_is_killed() {
         }
         eprintln!("{} programs, seed {seed}: no difference", first + count);
     }
-}
-
-/// Returns a number that depends on all of these (SplitMix64).
-fn hash(numbers: [u64; 3]) -> u64 {
-    numbers.into_iter().fold(0, |state: u64, number| {
-        let mixed = (state ^ number).wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
-    })
 }
