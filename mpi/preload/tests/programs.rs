@@ -4,6 +4,8 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test's functions may")]
 
+#[path = "../../tests/support/random.rs"]
+mod batch;
 #[path = "../../tests/support/build.rs"]
 mod build;
 mod contributions;

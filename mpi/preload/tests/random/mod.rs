@@ -5,26 +5,14 @@
 
 mod log;
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Output;
 
 use tempfile::TempDir;
 
-use super::launch::{Run, variable};
+use super::batch::{Batch, Lines, PLAIN_RUNS, lines};
+use super::launch::Run;
 use super::{channel_that_differs, private_shared_memory, read_accounts};
-
-/// Most programs in one job.
-const BATCH_MAX: u32 = 50;
-/// Most ranks of a job; jobs have 2 to this many in turn.
-const RANKS_MAX: u32 = 6;
-/// Most steps of a program.
-const STEPS_MAX: u32 = 99;
-/// Runs without the library that are compared with one that differs.
-const PLAIN_RUNS: u32 = 10;
-
-/// Printed lines: their values by what they begin with.
-type Lines = BTreeMap<String, String>;
 
 /// Way in which programs run under the library.
 struct Way {
@@ -65,16 +53,6 @@ const WAYS: [Way; 6] = [
     },
 ];
 
-/// Programs of a job: those of a seed from one number on, and at most so many steps of each.
-#[derive(Clone, Copy, Debug)]
-struct Batch {
-    ranks: u32,
-    seed: u64,
-    first: u32,
-    count: u32,
-    steps: u32,
-}
-
 impl Batch {
     /// Runs the programs at a level of thread support, under the library if `way` is given; returns the printed lines
     /// by what they begin with.
@@ -105,8 +83,6 @@ impl Batch {
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let log = folder.path().join("log");
         let mut run = Run::default();
-        let numbers = [self.seed, self.first.into(), self.count.into(), self.steps.into()];
-        let mut arguments = numbers.map(|number| &*number.to_string().leak()).to_vec();
         let shm = private_shared_memory();
         if let Some(way) = way {
             run = Run::with_the_library(folder.path(), way.settings);
@@ -116,8 +92,7 @@ impl Batch {
                 run.variables.push(("COUNTERFOIL_LOG_DIR", log.to_str().unwrap().to_owned()));
             }
         }
-        arguments.push(level);
-        run.arguments = arguments;
+        run.arguments = self.arguments(level).into_iter().map(|argument| &*argument.leak()).collect();
         let output = run.once("random", self.ranks);
         (folder, output)
     }
@@ -131,11 +106,7 @@ impl Batch {
             let suspect = last.map_or(self.first, |last| (last + 1).min(self.first + self.count - 1));
             return Err((format!("{}, in program {suspect}: {err}", output.status), suspect));
         }
-        let lines: Lines = out
-            .lines()
-            .filter_map(|line| line.rsplit_once([' ']))
-            .map(|(name, value)| (name.to_owned(), value.to_owned()))
-            .collect();
+        let lines = lines([&*out]);
         if let Some(way) = way {
             self.check_log(way, folder, &lines, &err).map_err(|error| (error, self.first))?;
         }
@@ -201,15 +172,6 @@ impl Batch {
         let program = program_of(name.trim_end_matches(':')).unwrap_or(self.first);
         Some((format!("{name} {value}, and with the library {:?}", lines.get(*name)), program))
     }
-
-    /// Returns the smallest part of a failing batch that still fails: one program, and as few of its steps as possible.
-    fn shrink(self, way: &Way, suspect: u32) -> Batch {
-        let programs = std::iter::once(suspect).chain(self.first..self.first + self.count);
-        let one = |first| Batch { first, count: 1, ..self };
-        let Some(program) = programs.map(one).find(|batch| batch.difference(way).is_some()) else { return self };
-        let fewer = (1..=20).map(|steps| Batch { steps, ..program });
-        fewer.into_iter().find(|batch| batch.difference(way).is_some()).unwrap_or(program)
-    }
 }
 
 /// Returns the number in `program NUMBER`.
@@ -225,14 +187,7 @@ fn make_private(dir: &Path) {
 
 #[test]
 fn random_programs_behave_the_same_with_and_without_the_library() {
-    let programs: u32 = variable("COUNTERFOIL_PROGRAMS", "50").parse().unwrap();
-    let seed: u64 = variable("COUNTERFOIL_PROGRAMS_SEED", "1").parse().unwrap();
-    let begin: u32 = variable("COUNTERFOIL_PROGRAMS_FIRST", "0").parse().unwrap();
-    // A short run, too, has jobs of each size.
-    let length = (programs / (RANKS_MAX - 1)).clamp(1, BATCH_MAX);
-    for first in (begin..programs).step_by(length as usize) {
-        let (ranks, count) = (2 + first / length % (RANKS_MAX - 1), length.min(programs - first));
-        let batch = Batch { ranks, seed, first, count, steps: STEPS_MAX };
+    for batch in Batch::all(50) {
         let plain = batch.run_plain("single");
         for way in &WAYS {
             let difference = match batch.run_under(way) {
@@ -241,9 +196,9 @@ fn random_programs_behave_the_same_with_and_without_the_library() {
             };
             let Some((what, suspect)) = difference else { continue };
             eprintln!("{batch:?}, {}: {what}; looking for the smallest part", way.name);
-            let small = batch.shrink(way, suspect);
+            let small = batch.shrink(suspect, |batch| batch.difference(way).is_some());
             panic!("{}: {what}\nThe smallest part that differs: {small:?}", way.name);
         }
-        eprintln!("{} programs, seed {seed}: no difference", first + batch.count);
+        batch.report();
     }
 }
