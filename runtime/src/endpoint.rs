@@ -102,7 +102,7 @@ pub struct Endpoint<T, P> {
     collectives: u64,
     iteration: u64,
     tally: Tally,
-    /// Bytes sent since the last poll.
+    /// Bytes sent since the last poll. A short message counts as a longer one.
     bytes_since_poll: usize,
     awaited: Awaited,
     polls: Polls,

@@ -27,8 +27,10 @@ use crate::replay::RecordEnd;
 use crate::tally::Tally;
 use crate::transport::{Step, Transport};
 
-/// Bytes (header and payload) after which a sender polls the transport, mainly for acknowledgements.
-const POLL_EVERY_BYTES: usize = 64 << 10;
+/// Bytes (header and payload) after which a sender polls the transport, mainly for acknowledgements and failures.
+pub(super) const POLL_EVERY_BYTES: usize = 64 << 10;
+/// Sends after which it does so at the latest.
+pub(super) const POLL_EVERY_SENDS: usize = 32;
 
 /// State of the transmission to one rank.
 #[derive(Debug, Default)]
@@ -132,7 +134,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         } else {
             self.transmit(to)?;
         }
-        self.bytes_since_poll += WireHeader::LEN + payload.len();
+        self.bytes_since_poll += (WireHeader::LEN + payload.len()).max(POLL_EVERY_BYTES / POLL_EVERY_SENDS);
         if self.bytes_since_poll >= POLL_EVERY_BYTES {
             self.progress(Wait::Not)?;
         }

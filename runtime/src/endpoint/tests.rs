@@ -5,6 +5,7 @@ mod contexts;
 mod effects;
 mod pessimistic;
 mod replay;
+mod sending;
 mod synchronous;
 mod verdicts;
 
