@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use clap::{Args, ValueEnum};
@@ -59,6 +59,8 @@ enum LogKind {
     KeepAllInSharedMemory,
     /// Keep all messages: 64 MiB in memory, the rest spilled to disk
     KeepAllSpilled,
+    /// `counterfoil run --recover`, without a spare process: all messages are kept in shared memory
+    Recover,
     /// A library that only copies each message of MPI_Send, MPI_Isend and MPI_Sendrecv into new memory: the floor of
     /// `keep-all-in-memory`
     Floor,
@@ -68,6 +70,8 @@ enum LogKind {
 const KEEP_ALL_IN_MEMORY: [(&str, &str); 2] = [("COUNTERFOIL_KEEP", "all"), ("COUNTERFOIL_BUDGET", "4GiB")];
 /// Memory of the library that only copies: 4 GiB, too.
 const FLOOR_BYTES: &str = "4294967296";
+/// Options of a run that recovers, with the same memory.
+const RECOVER: [&str; 9] = ["run", "--no-progress", "--json", "--recover", "--spares", "0", "--budget", "4GiB", "-n"];
 
 impl LogKind {
     fn name(self) -> &'static str {
@@ -79,6 +83,7 @@ impl LogKind {
             LogKind::KeepAllPrefaulted => "keep all, prefaulted",
             LogKind::KeepAllInSharedMemory => "keep all, process-crash-safe",
             LogKind::KeepAllSpilled => "keep all, spilled",
+            LogKind::Recover => "recover",
             LogKind::Floor => "floor",
         }
     }
@@ -95,7 +100,8 @@ pub(crate) fn rows(workspace: &Workspace, options: &Options) -> Result<Vec<Value
     let logs = if options.logs.is_empty() { LogKind::value_variants() } else { &options.logs };
     let scratch = Scratch::on_disk(workspace.target(), "apps")?;
     let floor = floor::build(workspace, &toolkit, scratch.path())?;
-    let bench = Bench { toolkit: &toolkit, library: &library, floor: &floor, scratch };
+    let counterfoil = workspace.build_release()?;
+    let bench = Bench { toolkit: &toolkit, library: &library, floor: &floor, counterfoil, scratch };
     let mut rows = Vec::new();
     for program in programs {
         let application = Application::prepare(workspace, &toolkit, bench.scratch.path(), *program)?;
@@ -203,6 +209,8 @@ struct Bench<'a> {
     library: &'a Path,
     /// The library that only copies.
     floor: &'a Path,
+    /// The command.
+    counterfoil: PathBuf,
     scratch: Scratch,
 }
 
@@ -265,15 +273,45 @@ impl Bench<'_> {
         Some(row)
     }
 
+    /// Runs the application once under `counterfoil run --recover`.
+    fn run_recovering(&self, application: &Application) -> Result<Run, TaskError> {
+        let shared_memory = self.toolkit.mpi.transports()[0].1;
+        let mut command = Command::new(&self.counterfoil);
+        self.toolkit.mpi.set_environment(&mut command);
+        command.args(RECOVER).args(["2", "--mpi"]).arg(self.toolkit.mpi.selector());
+        command.args(["--bind-to", "core", "--mca", "pml", "ob1", "--mca", "btl", shared_memory, "--"]);
+        command.arg(&application.file).args(application.arguments).current_dir(&application.folder);
+        let program = command_line(&command);
+        let (start, output) = (Instant::now(), command.stdin(Stdio::null()).output());
+        let wall_s = start.elapsed().as_secs_f64();
+        let output = output.map_err(|source| TaskError::Start { program: program.clone(), source })?;
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        if !output.status.success() {
+            eprintln!("{stderr}");
+            return Err(TaskError::Failed { program });
+        }
+        let refused = |reason| TaskError::Output { program: program.clone(), reason };
+        let seconds = application.elapsed_s(&output.stdout, wall_s).map_err(refused)?;
+        let summary = stderr.lines().rev().find_map(|line| serde_json::from_str::<Value>(line).ok());
+        let summary = summary.ok_or_else(|| refused("it has printed no summary".to_owned()))?;
+        let ranks = summary["ranks"].as_array().into_iter().flatten();
+        let sum = |name: &str| ranks.clone().filter_map(|rank| rank[name].as_u64()).sum();
+        let (messages, bytes) = (sum("messages_logged"), sum("bytes_logged"));
+        Ok(Run { seconds, messages, bytes, spilled: 0, late_commit: 0, disk_s: None })
+    }
+
     /// Runs the application once.
     fn run(&self, application: &Application, log: LogKind) -> Result<Run, TaskError> {
+        if log == LogKind::Recover {
+            return self.run_recovering(application);
+        }
         let shared_memory = self.toolkit.mpi.transports()[0].1;
         let mut command = mpirun_two_ranks(&self.toolkit.mpi, shared_memory);
         let (memory, disk) = (Scratch::create("apps")?, Scratch::on_disk(self.scratch.path(), "spill")?);
         let (memory_path, disk_path) = (memory.path().to_string_lossy(), disk.path().to_string_lossy());
         let mut variables = vec![("COUNTERFOIL_SHM_DIR", &*memory_path), ("COUNTERFOIL_SUMMARY_DIR", &*memory_path)];
         match log {
-            LogKind::None | LogKind::Volatile => {}
+            LogKind::None | LogKind::Volatile | LogKind::Recover => {}
             LogKind::ProcessCrashSafe => variables.push(("COUNTERFOIL_TIER", "process-crash-safe")),
             LogKind::KeepAllInMemory => variables.extend(KEEP_ALL_IN_MEMORY),
             LogKind::KeepAllPrefaulted => {
