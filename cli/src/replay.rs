@@ -49,7 +49,7 @@ pub(crate) struct ReplayArguments {
     /// difference, where the record ends. Without --until, gdb waits for `run`
     #[arg(long)]
     gdb: bool,
-    /// The MPI of the program: `wheel`, `debian` or a prefix [default: same as `counterfoil run`]
+    /// The MPI of the program: `wheel`, `debian`, `mpich` or a prefix [default: same as `counterfoil run`]
     #[arg(long, value_name = "MPI")]
     mpi: Option<String>,
     /// The logging library, beside which the recovery library is [default: the one built for this MPI]

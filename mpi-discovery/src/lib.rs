@@ -17,4 +17,4 @@ pub mod environment;
 mod installation;
 pub mod layout;
 
-pub use installation::{Implementation, WHEEL, debian_paths, find_in_path, name, parse_version};
+pub use installation::{Implementation, MPICH, WHEEL, debian_paths, find_in_path, name, parse_version};

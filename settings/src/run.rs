@@ -104,10 +104,11 @@ impl Key {
         Key {
             name: "mpi",
             variable: "COUNTERFOIL_MPI",
-            value_name: "wheel|debian|PREFIX",
+            value_name: "wheel|debian|mpich|PREFIX",
             meaning: "MPI to run under; by default the mpirun in PATH",
-            help: "MPI to run under: wheel (PyPI's Open MPI, as installed by `cargo xtask preload`), debian, or the \
-                   installation prefix of an Open MPI [default: the mpirun in PATH]",
+            help: "MPI to run under: wheel (PyPI's Open MPI, as installed by `cargo xtask preload`), debian, the \
+                   installation prefix of an Open MPI, or with --recover mpich (PyPI's) or the prefix of an MPICH \
+                   [default: the mpirun in PATH]",
             scope: Scope::Command,
             set: |settings, text| set_option(&mut settings.mpi, text),
             get: |settings| settings.mpi.clone(),

@@ -38,8 +38,8 @@ pub(crate) struct Options {
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Choice {
     /// `wheel` (Open MPI from PyPI, installed into cargo's target directory), `debian`, `mpich` (from PyPI, for the
-    /// demo's ranks only), or the installation prefix of an Open MPI or MPICH [default: COUNTERFOIL_MPI, or else the
-    /// mpicc in PATH, or else wheel]
+    /// demo's ranks and for programs that recover), or the installation prefix of an Open MPI or MPICH [default:
+    /// COUNTERFOIL_MPI, or else the mpicc in PATH, or else wheel]
     #[arg(long, value_name = "wheel|debian|mpich|PREFIX")]
     mpi: Option<String>,
 }

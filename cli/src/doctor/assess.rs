@@ -3,6 +3,7 @@
 use std::io;
 use std::path::Path;
 
+use counterfoil_mpi_discovery::Implementation;
 use indicatif::BinaryBytes;
 use serde_json::json;
 
@@ -59,10 +60,15 @@ fn library(FoundMpi { mpi, library, .. }: &FoundMpi) -> Finding {
         "name": mpi.name, "version": mpi.version, "mpirun": mpi.mpirun, "library": library.as_ref().ok(),
     });
     let text = format!("{mpi}, {}", mpi.mpirun.display());
+    let kind = match mpi.implementation {
+        Implementation::OpenMpi => "logging library",
+        Implementation::Mpich => "recovery library",
+    };
     match library {
-        Ok(library) => Finding::new("MPI", format!("{text}; logging library {}", library.display()), figures),
-        Err(why) => Finding::new("MPI", format!("{text}; no logging library"), figures)
-            .with_advice(State::Lacking, why.as_str()),
+        Ok(library) => Finding::new("MPI", format!("{text}; {kind} {}", library.display()), figures),
+        Err(why) => {
+            Finding::new("MPI", format!("{text}; no {kind}"), figures).with_advice(State::Lacking, why.as_str())
+        }
     }
 }
 
@@ -72,7 +78,7 @@ fn ulfm(FoundMpi { mpi, ulfm, .. }: &FoundMpi) -> Finding {
         Some(true) => Finding::new("ULFM", format!("supported by {mpi} (mpirun --with-ft ulfm)"), figures),
         Some(false) => Finding::new("ULFM", format!("not supported by {mpi}"), figures).with_advice(
             State::Lacking,
-            "not needed for logging; a program that is to survive failed ranks needs Open MPI 5, as installed by `cargo xtask preload --mpi wheel`",
+            "not needed for logging; for ranks that are replaced while the others go on, use Open MPI 5, as installed by `cargo xtask preload --mpi wheel`",
         ),
         None => Finding::new("ULFM", format!("unknown for {mpi}"), figures)
             .with_advice(State::Lacking, "ompi_info is missing; test with mpirun --with-ft ulfm"),
@@ -182,12 +188,8 @@ mod tests {
         serde_json::to_value(finding).unwrap()
     }
 
-    fn mpi() -> Mpi {
-        Mpi { name: "x".to_owned(), version: "5.0.0".to_owned(), mpirun: "/opt/x/bin/mpirun".into(), libraries: None }
-    }
-
     fn found() -> FoundMpi {
-        FoundMpi { mpi: mpi(), library: Ok("/opt/libcounterfoil_mpi.so".into()), ulfm: Some(true) }
+        FoundMpi { mpi: Mpi::example(), library: Ok("/opt/libcounterfoil_mpi.so".into()), ulfm: Some(true) }
     }
 
     fn none() -> MpiError {
@@ -261,7 +263,7 @@ mod tests {
         assert_finding(
             second,
             State::Lacking,
-            &["/usr/bin/mpirun is not Open MPI 4 or 5 (`HYDRA`)", "choose another one"],
+            &["/usr/bin/mpirun is not Open MPI or MPICH, 4 or 5 (`HYDRA`)", "choose another one"],
         );
     }
 

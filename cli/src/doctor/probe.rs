@@ -4,12 +4,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use counterfoil_log_io::{BackendChoice, BackendKind, Directory};
+use counterfoil_mpi_discovery::{Implementation, MPICH, WHEEL};
 use counterfoil_runtime::local::{JobDirectory, default_shm_root};
 use rustix::process::{Resource, getrlimit};
 
 use super::disk::{self, Rate};
-use crate::run::find_library;
 use crate::run::mpi::{Mpi, MpiError};
+use crate::run::{find_library, find_recovery_library};
 
 /// Features found on a machine.
 #[derive(Debug)]
@@ -38,7 +39,7 @@ pub(super) struct Mpis {
 #[derive(Debug)]
 pub(super) struct FoundMpi {
     pub(super) mpi: Mpi,
-    /// Logging library, or why there is none.
+    /// Logging library, or recovery library where messages can't only be logged, or why there is none.
     pub(super) library: Result<PathBuf, String>,
     /// True if ULFM is supported; `None` if unknown.
     pub(super) ulfm: Option<bool>,
@@ -81,13 +82,13 @@ impl Mpis {
         let mut found: Vec<Result<FoundMpi, MpiError>> = Vec::new();
         let variable = std::env::var("COUNTERFOIL_MPI").ok().filter(|value| !value.is_empty());
         let named = variable.as_deref().map(|requested| Some((requested, "COUNTERFOIL_MPI")));
-        let by_name = ["debian", "wheel"].map(|requested| Some((requested, "--mpi")));
+        let by_name = ["debian", WHEEL, MPICH].map(|requested| Some((requested, "--mpi")));
         for requested in named.into_iter().chain([None]).chain(by_name) {
             match Mpi::find(requested) {
                 Ok(mpi) if found.iter().flatten().any(|known| known.mpi.name == mpi.name) => {}
                 Ok(mpi) => found.push(Ok(FoundMpi::probe(mpi))),
                 // Not installed.
-                Err(MpiError::None { .. } | MpiError::NoDebian { .. } | MpiError::NoWheel { .. }) => {}
+                Err(MpiError::None { .. } | MpiError::NoDebian { .. } | MpiError::NotFromPypi { .. }) => {}
                 Err(error) => found.push(Err(error)),
             }
         }
@@ -99,7 +100,11 @@ impl Mpis {
 impl FoundMpi {
     fn probe(mpi: Mpi) -> FoundMpi {
         let named = std::env::var_os("COUNTERFOIL_MPI_LIBRARY").filter(|value| !value.is_empty());
-        let library = find_library(named.as_deref().map(Path::new), &mpi).map_err(|error| error.to_string());
+        let find = match mpi.implementation {
+            Implementation::OpenMpi => find_library,
+            Implementation::Mpich => find_recovery_library,
+        };
+        let library = find(named.as_deref().map(Path::new), &mpi).map_err(|error| error.to_string());
         FoundMpi { library, ulfm: mpi.has_ulfm(), mpi }
     }
 }

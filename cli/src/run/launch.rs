@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use counterfoil_mpi_discovery::Implementation;
 use counterfoil_mpi_discovery::environment::{AS_ROOT, OVERSUBSCRIBED};
 use counterfoil_profile::live;
 use counterfoil_runtime::local::{JobDirectory, kill_with_descendants};
@@ -61,6 +62,8 @@ pub(super) struct Launch<'a> {
     /// Number of processes.
     pub(super) processes: Option<u32>,
     pub(super) job: &'a JobDirectory,
+    /// What mpirun prints is its own, and no rank's: it goes to standard error.
+    pub(super) has_own_output: bool,
     /// Options of mpirun, before the user's own.
     pub(super) options: &'a [&'a str],
     pub(super) mpirun_options: &'a [OsString],
@@ -114,29 +117,39 @@ impl Launch<'_> {
             command.envs(OVERSUBSCRIBED);
         }
         let mut exported: Vec<OsString> = Vec::new();
+        let is_open_mpi = self.mpi.implementation == Implementation::OpenMpi;
         if let Some((name, path)) = library_path(self.mpi) {
             command.env(name, path);
-            exported.extend(["-x".into(), name.into()]);
+            // Of MPICH, ranks get all variables.
+            if is_open_mpi {
+                exported.extend(["-x".into(), name.into()]);
+            }
         }
         let preloaded = preload(self.library);
         // mpirun itself must not load the library.
         for (name, value) in self.variables.iter().chain([&preloaded]) {
-            let mut both = OsString::from(name);
-            both.push("=");
-            both.push(value);
-            exported.extend(["-x".into(), both]);
+            if is_open_mpi {
+                let mut both = OsString::from(name);
+                both.push("=");
+                both.push(value);
+                exported.extend(["-x".into(), both]);
+            } else {
+                exported.extend(["-genv".into(), name.into(), value.clone()]);
+            }
         }
-        command.args(self.options);
+        command.args(self.options).args(&exported);
         if let Some(processes) = self.processes {
             command.args(["-n", &processes.to_string()]);
         }
-        command.args(&exported);
         for word in self.mpirun_options.iter().chain(self.program) {
             command.arg(word);
-            if word == NEXT_PROGRAM {
+            if word == NEXT_PROGRAM && is_open_mpi {
                 // In version 4 they apply to a single program.
                 command.args(&exported);
             }
+        }
+        if self.has_own_output {
+            command.stdout(io::stderr());
         }
         Ok(command)
     }

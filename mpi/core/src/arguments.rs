@@ -169,9 +169,9 @@ impl Side {
         unsafe {
             Some(match self.displs {
                 Displs::Elements(displs) => at(displs, part)? as isize * extent,
-                Displs::ElementsLarge(displs) => at(displs, part)? * extent,
+                Displs::ElementsLarge(displs) => of_address(at(displs, part)?) * extent,
                 Displs::Bytes(displs) => at(displs, part)? as isize,
-                Displs::BytesLarge(displs) => at(displs, part)?,
+                Displs::BytesLarge(displs) => of_address(at(displs, part)?),
                 Displs::Contiguous => match self.counts {
                     Counts::One(count) => part as isize * count as isize * extent,
                     // Contiguous parts of different lengths.
@@ -179,6 +179,15 @@ impl Side {
                 },
             })
         }
+    }
+}
+
+/// Returns an address or a displacement as Rust has them: its type differs between MPIs, and has the same size.
+#[inline]
+pub fn of_address(address: ffi::MPI_Aint) -> isize {
+    #[expect(clippy::unnecessary_cast, reason = "another type in another MPI")]
+    {
+        address as isize
     }
 }
 

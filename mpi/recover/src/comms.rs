@@ -22,7 +22,7 @@ use crate::handle::bits;
 use crate::requests::{Finish, Pending, State};
 
 unsafe extern "C" {
-    static counterfoil_recover_weights_empty: *const c_int;
+    fn counterfoil_recover_is_no_weights(weights: *const c_int) -> c_int;
 }
 
 /// Tag of messages about a new intercommunicator between its leaders, in the context of collective operations.
@@ -489,7 +489,7 @@ unsafe fn weights(count: c_int, at: *const c_int) -> Result<(Vec<c_int>, bool), 
         if at.cast_mut() == ffi::RSMPI_UNWEIGHTED() {
             return Ok((vec![1; usize::try_from(count).unwrap_or(0)], false));
         }
-        if at == counterfoil_recover_weights_empty {
+        if counterfoil_recover_is_no_weights(at) != 0 {
             return Ok((Vec::new(), true));
         }
         Ok((ints(count, at)?.to_vec(), true))

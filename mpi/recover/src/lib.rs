@@ -19,6 +19,8 @@
 //! | `memory` | datatypes: the program's memory as messages |
 //! | `handle`, `slab` | handles of requests, messages and groups |
 
+#![cfg_attr(not(has = "Psend_init"), expect(dead_code, reason = "what only partitioned messages need"))]
+
 use std::ffi::{c_char, c_int, c_void};
 
 use mpi_sys as ffi;

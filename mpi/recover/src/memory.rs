@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::ffi::{c_int, c_void};
 
+use counterfoil_mpi_core::arguments::of_address;
 use mpi_sys as ffi;
 
 use crate::failure::Failure;
@@ -43,7 +44,7 @@ impl Layout {
             Failure::check(ffi::PMPI_Type_get_extent(datatype, &raw mut lb, &raw mut extent))?;
             let size = usize::try_from(size).map_err(|_| Failure::class(ffi::MPI_ERR_TYPE))?;
             let is_plain = counterfoil_recover_is_plain(datatype) != 0;
-            Ok(Layout { size, extent, is_plain })
+            Ok(Layout { size, extent: of_address(extent), is_plain })
         }
     }
 }

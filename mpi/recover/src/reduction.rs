@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
+use counterfoil_mpi_core::arguments::of_address;
 use mpi_sys as ffi;
 
 use crate::failure::Failure;
@@ -67,7 +68,7 @@ impl Reducer {
         let (mut from, mut into) = (Aligned::new(len), Aligned::new(len));
         // With a negative extent, the first element is the last in memory.
         let first = if self.layout.extent < 0 { (elements - 1) as isize * -self.layout.extent } else { 0 };
-        let origin = |memory: &mut Aligned| memory.at().wrapping_offset(first - lb).cast::<c_void>();
+        let origin = |memory: &mut Aligned| memory.at().wrapping_offset(first - of_address(lb)).cast::<c_void>();
         let elements_at = |at: *mut c_void| Memory { at, count: i64::from(count), datatype };
         let (from, into) = (elements_at(origin(&mut from)), elements_at(origin(&mut into)));
         // SAFETY: the memory has room for the elements, from their lower bound on.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use counterfoil_mpi_discovery::environment::{AS_ROOT, OVERSUBSCRIBED};
-use counterfoil_mpi_discovery::{Implementation, WHEEL, debian_paths, find_in_path, name, parse_version};
+use counterfoil_mpi_discovery::{Implementation, MPICH, WHEEL, debian_paths, find_in_path, name, parse_version};
 
 use super::error::MpiError;
 use super::pypi;
@@ -63,7 +63,7 @@ impl Mpi {
     /// Returns the value of `--mpi` that selects this MPI: `wheel`, `debian`, `mpich` or the installation prefix.
     pub(crate) fn selector(&self) -> PathBuf {
         match self.name.as_str() {
-            WHEEL | "debian" | "mpich" => PathBuf::from(&self.name),
+            WHEEL | "debian" | MPICH => PathBuf::from(&self.name),
             _ => self.mpicc.parent().and_then(Path::parent).unwrap_or(Path::new("/")).to_owned(),
         }
     }
@@ -72,9 +72,9 @@ impl Mpi {
     fn from_selector(selector: &str, origin: &'static str, folder: &Path) -> Result<Self, MpiError> {
         match selector {
             WHEEL => Self::from_pypi(folder),
-            "mpich" => {
+            MPICH => {
                 let prefix = pypi::mpich(folder)?;
-                Ok(Self { name: "mpich".to_owned(), ..Self::from_wrapper(&prefix.join("bin/mpicc"))? })
+                Ok(Self { name: MPICH.to_owned(), ..Self::from_wrapper(&prefix.join("bin/mpicc"))? })
             }
             "debian" => {
                 let mpicc = debian_paths("mpicc").into_iter().find(|path| path.exists());
@@ -133,7 +133,7 @@ impl Mpi {
     }
 
     /// Returns `true` if the MPI has User-Level Failure Mitigation: its extension of Open MPI's interface.
-    pub(super) fn has_ulfm(&self) -> bool {
+    pub(crate) fn has_ulfm(&self) -> bool {
         if self.implementation != Implementation::OpenMpi {
             return false;
         }

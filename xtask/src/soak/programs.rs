@@ -91,7 +91,8 @@ struct Compared {
 
 /// Runs the programs. Returns `true` if none differed.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, TaskError> {
-    let toolkit = Toolkit::find_or_install(workspace, &options.choice)?;
+    let find = if options.recover { Toolkit::find_or_install_any } else { Toolkit::find_or_install };
+    let toolkit = find(workspace, &options.choice)?;
     preload::build(workspace, &toolkit)?;
     let counterfoil = workspace.build_release()?;
     // Launchers have sockets below, whose paths are short.

@@ -4,14 +4,15 @@
 static MPI_Group world;
 
 static void show(const char *what, MPI_Group group) {
-    int size, at, places[16], ranks[16];
+    int size, at, places[16], ranks[16], len = 0;
+    char list[16 * 12] = "";
     DO(MPI_Group_size(group, &size));
     DO(MPI_Group_rank(group, &at));
     for (int i = 0; i < size; i++) places[i] = i;
     if (size > 0) DO(MPI_Group_translate_ranks(group, size, places, world, ranks));
-    printf("rank %d: %s:", rank, what);
-    for (int i = 0; i < size; i++) printf(" %d", ranks[i]);
-    printf("; %d of %d\n", at == MPI_UNDEFINED ? -1 : at, size);
+    for (int i = 0; i < size; i++) len += sprintf(list + len, " %d", ranks[i]);
+    /* In one call: MPICH doesn't buffer what a program prints. */
+    printf("rank %d: %s:%s; %d of %d\n", rank, what, list, at == MPI_UNDEFINED ? -1 : at, size);
 }
 
 static const char *compare(MPI_Group a, MPI_Group b) {

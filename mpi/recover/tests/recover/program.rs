@@ -1,6 +1,7 @@
 //! Programs, and their runs with and without the library.
 
 use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
@@ -12,7 +13,7 @@ use tempfile::TempDir;
 use crate::build::built;
 use crate::mpirun::mpirun;
 use crate::output::output;
-use crate::ulfm::outlives_failures;
+use crate::ulfm::{outlives_failures, version};
 
 /// Longest run of a job, in seconds. It is killed then.
 const SECONDS_MAX: &str = "60";
@@ -136,8 +137,8 @@ impl Program {
     pub(crate) fn run(&self, spares: u32, settings: &RecoverSettings) -> Ran {
         let (variable, value) = settings.to_env();
         let mut command = self.command(self.ranks + spares);
-        command.env(variable, value).args(["-x", variable]);
-        command.arg("-x").arg(format!("LD_PRELOAD={}", built("libcounterfoil_recover.so").display()));
+        export(&mut command, variable, value.as_ref());
+        export(&mut command, "LD_PRELOAD", built("libcounterfoil_recover.so").as_os_str());
         let output = output(command.arg(&self.path).args(&self.arguments));
         Ran::read(output, &settings.report_dir, self.ranks)
     }
@@ -163,6 +164,22 @@ impl Program {
         );
         let is_code_kept = kill.is_some() || plain.status.code() == ran.output.status.code();
         assert!(is_code_kept, "{name}: {} and {}", plain.status, ran.output.status);
+    }
+}
+
+/// Returns `true` if the MPI under test is MPICH, whose launcher is Hydra.
+fn is_mpich() -> bool {
+    version().starts_with("HYDRA")
+}
+
+/// Sets a variable of the processes that a launcher starts.
+fn export(command: &mut Command, name: &str, value: &OsStr) {
+    if is_mpich() {
+        command.args(["-genv".as_ref(), name.as_ref(), value]);
+    } else {
+        let mut both = OsString::from(format!("{name}="));
+        both.push(value);
+        command.args(["-x".into(), both]);
     }
 }
 

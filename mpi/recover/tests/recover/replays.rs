@@ -95,7 +95,8 @@ impl<'a> Kept<'a> {
 #[test]
 fn programs_do_the_same_under_the_library_and_each_of_their_ranks_alone() {
     let programs = PROGRAMS.iter().map(|(name, ranks)| {
-        let arguments: &[_] = if *name == "graphs" { &["3"] } else { &[] };
+        // Of its non-blocking barriers, Open MPI 4 takes one.
+        let arguments: &[_] = if *name == "graphs" { &["1"] } else { &[] };
         Program::of_logging(name, *ranks).with(arguments)
     });
     for program in programs.chain([Program::own("groups", 5)]) {

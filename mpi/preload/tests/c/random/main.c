@@ -38,8 +38,12 @@ uint64_t hash(const void *bytes, size_t len) {
     return hash;
 }
 
+/* Steps that MPICH can't take: it reads arrays that it was not given, hands the error of a wait to the handler of MPI_COMM_WORLD, and a request of
+ * MPI_PROC_NULL may never end in MPI_Testany. */
+static int is_left_out(int kind) { return IS_MPICH && (kind == 13 || kind == 14 || kind == 16 || kind == 18); }
+
 static void take_step(int kind, const Group *g) {
-    switch (kind) {
+    switch (is_left_out(kind) ? 0 : kind) {
     case 0:
     case 1:
     case 2:

@@ -21,6 +21,11 @@ enum {
 };
 
 /* What Open MPI 4 can't do, the programs leave out there. */
+#ifdef MPICH_VERSION
+enum { IS_MPICH = 1 };
+#else
+enum { IS_MPICH = 0 };
+#endif
 #if defined(OMPI_MAJOR_VERSION) && OMPI_MAJOR_VERSION < 5
 enum { IS_OPEN_MPI_4 = 1 };
 #else

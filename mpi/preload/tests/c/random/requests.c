@@ -23,7 +23,8 @@ void free_idle(void) {
 static void complete_mixed(int count, MPI_Request *requests, MPI_Status *statuses, int left) {
     int index, flag = 0, ended, indices[MIXED_MAX];
     MPI_Status some[MIXED_MAX] = {{0}};
-    switch (choose(10)) {
+    /* MPI_Request_get_status of a persistent request leaves the next call an empty status in MPICH. */
+    switch (choose(IS_MPICH ? 9 : 10)) {
     case 0: DO(MPI_Waitall(count, requests, all_wanted(statuses))); break;
     case 1:
         for (int i = 0; i < count; i++) DO(MPI_Wait(&requests[i], wanted(&statuses[i])));
@@ -65,16 +66,16 @@ static void complete_mixed(int count, MPI_Request *requests, MPI_Status *statuse
         }
         break;
     case 8:
+        for (int i = 0; i < count; i++)
+            for (flag = 0; !flag;) DO(MPI_Test(&requests[i], &flag, wanted(&statuses[i])));
+        break;
+    default:
         for (int i = 0; i < count; i++) {
             if (requests[i] == MPI_REQUEST_NULL) continue;
             for (flag = 0; !flag;) DO(MPI_Request_get_status(requests[i], &flag, wanted(&some[0])));
             DO(MPI_Wait(&requests[i], wanted(&statuses[i])));
             if (choose(2)) statuses[i] = some[0];
         }
-        break;
-    default:
-        for (int i = 0; i < count; i++)
-            for (flag = 0; !flag;) DO(MPI_Test(&requests[i], &flag, wanted(&statuses[i])));
     }
 }
 
