@@ -344,13 +344,15 @@ impl Exited {
     }
 }
 
-/// Report of a rank that has ended the job.
+/// Report of a process that has ended the job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Aborted {
     /// Reason.
     pub why: String,
     /// Exit code of the job.
     pub code: i32,
+    /// Number of the output of its process, if it writes to files.
+    pub output: Option<u32>,
 }
 
 impl Aborted {

@@ -28,6 +28,7 @@ fn export(call: &Call) -> String {
                 format!("process::{}({})", call.class.name(), names(call))
             }
             Class::Control => "0".to_owned(),
+            _ if is_refused(call) => format!("front::refuse(\"{symbol}\")"),
             _ => format!("enter(\"{symbol}\", {comm}, |front| {{ {}{} }})", checks(call), body(call)),
         }
     )
@@ -35,9 +36,6 @@ fn export(call: &Call) -> String {
 
 /// Renders checks of pointers, which MPI refuses to be null.
 fn checks(call: &Call) -> String {
-    if is_refused(call) {
-        return String::new();
-    }
     let count = call.named("count").or(call.named("incount")).map_or("1", |count| count.name.as_str());
     let check = |argument: &Argument| match argument.kind {
         Kind::RequestOut
@@ -63,9 +61,6 @@ fn body(call: &Call) -> String {
         let (collective, wrapper) = (collective(call, &format!("op: {op}")), call.wrapper());
         let request = call.argument(Kind::RequestOut).map_or(String::new(), |request| format!(", {}", request.name));
         return format!("collective::{wrapper}(front, &{collective}{request})");
-    }
-    if is_refused(call) {
-        return format!("Err(Failure::refused(\"{}\"))", call.symbol());
     }
     let mut given = vec!["front".to_owned()];
     match class {

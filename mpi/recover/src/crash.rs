@@ -15,11 +15,11 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use counterfoil_settings::recover::RecoverSettings;
 
 /// Deaths after which a rank isn't replaced again.
-const DEATHS_MAX: u64 = 2;
+const DEATHS_MAX: usize = 2;
 /// Signals that a program causes.
 const SIGNALS: [c_int; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGABRT];
 
-/// Path of the file with a byte for each death of this rank. Never freed.
+/// Path of the file with a byte for each death of this rank: the signal. Never freed.
 static MARKS: AtomicPtr<libc::c_char> = AtomicPtr::new(ptr::null_mut());
 /// Bits of [`SIGNALS`], by index, that the program doesn't handle itself.
 static UNHANDLED: AtomicU32 = AtomicU32::new(0);
@@ -49,9 +49,10 @@ fn path(settings: &RecoverSettings, rank: u32) -> PathBuf {
     settings.report_dir.join(format!("rank-{rank}.crashed"))
 }
 
-/// Returns `true` if the rank has died so often by its own fault that it would again.
-pub(crate) fn is_hopeless(settings: &RecoverSettings, rank: u32) -> bool {
-    fs::metadata(path(settings, rank)).is_ok_and(|marks| marks.len() >= DEATHS_MAX)
+/// Returns the last signal of a rank that has died so often by its own fault that it would again.
+pub(crate) fn fatal_signal(settings: &RecoverSettings, rank: u32) -> Option<c_int> {
+    let marks = fs::read(path(settings, rank)).ok().filter(|marks| marks.len() >= DEATHS_MAX)?;
+    marks.last().map(|signal| c_int::from(*signal))
 }
 
 /// Leaves a mark if this rank dies by its own fault from now on. Handlers of the program's own stay.
@@ -81,7 +82,8 @@ extern "C" fn handle(signal: c_int) {
     unsafe {
         let file = libc::open(path, libc::O_CREAT | libc::O_APPEND | libc::O_WRONLY, 0o600);
         if file >= 0 {
-            libc::write(file, c"x".as_ptr().cast(), 1);
+            let mark = signal as u8;
+            libc::write(file, (&raw const mark).cast(), 1);
             libc::close(file);
         }
         if let Some(index) = SIGNALS.iter().position(|known| *known == signal) {

@@ -34,9 +34,7 @@ impl Failure {
 
     /// Returns the error of a call that recovery doesn't have.
     pub(crate) fn refused(call: &str) -> Failure {
-        Failure::Fatal(format!(
-            "{call} is not available to a program that recovers: run it without --recover, which logs its messages"
-        ))
+        Failure::Fatal(refusal(call))
     }
 
     /// Returns the error of a call of the MPI's own.
@@ -73,6 +71,11 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         OperationError::from(error).into()
     }
+}
+
+/// Returns the text about a call that recovery doesn't have.
+pub(crate) fn refusal(call: &str) -> String {
+    format!("{call} is not available to a program that recovers: run it without --recover, which logs its messages")
 }
 
 /// Returns MPI's text for an error code.

@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 
 use crate::calls::Matched;
 use crate::comms::Comm;
-use crate::failure::{Failure, text_of};
+use crate::failure::{Failure, refusal, text_of};
 use crate::handle::bits;
 use crate::mark::Mark;
 use crate::process;
@@ -100,6 +100,15 @@ pub(crate) fn take() -> Option<Box<Front>> {
         State::Running(front) => Some(front),
         State::Before | State::After => None,
     }
+}
+
+/// Refuses a call that recovery doesn't have: ends the job, or the process before it is a rank.
+pub(crate) fn refuse(name: &'static str) -> c_int {
+    if running().is_some() {
+        return enter(name, None, |_| Err(Failure::refused(name)));
+    }
+    process::say(&refusal(name));
+    process::exit_at_once(FAILED);
 }
 
 /// Makes a call of the program's, and hands an error to the handler of its communicator.

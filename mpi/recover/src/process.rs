@@ -34,6 +34,8 @@ unsafe extern "C" {
 
 /// Exit code of a job that is to be started again.
 const LOST: c_int = 75;
+/// Exit code of a process that a signal has killed, less the signal: as of a shell.
+const KILLED: c_int = 128;
 
 /// Rank that this process was, once it has called `MPI_Finalize`; negative before.
 static ENDED: AtomicI64 = AtomicI64::new(-1);
@@ -65,7 +67,7 @@ pub(crate) fn lose_job(universe: &Rc<Universe>, why: &str) -> ! {
 fn stop_job(universe: &Rc<Universe>, code: c_int, why: &str, file: &str) -> ! {
     say(why);
     if let Ok(Some(settings)) = settings() {
-        report(&settings, file, &Aborted { why: why.to_owned(), code });
+        report(&settings, file, &Aborted { why: why.to_owned(), code, output: output::number() });
     }
     // SAFETY: a function of a C file of this library.
     unsafe { counterfoil_recover_flush() };
@@ -229,8 +231,10 @@ fn make(settings: Option<&RecoverSettings>, replay: Option<Replay>, handle: Rank
     let mut kill = None;
     let of_job = settings.filter(|_| replay.is_none());
     if let Some(settings) = of_job {
-        if crash::is_hopeless(settings, rank) {
-            return Err(format!("rank {rank} has died twice by its own fault, and is not replaced again"));
+        if let Some(signal) = crash::fatal_signal(settings, rank) {
+            let why =
+                format!("rank {rank} has died twice by its own fault, signal {signal}, and is not replaced again");
+            end_job(process.universe(), KILLED + signal, &why);
         }
         crash::watch(settings, rank);
         if !settings.kills.is_empty() {

@@ -105,9 +105,9 @@ impl Relay {
         (0..self.settings.ranks).any(|rank| self.file(Ended::file(rank)).exists())
     }
 
-    /// Returns the exit code of a job that a rank has ended, by `MPI_Abort` or because it can't go on.
-    pub(super) fn aborted(&self) -> Option<i32> {
-        read_report::<Aborted>(&self.file(Aborted::FILE)).map(|aborted| aborted.code)
+    /// Returns the report of a process that has ended the job, by `MPI_Abort` or because it can't go on.
+    pub(super) fn aborted(&self) -> Option<Aborted> {
+        read_report(&self.file(Aborted::FILE))
     }
 
     /// Returns `true` if a rank has ended the job so that it is started again. Forgets that.
@@ -189,6 +189,15 @@ impl Relay {
         }
     }
 
+    /// Prints why the job was ended, if that was by a process that was no rank yet: its output isn't copied.
+    fn print_reason(&self) {
+        let Some(aborted) = self.aborted() else { return };
+        let mut outputs = self.ranks.values().flat_map(|rank| &rank.processes).map(|begun| begun.output);
+        if outputs.all(|output| output != aborted.output) {
+            print(Stream::Error, format!("counterfoil: {}\n", aborted.why).as_bytes(), &self.line);
+        }
+    }
+
     /// Prints what processes have printed that ended before they became ranks, if none of the job became one.
     fn copy_failed(&self) {
         for process in 0..self.settings.ranks {
@@ -219,7 +228,9 @@ impl Watch for Relay {
 
     fn finish(&mut self) {
         self.copy(true);
-        if !self.has_ranks() {
+        if self.has_ranks() {
+            self.print_reason();
+        } else {
             self.copy_failed();
         }
         self.line.finish_and_clear();

@@ -51,7 +51,7 @@ impl Summary {
             restarts: settings.start,
             wall,
             ranks: ranks.collect(),
-            code: relay.aborted().or(relay.is_done().then(|| code.unwrap_or(0))),
+            code: relay.aborted().map(|aborted| aborted.code).or(relay.is_done().then(|| code.unwrap_or(0))),
         }
     }
 

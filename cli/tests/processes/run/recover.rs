@@ -165,6 +165,23 @@ fn the_exit_code_is_the_programs_also_after_a_kill() {
 }
 
 #[test]
+fn a_rank_that_dies_by_its_own_fault_ends_the_job_with_its_signal() {
+    let Some((sandbox, outlives)) = sandbox() else { return };
+    sandbox.compile(
+        "crash",
+        "#include <mpi.h>\n#include <signal.h>\nint main(int argc, char **argv) { int rank; MPI_Init(&argc, &argv); \
+         MPI_Comm_rank(MPI_COMM_WORLD, &rank); if (rank == 1) raise(SIGSEGV); MPI_Barrier(MPI_COMM_WORLD); \
+         MPI_Finalize(); return 0; }",
+    );
+    let spares = if outlives { "3" } else { "0" };
+    let output = sandbox.counterfoil(&["run", "-n", "2", "--recover", "--spares", spares, "--", "./crash"]);
+    // As a shell has it, or as MPICH's launcher.
+    assert!([Some(128 + 11), Some(11)].contains(&output.code), "{}", output.stderr);
+    let is_named = output.stderr.contains("rank 1 has died twice by its own fault, signal 11");
+    assert_eq!(is_named, outlives, "{}", output.stderr);
+}
+
+#[test]
 fn without_a_spare_the_job_is_started_again_and_goes_on() {
     let Some((sandbox, _)) = sandbox() else { return };
     let plain = plain(&sandbox, "3", &["2000"]);

@@ -74,6 +74,11 @@ fn what_recovery_does_not_have_is_refused_by_name() {
     let ran = Program::own("ends", 2).with(&["window"]).recovered(0, None);
     assert!(!ran.output.status.success(), "{}", ran.said());
     assert!(ran.errors.contains("MPI_Win_create is not available to a program that recovers"), "{}", ran.errors);
+    // Before MPI_Init, where the MPI has sessions.
+    let ran = Program::own("ends", 2).with(&["session"]).recovered(0, None);
+    let said = ran.said();
+    let is_refused = said.contains("MPI_Session_init is not available to a program that recovers");
+    assert!(is_refused || said.contains("no sessions"), "{said}");
 }
 
 #[test]
