@@ -269,7 +269,8 @@ pub(crate) fn log_options(
     store: &Path,
 ) -> Options {
     let defaults = Options::new(Rank(rank), settings.ranks);
-    Options {
+    let prefault_bytes = defaults.prefault_bytes;
+    let mut options = Options {
         tier: settings.tier,
         store: Some(StoreOptions {
             disk_bytes_max: settings.disk_bytes_max,
@@ -278,11 +279,12 @@ pub(crate) fn log_options(
             ..StoreOptions::new(store)
         }),
         dir: Some(directory.to_owned()),
-        memory_bytes_max: settings.log_bytes_max,
         local_bytes_max: settings.local_log_bytes_max,
-        keep: settings.keep,
         on_full: settings.on_full,
-        prefault_bytes: defaults.prefault_bytes.min(settings.log_bytes_max),
         ..defaults
-    }
+    };
+    options.retain(settings.keep, settings.log_bytes_max);
+    // What a thread commits ahead is enough, and a short job needs little of it.
+    options.prefault_bytes = prefault_bytes.min(settings.log_bytes_max);
+    options
 }
