@@ -17,7 +17,9 @@ pub(crate) struct Choices {
     first: u64,
     /// Number of the next call.
     next: u64,
-    /// Undecided calls, with the outcome forced on them.
+    /// The last call, while it is undecided. Most are decided before the next one is made.
+    last: Option<NextChoice>,
+    /// Earlier undecided calls, with the outcome forced on them.
     open: BTreeMap<u64, Option<Determinant>>,
     /// Recorded by an earlier incarnation, not yet asked for.
     recovered: BTreeMap<u64, Determinant>,
@@ -36,13 +38,14 @@ impl Choices {
     /// Returns the number of calls that a checkpoint can count: a restarted program makes the undecided ones again,
     /// under the same numbers. `None` if a later one is decided.
     pub(crate) fn settled(&self) -> Option<u64> {
-        let settled = self.open.keys().next().copied().unwrap_or(self.next);
-        (self.next - settled == self.open.len() as u64).then_some(settled)
+        let last = self.last.map(|last| last.sequence);
+        let settled = self.open.keys().next().copied().or(last).unwrap_or(self.next);
+        (self.next - settled == self.open() as u64).then_some(settled)
     }
 
     /// Returns the number of undecided calls.
     pub(crate) fn open(&self) -> usize {
-        self.open.len()
+        self.open.len() + usize::from(self.last.is_some())
     }
 
     /// Returns `true` if this execution has repeated all calls that an earlier one has recorded.
@@ -59,8 +62,11 @@ impl Choices {
         let sequence = self.next;
         self.next += 1;
         let forced = self.recovered.remove(&sequence);
-        self.open.insert(sequence, forced);
-        NextChoice { sequence, forced }
+        let next = NextChoice { sequence, forced };
+        if let Some(earlier) = self.last.replace(next) {
+            self.open.insert(earlier.sequence, earlier.forced);
+        }
+        next
     }
 
     /// Decides a call in a job of `ranks`; returns the record to append, or `None` if an earlier incarnation has
@@ -68,13 +74,20 @@ impl Choices {
     pub(crate) fn decide(&mut self, choice: Determinant, ranks: u32) -> Result<Option<ChoiceRecord>, ChoiceError> {
         check(choice, ranks)?;
         let sequence = choice.sequence;
-        let forced = *self.open.get(&sequence).ok_or(ChoiceError::NotOpen { sequence })?;
+        let last = self.last.filter(|last| last.sequence == sequence);
+        let forced = match last {
+            Some(last) => last.forced,
+            None => *self.open.get(&sequence).ok_or(ChoiceError::NotOpen { sequence })?,
+        };
         if let Some(forced) = forced
             && forced != choice
         {
             return Err(ChoiceError::Diverged { forced, found: choice });
         }
-        self.open.remove(&sequence);
+        match last {
+            Some(_) => self.last = None,
+            None => drop(self.open.remove(&sequence)),
+        }
         Ok(if forced.is_some() { None } else { Some(ChoiceRecord::new(choice)) })
     }
 
