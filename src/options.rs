@@ -11,6 +11,8 @@ use crate::choices::{Keep, OnFull, Tier};
 const RETAINED_CHUNKS: (usize, usize) = (256, 16 << 20);
 /// The same, where chunks are written to disk one by one.
 const SPILLED_CHUNKS: (usize, usize) = (64, 1 << 20);
+/// Least number of chunks for each rank of such a log.
+const CHUNKS_PER_LANE: usize = 4;
 /// Most bytes that such a log prefaults at the start, and that it commits ahead.
 const RETAINED_PREFAULT_BYTES_MAX: usize = 16 << 20;
 const RETAINED_AHEAD_BYTES_MAX: usize = 64 << 20;
@@ -161,7 +163,7 @@ impl Options {
     /// Sets what is kept, the memory budget, and the sizes that suit them. Released records are overwritten while they
     /// are still in the cache: chunks are small, and little is prefaulted. Records that are kept go to new memory all
     /// the time: up to 16 MiB are prefaulted, a thread commits memory ahead, and chunks are larger: a 256th of the
-    /// budget, from 64 KiB to 16 MiB, and in the node-local tier a 64th, up to 1 MiB.
+    /// budget, from 64 KiB to 16 MiB, and in the node-local tier a 64th, up to 1 MiB; less where ranks are many.
     pub fn retain(&mut self, keep: Keep, memory_bytes_max: usize) {
         let default = Options::new(self.rank, self.ranks);
         (self.keep, self.memory_bytes_max) = (keep, memory_bytes_max);
@@ -172,6 +174,8 @@ impl Options {
                 Tier::Volatile | Tier::ProcessCrashSafe => RETAINED_CHUNKS,
                 Tier::NodeLocal => SPILLED_CHUNKS,
             };
+            // Each lane has a chunk of its own.
+            let chunks = chunks.max(CHUNKS_PER_LANE.saturating_mul(self.ranks as usize));
             let share = (memory_bytes_max / chunks).max(1).next_power_of_two();
             self.chunk_bytes = share.clamp(self.chunk_bytes, chunk_bytes_max);
             self.prefault_bytes = memory_bytes_max.min(RETAINED_PREFAULT_BYTES_MAX);
@@ -238,7 +242,10 @@ impl Options {
     }
 
     pub(crate) fn local_pool(&self) -> PoolOptions {
-        let chunk_bytes = self.chunk_bytes.min(self.local_bytes_max.next_power_of_two() / 2).max(BLOCK_BYTES_MIN);
+        // Chunks of a retained log's size would leave much of a small local log unused.
+        let share = (self.local_bytes_max / RETAINED_CHUNKS.0).max(PoolOptions::default().chunk_bytes);
+        let chunk_bytes_max = share.next_power_of_two().min(self.local_bytes_max.next_power_of_two() / 2);
+        let chunk_bytes = self.chunk_bytes.min(chunk_bytes_max).max(BLOCK_BYTES_MIN);
         PoolOptions { memory_bytes_max: self.local_bytes_max, chunk_bytes, prefault_bytes: 0, cursors_max: 2 }
     }
 }

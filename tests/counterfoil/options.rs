@@ -93,6 +93,10 @@ fn sizes_suit_what_is_kept_and_the_budget() {
     assert_eq!(retain(Tier::NodeLocal, Keep::All, 4 * mib), (64 * kib, 4 * mib, 0));
     assert_eq!(retain(Tier::NodeLocal, Keep::All, 64 * mib), (mib, 16 * mib, 4 * mib));
     assert_eq!(retain(Tier::NodeLocal, Keep::All, gib), (mib, 16 * mib, 16 * mib));
+    // A chunk for each of many lanes is a part of the budget.
+    let mut options = Options::new(Rank(0), 1000);
+    options.retain(Keep::All, 256 * mib);
+    assert_eq!(options.chunk_bytes, 128 * kib);
 }
 
 #[test]
@@ -110,4 +114,16 @@ fn a_refused_log_leaves_no_file() {
     assert!(matches!(Log::create(options.clone()), Err(OpenError::Dir(_))));
     assert!(matches!(Log::recover(options), Err(OpenError::Dir(_))));
     assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
+}
+
+#[test]
+fn a_retained_log_has_room_for_long_outcomes_in_a_small_local_log() {
+    let mut options = Options::new(Rank(0), 2);
+    options.retain(Keep::All, 256 << 20);
+    options.local_bytes_max = 16 << 20;
+    assert_eq!(options.chunk_bytes, 1 << 20);
+    let mut log = Log::create(options).unwrap();
+    // In chunks of 1 MiB each of them would take two.
+    let outcome = vec![7; (512 << 10) + 1];
+    (0..28).for_each(|key| log.local().append(1, key, &outcome).unwrap());
 }
