@@ -11,7 +11,7 @@ mod parameters;
 pub(crate) mod programs;
 mod random;
 pub(crate) mod recover;
-mod runner;
+pub(crate) mod runner;
 pub(crate) mod simulate;
 mod tally;
 mod verdict;

@@ -49,6 +49,7 @@ const EXIT_NAP: Duration = Duration::from_millis(20);
 const STARTS_MAX: u32 = 5;
 /// Directory of the reports in that of the logs.
 pub(super) const REPORTS: &str = "reports";
+
 /// Options of recovery.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Recovery")]

@@ -117,7 +117,7 @@ impl Runner<'_> {
 }
 
 /// Returns the last line that is a JSON object; null if there is none.
-pub(super) fn json_of(stderr: &str) -> Value {
+pub(crate) fn json_of(stderr: &str) -> Value {
     let line = stderr.lines().rev().find(|line| line.starts_with('{'));
     line.and_then(|line| serde_json::from_str(line).ok()).unwrap_or_default()
 }

@@ -13,6 +13,7 @@ use super::interval::Interval;
 use super::{floor, mpirun_two_ranks, preload_library, read_summary, run_program};
 use crate::mpi::scratch::Scratch;
 use crate::mpi::{Choice, Toolkit, preload};
+use crate::soak::runner::json_of;
 use crate::workspace::{TaskError, Workspace, command_line, run_checked};
 
 /// Options of `cargo xtask bench applications`.
@@ -292,9 +293,8 @@ impl Bench<'_> {
         }
         let refused = |reason| TaskError::Output { program: program.clone(), reason };
         let seconds = application.elapsed_s(&output.stdout, wall_s).map_err(refused)?;
-        let summary = stderr.lines().rev().find_map(|line| serde_json::from_str::<Value>(line).ok());
-        let summary = summary.ok_or_else(|| refused("it has printed no summary".to_owned()))?;
-        let ranks = summary["ranks"].as_array().into_iter().flatten();
+        let summary = json_of(&stderr);
+        let ranks = summary["ranks"].as_array().ok_or_else(|| refused("it has printed no summary".to_owned()))?.iter();
         let sum = |name: &str| ranks.clone().filter_map(|rank| rank[name].as_u64()).sum();
         let (messages, bytes) = (sum("messages_logged"), sum("bytes_logged"));
         Ok(Run { seconds, messages, bytes, spilled: 0, late_commit: 0, disk_s: None })

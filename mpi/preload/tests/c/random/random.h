@@ -20,7 +20,7 @@ enum {
     BUFFER_BYTES = ELEMENTS_MAX * EXTENT_MAX + 2 * MARGIN
 };
 
-/* What Open MPI 4 can't do, the programs leave out there. */
+/* What MPICH and Open MPI 4 can't do, the programs leave out there. */
 #ifdef MPICH_VERSION
 enum { IS_MPICH = 1 };
 #else
