@@ -11,6 +11,7 @@
 //! | `sending` | logging a message; transmitting records |
 //! | `progress`, `wait` | events of the transport, effects of the protocol |
 //! | `choices`, `polls` | outcomes that depend on timing |
+//! | `readings` | readings of clocks |
 //! | `contexts` | messages of several communicators |
 //! | `recovery` | progress of a replacement |
 //! | `synchronous` | sends that complete once they are matched |
@@ -27,6 +28,7 @@ mod held;
 mod native;
 mod polls;
 mod progress;
+mod readings;
 mod recovery;
 mod requests;
 mod rollback;
@@ -61,6 +63,7 @@ use held::HeldMessages;
 use native::Native;
 use polls::Polls;
 use progress::Awaited;
+use readings::Readings;
 use recovery::Recovery;
 use requests::{Requests, State};
 use rollback::Rollback;
@@ -106,6 +109,7 @@ pub struct Endpoint<T, P> {
     bytes_since_poll: usize,
     awaited: Awaited,
     polls: Polls,
+    readings: Readings,
     /// The launcher has let the rank end.
     finish: bool,
     /// For each rank, whether to read from it and whether to write to it; recomputed for each poll.
@@ -398,5 +402,7 @@ const CHOICE: u8 = EntryKind::Choice as u8;
 const CANCELLED: u8 = EntryKind::Cancelled as u8;
 /// Kind of runs of calls that found nothing in the local log.
 const NOTHING: u8 = EntryKind::Nothing as u8;
+/// Kind of readings of clocks in the local log.
+const READING: u8 = EntryKind::Reading as u8;
 /// Kind of deliveries in the local log.
 const DELIVERY: u8 = EntryKind::Delivery as u8;

@@ -14,6 +14,7 @@ use mpi_sys as ffi;
 use rustc_hash::FxHashMap;
 
 use crate::calls::Matched;
+use crate::clocks::{Clocks, Inside};
 use crate::comms::Comm;
 use crate::failure::{Failure, refusal, text_of};
 use crate::handle::bits;
@@ -41,8 +42,7 @@ pub(crate) struct Front {
     pub(crate) private: ffi::MPI_Comm,
     /// The same with the attributes that the program sets on `MPI_COMM_WORLD`.
     pub(crate) world_attributes: ffi::MPI_Comm,
-    /// Last value of `MPI_Wtime`, in nanoseconds; 1 before any.
-    pub(crate) clock: Cell<u64>,
+    pub(crate) clocks: Clocks,
     /// Calls of the program since `MPI_Init`.
     pub(crate) calls: Cell<u64>,
     /// Name of the last one.
@@ -123,7 +123,11 @@ pub(crate) fn enter(
         process::exit_at_once(FAILED);
     };
     front.count_call(name);
-    match front.settle_orphans().and_then(|()| call(front)) {
+    let called = {
+        let _inside = Inside::enter();
+        front.settle_orphans().and_then(|()| call(front))
+    };
+    match called {
         Ok(()) => 0,
         Err(failure) => front.fail(name, comm, failure),
     }

@@ -11,6 +11,7 @@
 //! | `exports`, `queries` | the exported functions: generated from the table in `../calls`, and others |
 //! | `process`, `output` | beginning and end of the rank; what it prints |
 //! | `front`, `failure` | state of the rank; errors |
+//! | `clocks` | clocks, of MPI and of the C library |
 //! | `replay`, `mark` | the rank replayed alone; how far it had come |
 //! | `calls` | messages between two ranks |
 //! | `requests`, `status` | requests, and every way to wait |
@@ -26,6 +27,8 @@ use std::ffi::{c_char, c_int, c_void};
 use mpi_sys as ffi;
 
 mod calls;
+#[allow(non_snake_case, unreachable_pub, reason = "exported with their own names")]
+mod clocks;
 mod collective;
 mod comms;
 mod crash;

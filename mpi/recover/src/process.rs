@@ -20,6 +20,7 @@ use counterfoil_settings::recover::{Aborted, Begun, Ended, Exited, RecoverSettin
 use mpi_sys as ffi;
 use rustc_hash::FxHashMap;
 
+use crate::clocks::{self, Clocks};
 use crate::comms::{Comm, Topology};
 use crate::crash;
 use crate::front::{self, Front, running};
@@ -151,6 +152,7 @@ fn begin(threads: Threads) {
         say("MPI was initialised before");
         exit_at_once(1);
     }
+    clocks::note_thread();
     crash::note_handlers();
     if let Ok(Some(settings)) = settings() {
         output::note_init(&settings);
@@ -260,7 +262,7 @@ fn make(settings: Option<&RecoverSettings>, replay: Option<Replay>, handle: Rank
         groups: RefCell::default(),
         private,
         world_attributes,
-        clock: Cell::new(1),
+        clocks: Clocks::default(),
         calls: Cell::new(0),
         last: Cell::new("MPI_Init"),
         stops_in: Cell::new(stops_in),

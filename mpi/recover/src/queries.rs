@@ -9,7 +9,7 @@ use mpi_sys as ffi;
 
 use crate::comms::{Comm, Distributed, Topology};
 use crate::failure::Failure;
-use crate::front::{Front, enter, running};
+use crate::front::{Front, enter};
 use crate::handle::{bits, number_of, of_number};
 use crate::requests;
 
@@ -372,32 +372,6 @@ pub unsafe extern "C-unwind" fn MPI_Pready_list(
         // SAFETY: the program's array has that many.
         numbers.try_for_each(|index| requests::ready(front, unsafe { *partitions.add(index) }, request))
     })
-}
-
-/// Nanoseconds in a second.
-const NANOSECONDS: u64 = 1_000_000_000;
-
-/// Returns the nanoseconds of this host's clock: `PMPI_Wtime` may count from the start of each process, and a rank's
-/// next process goes on with the clock of the one before.
-fn clock() -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a pointer to a local variable. The call fails for clocks only that the system doesn't have.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
-    now.tv_sec as u64 * NANOSECONDS + now.tv_nsec as u64
-}
-
-/// `MPI_Wtime`: an outcome, which a repetition repeats.
-#[unsafe(no_mangle)]
-pub extern "C-unwind" fn MPI_Wtime() -> f64 {
-    let seconds = |value: u64| value as f64 / NANOSECONDS as f64;
-    let Some(front) = running() else { return seconds(clock()) };
-    // The clock of another boot may be behind.
-    let value = front.process.call(|endpoint| endpoint.value(|| clock().max(front.clock.get())));
-    match value {
-        Ok(value) => front.clock.set(value),
-        Err(error) => drop(front.fail("MPI_Wtime", None, error.into())),
-    }
-    seconds(front.clock.get())
 }
 
 /// `MPI_Request_c2f`

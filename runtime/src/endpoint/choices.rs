@@ -74,22 +74,13 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(self.log.local().append(CHOICE, record.sequence, &record.bytes)?)
     }
 
-    /// Returns a value that depends on timing, from 1 to [`Ssn::MAX`]: that of `now`, or in a re-execution the one that
-    /// the dead incarnation has recorded.
-    pub(super) fn choose_value(&mut self, now: impl FnOnce() -> u64) -> Result<u64, Error> {
-        let choice = self.begin_choice();
-        let value = choice.forced.map_or_else(now, |forced| forced.ssn);
-        self.end_choice(choice.sequence, Some((self.rank, value)), choice.is_recorded)?;
-        Ok(value)
-    }
-
-    /// Records the calls that found nothing since the last record: before anything that can depend on it is seen
-    /// elsewhere.
+    /// Records the calls that found nothing, and the readings of clocks, since the last record: before anything that can
+    /// depend on them is seen elsewhere.
     pub(super) fn record_polls(&mut self) -> Result<(), Error> {
         if let Some((first, calls)) = self.polls.take() {
             self.log.local().append(NOTHING, first, &calls.to_le_bytes())?;
         }
-        Ok(())
+        self.record_readings()
     }
 
     /// Completes posted receive `id` with `message`, and records the match if it is a choice.

@@ -89,15 +89,6 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         self.choose_complete(operations, false)
     }
 
-    /// Returns a value that depends on timing, as that of a clock: from 1 to [`Ssn::MAX`](counterfoil::Ssn::MAX). The
-    /// outcome is a determinant.
-    ///
-    /// # Errors
-    /// [`Error`].
-    pub fn value(&mut self, now: impl FnOnce() -> u64) -> Result<u64, Error> {
-        self.choose_value(now)
-    }
-
     /// Cancels a receive; returns its message if it had arrived. Other requests are waited for. The outcome is a
     /// determinant.
     ///

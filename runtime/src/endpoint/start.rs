@@ -18,13 +18,14 @@ use super::entries::Entries;
 use super::held::HeldMessages;
 use super::native::Native;
 use super::polls::Polls;
+use super::readings::Readings;
 use super::progress::Awaited;
 use super::recovery::Recovery;
 use super::requests::Requests;
 use super::rollback::{CHECKPOINTS_KEPT, Rollback};
 use super::sending::{Outbound, cursor_from};
 use super::synchronous::MatchQueries;
-use super::{CANCELLED, CHOICE, DELIVERY, Endpoint, NOTHING};
+use super::{CANCELLED, CHOICE, DELIVERY, Endpoint, NOTHING, READING};
 use crate::Error;
 use crate::checkpoint::Snapshot;
 use crate::damage::{DamageLocation, Expected};
@@ -102,6 +103,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             requests: Requests::new(settings.requests_max),
             awaited: Awaited::default(),
             polls: Polls::default(),
+            readings: Readings::default(),
             match_queries: MatchQueries::default(),
             outbound: (0..ranks).map(|_| Outbound::default()).collect(),
             recovery: None,
@@ -225,6 +227,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
 
     /// Reads the local log of dead incarnations: recorded outcomes and deliveries go to the protocol.
     fn recover_local_log(&mut self) -> Result<(), Error> {
+        let epoch = self.protocol.epoch();
         for (_, entry) in self.log.local().entries_after(Ssn::ZERO) {
             match entry.kind {
                 CHOICE => self.protocol.handle_recovered_choice(&entry.bytes)?,
@@ -232,6 +235,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
                 // The checkpoint covers earlier ones.
                 CANCELLED if entry.key >= self.requests.next() => self.polls.recover_cancelled(entry.key),
                 NOTHING => self.polls.recover(entry.key, &entry.bytes),
+                READING => self.readings.recover(epoch, entry.key, &entry.bytes),
                 _ => self.entries.read(&entry),
             }
         }

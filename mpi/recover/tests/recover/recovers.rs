@@ -22,7 +22,20 @@ fn programs_do_the_same_when_a_rank_is_killed() {
 }
 
 #[test]
-fn wildcards_polls_and_clocks_are_repeated() {
+fn clocks_are_repeated() {
+    if !outlives_failures() {
+        return;
+    }
+    let program = Program::own("clocks", 3);
+    let calls = program.expect_same(1, None).calls;
+    for part in 1..=3 {
+        let kill = KillAtCall { rank: part - 1, call: calls[&0] * u64::from(part) / 4 };
+        reach(kill, |kill| program.expect_same(1, Some(kill)));
+    }
+}
+
+#[test]
+fn wildcards_and_polls_are_repeated() {
     if !outlives_failures() {
         return;
     }

@@ -99,7 +99,7 @@ fn programs_do_the_same_under_the_library_and_each_of_their_ranks_alone() {
         let arguments: &[_] = if *name == "graphs" { &["1"] } else { &[] };
         Program::of_logging(name, *ranks).with(arguments)
     });
-    for program in programs.chain([Program::own("groups", 5)]) {
+    for program in programs.chain([Program::own("groups", 5), Program::own("clocks", 2)]) {
         let kept = Kept::run(&program, 0, None);
         assert!(kept.ran.output.status.success(), "{}", kept.ran.said());
         program.check_same(&kept.ran, None);
