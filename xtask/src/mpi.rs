@@ -6,6 +6,7 @@
 pub(crate) mod bench;
 pub(crate) mod error;
 mod find;
+pub(crate) mod hpcc;
 mod libclang;
 pub(crate) mod preload;
 mod pypi;

@@ -97,7 +97,8 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Task
     let counterfoil = workspace.build_release()?;
     // Launchers have sockets below, whose paths are short.
     let scratch = Scratch::on_disk(&std::env::temp_dir(), "programs")?;
-    let runner = Runner { toolkit: &toolkit, counterfoil, scratch: scratch.path(), timeout_s: options.timeout_s };
+    let runner =
+        Runner { toolkit: &toolkit, counterfoil: &counterfoil, scratch: scratch.path(), timeout_s: options.timeout_s };
     let (compared, not_run) = Programs { runner, options }.run_all()?;
     let failed = compared.iter().filter(|compared| !compared.differences.is_empty()).count();
     if options.json {
@@ -286,7 +287,7 @@ impl Programs<'_> {
     /// Replays each rank of a run. Returns what one did otherwise. A rank of a job that has failed may end anywhere.
     fn replay(&self, run: &Run, logs: &Path, has_succeeded: bool) -> Result<Option<String>, TaskError> {
         for rank in 0..run.ranks {
-            let mut command = self.runner.limited(&self.runner.counterfoil);
+            let mut command = self.runner.limited(self.runner.counterfoil);
             command.args(["replay", "--json", "--rank", &rank.to_string(), "--mpi"]);
             command.arg(self.runner.toolkit.mpi.selector()).arg(logs).arg("--");
             let output = output(command.args(self.words(run)))?;
@@ -319,7 +320,7 @@ impl Programs<'_> {
     }
 
     fn run_logged(&self, run: &Run, keep: &str, log: Option<&PathBuf>) -> Result<Output, TaskError> {
-        let mut command = self.runner.limited(&self.runner.counterfoil);
+        let mut command = self.runner.limited(self.runner.counterfoil);
         command.args(["run", "--no-progress", "--keep", keep, "-n", &run.ranks.to_string(), "--mpi"]);
         command.arg(self.runner.toolkit.mpi.selector());
         if let Some(log) = log {
@@ -331,7 +332,7 @@ impl Programs<'_> {
 
     /// Verifies a log; returns what is wrong with it.
     fn verify(&self, log: &Path) -> Result<Option<String>, TaskError> {
-        let verified = output(Command::new(&self.runner.counterfoil).args(["log", "verify"]).arg(log))?;
+        let verified = output(Command::new(self.runner.counterfoil).args(["log", "verify"]).arg(log))?;
         let text = String::from_utf8_lossy(&verified.stderr).into_owned() + &String::from_utf8_lossy(&verified.stdout);
         let last = text.lines().rfind(|line| !line.is_empty()).unwrap_or_default();
         Ok((!verified.status.success()).then(|| format!("log verify: {last}")))

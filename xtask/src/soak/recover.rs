@@ -3,18 +3,20 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fmt;
-use std::path::Path;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{fmt, fs};
 
 use clap::Args;
+use counterfoil_mpi_discovery::Implementation;
 use serde_json::{Value, json};
 
 use super::random::SplitMix64;
 use super::runner::{Outcome, Runner, json_of};
 use super::{RUNS_PER_PROGRESS_LINE, clear_progress, seed_from_clock, show_progress};
 use crate::mpi::scratch::Scratch;
-use crate::mpi::{Choice, Toolkit, preload};
+use crate::mpi::{Choice, Toolkit, hpcc, preload};
 use crate::table::Table;
 use crate::workspace::{TaskError, Workspace};
 
@@ -27,20 +29,55 @@ const LONG: Duration = Duration::from_secs(2);
 /// Kills of a run with many.
 const MANY: u32 = 6;
 
-/// Programs: source below `mpi`, number of ranks, arguments, and what is compared of a program whose output depends on
-/// timing.
-const PROGRAMS: [(&str, u32, &[&str], Option<&str>); 10] = [
-    ("recover/tests/c/steps.c", 3, &[], None),
-    ("recover/tests/c/racy.c", 4, &[], Some("consistent")),
-    ("recover/tests/c/overlap.c", 4, &["200"], None),
-    ("recover/tests/c/overlap.c", 4, &["12000"], None),
-    ("recover/tests/c/groups.c", 4, &[], None),
-    ("preload/tests/c/point_to_point.c", 4, &[], None),
-    ("preload/tests/c/collectives.c", 4, &[], None),
-    ("preload/tests/c/communicators.c", 4, &[], None),
-    ("preload/tests/c/graphs.c", 4, &["1"], None),
-    ("preload/tests/c/streams.c", 3, &[], None),
+/// Programs. Those that aren't installed are left out.
+const PROGRAMS: [Source; 15] = [
+    Source::of("recover/tests/c/steps.c", 3),
+    Source { compared: Some("consistent"), ..Source::of("recover/tests/c/racy.c", 4) },
+    Source { arguments: &["200"], ..Source::of("recover/tests/c/overlap.c", 4) },
+    Source { arguments: &["12000"], ..Source::of("recover/tests/c/overlap.c", 4) },
+    Source::of("recover/tests/c/groups.c", 4),
+    Source::of("recover/tests/c/clocks.c", 3),
+    Source::of("preload/tests/c/point_to_point.c", 4),
+    Source::of("preload/tests/c/collectives.c", 4),
+    Source::of("preload/tests/c/communicators.c", 4),
+    Source { arguments: &["1"], ..Source::of("preload/tests/c/graphs.c", 4) },
+    Source::of("preload/tests/c/streams.c", 3),
+    Source { arguments: &["A"], compared: Some("\"is_right\": true"), ..Source::of("benches/cg.c", 4) },
+    Source { arguments: &["-u", "64"], compared: Some(" bytes "), ..Source::of("/usr/bin/NPopenmpi", 2) },
+    Source { compared: Some("Success=1"), hpcc_size: Some(200), ..Source::of(hpcc::FILE, 4) },
+    Source { compared: Some("Success=1"), hpcc_size: Some(1000), ..Source::of(hpcc::FILE, 4) },
 ];
+
+/// A program, as it is given here.
+#[derive(Clone, Copy)]
+struct Source {
+    /// Source below `mpi`, or an installed program for Open MPI.
+    file: &'static str,
+    ranks: u32,
+    arguments: &'static [&'static str],
+    /// What is compared of a program whose output depends on timing.
+    compared: Option<&'static str>,
+    /// Size of HPCC's matrices.
+    hpcc_size: Option<u32>,
+}
+
+impl Source {
+    const fn of(file: &'static str, ranks: u32) -> Source {
+        Source { file, ranks, arguments: &[], compared: None, hpcc_size: None }
+    }
+
+    /// Returns `true` if the program can run over this MPI.
+    fn is_there(&self, toolkit: &Toolkit) -> bool {
+        let is_installed = self.file.starts_with('/');
+        !is_installed || (Path::new(self.file).is_file() && toolkit.mpi.implementation == Implementation::OpenMpi)
+    }
+
+    fn name(&self) -> String {
+        let stem = Path::new(self.file).file_stem().unwrap_or_default().to_string_lossy();
+        let size = self.hpcc_size.map(|size| format!("N={size} "));
+        format!("{stem} {}{} on {} ranks", size.unwrap_or_default(), self.arguments.join(" "), self.ranks)
+    }
+}
 
 /// Options of `cargo xtask soak recover`.
 #[derive(Debug, Args)]
@@ -124,10 +161,10 @@ fn parse_moment(text: &str) -> Result<Moment, String> {
 
 /// A program, and its run without failures.
 struct Program {
-    name: String,
-    ranks: u32,
+    source: Source,
+    /// Folder in which it runs.
+    folder: PathBuf,
     words: Vec<OsString>,
-    compared: Option<&'static str>,
     expected: Outcome,
     /// Number of calls of each rank, `MPI_Finalize` included.
     calls: Vec<u64>,
@@ -143,7 +180,7 @@ impl Program {
 
     /// Draws the arguments of `--kill` for a run.
     fn draw(&self, moment: Moment, random: &mut SplitMix64) -> Vec<String> {
-        let ranks = self.ranks;
+        let ranks = self.source.ranks;
         let wall_ms = u32::try_from(self.wall.as_millis()).unwrap_or(u32::MAX).max(1);
         let mut rank = || random.in_range(0, ranks - 1);
         let (first, second) = (rank(), rank());
@@ -176,7 +213,7 @@ impl Program {
 
     /// Returns what is compared of an outcome.
     fn compared(&self, outcome: Outcome) -> Outcome {
-        match self.compared {
+        match self.source.compared {
             Some(part) => outcome.with_lines(part),
             None => outcome,
         }
@@ -204,11 +241,11 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Task
     let counterfoil = workspace.build_release()?;
     // Launchers have sockets below, whose paths are short.
     let scratch = Scratch::on_disk(&std::env::temp_dir(), "recover")?;
-    let runner = Runner { toolkit: &toolkit, counterfoil, scratch: scratch.path(), timeout_s: options.timeout_s };
-    let sources = workspace.root().join("mpi");
-    let programs = PROGRAMS.into_iter().enumerate().map(|(number, (source, ranks, arguments, compared))| {
-        begin(&runner, number, &sources.join(source), (ranks, arguments, compared))
-    });
+    let sources = PROGRAMS.into_iter().filter(|source| source.is_there(&toolkit));
+    let folders = (0..).map(|number: u32| scratch.path().join(number.to_string()));
+    let runner =
+        Runner { toolkit: &toolkit, counterfoil: &counterfoil, scratch: scratch.path(), timeout_s: options.timeout_s };
+    let programs = sources.zip(folders).map(|(source, folder)| begin(workspace, &runner.within(&folder), source));
     let programs: Vec<Program> = programs.collect::<Result<_, _>>()?;
     let seed = options.seed.unwrap_or_else(seed_from_clock);
     eprintln!("{} kills of ranks of {} programs, seed {seed}", options.kills, programs.len());
@@ -231,14 +268,14 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Task
         runs += 1;
         planned += kills.len() as u64;
         (count.runs, count.planned) = (count.runs + 1, count.planned + kills.len() as u64);
-        let (summary, problem) = try_once(&runner, program, &kills, spares)?;
+        let (summary, problem) = try_once(&runner.within(&program.folder), program, &kills, spares)?;
         let (replaced, restarts) = (replaced(&summary), summary["restarts"].as_u64().unwrap_or_default());
         (count.replaced, count.restarts) = (count.replaced + replaced, count.restarts + restarts);
         count.hit += u64::from(replaced + restarts > 0);
         if let Some(problem) = problem {
             count.failed += 1;
             let kills = kills.join(" --kill ");
-            let line = format!("{}, --spares {spares} --kill {kills}: {problem}", program.name);
+            let line = format!("{}, --spares {spares} --kill {kills}: {problem}", program.source.name());
             clear_progress();
             eprintln!("FAILED: {line}");
             failures.push(line);
@@ -250,26 +287,32 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Task
     Ok(failures.is_empty())
 }
 
-/// Compiles a program, and runs it without failures: natively, and under the library.
-fn begin(
-    runner: &Runner<'_>,
-    number: usize,
-    source: &Path,
-    (ranks, arguments, compared): (u32, &[&str], Option<&'static str>),
-) -> Result<Program, TaskError> {
-    let file = format!("program-{number}");
-    let includes = source.parent().map(|folder| folder.join("../../../preload/tests/c")).unwrap_or_default();
-    let refuse = |why: String| TaskError::File { path: source.to_owned(), source: std::io::Error::other(why) };
-    if !runner.compile(source, &file, &includes)? {
+/// Compiles a program in its folder, and runs it without failures: natively, and under the library.
+fn begin(workspace: &Workspace, runner: &Runner<'_>, source: Source) -> Result<Program, TaskError> {
+    const BINARY: &str = "program";
+    let (mpi, folder) = (workspace.root().join("mpi"), runner.scratch.to_owned());
+    let file = mpi.join(source.file);
+    let refuse = |why: String| TaskError::File { path: file.clone(), source: std::io::Error::other(why) };
+    fs::create_dir(&folder).map_err(TaskError::file(&folder))?;
+    let mut words: Vec<OsString> = vec![folder.join(BINARY).into()];
+    if let Some(size) = source.hpcc_size {
+        hpcc::write_input(&folder, size, (2, source.ranks / 2))?;
+        // What rank 0 writes to it is what it prints.
+        let output = folder.join(hpcc::OUTPUT);
+        symlink("/proc/self/fd/1", &output).map_err(TaskError::file(&output))?;
+    }
+    if source.file.starts_with('/') {
+        words[0] = source.file.into();
+    } else if !runner.compile(&file, BINARY, &mpi.join("preload/tests/c"))? {
         return Err(refuse("it can't be compiled".to_owned()));
     }
-    let mut words: Vec<OsString> = vec![runner.scratch.join(file).into()];
-    words.extend(arguments.iter().map(OsString::from));
-    let stem = source.file_stem().unwrap_or_default().to_string_lossy();
-    let name = format!("{stem} {} on {ranks} ranks", arguments.join(" "));
-    let expected = runner.run_alone(ranks, &words)?;
-    let mut program = Program { name, ranks, words, compared, expected, calls: Vec::new(), wall: Duration::ZERO };
+    words.extend(source.arguments.iter().map(OsString::from));
+    let expected = runner.run_alone(source.ranks, &words)?;
+    let mut program = Program { source, folder, words, expected, calls: Vec::new(), wall: Duration::ZERO };
     program.expected = program.compared(program.expected.clone());
+    if source.compared.is_some() && program.expected.lines.is_empty() {
+        return Err(refuse("its output isn't what is compared".to_owned()));
+    }
     let (summary, problem) = try_once(runner, &program, &[], 1)?;
     if let Some(problem) = problem {
         return Err(refuse(format!("without kills: {problem}")));
@@ -287,7 +330,7 @@ fn try_once(
     kills: &[String],
     spares: u32,
 ) -> Result<(Value, Option<String>), TaskError> {
-    let output = runner.run_recovered(program.ranks, &options_of(kills, spares), &program.words)?;
+    let output = runner.run_recovered(program.source.ranks, &options_of(kills, spares), &program.words)?;
     let outcome = program.compared(Outcome::of(&output));
     let stderr = String::from_utf8_lossy(&output.stderr);
     let is_right = outcome == program.expected;
@@ -342,10 +385,9 @@ mod tests {
 
     fn program() -> Program {
         Program {
-            name: "p".to_owned(),
-            ranks: 3,
+            source: Source::of("p.c", 3),
+            folder: PathBuf::new(),
             words: Vec::new(),
-            compared: None,
             expected: Outcome::default(),
             calls: vec![10, 20, 30],
             wall: Duration::from_millis(900),

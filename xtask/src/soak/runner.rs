@@ -1,7 +1,7 @@
 //! Runs of MPI programs natively and under `counterfoil run --recover`, and what can be compared of them.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::Value;
@@ -28,9 +28,10 @@ impl Outcome {
         Outcome { code: output.status.code(), lines }
     }
 
-    /// Keeps only the lines that contain `part`.
+    /// Keeps `part` of each line that contains it, and nothing else.
     pub(super) fn with_lines(mut self, part: &str) -> Outcome {
         self.lines.retain(|line| line.contains(part));
+        self.lines.fill(part.to_owned());
         self
     }
 
@@ -60,14 +61,22 @@ fn without_times(line: &str) -> String {
 pub(super) struct Runner<'a> {
     pub(super) toolkit: &'a Toolkit,
     /// The command.
-    pub(super) counterfoil: PathBuf,
-    /// Directory of the programs, and of temporary files.
+    pub(super) counterfoil: &'a Path,
+    /// Directory of the programs, in which they run, and of temporary files.
     pub(super) scratch: &'a Path,
     /// Seconds after which a run is killed.
     pub(super) timeout_s: u32,
 }
 
-impl Runner<'_> {
+impl<'a> Runner<'a> {
+    /// Returns the same for programs of another directory.
+    pub(super) fn within<'b>(&self, scratch: &'b Path) -> Runner<'b>
+    where
+        'a: 'b,
+    {
+        Runner { scratch, ..*self }
+    }
+
     /// Compiles a program; returns `false` if that failed.
     pub(super) fn compile(&self, source: &Path, name: &str, includes: &Path) -> Result<bool, TaskError> {
         let mut command = Command::new(&self.toolkit.mpi.mpicc);
@@ -93,7 +102,7 @@ impl Runner<'_> {
         options: &[OsString],
         program: &[OsString],
     ) -> Result<Output, TaskError> {
-        let mut command = self.limited(&self.counterfoil);
+        let mut command = self.limited(self.counterfoil);
         command.args(["run", "--no-progress", "--json", "--recover", "-n", &ranks.to_string(), "--mpi"]);
         command.arg(self.toolkit.mpi.selector()).args(options).arg("--").args(program);
         output(&mut command)
@@ -111,7 +120,7 @@ impl Runner<'_> {
         command.args(["-k", END_S, &self.timeout_s.to_string()]).arg(program);
         self.set_environment(&mut command);
         // Sessions that killed launchers have left in a shared directory can prevent a start.
-        command.env("TMPDIR", self.scratch);
+        command.env("TMPDIR", self.scratch).current_dir(self.scratch);
         command
     }
 }

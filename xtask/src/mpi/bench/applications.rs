@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::interval::Interval;
 use super::{floor, mpirun_two_ranks, preload_library, read_summary, run_program};
 use crate::mpi::scratch::Scratch;
-use crate::mpi::{Choice, Toolkit, preload};
+use crate::mpi::{Choice, Toolkit, hpcc, preload};
 use crate::soak::runner::json_of;
 use crate::workspace::{TaskError, Workspace, command_line, run_checked};
 
@@ -67,6 +67,8 @@ enum LogKind {
     Floor,
 }
 
+/// Problem size of HPCC, for a run of a few seconds.
+const HPCC_SIZE: u32 = 3000;
 /// Settings of a log that keeps all messages in memory.
 const KEEP_ALL_IN_MEMORY: [(&str, &str); 2] = [("COUNTERFOIL_KEEP", "all"), ("COUNTERFOIL_BUDGET", "4GiB")];
 /// Memory of the library that only copies: 4 GiB, too.
@@ -133,12 +135,11 @@ impl Application {
                 Ok(Self { name, file, arguments, folder: scratch.to_owned() })
             }
             Program::Hpcc => {
-                let file = PathBuf::from("/usr/bin/hpcc");
+                let file = PathBuf::from(hpcc::FILE);
                 if !file.is_file() {
                     return Err(TaskError::Missing { path: file, advice: "install Debian's hpcc" });
                 }
-                let input = scratch.join("hpccinf.txt");
-                fs::write(&input, HPCC_INPUT).map_err(TaskError::file(&input))?;
+                hpcc::write_input(scratch, HPCC_SIZE, (1, 2))?;
                 Ok(Self { name: "HPCC", file, arguments: &[], folder: scratch.to_owned() })
             }
         }
@@ -148,7 +149,7 @@ impl Application {
     /// the program's verification failed.
     fn elapsed_s(&self, stdout: &[u8], wall_s: f64) -> Result<f64, String> {
         if self.name == "HPCC" {
-            let path = self.folder.join("hpccoutf.txt");
+            let path = self.folder.join(hpcc::OUTPUT);
             let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
             fs::remove_file(&path).map_err(|error| format!("{}: {error}", path.display()))?;
             return if text.contains("Success=1") && !text.contains("FAILED") {
@@ -164,45 +165,6 @@ impl Application {
         }
     }
 }
-
-/// Input of HPCC: a grid of 1 × 2 processes, and problem sizes for a run of a few seconds.
-const HPCC_INPUT: &str = "HPLinpack benchmark input file
-The Counterfoil authors
-HPL.out
-8            device out
-1            # of problems sizes (N)
-3000         Ns
-1            # of NBs
-80           NBs
-0            PMAP process mapping (0=Row-,1=Column-major)
-1            # of process grids (P x Q)
-1            Ps
-2            Qs
-16.0         threshold
-1            # of panel fact
-2            PFACTs (0=left, 1=Crout, 2=Right)
-1            # of recursive stopping criterium
-4            NBMINs (>= 1)
-1            # of panels in recursion
-2            NDIVs
-1            # of recursive panel fact.
-1            RFACTs (0=left, 1=Crout, 2=Right)
-1            # of broadcast
-1            BCASTs (0=1rg,1=1rM,2=2rg,3=2rM,4=Lng,5=LnM)
-1            # of lookahead depth
-1            DEPTHs (>=0)
-2            SWAP (0=bin-exch,1=long,2=mix)
-64           swapping threshold
-0            L1 in (0=transposed,1=no-transposed) form
-0            U  in (0=transposed,1=no-transposed) form
-1            Equilibration (0=no,1=yes)
-8            memory alignment in double (> 0)
-##### This line (no. 32) is ignored (it serves as a separator). ######
-0            Number of additional problem sizes for PTRANS
-3000         values of N
-0            number of additional blocking sizes for PTRANS
-40           values of NB
-";
 
 /// Context of all runs.
 struct Bench<'a> {
