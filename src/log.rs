@@ -369,6 +369,14 @@ impl Log {
         self.lanes.get_mut(peer).ok_or(RepeatError::NotRewound { peer })?.repeat(payload)
     }
 
+    /// Repeats a message that [`repeat`](Self::repeat) has found to be another one: its record stays as it is.
+    ///
+    /// # Errors
+    /// [`RepeatError::NotRewound`].
+    pub fn repeat_as_recorded(&mut self, peer: Rank) -> Result<Ssn, RepeatError> {
+        self.lanes.get_mut(peer).ok_or(RepeatError::NotRewound { peer })?.repeat_as_recorded()
+    }
+
     /// Appends a message from a checkpoint, under its SSN.
     ///
     /// # Errors

@@ -42,7 +42,7 @@ mod wait;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use counterfoil::{Epoch, Log, Tier};
+use counterfoil::{Diverged, Epoch, Log, Tier};
 use counterfoil_protocols::api::{CollectiveClass, EntryKind, Properties, Protocol};
 
 use crate::Error;
@@ -105,6 +105,8 @@ pub struct Endpoint<T, P> {
     collectives: u64,
     iteration: u64,
     tally: Tally,
+    /// First difference that was tolerated and not looked at.
+    divergence: Option<Diverged>,
     /// Bytes sent since the last poll. A short message counts as a longer one.
     bytes_since_poll: usize,
     awaited: Awaited,

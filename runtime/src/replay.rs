@@ -92,7 +92,7 @@ pub fn start_replay<T: Transport>(
     wrap: impl FnOnce(ReplayTransport) -> T,
 ) -> Result<RankEndpoint<T>, Error> {
     let ReplayOptions { rank, settings, log_directory } = options;
-    let (rank, settings) = (*rank, RankSettings { trace: false, ..settings.clone() });
+    let (rank, settings) = (*rank, RankSettings { trace: false, tolerates_divergence: false, ..settings.clone() });
     if !can_replay(&settings.rule) {
         return Err(Error::NoReplay { what: format!("logs of the {} rule", settings.rule.name) });
     }

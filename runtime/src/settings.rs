@@ -47,6 +47,9 @@ pub struct RankSettings {
     /// rank takes one once the optimal time since its last has passed (Zhao 2005, section 5.8), which follows from this
     /// and from what its checkpoints cost. It takes the first one at once. `None`: it takes all.
     pub mtbf: Option<Duration>,
+    /// A re-execution that sends other bytes than before, of the same length, goes on: its peers have the bytes on
+    /// record, or get them. Otherwise that is an error.
+    pub tolerates_divergence: bool,
     /// Write traces for the [`oracle`](crate::oracle).
     pub trace: bool,
 }
@@ -69,6 +72,7 @@ impl RankSettings {
             unexpected_bytes_limit: 512 << 20,
             requests_max: 1 << 16,
             mtbf: None,
+            tolerates_divergence: false,
             trace: false,
         }
     }

@@ -26,8 +26,10 @@ pub struct Tally {
     pub determinants_logged: u64,
     /// Bytes of the recorded deliveries, without the log's overhead for each.
     pub determinant_bytes: u64,
-    /// Sends of a re-execution that equal, byte by byte, those of a dead incarnation.
+    /// Sends of a re-execution that are, byte by byte, those of a dead incarnation.
     pub sends_repeated: u64,
+    /// ... of them, those that had other bytes, where that is tolerated.
+    pub sends_diverged: u64,
     /// Acknowledged messages that the rule retains for the recovery of other ranks.
     pub messages_kept: u64,
     /// Acknowledged messages that the rule released.
@@ -67,6 +69,7 @@ impl std::ops::AddAssign for Tally {
         self.determinants_logged += other.determinants_logged;
         self.determinant_bytes += other.determinant_bytes;
         self.sends_repeated += other.sends_repeated;
+        self.sends_diverged += other.sends_diverged;
         self.messages_kept += other.messages_kept;
         self.messages_released += other.messages_released;
         self.sends_suppressed += other.sends_suppressed;

@@ -30,6 +30,8 @@ pub struct RecoverSettings {
     pub local_log_bytes: usize,
     /// Disk space of one rank, in bytes.
     pub disk_bytes: u64,
+    /// A repetition that sends other bytes than are on record goes on.
+    pub tolerates_divergence: bool,
     /// Number of times that the job was started before.
     pub start: u32,
     /// Name under which the job is started again after its processes were lost.
@@ -151,7 +153,7 @@ struct Versioned {
 
 impl JobDescription {
     /// Present version.
-    pub const VERSION: u32 = 1;
+    pub const VERSION: u32 = 2;
     /// Name of the file.
     pub const FILE: &str = "recover.json";
 
@@ -377,6 +379,8 @@ pub struct Ended {
     pub bytes_logged: u64,
     /// Recorded outcomes.
     pub outcomes: u64,
+    /// Messages that its last process has sent with other bytes than are on record.
+    pub sends_diverged: u64,
 }
 
 impl Ended {
@@ -440,7 +444,7 @@ mod tests {
         let read = || JobDescription::read(folder.path()).unwrap_err().to_string();
         assert!(read().contains("has no recover.json"), "{}", read());
         for (text, what) in
-            [("", "is damaged"), ("{\"version\": 7}", "has version 7"), ("{\"version\": 1}", "is damaged")]
+            [("", "is damaged"), ("{\"version\": 7}", "has version 7"), ("{\"version\": 2}", "is damaged")]
         {
             fs::write(folder.path().join(JobDescription::FILE), text).unwrap();
             assert!(read().contains(what), "{}", read());

@@ -15,7 +15,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use counterfoil::{Tier, create_private_dir};
 use counterfoil_mpi_discovery::Implementation;
 use counterfoil_protocols::api::Rule;
@@ -63,10 +63,27 @@ pub(super) struct RecoverOptions {
     /// Rule of recovery
     #[arg(long, value_name = "RULE", requires = "recover", default_value = "sender-based", value_parser = protocol::parser(is_offered))]
     protocol: Rule,
+    /// A replacement that sends other bytes than its predecessor: end the job, or warn and go on with those on record
+    #[arg(
+        long,
+        value_name = "stop|warn",
+        requires = "recover",
+        default_value = "stop",
+        value_enum,
+        hide_possible_values = true
+    )]
+    divergence: Divergence,
     /// Kill rank R, to try the recovery: before its call number CALL, or at a TIME since the start, as 1.5s or 250ms.
     /// May be repeated; the calls of one rank are for its processes, one after the other
     #[arg(long = "kill", value_name = "R@CALL|R@TIME", requires = "recover")]
     kills: Vec<Kill>,
+}
+
+/// What happens when a replacement sends other bytes than its predecessor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Divergence {
+    Stop,
+    Warn,
 }
 
 impl RecoverOptions {
@@ -135,6 +152,7 @@ pub(super) fn run(arguments: &RunArguments, settings: &Settings, mpi: &Mpi) -> R
         log_bytes,
         local_log_bytes: (log_bytes / BUDGET_PER_OUTCOMES).max(4 * defaults.local_log_bytes_max),
         disk_bytes: defaults.disk_bytes_max,
+        tolerates_divergence: options.divergence == Divergence::Warn,
         start: 0,
         job: Some(name.clone()),
         shm_root: log_dir.clone(),

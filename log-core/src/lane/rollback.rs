@@ -39,7 +39,7 @@ pub enum TruncateError {
 /// The program is not deterministic in what it sends, or the log is damaged: a recovery by replay would be wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{ssn} to {peer} differs from what was sent before ({}): the program is not send-deterministic, or its log is damaged",
+    "{ssn} to {peer} differs from what was sent before ({}): the program doesn't repeat its sends, or its log is damaged",
     difference(*at, *bytes, (*before, *now))
 )]
 pub struct Diverged {
@@ -207,6 +207,18 @@ impl LaneWriter {
         }
         let next = ssn.next();
         self.cold.rewound = (next < self.next).then_some(Rewound { next, place });
+        Ok(ssn)
+    }
+
+    /// Repeats a message whose record has other bytes, as [`repeat`](Self::repeat) has found: the record stays.
+    ///
+    /// # Errors
+    /// [`RepeatError::NotRewound`].
+    pub fn repeat_as_recorded(&mut self) -> Result<Ssn, RepeatError> {
+        let Some(Rewound { next: ssn, .. }) = self.cold.rewound else {
+            return Err(RepeatError::NotRewound { peer: self.peer() });
+        };
+        self.rewind(ssn);
         Ok(ssn)
     }
 

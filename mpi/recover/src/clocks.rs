@@ -7,12 +7,10 @@
 //! still, for a small part of the time that the readings have taken, and what stands still needs no memory.
 
 use std::cell::Cell;
-use std::ffi::{CStr, c_int, c_void};
-use std::mem::transmute_copy;
-use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::ffi::{c_int, c_void};
 
 use crate::front::{Front, running};
+use crate::next::Next;
 
 /// Nanoseconds in a second, and in a microsecond.
 const SECOND: u64 = 1_000_000_000;
@@ -82,7 +80,8 @@ impl Pace {
         }
         self.last = now;
         self.readings = self.readings.saturating_add(1);
-        let still = if self.readings > SPIN { (now.saturating_sub(self.first) / STILL_SHARE).min(STILL_MAX) } else { 0 };
+        let still =
+            if self.readings > SPIN { (now.saturating_sub(self.first) / STILL_SHARE).min(STILL_MAX) } else { 0 };
         // The clock of another boot may be behind.
         if now < shown.saturating_add(still) { shown } else { now }
     }
@@ -123,48 +122,16 @@ impl Front {
     }
 }
 
-/// A function of the C library that this one stands in for.
-struct Next {
-    name: &'static CStr,
-    at: AtomicPtr<c_void>,
-}
-
-impl Next {
-    const fn new(name: &'static CStr) -> Next {
-        Next { name, at: AtomicPtr::new(ptr::null_mut()) }
-    }
-
-    /// Returns the function; `None` if there is none.
-    ///
-    /// # Safety
-    /// `F` must be its type, a function pointer.
-    unsafe fn get<F: Copy>(&self) -> Option<F> {
-        const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
-        let mut at = self.at.load(Ordering::Relaxed);
-        if at.is_null() {
-            // SAFETY: a name with a zero at its end.
-            at = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
-            self.at.store(at, Ordering::Relaxed);
-        }
-        // SAFETY: both are pointers, and the caller knows the type.
-        (!at.is_null()).then(|| unsafe { transmute_copy(&at) })
-    }
-}
-
-static CLOCK_GETTIME: Next = Next::new(c"clock_gettime");
-static GETRUSAGE: Next = Next::new(c"getrusage");
-static TIMES: Next = Next::new(c"times");
+static CLOCK_GETTIME: Next<unsafe extern "C" fn(libc::clockid_t, *mut libc::timespec) -> c_int> =
+    Next::new(c"clock_gettime");
+static GETRUSAGE: Next<unsafe extern "C" fn(c_int, *mut libc::rusage) -> c_int> = Next::new(c"getrusage");
+static TIMES: Next<unsafe extern "C" fn(*mut libc::tms) -> libc::clock_t> = Next::new(c"times");
 
 /// Returns the time of a clock of the system in nanoseconds, or an error as `clock_gettime` does.
 fn system(clock: libc::clockid_t) -> Result<u64, c_int> {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the function's type, and a pointer to a local variable.
-    let code = unsafe {
-        match CLOCK_GETTIME.get::<unsafe extern "C" fn(libc::clockid_t, *mut libc::timespec) -> c_int>() {
-            Some(next) => next(clock, &raw mut now),
-            None => libc::syscall(libc::SYS_clock_gettime, clock, &raw mut now) as c_int,
-        }
-    };
+    // SAFETY: a pointer to a local variable.
+    let code = unsafe { CLOCK_GETTIME.get()(clock, &raw mut now) };
     if code == 0 { Ok(nanoseconds(now)) } else { Err(code) }
 }
 
@@ -269,10 +236,9 @@ pub extern "C" fn clock() -> libc::clock_t {
 /// As of the C library's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn getrusage(who: c_int, usage: *mut libc::rusage) -> c_int {
-    // SAFETY: the function's type, and the caller's variable.
+    // SAFETY: the caller's variable.
     unsafe {
-        let Some(next) = GETRUSAGE.get::<unsafe extern "C" fn(c_int, *mut libc::rusage) -> c_int>() else { return -1 };
-        let code = next(who, usage);
+        let code = GETRUSAGE.get()(who, usage);
         let first = match who {
             libc::RUSAGE_SELF => USAGE,
             libc::RUSAGE_CHILDREN => USAGE + 2,
@@ -295,10 +261,9 @@ pub unsafe extern "C" fn getrusage(who: c_int, usage: *mut libc::rusage) -> c_in
 /// As of the C library's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn times(times: *mut libc::tms) -> libc::clock_t {
-    // SAFETY: the function's type, and the caller's variable.
+    // SAFETY: the caller's variable.
     unsafe {
-        let Some(next) = TIMES.get::<unsafe extern "C" fn(*mut libc::tms) -> libc::clock_t>() else { return -1 };
-        let elapsed = next(times);
+        let elapsed = TIMES.get()(times);
         if let Some(times) = times.as_mut() {
             for (clock, ticks) in [(ELAPSED + 1, &mut times.tms_utime), (ELAPSED + 2, &mut times.tms_stime)] {
                 *ticks = read(clock, || *ticks as u64) as libc::clock_t;
@@ -310,6 +275,8 @@ pub unsafe extern "C" fn times(times: *mut libc::tms) -> libc::clock_t {
 
 #[cfg(test)]
 mod tests {
+    use std::ptr;
+
     use super::*;
 
     #[test]

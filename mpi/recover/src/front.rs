@@ -20,7 +20,7 @@ use crate::failure::{Failure, refusal, text_of};
 use crate::handle::bits;
 use crate::mark::Mark;
 use crate::process;
-use crate::replay::Replay;
+use crate::replay::{Reason, Replay};
 use crate::requests::Requests;
 use crate::slab::Slab;
 
@@ -49,6 +49,8 @@ pub(crate) struct Front {
     pub(crate) last: Cell<&'static str>,
     /// Number of the next call before which this process kills itself or stops its replay.
     pub(crate) stops_in: Cell<Option<u64>>,
+    /// The program goes on when it sends other bytes than are on record, and has not done so yet.
+    pub(crate) looks_for_divergence: Cell<bool>,
     /// Count of the calls for a replay, where the job keeps its logs.
     pub(crate) mark: Option<Mark>,
     /// `None` in a job.
@@ -125,7 +127,11 @@ pub(crate) fn enter(
     front.count_call(name);
     let called = {
         let _inside = Inside::enter();
-        front.settle_orphans().and_then(|()| call(front))
+        let called = front.settle_orphans().and_then(|()| call(front));
+        if front.looks_for_divergence.get() {
+            front.warn_of_divergence(name);
+        }
+        called
     };
     match called {
         Ok(()) => 0,
@@ -171,6 +177,19 @@ impl Front {
         }
     }
 
+    /// Says that the program has sent other bytes than are on record, once.
+    #[cold]
+    fn warn_of_divergence(&self, name: &str) {
+        if let Ok(Some(first)) = self.process.call(|endpoint| Ok(endpoint.take_divergence())) {
+            self.looks_for_divergence.set(false);
+            process::say(&format!(
+                "rank {}, call {}, {name}: {first}; the bytes on record are sent, here and from now on",
+                self.rank(),
+                self.calls.get()
+            ));
+        }
+    }
+
     /// Returns the communicator with a handle.
     pub(crate) fn comm(&self, handle: ffi::MPI_Comm) -> Result<Rc<Comm>, Failure> {
         if handle == self.world.handle {
@@ -183,16 +202,24 @@ impl Front {
 
     /// Handles a failure as the handler of its communicator wants it; returns the code for the program.
     pub(crate) fn fail(&self, name: &str, comm: Option<ffi::MPI_Comm>, failure: Failure) -> c_int {
+        let inside = Inside::enter();
         let (code, on) = match failure {
             Failure::Mpi { code, comm: on } => (code, on.or(comm).unwrap_or(self.world.handle)),
             Failure::Fatal(why) => self.end_job_in(name, FAILED, &why, ReplayEnd::Failed),
             Failure::Replay { reason, why } => {
                 let end = self.replay.as_ref().map(|replay| replay.end_for(reason, self.calls.get()));
-                self.end_job_in(name, FAILED, &why, end.unwrap_or(ReplayEnd::Differs))
+                let hint = match reason {
+                    Reason::OtherBytes if end.is_none() => {
+                        "; with --divergence warn, the job goes on with those on record"
+                    }
+                    _ => "",
+                };
+                self.end_job_in(name, FAILED, &format!("{why}{hint}"), end.unwrap_or(ReplayEnd::Differs))
             }
             Failure::Ended => process::exit_at_once(FAILED),
             Failure::Lost(why) => process::lose_job(self.process.universe(), &format!("rank {}: {why}", self.rank())),
         };
+        drop(inside);
         let on = if self.comm(on).is_ok() { on } else { self.world.handle };
         // SAFETY: a valid communicator, and pointers to local variables. Nothing is borrowed while the handler runs.
         unsafe {
@@ -211,6 +238,7 @@ impl Front {
 
     /// Ends all processes of the job, or the replay, because of a call that has failed.
     fn end_job_in(&self, call: &str, code: c_int, why: &str, end: ReplayEnd) -> ! {
+        let _inside = Inside::enter();
         match &self.replay {
             Some(replay) => replay.end(self, end, call, why.to_owned()),
             None => self.end_job(code, why),
@@ -219,6 +247,7 @@ impl Front {
 
     /// Ends all processes of the job, because the program wants it.
     pub(crate) fn end_job(&self, code: c_int, why: &str) -> ! {
+        let _inside = Inside::enter();
         if let Some(replay) = &self.replay {
             replay.end(self, ReplayEnd::Aborted, self.last.get(), why.to_owned());
         }

@@ -11,7 +11,7 @@
 //! | `exports`, `queries` | the exported functions: generated from the table in `../calls`, and others |
 //! | `process`, `output` | beginning and end of the rank; what it prints |
 //! | `front`, `failure` | state of the rank; errors |
-//! | `clocks` | clocks, of MPI and of the C library |
+//! | `clocks`, `alloc`, `next` | clocks and memory, in place of the C library's |
 //! | `replay`, `mark` | the rank replayed alone; how far it had come |
 //! | `calls` | messages between two ranks |
 //! | `requests`, `status` | requests, and every way to wait |
@@ -26,6 +26,8 @@ use std::ffi::{c_char, c_int, c_void};
 
 use mpi_sys as ffi;
 
+#[allow(unreachable_pub, reason = "exported with their own names")]
+mod alloc;
 mod calls;
 #[allow(non_snake_case, unreachable_pub, reason = "exported with their own names")]
 mod clocks;
@@ -40,6 +42,7 @@ mod handle;
 mod mark;
 mod memory;
 mod message;
+mod next;
 mod output;
 mod process;
 #[allow(non_snake_case, unreachable_pub, reason = "exported with MPI's names")]

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use counterfoil_settings::recover::{OUTPUT, RecoverSettings, Started, Stream};
 
+use crate::alloc;
 use crate::process::report;
 
 unsafe extern "C" {
@@ -62,8 +63,9 @@ extern "C" fn redirect() {
     if number().is_some() {
         return;
     }
-    let Some(process) = PROCESS.iter().find_map(|name| env::var(name).ok()?.parse::<u32>().ok()) else { return };
     let Ok(Some(settings)) = RecoverSettings::from_env() else { return };
+    alloc::begin();
+    let Some(process) = PROCESS.iter().find_map(|name| env::var(name).ok()?.parse::<u32>().ok()) else { return };
     if settings.replay.is_some() {
         return;
     }

@@ -135,6 +135,7 @@ fn options(settings: Option<&RecoverSettings>, started: u32) -> Result<Options, 
     options.settings.log_bytes_max = settings.log_bytes;
     options.settings.local_log_bytes_max = settings.local_log_bytes;
     options.settings.disk_bytes_max = settings.disk_bytes;
+    options.settings.tolerates_divergence = settings.tolerates_divergence;
     options.name = settings.job.clone();
     options.keeps_logs = settings.keeps_logs;
     if let Some(root) = &settings.shm_root {
@@ -266,6 +267,9 @@ fn make(settings: Option<&RecoverSettings>, replay: Option<Replay>, handle: Rank
         calls: Cell::new(0),
         last: Cell::new("MPI_Init"),
         stops_in: Cell::new(stops_in),
+        looks_for_divergence: Cell::new(
+            of_job.is_some_and(|settings| settings.tolerates_divergence && (incarnation > 0 || settings.start > 0)),
+        ),
         mark,
         replay,
         handle: Cell::new(Some(handle)),
@@ -345,6 +349,7 @@ fn ended_of(rank: u32, calls: u64, tally: &Tally) -> Ended {
         messages_logged: tally.messages_logged,
         bytes_logged: tally.bytes_logged,
         outcomes: tally.choices_logged,
+        sends_diverged: tally.sends_diverged,
     }
 }
 

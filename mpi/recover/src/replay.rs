@@ -4,6 +4,7 @@ use std::backtrace::Backtrace;
 use std::cell::Cell;
 use std::ffi::c_int;
 
+use counterfoil::RepeatError;
 use counterfoil_runtime::replay::{RecordEnd, ReplayOptions};
 use counterfoil_runtime::{Error, RankSettings, Tally};
 use counterfoil_settings::recover::{RecoverSettings, ReplayEnd, ReplaySettings, Replayed};
@@ -25,6 +26,8 @@ pub(crate) struct Replay {
 pub(crate) enum Reason {
     /// It isn't what it was.
     Differs,
+    /// It sends other bytes than are on record, as many.
+    OtherBytes,
     /// It is on no record.
     NoRecord(RecordEnd),
 }
@@ -34,7 +37,10 @@ impl Reason {
     pub(crate) fn of(error: &Error) -> Option<Reason> {
         match RecordEnd::of(error) {
             Some(end) => Some(Reason::NoRecord(end)),
-            None => error.is_divergence().then_some(Reason::Differs),
+            None => match error {
+                Error::Diverged(RepeatError::Diverged(other)) if other.now == other.before => Some(Reason::OtherBytes),
+                other => other.is_divergence().then_some(Reason::Differs),
+            },
         }
     }
 }

@@ -188,7 +188,7 @@ pub enum EntryKind {
     /// Run of calls that found nothing: numbered by the first as [`EntryKind::Choice`] is, with the number of calls
     /// (u64, little-endian). On a restart, the runtime lets them find nothing.
     Nothing = 7,
-    /// Reading of a clock that has a new value, numbered since the checkpoint that began the epoch: clock (u8), epoch (u32)
-    /// and value (u64), little-endian. On a restart, the runtime repeats it.
+    /// Reading of a clock that has a new value, numbered since the checkpoint that began the epoch: clock (u8), epoch
+    /// (u32) and value (u64), little-endian. On a restart, the runtime repeats it.
     Reading = 8,
 }

@@ -74,8 +74,8 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(self.log.local().append(CHOICE, record.sequence, &record.bytes)?)
     }
 
-    /// Records the calls that found nothing, and the readings of clocks, since the last record: before anything that can
-    /// depend on them is seen elsewhere.
+    /// Records the calls that found nothing, and the readings of clocks, since the last record: before anything that
+    /// can depend on them is seen elsewhere.
     pub(super) fn record_polls(&mut self) -> Result<(), Error> {
         if let Some((first, calls)) = self.polls.take() {
             self.log.local().append(NOTHING, first, &calls.to_le_bytes())?;

@@ -12,7 +12,10 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use counterfoil::{Ack, AppendError, Cursor, CursorError, Envelope, Epoch, Log, OnFull, Phase, Rank, ReplayError, Ssn};
+use counterfoil::{
+    Ack, AppendError, Cursor, CursorError, Diverged, Envelope, Epoch, Log, OnFull, Phase, Rank, RepeatError,
+    ReplayError, Ssn,
+};
 use counterfoil_ack_piggyback::WireHeader;
 use counterfoil_protocols::api::{Kept, Outgoing, Protocol, Transmission};
 
@@ -182,6 +185,11 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         }
     }
 
+    /// Returns the first difference that was tolerated since the last call.
+    pub fn take_divergence(&mut self) -> Option<Diverged> {
+        self.divergence.take()
+    }
+
     /// Repeats a send that a dead incarnation had committed: it must be the same message. Epoch and phase aren't
     /// compared: they belong to the protocol, and a phase may depend on the receive order. The committed record is
     /// transmitted.
@@ -190,7 +198,14 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         let to = envelope.destination;
         self.outbound[to.index()].obey(&outgoing, self.properties.keeps, &mut self.tally)?;
         let before = self.committed_envelope(to, outgoing.header.ssn())?;
-        let ssn = self.log.repeat(to, payload)?;
+        let ssn = match self.log.repeat(to, payload) {
+            Err(RepeatError::Diverged(other)) if self.settings.tolerates_divergence && other.now == other.before => {
+                self.tally.sends_diverged += 1;
+                self.divergence.get_or_insert(other);
+                self.log.repeat_as_recorded(to)?
+            }
+            repeated => repeated?,
+        };
         debug_assert_eq!(ssn, outgoing.header.ssn(), "log and protocol assign the same SSNs");
         if let Some(before) = before.filter(|before| before != envelope) {
             return Err(Error::DivergedEnvelope { to: to.0, ssn: ssn.0, before, now: *envelope });

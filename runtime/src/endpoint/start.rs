@@ -18,8 +18,8 @@ use super::entries::Entries;
 use super::held::HeldMessages;
 use super::native::Native;
 use super::polls::Polls;
-use super::readings::Readings;
 use super::progress::Awaited;
+use super::readings::Readings;
 use super::recovery::Recovery;
 use super::requests::Requests;
 use super::rollback::{CHECKPOINTS_KEPT, Rollback};
@@ -118,6 +118,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             collectives: 0,
             iteration: 0,
             tally: Tally::default(),
+            divergence: None,
             bytes_since_poll: 0,
             finish: false,
             interest: (vec![false; ranks as usize], vec![false; ranks as usize]),

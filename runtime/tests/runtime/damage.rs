@@ -4,12 +4,12 @@ use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-use super::lone_rank::{Files, LoneRank, Peer, RANK, flip_in};
+use super::lone_rank::{Files, LoneRank, Peer, RANK, RANKS, flip_in};
 use bytes::Bytes;
 use counterfoil::{Rank, Ssn};
 use counterfoil_ack_piggyback::{ChecksumError, Flags, WireHeader};
 use counterfoil_runtime::transport::Event;
-use counterfoil_runtime::{ANY_SOURCE, ANY_TAG, Communicator, Damage, DamageLocation, Error, Tier};
+use counterfoil_runtime::{ANY_SOURCE, ANY_TAG, Communicator, Damage, DamageLocation, Error, RankSettings, Tier};
 
 const TIER: Tier = Tier::ProcessCrashSafe;
 
@@ -259,6 +259,38 @@ fn a_re_execution_that_sends_the_same_bytes_with_another_tag_has_diverged() {
     let error = endpoint.send(1, 6, b"bytes").unwrap_err();
     assert!(matches!(error, Error::DivergedEnvelope { to: 1, ssn: 2, .. }), "{error}");
     assert!(error.to_string().contains("has the tag 6 in context 0, and had the tag 5 in context 0"), "{error}");
+}
+
+#[test]
+fn a_re_execution_that_sends_other_bytes_goes_on_where_that_is_tolerated() {
+    let files = Files::new();
+    let mut endpoint = files.start(0, TIER, Vec::new()).unwrap();
+    for _ in 0..3 {
+        endpoint.send(1, 5, b"bytes").unwrap();
+    }
+    drop(endpoint);
+    let start = |tolerates_divergence| {
+        let settings = RankSettings { tier: TIER, tolerates_divergence, ..RankSettings::new(RANKS) };
+        files.start_with(1, settings, Vec::new()).unwrap()
+    };
+    let error = start(false).send(1, 5, b"other").unwrap_err();
+    assert!(matches!(error, Error::Diverged(_)), "{error}");
+    let mut endpoint = start(true);
+    endpoint.send(1, 5, b"bytes").unwrap();
+    assert_eq!(endpoint.take_divergence(), None);
+    endpoint.send(1, 5, b"other").unwrap();
+    let first = endpoint.take_divergence().unwrap();
+    assert_eq!((first.ssn, first.at, first.bytes), (Ssn(2), 0, Some((b'b', b'o'))));
+    assert_eq!((endpoint.tally().sends_repeated, endpoint.tally().sends_diverged), (2, 1));
+    // A message of another length isn't the same one.
+    let error = endpoint.send(1, 5, b"longer").unwrap_err();
+    assert!(matches!(error, Error::Diverged(_)), "{error}");
+    drop(endpoint);
+    // The record is what was sent first.
+    let mut endpoint = start(false);
+    for _ in 0..3 {
+        endpoint.send(1, 5, b"bytes").unwrap();
+    }
 }
 
 #[test]

@@ -139,8 +139,17 @@ impl Files {
 
     /// Starts an incarnation of the rank; its predecessor was dropped, which leaves the same files as SIGKILL.
     pub(crate) fn start(&self, incarnation: u32, tier: Tier, events: Vec<Event>) -> Result<LoneRank, Error> {
-        let settings =
-            RankSettings { tier, log_bytes_max: 256 << 10, local_log_bytes_max: 16 << 10, ..RankSettings::new(RANKS) };
+        self.start_with(incarnation, RankSettings { tier, ..RankSettings::new(RANKS) }, events)
+    }
+
+    /// The same, with settings; the limits of the logs are those of a short run.
+    pub(crate) fn start_with(
+        &self,
+        incarnation: u32,
+        settings: RankSettings,
+        events: Vec<Event>,
+    ) -> Result<LoneRank, Error> {
+        let settings = RankSettings { log_bytes_max: 256 << 10, local_log_bytes_max: 16 << 10, ..settings };
         let options = EndpointOptions {
             rank: RANK,
             incarnation,

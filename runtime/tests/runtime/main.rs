@@ -6,5 +6,6 @@ mod collectives;
 mod damage;
 mod lone_rank;
 mod process_manager;
+mod readings;
 #[path = "../threads/mod.rs"]
 mod threads;

@@ -124,7 +124,7 @@ mod tests {
     fn the_newest_process_of_a_rank_is_killed() {
         let reports = tempfile::tempdir().unwrap();
         let settings = r#"{ "ranks": 2, "rule": "", "tier": "volatile", "log_bytes": 0, "local_log_bytes": 0,
-            "disk_bytes": 0, "start": 0, "kills": [], "keeps_logs": false, "report_dir": "" }"#;
+            "disk_bytes": 0, "tolerates_divergence": false, "start": 0, "kills": [], "keeps_logs": false, "report_dir": "" }"#;
         let mut settings: RecoverSettings = serde_json::from_str(settings).unwrap();
         settings.report_dir = reports.path().to_owned();
         let newest = |settings: &RecoverSettings| process_of(1, settings).map(|pid| pid.as_raw_nonzero().get());

@@ -294,7 +294,7 @@ mod tests {
         let reports = tempfile::tempdir().unwrap();
         let mut settings: RecoverSettings = serde_json::from_str(
             r#"{ "ranks": 3, "rule": "", "tier": "volatile", "log_bytes": 0, "local_log_bytes": 0, "disk_bytes": 0,
-                 "start": 0, "kills": [], "keeps_logs": false, "report_dir": "" }"#,
+                 "tolerates_divergence": false, "start": 0, "kills": [], "keeps_logs": false, "report_dir": "" }"#,
         )
         .unwrap();
         settings.report_dir = reports.path().to_owned();

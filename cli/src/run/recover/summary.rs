@@ -78,6 +78,7 @@ impl Summary {
                 "messages_logged": rank.ended.as_ref().map(|ended| ended.messages_logged),
                 "bytes_logged": rank.ended.as_ref().map(|ended| ended.bytes_logged),
                 "outcomes": rank.ended.as_ref().map(|ended| ended.outcomes),
+                "sends_diverged": rank.ended.as_ref().map(|ended| ended.sends_diverged),
             })
         });
         json!({
@@ -125,6 +126,15 @@ impl fmt::Display for Summary {
                 replaced.join(", "),
             ]);
         }
-        write!(f, "{table}")
+        write!(f, "{table}")?;
+        for RankSummary { rank, ended, .. } in &self.ranks {
+            if let Some(Ended { sends_diverged: sends @ 1.., .. }) = ended {
+                write!(
+                    f,
+                    "\nrank {rank} sent {sends} messages with other bytes than are on record, which its peers have"
+                )?;
+            }
+        }
+        Ok(())
     }
 }

@@ -154,6 +154,45 @@ fn ranks_of(sandbox: &Sandbox) -> Vec<u32> {
     found
 }
 
+/// Sends its process id to the other rank, each step.
+const DIFFERS: &str = r#"
+#include <mpi.h>
+#include <unistd.h>
+
+int main(int argc, char **argv) {
+    int rank, received;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    for (int step = 0; step < 20; step++) {
+        int sent = getpid();
+        MPI_Sendrecv(&sent, 1, MPI_INT, !rank, 0, &received, 1, MPI_INT, !rank, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    }
+    MPI_Finalize();
+    return 0;
+}
+"#;
+
+#[test]
+fn a_replacement_that_sends_other_bytes_ends_the_job_or_goes_on() {
+    let Some((sandbox, _)) = sandbox() else { return };
+    sandbox.compile("differs", DIFFERS);
+    let run = |options: &[&str]| {
+        let common = ["run", "-n", "2", "--recover", "--kill", "1@12"];
+        sandbox.counterfoil(&[&common, options, &["--", "./differs"]].concat())
+    };
+    let stopped = run(&[]);
+    assert_eq!(stopped.code, Some(1), "{}", stopped.stderr);
+    assert!(stopped.stderr.contains("with --divergence warn, the job goes on"), "{}", stopped.stderr);
+    let warned = run(&["--divergence", "warn"]);
+    assert_eq!(warned.code, Some(0), "{}", warned.stderr);
+    assert!(warned.stderr.contains("messages with other bytes than are on record"), "{}", warned.stderr);
+    let counted = run(&["--divergence=warn", "--json"]);
+    let of_rank = counted.summary()["ranks"][1]["sends_diverged"].as_u64();
+    assert!(of_rank.is_some_and(|sends| (1..=12).contains(&sends)), "{}", counted.stderr);
+    let wrong = run(&["--divergence", "never"]);
+    assert!(wrong.code == Some(2) && wrong.stderr.contains("stop|warn"), "{}", wrong.stderr);
+}
+
 #[test]
 fn the_exit_code_is_the_programs_also_after_a_kill() {
     let Some((sandbox, _)) = sandbox() else { return };

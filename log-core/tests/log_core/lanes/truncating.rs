@@ -54,10 +54,13 @@ fn a_rewound_lane_compares_repeated_messages() {
     let len = payload(500).len();
     assert_eq!((longer.at, longer.bytes), (len, None));
     assert!(longer.to_string().contains(&format!("it has {} bytes and had {len}", len + 1)), "{longer}");
-    for ssn in 500..=1000 {
+    assert_eq!(lane.repeat_as_recorded().unwrap(), Ssn(500));
+    for ssn in 501..=999 {
         lane.repeat(&payload(ssn)).unwrap();
     }
+    assert_eq!(lane.repeat_as_recorded().unwrap(), Ssn(1000));
     assert_eq!(lane.rewound_to(), None);
+    assert!(matches!(lane.repeat_as_recorded(), Err(RepeatError::NotRewound { .. })));
     assert!(matches!(lane.repeat(b""), Err(RepeatError::NotRewound { .. })));
     fill(&mut lane, 1100);
     assert_eq!(ssns(&lane, Ssn(200)).unwrap(), (200..=1100).collect::<Vec<_>>());

@@ -122,6 +122,7 @@ impl Program {
             log_bytes: self.log_bytes,
             local_log_bytes: self.log_bytes / 4,
             disk_bytes: 1 << 30,
+            tolerates_divergence: false,
             start: 0,
             job: None,
             shm_root: None,

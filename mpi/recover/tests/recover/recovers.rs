@@ -1,6 +1,6 @@
 //! The same output and exit code as without the library, also when a rank is killed.
 
-use counterfoil_settings::recover::KillAtCall;
+use counterfoil_settings::recover::{Ended, KillAtCall, RecoverSettings, read_report};
 
 use crate::program::{Program, Ran};
 use crate::ulfm::outlives_failures;
@@ -32,6 +32,40 @@ fn clocks_are_repeated() {
         let kill = KillAtCall { rank: part - 1, call: calls[&0] * u64::from(part) / 4 };
         reach(kill, |kill| program.expect_same(1, Some(kill)));
     }
+}
+
+#[test]
+fn memory_that_was_not_written_is_repeated() {
+    if !outlives_failures() {
+        return;
+    }
+    let program = Program::own("unwritten", 3);
+    for call in [20, 40] {
+        let ran = program.expect_same(1, Some(KillAtCall { rank: 1, call }));
+        assert_eq!(ran.replaced(), 1, "{}", ran.said());
+    }
+}
+
+#[test]
+fn a_replacement_that_sends_other_bytes_ends_the_job_or_goes_on_with_a_warning() {
+    if !outlives_failures() {
+        return;
+    }
+    let program = Program::own("unwritten", 3).with(&["pid"]);
+    let kill = Some(KillAtCall { rank: 1, call: 20 });
+    let ran = program.recovered(1, kill);
+    assert!(!ran.output.status.success(), "{}", ran.said());
+    let why =
+        ["rank 1: the re-execution of this rank diverged: SSN 1 to rank 2", "with --divergence warn, the job goes on"];
+    assert!(why.iter().all(|why| ran.errors.contains(why)), "{}", ran.said());
+    let reports = tempfile::tempdir().unwrap();
+    let settings = RecoverSettings { tolerates_divergence: true, ..program.settings(reports.path(), kill) };
+    let ran = program.run(1, &settings);
+    program.check_same(&ran, kill);
+    assert_eq!(ran.errors.matches("the bytes on record are sent").count(), 1, "{}", ran.said());
+    let ended: Ended = read_report(&reports.path().join(Ended::file(1))).unwrap();
+    // Two calls, and then one in each step, whose message had left when the call before it returned.
+    assert!([17, 18].contains(&ended.sends_diverged), "{ended:?}");
 }
 
 #[test]
