@@ -4,6 +4,7 @@
 
 mod advice;
 mod bench;
+mod check;
 mod clean;
 mod colours;
 mod command_line;
@@ -57,6 +58,7 @@ struct Arguments {
 enum Command {
     Run(Box<run::RunArguments>),
     Replay(replay::ReplayArguments),
+    Check(check::CheckArguments),
     Report(report::ReportArguments),
     Config(config::ConfigArguments),
     Doctor(doctor::DoctorArguments),
@@ -88,6 +90,7 @@ impl Command {
         let (wants_json, target) = match self {
             Command::Run(arguments) => (arguments.json, JsonErrors::StandardError),
             Command::Replay(arguments) => (arguments.json, JsonErrors::StandardError),
+            Command::Check(arguments) => (arguments.json, JsonErrors::StandardOutput),
             Command::Report(arguments) => (arguments.json, JsonErrors::StandardOutput),
             Command::Config(arguments) => (arguments.json, JsonErrors::StandardOutput),
             Command::Doctor(arguments) => (arguments.json, JsonErrors::StandardOutput),
@@ -118,6 +121,7 @@ fn main() -> ExitCode {
     let result = match arguments.command {
         Command::Run(arguments) => run::run(&arguments),
         Command::Replay(arguments) => replay::run(&arguments),
+        Command::Check(arguments) => check::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
         Command::Config(arguments) => config::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),

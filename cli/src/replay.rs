@@ -49,12 +49,8 @@ pub(crate) struct ReplayArguments {
     /// difference, where the record ends. Without --until, gdb waits for `run`
     #[arg(long)]
     gdb: bool,
-    /// The MPI of the program: `wheel`, `debian`, `mpich` or a prefix [default: same as `counterfoil run`]
-    #[arg(long, value_name = "MPI")]
-    mpi: Option<String>,
-    /// The logging library, beside which the recovery library is [default: the one built for this MPI]
-    #[arg(long, value_name = "PATH")]
-    mpi_library: Option<String>,
+    #[command(flatten)]
+    mpi: MpiOptions,
     /// Print a JSON object on standard error
     #[arg(long)]
     pub(crate) json: bool,
@@ -69,36 +65,48 @@ pub(crate) struct ReplayArguments {
     program: Vec<OsString>,
 }
 
+/// The MPI and the library of a replay.
+#[derive(Debug, Args)]
+pub(crate) struct MpiOptions {
+    /// The MPI of the program: `wheel`, `debian`, `mpich` or a prefix [default: same as `counterfoil run`]
+    #[arg(long, value_name = "MPI")]
+    mpi: Option<String>,
+    /// The logging library, beside which the recovery library is [default: the one built for this MPI]
+    #[arg(long, value_name = "PATH")]
+    mpi_library: Option<String>,
+}
+
+impl MpiOptions {
+    /// Returns the MPI, and the recovery library for it.
+    pub(crate) fn find(&self) -> Result<(Mpi, PathBuf), Failure> {
+        let options = SettingOptions::of([("mpi", self.mpi.as_deref()), ("mpi-library", self.mpi_library.as_deref())]);
+        let settings = Settings::resolve(&options).map_err(Failure::refused)?;
+        let by = settings.source("mpi").to_string();
+        let mpi = Mpi::find(settings.run.mpi.as_deref().map(|mpi| (mpi, by.as_str()))).map_err(Failure::failed)?;
+        let library = find_recovery_library(settings.run.mpi_library.as_deref(), &mpi).map_err(Failure::failed)?;
+        Ok((mpi, library))
+    }
+}
+
 /// A rank of a job, as its logs describe it.
-struct Rank {
-    settings: ReplaySettings,
+pub(crate) struct Rank {
+    pub(crate) settings: ReplaySettings,
     /// Description of the job.
-    job: JobDescription,
+    pub(crate) job: JobDescription,
     /// Exit code of the rank, if it had called `MPI_Finalize`.
     exited: Option<i32>,
 }
 
 pub(crate) fn run(arguments: &ReplayArguments) -> Result<ExitCode, Failure> {
-    let rank = Rank::find(arguments)?;
-    let options =
-        SettingOptions::of([("mpi", arguments.mpi.as_deref()), ("mpi-library", arguments.mpi_library.as_deref())]);
-    let settings = Settings::resolve(&options).map_err(Failure::refused)?;
-    let by = settings.source("mpi").to_string();
-    let mpi = Mpi::find(settings.run.mpi.as_deref().map(|mpi| (mpi, by.as_str()))).map_err(Failure::failed)?;
-    let library = find_recovery_library(settings.run.mpi_library.as_deref(), &mpi).map_err(Failure::failed)?;
+    let mut rank = Rank::find(&arguments.logs, arguments.rank)?;
+    (rank.settings.until, rank.settings.is_debugged) = (arguments.until, arguments.gdb);
+    let (mpi, library) = arguments.mpi.find()?;
     if let Some(note) = rank.note(&arguments.program, &mpi) {
         eprintln!("counterfoil: {note}");
     }
     let reports = tempfile::tempdir().map_err(|error| Failure::failed(format!("a temporary directory: {error}")))?;
-    let of_rank = RecoverSettings {
-        report_dir: reports.path().to_owned(),
-        kills: Vec::new(),
-        keeps_logs: true,
-        replay: Some(rank.settings.clone()),
-        ..rank.job.settings.clone()
-    };
     let mut command = command(arguments, &library);
-    command.envs(library_path(&mpi)).envs([of_rank.to_env()]);
+    command.envs(library_path(&mpi)).envs([rank.variable(reports.path())]);
     let status = watch(command, arguments, &rank, reports.path())?;
     let outcome = Outcome {
         rank: rank.settings.rank,
@@ -117,11 +125,12 @@ pub(crate) fn run(arguments: &ReplayArguments) -> Result<ExitCode, Failure> {
 }
 
 impl Rank {
-    fn find(arguments: &ReplayArguments) -> Result<Rank, Failure> {
-        let logs = fs::canonicalize(&arguments.logs);
-        let logs = logs.map_err(|error| Failure::refused(format!("{}: {error}", arguments.logs.display())))?;
+    /// Finds a rank in the logs of its job.
+    pub(crate) fn find(logs: &Path, rank: u32) -> Result<Rank, Failure> {
+        let canonical = fs::canonicalize(logs);
+        let logs = canonical.map_err(|error| Failure::refused(format!("{}: {error}", logs.display())))?;
         let job = JobDescription::read(&logs).map_err(Failure::refused)?;
-        let (ranks, rank) = (job.settings.ranks, arguments.rank);
+        let ranks = job.settings.ranks;
         if rank >= ranks {
             return Err(Failure::usage(format!("--rank: the ranks are 0 to {}", ranks - 1)));
         }
@@ -138,15 +147,28 @@ impl Rank {
             log_directory,
             died_in: if ended.is_none() && has_one_process { calls_in(&reports, rank) } else { None },
             ended,
-            until: arguments.until,
-            is_debugged: arguments.gdb,
+            until: None,
+            is_debugged: false,
+            history: None,
         };
         let exited = read_report::<Exited>(&reports.join(Exited::file(rank))).map(|exited| exited.code);
         Ok(Rank { settings, job, exited })
     }
 
+    /// Returns the variable with the settings of its process, which writes its reports there.
+    pub(crate) fn variable(&self, reports: &Path) -> (&'static str, String) {
+        let settings = RecoverSettings {
+            report_dir: reports.to_owned(),
+            kills: Vec::new(),
+            keeps_logs: true,
+            replay: Some(self.settings.clone()),
+            ..self.job.settings.clone()
+        };
+        settings.to_env()
+    }
+
     /// Returns a note if the job ran another program, or with other arguments, or on another MPI.
-    fn note(&self, program: &[OsString], mpi: &Mpi) -> Option<String> {
+    pub(crate) fn note(&self, program: &[OsString], mpi: &Mpi) -> Option<String> {
         let given: Vec<String> = program.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         let name = |program: &[String]| program.first().map(|path| Path::new(path).file_name().map(OsString::from));
         let is_other = name(&given) != name(&self.job.program)

@@ -51,6 +51,7 @@ use crate::communicator::{
     APPLICATION_CONTEXT, COLLECTIVE_CONTEXT, CallError, CollectiveRun, CollectiveSubstrate, Communicator, InternalTag,
     Request, StateProvider, Status,
 };
+use crate::history::{Event, History};
 use crate::interval::Interval;
 use crate::matching::{Forced, Matching, Pattern};
 use crate::settings::RankSettings;
@@ -110,6 +111,8 @@ pub struct Endpoint<T, P> {
     /// Bytes sent since the last poll. A short message counts as a longer one.
     bytes_since_poll: usize,
     awaited: Awaited,
+    /// What the rank does, in a replay that records it.
+    pub(crate) history: Option<History>,
     polls: Polls,
     readings: Readings,
     /// The launcher has let the rank end.
@@ -191,6 +194,11 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             forced = Some(Forced::NOTHING);
         }
         let request = self.requests.add(State::Posted { choice });
+        self.record(|history| Event::Receive {
+            request: request.id(),
+            pattern,
+            place: pattern.source.is_none().then(|| history.place.clone()),
+        })?;
         if self.polls.is_cancelled(request.id()) {
             return Ok(request);
         }
@@ -198,6 +206,14 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             self.complete(request.id(), message)?;
         }
         Ok(request)
+    }
+
+    /// Records an event, in a replay that does.
+    fn record(&mut self, event: impl FnOnce(&History) -> Event) -> Result<(), Error> {
+        match &mut self.history {
+            Some(history) => Ok(history.write(&event(history))?),
+            None => Ok(()),
+        }
     }
 
     /// Ends a step of the execution: serves the peers while the transport holds this rank after it.
@@ -297,12 +313,14 @@ impl<T: Transport, P: Protocol> Communicator for Endpoint<T, P> {
         self.awaited.matches.clear();
         self.advance_recovery()?;
         self.await_running()?;
+        let id = request.id();
         match self.requests.take("wait", request)? {
             Ok(status) => Ok((status, Bytes::new())),
             Err(message) => {
                 self.end_step(Step::Taken { context: message.comm })?;
                 let (source, tag) = (message.source, message.tag);
                 self.trace.deliver(source, tag, message.comm, message.ssn, &message.payload)?;
+                self.record(|_| Event::Deliver { request: id, source, ssn: message.ssn })?;
                 self.tally.messages_delivered += 1;
                 Ok((Status { source, tag, len: message.payload.len() }, message.payload))
             }

@@ -10,6 +10,7 @@ use counterfoil_protocols::api::{ChoiceError, HelloError, ProtocolError, Restore
 use crate::checkpoint::TableError;
 use crate::communicator::CallError;
 use crate::damage::{Damage, DamageLocation};
+use crate::history::HistoryError;
 use crate::trace::TraceError;
 use crate::transport::TransportError;
 
@@ -23,6 +24,9 @@ pub enum Error {
     /// The call was invalid.
     #[error(transparent)]
     Call(#[from] CallError),
+    /// What the rank does in a replay can't be recorded.
+    #[error(transparent)]
+    History(#[from] HistoryError),
     /// The recovery of another rank rolls this one back to an earlier checkpoint. The launcher has been told: this
     /// process must end, and its replacement continues from there.
     #[error("this rank rolls back to the checkpoint that began epoch {epoch}")]

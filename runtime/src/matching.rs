@@ -11,6 +11,7 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
 /// A received message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +29,7 @@ pub struct Message {
 }
 
 /// Source, tag and context of a receive. `None` is a wildcard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pattern {
     /// Source.
     pub source: Option<u32>,

@@ -18,6 +18,7 @@ use counterfoil_protocols::api::{Hello, Kept, NativeCollectives, Repetition, Rul
 use crate::Error;
 use crate::damage::{DamageLocation, Expected};
 use crate::endpoint::{Endpoint, EndpointOptions, LogFiles, answer_match_query, cursor_from, log_options};
+use crate::history::History;
 use crate::local::RankEndpoint;
 use crate::settings::RankSettings;
 use crate::transport::{Event, Interest, Report, Transport, TransportError};
@@ -71,6 +72,8 @@ pub struct ReplayOptions {
     pub settings: RankSettings,
     /// Directory with the logs of all its ranks.
     pub log_directory: PathBuf,
+    /// File for what the rank does ([`crate::history`]).
+    pub history: Option<PathBuf>,
 }
 
 /// Returns `true` for a rule under which a rank can be replayed alone: it repeats its sends, and its peers need to send
@@ -91,7 +94,7 @@ pub fn start_replay<T: Transport>(
     options: &ReplayOptions,
     wrap: impl FnOnce(ReplayTransport) -> T,
 ) -> Result<RankEndpoint<T>, Error> {
-    let ReplayOptions { rank, settings, log_directory } = options;
+    let ReplayOptions { rank, settings, log_directory, history } = options;
     let (rank, settings) = (*rank, RankSettings { trace: false, tolerates_divergence: false, ..settings.clone() });
     if !can_replay(&settings.rule) {
         return Err(Error::NoReplay { what: format!("logs of the {} rule", settings.rule.name) });
@@ -110,7 +113,9 @@ pub fn start_replay<T: Transport>(
         trace_directory: PathBuf::new(),
         store_directory: PathBuf::new(),
     };
-    Endpoint::start(endpoint, protocol, wrap(transport))
+    let mut endpoint = Endpoint::start(endpoint, protocol, wrap(transport))?;
+    endpoint.history = history.as_deref().map(History::create).transpose()?;
+    Ok(endpoint)
 }
 
 /// A peer, which is a log.
@@ -134,7 +139,7 @@ pub struct ReplayTransport {
 impl ReplayTransport {
     /// Opens the logs of the other ranks.
     fn open(options: &ReplayOptions) -> Result<ReplayTransport, Error> {
-        let ReplayOptions { rank, settings, log_directory } = options;
+        let ReplayOptions { rank, settings, log_directory, .. } = options;
         let open = |of: u32| {
             let options = log_options(of, settings, settings.rule.properties, log_directory, Path::new(""));
             Ok::<_, Error>(Log::recover_copy(options)?.0)

@@ -65,6 +65,8 @@ pub struct ReplaySettings {
     pub until: Option<u64>,
     /// Where the replay stops, a debugger gets a signal (SIGTRAP).
     pub is_debugged: bool,
+    /// File for what the rank does.
+    pub history: Option<PathBuf>,
 }
 
 /// File in which a rank counts its calls, as 8 bytes, little-endian: the most that one of its processes has begun.

@@ -161,6 +161,13 @@ impl Front {
         if self.stops_in.get() == Some(calls) {
             self.stop(name, last);
         }
+        if self.replay.as_ref().is_some_and(Replay::has_history) {
+            // It fails in the call itself, if it does.
+            let _ = self.process.call(|endpoint| {
+                endpoint.set_place(calls, name);
+                Ok(())
+            });
+        }
     }
 
     #[cold]

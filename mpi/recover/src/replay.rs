@@ -53,8 +53,13 @@ impl Replay {
 
     /// Returns the options for the runtime, of a job with these settings.
     pub(crate) fn options(&self, settings: &RankSettings) -> ReplayOptions {
-        let ReplaySettings { rank, log_directory, .. } = &self.settings;
-        ReplayOptions { rank: *rank, settings: settings.clone(), log_directory: log_directory.clone() }
+        let ReplaySettings { rank, log_directory, history, .. } = &self.settings;
+        ReplayOptions {
+            rank: *rank,
+            settings: settings.clone(),
+            log_directory: log_directory.clone(),
+            history: history.clone(),
+        }
     }
 
     /// Returns the number of the next call in which the replay stops, if it gets there: that of `--until`, or the first
@@ -62,6 +67,11 @@ impl Replay {
     pub(crate) fn stops_in(&self) -> Option<u64> {
         let until = self.settings.until.filter(|_| !self.is_past_until.get());
         until.into_iter().chain(self.settings.died_in.map(|died_in| died_in + 1)).min()
+    }
+
+    /// Returns `true` if what the rank does is recorded.
+    pub(crate) fn has_history(&self) -> bool {
+        self.settings.history.is_some()
     }
 
     /// Stops in a call that [`stops_in`](Self::stops_in) has named; `last` is the one before it. Returns under a

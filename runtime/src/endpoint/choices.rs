@@ -15,6 +15,7 @@ use super::wait::Wait;
 use super::{CANCELLED, CHOICE, Endpoint, NOTHING};
 use crate::Error;
 use crate::communicator::{CallError, Request, Status};
+use crate::history::Event;
 use crate::matching::{Forced, Message, Pattern};
 use crate::replay::RecordEnd;
 use crate::transport::Transport;
@@ -119,6 +120,9 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         };
         self.awaited.matches.clear();
         self.end_choice(choice.sequence, found.map(|(_, message)| message), choice.is_recorded)?;
+        if !wait {
+            self.record(|_| Event::Poll { found: found.is_some() })?;
+        }
         let Some((index, _)) = found else { return Ok(None) };
         operations[index].iter().for_each(|request| self.requests.mark_seen(request));
         Ok(Some(index))
@@ -197,6 +201,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         if let Some(choice) = choice {
             self.end_choice(choice.sequence, Some(chosen), false)?;
         }
+        self.record_probe(pattern, chosen)?;
         Ok(status)
     }
 
@@ -214,7 +219,18 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         let found = self.matching.probe(pattern, choice.forced).filter(|_| !choice.forced_nothing);
         let found = found.map(|message| (status(message), (message.source, message.ssn)));
         self.end_choice(choice.sequence, found.map(|(_, chosen)| chosen), choice.is_recorded)?;
+        self.record(|_| Event::Poll { found: found.is_some() })?;
+        if let Some((_, chosen)) = found {
+            self.record_probe(pattern, chosen)?;
+        }
         Ok(found.map(|(status, _)| status))
+    }
+
+    fn record_probe(&mut self, pattern: Pattern, (source, ssn): Chosen) -> Result<(), Error> {
+        if pattern.source.is_some() {
+            return Ok(());
+        }
+        self.record(|history| Event::Probe { pattern, source, ssn, place: history.place.clone() })
     }
 }
 

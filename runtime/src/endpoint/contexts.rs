@@ -8,6 +8,7 @@ use counterfoil_protocols::api::Protocol;
 use super::Endpoint;
 use crate::Error;
 use crate::communicator::{CallError, Communicator, Request, Status};
+use crate::history::Place;
 use crate::matching::Pattern;
 use crate::transport::{Step, Transport};
 
@@ -87,6 +88,13 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     /// Same as [`wait_any`](Self::wait_any).
     pub fn test_any(&mut self, operations: &[&[&Request]]) -> Result<Option<usize>, Error> {
         self.choose_complete(operations, false)
+    }
+
+    /// Says in which call of its own the program is, for a replay that records what it does.
+    pub fn set_place(&mut self, call: u64, name: &'static str) {
+        if let Some(history) = &mut self.history {
+            history.place = Place { call, name: name.into() };
+        }
     }
 
     /// Cancels a receive; returns its message if it had arrived. Other requests are waited for. The outcome is a

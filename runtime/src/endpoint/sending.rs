@@ -25,6 +25,7 @@ use super::Endpoint;
 use super::wait::Wait;
 use crate::Error;
 use crate::damage::{DamageLocation, Expected};
+use crate::history::Event;
 use crate::matching::Message;
 use crate::replay::RecordEnd;
 use crate::tally::Tally;
@@ -123,6 +124,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         self.end_step(Step::Logged { context: comm })?;
         self.sync_choices()?;
         self.trace.send(to, tag, comm, payload)?;
+        self.record(|_| Event::Send { to, comm, tag })?;
         self.outbound[to as usize].sent = header.ssn();
         self.apply_pending_coverage(to)?;
         self.carry_out_effects()?;

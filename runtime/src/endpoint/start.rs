@@ -102,6 +102,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             trace,
             requests: Requests::new(settings.requests_max),
             awaited: Awaited::default(),
+            history: None,
             polls: Polls::default(),
             readings: Readings::default(),
             match_queries: MatchQueries::default(),

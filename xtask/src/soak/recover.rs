@@ -29,6 +29,9 @@ const LONG: Duration = Duration::from_secs(2);
 /// Kills of a run with many.
 const MANY: u32 = 6;
 
+/// Standard output of a process, as a file.
+const OUTPUT: &str = "/proc/self/fd/1";
+
 /// Programs. Those that aren't installed are left out.
 const PROGRAMS: [Source; 15] = [
     Source::of("recover/tests/c/steps.c", 3),
@@ -43,7 +46,7 @@ const PROGRAMS: [Source; 15] = [
     Source { arguments: &["1"], ..Source::of("preload/tests/c/graphs.c", 4) },
     Source::of("preload/tests/c/streams.c", 3),
     Source { arguments: &["A"], compared: Some("\"is_right\": true"), ..Source::of("benches/cg.c", 4) },
-    Source { arguments: &["-u", "64"], compared: Some(" bytes "), ..Source::of("/usr/bin/NPopenmpi", 2) },
+    Source { arguments: &["-u", "64", "-o", OUTPUT], compared: Some(" "), ..Source::of("/usr/bin/NPopenmpi", 2) },
     Source { compared: Some("Success=1"), hpcc_size: Some(200), ..Source::of(hpcc::FILE, 4) },
     Source { compared: Some("Success=1"), hpcc_size: Some(1000), ..Source::of(hpcc::FILE, 4) },
 ];
@@ -299,7 +302,7 @@ fn begin(workspace: &Workspace, runner: &Runner<'_>, source: Source) -> Result<P
         hpcc::write_input(&folder, size, (2, source.ranks / 2))?;
         // What rank 0 writes to it is what it prints.
         let output = folder.join(hpcc::OUTPUT);
-        symlink("/proc/self/fd/1", &output).map_err(TaskError::file(&output))?;
+        symlink(OUTPUT, &output).map_err(TaskError::file(&output))?;
     }
     if source.file.starts_with('/') {
         words[0] = source.file.into();

@@ -154,6 +154,60 @@ fn ranks_of(sandbox: &Sandbox) -> Vec<u32> {
     found
 }
 
+/// Rank 0 takes messages of any rank: two that race, and then one whose sender had waited for the first.
+const RACES: &str = r#"
+#include <mpi.h>
+
+int main(int argc, char **argv) {
+    int rank, value = 0;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (rank == 0) {
+        MPI_Status status;
+        for (int i = 0; i < 2; i++) MPI_Recv(&value, 1, MPI_INT, MPI_ANY_SOURCE, 1, MPI_COMM_WORLD, &status);
+        MPI_Send(&value, 1, MPI_INT, 2, 2, MPI_COMM_WORLD);
+        MPI_Recv(&value, 1, MPI_INT, MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &status);
+    } else {
+        MPI_Send(&rank, 1, MPI_INT, 0, 1, MPI_COMM_WORLD);
+        if (rank == 2) {
+            MPI_Recv(&value, 1, MPI_INT, 0, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            MPI_Send(&rank, 1, MPI_INT, 0, 3, MPI_COMM_WORLD);
+        }
+    }
+    MPI_Finalize();
+    return 0;
+}
+"#;
+
+#[test]
+fn receives_that_could_have_taken_another_message_are_found() {
+    let Some((sandbox, _)) = sandbox() else { return };
+    sandbox.compile("races", RACES);
+    sandbox.compile("differs", DIFFERS);
+    let ran = sandbox.counterfoil(&["run", "-n", "3", "--recover", "--log-dir", "logs", "--", "./races"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let checked = sandbox.counterfoil(&["check", "logs", "--json"]);
+    assert_eq!(checked.code, Some(0), "{}", checked.stderr);
+    let found: Value = serde_json::from_str(&checked.stdout).unwrap();
+    let counts = &found["ranks"][0]["counts"];
+    assert_eq!((counts["wildcards"].as_u64(), counts["with_choice"].as_u64()), (Some(3), Some(1)), "{found}");
+    let choice = &found["choices"][0];
+    // After MPI_Comm_rank.
+    assert_eq!((choice["place"]["call"].as_u64(), choice["place"]["name"].as_str()), (Some(2), Some("MPI_Recv")));
+    let both = [choice["taken"].as_u64().unwrap(), choice["others"][0].as_u64().unwrap()];
+    assert!(both == [1, 2] || both == [2, 1], "{found}");
+    let text = sandbox.counterfoil(&["check", "logs", "--", "./races"]);
+    assert!(text.stdout.contains("rank 0, call 2, MPI_Recv: took the message of rank"), "{}", text.stdout);
+    for (arguments, said) in [
+        (&["check", "none"][..], "none: No such file"),
+        (&["check", "."], "counterfoil run --recover --log-dir"),
+        (&["check", "logs", "--", "./absent"], "cannot run ./absent"),
+        (&["check", "logs", "--", "./differs"], "rank 0 does something else in call 2, MPI_Sendrecv"),
+    ] {
+        sandbox.counterfoil(arguments).assert_exit(if said.starts_with("cannot") { 1 } else { 2 }, said);
+    }
+}
+
 /// Sends its process id to the other rank, each step.
 const DIFFERS: &str = r#"
 #include <mpi.h>

@@ -61,6 +61,7 @@ impl<'a> Kept<'a> {
                 died_in: self.died_in(rank).filter(|_| ended.is_none()),
                 until,
                 is_debugged: false,
+                history: None,
             }),
             ..self.settings.clone()
         };

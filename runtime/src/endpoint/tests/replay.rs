@@ -15,7 +15,8 @@ use crate::replay::{RecordEnd, ReplayOptions, ReplayTransport, can_replay, start
 use crate::transport::Transport;
 
 fn replay_of(job: &ThreadJob, rank: u32) -> Result<RankEndpoint<ReplayTransport>, Error> {
-    let options = ReplayOptions { rank, settings: job.settings.clone(), log_directory: job.job.paths().logs() };
+    let options =
+        ReplayOptions { rank, settings: job.settings.clone(), log_directory: job.job.paths().logs(), history: None };
     start_replay(&options, |transport| transport)
 }
 
@@ -131,7 +132,7 @@ fn a_damaged_log_and_a_rule_without_repetition_are_refused() {
         [(job.settings.rule, Tier::Volatile), (counterfoil_protocols::unlogged::RULE, job.settings.tier)]
     {
         let settings = RankSettings { rule, tier, ..job.settings.clone() };
-        let options = ReplayOptions { rank: 0, settings, log_directory: job.job.paths().logs() };
+        let options = ReplayOptions { rank: 0, settings, log_directory: job.job.paths().logs(), history: None };
         let refused = start_replay(&options, |transport| transport).unwrap_err();
         assert!(matches!(refused, Error::NoReplay { .. }), "{refused}");
     }

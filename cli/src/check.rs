@@ -1,0 +1,178 @@
+//! `counterfoil check`: where the ranks of a job had a choice, from replays of all of them.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+use clap::Args;
+use counterfoil_runtime::history::{self, Event};
+use counterfoil_runtime::races::{self, Choice, Races};
+use counterfoil_settings::recover::{JobDescription, ReplayEnd, Replayed, read_report};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+
+use crate::replay::{MpiOptions, Rank};
+use crate::run::launch::{library_path, preload};
+use crate::table::Table;
+use crate::{Failure, print};
+
+/// Find the receives from any source that could have taken another message, in the logs that `counterfoil run --recover
+/// --log-dir` has kept.
+///
+/// Replays each rank alone, and compares what they did: a receive had a choice if a message of another rank fits, was
+/// not taken before, and was not sent because of what the receive took. The exit code is 0 whether or not there are
+/// choices, and 2 if a rank can't be replayed. The logs stay as they are.
+#[derive(Debug, Args)]
+#[command(override_usage = "counterfoil check [OPTIONS] LOGS [-- PROGRAM [ARGUMENTS]]")]
+pub(crate) struct CheckArguments {
+    /// Print all choices; otherwise the first ten of each rank
+    #[arg(long)]
+    all: bool,
+    #[command(flatten)]
+    mpi: MpiOptions,
+    /// Print a JSON object, with all choices
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Don't show the progress line (shown on terminals only)
+    #[arg(long)]
+    no_progress: bool,
+    /// The directory with the logs of the job
+    #[arg(value_name = "LOGS")]
+    logs: PathBuf,
+    /// The program and its arguments [default: those of the job]
+    #[arg(last = true, value_name = "PROGRAM")]
+    program: Vec<OsString>,
+}
+
+/// Choices of a rank that are printed without --all.
+const PRINTED: usize = 10;
+
+/// What is printed.
+struct Report {
+    races: Races,
+    /// For each rank, how its replay ended if it wasn't the end of the program.
+    ends: Vec<Option<String>>,
+    prints_all: bool,
+}
+
+pub(crate) fn run(arguments: &CheckArguments) -> Result<ExitCode, Failure> {
+    let first = Rank::find(&arguments.logs, 0)?;
+    let (mpi, library) = arguments.mpi.find()?;
+    let mut program = arguments.program.clone();
+    if program.is_empty() {
+        program = first.job.program.iter().map(OsString::from).collect();
+    }
+    if let Some(note) = first.note(&program, &mpi) {
+        eprintln!("counterfoil: {note}");
+    }
+    let folder = tempfile::tempdir().map_err(|error| Failure::failed(format!("a temporary directory: {error}")))?;
+    let ranks = first.job.settings.ranks;
+    let line = if arguments.no_progress { ProgressBar::hidden() } else { ProgressBar::new(u64::from(ranks)) };
+    if let Ok(style) = ProgressStyle::with_template("{elapsed_precise} rank {pos} of {len} {wide_bar}") {
+        line.set_style(style);
+    }
+    let (mut histories, mut ends) = (Vec::new(), Vec::new());
+    for rank in 0..ranks {
+        let mut command = Command::new(&program[0]);
+        let (name, value) = preload(&library);
+        command.args(&program[1..]).env(name, value).envs(library_path(&mpi));
+        let (history, end) = replay(command, &arguments.logs, rank, folder.path())?;
+        histories.push(history);
+        ends.push(end);
+        line.inc(1);
+    }
+    line.finish_and_clear();
+    let report = Report { races: races::find(&histories), ends, prints_all: arguments.all };
+    if arguments.json {
+        print(&report.to_json(&first.job).to_string())?;
+    } else {
+        print(&report.to_string())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Replays a rank. Returns what it did, and how its replay ended.
+fn replay(
+    mut command: Command,
+    logs: &Path,
+    rank: u32,
+    folder: &Path,
+) -> Result<(Vec<Event>, Option<String>), Failure> {
+    let mut replayed = Rank::find(logs, rank)?;
+    let (history, reports) = (folder.join(format!("{rank}.history")), folder.join(rank.to_string()));
+    std::fs::create_dir(&reports).map_err(|error| Failure::failed(format!("{}: {error}", reports.display())))?;
+    replayed.settings.history = Some(history.clone());
+    command.envs([replayed.variable(&reports)]);
+    let program = command.get_program().to_string_lossy().into_owned();
+    // What the program prints is what it printed in the job.
+    let ended = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).output();
+    let ended = ended.map_err(|error| Failure::failed(format!("cannot run {program}: {error}")))?;
+    let report: Option<Replayed> = read_report(&reports.join(Replayed::FILE));
+    let end = match report {
+        Some(Replayed { end: ReplayEnd::Same, .. }) => None,
+        Some(Replayed { end: end @ (ReplayEnd::Differs | ReplayEnd::Failed), calls, call, why, .. }) => {
+            let what = if end == ReplayEnd::Differs { "does something else" } else { "can't be replayed" };
+            return Err(Failure::refused(format!("rank {rank} {what} in call {calls}, {call}: {why}")));
+        }
+        Some(Replayed { calls, call, .. }) => Some(format!("its record ends in call {calls}, {call}")),
+        None => {
+            let said = String::from_utf8_lossy(&ended.stderr);
+            let last = said.lines().last().unwrap_or_default();
+            return Err(Failure::refused(format!(
+                "rank {rank} can't be replayed: {program}: {}: {last}",
+                ended.status
+            )));
+        }
+    };
+    Ok((history::read(&history).map_err(Failure::failed)?, end))
+}
+
+impl Report {
+    fn to_json(&self, job: &JobDescription) -> serde_json::Value {
+        let ranks =
+            self.races.counts.iter().zip(&self.ends).map(|(counts, end)| json!({ "counts": counts, "end": end }));
+        json!({
+            "program": job.program,
+            "mpi": job.mpi,
+            "ranks": ranks.collect::<Vec<_>>(),
+            "choices": self.races.choices,
+        })
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut table = Table::new(&[
+            "rank",
+            "from any source",
+            "with a choice",
+            "polls found",
+            "runs of empty polls",
+            "<replayed",
+        ]);
+        for (rank, (counts, end)) in self.races.counts.iter().zip(&self.ends).enumerate() {
+            let figures = [counts.wildcards, counts.with_choice, counts.polls_found, counts.polls_without];
+            let [wildcards, with_choice, found, without] = figures.map(|figure| figure.to_string());
+            let end = end.clone().unwrap_or_else(|| "to its end".to_owned());
+            table.row([rank.to_string(), wildcards, with_choice, found, without, end]);
+        }
+        write!(f, "{table}")?;
+        for rank in 0..self.races.counts.len() as u32 {
+            let of_rank: Vec<&Choice> = self.races.choices.iter().filter(|choice| choice.rank == rank).collect();
+            let printed = if self.prints_all { of_rank.len() } else { of_rank.len().min(PRINTED) };
+            for Choice { rank, place, taken, others } in &of_rank[..printed] {
+                let others: Vec<String> = others.iter().map(u32::to_string).collect();
+                write!(f, "\nrank {rank}, call {}, {}: ", place.call, place.name)?;
+                write!(f, "took the message of rank {taken}, and could have taken one of rank {}", others.join(", "))?;
+            }
+            if printed < of_rank.len() {
+                write!(f, "\nrank {rank}: {} more; --all prints them", of_rank.len() - printed)?;
+            }
+        }
+        match self.races.choices.len() {
+            0 => write!(f, "\nno receive from any source could have taken another message"),
+            _ => write!(f, "\n`counterfoil replay --rank R --until CALL` stops there"),
+        }
+    }
+}
