@@ -3,8 +3,8 @@
 //! A program calls [`Communicator`]. Below it, [`endpoint`] joins the log (crate `counterfoil`), a protocol
 //! (crate `counterfoil-protocols`), [`matching`] and a [`transport`]; [`local`] is the transport between processes of
 //! one machine, with the launcher that starts, kills and replaces them. [`trace`] and [`oracle`] prove, independently
-//! of the log, that no message was lost, duplicated or reordered. [`replay`] runs one rank alone, from a job's logs; [`races`] finds, from
-//! the replays of all ranks, where a receive had a choice.
+//! of the log, that no message was lost, duplicated or reordered. [`replay`] runs one rank alone, from a job's logs;
+//! [`races`] finds, from the replays of all ranks, where a receive had a choice.
 #![forbid(unsafe_code)]
 
 pub mod checkpoint;

@@ -347,9 +347,9 @@ mod tests {
             if !seen.insert(world.clone()) {
                 continue;
             }
-            for rank in 0..program.len() {
+            for (rank, operations) in program.iter().enumerate() {
                 let at = world.next[rank];
-                match program[rank].get(at) {
+                match operations.get(at) {
                     None => {}
                     Some(&Op::Send { to, tag }) => open.push(world.send(rank, to, tag)),
                     Some(&Op::Receive { source, tag }) => {
