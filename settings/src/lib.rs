@@ -19,10 +19,12 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod host;
 #[cfg(feature = "recover")]
 pub mod recover;
 mod run;
 mod units;
 
+pub use host::host_name;
 pub use run::{Key, RunSettings, SUMMARY_DIR, Scope, SettingError, Violation};
 pub use units::{ByteSize, Seconds, SecondsError, SizeError};

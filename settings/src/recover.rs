@@ -7,6 +7,8 @@ use counterfoil::Tier;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::host_name;
+
 /// Variable with the settings, as JSON.
 const VARIABLE: &str = "COUNTERFOIL_RECOVER";
 /// Variable with the number of the files that a process writes its output to.
@@ -40,7 +42,7 @@ pub struct RecoverSettings {
     pub shm_root: Option<PathBuf>,
     /// Directory for logs on disk; `None` for the default.
     pub checkpoint_root: Option<PathBuf>,
-    /// Directory for the processes' output and reports.
+    /// Directory for the processes' output and reports, on a file system that all hosts share.
     pub report_dir: PathBuf,
     /// Calls before which ranks kill themselves. The first of a rank is for its first process, and so on.
     pub kills: Vec<KillAtCall>,
@@ -284,15 +286,22 @@ impl RecoverSettings {
 
 /// Report of a process that the launcher has started. Without it the command doesn't see that the process was killed
 /// before it was a rank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Started {
-    /// Id of the process.
+    /// Name of its host.
+    pub host: String,
+    /// Id of the process there.
     pub pid: u32,
     /// It has called `MPI_Init`.
     pub has_called_init: bool,
 }
 
 impl Started {
+    /// Returns the report of this process.
+    pub fn own(has_called_init: bool) -> Started {
+        Started { host: host_name(), pid: std::process::id(), has_called_init }
+    }
+
     /// Returns the name of the report's file, by the number of the process's output files.
     pub fn file(output: u32) -> String {
         format!("process-{output}.json")
@@ -306,7 +315,9 @@ pub struct Begun {
     pub rank: u32,
     /// Number of times that the rank has been replaced.
     pub incarnation: u32,
-    /// Id of the process.
+    /// Name of the process's host.
+    pub host: String,
+    /// Id of the process there.
     pub pid: u32,
     /// Milliseconds since 1970.
     pub at_ms: u64,

@@ -8,7 +8,7 @@ mod relay;
 mod summary;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, mpsc};
@@ -23,6 +23,7 @@ use counterfoil_runtime::RankSettings;
 use counterfoil_runtime::local::{JobDirectory, clean_named, default_checkpoint_root, default_shm_root};
 use counterfoil_runtime::replay::can_replay;
 use counterfoil_settings::recover::{JobDescription, RecoverSettings};
+use tempfile::TempDir;
 
 use super::launch::{Exit, Launch};
 use super::library;
@@ -73,6 +74,9 @@ pub(super) struct RecoverOptions {
         hide_possible_values = true
     )]
     divergence: Divergence,
+    /// Directory that all hosts share, for what the processes print and report; needed for ranks on several hosts
+    #[arg(long, value_name = "DIR", requires = "recover")]
+    shared_dir: Option<PathBuf>,
     /// Kill rank R, to try the recovery: before its call number CALL, or at a TIME since the start, as 1.5s or 250ms.
     /// May be repeated; the calls of one rank are for its processes, one after the other
     #[arg(long = "kill", value_name = "R@CALL|R@TIME", requires = "recover")]
@@ -138,12 +142,16 @@ pub(super) fn run(arguments: &RunArguments, settings: &Settings, mpi: &Mpi) -> R
         let rule = options.protocol.name;
         return Err(Failure::refused(format!("--log-dir: no rank can be replayed alone from logs of the {rule} rule")));
     }
+    if run.log_dir.is_some() && options.shared_dir.is_some() {
+        return Err(Failure::usage("--shared-dir: with --log-dir, the hosts share the directory of the logs"));
+    }
     let roots = [default_shm_root(), default_checkpoint_root()];
     remove_dead_jobs(&roots);
     let job = JobDirectory::create(&roots[0], &roots[1]).map_err(Failure::failed)?;
     let (name, defaults) = (job_name(), RankSettings::new(ranks));
     let log_dir = run.log_dir.as_deref().map(|dir| claim_log_dir(dir, JobDescription::FILE));
     let log_dir = log_dir.transpose().map_err(Failure::refused)?;
+    let shared_dir = options.shared_dir.as_deref().map(shared_dir).transpose()?;
     let log_bytes = if is_default("budget") { defaults.log_bytes_max } else { run.budget };
     let mut recover = RecoverSettings {
         ranks,
@@ -157,7 +165,11 @@ pub(super) fn run(arguments: &RunArguments, settings: &Settings, mpi: &Mpi) -> R
         job: Some(name.clone()),
         shm_root: log_dir.clone(),
         checkpoint_root: log_dir.clone(),
-        report_dir: log_dir.as_ref().map_or_else(|| job.paths().traces(), |dir| dir.join(REPORTS)),
+        report_dir: match (&log_dir, &shared_dir) {
+            (Some(dir), _) => dir.join(REPORTS),
+            (None, Some(dir)) => dir.path().to_owned(),
+            (None, None) => job.paths().traces(),
+        },
         kills: options.kills.iter().filter_map(|kill| kill.at_call()).collect(),
         keeps_logs: log_dir.is_some(),
         replay: None,
@@ -229,6 +241,13 @@ pub(super) fn run(arguments: &RunArguments, settings: &Settings, mpi: &Mpi) -> R
         written.map_err(|error| Failure::failed(format!("--summary: {}: {error}", path.display())))?;
     }
     Ok(ExitCode::from(code))
+}
+
+/// Makes the job's directory in one that all hosts share.
+fn shared_dir(dir: &Path) -> Result<TempDir, Failure> {
+    let made =
+        std::fs::canonicalize(dir).and_then(|dir| tempfile::Builder::new().prefix("counterfoil-").tempdir_in(dir));
+    made.map_err(|error| Failure::refused(format!("--shared-dir: {}: {error}", dir.display())))
 }
 
 /// Removes what is left of a job. Processes that were killed may still be about to exit.

@@ -41,7 +41,7 @@ pub(crate) fn number() -> Option<u32> {
 pub(crate) fn note_init(settings: &RecoverSettings) {
     HAS_CALLED_INIT.store(true, Ordering::Relaxed);
     if let Some(number) = number() {
-        report(settings, &Started::file(number), &Started { pid: std::process::id(), has_called_init: true });
+        report(settings, &Started::file(number), &Started::own(true));
     }
 }
 
@@ -59,14 +59,15 @@ extern "C" fn note_exit(_: c_int, _: *mut c_void) {
 }
 
 extern "C" fn redirect() {
+    let Ok(Some(settings)) = RecoverSettings::from_env() else { return };
+    alloc::begin();
     // What starts the ranks, and what they start, has no files of its own.
     if number().is_some() {
         return;
     }
-    let Ok(Some(settings)) = RecoverSettings::from_env() else { return };
-    alloc::begin();
     let Some(process) = PROCESS.iter().find_map(|name| env::var(name).ok()?.parse::<u32>().ok()) else { return };
-    if settings.replay.is_some() {
+    // A directory that isn't here is an error of MPI_Init.
+    if settings.replay.is_some() || !settings.report_dir.is_dir() {
         return;
     }
     let (number, mut is_redirected) = (settings.output_of(process), false);
@@ -76,7 +77,7 @@ extern "C" fn redirect() {
         // SAFETY: two descriptors of this process.
         is_redirected |= unsafe { libc::dup2(file.as_raw_fd(), stream.descriptor()) } >= 0;
     }
-    report(&settings, &Started::file(number), &Started { pid: std::process::id(), has_called_init: false });
+    report(&settings, &Started::file(number), &Started::own(false));
     PROCESS_ID.store(std::process::id(), Ordering::Relaxed);
     // SAFETY: a function without preconditions.
     unsafe { on_exit(note_exit, std::ptr::null_mut()) };

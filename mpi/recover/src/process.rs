@@ -16,6 +16,7 @@ use counterfoil_mpi::recovery::{Options, RankHandle, RecoveryError};
 use counterfoil_mpi::{Threads, Universe};
 use counterfoil_protocols::RULES;
 use counterfoil_runtime::Tally;
+use counterfoil_settings::host_name;
 use counterfoil_settings::recover::{Aborted, Begun, Ended, Exited, RecoverSettings, ReplayEnd};
 use mpi_sys as ffi;
 use rustc_hash::FxHashMap;
@@ -167,6 +168,13 @@ fn begin(threads: Threads) {
     };
     let fail = |why: String| -> ! { end_job(&universe, 1, &format!("MPI_Init: {why}")) };
     let settings = settings().unwrap_or_else(|error| fail(error));
+    if let Some(settings) = settings.as_ref().filter(|settings| !settings.report_dir.is_dir()) {
+        fail(format!(
+            "host {} has no directory {}: ranks on several hosts need --shared-dir, a directory that all hosts share",
+            host_name(),
+            settings.report_dir.display()
+        ));
+    }
     let started = universe.world().size().unwrap_or(1);
     let options = options(settings.as_ref(), started).unwrap_or_else(|error| fail(error));
     if let Some(replay) = settings.as_ref().and_then(Replay::new) {
@@ -243,7 +251,14 @@ fn make(settings: Option<&RecoverSettings>, replay: Option<Replay>, handle: Rank
         if !settings.kills.is_empty() {
             kill = settings.kill_of(rank, Begun::of_rank(&settings.report_dir, rank).len());
         }
-        let begun = Begun { rank, incarnation, pid: std::process::id(), at_ms: now_ms(), output: output::number() };
+        let begun = Begun {
+            rank,
+            incarnation,
+            host: host_name(),
+            pid: std::process::id(),
+            at_ms: now_ms(),
+            output: output::number(),
+        };
         report(settings, &Begun::file(rank, incarnation), &begun);
     }
     let mark = match settings.filter(|settings| settings.keeps_logs) {

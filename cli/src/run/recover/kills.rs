@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use counterfoil_settings::host_name;
 use counterfoil_settings::recover::{Begun, KillAtCall, RecoverSettings, Started, read_report};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -80,20 +81,28 @@ pub(super) fn carry_out(
         }
         settings.start = start.load(Ordering::Relaxed);
         // A process that has ended meanwhile needs no kill.
-        if let Some(pid) = process_of(rank, &settings).filter(|pid| is_of_job(*pid, &settings)) {
-            let _ = kill_process(pid, Signal::KILL);
+        match process_of(rank, &settings) {
+            Some((host, _)) if host != host_name() => {
+                eprintln!("counterfoil: --kill: rank {rank} is on host {host}, where this command can't kill it");
+            }
+            Some((_, pid)) if is_of_job(pid, &settings) => drop(kill_process(pid, Signal::KILL)),
+            _ => {}
         }
     }
 }
 
-/// Returns the newest process of a rank in this start of the job: before any has become the rank, the one that will.
-fn process_of(rank: u32, settings: &RecoverSettings) -> Option<Pid> {
+/// Returns the newest process of a rank in this start of the job, and its host: before any has become the rank, the one
+/// that will.
+fn process_of(rank: u32, settings: &RecoverSettings) -> Option<(String, Pid)> {
     let mut processes = Begun::of_rank(&settings.report_dir, rank);
     processes.retain(|begun| begun.output.is_some_and(|output| settings.is_of_this_start(output)));
-    let newest = processes.into_iter().max_by_key(|begun| begun.incarnation).map(|begun| begun.pid);
-    let first =
-        || Some(read_report::<Started>(&settings.report_dir.join(Started::file(settings.output_of(rank))))?.pid);
-    Pid::from_raw(i32::try_from(newest.or_else(first)?).ok()?)
+    let newest = processes.into_iter().max_by_key(|begun| begun.incarnation).map(|begun| (begun.host, begun.pid));
+    let first = || {
+        let started: Started = read_report(&settings.report_dir.join(Started::file(settings.output_of(rank))))?;
+        Some((started.host, started.pid))
+    };
+    let (host, pid) = newest.or_else(first)?;
+    Some((host, Pid::from_raw(i32::try_from(pid).ok()?)?))
 }
 
 /// Returns `true` for a process of the job: another one may have the number of one that has ended.
@@ -127,21 +136,22 @@ mod tests {
             "disk_bytes": 0, "tolerates_divergence": false, "start": 0, "kills": [], "keeps_logs": false, "report_dir": "" }"#;
         let mut settings: RecoverSettings = serde_json::from_str(settings).unwrap();
         settings.report_dir = reports.path().to_owned();
-        let newest = |settings: &RecoverSettings| process_of(1, settings).map(|pid| pid.as_raw_nonzero().get());
+        let newest = |settings: &RecoverSettings| process_of(1, settings).map(|(_, pid)| pid.as_raw_nonzero().get());
         assert_eq!(newest(&settings), None);
         let write = |name: String, report: serde_json::Value| {
             fs::write(reports.path().join(name), report.to_string()).unwrap();
         };
-        write(Started::file(1), json!({ "pid": 71, "has_called_init": false }));
+        write(Started::file(1), json!({ "host": "a", "pid": 71, "has_called_init": false }));
         assert_eq!(newest(&settings), Some(71));
         for (incarnation, pid) in [(0, 71), (2, 80), (1, 75)] {
-            let begun = json!({ "rank": 1, "incarnation": incarnation, "pid": pid, "at_ms": 0, "output": 1 });
+            let begun =
+                json!({ "rank": 1, "incarnation": incarnation, "host": "a", "pid": pid, "at_ms": 0, "output": 1 });
             write(Begun::file(1, incarnation), begun);
         }
         assert_eq!(newest(&settings), Some(80));
         settings.start = 1;
         assert_eq!(newest(&settings), None, "those of an earlier start are dead");
-        write(Started::file(settings.output_of(1)), json!({ "pid": 90, "has_called_init": true }));
+        write(Started::file(settings.output_of(1)), json!({ "host": "a", "pid": 90, "has_called_init": true }));
         assert_eq!(newest(&settings), Some(90));
         let own = i32::try_from(std::process::id()).unwrap();
         assert!(!is_of_job(Pid::from_raw(own).unwrap(), &settings));

@@ -6,6 +6,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use counterfoil_settings::host_name;
 use counterfoil_settings::recover::{Aborted, Begun, Ended, Exited, RecoverSettings, Started, Stream, read_report};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -125,7 +126,7 @@ impl Relay {
         self.dead_since.get_or_insert_with(Instant::now).elapsed() >= START_GRACE
     }
 
-    /// Returns `true` if a process of this start was killed before all ranks have begun. Programs that don't call MPI,
+    /// Returns `true` if a process of this start on this host was killed before all ranks have begun. Programs that don't call MPI,
     /// and those that end by themselves before, don't count.
     pub(super) fn has_killed_start(&self) -> bool {
         let has_begun = |rank: &&RankOutput| {
@@ -138,6 +139,7 @@ impl Relay {
         let outputs = (0..self.processes).map(|process| self.settings.output_of(process));
         let started: Vec<(u32, Started)> =
             outputs.filter_map(|output| Some((output, read_report(&self.file(Started::file(output)))?))).collect();
+        let host = host_name();
         // A script may have exited whose program has called MPI_Init.
         let has_exited = |(output, process): &(u32, Started)| {
             let pid = fs::read_to_string(self.file(RecoverSettings::exit_file(*output))).unwrap_or_default();
@@ -145,7 +147,7 @@ impl Relay {
         };
         !started.iter().any(has_exited)
             && started.iter().any(|(_, process)| process.has_called_init)
-            && started.iter().any(|(_, process)| !is_alive(process.pid))
+            && started.iter().any(|(_, process)| process.host == host && !is_alive(process.pid))
     }
 
     /// Notes the processes that have become ranks.

@@ -69,7 +69,10 @@ impl Summary {
         let first = self.first_at();
         let at = |ms: u64| seconds(Duration::from_millis(ms.saturating_sub(first)));
         let ranks = self.ranks.iter().map(|rank| {
-            let processes = rank.processes.iter().map(|begun| json!({ "pid": begun.pid, "begun_s": at(begun.at_ms) }));
+            let processes = rank
+                .processes
+                .iter()
+                .map(|begun| json!({ "host": begun.host, "pid": begun.pid, "begun_s": at(begun.at_ms) }));
             json!({
                 "rank": rank.rank,
                 "processes": processes.collect::<Vec<_>>(),
@@ -109,13 +112,21 @@ impl fmt::Display for Summary {
             self.tier,
             self.mpi
         )?;
-        let mut table = Table::new(&["rank", "processes", "calls", "messages", "bytes", "outcomes", "<replaced after"]);
+        let mut headings = vec!["rank", "processes", "calls", "messages", "bytes", "outcomes", "<replaced after"];
+        let mut hosts = self.ranks.iter().flat_map(|rank| &rank.processes).map(|begun| &begun.host);
+        let first_host = hosts.next();
+        // Without its heading, a cell isn't shown.
+        if hosts.any(|host| Some(host) != first_host) {
+            headings.push("<hosts");
+        }
+        let mut table = Table::new(&headings);
         let first = self.first_at();
         for RankSummary { rank, processes, ended } in &self.ranks {
             let figure = |of: fn(&Ended) -> u64| ended.as_ref().map_or("-".to_owned(), |ended| of(ended).to_string());
             let bytes = ended.as_ref().map_or("-".to_owned(), |ended| BinaryBytes(ended.bytes_logged).to_string());
             let after = |begun: &Begun| format!("{:.2} s", begun.at_ms.saturating_sub(first) as f64 / 1e3);
             let replaced: Vec<String> = processes.iter().skip(1).map(after).collect();
+            let hosts: Vec<&str> = processes.iter().map(|begun| begun.host.as_str()).collect();
             table.row([
                 rank.to_string(),
                 processes.len().to_string(),
@@ -124,6 +135,7 @@ impl fmt::Display for Summary {
                 bytes,
                 figure(|ended| ended.outcomes),
                 replaced.join(", "),
+                hosts.join(", "),
             ]);
         }
         write!(f, "{table}")?;

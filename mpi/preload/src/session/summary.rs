@@ -55,14 +55,8 @@ pub(super) fn of(session: &Session, ended: Ended) -> RankSummary {
             logging_stopped: ledger.has_stopped,
             gave_up: ledger.gave_up.clone(),
             gaps: ledger.gaps().map(|gap| gap.to_string()).collect(),
-            host: session.host.as_ref().map(|_| host_name()),
+            host: session.host.as_ref().map(|_| counterfoil_settings::host_name()),
             wall_s: session.wall().as_secs_f64(),
         }),
     }
-}
-
-/// Returns the name of this host.
-fn host_name() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    name.trim_end().to_owned()
 }
