@@ -126,8 +126,8 @@ impl Relay {
         self.dead_since.get_or_insert_with(Instant::now).elapsed() >= START_GRACE
     }
 
-    /// Returns `true` if a process of this start on this host was killed before all ranks have begun. Programs that don't call MPI,
-    /// and those that end by themselves before, don't count.
+    /// Returns `true` if a process of this start was killed on this host before all ranks have begun. Programs that
+    /// don't call MPI, and those that end by themselves before, don't count.
     pub(super) fn has_killed_start(&self) -> bool {
         let has_begun = |rank: &&RankOutput| {
             let outputs = rank.processes.iter().filter_map(|begun| begun.output);
