@@ -153,6 +153,8 @@ pub struct Membership {
     /// For each rank: its processes, oldest first; the last one as of the last repair.
     processes: Vec<Vec<u32>>,
     repair: Option<Repair>,
+    /// Duration of the last one.
+    last_repair: Option<Duration>,
     /// Vote under way to end the job.
     vote: Option<Meeting>,
     /// Number of votes that this process has begun.
@@ -195,6 +197,7 @@ impl Membership {
             hosts,
             processes,
             repair: None,
+            last_repair: None,
             vote: None,
             votes: 0,
         })
@@ -208,6 +211,11 @@ impl Membership {
     /// Returns the number of this process in [`all`](Self::all).
     pub(crate) fn process(&self) -> u32 {
         self.process
+    }
+
+    /// Returns the duration of the last repair, from when this process knew of a failure to when all had agreed.
+    pub(crate) fn last_repair(&self) -> Option<Duration> {
+        self.last_repair
     }
 
     /// Returns the number of ranks of the job.
@@ -440,6 +448,7 @@ impl Membership {
             return Ok(None);
         }
         self.repair = None;
+        self.last_repair = Some(begun.elapsed());
         for process in failed {
             self.places[process as usize] = DEAD;
         }

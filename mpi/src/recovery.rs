@@ -514,7 +514,10 @@ impl Job {
         let coordinator = settings.rule.coordinator(settings.ranks, 0);
         let transport = MpiTransport::without_launcher(membership, settings.log_bytes_max, coordinator)?;
         let welcome = Welcome::new(transport.incarnation(), settings.clone(), directory.checkpoints().to_owned());
-        let endpoint = start(rank, directory.paths(), welcome, RankTransport::Mpi(Box::new(transport)))?;
+        let mut endpoint = start(rank, directory.paths(), welcome, RankTransport::Mpi(Box::new(transport)))?;
+        if let RankTransport::Mpi(transport) = endpoint.transport_mut() {
+            transport.note_started();
+        }
         Ok(Some((Place { rank, process, directory, record }, endpoint)))
     }
 }

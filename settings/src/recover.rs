@@ -345,6 +345,27 @@ impl Begun {
     }
 }
 
+/// Report of a process that has replaced another one, once it has caught up with it: durations of the steps, in
+/// milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Recovered {
+    /// From the notice of the failure until all processes had agreed on it; `None` where the job was started again.
+    pub repair: Option<f64>,
+    /// Until the process had its predecessor's log.
+    pub start: Option<f64>,
+    /// Until it had received all that others had sent to its predecessor.
+    pub replay: Option<f64>,
+    /// Until it had sent all that others had received from its predecessor.
+    pub catch_up: Option<f64>,
+}
+
+impl Recovered {
+    /// Returns the name of the report's file.
+    pub fn file(rank: u32, incarnation: u32) -> String {
+        format!("rank-{rank}.{incarnation}.recovered.json")
+    }
+}
+
 /// Report of the exit of a rank that had called `MPI_Finalize`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exited {
@@ -445,8 +466,14 @@ mod tests {
     #[test]
     fn a_file_of_a_process_names_rank_and_incarnation() {
         assert_eq!(Begun::of_file(&Begun::file(3, 65536)), Some((3, 65536)));
-        let others =
-            [Ended::file(3), Exited::file(3), CallMark::file(3), Aborted::FILE.to_owned(), Stream::Output.file(3)];
+        let others = [
+            Ended::file(3),
+            Exited::file(3),
+            Recovered::file(3, 1),
+            CallMark::file(3),
+            Aborted::FILE.to_owned(),
+            Stream::Output.file(3),
+        ];
         for other in others {
             assert_eq!(Begun::of_file(&other), None, "{other}");
         }

@@ -51,6 +51,8 @@ pub(crate) struct Front {
     pub(crate) stops_in: Cell<Option<u64>>,
     /// The program goes on when it sends other bytes than are on record, and has not done so yet.
     pub(crate) looks_for_divergence: Cell<bool>,
+    /// Number of times that the rank has been replaced, while this process has not caught up with the one before.
+    pub(crate) catches_up: Cell<Option<u32>>,
     /// Count of the calls for a replay, where the job keeps its logs.
     pub(crate) mark: Option<Mark>,
     /// `None` in a job.
@@ -131,6 +133,9 @@ pub(crate) fn enter(
         if front.looks_for_divergence.get() {
             front.warn_of_divergence(name);
         }
+        if let Some(incarnation) = front.catches_up.get() {
+            front.report_recovery(incarnation);
+        }
         called
     };
     match called {
@@ -181,6 +186,16 @@ impl Front {
         self.stops_in.set(replay.stops_in());
         if self.stops_in.get() == Some(self.calls.get()) {
             replay.stop(self, name, last);
+        }
+    }
+
+    /// Reports the steps of the recovery, once this process has caught up with the one before.
+    #[cold]
+    fn report_recovery(&self, incarnation: u32) {
+        let times = self.process.call(|endpoint| Ok(endpoint.transport_mut().recovery_times())).unwrap_or_default();
+        if times.catch_up.is_some() {
+            self.catches_up.set(None);
+            process::report_recovery(self.rank(), incarnation, &times);
         }
     }
 

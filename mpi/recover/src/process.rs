@@ -10,14 +10,15 @@ use std::ffi::{c_char, c_int, c_void};
 use std::fs;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use counterfoil_mpi::recovery::{Options, RankHandle, RecoveryError};
 use counterfoil_mpi::{Threads, Universe};
 use counterfoil_protocols::RULES;
 use counterfoil_runtime::Tally;
+use counterfoil_runtime::local::RecoveryTimes;
 use counterfoil_settings::host_name;
-use counterfoil_settings::recover::{Aborted, Begun, Ended, Exited, RecoverSettings, ReplayEnd};
+use counterfoil_settings::recover::{Aborted, Begun, Ended, Exited, RecoverSettings, Recovered, ReplayEnd};
 use mpi_sys as ffi;
 use rustc_hash::FxHashMap;
 
@@ -282,6 +283,7 @@ fn make(settings: Option<&RecoverSettings>, replay: Option<Replay>, handle: Rank
         calls: Cell::new(0),
         last: Cell::new("MPI_Init"),
         stops_in: Cell::new(stops_in),
+        catches_up: Cell::new((incarnation > 0).then_some(incarnation)),
         looks_for_divergence: Cell::new(
             of_job.is_some_and(|settings| settings.tolerates_divergence && (incarnation > 0 || settings.start > 0)),
         ),
@@ -354,6 +356,16 @@ pub(crate) unsafe fn finalize() -> c_int {
     ENDED.store(i64::from(rank), Ordering::Relaxed);
     drop(universe);
     0
+}
+
+/// Reports the steps by which this process has replaced another one.
+pub(crate) fn report_recovery(rank: u32, incarnation: u32, times: &RecoveryTimes) {
+    let ms = |time: Option<Duration>| Some(time?.as_secs_f64() * 1e3);
+    let RecoveryTimes { repair, start, replay, catch_up, .. } = *times;
+    let recovered = Recovered { repair: ms(repair), start: ms(start), replay: ms(replay), catch_up: ms(catch_up) };
+    if let Ok(Some(settings)) = settings() {
+        report(&settings, &Recovered::file(rank, incarnation), &recovered);
+    }
 }
 
 fn ended_of(rank: u32, calls: u64, tally: &Tally) -> Ended {

@@ -1,6 +1,7 @@
 //! Transport of a rank that recovers.
 
 use counterfoil_ack_piggyback::WireHeader;
+use counterfoil_runtime::local::RecoveryTimes;
 use counterfoil_runtime::replay::ReplayTransport;
 use counterfoil_runtime::transport::{Event, Interest, Report, Step, Transport, TransportError};
 
@@ -16,6 +17,14 @@ pub enum RankTransport {
 }
 
 impl RankTransport {
+    /// Returns the durations of the steps by which this process has replaced another one, so far; none in a replay.
+    pub fn recovery_times(&self) -> RecoveryTimes {
+        match self {
+            RankTransport::Mpi(transport) => transport.recovery_times(),
+            RankTransport::Replay(_) => RecoveryTimes::default(),
+        }
+    }
+
     /// Returns the number of times that the rank has been replaced; 0 in a replay.
     pub fn incarnation(&self) -> u32 {
         match self {

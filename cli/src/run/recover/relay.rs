@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use counterfoil_settings::host_name;
-use counterfoil_settings::recover::{Aborted, Begun, Ended, Exited, RecoverSettings, Started, Stream, read_report};
+use counterfoil_settings::recover::{
+    Aborted, Begun, Ended, Exited, RecoverSettings, Recovered, Started, Stream, read_report,
+};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::run::launch::{Watch, is_alive};
@@ -93,6 +95,11 @@ impl Relay {
     /// Returns the report of a rank that has called `MPI_Finalize`.
     pub(super) fn ended(&self, rank: u32) -> Option<Ended> {
         read_report(&self.file(Ended::file(rank)))
+    }
+
+    /// Returns how a process has replaced another one, if it has caught up with that.
+    pub(super) fn recovered(&self, rank: u32, incarnation: u32) -> Option<Recovered> {
+        read_report(&self.file(Recovered::file(rank, incarnation)))
     }
 
     /// Returns the exit code of a rank that has called `MPI_Finalize`.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use counterfoil_settings::recover::{Begun, Ended, RecoverSettings};
+use counterfoil_settings::recover::{Begun, Ended, RecoverSettings, Recovered};
 use indicatif::BinaryBytes;
 use serde_json::{Value, json};
 
@@ -31,6 +31,8 @@ pub(super) struct Summary {
 struct RankSummary {
     rank: u32,
     processes: Vec<Begun>,
+    /// For each process, how it has replaced the one before.
+    recovered: Vec<Option<Recovered>>,
     ended: Option<Ended>,
 }
 
@@ -39,6 +41,7 @@ impl Summary {
         let ranks = relay.processes().map(|(rank, processes)| RankSummary {
             rank,
             processes: processes.to_vec(),
+            recovered: processes.iter().map(|begun| relay.recovered(rank, begun.incarnation)).collect(),
             ended: relay.ended(rank),
         });
         // One that was killed after MPI_Finalize has none.
@@ -69,10 +72,14 @@ impl Summary {
         let first = self.first_at();
         let at = |ms: u64| seconds(Duration::from_millis(ms.saturating_sub(first)));
         let ranks = self.ranks.iter().map(|rank| {
-            let processes = rank
-                .processes
-                .iter()
-                .map(|begun| json!({ "host": begun.host, "pid": begun.pid, "begun_s": at(begun.at_ms) }));
+            let processes = rank.processes.iter().zip(&rank.recovered).map(|(begun, recovered)| {
+                json!({
+                    "host": begun.host,
+                    "pid": begun.pid,
+                    "begun_s": at(begun.at_ms),
+                    "recovery_ms": recovered,
+                })
+            });
             json!({
                 "rank": rank.rank,
                 "processes": processes.collect::<Vec<_>>(),
@@ -121,7 +128,7 @@ impl fmt::Display for Summary {
         }
         let mut table = Table::new(&headings);
         let first = self.first_at();
-        for RankSummary { rank, processes, ended } in &self.ranks {
+        for RankSummary { rank, processes, ended, .. } in &self.ranks {
             let figure = |of: fn(&Ended) -> u64| ended.as_ref().map_or("-".to_owned(), |ended| of(ended).to_string());
             let bytes = ended.as_ref().map_or("-".to_owned(), |ended| BinaryBytes(ended.bytes_logged).to_string());
             let after = |begun: &Begun| format!("{:.2} s", begun.at_ms.saturating_sub(first) as f64 / 1e3);
@@ -139,6 +146,12 @@ impl fmt::Display for Summary {
             ]);
         }
         write!(f, "{table}")?;
+        for RankSummary { rank, processes, recovered, .. } in &self.ranks {
+            for (begun, recovered) in processes.iter().zip(recovered).filter_map(|(begun, by)| Some((begun, (*by)?))) {
+                let after = begun.at_ms.saturating_sub(first) as f64 / 1e3;
+                write!(f, "\nrank {rank} by process {} after {after:.2} s: {}", begun.pid, steps(&recovered))?;
+            }
+        }
         for RankSummary { rank, ended, .. } in &self.ranks {
             if let Some(Ended { sends_diverged: sends @ 1.., .. }) = ended {
                 write!(
@@ -149,4 +162,12 @@ impl fmt::Display for Summary {
         }
         Ok(())
     }
+}
+
+/// Returns the steps of a recovery in words.
+fn steps(recovered: &Recovered) -> String {
+    let Recovered { repair, start, replay, catch_up } = *recovered;
+    let steps = [("repair", repair), ("start", start), ("replay", replay), ("catch-up", catch_up)];
+    let taken = steps.iter().filter_map(|(name, ms)| Some(format!("{name} {:.1} ms", (*ms)?)));
+    taken.collect::<Vec<_>>().join(", ")
 }

@@ -114,6 +114,11 @@ fn a_killed_rank_is_replaced_and_each_line_is_printed_once() {
         let (all, restarts) = processes(&output.summary());
         let is_replaced = if outlives { (all, restarts) == (5, 0) } else { restarts == 1 };
         assert!(is_replaced, "{kill}: {}", output.stderr);
+        let rank: usize = kill[..1].parse().unwrap();
+        let recovery = &output.summary()["ranks"][rank]["processes"][1]["recovery_ms"];
+        let steps = ["repair", "start", "replay", "catch_up"].map(|step| recovery[step].as_f64());
+        // One that dies before its first message has nothing to catch up with before the next.
+        assert_eq!(steps.map(|step| step.is_some()), [outlives, true, true, true], "{kill}: {}", output.stderr);
     }
     assert!(sandbox.remaining_jobs().is_empty());
 }
