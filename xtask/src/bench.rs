@@ -1,6 +1,6 @@
 //! `cargo xtask bench`: runs the criterion benchmarks and prints the tables of `counterfoil bench`.
 //!
-//! The subcommands `mpi`, `applications` and `netpipe` measure programs that run over MPI.
+//! The subcommands `mpi`, `applications`, `operations` and `netpipe` measure programs that run over MPI.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
-use crate::mpi::bench::{applications, netpipe, ping_pong};
+use crate::mpi::bench::{applications, netpipe, operations, ping_pong};
 use crate::table::Table;
 use crate::workspace::{TaskError, Workspace, command_line, run_checked};
 
@@ -16,8 +16,8 @@ use crate::workspace::{TaskError, Workspace, command_line, run_checked};
 const SUBJECTS: [&str; 7] = ["append", "replay", "release", "spill", "recover", "disk-replay", "spilling"];
 
 /// Leading columns of a table, in this order. Other columns follow in alphabetical order.
-const LEADING_COLUMNS: [&str; 9] =
-    ["backend", "block", "size", "writers", "records", "tier", "ns", "floor_ns", "ratio"];
+const LEADING_COLUMNS: [&str; 10] =
+    ["backend", "block", "operation", "size", "writers", "records", "tier", "ns", "floor_ns", "ratio"];
 
 /// Options of `cargo xtask bench`.
 #[derive(Debug, Args)]
@@ -49,6 +49,14 @@ enum MpiBench {
         #[arg(long)]
         json: bool,
     },
+    /// Measure operations of MPI natively and under `counterfoil run --recover`, in alternating jobs
+    Operations {
+        #[command(flatten)]
+        options: operations::Options,
+        /// Print a JSON array of rows instead of tables
+        #[arg(long)]
+        json: bool,
+    },
     /// Measure latency with NetPIPE, with and without the logging library, in alternating jobs
     Netpipe {
         #[command(flatten)]
@@ -65,6 +73,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Task
         let (rows, json) = match mpi_bench {
             MpiBench::Mpi { options, json } => (ping_pong::rows(workspace, options)?, json),
             MpiBench::Applications { options, json } => (applications::rows(workspace, options)?, json),
+            MpiBench::Operations { options, json } => (operations::rows(workspace, options)?, json),
             MpiBench::Netpipe { options, json } => (netpipe::rows(workspace, options)?, json),
         };
         if *json {

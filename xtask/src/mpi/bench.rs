@@ -4,6 +4,7 @@ pub(crate) mod applications;
 mod floor;
 mod interval;
 pub(crate) mod netpipe;
+pub(crate) mod operations;
 pub(crate) mod ping_pong;
 
 use std::fs;
