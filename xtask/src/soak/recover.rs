@@ -29,6 +29,8 @@ const LONG: Duration = Duration::from_secs(2);
 /// Kills of a run with many.
 const MANY: u32 = 6;
 
+/// Memory for the log of one rank.
+const BUDGET: &str = "1GiB";
 /// Standard output of a process, as a file.
 const OUTPUT: &str = "/proc/self/fd/1";
 
@@ -343,8 +345,8 @@ fn try_once(
 
 fn options_of(kills: &[String], spares: u32) -> Vec<OsString> {
     let kills = kills.iter().flat_map(|kill| ["--kill", kill]);
-    let spares = ["--spares".to_owned(), spares.to_string()];
-    spares.into_iter().map(OsString::from).chain(kills.map(OsString::from)).collect()
+    let fixed = ["--budget", BUDGET, "--spares"].map(str::to_owned).into_iter().chain([spares.to_string()]);
+    fixed.map(OsString::from).chain(kills.map(OsString::from)).collect()
 }
 
 /// Returns the number of processes that have replaced others, from a summary.
