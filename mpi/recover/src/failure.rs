@@ -2,6 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
+use counterfoil::AppendError;
 use counterfoil_mpi::error::OperationError;
 use counterfoil_mpi::recovery::{is_ended_elsewhere, needs_new_start};
 use counterfoil_mpi_core::MpiError;
@@ -62,9 +63,17 @@ impl From<OperationError> for Failure {
             }
             other if is_ended_elsewhere(&other) => Failure::Ended,
             other if needs_new_start(&other) => Failure::Lost(other.to_string()),
+            OperationError::Endpoint(error) if is_full(&error) => {
+                Failure::Fatal(format!("{error}; --budget gives the log of each rank more memory"))
+            }
             other => Failure::Fatal(other.to_string()),
         }
     }
+}
+
+/// Returns `true` if the log of this rank is full.
+fn is_full(error: &Error) -> bool {
+    matches!(error, Error::Append { source: AppendError::Full(_), .. } | Error::StillFull { .. })
 }
 
 impl From<Error> for Failure {

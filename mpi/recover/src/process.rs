@@ -12,6 +12,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use counterfoil::{OnFull, Tier};
 use counterfoil_mpi::recovery::{Options, RankHandle, RecoveryError};
 use counterfoil_mpi::{Threads, Universe};
 use counterfoil_protocols::RULES;
@@ -137,6 +138,10 @@ fn options(settings: Option<&RecoverSettings>, started: u32) -> Result<Options, 
     options.settings.log_bytes_max = settings.log_bytes;
     options.settings.local_log_bytes_max = settings.local_log_bytes;
     options.settings.disk_bytes_max = settings.disk_bytes;
+    if settings.tier != Tier::NodeLocal {
+        // Nothing is released, so a full log stays full.
+        options.settings.on_full = OnFull::Fail;
+    }
     options.settings.tolerates_divergence = settings.tolerates_divergence;
     options.name = settings.job.clone();
     options.keeps_logs = settings.keeps_logs;

@@ -213,6 +213,16 @@ fn receives_that_could_have_taken_another_message_are_found() {
     }
 }
 
+#[test]
+fn a_full_log_ends_the_job_at_once_and_says_what_helps() {
+    let Some((sandbox, _)) = sandbox() else { return };
+    let run = sandbox.counterfoil(&["run", "-n", "2", "--recover", "--budget", "4MiB", "--", "./steps", "300000", "0"]);
+    assert_eq!(run.code, Some(1), "{}", run.stderr);
+    assert!(run.stderr.contains("the log is full"), "{}", run.stderr);
+    assert!(run.stderr.contains("--budget gives the log of each rank more memory"), "{}", run.stderr);
+    assert!(!run.stderr.contains("full_wait_max"), "it has waited: {}", run.stderr);
+}
+
 /// Sends its process id to the other rank, each step.
 const DIFFERS: &str = r#"
 #include <mpi.h>
