@@ -2,8 +2,11 @@
 
 use std::ffi::OsString;
 use std::fmt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Args;
 use counterfoil_runtime::history::{self, Event};
@@ -11,8 +14,9 @@ use counterfoil_runtime::races::{self, Choice, Races};
 use counterfoil_settings::recover::{JobDescription, ReplayEnd, Replayed, read_report};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
+use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::replay::{MpiOptions, Rank};
+use crate::replay::{MpiOptions, Rank, calls_in};
 use crate::run::launch::{library_path, preload};
 use crate::table::Table;
 use crate::{Failure, print};
@@ -20,7 +24,7 @@ use crate::{Failure, print};
 /// Find the receives from any source that could have taken another message, in the logs that `counterfoil run --recover
 /// --log-dir` has kept.
 ///
-/// Replays each rank alone, and compares what they did: a receive had a choice if a message of another rank fits, was
+/// Runs the program again for each rank, alone and in this directory, and compares what the ranks did: a receive had a choice if a message of another rank fits, was
 /// not taken before, and was not sent because of what the receive took. The exit code is 0 whether or not there are
 /// choices, and 2 if a rank can't be replayed. The logs stay as they are.
 #[derive(Debug, Args)]
@@ -63,6 +67,8 @@ pub(crate) fn run(arguments: &CheckArguments) -> Result<ExitCode, Failure> {
     if program.is_empty() {
         program = first.job.program.iter().map(OsString::from).collect();
     }
+    let words: Vec<_> = program.iter().map(|word| word.to_string_lossy()).collect();
+    eprintln!("counterfoil: runs `{}` for each rank", words.join(" "));
     if let Some(note) = first.note(&program, &mpi) {
         eprintln!("counterfoil: {note}");
     }
@@ -72,12 +78,21 @@ pub(crate) fn run(arguments: &CheckArguments) -> Result<ExitCode, Failure> {
     if let Ok(style) = ProgressStyle::with_template("{elapsed_precise} rank {pos} of {len} {wide_bar}") {
         line.set_style(style);
     }
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        let registered = signal_hook::flag::register(signal, Arc::clone(&interrupted));
+        registered.map_err(|error| Failure::failed(format!("cannot handle signal {signal}: {error}")))?;
+    }
     let (mut histories, mut ends) = (Vec::new(), Vec::new());
     for rank in 0..ranks {
         let mut command = Command::new(&program[0]);
         let (name, value) = preload(&library);
         command.args(&program[1..]).env(name, value).envs(library_path(&mpi));
-        let (history, end) = replay(command, &arguments.logs, rank, folder.path())?;
+        let replayed = replay(command, &arguments.logs, rank, folder.path());
+        if interrupted.load(Ordering::Relaxed) {
+            return Err(Failure::failed("interrupted"));
+        }
+        let (history, end) = replayed?;
         histories.push(history);
         ends.push(end);
         line.inc(1);
@@ -115,7 +130,15 @@ fn replay(
             let what = if end == ReplayEnd::Differs { "does something else" } else { "can't be replayed" };
             return Err(Failure::refused(format!("rank {rank} {what} in call {calls}, {call}: {why}")));
         }
-        Some(Replayed { calls, call, .. }) => Some(format!("its record ends in call {calls}, {call}")),
+        Some(Replayed { end: ReplayEnd::Aborted, calls, call, .. }) => {
+            Some(format!("has ended the job after call {calls}, {call}"))
+        }
+        Some(Replayed { calls, call, .. }) => Some(format!("up to call {calls}, {call}")),
+        // As in the job.
+        None if ended.status.signal().is_some() && history.is_file() => {
+            let calls = calls_in(&reports, rank).unwrap_or_default();
+            Some(format!("died by a signal after call {calls}"))
+        }
         None => {
             let said = String::from_utf8_lossy(&ended.stderr);
             let last = said.lines().last().unwrap_or_default();

@@ -179,7 +179,7 @@ impl Rank {
 }
 
 /// Returns the number of calls that a rank has begun, if it has counted them in this directory.
-fn calls_in(reports: &Path, rank: u32) -> Option<u64> {
+pub(crate) fn calls_in(reports: &Path, rank: u32) -> Option<u64> {
     CallMark::parse(&fs::read(reports.join(CallMark::file(rank))).ok()?)
 }
 

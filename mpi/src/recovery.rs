@@ -195,6 +195,8 @@ impl RecoveryError {
             }
             RecoveryError::Transport(error) => needs_new_job(error),
             RecoveryError::Runtime(error) => is_of_lost_rank(error),
+            // The log is on another host, where the rank starts again.
+            RecoveryError::LogLost { .. } => true,
             RecoveryError::Resumable { source, .. } => source.needs_new_start(),
             _ => false,
         }

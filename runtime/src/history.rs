@@ -22,7 +22,7 @@ pub struct Place {
 /// Event of a rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Event {
-    /// A message was sent: the next to this rank.
+    /// A message was sent: the next one to `to`.
     Send {
         /// Destination.
         to: u32,

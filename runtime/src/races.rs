@@ -6,7 +6,8 @@
 //! racing). A synchronous send gives its sender no knowledge here, so of programs that order messages by those alone,
 //! some of the choices can't be taken.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
 
 use serde::Serialize;
 
@@ -55,17 +56,15 @@ struct Sent {
     tag: i32,
     /// Events of the destination that the sender knew of.
     knew: u64,
-    /// What the sender knew of all ranks; taken by the delivery.
-    clock: Option<Box<[u64]>>,
+    /// Events of the sender.
+    events: u64,
+    /// What the sender knew of the other ranks; taken by the delivery.
+    clock: Option<Rc<[u64]>>,
     /// Place of the receive that took it among those of the destination.
     taken_by: Option<usize>,
 }
 
 impl Sent {
-    fn fits(&self, pattern: &Pattern) -> bool {
-        self.comm == pattern.comm && pattern.tag.is_none_or(|tag| tag == self.tag)
-    }
-
     /// Returns `true` if a receive that was posted before this one took it.
     fn is_taken_before(&self, order: usize) -> bool {
         self.taken_by.is_some_and(|by| by < order)
@@ -90,6 +89,8 @@ struct Rank<'a> {
     next: usize,
     /// Events of each rank that this one knows of.
     clock: Vec<u64>,
+    /// The same as of the last delivery, for the messages since then.
+    shared: Option<Rc<[u64]>>,
     /// Receives posted.
     posted: usize,
     /// Receives without a message: place among all, and what of a wildcard is told.
@@ -111,23 +112,19 @@ pub fn find(histories: &[Vec<Event>]) -> Races {
     {}
     let mut choices = Vec::new();
     for (rank, (state, counts)) in states.iter().zip(&mut counts).enumerate() {
-        // For each source, messages that were taken before all wildcards from here on.
-        let mut gone = vec![0; ranks];
+        let mut queues = Queues::new(&sent, rank);
         let mut wildcards: Vec<&Wildcard> = state.wildcards.iter().collect();
         wildcards.sort_by_key(|wildcard| wildcard.order);
         for wildcard in wildcards {
             counts.wildcards += 1;
-            let mut others = Vec::new();
-            for source in (0..ranks).filter(|source| *source != wildcard.source as usize) {
-                let messages = &sent[source][rank];
-                while messages.get(gone[source]).is_some_and(|message| message.is_taken_before(wildcard.order)) {
-                    gone[source] += 1;
-                }
-                let mut rest = messages[gone[source]..].iter().take_while(|message| message.knew < wildcard.known_at);
-                if rest.any(|message| message.fits(&wildcard.pattern) && !message.is_taken_before(wildcard.order)) {
-                    others.push(source as u32);
-                }
-            }
+            let sources = (0..ranks).filter(|source| *source != wildcard.source as usize);
+            // Later messages of a source were sent with the same knowledge, or more.
+            let others: Vec<u32> = sources
+                .filter(|source| {
+                    queues.first(*source, wildcard).is_some_and(|message| message.knew < wildcard.known_at)
+                })
+                .map(|source| source as u32)
+                .collect();
             if !others.is_empty() {
                 counts.with_choice += 1;
                 let (place, taken) = (wildcard.place.clone(), wildcard.source);
@@ -137,6 +134,35 @@ pub fn find(histories: &[Vec<Event>]) -> Races {
     }
     choices.sort_by_key(|choice| (choice.rank, choice.place.call));
     Races { counts, choices }
+}
+
+/// Messages to a rank, by source, communicator and tag; `None` for those of all tags.
+struct Queues<'a> {
+    queues: HashMap<(usize, u32, Option<i32>), VecDeque<&'a Sent>>,
+}
+
+impl<'a> Queues<'a> {
+    fn new(sent: &'a [Vec<Vec<Sent>>], rank: usize) -> Queues<'a> {
+        let mut queues: HashMap<_, VecDeque<_>> = HashMap::new();
+        for (source, messages) in sent.iter().enumerate() {
+            for message in &messages[rank] {
+                for tag in [None, Some(message.tag)] {
+                    queues.entry((source, message.comm, tag)).or_default().push_back(message);
+                }
+            }
+        }
+        Queues { queues }
+    }
+
+    /// Returns the first message of a source that a wildcard could take. Called in the order of the wildcards: what was
+    /// taken before one was taken before those that follow.
+    fn first(&mut self, source: usize, wildcard: &Wildcard) -> Option<&'a Sent> {
+        let queue = self.queues.get_mut(&(source, wildcard.pattern.comm, wildcard.pattern.tag))?;
+        while queue.front()?.is_taken_before(wildcard.order) {
+            queue.pop_front();
+        }
+        queue.front().copied()
+    }
 }
 
 /// Goes through the events of a rank as far as possible. Returns `true` if there were any.
@@ -153,8 +179,15 @@ fn advance(rank: usize, state: &mut Rank<'_>, sent: &mut [Vec<Vec<Sent>>], count
         let known_at = state.clock[rank];
         match event {
             Event::Send { to, comm, tag } => {
-                let (knew, clock) = (state.clock[*to as usize], Some(state.clock.clone().into()));
-                sent[rank][*to as usize].push(Sent { comm: *comm, tag: *tag, knew, clock, taken_by: None });
+                let clock = Rc::clone(state.shared.get_or_insert_with(|| state.clock.as_slice().into()));
+                sent[rank][*to as usize].push(Sent {
+                    comm: *comm,
+                    tag: *tag,
+                    knew: state.clock[*to as usize],
+                    events: known_at,
+                    clock: Some(clock),
+                    taken_by: None,
+                });
             }
             Event::Receive { request, pattern, place } => {
                 let wildcard = place.clone().map(|place| (*pattern, place));
@@ -163,9 +196,13 @@ fn advance(rank: usize, state: &mut Rank<'_>, sent: &mut [Vec<Vec<Sent>>], count
             }
             Event::Deliver { request, source, ssn } => {
                 let message = &mut sent[*source as usize][rank][*ssn as usize - 1];
-                for (known, of_sender) in state.clock.iter_mut().zip(message.clock.take().unwrap_or_default()) {
-                    *known = (*known).max(of_sender);
+                let clock = message.clock.take();
+                for (known, of_sender) in state.clock.iter_mut().zip(clock.as_deref().unwrap_or_default()) {
+                    *known = (*known).max(*of_sender);
                 }
+                let of_source = &mut state.clock[*source as usize];
+                *of_source = (*of_source).max(message.events);
+                state.shared = None;
                 let Some((order, wildcard)) = state.open.remove(request) else { continue };
                 message.taken_by = Some(order);
                 if let Some((pattern, place)) = wildcard {

@@ -48,7 +48,7 @@ pub struct RankSettings {
     /// and from what its checkpoints cost. It takes the first one at once. `None`: it takes all.
     pub mtbf: Option<Duration>,
     /// A re-execution that sends other bytes than before, of the same length, goes on: its peers have the bytes on
-    /// record, or get them. Otherwise that is an error.
+    /// record, or get them, and the rank itself gets the new ones. Otherwise that is an error.
     pub tolerates_divergence: bool,
     /// Write traces for the [`oracle`](crate::oracle).
     pub trace: bool,

@@ -26,9 +26,9 @@ pub struct Tally {
     pub determinants_logged: u64,
     /// Bytes of the recorded deliveries, without the log's overhead for each.
     pub determinant_bytes: u64,
-    /// Sends of a re-execution that are, byte by byte, those of a dead incarnation.
+    /// Sends of a re-execution that a dead incarnation had sent.
     pub sends_repeated: u64,
-    /// ... of them, those that had other bytes, where that is tolerated.
+    /// ... of them, those that had other bytes then, where that is tolerated.
     pub sends_diverged: u64,
     /// Acknowledged messages that the rule retains for the recovery of other ranks.
     pub messages_kept: u64,

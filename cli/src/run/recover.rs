@@ -225,6 +225,13 @@ pub(super) fn run(arguments: &RunArguments, settings: &Settings, mpi: &Mpi) -> R
     if !relay.has_ranks() {
         eprintln!("counterfoil: no process of the job has become a rank");
     }
+    let others = summary.other_hosts();
+    if code != 0 && log_dir.is_none() && !others.is_empty() {
+        let hosts = others.join(", ");
+        eprintln!(
+            "counterfoil: the job may have left logs in the memory of {hosts}: `counterfoil clean --job {name}` there"
+        );
+    }
     if arguments.json {
         eprintln!("{}", summary.to_json(&exit, code));
     } else if relay.has_ranks() {

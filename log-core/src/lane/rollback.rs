@@ -205,9 +205,14 @@ impl LaneWriter {
             self.compare(ssn, at + RECORD_HEADER + prefix, body - prefix, payload)?;
             place = Some((sequence, at + footprint(body)));
         }
+        self.pass(ssn, place);
+        Ok(ssn)
+    }
+
+    /// Goes on after a repeated message; `place` is that of the record after it, if it is known.
+    fn pass(&mut self, ssn: Ssn, place: Option<(u64, usize)>) {
         let next = ssn.next();
         self.cold.rewound = (next < self.next).then_some(Rewound { next, place });
-        Ok(ssn)
     }
 
     /// Repeats a message whose record has other bytes, as [`repeat`](Self::repeat) has found: the record stays.
@@ -215,10 +220,11 @@ impl LaneWriter {
     /// # Errors
     /// [`RepeatError::NotRewound`].
     pub fn repeat_as_recorded(&mut self) -> Result<Ssn, RepeatError> {
-        let Some(Rewound { next: ssn, .. }) = self.cold.rewound else {
+        let Some(Rewound { next: ssn, place }) = self.cold.rewound else {
             return Err(RepeatError::NotRewound { peer: self.peer() });
         };
-        self.rewind(ssn);
+        let found = self.find_record(ssn, place);
+        self.pass(ssn, found.map(|(sequence, at, body, _)| (sequence, at + footprint(body))).or(place));
         Ok(ssn)
     }
 

@@ -1,8 +1,8 @@
 //! Memory from the C library: zeros, where the program has not written it yet.
 //!
 //! A program may send bytes that it has not written, as the padding of a structure. Memory that was used before then
-//! has what a clock, an address or the MPI has left there, and a repetition would send something else. Fresh memory
-//! has zeros anyway, and isn't touched.
+//! has what a clock, an address or the MPI has left there, and a repetition would send something else. Blocks that the
+//! C library maps have zeros, and aren't touched; smaller ones are written.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,6 +15,9 @@ static REALLOC: Next<unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void> = 
 static ALIGNED: Next<unsafe extern "C" fn(usize, usize) -> *mut c_void> = Next::new(c"aligned_alloc");
 static MEMALIGN: Next<unsafe extern "C" fn(usize, usize) -> *mut c_void> = Next::new(c"memalign");
 static POSIX: Next<unsafe extern "C" fn(*mut *mut c_void, usize, usize) -> c_int> = Next::new(c"posix_memalign");
+
+/// Bytes from which on glibc maps a block, whatever it was asked for before (`DEFAULT_MMAP_THRESHOLD_MAX`).
+const MAPPED_BYTES: usize = 32 << 20;
 
 /// The process may become a rank.
 static IS_JOB: AtomicBool = AtomicBool::new(false);
@@ -39,7 +42,7 @@ unsafe fn zero(block: *mut c_void, from: usize) {
     // SAFETY: the block has that many bytes.
     unsafe {
         let bytes = libc::malloc_usable_size(block);
-        if bytes > from {
+        if bytes > from && bytes <= MAPPED_BYTES {
             block.cast::<u8>().add(from).write_bytes(0, bytes - from);
         }
     }

@@ -8,6 +8,8 @@
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
+use std::hint;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::front::{Front, running};
 use crate::next::Next;
@@ -16,13 +18,20 @@ use crate::next::Next;
 const SECOND: u64 = 1_000_000_000;
 const MICROSECOND: u64 = 1_000;
 
-/// Longest time between two readings without a pause, in nanoseconds.
+/// Readings that are closer have no pause between them, in nanoseconds.
 const PAUSE: u64 = MICROSECOND;
 /// Readings without a pause after which a clock may stand still.
 const SPIN: u32 = 64;
 /// Part of the time of the readings for which it stands still, and its limit in nanoseconds.
 const STILL_SHARE: u64 = 64;
 const STILL_MAX: u64 = 1_000_000;
+
+/// Bytes of a reading on record.
+const READING_BYTES: u64 = 48;
+/// Readings get this part of the memory for outcomes.
+const READINGS_SHARE: u64 = 2;
+/// Time that the job is taken to have run at least, in nanoseconds.
+const RAN_MIN: u64 = 60 * SECOND;
 
 /// Clocks, by the numbers of their readings: those of `clock_gettime` have their own.
 const CLOCKS: usize = 20;
@@ -39,25 +48,63 @@ thread_local! {
     /// Calls of MPI that the thread is in.
     static INSIDE: Cell<u32> = const { Cell::new(0) };
 }
+/// Several threads may call MPI.
+static HAS_THREADS: AtomicBool = AtomicBool::new(false);
+/// A thread is in a call, if several may be.
+static IS_BUSY: AtomicBool = AtomicBool::new(false);
+/// The process is a child that the rank has forked.
+static IS_CHILD: AtomicBool = AtomicBool::new(false);
 
-/// Notes that this thread is the rank's.
-pub(crate) fn note_thread() {
+/// Notes that this thread is the rank's; `has_threads`: that others may call MPI, too.
+pub(crate) fn note_thread(has_threads: bool) {
+    extern "C" fn note_child() {
+        IS_CHILD.store(true, Ordering::Relaxed);
+    }
     IS_RANK.set(true);
+    HAS_THREADS.store(has_threads, Ordering::Relaxed);
+    // SAFETY: a function that only stores. Without memory for it, children record readings of their own.
+    unsafe { libc::pthread_atfork(None, None, Some(note_child)) };
+}
+
+/// Returns `true` in a child that the rank has forked.
+pub(crate) fn is_child() -> bool {
+    IS_CHILD.load(Ordering::Relaxed)
 }
 
 /// A call of MPI, in which clocks are not the program's.
-pub(crate) struct Inside(());
+pub(crate) struct Inside {
+    /// It has to say that no thread is in a call any more.
+    is_outermost: bool,
+}
 
 impl Inside {
+    /// Enters a call. MPI promises that no other thread is in one, but one may be reading a clock.
     pub(crate) fn enter() -> Inside {
+        loop {
+            if let Some(inside) = Inside::try_enter() {
+                return inside;
+            }
+            hint::spin_loop();
+        }
+    }
+
+    /// Enters if no other thread is in a call.
+    fn try_enter() -> Option<Inside> {
+        let is_outermost = INSIDE.get() == 0 && HAS_THREADS.load(Ordering::Relaxed);
+        if is_outermost && IS_BUSY.swap(true, Ordering::Acquire) {
+            return None;
+        }
         INSIDE.set(INSIDE.get() + 1);
-        Inside(())
+        Some(Inside { is_outermost })
     }
 }
 
 impl Drop for Inside {
     fn drop(&mut self) {
         INSIDE.set(INSIDE.get() - 1);
+        if self.is_outermost {
+            IS_BUSY.store(false, Ordering::Release);
+        }
     }
 }
 
@@ -70,45 +117,75 @@ struct Pace {
     first: u64,
     /// Readings since then.
     readings: u32,
+    /// What is added to the clock, which is behind that of the process before: of processor time, or after another boot.
+    ahead: u64,
 }
 
 impl Pace {
-    /// Returns the time that a clock shows at `now`, after it has shown `shown`.
-    fn show(&mut self, shown: u64, now: u64) -> u64 {
-        if now.saturating_sub(self.last) >= PAUSE {
+    /// Returns the time that a clock shows at `now`, after it has shown `shown`. It stands still for at least `still`.
+    fn show(&mut self, shown: u64, now: u64, still: u64) -> u64 {
+        if now < self.last || now.saturating_sub(self.last) >= PAUSE {
             (self.first, self.readings) = (now, 0);
         }
         self.last = now;
         self.readings = self.readings.saturating_add(1);
-        let still =
-            if self.readings > SPIN { (now.saturating_sub(self.first) / STILL_SHARE).min(STILL_MAX) } else { 0 };
-        // The clock of another boot may be behind.
-        if now < shown.saturating_add(still) { shown } else { now }
+        let spin = if self.readings > SPIN { (now.saturating_sub(self.first) / STILL_SHARE).min(STILL_MAX) } else { 0 };
+        if now.saturating_add(self.ahead) < shown {
+            self.ahead = shown - now;
+        }
+        let now = now.saturating_add(self.ahead);
+        if now < shown.saturating_add(still.max(spin)) { shown } else { now }
     }
 }
 
 /// Clocks of a rank.
-#[derive(Debug, Default)]
-pub(crate) struct Clocks([Cell<Pace>; CLOCKS]);
+#[derive(Debug)]
+pub(crate) struct Clocks {
+    paces: [Cell<Pace>; CLOCKS],
+    /// Readings that fit into the memory for them.
+    readings_max: u64,
+    /// Beginning of the rank, in nanoseconds.
+    begun: u64,
+}
+
+impl Clocks {
+    /// Makes the clocks of a rank with this memory for outcomes.
+    pub(crate) fn new(outcome_bytes: usize) -> Clocks {
+        Clocks {
+            paces: Default::default(),
+            readings_max: outcome_bytes as u64 / READINGS_SHARE / READING_BYTES,
+            begun: system(libc::CLOCK_MONOTONIC).unwrap_or(0),
+        }
+    }
+
+    /// Returns the time for which a clock stands still where much of the memory is used: with what is left of it, the
+    /// readings last for as long as the job has run, and so on.
+    fn still(&self, recorded: u64) -> u64 {
+        if recorded < self.readings_max / 2 {
+            return 0;
+        }
+        let ran = system(libc::CLOCK_MONOTONIC).unwrap_or(0).saturating_sub(self.begun).max(RAN_MIN);
+        ran / self.readings_max.saturating_sub(recorded).max(1)
+    }
+}
 
 /// Returns a time of a clock for the program: on record, or that of `now`.
 fn read(clock: u8, now: impl FnOnce() -> u64) -> u64 {
-    let is_program = IS_RANK.get() && INSIDE.get() == 0;
-    match running().filter(|_| is_program) {
-        Some(front) => {
-            let _inside = Inside::enter();
-            front.read_clock(clock, now)
-        }
+    let is_program = (IS_RANK.get() || clock == WTIME) && INSIDE.get() == 0 && !is_child();
+    // Where another thread is in a call, the time isn't recorded.
+    let Some(_inside) = is_program.then(Inside::try_enter).flatten() else { return now() };
+    match running() {
+        Some(front) => front.read_clock(clock, now),
         None => now(),
     }
 }
 
 impl Front {
     fn read_clock(&self, clock: u8, now: impl FnOnce() -> u64) -> u64 {
-        let pace = &self.clocks.0[usize::from(clock)];
-        let show = |shown| {
+        let pace = &self.clocks.paces[usize::from(clock)];
+        let show = |shown, recorded| {
             let mut changed = pace.get();
-            let value = changed.show(shown, now());
+            let value = changed.show(shown, now(), self.clocks.still(recorded));
             pace.set(changed);
             value
         };
@@ -125,6 +202,7 @@ impl Front {
 static CLOCK_GETTIME: Next<unsafe extern "C" fn(libc::clockid_t, *mut libc::timespec) -> c_int> =
     Next::new(c"clock_gettime");
 static GETRUSAGE: Next<unsafe extern "C" fn(c_int, *mut libc::rusage) -> c_int> = Next::new(c"getrusage");
+static TIMESPEC_GET: Next<unsafe extern "C" fn(*mut libc::timespec, c_int) -> c_int> = Next::new(c"timespec_get");
 static TIMES: Next<unsafe extern "C" fn(*mut libc::tms) -> libc::clock_t> = Next::new(c"times");
 
 /// Returns the time of a clock of the system in nanoseconds, or an error as `clock_gettime` does.
@@ -183,7 +261,12 @@ pub unsafe extern "C" fn clock_gettime(clock: libc::clockid_t, time: *mut libc::
 pub unsafe extern "C" fn timespec_get(time: *mut libc::timespec, base: c_int) -> c_int {
     const TIME_UTC: c_int = 1;
     // SAFETY: the caller's variable.
-    if base == TIME_UTC && unsafe { clock_gettime(libc::CLOCK_REALTIME, time) } == 0 { base } else { 0 }
+    unsafe {
+        if base != TIME_UTC {
+            return TIMESPEC_GET.get()(time, base);
+        }
+        if clock_gettime(libc::CLOCK_REALTIME, time) == 0 { base } else { 0 }
+    }
 }
 
 /// `gettimeofday`
@@ -261,15 +344,19 @@ pub unsafe extern "C" fn getrusage(who: c_int, usage: *mut libc::rusage) -> c_in
 /// As of the C library's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn times(times: *mut libc::tms) -> libc::clock_t {
-    // SAFETY: the caller's variable.
+    // SAFETY: the caller's variable, and a function without preconditions.
     unsafe {
         let elapsed = TIMES.get()(times);
-        if let Some(times) = times.as_mut() {
-            for (clock, ticks) in [(ELAPSED + 1, &mut times.tms_utime), (ELAPSED + 2, &mut times.tms_stime)] {
-                *ticks = read(clock, || *ticks as u64) as libc::clock_t;
-            }
+        if elapsed == -1 {
+            return elapsed;
         }
-        read(ELAPSED, || elapsed as u64) as libc::clock_t
+        let tick = SECOND / (libc::sysconf(libc::_SC_CLK_TCK).max(1) as u64);
+        let read_ticks = |clock, ticks: libc::clock_t| (read(clock, || ticks as u64 * tick) / tick) as libc::clock_t;
+        if let Some(times) = times.as_mut() {
+            times.tms_utime = read_ticks(ELAPSED + 1, times.tms_utime);
+            times.tms_stime = read_ticks(ELAPSED + 2, times.tms_stime);
+        }
+        read_ticks(ELAPSED, elapsed)
     }
 }
 
@@ -283,7 +370,7 @@ mod tests {
     fn a_clock_that_is_read_without_a_pause_stands_still_for_a_small_part_of_that_time() {
         let (mut pace, mut shown, mut values) = (Pace::default(), 0, 0);
         for now in (SECOND..2 * SECOND).step_by(100) {
-            let next = pace.show(shown, now);
+            let next = pace.show(shown, now, 0);
             assert!(next >= shown && now - next <= STILL_MAX.min((now - SECOND) / STILL_SHARE), "{next} at {now}");
             values += u32::from(next != shown);
             shown = next;
@@ -295,14 +382,35 @@ mod tests {
     fn a_clock_that_is_read_with_pauses_shows_each_time() {
         let (mut pace, mut shown) = (Pace::default(), 0);
         for now in (SECOND..SECOND + 1_000 * PAUSE).step_by(PAUSE as usize) {
-            shown = pace.show(shown, now);
+            shown = pace.show(shown, now, 0);
             assert_eq!(shown, now);
         }
-        assert_eq!(pace.show(shown, now_before(shown)), shown, "the clock of another boot");
     }
 
-    fn now_before(time: u64) -> u64 {
-        time - SECOND / 2
+    #[test]
+    fn a_clock_that_is_behind_goes_on_from_what_it_has_shown() {
+        let mut pace = Pace::default();
+        assert_eq!(pace.show(7 * SECOND, SECOND, 0), 7 * SECOND);
+        assert_eq!(pace.show(7 * SECOND, SECOND + 2 * PAUSE, 0), 7 * SECOND + 2 * PAUSE);
+        // Set back later.
+        let shown = 7 * SECOND + 2 * PAUSE;
+        assert_eq!(pace.show(shown, 5, 0), shown);
+        assert_eq!(pace.show(shown, 5 + 3 * PAUSE, 0), shown + 3 * PAUSE);
+    }
+
+    #[test]
+    fn readings_fit_into_their_memory_however_often_clocks_are_read() {
+        let clocks = Clocks::new(1 << 20);
+        let (mut pace, mut shown, mut recorded) = (Pace::default(), 0, 0);
+        // Every 2 us, for a minute that has begun when the rank has.
+        for now in (SECOND..61 * SECOND).step_by(2_000) {
+            let next = pace.show(shown, now, clocks.still(recorded));
+            assert!(next >= shown);
+            recorded += u64::from(next != shown);
+            shown = next;
+        }
+        assert!((clocks.readings_max / 2..clocks.readings_max).contains(&recorded), "{recorded}");
+        assert!(61 * SECOND - shown < SECOND / 10, "{shown}");
     }
 
     #[test]

@@ -16,8 +16,8 @@ use counterfoil::{OnFull, Tier};
 use counterfoil_mpi::recovery::{Options, RankHandle, RecoveryError};
 use counterfoil_mpi::{Threads, Universe};
 use counterfoil_protocols::RULES;
-use counterfoil_runtime::Tally;
 use counterfoil_runtime::local::RecoveryTimes;
+use counterfoil_runtime::{RankSettings, Tally};
 use counterfoil_settings::host_name;
 use counterfoil_settings::recover::{Aborted, Begun, Ended, Exited, RecoverSettings, Recovered, ReplayEnd};
 use mpi_sys as ffi;
@@ -160,7 +160,7 @@ fn begin(threads: Threads) {
         say("MPI was initialised before");
         exit_at_once(1);
     }
-    clocks::note_thread();
+    clocks::note_thread(matches!(threads, Threads::Serialized));
     crash::note_handlers();
     if let Ok(Some(settings)) = settings() {
         output::note_init(&settings);
@@ -284,7 +284,9 @@ fn make(settings: Option<&RecoverSettings>, replay: Option<Replay>, handle: Rank
         groups: RefCell::default(),
         private,
         world_attributes,
-        clocks: Clocks::default(),
+        clocks: Clocks::new(
+            settings.map_or(RankSettings::new(1).local_log_bytes_max, |settings| settings.local_log_bytes),
+        ),
         calls: Cell::new(0),
         last: Cell::new("MPI_Init"),
         stops_in: Cell::new(stops_in),
@@ -399,6 +401,10 @@ pub(crate) unsafe fn abort(_: ffi::MPI_Comm, code: c_int) -> c_int {
 /// Handles the exit of a process that was a rank. One that has not called MPI_Finalize ends the job: a replacement
 /// would do the same.
 extern "C" fn handle_exit(code: c_int, _: *mut c_void) {
+    // A child that the rank has forked has the same function.
+    if clocks::is_child() {
+        return;
+    }
     if let Ok(rank) = u32::try_from(ENDED.load(Ordering::Relaxed))
         && let Ok(Some(settings)) = settings()
     {

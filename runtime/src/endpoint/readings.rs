@@ -31,6 +31,8 @@ pub(super) struct Readings {
     epoch: Epoch,
     clocks: Vec<Clock>,
     has_unrecorded: bool,
+    /// Readings on record, of all clocks.
+    recorded: u64,
 }
 
 impl Clock {
@@ -70,6 +72,7 @@ impl Readings {
         // The values of several incarnations are the same up to the end of each.
         if recorded.back().is_none_or(|last| last.0 < number) {
             recorded.push_back((number, entry.value));
+            self.recorded += 1;
         }
     }
 }
@@ -100,19 +103,20 @@ impl Entry {
 }
 
 impl<T: Transport, P: Protocol> Endpoint<T, P> {
-    /// Returns a reading of a clock: that of a dead incarnation, or `now` of the clock's last one (0 before any), which
-    /// is recorded. A clock that `now` lets stand still needs no memory.
+    /// Returns a reading of a clock: that of a dead incarnation, or `now` of the clock's last one (0 before any) and of
+    /// the number of readings on record. It is recorded; a clock that `now` lets stand still needs no memory.
     ///
     /// # Errors
     /// [`Error`] of the local log.
-    pub fn reading(&mut self, clock: u8, now: impl FnOnce(u64) -> u64) -> Result<u64, Error> {
+    pub fn reading(&mut self, clock: u8, now: impl FnOnce(u64, u64) -> u64) -> Result<u64, Error> {
         let epoch = self.protocol.epoch();
         self.readings.begin(epoch);
+        let recorded = self.readings.recorded;
         let state = self.readings.clock(clock);
         if let Some(value) = state.repeat() {
             return Ok(value);
         }
-        let (number, value) = (state.next, now(state.value));
+        let (number, value) = (state.next, now(state.value, recorded));
         let is_new = value != state.value || number == 0;
         state.next += 1;
         state.value = value;
@@ -143,6 +147,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
 
     fn append_reading(&mut self, number: u64, entry: Entry) -> Result<(), Error> {
         self.log.local().append(READING, number, &entry.bytes())?;
+        self.readings.recorded += 1;
         self.tally.choices_logged += 1;
         Ok(())
     }

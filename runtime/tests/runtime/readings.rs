@@ -6,7 +6,7 @@ use crate::lone_rank::{Files, LoneRank};
 
 /// Reads clocks, which show what `now` says.
 fn read(rank: &mut LoneRank, clock: u8, now: &[u64]) -> Vec<u64> {
-    now.iter().map(|now| rank.reading(clock, |_| *now).unwrap()).collect()
+    now.iter().map(|now| rank.reading(clock, |_, _| *now).unwrap()).collect()
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn a_clock_goes_on_from_its_last_reading() {
     drop(first);
     let mut second = files.start(1, Tier::ProcessCrashSafe, Vec::new()).unwrap();
     read(&mut second, 0, &[0]);
-    assert_eq!(second.reading(0, |last| last.max(10)).unwrap(), 90);
+    assert_eq!(second.reading(0, |last, _| last.max(10)).unwrap(), 90);
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn a_clock_that_stands_still_needs_no_memory() {
     let files = Files::new();
     let mut rank = files.start(0, Tier::ProcessCrashSafe, Vec::new()).unwrap();
     for _ in 0..100_000 {
-        rank.reading(0, |_| 3).unwrap();
+        rank.reading(0, |_, _| 3).unwrap();
     }
     rank.send(1, 1, b"").unwrap();
     assert_eq!(rank.tally().choices_logged, 2);

@@ -1,8 +1,10 @@
 //! Summary of a job whose ranks were replaced.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
+use counterfoil_settings::host_name;
 use counterfoil_settings::recover::{Begun, Ended, RecoverSettings, Recovered};
 use indicatif::BinaryBytes;
 use serde_json::{Value, json};
@@ -61,6 +63,14 @@ impl Summary {
     /// Returns the program's exit code; mpirun's if a rank has not ended as it should, which may be 0 then.
     pub(super) fn exit_code(&self, exit: &Exit) -> u8 {
         self.code.map_or(exit.code.max(1), |code| u8::try_from(code & 0xff).unwrap_or(1))
+    }
+
+    /// Returns the other hosts on which processes of the job ran.
+    pub(super) fn other_hosts(&self) -> Vec<&str> {
+        let own = host_name();
+        let hosts = self.ranks.iter().flat_map(|rank| &rank.processes).map(|begun| begun.host.as_str());
+        let others: BTreeSet<&str> = hosts.filter(|host| *host != own).collect();
+        others.into_iter().collect()
     }
 
     fn first_at(&self) -> u64 {

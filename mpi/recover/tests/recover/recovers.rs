@@ -35,6 +35,11 @@ fn clocks_are_repeated() {
 }
 
 #[test]
+fn clocks_are_read_by_children_and_while_another_thread_is_in_a_call() {
+    Program::own("bystanders", 2).expect_same(0, None);
+}
+
+#[test]
 fn memory_that_was_not_written_is_repeated() {
     if !outlives_failures() {
         return;
