@@ -289,9 +289,10 @@ fn code_of_kill(mpi: &Mpi) -> u8 {
 
 /// Returns `true` if the job has lost processes, and none of its ranks has ended it for good.
 fn can_go_on(exit: &Exit, mpi: &Mpi, relay: &Relay) -> bool {
-    // Where others outlive it, the death of a process is no error to mpirun; and in MPI_Init an MPI that has lost a
-    // process may end the others with any code.
-    let has_lost_processes = (exit.code == code_of_kill(mpi) && relay.has_ranks()) || relay.has_killed_start();
+    // Where others outlive it, the death of a process is no error to mpirun, nor is that of all; and in MPI_Init an MPI
+    // that has lost a process may end the others with any code.
+    let is_of_kills = exit.code == code_of_kill(mpi) || exit.code == 0;
+    let has_lost_processes = (is_of_kills && relay.has_ranks()) || relay.has_killed_start();
     let is_lost = relay.take_lost() || has_lost_processes;
     is_lost && !exit.interrupted && relay.aborted().is_none()
 }

@@ -263,6 +263,19 @@ fn a_replacement_that_sends_other_bytes_ends_the_job_or_goes_on() {
 }
 
 #[test]
+fn a_job_whose_ranks_are_all_killed_is_started_again() {
+    let Some((sandbox, _)) = sandbox() else { return };
+    let plain = plain(&sandbox, "2", &["2000"]);
+    // Each of them has what it needs to get there.
+    let kills = ["--kill", "0@900", "--kill", "1@900"];
+    let job = [&["run", "-n", "2", "--recover", "--spares", "0", "--json"], &kills[..], &["--", "./steps", "2000"]];
+    let output = sandbox.counterfoil(&job.concat());
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
+    assert_eq!(lines(&output.stdout), lines(&plain), "{}", output.stderr);
+    assert_eq!(output.summary()["restarts"], 1, "{}", output.stderr);
+}
+
+#[test]
 fn the_exit_code_is_the_programs_also_after_a_kill() {
     let Some((sandbox, _)) = sandbox() else { return };
     for kill in [&[][..], &["--kill", "1@50"]] {
