@@ -24,9 +24,9 @@ use crate::{Failure, print};
 /// Find the receives from any source that could have taken another message, in the logs that `counterfoil run --recover
 /// --log-dir` has kept.
 ///
-/// Runs the program again for each rank, alone and in this directory, and compares what the ranks did: a receive had a choice if a message of another rank fits, was
-/// not taken before, and was not sent because of what the receive took. The exit code is 0 whether or not there are
-/// choices, and 2 if a rank can't be replayed. The logs stay as they are.
+/// Runs the program again for each rank, alone and in this directory, and compares what the ranks did: a receive had a
+/// choice if a message of another rank fits, was not taken before, and was not sent because of what the receive took.
+/// The exit code is 0 whether or not there are choices, and 2 if a rank can't be replayed. The logs stay as they are.
 #[derive(Debug, Args)]
 #[command(override_usage = "counterfoil check [OPTIONS] LOGS [-- PROGRAM [ARGUMENTS]]")]
 pub(crate) struct CheckArguments {

@@ -117,7 +117,8 @@ struct Pace {
     first: u64,
     /// Readings since then.
     readings: u32,
-    /// What is added to the clock, which is behind that of the process before: of processor time, or after another boot.
+    /// What is added to the clock, which is behind that of the process before: one of processor time, or after another
+    /// boot.
     ahead: u64,
 }
 

@@ -1,4 +1,5 @@
-//! `cargo xtask bench operations`: operations of MPI natively and under `counterfoil run --recover`, in alternating jobs.
+//! `cargo xtask bench operations`: operations of MPI natively and under `counterfoil run --recover`, in alternating
+//! jobs.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
