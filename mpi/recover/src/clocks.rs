@@ -9,10 +9,11 @@
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::hint;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use crate::front::{Front, running};
 use crate::next::Next;
+use crate::process::say;
 
 /// Nanoseconds in a second, and in a microsecond.
 const SECOND: u64 = 1_000_000_000;
@@ -50,8 +51,11 @@ thread_local! {
 }
 /// Several threads may call MPI.
 static HAS_THREADS: AtomicBool = AtomicBool::new(false);
-/// A thread is in a call, if several may be.
-static IS_BUSY: AtomicBool = AtomicBool::new(false);
+/// What a thread is in, if several may be.
+static BUSY: AtomicU8 = AtomicU8::new(IDLE);
+const IDLE: u8 = 0;
+const CALL: u8 = 1;
+const READING: u8 = 2;
 /// The process is a child that the rank has forked.
 static IS_CHILD: AtomicBool = AtomicBool::new(false);
 
@@ -71,31 +75,37 @@ pub(crate) fn is_child() -> bool {
     IS_CHILD.load(Ordering::Relaxed)
 }
 
-/// A call of MPI, in which clocks are not the program's.
+/// A call of MPI, in which clocks are not the program's, or a reading of a clock.
 pub(crate) struct Inside {
-    /// It has to say that no thread is in a call any more.
+    /// It has to say that no thread is in anything any more.
     is_outermost: bool,
 }
 
 impl Inside {
-    /// Enters a call. MPI promises that no other thread is in one, but one may be reading a clock.
+    /// Enters a call of MPI. A thread that reads a clock is waited for. One that is in another call breaks the promise
+    /// of `MPI_THREAD_SERIALIZED`, and ends the process.
     pub(crate) fn enter() -> Inside {
         loop {
-            if let Some(inside) = Inside::try_enter() {
-                return inside;
+            match Inside::try_enter(CALL) {
+                Ok(inside) => return inside,
+                Err(READING) => hint::spin_loop(),
+                Err(_) => {
+                    say("two threads are in calls of MPI at once, and MPI_THREAD_SERIALIZED is provided");
+                    // SAFETY: a function without preconditions.
+                    unsafe { libc::abort() }
+                }
             }
-            hint::spin_loop();
         }
     }
 
-    /// Enters if no other thread is in a call.
-    fn try_enter() -> Option<Inside> {
+    /// Enters, or returns what another thread is in.
+    fn try_enter(what: u8) -> Result<Inside, u8> {
         let is_outermost = INSIDE.get() == 0 && HAS_THREADS.load(Ordering::Relaxed);
-        if is_outermost && IS_BUSY.swap(true, Ordering::Acquire) {
-            return None;
+        if is_outermost {
+            BUSY.compare_exchange(IDLE, what, Ordering::Acquire, Ordering::Relaxed)?;
         }
         INSIDE.set(INSIDE.get() + 1);
-        Some(Inside { is_outermost })
+        Ok(Inside { is_outermost })
     }
 }
 
@@ -103,7 +113,7 @@ impl Drop for Inside {
     fn drop(&mut self) {
         INSIDE.set(INSIDE.get() - 1);
         if self.is_outermost {
-            IS_BUSY.store(false, Ordering::Release);
+            BUSY.store(IDLE, Ordering::Release);
         }
     }
 }
@@ -174,7 +184,7 @@ impl Clocks {
 fn read(clock: u8, now: impl FnOnce() -> u64) -> u64 {
     let is_program = (IS_RANK.get() || clock == WTIME) && INSIDE.get() == 0 && !is_child();
     // Where another thread is in a call, the time isn't recorded.
-    let Some(_inside) = is_program.then(Inside::try_enter).flatten() else { return now() };
+    let Some(Ok(_inside)) = is_program.then(|| Inside::try_enter(READING)) else { return now() };
     match running() {
         Some(front) => front.read_clock(clock, now),
         None => now(),

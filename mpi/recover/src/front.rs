@@ -126,9 +126,9 @@ pub(crate) fn enter(
         process::say(&format!("{name} was called {when}"));
         process::exit_at_once(FAILED);
     };
-    front.count_call(name);
     let called = {
         let _inside = Inside::enter();
+        front.count_call(name);
         let called = front.settle_orphans().and_then(|()| call(front));
         if front.looks_for_divergence.get() {
             front.warn_of_divergence(name);

@@ -1,4 +1,5 @@
-/* Clocks that are read while another thread is in a call of MPI, and in a child of the rank. */
+/* Clocks that are read while another thread is in a call of MPI, and in a child of the rank. With an argument, two threads are in calls
+ * of MPI at once. */
 #include <pthread.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -46,6 +47,12 @@ int main(int argc, char **argv) {
             DO(MPI_Send(&sent, 1, MPI_INT, turn, 7, MPI_COMM_WORLD));
         }
         DO(MPI_Barrier(MPI_COMM_WORLD));
+    }
+    if (argc > 1 && rank == 1) {
+        pthread_t thread;
+        CHECK(pthread_create(&thread, NULL, receive, NULL) == 0);
+        wait_for(0.05);
+        DO(MPI_Send(&rank, 1, MPI_INT, 0, 8, MPI_COMM_WORLD));
     }
     pid_t child = fork();
     CHECK(child >= 0);

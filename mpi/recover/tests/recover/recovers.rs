@@ -40,6 +40,13 @@ fn clocks_are_read_by_children_and_while_another_thread_is_in_a_call() {
 }
 
 #[test]
+fn two_threads_in_calls_at_once_end_the_job_with_a_line() {
+    let ran = Program::own("bystanders", 2).with(&["both"]).recovered(0, None);
+    assert!(!ran.output.status.success(), "{}", ran.said());
+    assert!(ran.errors.contains("two threads are in calls of MPI at once"), "{}", ran.said());
+}
+
+#[test]
 fn memory_that_was_not_written_is_repeated() {
     if !outlives_failures() {
         return;
