@@ -7,6 +7,7 @@
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::clocks::is_inside;
 use crate::next::Next;
 
 static CALLOC: Next<unsafe extern "C" fn(usize, usize) -> *mut c_void> = Next::new(c"calloc");
@@ -27,8 +28,9 @@ pub(crate) fn begin() {
     IS_JOB.store(true, Ordering::Relaxed);
 }
 
-fn is_job() -> bool {
-    IS_JOB.load(Ordering::Relaxed)
+/// Returns `true` if the memory is for the program: what is allocated in a call of MPI is for this library and the MPI.
+fn is_for_program() -> bool {
+    IS_JOB.load(Ordering::Relaxed) && !is_inside()
 }
 
 /// Writes zeros to the bytes from `from` on of a block.
@@ -36,7 +38,7 @@ fn is_job() -> bool {
 /// # Safety
 /// `block` is null or was allocated, and nobody else has it.
 unsafe fn zero(block: *mut c_void, from: usize) {
-    if block.is_null() || !is_job() {
+    if block.is_null() || !is_for_program() {
         return;
     }
     // SAFETY: the block has that many bytes.
@@ -52,7 +54,7 @@ unsafe fn zero(block: *mut c_void, from: usize) {
 #[unsafe(no_mangle)]
 pub extern "C" fn malloc(bytes: usize) -> *mut c_void {
     // SAFETY: functions without preconditions. The C library knows which memory is fresh.
-    unsafe { if is_job() { CALLOC.get()(1, bytes) } else { MALLOC.get()(bytes) } }
+    unsafe { if is_for_program() { CALLOC.get()(1, bytes) } else { MALLOC.get()(bytes) } }
 }
 
 /// `realloc`

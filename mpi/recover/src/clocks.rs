@@ -118,6 +118,11 @@ impl Drop for Inside {
     }
 }
 
+/// Returns `true` if this thread is in a call of MPI.
+pub(crate) fn is_inside() -> bool {
+    INSIDE.get() > 0
+}
+
 /// Pace at which a clock is read.
 #[derive(Clone, Copy, Debug, Default)]
 struct Pace {
