@@ -6,6 +6,7 @@ mod interval;
 pub(crate) mod netpipe;
 pub(crate) mod operations;
 pub(crate) mod ping_pong;
+mod rounds;
 
 use std::fs;
 use std::path::Path;
@@ -34,6 +35,29 @@ fn mpirun_two_ranks(mpi: &Mpi, btl: &str) -> Command {
     command
 }
 
+/// Returns a `counterfoil run --recover` for two ranks, each bound to a core, without a spare process, that use shared
+/// memory and keep all messages. Further options follow, and the program.
+fn recover_two_ranks(mpi: &Mpi, counterfoil: &Path) -> Command {
+    let mut command = Command::new(counterfoil);
+    mpi.set_environment(&mut command);
+    command.args([
+        "run",
+        "--no-progress",
+        "--json",
+        "--recover",
+        "--spares",
+        "0",
+        "--budget",
+        "4GiB",
+        "-n",
+        "2",
+        "--mpi",
+    ]);
+    command.arg(mpi.selector());
+    command.args(["--bind-to", "core", "--mca", "pml", "ob1", "--mca", "btl", mpi.transports()[0].1]);
+    command
+}
+
 /// Preloads the library into the ranks, but not into the launcher, and sets its variables.
 fn preload_library(command: &mut Command, library: &Path, variables: &[(&str, &str)]) {
     for (name, value) in variables {
@@ -46,8 +70,13 @@ fn preload_library(command: &mut Command, library: &Path, variables: &[(&str, &s
 /// path.
 fn run_program(command: &mut Command, mpi: &Mpi, program: &Path, arguments: &[&str]) -> Result<Output, TaskError> {
     command.env("LD_LIBRARY_PATH", &mpi.library_dir).args(["-x", "LD_LIBRARY_PATH"]);
-    command.arg(program).args(arguments).stdin(Stdio::null());
-    let output = command.output().map_err(|source| TaskError::Start { program: command_line(command), source })?;
+    run(command.arg(program).args(arguments))
+}
+
+/// Runs a command without input; its errors are shown if it fails.
+fn run(command: &mut Command) -> Result<Output, TaskError> {
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.map_err(|source| TaskError::Start { program: command_line(command), source })?;
     if output.status.success() {
         return Ok(output);
     }

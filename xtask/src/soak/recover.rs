@@ -71,10 +71,14 @@ impl Source {
         Source { file, ranks, arguments: &[], compared: None, hpcc_size: None }
     }
 
+    fn is_installed(&self) -> bool {
+        self.file.starts_with('/')
+    }
+
     /// Returns `true` if the program can run over this MPI.
     fn is_there(&self, toolkit: &Toolkit) -> bool {
-        let is_installed = self.file.starts_with('/');
-        !is_installed || (Path::new(self.file).is_file() && toolkit.mpi.implementation == Implementation::OpenMpi)
+        !self.is_installed()
+            || (Path::new(self.file).is_file() && toolkit.mpi.implementation == Implementation::OpenMpi)
     }
 
     fn name(&self) -> String {
@@ -299,19 +303,21 @@ fn begin(workspace: &Workspace, runner: &Runner<'_>, source: Source) -> Result<P
     let file = mpi.join(source.file);
     let refuse = |why: String| TaskError::File { path: file.clone(), source: std::io::Error::other(why) };
     fs::create_dir(&folder).map_err(TaskError::file(&folder))?;
-    let mut words: Vec<OsString> = vec![folder.join(BINARY).into()];
     if let Some(size) = source.hpcc_size {
         hpcc::write_input(&folder, size, (2, source.ranks / 2))?;
         // What rank 0 writes to it is what it prints.
         let output = folder.join(hpcc::OUTPUT);
         symlink(OUTPUT, &output).map_err(TaskError::file(&output))?;
     }
-    if source.file.starts_with('/') {
-        words[0] = source.file.into();
-    } else if !runner.compile(&file, BINARY, &mpi.join("preload/tests/c"))? {
+    let binary = if source.is_installed() {
+        file.clone()
+    } else if runner.compile(&file, BINARY, &mpi.join("preload/tests/c"))? {
+        folder.join(BINARY)
+    } else {
         return Err(refuse("it can't be compiled".to_owned()));
-    }
-    words.extend(source.arguments.iter().map(OsString::from));
+    };
+    let arguments = source.arguments.iter().map(OsString::from);
+    let words: Vec<OsString> = [binary.into()].into_iter().chain(arguments).collect();
     let expected = runner.run_alone(source.ranks, &words)?;
     let mut program = Program { source, folder, words, expected, calls: Vec::new(), wall: Duration::ZERO };
     program.expected = program.compared(program.expected.clone());
@@ -344,9 +350,9 @@ fn try_once(
 }
 
 fn options_of(kills: &[String], spares: u32) -> Vec<OsString> {
+    let spares = spares.to_string();
     let kills = kills.iter().flat_map(|kill| ["--kill", kill]);
-    let fixed = ["--budget", BUDGET, "--spares"].map(str::to_owned).into_iter().chain([spares.to_string()]);
-    fixed.map(OsString::from).chain(kills.map(OsString::from)).collect()
+    ["--budget", BUDGET, "--spares", &spares].into_iter().chain(kills).map(OsString::from).collect()
 }
 
 /// Returns the number of processes that have replaced others, from a summary.

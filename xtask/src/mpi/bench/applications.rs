@@ -3,14 +3,14 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Instant;
 
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
 use super::interval::Interval;
-use super::{floor, mpirun_two_ranks, preload_library, read_summary, run_program};
+use super::{floor, mpirun_two_ranks, preload_library, read_summary, recover_two_ranks, run, run_program};
 use crate::mpi::scratch::Scratch;
 use crate::mpi::{Choice, Toolkit, hpcc, preload};
 use crate::soak::runner::json_of;
@@ -73,8 +73,6 @@ const HPCC_SIZE: u32 = 3000;
 const KEEP_ALL_IN_MEMORY: [(&str, &str); 2] = [("COUNTERFOIL_KEEP", "all"), ("COUNTERFOIL_BUDGET", "4GiB")];
 /// Memory of the library that only copies: 4 GiB, too.
 const FLOOR_BYTES: &str = "4294967296";
-/// Options of a run that recovers, with the same memory.
-const RECOVER: [&str; 9] = ["run", "--no-progress", "--json", "--recover", "--spares", "0", "--budget", "4GiB", "-n"];
 
 impl LogKind {
     fn name(self) -> &'static str {
@@ -238,21 +236,11 @@ impl Bench<'_> {
 
     /// Runs the application once under `counterfoil run --recover`.
     fn run_recovering(&self, application: &Application) -> Result<Run, TaskError> {
-        let shared_memory = self.toolkit.mpi.transports()[0].1;
-        let mut command = Command::new(&self.counterfoil);
-        self.toolkit.mpi.set_environment(&mut command);
-        command.args(RECOVER).args(["2", "--mpi"]).arg(self.toolkit.mpi.selector());
-        command.args(["--bind-to", "core", "--mca", "pml", "ob1", "--mca", "btl", shared_memory, "--"]);
-        command.arg(&application.file).args(application.arguments).current_dir(&application.folder);
-        let program = command_line(&command);
-        let (start, output) = (Instant::now(), command.stdin(Stdio::null()).output());
+        let mut command = recover_two_ranks(&self.toolkit.mpi, &self.counterfoil);
+        command.arg("--").arg(&application.file).args(application.arguments).current_dir(&application.folder);
+        let (start, output) = (Instant::now(), run(&mut command)?);
         let wall_s = start.elapsed().as_secs_f64();
-        let output = output.map_err(|source| TaskError::Start { program: program.clone(), source })?;
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        if !output.status.success() {
-            eprintln!("{stderr}");
-            return Err(TaskError::Failed { program });
-        }
+        let (program, stderr) = (command_line(&command), String::from_utf8_lossy(&output.stderr));
         let refused = |reason| TaskError::Output { program: program.clone(), reason };
         let seconds = application.elapsed_s(&output.stdout, wall_s).map_err(refused)?;
         let summary = json_of(&stderr);

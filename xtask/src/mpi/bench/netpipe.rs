@@ -1,13 +1,12 @@
 //! `cargo xtask bench netpipe`: unmodified NetPIPE with and without the logging library, in alternating jobs.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::interval::Interval;
+use super::rounds::{Rounds, Times};
 use super::{mpirun_two_ranks, preload_library, read_summary, run_program};
 use crate::mpi::scratch::Scratch;
 use crate::mpi::{Choice, Toolkit, preload};
@@ -33,7 +32,7 @@ pub(crate) struct Options {
 }
 
 /// Results of a job: one-way latency in nanoseconds by message size in bytes.
-type LatencyBySize = BTreeMap<u64, f64>;
+type LatencyBySize = Times<u64>;
 
 /// Returns the rows
 /// `mpi, size, rounds, native_ns, logged_ns, ratio, ratio_low, ratio_high, control, control_low, control_high`.
@@ -48,42 +47,10 @@ pub(crate) fn rows(workspace: &Workspace, options: &Options) -> Result<Vec<Value
     let toolkit = Toolkit::find_or_install(workspace, &options.choice)?;
     let library = preload::build(workspace, &toolkit)?;
     let job = Job { toolkit: &toolkit, library: &library, options };
-    let mut rounds = Vec::new();
-    for round in 0..options.rounds {
-        eprintln!("{}, NetPIPE, round {} of {}", toolkit.mpi, round + 1, options.rounds);
-        let first = job.run(false)?;
-        let logged = job.run(true)?;
-        let last = job.run(false)?;
-        // Job order may affect the latency: the baseline alternates between the first and the last job.
-        let (native, other) = if round % 2 == 0 { (first, last) } else { (last, first) };
-        rounds.push([native, logged, other]);
-    }
-    let sizes: Vec<u64> = rounds.first().map(|[native, ..]| native.keys().copied().collect()).unwrap_or_default();
-    Ok(sizes.into_iter().filter_map(|size| row(&toolkit, size, &rounds)).collect())
-}
-
-/// Returns the row of a message size, or `None` if a job did not measure the size.
-fn row(toolkit: &Toolkit, size: u64, rounds: &[[LatencyBySize; 3]]) -> Option<Value> {
-    let times: Vec<[f64; 3]> = rounds
-        .iter()
-        .map(|[native, logged, other]| Some([*native.get(&size)?, *logged.get(&size)?, *other.get(&size)?]))
-        .collect::<Option<_>>()?;
-    let interval = |f: fn(&[f64; 3]) -> f64| Interval::of(&times.iter().map(f).collect::<Vec<_>>());
-    let (ratio, control) =
-        (interval(|[native, logged, _]| logged / native)?, interval(|[native, _, other]| other / native)?);
-    Some(json!({
-        "mpi": format!("Open MPI {}", toolkit.mpi.version),
-        "size": size,
-        "rounds": times.len(),
-        "native_ns": interval(|[native, ..]| *native)?.median,
-        "logged_ns": interval(|[_, logged, _]| *logged)?.median,
-        "ratio": ratio.median,
-        "ratio_low": ratio.low,
-        "ratio_high": ratio.high,
-        "control": control.median,
-        "control_low": control.low,
-        "control_high": control.high,
-    }))
+    let label = format!("{}, NetPIPE", toolkit.mpi);
+    let rounds = Rounds::run(options.rounds, &label, || job.run(false), |_| job.run(true))?;
+    let mpi = format!("Open MPI {}", toolkit.mpi.version);
+    Ok(rounds.rows(|size| json!({ "mpi": mpi, "size": size }), ["native_ns", "logged_ns"]))
 }
 
 /// A job of two ranks.

@@ -1,16 +1,15 @@
 //! `cargo xtask bench operations`: operations of MPI natively and under `counterfoil run --recover`, in alternating
 //! jobs.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use clap::Args;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::interval::Interval;
-use super::{mpirun_two_ranks, run_program};
+use super::rounds::{Rounds, Times};
+use super::{mpirun_two_ranks, recover_two_ranks, run, run_program};
 use crate::mpi::scratch::Scratch;
 use crate::mpi::{Choice, Toolkit, preload};
 use crate::workspace::{TaskError, Workspace, command_line, run_checked};
@@ -28,9 +27,6 @@ pub(crate) struct Options {
     log_dir: Option<PathBuf>,
 }
 
-/// Memory for the log of one rank: all messages are kept.
-const BUDGET: &str = "4GiB";
-
 /// A line of the program.
 #[derive(Deserialize)]
 struct Line {
@@ -39,8 +35,8 @@ struct Line {
     us: f64,
 }
 
-/// Microseconds by operation and bytes.
-type Times = BTreeMap<(String, u64), f64>;
+/// Operation and bytes.
+type Key = (String, u64);
 
 /// Context of all jobs.
 struct Bench<'a> {
@@ -62,78 +58,36 @@ pub(crate) fn rows(workspace: &Workspace, options: &Options) -> Result<Vec<Value
     run_checked(Command::new(&toolkit.mpi.mpicc).args(["-O2", "-o"]).arg(&program).arg(source))?;
     let (counterfoil, log_dir) = (workspace.build_release()?, options.log_dir.as_deref());
     let bench = Bench { toolkit: &toolkit, counterfoil, program, scratch: scratch.path(), log_dir };
-    let mut rounds: Vec<[Times; 3]> = Vec::new();
-    for round in 0..options.rounds {
-        eprintln!("{}, round {} of {}", toolkit.mpi, round + 1, options.rounds);
-        let (first, recovering, last) = (bench.run_native()?, bench.run_recovering(round)?, bench.run_native()?);
-        // The order of jobs may matter: the base alternates.
-        let (native, other) = if round % 2 == 0 { (first, last) } else { (last, first) };
-        rounds.push([native, recovering, other]);
-    }
-    let operations: Vec<(String, u64)> =
-        rounds.first().map(|[native, ..]| native.keys().cloned().collect()).unwrap_or_default();
-    Ok(operations.into_iter().filter_map(|operation| row(&toolkit, &operation, &rounds)).collect())
-}
-
-fn row(toolkit: &Toolkit, operation: &(String, u64), rounds: &[[Times; 3]]) -> Option<Value> {
-    let times: Vec<[f64; 3]> = rounds
-        .iter()
-        .map(|times| {
-            let [native, recovering, other] = times.each_ref().map(|times| times.get(operation).copied());
-            Some([native?, recovering?, other?])
-        })
-        .collect::<Option<_>>()?;
-    let interval = |value: fn(&[f64; 3]) -> f64| Interval::of(&times.iter().map(value).collect::<Vec<_>>());
-    let ratio = interval(|[native, recovering, _]| recovering / native)?;
-    let control = interval(|[native, _, other]| other / native)?;
-    Some(json!({
-        "mpi": format!("Open MPI {}", toolkit.mpi.version),
-        "operation": operation.0,
-        "size": operation.1,
-        "rounds": times.len(),
-        "native_us": interval(|[native, ..]| *native)?.median,
-        "us": interval(|[_, recovering, _]| *recovering)?.median,
-        "ratio": ratio.median,
-        "ratio_low": ratio.low,
-        "ratio_high": ratio.high,
-        "control": control.median,
-        "control_low": control.low,
-        "control_high": control.high,
-    }))
+    let label = toolkit.mpi.to_string();
+    let rounds = Rounds::run(options.rounds, &label, || bench.run_native(), |round| bench.run_recovering(round))?;
+    let mpi = format!("Open MPI {}", toolkit.mpi.version);
+    let head = |(operation, bytes): &Key| json!({ "mpi": mpi, "operation": operation, "size": bytes });
+    Ok(rounds.rows(head, ["native_us", "us"]))
 }
 
 impl Bench<'_> {
-    fn run_native(&self) -> Result<Times, TaskError> {
+    fn run_native(&self) -> Result<Times<Key>, TaskError> {
         let mut command = mpirun_two_ranks(&self.toolkit.mpi, self.toolkit.mpi.transports()[0].1);
         let output = run_program(&mut command, &self.toolkit.mpi, &self.program, &[])?;
         parse(&output.stdout, &command)
     }
 
-    fn run_recovering(&self, round: u32) -> Result<Times, TaskError> {
-        let mut command = Command::new(&self.counterfoil);
-        self.toolkit.mpi.set_environment(&mut command);
-        command.args(["run", "--no-progress", "--recover", "--spares", "0", "--budget", BUDGET, "-n", "2", "--mpi"]);
-        command.arg(self.toolkit.mpi.selector());
-        if let Some(dir) = self.log_dir {
-            command.arg("--log-dir").arg(dir.join(round.to_string()));
+    fn run_recovering(&self, round: u32) -> Result<Times<Key>, TaskError> {
+        let log_dir = self.log_dir.map(|dir| dir.join(round.to_string()));
+        let mut command = recover_two_ranks(&self.toolkit.mpi, &self.counterfoil);
+        if let Some(dir) = &log_dir {
+            command.arg("--log-dir").arg(dir);
         }
-        command.args(["--bind-to", "core", "--mca", "pml", "ob1", "--mca", "btl"]);
-        command.arg(self.toolkit.mpi.transports()[0].1).arg("--").arg(&self.program).current_dir(self.scratch);
-        let output = command.stdin(Stdio::null()).output();
-        let output = output.map_err(|source| TaskError::Start { program: command_line(&command), source })?;
-        if !output.status.success() {
-            eprintln!("{}", String::from_utf8_lossy(&output.stderr));
-            return Err(TaskError::Failed { program: command_line(&command) });
-        }
-        if let Some(dir) = self.log_dir {
-            let dir = dir.join(round.to_string());
-            std::fs::remove_dir_all(&dir).map_err(TaskError::file(&dir))?;
+        command.arg("--").arg(&self.program).current_dir(self.scratch);
+        let output = run(&mut command)?;
+        if let Some(dir) = &log_dir {
+            std::fs::remove_dir_all(dir).map_err(TaskError::file(dir))?;
         }
         parse(&output.stdout, &command)
     }
 }
 
-fn parse(stdout: &[u8], command: &Command) -> Result<Times, TaskError> {
+fn parse(stdout: &[u8], command: &Command) -> Result<Times<Key>, TaskError> {
     let lines = String::from_utf8_lossy(stdout);
     let parsed = lines.lines().map(|line| {
         let Line { operation, bytes, us } = serde_json::from_str(line).map_err(|error| TaskError::Output {
