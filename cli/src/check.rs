@@ -12,12 +12,11 @@ use clap::Args;
 use counterfoil_runtime::history::{self, Event};
 use counterfoil_runtime::races::{self, Choice, Races};
 use counterfoil_settings::recover::{JobDescription, ReplayEnd, Replayed, read_report};
-use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::replay::{MpiOptions, Rank, calls_in};
-use crate::run::launch::{library_path, preload};
+use crate::replay::{MpiOptions, Rank, calls_in, preloaded, progress_line};
+use crate::run::launch::library_path;
 use crate::table::Table;
 use crate::{Failure, print};
 
@@ -74,10 +73,7 @@ pub(crate) fn run(arguments: &CheckArguments) -> Result<ExitCode, Failure> {
     }
     let folder = tempfile::tempdir().map_err(|error| Failure::failed(format!("a temporary directory: {error}")))?;
     let ranks = first.job.settings.ranks;
-    let line = if arguments.no_progress { ProgressBar::hidden() } else { ProgressBar::new(u64::from(ranks)) };
-    if let Ok(style) = ProgressStyle::with_template("{elapsed_precise} rank {pos} of {len} {wide_bar}") {
-        line.set_style(style);
-    }
+    let line = progress_line("rank", u64::from(ranks), !arguments.no_progress);
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         let registered = signal_hook::flag::register(signal, Arc::clone(&interrupted));
@@ -85,9 +81,8 @@ pub(crate) fn run(arguments: &CheckArguments) -> Result<ExitCode, Failure> {
     }
     let (mut histories, mut ends) = (Vec::new(), Vec::new());
     for rank in 0..ranks {
-        let mut command = Command::new(&program[0]);
-        let (name, value) = preload(&library);
-        command.args(&program[1..]).env(name, value).envs(library_path(&mpi));
+        let mut command = preloaded(&program, &library);
+        command.envs(library_path(&mpi));
         let replayed = replay(command, &arguments.logs, rank, folder.path());
         if interrupted.load(Ordering::Relaxed) {
             return Err(Failure::failed("interrupted"));

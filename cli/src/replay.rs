@@ -183,15 +183,12 @@ pub(crate) fn calls_in(reports: &Path, rank: u32) -> Option<u64> {
     CallMark::parse(&fs::read(reports.join(CallMark::file(rank))).ok()?)
 }
 
-/// Returns the command that runs the program with the library.
+/// Returns the command that runs the program with the library, perhaps under the debugger.
 fn command(arguments: &ReplayArguments, library: &Path) -> Command {
-    let (name, value) = preload(library);
-    let (program, words) = (&arguments.program[0], &arguments.program[1..]);
     if !arguments.gdb {
-        let mut command = Command::new(program);
-        command.args(words).env(name, value);
-        return command;
+        return preloaded(&arguments.program, library);
     }
+    let (name, value) = preload(library);
     let mut command = Command::new(DEBUGGER);
     // The debugger itself must not load the library.
     let mut preloaded = OsString::from(format!("set environment {name} "));
@@ -200,8 +197,27 @@ fn command(arguments: &ReplayArguments, library: &Path) -> Command {
     if arguments.until.is_some() {
         command.args(["-ex", "run"]);
     }
-    command.arg("--args").arg(program).args(words);
+    command.arg("--args").args(&arguments.program);
     command
+}
+
+/// Returns the command that runs a program with the library preloaded.
+pub(crate) fn preloaded(program: &[OsString], library: &Path) -> Command {
+    let (name, value) = preload(library);
+    let mut command = Command::new(&program[0]);
+    command.args(&program[1..]).env(name, value);
+    command
+}
+
+/// Returns a line that shows how far a command is.
+pub(crate) fn progress_line(unit: &str, all: u64, is_shown: bool) -> ProgressBar {
+    let line = if is_shown { ProgressBar::new(all) } else { ProgressBar::hidden() };
+    if let Ok(style) =
+        ProgressStyle::with_template(&format!("{{elapsed_precise}} {unit} {{pos}} of {{len}} {{wide_bar}}"))
+    {
+        line.set_style(style);
+    }
+    line
 }
 
 /// Runs the program to its end, and shows how far it is.
@@ -220,10 +236,7 @@ fn watch(
         return child.wait().map_err(failed);
     }
     let all = rank.settings.ended.as_ref().map(|ended| ended.calls).or(rank.settings.died_in);
-    let line = if arguments.no_progress { ProgressBar::hidden() } else { ProgressBar::new(all.unwrap_or_default()) };
-    if let Ok(style) = ProgressStyle::with_template("{elapsed_precise} call {pos} of {len} {wide_bar}") {
-        line.set_style(style);
-    }
+    let line = progress_line("call", all.unwrap_or_default(), !arguments.no_progress);
     let status = loop {
         if let Some(status) = child.try_wait().map_err(failed)? {
             break status;
