@@ -153,8 +153,8 @@ pub struct Membership {
     /// For each rank: its processes, oldest first; the last one as of the last repair.
     processes: Vec<Vec<u32>>,
     repair: Option<Repair>,
-    /// Duration of the last one.
-    last_repair: Option<Duration>,
+    /// Beginning and end of the last one.
+    last_repair: Option<(Instant, Instant)>,
     /// Vote under way to end the job.
     vote: Option<Meeting>,
     /// Number of votes that this process has begun.
@@ -213,8 +213,8 @@ impl Membership {
         self.process
     }
 
-    /// Returns the duration of the last repair, from when this process knew of a failure to when all had agreed.
-    pub(crate) fn last_repair(&self) -> Option<Duration> {
+    /// Returns the times at which the last repair began, as this process knew of a failure, and ended: all had agreed.
+    pub(crate) fn last_repair(&self) -> Option<(Instant, Instant)> {
         self.last_repair
     }
 
@@ -448,7 +448,7 @@ impl Membership {
             return Ok(None);
         }
         self.repair = None;
-        self.last_repair = Some(begun.elapsed());
+        self.last_repair = Some((begun, Instant::now()));
         for process in failed {
             self.places[process as usize] = DEAD;
         }

@@ -24,7 +24,7 @@ mod supervisor;
 
 use std::collections::VecDeque;
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use counterfoil_ack_piggyback::WireHeader;
@@ -32,7 +32,7 @@ use counterfoil_mpi_core::comm::{Matched, Sending};
 use counterfoil_mpi_core::error::MpiError;
 use counterfoil_mpi_core::ulfm::Meeting;
 use counterfoil_protocols::api::Coordinator;
-use counterfoil_runtime::local::{LauncherConnection, RecoveryTimes, Welcome};
+use counterfoil_runtime::local::{LauncherConnection, RecoveryClock, RecoveryTimes, Welcome};
 use counterfoil_runtime::transport::{Event, Interest, Report, Transport, TransportError};
 
 use crate::membership::{Membership, MembershipError};
@@ -85,17 +85,8 @@ pub struct MpiTransport {
     polls: u32,
     /// The others have ended the job before this rank was done.
     came_too_late: bool,
-    times: ReplacementTimes,
-}
-
-/// Times of a process that has replaced another one.
-#[derive(Debug, Default)]
-struct ReplacementTimes {
-    repair: Option<Duration>,
-    placed: Option<Instant>,
-    started: Option<Instant>,
-    replayed: Option<Instant>,
-    caught_up: Option<Instant>,
+    /// Steps by which this process has replaced another one, in a job without a launcher.
+    recovery: Option<RecoveryClock>,
 }
 
 impl MpiTransport {
@@ -129,11 +120,13 @@ impl MpiTransport {
         let ranks = membership.ranks();
         let mut transport = MpiTransport::new(|rank| Box::new(Ranks::new(rank, ranks, coordinator)), membership)?;
         transport.incarnation = transport.membership.incarnation_of(transport.rank);
-        transport.times = ReplacementTimes {
-            repair: transport.membership.last_repair(),
-            placed: Some(Instant::now()),
-            ..ReplacementTimes::default()
-        };
+        if transport.incarnation > 0 {
+            // A job that was started again has repaired nothing.
+            let repair = transport.membership.last_repair();
+            let noticed = repair.map_or_else(Instant::now, |(begun, _)| begun);
+            let joined = repair.map(|(_, ended)| ended);
+            transport.recovery = Some(RecoveryClock { joined, ..RecoveryClock::new(None, noticed) });
+        }
         transport.frame_bytes_max = frame_bytes_max;
         transport.announce_peers();
         Ok(transport)
@@ -160,7 +153,7 @@ impl MpiTransport {
             frame_bytes_max: 0,
             polls: 0,
             came_too_late: false,
-            times: ReplacementTimes::default(),
+            recovery: None,
         })
     }
 
@@ -171,21 +164,15 @@ impl MpiTransport {
 
     /// Notes that the rank has its log.
     pub(crate) fn note_started(&mut self) {
-        self.times.started = Some(Instant::now());
+        if let Some(clock) = &mut self.recovery {
+            clock.started = Some(Instant::now());
+        }
     }
 
     /// Returns the durations of the steps by which this process has replaced another one, so far, in a job without a
     /// launcher.
     pub fn recovery_times(&self) -> RecoveryTimes {
-        let ReplacementTimes { repair, placed, started, replayed, caught_up } = self.times;
-        let between = |from: Option<Instant>, to: Option<Instant>| Some(to?.saturating_duration_since(from?));
-        RecoveryTimes {
-            detect: None,
-            repair,
-            start: between(placed, started),
-            replay: between(started, replayed),
-            catch_up: between(replayed, caught_up),
-        }
+        self.recovery.as_ref().map(RecoveryClock::times).unwrap_or_default()
     }
 
     /// Returns the number of times that the rank has been replaced.
@@ -495,10 +482,12 @@ impl Transport for MpiTransport {
     }
 
     fn report(&mut self, report: Report) -> Result<(), TransportError> {
-        match report {
-            Report::ReplayComplete => self.times.replayed = Some(Instant::now()),
-            Report::CaughtUp => self.times.caught_up = Some(Instant::now()),
-            _ => {}
+        if let Some(clock) = &mut self.recovery {
+            match report {
+                Report::ReplayComplete => clock.replayed = Some(Instant::now()),
+                Report::CaughtUp => clock.caught_up = Some(Instant::now()),
+                _ => {}
+            }
         }
         self.supervisor.handle_report(report, &mut self.events)?;
         self.post_notices()

@@ -45,5 +45,7 @@ pub use launcher::{launch, launch_under};
 pub use launcher_connection::LauncherConnection;
 pub use options::{JobOptions, Processes};
 pub use planned_kills::PlannedKills;
-pub use report::{DeathReport, JobReport, LaunchError, Observer, PowerCutReport, Progress, RecoveryTimes, StallReport};
+pub use report::{
+    DeathReport, JobReport, LaunchError, Observer, PowerCutReport, Progress, RecoveryClock, RecoveryTimes, StallReport,
+};
 pub use sockets::LocalTransport;

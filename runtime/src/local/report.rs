@@ -327,24 +327,31 @@ fn quoted(stderr_tail: &str) -> String {
     if stderr_tail.is_empty() { String::new() } else { format!("; it wrote: {stderr_tail}") }
 }
 
-/// Times of the steps of a recovery, as they happen.
-#[derive(Debug)]
-pub(super) struct RecoveryClock {
-    pub(super) killed: Option<Instant>,
-    pub(super) noticed: Instant,
-    /// Only of managed processes.
-    pub(super) joined: Option<Instant>,
-    pub(super) started: Option<Instant>,
-    pub(super) replayed: Option<Instant>,
-    pub(super) caught_up: Option<Instant>,
+/// Times at which the steps of a recovery ended.
+#[derive(Clone, Debug)]
+pub struct RecoveryClock {
+    /// SIGKILL; `None` for an unplanned kill.
+    pub killed: Option<Instant>,
+    /// The launcher, or a process without one, noticed the death.
+    pub noticed: Instant,
+    /// A process has taken the place of the dead one. Only of managed processes.
+    pub joined: Option<Instant>,
+    /// The replacement has started.
+    pub started: Option<Instant>,
+    /// It has received all that its peers had sent to its predecessor.
+    pub replayed: Option<Instant>,
+    /// It has sent all that its peers had received from its predecessor.
+    pub caught_up: Option<Instant>,
 }
 
 impl RecoveryClock {
-    pub(super) fn new(killed: Option<Instant>, noticed: Instant) -> RecoveryClock {
+    /// Begins with the death of a process.
+    pub fn new(killed: Option<Instant>, noticed: Instant) -> RecoveryClock {
         RecoveryClock { killed, noticed, joined: None, started: None, replayed: None, caught_up: None }
     }
 
-    pub(super) fn times(&self) -> RecoveryTimes {
+    /// Returns the durations of the steps.
+    pub fn times(&self) -> RecoveryTimes {
         let between = |from: Option<Instant>, to: Option<Instant>| Some(to?.saturating_duration_since(from?));
         RecoveryTimes {
             detect: between(self.killed, Some(self.noticed)),
