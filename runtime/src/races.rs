@@ -106,10 +106,13 @@ pub fn find(histories: &[Vec<Event>]) -> Races {
     let mut sent: Vec<Vec<Vec<Sent>>> = (0..ranks).map(|_| (0..ranks).map(|_| Vec::new()).collect()).collect();
     let mut counts = vec![Counts::default(); ranks];
     // Each rank goes on until it gets a message that is yet to be sent.
-    while (0..ranks)
-        .map(|rank| advance(rank, &mut states[rank], &mut sent, &mut counts[rank]))
-        .fold(false, |a, b| a | b)
-    {}
+    let mut has_advanced = true;
+    while has_advanced {
+        has_advanced = false;
+        for rank in 0..ranks {
+            has_advanced |= advance(rank, &mut states[rank], &mut sent, &mut counts[rank]);
+        }
+    }
     let mut choices = Vec::new();
     for (rank, (state, counts)) in states.iter().zip(&mut counts).enumerate() {
         let mut queues = Queues::new(&sent, rank);

@@ -57,6 +57,13 @@ pub struct Diverged {
     pub bytes: Option<(u8, u8)>,
 }
 
+impl Diverged {
+    /// Returns `true` if only bytes differ, and not their number.
+    pub fn has_same_length(&self) -> bool {
+        self.now == self.before
+    }
+}
+
 fn difference(at: usize, bytes: Option<(u8, u8)>, (before, now): (usize, usize)) -> String {
     let byte = bytes.map(|(was, is)| format!("byte {at} is {is:#04x} and was {was:#04x}"));
     let length = (before != now).then(|| format!("it has {now} bytes and had {before}"));

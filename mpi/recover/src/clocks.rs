@@ -100,18 +100,20 @@ impl Inside {
 
     /// Enters, or returns what another thread is in.
     fn try_enter(what: u8) -> Result<Inside, u8> {
-        let is_outermost = INSIDE.get() == 0 && HAS_THREADS.load(Ordering::Relaxed);
-        if is_outermost {
-            BUSY.compare_exchange(IDLE, what, Ordering::Acquire, Ordering::Relaxed)?;
-        }
-        INSIDE.set(INSIDE.get() + 1);
-        Ok(Inside { is_outermost })
+        INSIDE.with(|inside| {
+            let is_outermost = inside.get() == 0 && HAS_THREADS.load(Ordering::Relaxed);
+            if is_outermost {
+                BUSY.compare_exchange(IDLE, what, Ordering::Acquire, Ordering::Relaxed)?;
+            }
+            inside.set(inside.get() + 1);
+            Ok(Inside { is_outermost })
+        })
     }
 }
 
 impl Drop for Inside {
     fn drop(&mut self) {
-        INSIDE.set(INSIDE.get() - 1);
+        INSIDE.with(|inside| inside.set(inside.get() - 1));
         if self.is_outermost {
             BUSY.store(IDLE, Ordering::Release);
         }

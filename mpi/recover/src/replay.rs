@@ -38,7 +38,7 @@ impl Reason {
         match RecordEnd::of(error) {
             Some(end) => Some(Reason::NoRecord(end)),
             None => match error {
-                Error::Diverged(RepeatError::Diverged(other)) if other.now == other.before => Some(Reason::OtherBytes),
+                Error::Diverged(RepeatError::Diverged(other)) if other.has_same_length() => Some(Reason::OtherBytes),
                 other => other.is_divergence().then_some(Reason::Differs),
             },
         }

@@ -201,7 +201,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         self.outbound[to.index()].obey(&outgoing, self.properties.keeps, &mut self.tally)?;
         let before = self.committed_envelope(to, outgoing.header.ssn())?;
         let ssn = match self.log.repeat(to, payload) {
-            Err(RepeatError::Diverged(other)) if self.settings.tolerates_divergence && other.now == other.before => {
+            Err(RepeatError::Diverged(other)) if self.settings.tolerates_divergence && other.has_same_length() => {
                 self.tally.sends_diverged += 1;
                 self.divergence.get_or_insert(other);
                 self.log.repeat_as_recorded(to)?
