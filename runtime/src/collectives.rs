@@ -5,7 +5,9 @@
 //! | [`barrier`] | dissemination | log2 p, rounded up |
 //! | [`bcast`] | binomial tree | at most log2 p, rounded up |
 //! | [`reduce`] | binomial tree to rank 0, then one message to the root | at most 1 |
-//! | [`allreduce`] | reduce to rank 0, bcast from there | at most 1 + log2 p |
+//! | [`allreduce`], 8 KiB or more | pairwise exchange of blocks, and of combined blocks | 2 (p - 1) |
+//! | [`allreduce`], fewer, p = 2^k | recursive doubling | log2 p |
+//! | [`allreduce`], otherwise | reduce to rank 0, bcast from there | at most 1 + log2 p |
 //! | [`gather`], [`scatter`] | straight to or from the root | 1, or p - 1 on the root |
 //! | [`allgather`] | ring | p - 1 |
 //! | [`alltoall`], [`alltoallv`] | pairwise exchange | p - 1 |

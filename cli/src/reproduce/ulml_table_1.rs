@@ -22,8 +22,9 @@ const RESULT_PREFIX: u64 = 8;
 /// Count what an allreduce leaves in the logs, as messages at library level and as results at user level, compared with
 /// table 1 of Liu et al. 2014.
 ///
-/// The paper's allreduce cuts its items into parts; the one here sends them whole up and down a tree, in as many
-/// messages. The times are those of a call, and their ratios to plain MPI. Requires `cargo xtask mpi`.
+/// The paper's allreduce cuts its items into parts. The one here does so from 8 KiB on; fewer bytes are sent whole, by
+/// each of 2^k ranks to k others. The times are those of a call, and their ratios to plain MPI. Requires `cargo xtask
+/// mpi`.
 #[derive(Debug, Args)]
 pub(crate) struct UlmlTable1Arguments {
     #[command(flatten)]

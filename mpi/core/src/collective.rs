@@ -74,6 +74,11 @@ impl Elements {
         Elements { operation, datatype, bytes: size_of::<T>().max(1), _handles: of.handles() }
     }
 
+    /// Returns the size of an element.
+    pub fn element_bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Combines as many elements of `lower` and `higher`, which come from lower and from higher ranks, in `lower`.
     ///
     /// # Errors

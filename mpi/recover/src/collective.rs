@@ -438,28 +438,66 @@ impl Described {
     unsafe fn reduce(self: &Rc<Self>, front: &Front) -> Result<(), Failure> {
         let (context, rank) = (&self.comm.context, self.comm.context.rank());
         let Some(reducer) = &self.reducer else { return Ok(()) };
+        let root = match self.root {
+            Root::This if self.operation == Operation::Reduce => Some(rank),
+            Root::Peer(root) => Some(root),
+            _ => None,
+        };
+        let result = self.receive.first().filter(|_| root.is_none_or(|root| root == rank));
         // SAFETY: the caller's promise.
-        let mut values = unsafe { self.contribution(front, rank) }?.to_vec();
+        let mut values = unsafe { self.contributed_values(front, result) }?;
         let mut combined = Ok(());
         let combine = |lower: &mut [u8], higher: &[u8]| {
             if combined.is_ok() {
                 combined = reducer.combine(lower, higher, front.private);
             }
         };
-        let root = match self.root {
-            Root::This if self.operation == Operation::Reduce => Some(rank),
-            Root::Peer(root) => Some(root),
-            _ => None,
-        };
+        let bytes = values.bytes_mut();
         context.with_view(|view| match root {
-            Some(root) => collectives::reduce_bytes(view, root, &mut values, combine).map(drop),
-            None => collectives::allreduce_bytes(view, &mut values, combine).map(drop),
+            Some(root) => collectives::reduce_bytes(view, root, bytes, combine).map(drop),
+            None => collectives::allreduce_bytes(view, bytes, reducer.layout.size, combine).map(drop),
         })?;
         combined?;
-        match self.receive.first().filter(|_| root.is_none_or(|root| root == rank)) {
+        match (result, values) {
             // SAFETY: the caller's promise.
-            Some(kept) => unsafe { kept.memory.unpack(&values, front.private) }.map(drop),
-            None => Ok(()),
+            (Some(kept), Values::Copy(values)) => unsafe { kept.memory.unpack(&values, front.private) }.map(drop),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns this rank's contribution to a reduction, where the `result` goes if that has no gaps.
+    ///
+    /// # Safety
+    /// The program's memory.
+    unsafe fn contributed_values<'m>(&self, front: &Front, result: Option<&Kept>) -> Result<Values<'m>, Failure> {
+        // SAFETY: the caller's promise.
+        let place = result.map(|kept| unsafe { kept.memory.plain_bytes() }).transpose()?.flatten();
+        let Some(place) = place else {
+            // SAFETY: the caller's promise.
+            return Ok(Values::Copy(unsafe { self.contribution(front, self.comm.context.rank()) }?.into()));
+        };
+        if let (false, Some(sent)) = (self.is_in_place, self.send.first()) {
+            sent.memory.check(Layout::of(sent.memory.datatype)?)?;
+            // SAFETY: a contribution has the datatype and the number of elements of the result. It may be the same
+            // memory in an erroneous program.
+            unsafe { std::ptr::copy(sent.memory.at.cast(), place.as_mut_ptr(), place.len()) };
+        }
+        Ok(Values::InPlace(place))
+    }
+}
+
+/// Elements that are combined.
+enum Values<'m> {
+    /// In the program's memory.
+    InPlace(&'m mut [u8]),
+    Copy(Vec<u8>),
+}
+
+impl Values<'_> {
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        match self {
+            Values::InPlace(bytes) => bytes,
+            Values::Copy(bytes) => bytes,
         }
     }
 }

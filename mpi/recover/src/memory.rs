@@ -110,6 +110,21 @@ impl Memory {
         Ok(Cow::Owned(message))
     }
 
+    /// Returns the elements, if they are in memory what they are in a message.
+    ///
+    /// # Safety
+    /// The program's memory, which nothing else uses.
+    pub(crate) unsafe fn plain_bytes<'m>(&self) -> Result<Option<&'m mut [u8]>, Failure> {
+        let (layout, count) = (Layout::of(self.datatype)?, self.count()?);
+        self.check(layout)?;
+        let len = layout.size * count;
+        if !layout.is_plain || len == 0 {
+            return Ok(None);
+        }
+        // SAFETY: so many bytes of the program's memory.
+        Ok(Some(unsafe { std::slice::from_raw_parts_mut(self.at.cast::<u8>(), len) }))
+    }
+
     /// Stores a message. Returns the number of bytes, which is less than those of the message if there is no room for
     /// them.
     ///

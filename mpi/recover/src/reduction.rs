@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_void};
 
 use counterfoil_mpi_core::arguments::of_address;
 use mpi_sys as ffi;
+use zerocopy::IntoBytes;
 
 use crate::failure::Failure;
 use crate::memory::{Kept, Layout, Memory};
@@ -15,7 +16,8 @@ pub(crate) struct Reducer {
     datatype: ffi::MPI_Datatype,
     /// Keeps the datatype.
     _element: Kept,
-    layout: Layout,
+    pub(crate) layout: Layout,
+    is_commutative: bool,
 }
 
 /// Memory with the alignment that any element needs.
@@ -24,6 +26,12 @@ struct Aligned(Vec<u128>);
 impl Aligned {
     fn new(len: usize) -> Aligned {
         Aligned(vec![0; len.div_ceil(size_of::<u128>()).max(1)])
+    }
+
+    fn copy_of(bytes: &[u8]) -> Aligned {
+        let mut copy = Aligned::new(bytes.len());
+        copy.0.as_mut_bytes()[..bytes.len()].copy_from_slice(bytes);
+        copy
     }
 
     fn at(&mut self) -> *mut u8 {
@@ -35,7 +43,16 @@ impl Reducer {
     pub(crate) fn new(op: ffi::MPI_Op, datatype: ffi::MPI_Datatype, comm: ffi::MPI_Comm) -> Result<Reducer, Failure> {
         let layout = Layout::of(datatype)?;
         let element = Kept::new(Memory { at: std::ptr::null_mut(), count: 1, datatype }, comm)?;
-        Ok(Reducer { op, datatype, _element: element, layout })
+        let mut is_commutative = 0;
+        // SAFETY: an operation of the program's, and a pointer to a local variable.
+        Failure::check(unsafe { ffi::PMPI_Op_commutative(op, &raw mut is_commutative) })?;
+        Ok(Reducer { op, datatype, _element: element, layout, is_commutative: is_commutative != 0 })
+    }
+
+    /// Returns `true` if elements may begin at this address.
+    fn is_aligned(&self, bytes: &[u8]) -> bool {
+        let needed = 1 << self.layout.size.trailing_zeros().min(align_of::<u128>().trailing_zeros());
+        bytes.as_ptr().addr().is_multiple_of(needed)
     }
 
     /// Combines the elements of `lower` and `higher`, which are messages of lower and of higher ranks, in `lower`.
@@ -51,13 +68,17 @@ impl Reducer {
         let datatype = self.datatype;
         if self.layout.is_plain {
             let len = elements * self.layout.size;
-            let (mut from, mut into) = (Aligned::new(len), Aligned::new(len));
-            // SAFETY: all have at least `len` bytes, and are distinct. The operation gets aligned elements.
+            let (lower, higher) = (&mut lower[..len], &higher[..len]);
+            // The order of the operands is the same at every alignment: that of two zeros may decide which one remains.
+            // SAFETY: all have `elements` elements, are aligned, and are distinct.
             unsafe {
-                std::ptr::copy_nonoverlapping(lower.as_ptr(), from.at(), len);
-                std::ptr::copy_nonoverlapping(higher.as_ptr(), into.at(), len);
+                if self.is_commutative && self.is_aligned(lower) && self.is_aligned(higher) {
+                    return self.apply(higher.as_ptr().cast(), lower.as_mut_ptr().cast(), count);
+                }
+                let (mut low, mut high) = (Aligned::copy_of(lower), Aligned::copy_of(higher));
+                let (from, into) = if self.is_commutative { (&mut high, &mut low) } else { (&mut low, &mut high) };
                 self.apply(from.at().cast(), into.at().cast(), count)?;
-                std::ptr::copy_nonoverlapping(into.at(), lower.as_mut_ptr(), len);
+                lower.copy_from_slice(&into.0.as_bytes()[..len]);
             }
             return Ok(());
         }

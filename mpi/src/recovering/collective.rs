@@ -33,7 +33,8 @@ pub(crate) fn run(mut ready: Ready<'_>, context: &Rc<Context>) -> Result<(), Ope
         Collective::Reduce(Reduction::All, elements) => {
             let mut values = ready.sent().0.to_vec();
             context.with_view(|view| {
-                collectives::allreduce_bytes(view, &mut values, combine_all(&elements, &mut combined))
+                let combine = combine_all(&elements, &mut combined);
+                collectives::allreduce_bytes(view, &mut values, elements.element_bytes(), combine)
             })?;
             combined?;
             memory(&mut ready).copy_from_slice(&values);

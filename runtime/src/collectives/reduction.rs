@@ -1,13 +1,20 @@
 //! Reductions in rank order, in a tree that depends on the number of ranks alone.
+//!
+//! All algorithms combine as the nodes of a binomial tree do with their children, so they give the same bits.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unalign};
 
 use counterfoil::Rank;
 use counterfoil_protocols::api::CollectiveClass;
 
-use super::{Results, bcast_tree, call, fill, one, receive_internal, send_internal};
+use super::{Results, bcast_tree, call, exchange, exchange_pairwise, fill, one, receive_internal, send_internal};
 use crate::Error;
 use crate::communicator::{CallError, CollectiveSubstrate, InternalTag, Reduction};
+
+/// Bytes from which an allreduce is made of blocks: a rank sends fewer bytes then, in more messages.
+const BLOCKS_BYTES_MIN: usize = 8 << 10;
+/// The call's name in errors.
+const ALLREDUCE: &str = "allreduce";
 
 /// Combines `values` of all ranks into those of rank `root`. See [`crate::Communicator::reduce_f64`].
 ///
@@ -36,7 +43,7 @@ pub fn allreduce<T>(comm: &mut dyn CollectiveSubstrate, values: &mut [T], combin
 where
     T: FromBytes + IntoBytes + Immutable + KnownLayout + Copy,
 {
-    allreduce_bytes(comm, values.as_mut_bytes(), by_element(combine))
+    allreduce_bytes(comm, values.as_mut_bytes(), size_of::<T>(), by_element(combine))
 }
 
 /// Like [`reduce`], of any elements. `combine` stores the result of its two arguments, of the length of `values`, in
@@ -65,20 +72,32 @@ pub fn reduce_bytes(
     result.first().map_or(Ok(()), |result| fill("reduce", 0, values, result))
 }
 
-/// Like [`allreduce`], of any elements, by `combine` as in [`reduce_bytes`].
+/// Like [`allreduce`], of any elements of `element_bytes` each, by `combine` as in [`reduce_bytes`]. It gets any number
+/// of elements.
 ///
 /// # Errors
 /// Same as [`allreduce`].
 pub fn allreduce_bytes(
     comm: &mut dyn CollectiveSubstrate,
     values: &mut [u8],
+    element_bytes: usize,
     mut combine: impl FnMut(&mut [u8], &[u8]),
 ) -> Result<(), Error> {
+    let elements = values.len() / element_bytes.max(1);
     let result = one(call(comm, (CollectiveClass::AllToAll, Results::Uniform), |comm, tag, _| {
-        let combined = combine_to_first("allreduce", comm, tag, values, &mut combine)?;
-        Ok(vec![bcast_tree(comm, tag, 0, combined.as_deref().unwrap_or_default())?])
+        let size = comm.size();
+        let is_long = values.len() >= BLOCKS_BYTES_MIN && elements >= size as usize;
+        let combined = if is_long {
+            combine_by_blocks(comm, tag, values, element_bytes, &mut combine)?.into()
+        } else if size.is_power_of_two() {
+            combine_by_doubling(comm, tag, values, &mut combine)?.into()
+        } else {
+            let combined = combine_to_first(ALLREDUCE, comm, tag, values, &mut combine)?;
+            bcast_tree(comm, tag, 0, combined.as_deref().unwrap_or_default())?
+        };
+        Ok(vec![combined])
     }))?;
-    fill("allreduce", 0, values, &result)
+    fill(ALLREDUCE, 0, values, &result)
 }
 
 /// Returns the function of `reduction` for `f64`.
@@ -119,10 +138,7 @@ fn combine_to_first(
     for bit in (0..bits).map(|shift| 1u32 << shift).take_while(|bit| *bit < size - rank) {
         let peer = rank + bit;
         let higher = receive_internal(comm, peer, tag)?;
-        if higher.len() != combined.len() {
-            let (expected, actual) = (combined.len(), higher.len());
-            return Err(CallError::LengthMismatch { call, peer, expected, actual }.into());
-        }
+        check_len(call, peer, combined.len(), &higher)?;
         combine(&mut combined, &higher);
     }
     if rank == 0 {
@@ -130,6 +146,75 @@ fn combine_to_first(
     }
     send_internal(comm, rank & (rank - 1), tag, &combined)?;
     Ok(None)
+}
+
+/// Combines by recursive doubling (Thakur, Rabenseifner and Gropp 2005, section 4.5) on 2^k ranks: after step k, each
+/// has the result of the 2^(k+1) ranks that differ from it in the lowest bits.
+fn combine_by_doubling(
+    comm: &mut dyn CollectiveSubstrate,
+    tag: InternalTag,
+    values: &[u8],
+    mut combine: impl FnMut(&mut [u8], &[u8]),
+) -> Result<Vec<u8>, Error> {
+    let (rank, size) = (comm.rank(), comm.size());
+    let mut combined = values.to_vec();
+    for bit in (0..size.trailing_zeros()).map(|shift| 1u32 << shift) {
+        let peer = rank ^ bit;
+        let other = exchange(comm, tag, peer, &combined, peer)?;
+        check_len(ALLREDUCE, peer, combined.len(), &other)?;
+        if rank & bit == 0 {
+            combine(&mut combined, &other);
+        } else {
+            let higher = std::mem::replace(&mut combined, other.into());
+            combine(&mut combined, &higher);
+        }
+    }
+    Ok(combined)
+}
+
+/// Combines one block of the elements at each rank, which gets it from all ranks and sends its result to all.
+fn combine_by_blocks(
+    comm: &mut dyn CollectiveSubstrate,
+    tag: InternalTag,
+    values: &[u8],
+    element_bytes: usize,
+    mut combine: impl FnMut(&mut [u8], &[u8]),
+) -> Result<Vec<u8>, Error> {
+    let (rank, size) = (comm.rank(), comm.size() as usize);
+    let elements = values.len() / element_bytes;
+    // The first `elements % size` blocks have one more.
+    let begin = |block: usize| (elements / size * block + block.min(elements % size)) * element_bytes;
+    let block = |rank: u32| begin(rank as usize)..begin(rank as usize + 1);
+    let check = |(peer, expected): (u32, usize), received: &[u8]| check_len(ALLREDUCE, peer, expected, received);
+
+    let mut parts = exchange_pairwise(comm, tag, |to| &values[block(to)])?;
+    for (peer, part) in (0..).zip(&parts) {
+        check((peer, block(rank).len()), part)?;
+    }
+    let mut distance = 1;
+    while distance < size {
+        for lower in (0..size - distance).step_by(2 * distance) {
+            let higher = std::mem::take(&mut parts[lower + distance]);
+            let mut combined = Vec::from(std::mem::take(&mut parts[lower]));
+            combine(&mut combined, &higher);
+            parts[lower] = combined.into();
+        }
+        distance *= 2;
+    }
+    let own = std::mem::take(&mut parts[0]);
+    drop(parts);
+    let blocks = exchange_pairwise(comm, tag, |_| &own)?;
+    let mut result = Vec::with_capacity(values.len());
+    for (peer, part) in (0..).zip(&blocks) {
+        check((peer, block(peer).len()), part)?;
+        result.extend_from_slice(part);
+    }
+    Ok(result)
+}
+
+fn check_len(call: &'static str, peer: u32, expected: usize, received: &[u8]) -> Result<(), CallError> {
+    let actual = received.len();
+    if actual == expected { Ok(()) } else { Err(CallError::LengthMismatch { call, peer, expected, actual }) }
 }
 
 /// Returns a function that combines values of the same number element by element, at any alignment.

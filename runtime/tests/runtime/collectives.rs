@@ -17,7 +17,11 @@ fn block(from: u32, to: u32) -> Vec<u8> {
 
 /// Values whose sum depends on the order of additions.
 fn floats(rank: u32) -> Vec<f64> {
-    (0..5).map(|at| 0.1 * f64::from(rank * 5 + at + 1) * 10f64.powi((rank % 3) as i32 * 6)).collect()
+    many_floats(rank, 5)
+}
+
+fn many_floats(rank: u32, count: u32) -> Vec<f64> {
+    (0..count).map(|at| 0.1 * f64::from(rank * 5 + at + 1) * 10f64.powi((rank % 3) as i32 * 6)).collect()
 }
 
 #[test]
@@ -82,13 +86,14 @@ fn integers_reduce_to_the_exact_answer_at_every_root() {
 
 #[test]
 fn sums_of_floats_have_the_same_bits_for_every_root_and_in_every_run() {
-    for size in SIZES {
+    // From 1,024 on, an allreduce is made of blocks.
+    for (size, count) in SIZES.flat_map(|size| [5, 1023, 1024, 2003].map(|count| (size, count))) {
         let bits = |values: &[f64]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
         let sum = |comm: &mut ThreadCommunicator| {
-            let mut values = floats(comm.rank());
+            let mut values = many_floats(comm.rank(), count);
             comm.allreduce_f64(&mut values, Reduction::Sum).unwrap();
             for root in 0..size {
-                let mut at_root = floats(comm.rank());
+                let mut at_root = many_floats(comm.rank(), count);
                 comm.reduce_f64(root, &mut at_root, Reduction::Sum).unwrap();
                 if comm.rank() == root {
                     assert_eq!(bits(&at_root), bits(&values), "root {root} of {size}");
@@ -101,7 +106,7 @@ fn sums_of_floats_have_the_same_bits_for_every_root_and_in_every_run() {
             assert_eq!(bits(result), bits(&first[0]));
         }
         for (at, total) in first[0].iter().enumerate() {
-            let naive: f64 = (0..size).map(|rank| floats(rank)[at]).sum();
+            let naive: f64 = (0..size).map(|rank| many_floats(rank, count)[at]).sum();
             assert!((total - naive).abs() <= 1e-12 * naive, "{total} is not {naive}");
         }
     }

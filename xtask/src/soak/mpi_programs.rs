@@ -12,7 +12,7 @@ use crate::workspace::{TaskError, Workspace, command_line};
 const LOGGED: [&str; 3] =
     ["counterfoil-mpi-preload", "programs", "random_programs_behave_the_same_with_and_without_the_library"];
 const RECOVERED: [&str; 3] =
-    ["counterfoil-mpi-recover", "recover", "random_programs_do_the_same_when_a_rank_is_killed"];
+    ["counterfoil-mpi-recover", "recover", "random_programs_do_the_same_when_ranks_are_killed"];
 
 /// Options of `cargo xtask soak mpi-programs`.
 #[derive(Debug, Args)]
@@ -31,7 +31,7 @@ pub(crate) struct Options {
     /// Under the library that recovers, without failures and with kills
     #[arg(long)]
     recover: bool,
-    /// Kills of each 50 programs, one a run
+    /// Kills of each 50 programs, up to 8 in a run
     #[arg(long, default_value_t = 1, requires = "recover")]
     kills: u32,
 }

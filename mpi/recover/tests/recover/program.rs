@@ -19,7 +19,7 @@ use crate::ulfm::{outlives_failures, version};
 const SECONDS_MAX: &str = "60";
 
 /// Most processes of a job.
-const PROCESSES_MAX: u32 = 8;
+const PROCESSES_MAX: u32 = 16;
 
 /// Programs of the logging library's tests, each with its number of ranks. Of the others, `errors` relies on an
 /// `MPI_Waitall` that returns before its receives are complete, and the rest on what recovery doesn't have.
@@ -108,13 +108,13 @@ impl Program {
     }
 
     /// Runs the program under the library.
-    pub(crate) fn recovered(&self, spares: u32, kill: Option<KillAtCall>) -> Ran {
+    pub(crate) fn recovered(&self, spares: u32, kills: impl IntoIterator<Item = KillAtCall>) -> Ran {
         let reports = tempfile::tempdir_in(self.folder.path()).unwrap();
-        self.run(spares, &self.settings(reports.path(), kill))
+        self.run(spares, &self.settings(reports.path(), kills))
     }
 
     /// Returns the settings of a job.
-    pub(crate) fn settings(&self, reports: &Path, kill: Option<KillAtCall>) -> RecoverSettings {
+    pub(crate) fn settings(&self, reports: &Path, kills: impl IntoIterator<Item = KillAtCall>) -> RecoverSettings {
         RecoverSettings {
             ranks: self.ranks,
             rule: "sender-based".to_owned(),
@@ -128,7 +128,7 @@ impl Program {
             shm_root: None,
             checkpoint_root: None,
             report_dir: reports.to_owned(),
-            kills: kill.into_iter().collect(),
+            kills: kills.into_iter().collect(),
             keeps_logs: false,
             replay: None,
         }

@@ -1,7 +1,9 @@
 //! Programs that a seed makes (`mpi/preload/tests/c/random`): what they receive, and what they send, is the same
-//! without the library, under it and when a rank is killed at some call; and each rank does the same alone.
+//! without the library, under it and when ranks are killed at some calls; and each rank does the same alone.
 //!
 //! `cargo xtask soak mpi-programs --recover` sets the number of programs and the seed.
+
+use std::collections::BTreeMap;
 
 use counterfoil_settings::recover::KillAtCall;
 use rand_xoshiro::SplitMix64;
@@ -59,17 +61,27 @@ impl Batch {
     /// Returns `true` if the programs differ without a kill.
     fn differs(&self) -> bool {
         let program = self.program();
-        self.compare(&program, &self.plain(&program), &program.recovered(0, None)).is_err()
+        self.compare(&program, &self.plain(&program), &program.recovered(0, [])).is_err()
     }
 }
 
+/// Most kills in one job, each with a spare.
+const KILLS_OF_A_JOB: usize = 8;
+
+/// Draws the call of a rank before which it is killed.
+fn draw(random: &mut SplitMix64, batch: Batch, calls: &BTreeMap<u32, u64>) -> KillAtCall {
+    let rank = (random.next_u64() % u64::from(batch.ranks)) as u32;
+    KillAtCall { rank, call: random.next_u64() % calls[&rank] + 1 }
+}
+
 #[test]
-fn random_programs_do_the_same_when_a_rank_is_killed() {
-    let kills = number("COUNTERFOIL_PROGRAMS_KILLS", 1);
+fn random_programs_do_the_same_when_ranks_are_killed() {
+    let kills = number("COUNTERFOIL_PROGRAMS_KILLS", 1) as usize;
+    let mut killed = 0;
     for batch in Batch::all(25) {
         let program = batch.program();
         let plain = batch.plain(&program);
-        let kept = Kept::run(&program, 0, None);
+        let kept = Kept::run(&program, 0, []);
         if let Err(what) = batch.compare(&program, &plain, &kept.ran) {
             panic!(
                 "{batch:?}: {what}\nThe smallest part that differs: {:?}",
@@ -78,13 +90,15 @@ fn random_programs_do_the_same_when_a_rank_is_killed() {
         }
         kept.expect_all_same();
         let mut random = SplitMix64::seed_from_u64(batch.seed ^ u64::from(batch.first) << 32);
-        for _ in 0..if outlives_failures() { kills } else { 0 } {
-            let rank = (random.next_u64() % u64::from(batch.ranks)) as u32;
-            let kill = KillAtCall { rank, call: random.next_u64() % kept.ran.calls[&rank] + 1 };
-            reach(kill, |kill| {
-                let kept = Kept::run(&program, 1, Some(kill));
+        let drawn = (0..if outlives_failures() { kills } else { 0 }).map(|_| draw(&mut random, batch, &kept.ran.calls));
+        let mut drawn: Vec<KillAtCall> = drawn.collect();
+        for kills in drawn.chunks_mut(KILLS_OF_A_JOB) {
+            // The first of a rank is for its first process, and the others repeat its calls.
+            kills.sort_unstable_by_key(|kill| kill.call);
+            killed += reach(kills, |kills| {
+                let kept = Kept::run(&program, kills.len() as u32, kills.iter().copied());
                 if let Err(what) = batch.compare(&program, &plain, &kept.ran) {
-                    panic!("{batch:?}, {kill:?}: {what}");
+                    panic!("{batch:?}, {kills:?}: {what}");
                 }
                 kept.expect_all_same();
                 kept.ran
@@ -92,4 +106,5 @@ fn random_programs_do_the_same_when_a_rank_is_killed() {
         }
         batch.report();
     }
+    eprintln!("{killed} kills");
 }

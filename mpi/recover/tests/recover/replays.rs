@@ -25,7 +25,7 @@ pub(crate) struct Kept<'a> {
 }
 
 impl<'a> Kept<'a> {
-    pub(crate) fn run(program: &'a Program, spares: u32, kill: Option<KillAtCall>) -> Kept<'a> {
+    pub(crate) fn run(program: &'a Program, spares: u32, kills: impl IntoIterator<Item = KillAtCall>) -> Kept<'a> {
         let folder = tempfile::tempdir_in(program.folder.path()).unwrap();
         let reports = folder.path().join("reports");
         std::fs::create_dir(&reports).unwrap();
@@ -34,7 +34,7 @@ impl<'a> Kept<'a> {
             shm_root: Some(folder.path().to_owned()),
             checkpoint_root: Some(folder.path().to_owned()),
             keeps_logs: true,
-            ..program.settings(&reports, kill)
+            ..program.settings(&reports, kills)
         };
         let ran = program.run(spares, &settings);
         Kept { program, settings, ran, folder }
