@@ -349,6 +349,8 @@ impl Begun {
 /// milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Recovered {
+    /// Microseconds since 1970 at which the failure was noticed.
+    pub noticed_at_us: u64,
     /// From the notice of the failure until all processes had agreed on it; `None` where the job was started again.
     pub repair: Option<f64>,
     /// Until the process had its predecessor's log.

@@ -3,6 +3,7 @@
 //! Where the MPI outlives failures, spare processes replace ranks while the others go on. Where it doesn't, and when no
 //! spare is left, the job is started again under its name, and every rank goes on from what is on record.
 
+mod deaths;
 mod kills;
 mod relay;
 mod summary;

@@ -368,8 +368,16 @@ pub(crate) unsafe fn finalize() -> c_int {
 /// Reports the steps by which this process has replaced another one.
 pub(crate) fn report_recovery(rank: u32, incarnation: u32, times: &RecoveryTimes) {
     let ms = |time: Option<Duration>| Some(time?.as_secs_f64() * 1e3);
-    let RecoveryTimes { repair, start, replay, catch_up, .. } = *times;
-    let recovered = Recovered { repair: ms(repair), start: ms(start), replay: ms(replay), catch_up: ms(catch_up) };
+    let RecoveryTimes { noticed, repair, start, replay, catch_up, .. } = *times;
+    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let noticed_at = since_1970.saturating_sub(noticed.map(|noticed| noticed.elapsed()).unwrap_or_default());
+    let recovered = Recovered {
+        noticed_at_us: u64::try_from(noticed_at.as_micros()).unwrap_or(u64::MAX),
+        repair: ms(repair),
+        start: ms(start),
+        replay: ms(replay),
+        catch_up: ms(catch_up),
+    };
     if let Ok(Some(settings)) = settings() {
         report(&settings, &Recovered::file(rank, incarnation), &recovered);
     }

@@ -91,6 +91,8 @@ impl Observer for () {
 /// because the process was killed again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryTimes {
+    /// Time at which the death was noticed, by the launcher or, without one, by the process that replaces the dead one.
+    pub noticed: Option<Instant>,
     /// From SIGKILL until the launcher noticed. `None` for an unplanned kill.
     pub detect: Option<Duration>,
     /// Until a process of the process manager had taken the place of the dead one: until the survivors' MPI noticed as
@@ -354,6 +356,7 @@ impl RecoveryClock {
     pub fn times(&self) -> RecoveryTimes {
         let between = |from: Option<Instant>, to: Option<Instant>| Some(to?.saturating_duration_since(from?));
         RecoveryTimes {
+            noticed: Some(self.noticed),
             detect: between(self.killed, Some(self.noticed)),
             repair: between(Some(self.noticed), self.joined),
             start: between(self.joined.or(Some(self.noticed)), self.started),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use counterfoil_settings::host_name;
 use counterfoil_settings::recover::{
@@ -12,6 +12,7 @@ use counterfoil_settings::recover::{
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::deaths::Deaths;
 use crate::run::launch::{Watch, is_alive};
 
 /// Time for a job to end by itself after a process has died before its ranks have begun.
@@ -51,6 +52,7 @@ pub(super) struct Relay {
     /// The job was killed because of that.
     is_start_lost: bool,
     ranks: BTreeMap<u32, RankOutput>,
+    deaths: Deaths,
     line: ProgressBar,
 }
 
@@ -67,6 +69,7 @@ impl Relay {
             dead_since: None,
             is_start_lost: false,
             ranks: BTreeMap::new(),
+            deaths: Deaths::new(),
             line,
         }
     }
@@ -100,6 +103,11 @@ impl Relay {
     /// Returns how a process has replaced another one, if it has caught up with that.
     pub(super) fn recovered(&self, rank: u32, incarnation: u32) -> Option<Recovered> {
         read_report(&self.file(Recovered::file(rank, incarnation)))
+    }
+
+    /// Returns the time at which a process died, if that was on this host.
+    pub(super) fn died(&self, process: &Begun) -> Option<SystemTime> {
+        (process.host == host_name()).then(|| self.deaths.time(process.pid)).flatten()
     }
 
     /// Returns the exit code of a rank that has called `MPI_Finalize`.
@@ -160,12 +168,16 @@ impl Relay {
     /// Notes the processes that have become ranks.
     fn note_processes(&mut self) {
         let Ok(entries) = fs::read_dir(&self.settings.report_dir) else { return };
+        let host = host_name();
         for name in entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()) {
             let Some((rank, incarnation)) = Begun::of_file(&name) else { continue };
             let output = self.ranks.entry(rank).or_default();
             if output.processes.iter().all(|begun| begun.incarnation != incarnation)
                 && let Some(begun) = read_report::<Begun>(&self.settings.report_dir.join(name))
             {
+                if begun.host == host {
+                    self.deaths.watch(begun.pid);
+                }
                 let place = output.processes.partition_point(|other| other.incarnation < begun.incarnation);
                 output.processes.insert(place, begun);
             }

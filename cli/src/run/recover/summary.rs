@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use counterfoil_settings::host_name;
 use counterfoil_settings::recover::{Begun, Ended, RecoverSettings, Recovered};
@@ -34,8 +34,49 @@ struct RankSummary {
     rank: u32,
     processes: Vec<Begun>,
     /// For each process, how it has replaced the one before.
-    recovered: Vec<Option<Recovered>>,
+    recovered: Vec<Option<Steps>>,
     ended: Option<Ended>,
+}
+
+/// Steps of a recovery, in milliseconds.
+#[derive(Clone, Copy, Debug)]
+struct Steps {
+    /// From the death until the failure was noticed; `None` on another host.
+    detect: Option<f64>,
+    others: Recovered,
+}
+
+impl Steps {
+    fn named(&self) -> [(&'static str, Option<f64>); 5] {
+        let Recovered { repair, start, replay, catch_up, .. } = self.others;
+        [("detect", self.detect), ("repair", repair), ("start", start), ("replay", replay), ("catch_up", catch_up)]
+    }
+
+    fn to_json(self) -> Value {
+        self.named().into_iter().map(|(name, ms)| (name.to_owned(), json!(ms))).collect()
+    }
+}
+
+impl fmt::Display for Steps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let taken =
+            self.named().into_iter().filter_map(|(name, ms)| Some(format!("{} {:.1} ms", name.replace('_', "-"), ms?)));
+        f.write_str(&taken.collect::<Vec<_>>().join(", "))
+    }
+}
+
+/// Returns the steps in which each process of a rank has replaced the one before.
+fn steps_of(relay: &Relay, rank: u32, processes: &[Begun]) -> Vec<Option<Steps>> {
+    let mut previous: Option<&Begun> = None;
+    let steps = processes.iter().map(|begun| {
+        let died = previous.replace(begun).and_then(|process| relay.died(process));
+        let others = relay.recovered(rank, begun.incarnation)?;
+        let noticed = SystemTime::UNIX_EPOCH + Duration::from_micros(others.noticed_at_us);
+        // Processes of a new start have noticed nothing.
+        let detect = died.filter(|_| others.repair.is_some()).and_then(|died| noticed.duration_since(died).ok());
+        Some(Steps { detect: detect.map(|time| time.as_secs_f64() * 1e3), others })
+    });
+    steps.collect()
 }
 
 impl Summary {
@@ -43,7 +84,7 @@ impl Summary {
         let ranks = relay.processes().map(|(rank, processes)| RankSummary {
             rank,
             processes: processes.to_vec(),
-            recovered: processes.iter().map(|begun| relay.recovered(rank, begun.incarnation)).collect(),
+            recovered: steps_of(relay, rank, processes),
             ended: relay.ended(rank),
         });
         // One that was killed after MPI_Finalize has none.
@@ -87,7 +128,7 @@ impl Summary {
                     "host": begun.host,
                     "pid": begun.pid,
                     "begun_s": at(begun.at_ms),
-                    "recovery_ms": recovered,
+                    "recovery_ms": recovered.map(Steps::to_json),
                 })
             });
             json!({
@@ -159,7 +200,7 @@ impl fmt::Display for Summary {
         for RankSummary { rank, processes, recovered, .. } in &self.ranks {
             for (begun, recovered) in processes.iter().zip(recovered).filter_map(|(begun, by)| Some((begun, (*by)?))) {
                 let after = begun.at_ms.saturating_sub(first) as f64 / 1e3;
-                write!(f, "\nrank {rank} by process {} after {after:.2} s: {}", begun.pid, steps(&recovered))?;
+                write!(f, "\nrank {rank} by process {} after {after:.2} s: {recovered}", begun.pid)?;
             }
         }
         for RankSummary { rank, ended, .. } in &self.ranks {
@@ -172,12 +213,4 @@ impl fmt::Display for Summary {
         }
         Ok(())
     }
-}
-
-/// Returns the steps of a recovery in words.
-fn steps(recovered: &Recovered) -> String {
-    let Recovered { repair, start, replay, catch_up } = *recovered;
-    let steps = [("repair", repair), ("start", start), ("replay", replay), ("catch-up", catch_up)];
-    let taken = steps.iter().filter_map(|(name, ms)| Some(format!("{name} {:.1} ms", (*ms)?)));
-    taken.collect::<Vec<_>>().join(", ")
 }

@@ -146,6 +146,11 @@ fn ranks_may_be_killed_from_outside_one_after_the_other() {
     let stderr = String::from_utf8_lossy(&ended.stderr);
     assert_eq!((ended.status.code(), killed.len()), (Some(0), 2), "{stderr}");
     assert_eq!(lines(&printed), lines(&plain), "{stderr}");
+    let summary: Value = serde_json::from_str(stderr.lines().last().unwrap()).unwrap();
+    let ranks = summary["ranks"].as_array().unwrap().iter();
+    let processes = ranks.flat_map(|rank| rank["processes"].as_array().unwrap());
+    let noticed = processes.filter_map(|process| process["recovery_ms"]["detect"].as_f64());
+    assert_eq!(noticed.filter(|ms| (0.0..10_000.0).contains(ms)).count(), if outlives { 2 } else { 0 }, "{stderr}");
 }
 
 /// Returns the processes of the program in a sandbox, ascending: mpirun starts the ranks first.
