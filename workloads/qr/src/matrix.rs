@@ -1,0 +1,93 @@
+//! Dense matrices, column by column.
+
+use std::ops::Range;
+
+use faer::linalg::matmul::matmul;
+use faer::{Accum, MatMut, MatRef, Par};
+
+/// A matrix whose columns follow each other in memory.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Matrix {
+    rows: usize,
+    columns: usize,
+    values: Vec<f64>,
+}
+
+impl Matrix {
+    /// Returns a matrix of zeros.
+    pub fn zeros(rows: usize, columns: usize) -> Matrix {
+        Matrix { rows, columns, values: vec![0.0; rows * columns] }
+    }
+
+    /// Returns the number of rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Returns the number of columns.
+    pub fn columns(&self) -> usize {
+        self.columns
+    }
+
+    /// Returns all values, column by column.
+    pub fn values(&self) -> &[f64] {
+        &self.values
+    }
+
+    /// Returns all values, column by column.
+    pub fn values_mut(&mut self) -> &mut [f64] {
+        &mut self.values
+    }
+
+    /// Returns a column.
+    pub fn column(&self, column: usize) -> &[f64] {
+        &self.values[column * self.rows..][..self.rows]
+    }
+
+    /// Returns a column.
+    pub fn column_mut(&mut self, column: usize) -> &mut [f64] {
+        &mut self.values[column * self.rows..][..self.rows]
+    }
+
+    /// Returns a copy of some columns.
+    pub fn copy(&self, columns: Range<usize>) -> Matrix {
+        let values = self.values[columns.start * self.rows..columns.end * self.rows].to_vec();
+        Matrix { rows: self.rows, columns: columns.len(), values }
+    }
+
+    /// Replaces columns, from column `at` on.
+    pub fn put(&mut self, at: usize, columns: &Matrix) {
+        self.values[at * self.rows..][..columns.values.len()].copy_from_slice(&columns.values);
+    }
+
+    /// Returns the rows from `first` on of some columns.
+    pub(crate) fn part(&self, first: usize, columns: Range<usize>) -> MatRef<'_, f64> {
+        let values = &self.values[columns.start * self.rows..columns.end * self.rows];
+        MatRef::from_column_major_slice(values, self.rows, columns.len()).subrows(first, self.rows - first)
+    }
+
+    /// Returns the rows from `first` on of some columns.
+    pub(crate) fn part_mut(&mut self, first: usize, columns: Range<usize>) -> MatMut<'_, f64> {
+        let rows = self.rows;
+        let values = &mut self.values[columns.start * rows..columns.end * rows];
+        MatMut::from_column_major_slice_mut(values, rows, columns.len()).subrows_mut(first, rows - first)
+    }
+
+    /// Returns the whole matrix.
+    pub(crate) fn whole(&self) -> MatRef<'_, f64> {
+        self.part(0, 0..self.columns())
+    }
+
+    /// Returns the product of two matrices.
+    pub(crate) fn product(left: MatRef<'_, f64>, right: MatRef<'_, f64>) -> Matrix {
+        let mut result = Matrix::zeros(left.nrows(), right.ncols());
+        let columns = 0..result.columns();
+        matmul(result.part_mut(0, columns), Accum::Replace, left, right, 1.0, Par::Seq);
+        result
+    }
+}
+
+/// Adds `factor` times the product of two matrices to `sum`.
+pub(crate) fn add_product(sum: MatMut<'_, f64>, factor: f64, left: MatRef<'_, f64>, right: MatRef<'_, f64>) {
+    matmul(sum, Accum::Add, left, right, factor, Par::Seq);
+}

@@ -1,0 +1,101 @@
+//! Factorization of a panel, whose rows are distributed over a process column.
+
+use crate::layout::Layout;
+use crate::matrix::Matrix;
+
+/// Reflectors of a panel, H = I - V T V', of which a process has the rows from that of the panel's first block on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reflectors {
+    /// Their vectors: a column each.
+    pub vectors: Matrix,
+    /// The upper triangular factor, the same on all processes.
+    pub factor: Matrix,
+}
+
+/// Factors a panel in place: R above and on the diagonal, the vectors below, whose entries on the diagonal are 1.
+/// `block` has this process row's rows; `weights` are those of the panel's columns, `sum` sums up over the process
+/// column.
+///
+/// One sum for each column: the norm below the diagonal, the diagonal, and the products with the columns to the right
+/// (as LAPACK's dgeqr2, dlarft), in units of the column's weight, so that squares neither overflow nor underflow.
+///
+/// # Errors
+/// Those of `sum`. The panel has been changed in part.
+pub(crate) fn factor<E>(
+    layout: &Layout,
+    (process_row, panel): (usize, usize),
+    block: &mut Matrix,
+    weights: &[f64],
+    mut sum: impl FnMut(&mut [f64]) -> Result<(), E>,
+) -> Result<Reflectors, E> {
+    let (first, reflectors) = (panel * layout.size().block, layout.reflectors(panel));
+    let top = layout.rows_above(process_row, first);
+    let mut factors = vec![0.0; reflectors];
+    let mut vectors = Matrix::zeros(block.rows() - top, reflectors);
+    for column in 0..reflectors {
+        let row = first + column;
+        let below = layout.rows_above(process_row, row + 1);
+        // The diagonal's row is on one process.
+        let diagonal = (below > layout.rows_above(process_row, row)).then(|| below - 1);
+        let at_diagonal = |column: &[f64]| diagonal.map_or(0.0, |at| column[at]);
+
+        let (own, weight) = (block.column(column), weights[column]);
+        let mut vector: Vec<f64> = own[below..].iter().map(|value| value * weight).collect();
+        let mut sums = vec![dot(&vector, &vector), at_diagonal(own) * weight];
+        for other in column + 1..block.columns() {
+            let other = block.column(other);
+            sums.extend([dot(&vector, &other[below..]), at_diagonal(other)]);
+        }
+        sum(&mut sums)?;
+
+        let (square, alpha) = (sums[0], sums[1]);
+        if square == 0.0 {
+            // The identity.
+            vector.fill(0.0);
+        } else {
+            let beta = -alpha.hypot(square.sqrt()).copysign(alpha);
+            factors[column] = (beta - alpha) / beta;
+            vector.iter_mut().for_each(|value| *value /= alpha - beta);
+            if let Some(at) = diagonal {
+                block.column_mut(column)[at] = beta / weight;
+            }
+            for (other, products) in (column + 1..block.columns()).zip(sums[2..].chunks_exact(2)) {
+                let product = factors[column] * (products[0] / (alpha - beta) + products[1]);
+                let other = block.column_mut(other);
+                other[below..].iter_mut().zip(&vector).for_each(|(value, vector)| *value -= product * vector);
+                if let Some(at) = diagonal {
+                    other[at] -= product;
+                }
+            }
+        }
+        block.column_mut(column)[below..].copy_from_slice(&vector);
+        let whole = vectors.column_mut(column);
+        whole[below - top..].copy_from_slice(&vector);
+        if let Some(at) = diagonal {
+            whole[at - top] = 1.0;
+        }
+    }
+    let mut gram = Matrix::product(vectors.whole().transpose(), vectors.whole());
+    sum(gram.values_mut())?;
+    Ok(Reflectors { vectors, factor: triangular_factor(&gram, &factors) })
+}
+
+fn dot(left: &[f64], right: &[f64]) -> f64 {
+    left.iter().zip(right).map(|(left, right)| left * right).sum()
+}
+
+/// Returns T of the reflectors with these products V' V and factors.
+fn triangular_factor(gram: &Matrix, factors: &[f64]) -> Matrix {
+    let mut triangle = Matrix::zeros(factors.len(), factors.len());
+    for (column, factor) in factors.iter().enumerate() {
+        let products: Vec<f64> = (0..column)
+            .map(|row| (row..column).map(|inner| triangle.column(inner)[row] * gram.column(column)[inner]).sum())
+            .collect();
+        let target = triangle.column_mut(column);
+        for (value, product) in target.iter_mut().zip(products) {
+            *value = -factor * product;
+        }
+        target[column] = *factor;
+    }
+    triangle
+}

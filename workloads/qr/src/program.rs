@@ -1,0 +1,125 @@
+//! The factorization, as each process runs it.
+
+use crate::layout::Layout;
+use crate::matrix::Matrix;
+use crate::panel::{self, Reflectors};
+use crate::recover::Parts;
+use crate::state::State;
+
+/// Communication of a process within its process row and column. Messages from one process to another arrive in order.
+pub trait Communication {
+    /// Failure of a call.
+    type Error;
+
+    /// Sums `values` up over the process column, with the result on all its processes.
+    ///
+    /// # Errors
+    /// Those of the communication.
+    fn sum_column(&mut self, values: &mut [f64]) -> Result<(), Self::Error>;
+
+    /// Sends `values` to another process column in the same process row.
+    ///
+    /// # Errors
+    /// Those of the communication.
+    fn send_in_row(&mut self, column: usize, values: &[f64]) -> Result<(), Self::Error>;
+
+    /// Receives `values` from another process column in the same process row.
+    ///
+    /// # Errors
+    /// Those of the communication.
+    fn receive_in_row(&mut self, column: usize, values: &mut [f64]) -> Result<(), Self::Error>;
+}
+
+/// Factors the matrix, from the iteration on in which `state` is.
+///
+/// In each iteration the owners of a panel factor it and send the reflectors along their process rows; each process
+/// applies them to its block columns and checksums. No call of `communication` meets an iteration that is applied in
+/// part: after an error of any of them, [`State::undo`] can go back to any of the last [`Layout::window`] iterations.
+///
+/// # Errors
+/// The first one of `communication`.
+pub fn factor<C: Communication>(layout: &Layout, state: &mut State, communication: &mut C) -> Result<(), C::Error> {
+    loop {
+        let panel = state.done();
+        if let Some(before) = layout.sums_before(panel)
+            && state.protected(layout) < panel
+        {
+            sum_up(layout, state, (before, panel), communication)?;
+        }
+        if panel >= layout.panels() {
+            return Ok(());
+        }
+        if layout.takes_part(state.place().column, panel) {
+            iterate(layout, state, panel, communication)?;
+        } else {
+            state.skip(layout);
+        }
+    }
+}
+
+/// Carries out an iteration.
+fn iterate<C: Communication>(
+    layout: &Layout,
+    state: &mut State,
+    panel: usize,
+    communication: &mut C,
+) -> Result<(), C::Error> {
+    let (place, owner) = (state.place(), layout.column_of(panel));
+    let reflectors = if owner == place.column {
+        let mut block = state.begin_panel(panel);
+        let weights = &state.weights()[layout.columns(panel)];
+        let sum = |values: &mut [f64]| communication.sum_column(values);
+        let reflectors = panel::factor(layout, (place.row, panel), &mut block, weights, sum)?;
+        state.end_panel(panel, &block);
+        let others = (0..layout.grid().columns).filter(|column| *column != owner);
+        for column in others.filter(|column| layout.takes_part(*column, panel)) {
+            communication.send_in_row(column, reflectors.vectors.values())?;
+            communication.send_in_row(column, reflectors.factor.values())?;
+        }
+        reflectors
+    } else {
+        let first = layout.rows_above(place.row, panel * layout.size().block);
+        let count = layout.reflectors(panel);
+        let mut vectors = Matrix::zeros(layout.local_rows(place.row) - first, count);
+        let mut factor = Matrix::zeros(count, count);
+        communication.receive_in_row(owner, vectors.values_mut())?;
+        communication.receive_in_row(owner, factor.values_mut())?;
+        Reflectors { vectors, factor }
+    };
+    let mut sums = state.products(layout, panel, &reflectors.vectors);
+    // The same for all processes of a column.
+    if sums.columns() > 0 {
+        communication.sum_column(sums.values_mut())?;
+    }
+    state.apply(layout, panel, reflectors, &sums);
+    Ok(())
+}
+
+/// Sums the block columns of each stripe up before an iteration, but those of stripes that were complete at the sums
+/// before.
+fn sum_up<C: Communication>(
+    layout: &Layout,
+    state: &mut State,
+    (before, panel): (usize, usize),
+    communication: &mut C,
+) -> Result<(), C::Error> {
+    let column = state.place().column;
+    let stripes = || layout.stripes().iter().enumerate().filter(|(_, stripe)| stripe.last() >= before);
+    for (_, stripe) in stripes() {
+        for block in stripe.members.clone().filter(|block| layout.column_of(*block) == column) {
+            let Some(parts) = Parts::of_data(layout, state, block, panel) else { continue };
+            communication.send_in_row(stripe.holders[0], parts.upper.values())?;
+        }
+    }
+    for (number, stripe) in stripes().filter(|(_, stripe)| stripe.holders[0] == column) {
+        let mut sum = Parts::zeros(layout, state.place().row);
+        let mut received = Parts::zeros(layout, state.place().row);
+        for block in stripe.members.clone() {
+            communication.receive_in_row(layout.column_of(block), received.upper.values_mut())?;
+            sum.add(&received);
+        }
+        state.store_sum(number, panel, sum.upper);
+    }
+    state.end_sums(layout, panel);
+    Ok(())
+}

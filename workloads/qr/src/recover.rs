@@ -1,0 +1,172 @@
+//! Recovery of lost processes from checksums.
+//!
+//! 1. All agree on the state to go back to: the earliest one whose checksums a survivor knows ([`State::protected`]).
+//!    One without work holds nobody back.
+//! 2. Each survivor undoes its iterations from there on, without a message ([`State::undo`]).
+//! 3. In each process row with a lost process, the survivors sum up what they know of each of its block columns
+//!    ([`contribution`]), and the replacement makes its state of the sums ([`Replacement`]).
+
+use std::collections::BTreeMap;
+
+use crate::layout::{Layout, Place};
+use crate::matrix::Matrix;
+use crate::state::{Slot, State};
+
+/// Process rows that have lost more than one process.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("checksums survive one lost process in each process row: {} are lost in row {row}", columns.len())]
+pub struct Unrecoverable {
+    /// The first such process row.
+    pub row: usize,
+    /// The process columns of its lost processes, ascending.
+    pub columns: Vec<usize>,
+}
+
+/// Checks that lost processes can be replaced.
+///
+/// # Errors
+/// [`Unrecoverable`].
+pub fn check(layout: &Layout, lost: &[Place]) -> Result<(), Unrecoverable> {
+    let is_protected = layout.stripes().iter().all(|stripe| !stripe.holders.is_empty());
+    for row in 0..layout.grid().rows {
+        let mut columns: Vec<usize> = lost.iter().filter(|place| place.row == row).map(|place| place.column).collect();
+        columns.sort_unstable();
+        columns.dedup();
+        if columns.len() > usize::from(is_protected) {
+            return Err(Unrecoverable { row, columns });
+        }
+    }
+    Ok(())
+}
+
+/// What is known of a block column: its R part, or all of it if it isn't factored, and its V part.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parts {
+    /// R part, in weighted columns of full width.
+    pub upper: Matrix,
+    /// V part.
+    pub vectors: Matrix,
+}
+
+impl Parts {
+    /// Returns no summand.
+    pub fn zeros(layout: &Layout, process_row: usize) -> Parts {
+        let none = || Matrix::zeros(layout.local_rows(process_row), layout.size().block);
+        Parts { upper: none(), vectors: none() }
+    }
+
+    /// Adds another summand.
+    pub fn add(&mut self, other: &Parts) {
+        self.add_times(1.0, other);
+    }
+
+    fn add_times(&mut self, factor: f64, other: &Parts) {
+        for (into, from) in [(&mut self.upper, &other.upper), (&mut self.vectors, &other.vectors)] {
+            into.values_mut().iter_mut().zip(from.values()).for_each(|(into, from)| *into += factor * from);
+        }
+    }
+
+    /// Returns the parts of a data block column as they are in its checksum, before iteration `to`.
+    pub(crate) fn of_data(layout: &Layout, state: &State, block: usize, to: usize) -> Option<Parts> {
+        let (values, row) = (state.get(Slot::Data(block))?, state.place().row);
+        let mut parts = Parts::zeros(layout, row);
+        for (at, column) in layout.columns(block).enumerate() {
+            let from = values.column(at);
+            let below = if block < to { layout.rows_above(row, column + 1) } else { from.len() };
+            let weight = state.weights()[column];
+            let upper = &mut parts.upper.column_mut(at)[..below];
+            upper.iter_mut().zip(from).for_each(|(into, from)| *into = weight * from);
+            parts.vectors.column_mut(at)[below..].copy_from_slice(&from[below..]);
+        }
+        Some(parts)
+    }
+}
+
+/// Returns a survivor's summand of a lost block column of a process in its row, before iteration `to`, to which it has
+/// gone back. The sum of all summands of the row, in any fixed order, is the block column's parts.
+pub fn contribution(layout: &Layout, state: &State, lost: Slot, to: usize) -> Parts {
+    let mut sum = Parts::zeros(layout, state.place().row);
+    match lost {
+        Slot::Data(block) => {
+            let (number, column) = (layout.stripe_of(block), layout.column_of(block));
+            let stripe = &layout.stripes()[number];
+            // One of its checksums, on another process column.
+            let copy = stripe.holders.iter().position(|holder| *holder != column);
+            let slot = copy.map(|copy| Slot::Checksum { stripe: number, copy });
+            if let Some((upper, vectors)) = slot.and_then(|slot| state.sums(layout, slot)) {
+                sum.add(&Parts { upper, vectors });
+            }
+            let others = stripe.members.clone().filter(|other| *other != block);
+            for parts in others.filter_map(|other| Parts::of_data(layout, state, other, to)) {
+                sum.add_times(-1.0, &parts);
+            }
+        }
+        Slot::Checksum { stripe, .. } => {
+            let members = layout.stripes()[stripe].members.clone();
+            members.filter_map(|block| Parts::of_data(layout, state, block, to)).for_each(|parts| sum.add(&parts));
+        }
+    }
+    sum
+}
+
+/// State of a process that replaces a lost one.
+#[derive(Debug)]
+pub struct Replacement<'l> {
+    layout: &'l Layout,
+    state: State,
+    to: usize,
+}
+
+impl<'l> Replacement<'l> {
+    /// Begins with what each survivor has: the weights of the columns, and T of the panels before iteration `to`.
+    pub fn new(
+        layout: &'l Layout,
+        place: Place,
+        weights: Vec<f64>,
+        factors: BTreeMap<usize, Matrix>,
+        to: usize,
+    ) -> Self {
+        Replacement { layout, state: State::empty(layout, place, weights, factors, to), to }
+    }
+
+    /// Returns the block columns and checksums that are needed, in this order.
+    pub fn slots(&self) -> Vec<Slot> {
+        self.state.all_slots(self.layout)
+    }
+
+    /// Stores a block column, of which `sum` has the sum of the contributions of the process row.
+    pub fn store(&mut self, slot: Slot, mut sum: Parts) {
+        match slot {
+            Slot::Data(block) => {
+                let row = self.state.place().row;
+                let columns = self.layout.columns(block);
+                let mut values = Matrix::zeros(sum.upper.rows(), columns.len());
+                for (at, column) in columns.enumerate() {
+                    let weight = self.state.weights()[column];
+                    let target = values.column_mut(at);
+                    let below = if block < self.to { self.layout.rows_above(row, column + 1) } else { target.len() };
+                    let (upper, vectors) = (sum.upper.column(at), sum.vectors.column(at));
+                    let restore = |value: &f64| if weight == 0.0 { 0.0 } else { value / weight };
+                    target[..below].iter_mut().zip(upper).for_each(|(into, from)| *into = restore(from));
+                    target[below..].copy_from_slice(&vectors[below..]);
+                }
+                self.state.put(slot, values);
+            }
+            Slot::Checksum { .. } => {
+                // A member may be on the same process.
+                sum.add(&contribution(self.layout, &self.state, slot, self.to));
+                self.state.put(slot, sum.upper);
+                self.state.set_vector_sum(slot, sum.vectors);
+            }
+        }
+    }
+
+    /// Returns the state, when all are stored.
+    pub fn finish(mut self) -> State {
+        // Nobody goes back to an earlier state.
+        if let Some(last) = self.to.checked_sub(1) {
+            self.state.retire(self.layout, last);
+        }
+        self.state
+    }
+}
