@@ -39,6 +39,10 @@ impl Matrix {
         &mut self.values
     }
 
+    pub(crate) fn into_values(self) -> Vec<f64> {
+        self.values
+    }
+
     /// Returns a column.
     pub fn column(&self, column: usize) -> &[f64] {
         &self.values[column * self.rows..][..self.rows]

@@ -40,37 +40,40 @@ pub(crate) fn factor<E>(
         let at_diagonal = |column: &[f64]| diagonal.map_or(0.0, |at| column[at]);
 
         let (own, weight) = (block.column(column), weights[column]);
-        let mut vector: Vec<f64> = own[below..].iter().map(|value| value * weight).collect();
-        let mut sums = vec![dot(&vector, &vector), at_diagonal(own) * weight];
-        for other in column + 1..block.columns() {
-            let other = block.column(other);
-            sums.extend([dot(&vector, &other[below..]), at_diagonal(other)]);
-        }
+        let mut vector = Matrix::zeros(own.len() - below, 1);
+        vector.values_mut().iter_mut().zip(&own[below..]).for_each(|(scaled, value)| *scaled = value * weight);
+        // With this column and those to the right.
+        let mut sums =
+            Matrix::product(block.part(below, column..block.columns()).transpose(), vector.whole()).into_values();
+        let products = sums.len();
+        sums.extend((column..block.columns()).map(|column| at_diagonal(block.column(column))));
         sum(&mut sums)?;
 
-        let (square, alpha) = (sums[0], sums[1]);
+        let (products, diagonals) = sums.split_at(products);
+        let (square, alpha) = (products[0] * weight, diagonals[0] * weight);
         if square == 0.0 {
             // The identity.
-            vector.fill(0.0);
+            vector.values_mut().fill(0.0);
         } else {
             let beta = -alpha.hypot(square.sqrt()).copysign(alpha);
             factors[column] = (beta - alpha) / beta;
-            vector.iter_mut().for_each(|value| *value /= alpha - beta);
+            vector.values_mut().iter_mut().for_each(|value| *value /= alpha - beta);
             if let Some(at) = diagonal {
                 block.column_mut(column)[at] = beta / weight;
             }
-            for (other, products) in (column + 1..block.columns()).zip(sums[2..].chunks_exact(2)) {
-                let product = factors[column] * (products[0] / (alpha - beta) + products[1]);
+            let others = (column + 1..block.columns()).zip(products.iter().zip(diagonals).skip(1));
+            for (other, (product, diagonal_value)) in others {
+                let product = factors[column] * (product / (alpha - beta) + diagonal_value);
                 let other = block.column_mut(other);
-                other[below..].iter_mut().zip(&vector).for_each(|(value, vector)| *value -= product * vector);
+                other[below..].iter_mut().zip(vector.values()).for_each(|(value, vector)| *value -= product * vector);
                 if let Some(at) = diagonal {
                     other[at] -= product;
                 }
             }
         }
-        block.column_mut(column)[below..].copy_from_slice(&vector);
+        block.column_mut(column)[below..].copy_from_slice(vector.values());
         let whole = vectors.column_mut(column);
-        whole[below - top..].copy_from_slice(&vector);
+        whole[below - top..].copy_from_slice(vector.values());
         if let Some(at) = diagonal {
             whole[at - top] = 1.0;
         }
@@ -78,10 +81,6 @@ pub(crate) fn factor<E>(
     let mut gram = Matrix::product(vectors.whole().transpose(), vectors.whole());
     sum(gram.values_mut())?;
     Ok(Reflectors { vectors, factor: triangular_factor(&gram, &factors) })
-}
-
-fn dot(left: &[f64], right: &[f64]) -> f64 {
-    left.iter().zip(right).map(|(left, right)| left * right).sum()
 }
 
 /// Returns T of the reflectors with these products V' V and factors.
