@@ -171,7 +171,11 @@ pub(crate) struct Job {
 impl Job {
     pub(crate) fn new(layout: &Layout, matrix: &Matrix, seed: u64) -> Job {
         let largest = |column: &[f64]| column.iter().fold(0.0_f64, |largest, value| largest.max(value.abs()));
-        let weights: Vec<f64> = (0..matrix.columns()).map(|column| weight(largest(matrix.column(column)))).collect();
+        let weights = (0..matrix.columns()).map(|column| weight(largest(matrix.column(column))));
+        Job::with_weights(layout, matrix, seed, weights.collect())
+    }
+
+    pub(crate) fn with_weights(layout: &Layout, matrix: &Matrix, seed: u64, weights: Vec<f64>) -> Job {
         let state = |place| State::new(layout, place, weights.clone(), |row, column| matrix.column(column)[row]);
         let states = layout.places().map(|place| (place, state(place))).collect();
         let random = SplitMix64::seed_from_u64(seed);

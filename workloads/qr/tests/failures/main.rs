@@ -172,6 +172,20 @@ fn residuals_do_not_grow_with_the_number_of_failures() {
 }
 
 #[test]
+fn without_weights_a_small_column_is_lost_in_the_rounding_of_a_large_one() {
+    let (layout, matrix) = (layout((24, 24, 3), (2, 3), Protection::Rotating), matrix(Kind::GradedColumns, 24, 24, 2));
+    let kill = Kill { at: 100, victims: vec![Place { row: 0, column: 1 }, Place { row: 1, column: 2 }] };
+    let residual = |mut job: Job| {
+        job.run(Some(&kill)).unwrap();
+        job.run(None).unwrap();
+        job.residuals()
+    };
+    assert_small(residual(Job::new(&layout, &matrix, 2)), "weighted");
+    let unweighted = residual(Job::with_weights(&layout, &matrix, 2, vec![1.0; 24]));
+    assert!(unweighted.factorization < 2.0 && unweighted.column > 100.0, "{unweighted:?}");
+}
+
+#[test]
 fn two_processes_lost_in_a_row_are_named() {
     let (layout, matrix) = (layout((12, 12, 3), (2, 3), Protection::Rotating), matrix(Kind::Random, 12, 12, 1));
     let victims = vec![Place { row: 1, column: 2 }, Place { row: 0, column: 1 }, Place { row: 1, column: 0 }];
