@@ -219,12 +219,26 @@ pub(super) fn run(arguments: &RunArguments, settings: &Settings, mpi: &Mpi) -> R
     };
     drop(job_runs);
     let _ = killer.join();
+    if let Some(dir) = relay.full_dir() {
+        eprintln!(
+            "counterfoil: {}: its file system has no room for what the ranks print, so the job was ended: make room \
+             there, or have the files elsewhere with --shared-dir",
+            dir.display()
+        );
+    }
     // What a job that has failed leaves is of no use to anybody, unless it keeps its logs: its name is this command's.
     remove_files(&name, &roots);
     let summary = Summary::of(&recover, mpi, spares, &relay, begun.elapsed());
     let code = summary.exit_code(&exit);
     if !relay.has_ranks() {
         eprintln!("counterfoil: no process of the job has become a rank");
+        let dir = std::env::temp_dir();
+        if relay::is_almost_full(&dir) {
+            eprintln!(
+                "counterfoil: {}: its file system is full, and mpirun keeps files there: make room, or set TMPDIR",
+                dir.display()
+            );
+        }
     }
     let others = summary.other_hosts();
     if code != 0 && log_dir.is_none() && !others.is_empty() {
@@ -295,7 +309,7 @@ fn can_go_on(exit: &Exit, mpi: &Mpi, relay: &Relay) -> bool {
     let is_of_kills = exit.code == code_of_kill(mpi) || exit.code == 0;
     let has_lost_processes = (is_of_kills && relay.has_ranks()) || relay.has_killed_start();
     let is_lost = relay.take_lost() || has_lost_processes;
-    is_lost && !exit.interrupted && relay.aborted().is_none()
+    is_lost && !exit.interrupted && relay.aborted().is_none() && relay.full_dir().is_none()
 }
 
 /// Returns seconds with three digits.

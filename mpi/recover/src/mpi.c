@@ -33,6 +33,9 @@ int counterfoil_recover_is_predefined(int key) {
 /* Lets each line leave the process when it is complete, as on a terminal. */
 void counterfoil_recover_buffer_lines(void) { setvbuf(stdout, NULL, _IOLBF, 0); }
 
+/* Writes what the process has printed; 0 if some of it could not be written, now or before. */
+int counterfoil_recover_has_printed(void) { return fflush(stdout) == 0 && !ferror(stdout); }
+
 /* Writes what the process has buffered. */
 void counterfoil_recover_flush(void) { fflush(NULL); }
 

@@ -16,6 +16,7 @@ use crate::process::report;
 
 unsafe extern "C" {
     fn counterfoil_recover_buffer_lines();
+    fn counterfoil_recover_has_printed() -> c_int;
     /// glibc's: calls `function` with the exit code.
     pub(crate) fn on_exit(function: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
 }
@@ -35,6 +36,13 @@ static REDIRECT: extern "C" fn() = redirect;
 /// Returns the number of the files that this process writes to, if there are any.
 pub(crate) fn number() -> Option<u32> {
     env::var(OUTPUT).ok()?.parse().ok()
+}
+
+/// Returns `true` if standard output is a file of this process to which something could not be written. Programs seldom
+/// look.
+pub(crate) fn has_lost_output() -> bool {
+    // SAFETY: a C function without preconditions.
+    number().is_some() && unsafe { counterfoil_recover_has_printed() } == 0
 }
 
 /// Reports that this process has called `MPI_Init`.

@@ -317,6 +317,9 @@ pub(crate) fn report(settings: &RecoverSettings, name: &str, what: &impl serde::
 pub(crate) unsafe fn finalize() -> c_int {
     if let Some(front) = running() {
         front.count_call("MPI_Finalize");
+        if output::has_lost_output() {
+            front.end_job(1, "standard output could not be written");
+        }
     }
     let Some(mut front) = front::take() else {
         say("MPI_Finalize was called before MPI_Init or twice");

@@ -11,6 +11,7 @@ use counterfoil_settings::recover::{
     Aborted, Begun, Ended, Exited, RecoverSettings, Recovered, Started, Stream, read_report,
 };
 use indicatif::{ProgressBar, ProgressStyle};
+use rustix::fs::{FallocateFlags, fallocate, statvfs};
 
 use super::deaths::Deaths;
 use crate::run::launch::{Watch, is_alive};
@@ -19,6 +20,10 @@ use crate::run::launch::{Watch, is_alive};
 const START_GRACE: Duration = Duration::from_secs(3);
 /// Most bytes that are read of a file at once.
 const READ_BYTES: usize = 1 << 20;
+/// Bytes of a file that have been copied before their memory is freed.
+const FREED_BYTES: u64 = 1 << 20;
+/// Least room for what ranks print, in bytes: programs don't notice that they can't.
+const ROOM_BYTES_MIN: u64 = 1 << 20;
 
 /// One stream of a rank.
 #[derive(Debug, Default)]
@@ -29,6 +34,8 @@ struct Copied {
     printed: u64,
     /// Bytes read and not printed, since their line is not complete.
     rest: Vec<u8>,
+    /// Bytes at the beginning of the current file whose memory was freed.
+    freed: u64,
 }
 
 /// Output of a rank.
@@ -51,6 +58,8 @@ pub(super) struct Relay {
     dead_since: Option<Instant>,
     /// The job was killed because of that.
     is_start_lost: bool,
+    /// The job was killed because there is no room for what ranks print.
+    has_no_room: bool,
     ranks: BTreeMap<u32, RankOutput>,
     deaths: Deaths,
     line: ProgressBar,
@@ -68,6 +77,7 @@ impl Relay {
             processes,
             dead_since: None,
             is_start_lost: false,
+            has_no_room: false,
             ranks: BTreeMap::new(),
             deaths: Deaths::new(),
             line,
@@ -88,6 +98,11 @@ impl Relay {
     /// Returns `true` once a process has become a rank.
     pub(super) fn has_ranks(&self) -> bool {
         !self.ranks.is_empty()
+    }
+
+    /// Returns the directory of what ranks print, if there was no room in it.
+    pub(super) fn full_dir(&self) -> Option<&Path> {
+        self.has_no_room.then_some(&self.settings.report_dir)
     }
 
     /// Returns the processes of each rank, oldest first.
@@ -244,10 +259,13 @@ impl Watch for Relay {
             self.line.set_message(format!("{} of {} ranks run; {replaced}", self.ranks.len(), self.settings.ranks));
         }
         self.is_start_lost = self.has_lost_start();
-        !self.is_start_lost
+        self.has_no_room |= is_almost_full(&self.settings.report_dir);
+        !self.is_start_lost && !self.has_no_room
     }
 
     fn finish(&mut self) {
+        // A rank that could not print may have ended the job itself.
+        self.has_no_room |= is_almost_full(&self.settings.report_dir);
         self.copy(true);
         if self.has_ranks() {
             self.print_reason();
@@ -275,13 +293,32 @@ impl Copied {
                 print(stream, &complete, line);
             }
         }
+        self.free(path);
+    }
+
+    /// Frees the memory of what was copied: the files are in shared memory, and a program may print for hours.
+    fn free(&mut self, path: &Path) {
+        let len = (self.read - self.freed) / FREED_BYTES * FREED_BYTES;
+        if len > 0
+            && let Ok(file) = File::options().write(true).open(path)
+        {
+            // Not all file systems can.
+            let _ = fallocate(&file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, self.freed, len);
+            self.freed += len;
+        }
     }
 
     /// Begins with the file of the next process.
     fn begin_next(&mut self) {
         self.rest.clear();
-        self.read = 0;
+        (self.read, self.freed) = (0, 0);
     }
+}
+
+/// Returns `true` if a directory's file system has no room for files of the job.
+pub(super) fn is_almost_full(dir: &Path) -> bool {
+    let free = statvfs(dir).map(|stat| stat.f_bavail.saturating_mul(stat.f_frsize));
+    free.is_ok_and(|free| free < ROOM_BYTES_MIN)
 }
 
 /// Reads a part of a file, from an offset on.

@@ -1,9 +1,10 @@
 //! `counterfoil run --recover`: an unmodified C program whose ranks are killed, from inside and from outside.
 
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::Stdio;
 
-use counterfoil_test_support::note_untested;
+use counterfoil_test_support::{child, note_untested};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -151,6 +152,49 @@ fn ranks_may_be_killed_from_outside_one_after_the_other() {
     let processes = ranks.flat_map(|rank| rank["processes"].as_array().unwrap());
     let noticed = processes.filter_map(|process| process["recovery_ms"]["detect"].as_f64());
     assert_eq!(noticed.filter(|ms| (0.0..10_000.0).contains(ms)).count(), if outlives { 2 } else { 0 }, "{stderr}");
+}
+
+/// Prints lines, and waits for the other ranks from time to time.
+const TALK: &str = r#"
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+int main(int argc, char **argv) {
+    int rank, lines = atoi(argv[1]);
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    for (int line = 0; line < lines; line++) {
+        printf("rank %d: line %d of a program that says much, and says it again and again\n", rank, line);
+        if (line % 1000 == 0) MPI_Barrier(MPI_COMM_WORLD);
+    }
+    MPI_Finalize();
+    return 0;
+}
+"#;
+
+#[test]
+fn ranks_may_print_more_than_there_is_room_for() {
+    if mpi_available() {
+        child::run_on_a_small_disk("run::recover::on_a_disk_of_20_mb", Path::new(env!("CARGO_TARGET_TMPDIR")));
+    }
+}
+
+#[test]
+#[ignore = "run by ranks_may_print_more_than_there_is_room_for"]
+fn on_a_disk_of_20_mb() {
+    let (sandbox, disk) = (Sandbox::new(), child::argument());
+    sandbox.compile("talk", TALK);
+    let run =
+        |lines| sandbox.counterfoil(&["run", "-n", "2", "--recover", "--shared-dir", &disk, "--", "./talk", lines]);
+    // 45 MB.
+    let output = run("300000");
+    assert_eq!((output.code, output.stdout.lines().count()), (Some(0), 600_000), "{}", output.stderr);
+    std::fs::write(Path::new(&disk).join("full"), vec![1; 20_000_000]).unwrap();
+    let output = run("10");
+    assert!(output.code != Some(0), "{}", output.stderr);
+    let why = "its file system has no room for what the ranks print, so the job was ended";
+    assert!(output.stderr.contains(why), "{}", output.stderr);
 }
 
 /// Returns the processes of the program in a sandbox, ascending: mpirun starts the ranks first.
