@@ -25,6 +25,9 @@ use crate::workspace::{TaskError, Workspace, cargo, run_checked};
 pub(crate) use error::MpiError;
 pub(crate) use find::Mpi;
 
+/// Names the directory with examples and libraries to tests over MPI: `mpi/tests/support/build.rs`.
+pub(crate) const BUILT: &str = "COUNTERFOIL_TEST_BUILD";
+
 /// Options of `cargo xtask mpi`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -134,6 +137,11 @@ impl Toolkit {
         command.env("CARGO_TARGET_DIR", &self.target);
         self.set_environment(&mut command);
         command
+    }
+
+    /// Returns the directory of what [`cargo`](Self::cargo) builds for tests.
+    pub(crate) fn built(&self) -> PathBuf {
+        self.target.join("debug")
     }
 
     /// Lets a cargo command of the root directory build and test the crates over this MPI, too.

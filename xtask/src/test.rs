@@ -10,7 +10,7 @@ use counterfoil_mpi_discovery::layout::LIBRARY;
 
 use self::packages::Packages;
 use crate::check;
-use crate::mpi::{Choice, Toolkit, select_all};
+use crate::mpi::{BUILT, Choice, Toolkit, select_all};
 use crate::suite::{FuzzTests, Suite};
 use crate::toolchain;
 use crate::workspace::{TaskError, Workspace};
@@ -23,9 +23,6 @@ const PROCESS_TESTS: [&str; 2] = ["interrupts", "processes"];
 
 /// A crate that needs no MPI, but whose tests run jobs with the interposition library where there is one.
 const RUNS_JOBS: &str = "counterfoil-cli";
-
-/// Names the directory with examples and libraries to tests over MPI: `mpi/tests/support/build.rs`.
-const BUILT: &str = "COUNTERFOIL_TEST_BUILD";
 
 /// Scales random campaigns, unless the environment does: crate `counterfoil-campaign`.
 const CAMPAIGN: &str = "COUNTERFOIL_CAMPAIGN_PERCENT";

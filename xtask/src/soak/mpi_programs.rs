@@ -5,8 +5,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 
-use crate::mpi::{Choice, Toolkit};
-use crate::workspace::{TaskError, Workspace, command_line};
+use crate::mpi::{BUILT, Choice, Toolkit};
+use crate::workspace::{TaskError, Workspace, command_line, run_checked};
 
 /// The tests that run them, each with its crate and its binary; `cargo xtask test` runs a few programs.
 const LOGGED: [&str; 3] =
@@ -53,6 +53,13 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Task
     command.env("COUNTERFOIL_PROGRAMS_SEED", seed.to_string());
     command.env("COUNTERFOIL_PROGRAMS_FIRST", options.first.to_string());
     command.env("COUNTERFOIL_PROGRAMS_KILLS", options.kills.to_string());
+    if options.recover {
+        // Not the other libraries, which not every MPI has.
+        run_checked(
+            &mut toolkit.cargo(workspace, ["build", "--quiet", "--profile", "test", "--lib", "--package", package]),
+        )?;
+        command.env(BUILT, toolkit.built());
+    }
     let program = command_line(&command);
     let status = command.status().map_err(|source| TaskError::Start { program, source })?;
     println!("{}", if status.success() { "no program differed" } else { "a program differed: see above" });
