@@ -3,7 +3,7 @@
 use crate::layout::Layout;
 use crate::matrix::Matrix;
 use crate::panel::{self, Reflectors};
-use crate::recover::Parts;
+use crate::recover::upper_of;
 use crate::state::State;
 
 /// Communication of a process within its process row and column. Messages from one process to another arrive in order.
@@ -107,18 +107,18 @@ fn sum_up<C: Communication>(
     let stripes = || layout.stripes().iter().enumerate().filter(|(_, stripe)| stripe.last() >= before);
     for (_, stripe) in stripes() {
         for block in stripe.members.clone().filter(|block| layout.column_of(*block) == column) {
-            let Some(parts) = Parts::of_data(layout, state, block, panel) else { continue };
-            communication.send_in_row(stripe.holders[0], parts.upper.values())?;
+            let Some(upper) = upper_of(layout, state, block, panel) else { continue };
+            communication.send_in_row(stripe.holders[0], upper.values())?;
         }
     }
     for (number, stripe) in stripes().filter(|(_, stripe)| stripe.holders[0] == column) {
-        let mut sum = Parts::zeros(layout, state.place().row);
-        let mut received = Parts::zeros(layout, state.place().row);
+        let mut sum = Matrix::zeros(layout.local_rows(state.place().row), layout.size().block);
+        let mut received = sum.clone();
         for block in stripe.members.clone() {
-            communication.receive_in_row(layout.column_of(block), received.upper.values_mut())?;
-            sum.add(&received);
+            communication.receive_in_row(layout.column_of(block), received.values_mut())?;
+            sum.values_mut().iter_mut().zip(received.values()).for_each(|(sum, value)| *sum += value);
         }
-        state.store_sum(number, panel, sum.upper);
+        state.store_sum(number, panel, sum);
     }
     state.end_sums(layout, panel);
     Ok(())

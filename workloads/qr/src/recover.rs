@@ -67,19 +67,29 @@ impl Parts {
     }
 
     /// Returns the parts of a data block column as they are in its checksum, before iteration `to`.
-    pub(crate) fn of_data(layout: &Layout, state: &State, block: usize, to: usize) -> Option<Parts> {
-        let (values, row) = (state.get(Slot::Data(block))?, state.place().row);
-        let mut parts = Parts::zeros(layout, row);
-        for (at, column) in layout.columns(block).enumerate() {
-            let from = values.column(at);
-            let below = if block < to { layout.rows_above(row, column + 1) } else { from.len() };
-            let weight = state.weights()[column];
-            let upper = &mut parts.upper.column_mut(at)[..below];
-            upper.iter_mut().zip(from).for_each(|(into, from)| *into = weight * from);
-            parts.vectors.column_mut(at)[below..].copy_from_slice(&from[below..]);
+    fn of_data(layout: &Layout, state: &State, block: usize, to: usize) -> Option<Parts> {
+        let (upper, values) = (upper_of(layout, state, block, to)?, state.get(Slot::Data(block))?);
+        let mut vectors = Matrix::zeros(upper.rows(), upper.columns());
+        for (at, column) in layout.columns(block).enumerate().filter(|_| block < to) {
+            let below = layout.rows_above(state.place().row, column + 1);
+            vectors.column_mut(at)[below..].copy_from_slice(&values.column(at)[below..]);
         }
-        Some(parts)
+        Some(Parts { upper, vectors })
     }
+}
+
+/// Returns the R part of a data block column, or all of it if it isn't factored before iteration `to`, in weighted
+/// columns of full width.
+pub(crate) fn upper_of(layout: &Layout, state: &State, block: usize, to: usize) -> Option<Matrix> {
+    let values = state.get(Slot::Data(block))?;
+    let mut upper = Matrix::zeros(values.rows(), layout.size().block);
+    for (at, column) in layout.columns(block).enumerate() {
+        let below = if block < to { layout.rows_above(state.place().row, column + 1) } else { values.rows() };
+        let weight = state.weights()[column];
+        let target = &mut upper.column_mut(at)[..below];
+        target.iter_mut().zip(values.column(at)).for_each(|(into, from)| *into = weight * from);
+    }
+    Some(upper)
 }
 
 /// Returns a survivor's summand of a lost block column of a process in its row, before iteration `to`, to which it has
