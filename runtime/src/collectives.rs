@@ -159,10 +159,7 @@ pub fn alltoall(comm: &mut dyn CollectiveSubstrate, blocks: &[u8]) -> Result<Vec
         call(comm, (CollectiveClass::AllToAll, Results::PerRank), |comm, tag, _| exchange_pairwise(comm, tag, block))?;
     let mut result = Vec::with_capacity(blocks.len());
     for (peer, received) in (0..).zip(&received) {
-        if received.len() != block_len {
-            let (expected, actual) = (block_len, received.len());
-            return Err(CallError::LengthMismatch { call: "alltoall", peer, expected, actual }.into());
-        }
+        check_len("alltoall", peer, block_len, received)?;
         result.extend_from_slice(received);
     }
     Ok(result)
@@ -337,14 +334,16 @@ fn check_blocks(call: &'static str, blocks: &[&[u8]], size: u32) -> Result<(), C
     if blocks.len() == size as usize { Ok(()) } else { Err(CallError::BlockCount { call, blocks: blocks.len(), size }) }
 }
 
+fn check_len(call: &'static str, peer: u32, expected: usize, received: &[u8]) -> Result<(), CallError> {
+    let actual = received.len();
+    if actual == expected { Ok(()) } else { Err(CallError::LengthMismatch { call, peer, expected, actual }) }
+}
+
 fn fill<T>(call: &'static str, peer: u32, values: &mut [T], received: &[u8]) -> Result<(), Error>
 where
     T: FromBytes + IntoBytes + Immutable,
 {
-    if received.len() != size_of_val(values) {
-        let (expected, actual) = (size_of_val(values), received.len());
-        return Err(CallError::LengthMismatch { call, peer, expected, actual }.into());
-    }
+    check_len(call, peer, size_of_val(values), received)?;
     values.as_mut_bytes().copy_from_slice(received);
     Ok(())
 }

@@ -7,7 +7,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unalign};
 use counterfoil::Rank;
 use counterfoil_protocols::api::CollectiveClass;
 
-use super::{Results, bcast_tree, call, exchange, exchange_pairwise, fill, one, receive_internal, send_internal};
+use super::{
+    Results, bcast_tree, call, check_len, exchange, exchange_pairwise, fill, one, receive_internal, send_internal,
+};
 use crate::Error;
 use crate::communicator::{CallError, CollectiveSubstrate, InternalTag, Reduction};
 
@@ -185,11 +187,10 @@ fn combine_by_blocks(
     // The first `elements % size` blocks have one more.
     let begin = |block: usize| (elements / size * block + block.min(elements % size)) * element_bytes;
     let block = |rank: u32| begin(rank as usize)..begin(rank as usize + 1);
-    let check = |(peer, expected): (u32, usize), received: &[u8]| check_len(ALLREDUCE, peer, expected, received);
 
     let mut parts = exchange_pairwise(comm, tag, |to| &values[block(to)])?;
     for (peer, part) in (0..).zip(&parts) {
-        check((peer, block(rank).len()), part)?;
+        check_len(ALLREDUCE, peer, block(rank).len(), part)?;
     }
     let mut distance = 1;
     while distance < size {
@@ -206,15 +207,10 @@ fn combine_by_blocks(
     let blocks = exchange_pairwise(comm, tag, |_| &own)?;
     let mut result = Vec::with_capacity(values.len());
     for (peer, part) in (0..).zip(&blocks) {
-        check((peer, block(peer).len()), part)?;
+        check_len(ALLREDUCE, peer, block(peer).len(), part)?;
         result.extend_from_slice(part);
     }
     Ok(result)
-}
-
-fn check_len(call: &'static str, peer: u32, expected: usize, received: &[u8]) -> Result<(), CallError> {
-    let actual = received.len();
-    if actual == expected { Ok(()) } else { Err(CallError::LengthMismatch { call, peer, expected, actual }) }
 }
 
 /// Returns a function that combines values of the same number element by element, at any alignment.

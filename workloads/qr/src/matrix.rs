@@ -64,6 +64,11 @@ impl Matrix {
         self.values[at * self.rows..][..columns.values.len()].copy_from_slice(&columns.values);
     }
 
+    /// Adds `factor` times another matrix of this size.
+    pub(crate) fn add(&mut self, factor: f64, other: &Matrix) {
+        self.values.iter_mut().zip(&other.values).for_each(|(sum, value)| *sum += factor * value);
+    }
+
     /// Returns the rows from `first` on of some columns.
     pub(crate) fn part(&self, first: usize, columns: Range<usize>) -> MatRef<'_, f64> {
         let values = &self.values[columns.start * self.rows..columns.end * self.rows];

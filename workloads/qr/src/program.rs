@@ -4,7 +4,7 @@ use crate::layout::Layout;
 use crate::matrix::Matrix;
 use crate::panel::{self, Reflectors};
 use crate::recover::upper_of;
-use crate::state::State;
+use crate::state::{Slot, State};
 
 /// Communication of a process within its process row and column. Messages from one process to another arrive in order.
 pub trait Communication {
@@ -70,7 +70,7 @@ fn iterate<C: Communication>(
         let weights = &state.weights()[layout.columns(panel)];
         let sum = |values: &mut [f64]| communication.sum_column(values);
         let reflectors = panel::factor(layout, (place.row, panel), &mut block, weights, sum)?;
-        state.end_panel(panel, &block);
+        state.put(Slot::Data(panel), block);
         let others = (0..layout.grid().columns).filter(|column| *column != owner);
         for column in others.filter(|column| layout.takes_part(*column, panel)) {
             communication.send_in_row(column, reflectors.vectors.values())?;
@@ -116,7 +116,7 @@ fn sum_up<C: Communication>(
         let mut received = sum.clone();
         for block in stripe.members.clone() {
             communication.receive_in_row(layout.column_of(block), received.values_mut())?;
-            sum.values_mut().iter_mut().zip(received.values()).for_each(|(sum, value)| *sum += value);
+            sum.add(1.0, &received);
         }
         state.store_sum(number, panel, sum);
     }

@@ -61,9 +61,8 @@ impl Parts {
     }
 
     fn add_times(&mut self, factor: f64, other: &Parts) {
-        for (into, from) in [(&mut self.upper, &other.upper), (&mut self.vectors, &other.vectors)] {
-            into.values_mut().iter_mut().zip(from.values()).for_each(|(into, from)| *into += factor * from);
-        }
+        self.upper.add(factor, &other.upper);
+        self.vectors.add(factor, &other.vectors);
     }
 
     /// Returns the parts of a data block column as they are in its checksum, before iteration `to`.

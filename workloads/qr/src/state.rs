@@ -182,9 +182,7 @@ impl State {
     pub(crate) fn put(&mut self, slot: Slot, values: Matrix) {
         match (self.position(slot), slot) {
             (Some(at), _) => self.values.put(self.offsets[at], &values),
-            (None, Slot::Checksum { stripe, .. }) => {
-                self.sums.entry(stripe).or_default().insert(self.summed, values);
-            }
+            (None, Slot::Checksum { stripe, .. }) => self.store_sum(stripe, self.summed, values),
             (None, Slot::Data(_)) => {}
         }
     }
@@ -237,11 +235,6 @@ impl State {
         let values = self.get(Slot::Data(panel)).expect("the process column of the panel");
         self.before.insert(panel, values.clone());
         values
-    }
-
-    /// Stores a factored panel.
-    pub(crate) fn end_panel(&mut self, panel: usize, values: &Matrix) {
-        self.put(Slot::Data(panel), values.clone());
     }
 
     /// Returns this process's summand of V' X.
