@@ -118,7 +118,8 @@ impl Drop for KeepDirectory<'_> {
 fn job_options(arguments: &DemoArguments, workload: &dyn Workload, seed: u64) -> Result<JobOptions, Failure> {
     let mut job = rank::job(workload, arguments.ranks, arguments.checkpoint_every())?;
     job.settings = arguments.settings();
-    job.settings.trace = true;
+    // Messages between two starts of a job have nothing in common that the oracle could compare.
+    job.settings.trace = !job.settings.rule.properties.restarts_job;
     arguments.check(workload).map_err(Failure::usage)?;
     job.kills = arguments.kills();
     job.power_cuts.clone_from(&arguments.power_cuts);

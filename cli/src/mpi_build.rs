@@ -149,17 +149,23 @@ impl Build {
     /// Returns the job with the processes of an MPI job, `spares` of which are spares if failures can be outlived.
     pub(crate) fn job(&self, job: &JobOptions, spares: u32) -> Result<JobOptions, MpiBuildError> {
         let ranks = job.settings.ranks;
-        let spares = if self.outlives_failures { spares } else { 0 };
+        // Under a rule that starts the job again, no MPI call follows a failure: processes only have to go on living.
+        let restarts = job.settings.rule.properties.restarts_job;
+        let outlives_failures = self.outlives_failures && !restarts;
+        let spares = if outlives_failures { spares } else { 0 };
         // Dies with this process.
         let bound = mpirun::bound_to_parent(&self.mpirun).map_err(MpiBuildError::OwnPath)?;
         let words = std::iter::once(bound.get_program()).chain(bound.get_args());
         let mut command: Vec<OsString> = words.map(OsString::from).collect();
-        if self.outlives_failures {
+        if outlives_failures {
             command.extend(mpirun::OUTLIVES_FAILURES.map(OsString::from));
+        }
+        if restarts && self.version.starts_with("Open MPI") {
+            command.push(mpirun::LIVES_ON.into());
         }
         command.extend(["-n".into(), (ranks + spares).to_string().into(), self.program.clone().into()]);
         command.extend(["job".into(), "--ranks".into(), ranks.to_string().into()]);
-        let processes = Processes::Managed { spares, outlive_failures: self.outlives_failures };
+        let processes = Processes::Managed { spares, outlive_failures: outlives_failures };
         Ok(JobOptions { command, processes, environment: environment(), ..job.clone() })
     }
 }

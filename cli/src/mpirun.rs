@@ -19,6 +19,9 @@ pub(crate) const NAME: &str = "internal-mpirun";
 /// the dead.
 pub(crate) const OUTLIVES_FAILURES: [&str; 5] = ["--with-ft", "ulfm", "--mca", "async_mpi_finalize", "1"];
 
+/// Option of an Open MPI's mpirun that leaves the other processes alone when one dies; MPI tells them nothing.
+pub(crate) const LIVES_ON: &str = "--enable-recovery";
+
 /// Become mpirun (started by `counterfoil run`).
 #[derive(Debug, Args)]
 pub(crate) struct MpirunArguments {

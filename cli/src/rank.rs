@@ -42,17 +42,12 @@ pub(crate) fn run(arguments: &RankArguments) -> Result<ExitCode, Failure> {
     let RankArguments { job, rank, incarnation, launcher } = arguments;
     let options = JoinOptions { job: job.clone(), rank: *rank, incarnation: *incarnation, launcher: *launcher };
     let (mut endpoint, program) = join(&options).map_err(|error| Failure::failed(with_advice(&error)))?;
-    let outcome = Program::run(&program, &mut endpoint);
-    let result: Result<(), Box<dyn std::error::Error>> = match outcome {
-        Ok(outcome) => endpoint.finish(outcome).map_err(Into::into),
-        Err(error) => Err(error.into()),
-    };
-    match result {
+    match Program::run(&program, &mut endpoint) {
         Ok(()) => Ok(ExitCode::SUCCESS),
         // The launcher knows and starts a process that continues from the checkpoint.
         Err(_) if endpoint.is_rolling_back() => Ok(ExitCode::SUCCESS),
         Err(error) => {
-            endpoint.fail(with_advice(&*error));
+            endpoint.fail(with_advice(&error));
             Ok(ExitCode::from(1))
         }
     }

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use counterfoil_mpi_core::error::MpiError;
+use counterfoil_mpi_core::exit::exit;
 use counterfoil_mpi_core::universe::Universe;
 use counterfoil_runtime::Error;
 use counterfoil_runtime::local::{ControlError, JobError, JobPaths, LauncherConnection, PlannedKills, start};
@@ -76,8 +77,9 @@ pub fn run(universe: &Rc<Universe>, directory: &Path, ranks: u32) -> Result<(), 
         let program = welcome.program().to_vec();
         let (rank, held) = (transport.rank(), PlannedKills::new(transport, &welcome));
         let mut endpoint = start(rank, &paths, welcome, held)?;
-        let done = Program::run(&program, &mut endpoint).map_err(RankError::from);
-        match done.and_then(|outcome| Ok(endpoint.finish(outcome)?)) {
+        match Program::run(&program, &mut endpoint).map_err(RankError::from) {
+            // The others may be dead, or have exited: MPI could not be finalized.
+            Ok(()) if endpoint.is_exiting() => exit(0),
             Ok(()) => return Ok(endpoint.into_transport().into_inner().close()?),
             Err(_) if endpoint.is_rolling_back() => {
                 transport = endpoint.into_transport().into_inner();

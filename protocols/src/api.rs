@@ -44,7 +44,7 @@ use counterfoil_log_core::{Determinant, Envelope, Epoch, Incarnation, Rank};
 
 pub use choice::{CHOICE_RECORD_BYTES, ChoiceRecord, NextChoice};
 pub use collective::{CALL_BITS, CollectiveCall, CollectiveClass, CollectivePlan, Scope};
-pub use coordinator::{COMMAND, Coordinator, CoordinatorError, Floor, command_header, report_effect};
+pub use coordinator::{COMMAND, Coordinator, CoordinatorError, Floor, Restart, command_header, report_effect};
 pub use effect::{Effect, EntryKey, EntryKind, Party};
 pub use error::{ChoiceError, Misbehaviour, ProtocolError, RestoreError};
 pub use hello::{Hello, HelloError};
@@ -194,6 +194,15 @@ pub trait Protocol: fmt::Debug {
     /// See [`Protocol::handle_collective`].
     fn handle_collective_failed(&mut self, call: &CollectiveCall) -> Result<(), ProtocolError> {
         let _ = call;
+        Ok(())
+    }
+
+    /// Reports that the program has rebuilt what this rank had lost, or has loaded it. By default ignored: other rules
+    /// restore it themselves.
+    ///
+    /// # Errors
+    /// None so far.
+    fn handle_rebuilt(&mut self) -> Result<(), ProtocolError> {
         Ok(())
     }
 

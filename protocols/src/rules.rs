@@ -2,11 +2,12 @@
 
 use crate::api::Rule;
 use crate::{
-    coordinated, event_logging, message_tagging, pessimistic, send_deterministic, sender_based, unlogged, user_level,
+    coordinated, event_logging, message_tagging, on_failure, pessimistic, send_deterministic, sender_based, unlogged,
+    user_level,
 };
 
 /// All rules; the first is the default.
-pub const RULES: [Rule; 8] = [
+pub const RULES: [Rule; 9] = [
     sender_based::RULE,
     pessimistic::RULE,
     send_deterministic::RULE,
@@ -14,6 +15,7 @@ pub const RULES: [Rule; 8] = [
     coordinated::RULE,
     event_logging::RULE,
     message_tagging::RULE,
+    on_failure::RULE,
     unlogged::RULE,
 ];
 

@@ -58,6 +58,14 @@ impl Unlogged {
         if incarnation > Incarnation(0) {
             return Err(ProtocolError::NothingKept { rank });
         }
+        Unlogged::of_incarnation(rank, ranks, incarnation)
+    }
+
+    /// Creates a rank that has done nothing yet in this incarnation, nor have others in theirs.
+    ///
+    /// # Errors
+    /// Rank outside the job.
+    pub(crate) fn of_incarnation(rank: Rank, ranks: u32, incarnation: Incarnation) -> Result<Unlogged, ProtocolError> {
         // No acknowledgement is ever due.
         let policy = AckPolicy {
             small_message_limit: usize::MAX,

@@ -21,6 +21,7 @@ use serde::de::DeserializeOwned;
 
 use crate::Error;
 use crate::collectives;
+use crate::saved::SavedState;
 
 pub use call_error::CallError;
 pub use fail_stop::{FailStop, FirstFailure};
@@ -85,6 +86,17 @@ impl Request {
 
 /// Source of a program's state ([`Communicator::provide_state`]).
 pub type StateProvider = Box<dyn FnMut() -> Vec<u8>>;
+
+/// What a rank goes on with after the job was started again ([`Communicator::restart`]).
+#[derive(Debug)]
+pub struct Restart {
+    /// Number of times that the job was started again.
+    pub generation: u32,
+    /// Ranks whose states are lost, ascending.
+    pub lost: Vec<u32>,
+    /// State that this rank has saved; `None` if it is lost.
+    pub state: Option<SavedState>,
+}
 
 /// The operation of a reduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -181,6 +193,22 @@ pub trait Communicator {
     /// Reports the begin of iteration `n` (from 1) of the program's outer loop, for progress output. After a restore,
     /// `n` continues from the checkpoint's iteration.
     fn iteration(&mut self, n: u64) -> Result<(), Error>;
+
+    /// Returns what this rank goes on with if the job was started again after the loss of ranks, under a rule that does
+    /// so; `None` at a fresh start. To be called before anything else, and once. The program rebuilds what the lost
+    /// ranks had, from the states of the others, and then calls [`rebuilt`](Communicator::rebuilt).
+    ///
+    /// # Errors
+    /// [`Error::Saved`], [`Error::NoSavedState`].
+    fn restart(&mut self) -> Result<Option<Restart>, Error> {
+        Ok(None)
+    }
+
+    /// Reports that this rank's state is complete after a [`restart`](Communicator::restart), and returns when those of
+    /// all ranks are: only then what was saved before is removed. All ranks call it. By default it does nothing.
+    fn rebuilt(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
 
     /// Registers the source of the program's state, for checkpoints that the rule asks for while the program waits in a
     /// call. It is called within a call of the communicator. A program that is restored from what it returns makes that

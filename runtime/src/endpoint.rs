@@ -32,6 +32,7 @@ mod readings;
 mod recovery;
 mod requests;
 mod rollback;
+mod saving;
 mod sending;
 mod start;
 mod synchronous;
@@ -49,7 +50,7 @@ use crate::Error;
 use crate::checkpoint::{Counters, Snapshot};
 use crate::communicator::{
     APPLICATION_CONTEXT, COLLECTIVE_CONTEXT, CallError, CollectiveRun, CollectiveSubstrate, Communicator, InternalTag,
-    Request, StateProvider, Status,
+    Request, Restart, StateProvider, Status,
 };
 use crate::history::{Event, History};
 use crate::interval::Interval;
@@ -72,6 +73,7 @@ use sending::Outbound;
 use synchronous::MatchQueries;
 use wait::Wait;
 
+pub use saving::{BegunWith, Saves};
 pub(crate) use sending::cursor_from;
 pub(crate) use start::log_options;
 pub use start::{EndpointOptions, LogFiles};
@@ -96,6 +98,9 @@ pub struct Endpoint<T, P> {
     recovery: Option<Recovery>,
     held: HeldMessages,
     rollback: Rollback,
+    saves: Saves,
+    /// This process exits; `true`: after it has saved its state.
+    exits: Option<bool>,
     interval: Interval,
     native: Native,
     entries: Entries,
@@ -346,10 +351,10 @@ impl<T: Transport, P: Protocol> Communicator for Endpoint<T, P> {
             return Err(Error::RequestsOpen { open: self.requests.open() });
         }
         self.await_running()?;
-        if self.asked.asked.is_some() && self.polls.are_repeated() {
+        if self.asked.is_asked && self.polls.are_repeated() {
             // What is offered here is taken for what was asked for, all of it: lines that others have begun meanwhile
             // begin at the same place.
-            while self.asked.asked.is_some() && self.save_asked(state)? {}
+            while self.asked.is_asked && self.save_asked(state)? {}
             self.protocol.wants_checkpoint();
             return Ok(self.protocol.epoch());
         }
@@ -360,12 +365,20 @@ impl<T: Transport, P: Protocol> Communicator for Endpoint<T, P> {
     }
 
     fn is_checkpoint_due(&self) -> bool {
-        self.asked.asked.is_some() || self.interval.is_due(Instant::now())
+        self.asked.is_asked || self.interval.is_due(Instant::now())
     }
 
     fn restore(&mut self) -> Result<Option<Bytes>, Error> {
         self.run_again()?;
         Ok(self.restored.clone())
+    }
+
+    fn restart(&mut self) -> Result<Option<Restart>, Error> {
+        self.take_restart()
+    }
+
+    fn rebuilt(&mut self) -> Result<(), Error> {
+        self.end_rebuilding()
     }
 
     fn provide_state(&mut self, provider: StateProvider) {

@@ -11,6 +11,7 @@ use crate::checkpoint::TableError;
 use crate::communicator::CallError;
 use crate::damage::{Damage, DamageLocation};
 use crate::history::HistoryError;
+use crate::saved::SavedError;
 use crate::trace::TraceError;
 use crate::transport::TransportError;
 
@@ -34,6 +35,21 @@ pub enum Error {
         /// Epoch that the checkpoint began.
         epoch: u32,
     },
+    /// A rank was lost, and the job is started again. Every later call fails, too: the program saves its state
+    /// ([`Endpoint::save_and_exit`](crate::endpoint::Endpoint::save_and_exit)), and the process exits.
+    #[error("a rank was lost: the job is started again")]
+    JobFailed,
+    /// A rank's state was saved, and is gone.
+    #[error("the saved state of rank {rank} for generation {generation} is gone: start the job again")]
+    NoSavedState {
+        /// The rank.
+        rank: u32,
+        /// Generation that it was saved for.
+        generation: u32,
+    },
+    /// A saved state can't be read.
+    #[error(transparent)]
+    Saved(#[from] SavedError),
     /// The log refused to drop messages that a dead incarnation had sent after its checkpoint.
     #[error("cannot drop the messages that a dead incarnation had sent to rank {peer} after its checkpoint: {source}")]
     Truncate {

@@ -20,6 +20,7 @@ pub mod matching;
 pub mod oracle;
 pub mod races;
 pub mod replay;
+pub mod saved;
 pub mod settings;
 mod tally;
 pub mod trace;

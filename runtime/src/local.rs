@@ -4,14 +4,15 @@
 //! that are killed. `job` has the private directories, `control` the messages between launcher and ranks,
 //! `launcher_connection` the rank's end of them, `sockets` the [`Transport`](crate::transport::Transport) between
 //! ranks, `launcher`, `slot` and `supervision` the launcher, `join` the start of a rank, `kills` and `kill_schedule`
-//! the planned kills, for which `planned_kills` holds a rank, `coordinator` the recovery process of the
-//! send-deterministic rule. The processes of an MPI job use the same launcher.
+//! the planned kills, for which `planned_kills` holds a rank, `coordinator` the process apart from
+//! the ranks that some rules need, `generations` the restarts of a whole job. The processes of an MPI job use the same launcher.
 
 mod clean;
 mod connection;
 mod control;
 mod coordinator;
 mod descendants;
+mod generations;
 mod greeting;
 mod interrupts;
 mod job;
@@ -46,6 +47,7 @@ pub use launcher_connection::LauncherConnection;
 pub use options::{JobOptions, Processes};
 pub use planned_kills::PlannedKills;
 pub use report::{
-    DeathReport, JobReport, LaunchError, Observer, PowerCutReport, Progress, RecoveryClock, RecoveryTimes, StallReport,
+    DeathReport, JobReport, LaunchError, Observer, PowerCutReport, Progress, RecoveryClock, RecoveryTimes,
+    RestartReport, StallReport,
 };
 pub use sockets::LocalTransport;

@@ -112,6 +112,7 @@ pub fn start_replay<T: Transport>(
         log_directory: log_directory.clone(),
         trace_directory: PathBuf::new(),
         store_directory: PathBuf::new(),
+        saves: Default::default(),
     };
     let mut endpoint = Endpoint::start(endpoint, protocol, wrap(transport))?;
     endpoint.history = history.as_deref().map(History::create).transpose()?;

@@ -157,6 +157,13 @@ pub enum Report {
         /// Counters of the process.
         tally: Tally,
     },
+    /// The process exits, since a rank was lost and the job is started again.
+    Exits {
+        /// What has become of its state.
+        save: Save,
+        /// Counters of the process.
+        tally: Tally,
+    },
     /// The program has ended; the rank serves its peers until [`Event::Finish`].
     Done {
         /// Result of the program, for the launcher.
@@ -176,6 +183,25 @@ pub enum Report {
         /// Reason.
         error: String,
     },
+}
+
+/// What has become of the state of a rank that exits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Save {
+    /// It is saved.
+    Done {
+        /// Bytes of the file.
+        bytes: u64,
+        /// Duration of the save.
+        took: Duration,
+    },
+    /// It is lost.
+    Failed {
+        /// Reason.
+        error: String,
+    },
+    /// It isn't rebuilt: the one that it was to be rebuilt from is loaded again.
+    NotWanted,
 }
 
 /// Events to wait for.

@@ -232,8 +232,6 @@ counters! {
     coordinator_faults_collecting,
     /// Entries of local logs that were sent to peers.
     entries_sent,
-    /// Processes that took a checkpoint and exited.
-    exits,
     /// Checkpoints that a rule asked for while the application waited.
     checkpoints_forced,
     /// ... in a collective call that it held.

@@ -149,14 +149,6 @@ impl Payload {
     }
 }
 
-/// What a rule has asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
-    Checkpoint,
-    /// The process exits afterwards.
-    Exit,
-}
-
 /// State of the collective call that a process is in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum InCall {
@@ -211,7 +203,7 @@ pub(crate) struct Process {
     /// Checkpoint that isn't durable yet.
     pub(crate) writing: Option<Checkpoint>,
     /// The rule has asked for a checkpoint.
-    pub(crate) checkpoint_asked: Option<Asked>,
+    pub(crate) checkpoint_asked: bool,
     /// Calls that the restored application is beyond, and that run once more before it goes on.
     pub(crate) again: VecDeque<CollectiveCall>,
     pub(crate) in_call: InCall,
@@ -249,7 +241,7 @@ impl Process {
             held: vec![VecDeque::new(); nodes],
             held_from: vec![None; nodes],
             writing: None,
-            checkpoint_asked: None,
+            checkpoint_asked: false,
             again: VecDeque::new(),
             in_call: InCall::Not,
             call_failed: false,
@@ -333,12 +325,9 @@ impl Process {
     /// in a call whose data has left, which a restored application would begin again. `clocks`: it can be taken only
     /// where one is offered, and refused in a held call.
     pub(crate) fn may_checkpoint(&self, clocks: bool) -> bool {
-        let may = self.again.is_empty() && !matches!(self.in_call, InCall::Native { .. });
-        match self.checkpoint_asked {
-            Some(Asked::Checkpoint) if clocks => may && self.in_call == InCall::Held,
-            Some(_) => may,
-            None => false,
-        }
+        let is_in_call = matches!(self.in_call, InCall::Native { .. });
+        let may = self.checkpoint_asked && self.again.is_empty() && !is_in_call;
+        may && (!clocks || self.in_call == InCall::Held)
     }
 
     /// Returns `true` if the process can go on in its collective call.

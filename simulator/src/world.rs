@@ -69,8 +69,6 @@ pub(crate) struct World<'a> {
     effects: Option<u32>,
     /// Fault that struck within the present event.
     struck: Option<Fault>,
-    /// The process of the present event exits at its end.
-    exits: bool,
     damages: Damages,
     ready: Vec<Ready>,
     /// Nodes whose `ready` is out of date, a bit each.
@@ -116,7 +114,6 @@ impl<'a> World<'a> {
             faults,
             effects: None,
             struck: None,
-            exits: false,
             damages: Damages::new(damages),
             ready: vec![Ready::default(); count as usize],
             touched: 0,

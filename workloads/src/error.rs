@@ -15,6 +15,9 @@ pub enum Error {
     /// This run can't resume from the saved state.
     #[error(transparent)]
     State(#[from] StateError),
+    /// Too much is lost.
+    #[error(transparent)]
+    Unrecoverable(#[from] UnrecoverableError),
     /// A received message is invalid.
     #[error(transparent)]
     Message(#[from] MessageError),
@@ -42,6 +45,18 @@ pub enum RanksError {
         /// Smallest valid number.
         at_least: u32,
     },
+    /// The grid of processes has another size.
+    #[error("{workload} on a grid of {rows}x{columns} needs as many ranks, not {ranks}")]
+    OtherGrid {
+        /// The workload.
+        workload: &'static str,
+        /// The requested number of ranks.
+        ranks: u32,
+        /// Number of process rows.
+        rows: usize,
+        /// Number of process columns.
+        columns: usize,
+    },
     /// The workload has no work for so many ranks.
     #[error("{workload} of class {class} has work for at most {at_most} ranks, not {ranks}")]
     TooMany {
@@ -54,6 +69,18 @@ pub enum RanksError {
         /// Largest valid number.
         at_most: u32,
     },
+}
+
+/// More ranks are lost than checksums can rebuild.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "checksums rebuild one lost rank of each process row: ranks {ranks:?} of row {row} are lost, and their state with them"
+)]
+pub struct UnrecoverableError {
+    /// The lost ranks of the process row.
+    pub ranks: Vec<u32>,
+    /// The process row.
+    pub row: usize,
 }
 
 impl RanksError {

@@ -10,6 +10,7 @@
 //! | `neurons` | a network of neurons by the Runge-Kutta method | five allgathers a step |
 //! | `matmul` | multiplications of matrices whose rows go around a ring | from a named rank |
 //! | `disks` | Monte Carlo: tasks are random walks of hard disks | as `master-worker` |
+//! | `qr` | QR of a dense matrix, with checksums that rebuild what lost ranks had | from a named rank |
 //! | `master-worker` | tasks assigned to workers as they become idle | wildcards, probes and tests |
 //!
 //! Each workload saves its state every few iterations, can resume from a saved state, and verifies its answer at the
@@ -29,7 +30,9 @@ pub mod neurons;
 mod outcome;
 pub mod patterns;
 mod program;
+pub mod qr;
 mod random;
+mod resilient;
 pub mod ring;
 mod state;
 mod steps;
@@ -43,9 +46,10 @@ use counterfoil_runtime::transport::CallKind;
 
 use master_worker::{Kind, MasterWorker};
 
-pub use error::{Error, MessageError, RanksError};
+pub use error::{Error, MessageError, RanksError, UnrecoverableError};
 pub use outcome::{Outcome, Value, job_digest};
 pub use program::{Program, ProgramError};
+pub use resilient::Resilient;
 pub use state::StateError;
 
 /// Version of this build, with a hash of the sources of what the processes of a job tell each other. Only programs of
@@ -56,6 +60,11 @@ pub const BUILD: &str = concat!(env!("CARGO_PKG_VERSION"), " (sources ", env!("C
 pub trait Workload: fmt::Debug + Send + Sync {
     /// Returns the name, as for [`by_name`].
     fn name(&self) -> &'static str;
+
+    /// Returns the name by which the same program is made again; by default, [`name`](Self::name).
+    fn full_name(&self) -> String {
+        self.name().to_owned()
+    }
 
     /// Returns the size of the problem.
     fn class(&self) -> Class;
@@ -91,6 +100,11 @@ pub trait Workload: fmt::Debug + Send + Sync {
     /// # Errors
     /// [`Error`]: those of the communicator, an invalid number of ranks, or a state of another program.
     fn run(&self, comm: &mut dyn Communicator, checkpoint_every: Option<u64>) -> Result<Outcome, Error>;
+
+    /// Returns the program of a rank that rebuilds what lost ranks had, if this one can.
+    fn resilient(&self) -> Option<Box<dyn Resilient>> {
+        None
+    }
 }
 
 /// Bounds on a rank's number of iterations, equal if the number doesn't depend on timing.
@@ -155,6 +169,9 @@ pub enum LookupError {
         /// The requested name.
         name: String,
     },
+    /// No factorization has this name.
+    #[error(transparent)]
+    Shape(#[from] qr::ParseShapeError),
     /// No class has this name.
     #[error("there is no class {name:?}; there are S, W, A")]
     Class {
@@ -167,7 +184,7 @@ pub enum LookupError {
 type Make = fn(Class) -> Box<dyn Workload>;
 
 /// All workloads by name; the first is the default.
-const WORKLOADS: [(&str, Make); 9] = [
+const WORKLOADS: [(&str, Make); 10] = [
     (cg::NAME, |class| Box::new(cg::Cg::new(class))),
     (ring::NAME, |class| Box::new(ring::Ring::new(class))),
     (master_worker::NAME, |class| Box::new(MasterWorker::new(Kind::Hashes, class))),
@@ -176,6 +193,7 @@ const WORKLOADS: [(&str, Make); 9] = [
     (gauss::NAME, |class| Box::new(gauss::Gauss::new(class))),
     (neurons::NAME, |class| Box::new(neurons::Neurons::new(class))),
     (matmul::NAME, |class| Box::new(matmul::Matmul::new(class))),
+    (qr::NAME, |class| Box::new(qr::Qr::new(class))),
     (master_worker::DISKS, |class| Box::new(MasterWorker::new(Kind::Disks, class))),
 ];
 
@@ -201,8 +219,11 @@ pub const NAMES: [&str; WORKLOADS.len()] = {
 /// ```
 ///
 /// # Errors
-/// [`LookupError::Workload`] for an unknown name.
+/// [`LookupError::Workload`] for an unknown name; [`LookupError::Shape`] for one that begins as that of a [`qr::Shape`].
 pub fn by_name(name: &str, class: Class) -> Result<Box<dyn Workload>, LookupError> {
+    if name.strip_prefix(qr::NAME).is_some_and(|rest| rest.starts_with(':')) {
+        return Ok(Box::new(qr::Qr::with_shape(name.parse()?)));
+    }
     let found = WORKLOADS.into_iter().find(|(known, _)| *known == name);
     found.map(|(_, make)| make(class)).ok_or_else(|| LookupError::Workload { name: name.to_owned() })
 }

@@ -1,6 +1,8 @@
 //! What the ranks of a job run.
 
-use counterfoil_runtime::communicator::Communicator;
+use counterfoil_protocols::api::Protocol;
+use counterfoil_runtime::endpoint::Endpoint;
+use counterfoil_runtime::transport::Transport;
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, LookupError, Workload, by_name};
@@ -34,7 +36,7 @@ pub enum ProgramError {
 impl Program {
     /// Returns the program that runs `workload`.
     pub fn new(workload: &dyn Workload, checkpoint_every: Option<u64>) -> Program {
-        Program { workload: workload.name().to_owned(), class: workload.class().to_string(), checkpoint_every }
+        Program { workload: workload.full_name(), class: workload.class().to_string(), checkpoint_every }
     }
 
     /// Encodes the program.
@@ -45,13 +47,29 @@ impl Program {
         Ok(postcard::to_stdvec(self)?)
     }
 
-    /// Decodes a program and runs it as one rank; returns the encoded [`Outcome`](crate::Outcome).
+    /// Decodes a program and runs it as one rank to the end of the job: the launcher gets the encoded
+    /// [`Outcome`](crate::Outcome). Also returns if the job is started again, after the state is saved that a
+    /// [`Resilient`](crate::Resilient) program has: the process ends then, see [`Endpoint::is_exiting`].
     ///
     /// # Errors
     /// [`ProgramError`].
-    pub fn run(encoded: &[u8], comm: &mut dyn Communicator) -> Result<Vec<u8>, ProgramError> {
+    pub fn run<T: Transport, P: Protocol>(encoded: &[u8], endpoint: &mut Endpoint<T, P>) -> Result<(), ProgramError> {
         let program: Program = postcard::from_bytes(encoded)?;
         let workload = by_name(&program.workload, program.class.parse()?)?;
-        Ok(postcard::to_stdvec(&workload.run(comm, program.checkpoint_every)?)?)
+        let mut resilient = workload.resilient().filter(|_| endpoint.restarts_job());
+        let ran = match &mut resilient {
+            Some(resilient) => resilient.run(endpoint),
+            None => workload.run(endpoint, program.checkpoint_every),
+        };
+        let ended = ran.map_err(ProgramError::from).and_then(|outcome| {
+            let outcome = postcard::to_stdvec(&outcome)?;
+            Ok(endpoint.finish(outcome).map_err(Error::from)?)
+        });
+        if endpoint.is_exiting() {
+            // The others may still need it although this rank was done.
+            let regions = resilient.as_mut().map(|resilient| resilient.regions()).unwrap_or_default();
+            return Ok(endpoint.save_and_exit(&regions).map_err(Error::from)?);
+        }
+        ended
     }
 }

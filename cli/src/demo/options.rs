@@ -200,12 +200,12 @@ impl DemoArguments {
     /// Checks the combination of the arguments.
     pub(super) fn check(&self, workload: &dyn Workload) -> Result<(), Refusal> {
         let rule = &self.protocol;
-        let Properties { keeps, has_coordinator, needs_send_determinism, .. } = rule.properties;
+        let Properties { keeps, needs_send_determinism, restarts_job, .. } = rule.properties;
         let kills_any = !(self.kills().is_empty() && self.power_cuts.is_empty());
         if self.bits.is_some() && !rule.takes(RuleOption::Bits) {
             return Err(Refusal::BitsOfAnother);
         }
-        if !self.initiator_losses.is_empty() && !has_coordinator {
+        if !self.initiator_losses.is_empty() && !may_lose_initiator(rule) {
             return Err(Refusal::NoInitiator);
         }
         match self.clusters {
@@ -219,7 +219,7 @@ impl DemoArguments {
         if needs_send_determinism && !workload.deterministic() {
             return Err(Refusal::NotSendDeterministic { protocol: rule.name, workload: workload.name() });
         }
-        if !rule.properties.recovers() && kills_any {
+        if !rule.properties.recovers() && !restarts_job && kills_any {
             return Err(Refusal::NothingKept { protocol: rule.name });
         }
         // Rules that keep no records don't ask for how long.
@@ -246,12 +246,17 @@ impl DemoArguments {
     }
 }
 
+/// Returns `true` if the protocol has a process apart from the ranks that may be lost.
+fn may_lose_initiator(rule: &Rule) -> bool {
+    rule.properties.has_coordinator && !rule.properties.restarts_job
+}
+
 /// Reason why options don't go together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refusal {
     #[error("--bits requires --protocol {}", protocol::names(|rule| rule.takes(RuleOption::Bits)))]
     BitsOfAnother,
-    #[error("--lose-initiator requires --protocol {}", protocol::names(|rule| rule.properties.has_coordinator))]
+    #[error("--lose-initiator requires --protocol {}", protocol::names(may_lose_initiator))]
     NoInitiator,
     #[error("--clusters requires --protocol {}", protocol::names(|rule| rule.takes(RuleOption::Clusters)))]
     ClustersOfAnother,

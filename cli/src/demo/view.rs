@@ -93,6 +93,10 @@ impl Observer for View {
                 self.set_status(rank, format!("{cause} in iteration {iteration}"));
             }
             Progress::PowerCut { iteration } => self.set_status(0, format!("power cut in iteration {iteration}")),
+            Progress::Restarts { generation, lost } => {
+                let what = if lost == 1 { "state is" } else { "states are" };
+                self.set_status(0, format!("all are started again (restart {generation}): {lost} {what} lost"));
+            }
             Progress::RollsBack { rank, epoch } => {
                 self.set_status(
                     rank,

@@ -26,7 +26,7 @@ pub mod completion;
 pub mod control;
 pub mod envelope;
 pub mod error;
-mod exit;
+pub mod exit;
 mod fast_boxes;
 pub mod operation;
 mod parent;

@@ -43,6 +43,30 @@ pub trait Coordinator: fmt::Debug {
         false
     }
 
+    /// Reports that a rank's process has ended, and not because it was to exit. By default ignored: the other ranks, or
+    /// the rank's replacement, say what there is to do.
+    fn handle_rank_lost(&mut self, rank: Rank) {
+        let _ = rank;
+    }
+
+    /// Reports that a rank that exits has saved its state. For rules that
+    /// [start the job again](super::Properties::restarts_job).
+    fn handle_saved(&mut self, rank: Rank) {
+        let _ = rank;
+    }
+
+    /// Returns the generation with whose start the saved states are loaded that a failure may still need; `None` if it
+    /// needs none of those that are there. Others may be removed.
+    fn needed_saves(&self) -> Option<u32> {
+        None
+    }
+
+    /// Begins the next generation, after all processes of the last have ended. Returns what it begins with; `None`
+    /// under rules that don't start the job again.
+    fn restart(&mut self) -> Option<Restart> {
+        None
+    }
+
     /// Returns `true` while a collection is under way.
     fn is_collecting(&self) -> bool {
         false
@@ -64,6 +88,18 @@ pub trait Coordinator: fmt::Debug {
     fn waits_for(&self) -> Option<String> {
         None
     }
+}
+
+/// What a generation of a job begins with, that is, a run after the job was started again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Restart {
+    /// Its number: that of restarts.
+    pub generation: u32,
+    /// Generation for whose start the states were saved that are loaded now; `None` if there are none, and the program
+    /// begins anew. It is an earlier one after a failure in the midst of a recovery.
+    pub loads: Option<u32>,
+    /// Ranks without a saved state, ascending.
+    pub lost: Vec<Rank>,
 }
 
 /// Limit of the collection of checkpoints and logs.

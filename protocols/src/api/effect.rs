@@ -137,9 +137,12 @@ pub enum Effect {
         /// Epoch that the checkpoint began.
         epoch: Epoch,
     },
-    /// Take a checkpoint in the same way, make it durable, exit, and be loaded again from it (Checkpoint-on-Failure,
-    /// Algorithm 1).
-    SaveAndExit,
+    /// A rank is lost, and the job is started again (Checkpoint-on-Failure, Algorithm 1): no call of the program goes on,
+    /// the program saves its state, and the process exits.
+    SaveAndExit {
+        /// `false`: exit without saving, since the program's state isn't rebuilt.
+        saves: bool,
+    },
 }
 
 /// Sender or receiver of a control message.

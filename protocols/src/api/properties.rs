@@ -11,6 +11,9 @@ pub struct Properties {
     /// keeps its checkpoints until [`Effect::KeepCheckpoints`](super::Effect::KeepCheckpoints); under other rules, each
     /// durable checkpoint replaces the one before.
     pub rolls_back_survivors: bool,
+    /// After the loss of a rank all others exit with their state saved ([`Effect::SaveAndExit`](super::Effect::SaveAndExit)),
+    /// and the whole job is started again. Only for programs that rebuild what was lost.
+    pub restarts_job: bool,
     /// There is a process apart from the ranks: a [`Coordinator`](super::Coordinator).
     pub has_coordinator: bool,
     /// The coordinator acts when a driver [asks it to](super::Coordinator::begin_collection): it collects, or begins a
@@ -38,6 +41,7 @@ impl Properties {
         repeats: Repetition::Sends,
         keeps: Kept::UntilCovered,
         rolls_back_survivors: false,
+        restarts_job: false,
         has_coordinator: false,
         collects: false,
         native_collectives: NativeCollectives::None,
@@ -57,7 +61,7 @@ impl Properties {
         ..Properties::LOGGED_BY_SENDERS
     };
 
-    /// Returns `true` if a job survives the death of a rank.
+    /// Returns `true` if a job of any program survives the death of a rank.
     pub const fn recovers(&self) -> bool {
         self.rolls_back_survivors || !matches!(self.keeps, Kept::Nothing)
     }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use counterfoil::Epoch;
 use counterfoil_protocols::api::CollectiveClass;
 
-use super::{CollectiveRun, CollectiveSubstrate, Communicator, InternalTag, Request, StateProvider, Status};
+use super::{CollectiveRun, CollectiveSubstrate, Communicator, InternalTag, Request, Restart, StateProvider, Status};
 use crate::Error;
 
 /// The first error of a rank's calls that [is fatal](Error::is_fatal).
@@ -103,6 +103,14 @@ impl<C: Communicator> Communicator for FailStop<'_, C> {
 
     fn restore(&mut self) -> Result<Option<Bytes>, Error> {
         self.call(C::restore)
+    }
+
+    fn restart(&mut self) -> Result<Option<Restart>, Error> {
+        self.call(C::restart)
+    }
+
+    fn rebuilt(&mut self) -> Result<(), Error> {
+        self.call(C::rebuilt)
     }
 
     fn provide_state(&mut self, provider: StateProvider) {

@@ -11,24 +11,16 @@ use crate::Error;
 use crate::communicator::StateProvider;
 use crate::transport::Transport;
 
-/// What the rule has asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asked {
-    Checkpoint,
-    /// The process exits afterwards, and another one is loaded from the checkpoint.
-    Exit,
-}
-
-/// Checkpoint that the rule has asked for, and the source of the program's state.
+/// Checkpoint that the rule may ask for, and the source of the program's state.
 #[derive(Default)]
 pub(super) struct AskedCheckpoint {
-    pub(super) asked: Option<Asked>,
+    pub(super) is_asked: bool,
     provider: Option<StateProvider>,
 }
 
 impl std::fmt::Debug for AskedCheckpoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("AskedCheckpoint").field("asked", &self.asked).finish_non_exhaustive()
+        f.debug_struct("AskedCheckpoint").field("is_asked", &self.is_asked).finish_non_exhaustive()
     }
 }
 
@@ -41,7 +33,7 @@ impl AskedCheckpoint {
 impl<T: Transport, P: Protocol> Endpoint<T, P> {
     /// Takes the checkpoint that the rule has asked for, if the program can give its state, and that is possible now.
     pub(super) fn take_asked_checkpoint(&mut self) -> Result<(), Error> {
-        if self.asked.asked.is_none() || !self.protocol.is_running() || !self.may_save() {
+        if !self.asked.is_asked || !self.protocol.is_running() || !self.may_save() {
             return Ok(());
         }
         let Some(mut provider) = self.asked.provider.take() else { return Ok(()) };
@@ -53,19 +45,16 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     /// Takes it with this state. Returns `false` if an outcome is open that has to be decided before.
     pub(super) fn save_asked(&mut self, state: &[u8]) -> Result<bool, Error> {
         // The rule may ask for another one meanwhile.
-        let asked = self.asked.asked.take();
-        let epoch = match self.save(state) {
+        self.asked.is_asked = false;
+        match self.save(state) {
             // It is decided soon.
             Err(Error::Protocol(ProtocolError::ChoicesOpen { .. })) => {
-                self.asked.asked = asked;
+                self.asked.is_asked = true;
                 return Ok(false);
             }
             saved => saved?,
         };
         self.tally.checkpoints_asked += 1;
-        if asked == Some(Asked::Exit) {
-            self.roll_back(epoch)?;
-        }
         Ok(true)
     }
 
@@ -74,7 +63,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     /// returns from the call.
     pub(super) fn take_or_refuse_asked_checkpoint(&mut self) -> Result<(), Error> {
         self.take_asked_checkpoint()?;
-        if self.asked.asked.is_some() && self.protocol.is_running() {
+        if self.asked.is_asked && self.protocol.is_running() {
             self.protocol.handle_checkpoint_refused()?;
             self.carry_out_effects()?;
         }

@@ -10,7 +10,6 @@ use counterfoil_protocols::api::{
 };
 
 use super::Endpoint;
-use super::asked::Asked;
 use super::choices::Probed;
 use super::entries::is_entry;
 use super::native::is_hop;
@@ -35,6 +34,7 @@ pub(super) struct Awaited {
 impl<T: Transport, P: Protocol> Endpoint<T, P> {
     /// Polls the transport once, handles all events and transmits pending records.
     pub(super) fn progress(&mut self, wait: Wait) -> Result<(), Error> {
+        self.check_goes_on()?;
         self.bytes_since_poll = 0;
         let timeout = match wait {
             Wait::Not => Some(Duration::ZERO),
@@ -246,11 +246,11 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
                 Effect::SendEntry { to, entry } => self.send_entry(to, entry)?,
                 Effect::DiscardEntries { kind, first, last } => self.discard_entries(kind, first, last)?,
                 Effect::SealLog { epoch } => self.seal_log(epoch)?,
-                Effect::TakeCheckpoint => drop(self.asked.asked.get_or_insert(Asked::Checkpoint)),
-                Effect::SaveAndExit => self.asked.asked = Some(Asked::Exit),
+                Effect::TakeCheckpoint => self.asked.is_asked = true,
                 Effect::RunCollective { call } => self.native.push_again(call),
                 Effect::KeepCheckpoints { first, last } => self.keep_checkpoints(first, last)?,
                 Effect::RollBack { epoch } => self.roll_back(epoch)?,
+                Effect::SaveAndExit { saves } => self.begin_exit(saves)?,
                 other => return Err(Error::Unsupported { effect: format!("{other:?}") }),
             }
         }

@@ -23,6 +23,7 @@ use super::readings::Readings;
 use super::recovery::Recovery;
 use super::requests::Requests;
 use super::rollback::{CHECKPOINTS_KEPT, Rollback};
+use super::saving::Saves;
 use super::sending::{Outbound, cursor_from};
 use super::synchronous::MatchQueries;
 use super::{CANCELLED, CHOICE, DELIVERY, Endpoint, NOTHING, READING};
@@ -53,6 +54,8 @@ pub struct EndpointOptions {
     pub trace_directory: PathBuf,
     /// Private directory on disk for the ranks' stores: checkpoints and spilled records.
     pub store_directory: PathBuf,
+    /// Saved states, under a rule that starts the job again.
+    pub saves: Saves,
 }
 
 /// Use of the files that the dead incarnations of a rank left.
@@ -110,6 +113,8 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             recovery: None,
             held: HeldMessages::new(ranks),
             rollback,
+            saves: options.saves,
+            exits: None,
             native: Native::default(),
             entries: Entries::default(),
             asked: AskedCheckpoint::default(),
@@ -155,6 +160,10 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             let received = (0..ranks).map(|peer| endpoint.received_upto(peer)).collect::<Result<_, _>>()?;
             endpoint.recovery = Some(Recovery::new(rank, received));
             endpoint.transport.report(Report::Started)?;
+            if endpoint.saves.begun_with.is_none() {
+                // There is nothing to rebuild.
+                endpoint.protocol.handle_rebuilt()?;
+            }
             endpoint.carry_out_effects()?;
         }
         Ok(endpoint)

@@ -12,9 +12,10 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::kills::RankKills;
+use crate::endpoint::BegunWith;
 use crate::settings::RankSettings;
 use crate::tally::Tally;
-use crate::transport::CallKind;
+use crate::transport::{CallKind, Save};
 
 /// Longest frame, in bytes. The longest is a welcome, with the list of peers (at most 10 bytes each).
 pub(crate) const FRAME_BYTES_MAX: usize = 64 << 20;
@@ -47,6 +48,8 @@ pub(crate) enum ToLauncher {
     ToCoordinator { body: Vec<u8> },
     /// The process ends; its replacement continues from the checkpoint that began `epoch`.
     RollingBack { epoch: u32, tally: Tally },
+    /// The process exits, since the job is started again.
+    Exits { save: Save, tally: Tally },
     /// The program has succeeded; the process continues to serve its peers.
     Done { outcome: Vec<u8>, tally: Tally },
     /// The process waits for all others of the process manager, to agree on which of them are dead, or has ceased to.
@@ -81,6 +84,8 @@ pub struct Welcome {
     pub(crate) program: Vec<u8>,
     /// Directory of the ranks' stores.
     pub(crate) checkpoints: std::path::PathBuf,
+    /// What the generation of the job has begun with, if it isn't the program's beginning.
+    pub(crate) begun_with: Option<BegunWith>,
     /// Ranks that were welcomed before and are alive, as (rank, incarnation): connect to these. All others will
     /// connect.
     pub(crate) peers: Vec<(u32, u32)>,
@@ -214,6 +219,7 @@ impl Welcome {
             settings,
             program: Vec::new(),
             checkpoints,
+            begun_with: None,
             peers: Vec::new(),
             kills: RankKills::default(),
         }

@@ -15,7 +15,7 @@ use crate::tally::Tally;
 /// Coordinator of a job, and the time of its last collection.
 #[derive(Debug)]
 pub(super) struct Coordinator {
-    process: Box<dyn api::Coordinator>,
+    pub(super) process: Box<dyn api::Coordinator>,
     /// Number of earlier ones.
     pub(super) replaced: u32,
     /// Total checkpoints of the ranks when the last collection began.
@@ -60,7 +60,7 @@ impl Launcher<'_> {
         let handled = coordinator.process.handle_control(Rank(rank as u32), body);
         handled.map_err(|source| LaunchError::Coordinator { rank: rank as u32, source })?;
         self.send_orders();
-        Ok(())
+        self.consider_saves()
     }
 
     /// Loses the coordinator and its orders to ranks that have yet to join, if that is planned in this iteration of

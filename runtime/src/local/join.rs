@@ -12,7 +12,7 @@ use super::launcher_connection::LauncherConnection;
 use super::planned_kills::PlannedKills;
 use super::sockets::LocalTransport;
 use crate::Error;
-use crate::endpoint::{Endpoint, EndpointOptions, LogFiles};
+use crate::endpoint::{Endpoint, EndpointOptions, LogFiles, Saves};
 use crate::transport::{Transport, TransportError};
 
 /// Communicator of a rank over transport `T`, under the rule in the job's settings.
@@ -154,6 +154,11 @@ fn start_as<T: Transport>(
         files: LogFiles::TakenOver,
         log_directory: paths.logs(),
         trace_directory: paths.traces(),
+        saves: Saves {
+            // What the disk doesn't take may fit into memory.
+            directories: vec![welcome.checkpoints.clone(), paths.directory().to_owned()],
+            begun_with: welcome.begun_with,
+        },
         store_directory: welcome.checkpoints,
     };
     Endpoint::start(options, protocol, transport)

@@ -17,6 +17,7 @@ use rustix::io::Errno;
 
 use super::control::{Control, ToLauncher};
 use super::coordinator::Coordinator;
+use super::generations::Generations;
 use super::interrupts::Interrupts;
 use super::job::JobDirectory;
 use super::kill_schedule::KillSchedule;
@@ -101,6 +102,8 @@ pub(super) enum Restart {
     PowerCut,
     /// The process manager ends all processes after the death of one, or has none to replace it.
     JobLost,
+    /// A rank is lost, and the others save their states.
+    Saved,
 }
 
 /// Process that may become a rank.
@@ -139,6 +142,7 @@ pub(super) struct Launcher<'a> {
     pub(super) restart: Option<Restart>,
     pub(super) power_cuts: Vec<PowerCutReport>,
     pub(super) coordinator: Option<Coordinator>,
+    pub(super) generations: Generations,
     pub(super) rule: &'a Rule,
     /// Iterations of rank 0 in which it is to be lost.
     pub(super) coordinator_losses: Vec<u64>,
@@ -175,6 +179,7 @@ impl<'a> Launcher<'a> {
             restart: None,
             power_cuts: Vec::new(),
             coordinator: Coordinator::new(rule, &options.settings),
+            generations: Generations::default(),
             rule,
             coordinator_losses: options.coordinator_losses.clone(),
         })

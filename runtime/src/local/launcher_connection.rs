@@ -110,6 +110,7 @@ impl LauncherConnection {
             Report::CaughtUp => ToLauncher::CaughtUp,
             Report::ToCoordinator { body } => ToLauncher::ToCoordinator { body },
             Report::RollingBack { epoch, tally } => ToLauncher::RollingBack { epoch, tally },
+            Report::Exits { save, tally } => ToLauncher::Exits { save, tally },
             Report::Done { outcome, tally } => ToLauncher::Done { outcome, tally },
             Report::Repair { waits } => ToLauncher::Repair { waits },
             Report::NoSpare => ToLauncher::NoSpare,

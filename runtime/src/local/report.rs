@@ -7,6 +7,7 @@ use counterfoil_protocols::api::CoordinatorError;
 use super::job::JobError;
 use super::kills::Kill;
 use crate::oracle::{OracleError, Timeline};
+use crate::saved::SavedError;
 use crate::tally::Tally;
 
 /// Progress of a job.
@@ -51,6 +52,13 @@ pub enum Progress {
         rank: u32,
         /// Epoch that the checkpoint began.
         epoch: u32,
+    },
+    /// The job is started again with the states that its ranks have saved.
+    Restarts {
+        /// Number of restarts so far.
+        generation: u32,
+        /// Number of ranks without a saved state.
+        lost: u32,
     },
     /// A replacement has restored a checkpoint.
     Restored {
@@ -151,6 +159,33 @@ pub struct StallReport {
     pub state: String,
 }
 
+/// Restart of a job whose ranks had saved their states. The durations follow each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RestartReport {
+    /// Number of restarts so far.
+    pub generation: u32,
+    /// `false` if no state was left, and the program begins anew.
+    pub from_saved: bool,
+    /// Ranks without a saved state, ascending.
+    pub lost: Vec<u32>,
+    /// Time since the start of the job at which the launcher noticed the loss of a rank.
+    pub at: Duration,
+    /// Bytes of the states that were saved.
+    pub bytes: u64,
+    /// Longest save of a rank.
+    pub longest_save: Duration,
+    /// Until the last rank had saved its state.
+    pub save: Duration,
+    /// Until the last process had ended.
+    pub end: Duration,
+    /// Until all had joined; `None` if one died before.
+    pub start: Option<Duration>,
+    /// Until the states of all were rebuilt; `None` if one died before.
+    pub rebuild: Option<Duration>,
+    /// Time at which the last process had ended.
+    pub ended: Instant,
+}
+
 /// Report of a successful job.
 #[derive(Clone, Debug)]
 pub struct JobReport {
@@ -167,6 +202,8 @@ pub struct JobReport {
     /// Stalls of the processes of a process manager, after each of which all were ended and started again from their
     /// last checkpoints.
     pub stalls: Vec<StallReport>,
+    /// Restarts with saved states.
+    pub restarts: Vec<RestartReport>,
     /// For each rank: number of rollbacks without a kill of this rank.
     pub rolled_back: Vec<u32>,
     /// Number of coordinators that were lost and replaced.
@@ -187,6 +224,9 @@ pub struct JobReport {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaunchError {
+    /// Saved states can't be removed.
+    #[error(transparent)]
+    Saved(SavedError),
     /// The job has no ranks.
     #[error("a job needs at least one rank")]
     NoRanks,

@@ -37,6 +37,8 @@ pub(super) struct Slot {
     /// Index of its last death in the launcher's deaths.
     pub(super) recovering_from: Option<usize>,
     pub(super) deaths_unplanned: u32,
+    /// The process exits because the job is started again.
+    pub(super) exits: bool,
     /// The process ends because the rank rolls back to an earlier checkpoint.
     pub(super) rolling_back: bool,
     /// Number of rollbacks without a kill of this rank.

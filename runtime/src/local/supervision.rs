@@ -61,14 +61,21 @@ impl Launcher<'_> {
             self.handle_rollback(rank);
             return self.start_next(rank);
         }
+        if take(&mut slot.exits) && slot.failure.is_none() {
+            // A kill at the same instant hit a process that was about to exit.
+            slot.killed = None;
+            self.handle_rollback(rank);
+            return self.restart_if_ended();
+        }
         if self.goes_back_with_the_job(rank) {
             // Its failure follows from the death of another rank.
             self.slots[rank].failure = None;
             self.handle_rollback(rank);
             return self.restart_if_ended();
         }
+        let is_lost = was_killed || self.restart == Some(Restart::Saved);
         let slot = &mut self.slots[rank];
-        if was_killed && slot.failure.is_none() {
+        if is_lost && slot.failure.is_none() {
             return self.handle_death(rank, process.pid(), signal);
         }
         Err(LaunchError::RankFailed {
@@ -87,6 +94,9 @@ impl Launcher<'_> {
     /// Returns `true` for a rank that has ended because another one is dead and the process manager ends all.
     fn goes_back_with_the_job(&self, rank: usize) -> bool {
         let is_restarting = self.restart == Some(Restart::JobLost);
+        if self.restarts_by_rule() {
+            return is_restarting && self.slots[rank].killed.is_none();
+        }
         let has_killed = self.slots.iter().any(|slot| slot.killed.is_some());
         self.slots[rank].killed.is_none() && (is_restarting || self.loses_all_ranks_by_a_death() && has_killed)
     }
@@ -104,6 +114,9 @@ impl Launcher<'_> {
 
     /// Starts the next process of a rank, alone or with all others.
     fn start_next(&mut self, rank: usize) -> Result<(), LaunchError> {
+        if self.restarts_by_rule() {
+            self.lose_rank(rank);
+        }
         if self.restart.is_some() {
             return self.restart_if_ended();
         }
@@ -126,7 +139,7 @@ impl Launcher<'_> {
     }
 
     /// Kills all processes of the job.
-    fn end_all(&mut self) -> Result<(), LaunchError> {
+    pub(super) fn end_all(&mut self) -> Result<(), LaunchError> {
         let failed = |source| LaunchError::Io { action: "kill a rank", source };
         self.expect_exits();
         for process in self.slots.iter_mut().filter_map(|slot| slot.process.as_mut()).chain(&mut self.manager) {
@@ -242,6 +255,7 @@ impl Launcher<'_> {
         if self.restart.take() == Some(Restart::PowerCut) {
             self.job.discard_logs()?;
         }
+        self.begin_generation()?;
         // They were for the predecessors; a rank that never had one still waits for its own.
         self.slots.iter_mut().filter(|slot| slot.incarnation > 0).for_each(|slot| slot.queued_orders.clear());
         self.start_all()
@@ -299,11 +313,13 @@ impl Launcher<'_> {
         for (rank, slot) in (0u32..).zip(&self.slots) {
             if let (Some(outcome), Some(before)) = (&slot.outcome, &slot.outcome_before)
                 && outcome != before
+                && !self.restarts_by_rule()
             {
                 return Err(LaunchError::OutcomeChanged { rank });
             }
         }
         self.check_repair(now)?;
+        self.check_generation(now)?;
         if let Some(limit) = self.options.wall_max
             && now - self.began > limit
         {
@@ -362,6 +378,7 @@ impl Launcher<'_> {
             missed: self.kill_schedule.pending().to_vec(),
             power_cuts: self.power_cuts,
             stalls: self.stalls,
+            restarts: self.generations.into_reports(),
             rolled_back,
             rolled_back_to,
             coordinators_lost: self.coordinator.as_ref().map_or(0, |coordinator| coordinator.replaced),

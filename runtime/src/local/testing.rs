@@ -109,6 +109,7 @@ impl ThreadJob {
             log_directory: paths.logs(),
             trace_directory: paths.traces(),
             store_directory: self.job.checkpoints().to_owned(),
+            saves: Default::default(),
         };
         let mut endpoint = Endpoint::start(options, protocol, transport)?;
         for (peer, its_incarnation) in (0u32..).zip(&*alive) {

@@ -158,6 +158,7 @@ impl Files {
             log_directory: self.root.path().to_owned(),
             trace_directory: self.root.path().to_owned(),
             store_directory: self.checkpoints(),
+            saves: Default::default(),
         };
         Endpoint::start(options, protocol(RANK, incarnation), Wire { events: events.into(), sent: Vec::new() })
     }

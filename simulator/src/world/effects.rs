@@ -9,8 +9,7 @@ use counterfoil_protocols::api::{
 use super::World;
 use crate::canary::Canary;
 use crate::network::Frame;
-use crate::process::{Asked, Entry, InCall, Machine, Process, TransmitCursor};
-use crate::random::mix;
+use crate::process::{Entry, InCall, Machine, Process, TransmitCursor};
 use crate::rule::Refusal;
 use crate::schedule::Fault;
 use crate::trace::Event;
@@ -32,12 +31,6 @@ impl World<'_> {
             self.nodes[node as usize].process = Some(process);
             self.coverage.faults_within_events += 1;
             self.kill(node, fault)?;
-            return done;
-        }
-        if std::mem::take(&mut self.exits) {
-            self.nodes[node as usize].process = Some(process);
-            self.coverage.exits += 1;
-            self.end(node, mix(self.event))?;
             return done;
         }
         let is_choice = !self.schedule.unnamed && self.rule.properties.repeats != Repetition::SendsAndReceives;
@@ -150,11 +143,7 @@ impl World<'_> {
                 self.resume_call(node, process)
             }
             Effect::TakeCheckpoint => {
-                process.checkpoint_asked.get_or_insert(Asked::Checkpoint);
-                Ok(())
-            }
-            Effect::SaveAndExit => {
-                process.checkpoint_asked = Some(Asked::Exit);
+                process.checkpoint_asked = true;
                 Ok(())
             }
             Effect::SendEntry { to, entry } => self.send_entry(node, process, to, entry),
@@ -334,7 +323,7 @@ impl World<'_> {
         process.held_from.iter_mut().for_each(|held| *held = None);
         process.acked.fill(Ssn::ZERO);
         process.writing = None;
-        process.checkpoint_asked = None;
+        process.checkpoint_asked = false;
         process.again.clear();
         process.in_call = InCall::Not;
         process.end_choice();

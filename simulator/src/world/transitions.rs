@@ -13,7 +13,7 @@ use crate::application::{NextOp, Taken};
 use crate::canary::Canary;
 use crate::chooser::Transition;
 use crate::network::{Frame, Record};
-use crate::process::{Asked, Checkpoint, Entry, InCall, Lane, Machine, Process, Slot};
+use crate::process::{Checkpoint, Entry, InCall, Lane, Machine, Process, Slot};
 use crate::random::{Random, mix};
 use crate::recording::{Activity, Dropped};
 use crate::trace::Event;
@@ -205,15 +205,12 @@ impl World<'_> {
     fn step(&mut self, rank: u32) -> Result<(), ViolationKind> {
         self.with(rank, |world, process| {
             let clocks = world.schedule.clocks;
-            if process.may_checkpoint(clocks)
-                && let Some(asked) = process.checkpoint_asked
-            {
-                if clocks && asked == Asked::Checkpoint {
+            if process.may_checkpoint(clocks) {
+                if clocks {
                     world.coverage.checkpoints_refused += 1;
                     return world.ask(rank, process, |machine| machine.handle_checkpoint_refused());
                 }
-                process.checkpoint_asked = None;
-                return world.force_checkpoint(rank, process, asked);
+                return world.force_checkpoint(rank, process);
             }
             if let Some(call) = process.call(&world.program, rank) {
                 world.step_in_call(rank, process, call)?;
@@ -312,7 +309,7 @@ impl World<'_> {
     }
 
     fn checkpoint(&mut self, rank: u32, process: &mut Process) -> Result<(), ViolationKind> {
-        let (clocks, is_asked) = (self.schedule.clocks, process.checkpoint_asked.is_some());
+        let (clocks, is_asked) = (self.schedule.clocks, process.checkpoint_asked);
         if clocks && is_asked {
             process.image.application.pass(&self.program, rank);
             self.coverage.checkpoints_forced += 1;
@@ -336,22 +333,16 @@ impl World<'_> {
 
     /// Takes a checkpoint that the rule has asked for, of an application that may wait in a receive or a call: it makes
     /// that operation again after a restart.
-    fn force_checkpoint(&mut self, rank: u32, process: &mut Process, asked: Asked) -> Result<(), ViolationKind> {
+    fn force_checkpoint(&mut self, rank: u32, process: &mut Process) -> Result<(), ViolationKind> {
         self.coverage.checkpoints_forced += 1;
         self.coverage.checkpoints_in_calls += u64::from(process.in_call == InCall::Held);
-        self.save(rank, process)?;
-        if asked == Asked::Exit && !self.is_struck(rank) {
-            self.exits = true;
-            let saved = process.writing.take();
-            saved.map_or(Ok(()), |saved| self.store(rank, saved))?;
-        }
-        Ok(())
+        self.save(rank, process)
     }
 
     /// Saves the state of this moment.
     fn save(&mut self, rank: u32, process: &mut Process) -> Result<(), ViolationKind> {
         let snapshot = self.ask(rank, process, |machine| machine.handle_checkpoint())?;
-        process.checkpoint_asked.take_if(|asked| *asked == Asked::Checkpoint);
+        process.checkpoint_asked = false;
         self.note(Event::Checkpointed { rank, epoch: snapshot.epoch })?;
         let mut image = process.image.clone();
         if self.canary(Canary::ForgetPending) {

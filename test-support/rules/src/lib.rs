@@ -1,16 +1,8 @@
-//! Small rules, one for each part of the protocols' interface that the published rules use differently or not at all.
-//! Each adds to the plain rule, as a paper's rule would, and is no use to a program: it shows that a driver does what
-//! the interface says.
-//!
-//! | rule | shows | from |
-//! |---|---|---|
-//! | [`exit`] | survivors that save their state when something fails, exit, and are loaded again | CoF, Algorithm 1 |
-//!
-//! [`coordinated`] isn't small: it is the published rule, with a program whose checkpoints can be taken
-//! while it waits, and with [one](older_line) that goes back to a line older than its newest checkpoint.
+//! Programs whose checkpoints can be taken while they wait, and whose collectives run natively, and [one](older_line)
+//! that goes back to a line older than its newest checkpoint: they show that a driver does what the protocols' interface
+//! says.
 #![forbid(unsafe_code)]
 
-pub mod exit;
 pub mod older_line;
 pub mod program;
 
@@ -40,10 +32,9 @@ pub const USER_LEVEL: Rule = Rule {
 /// The [`coordinated`] rule with the bits of a call on its data.
 pub const PIGGYBACKED: Rule = coordinated::RULE.with_bits(Bits::Piggybacked);
 
-/// The rules here, for jobs of processes, and those whose collectives, or whose checkpoints while a program waits, need
+/// The rules whose collectives, or whose checkpoints while a program waits, need
 /// the program here.
-pub const RULES: [Rule; 6] =
-    [USER_LEVEL, exit::RULE, coordinated::RULE, PIGGYBACKED, event_logging::RULE, message_tagging::RULE];
+pub const RULES: [Rule; 5] = [USER_LEVEL, coordinated::RULE, PIGGYBACKED, event_logging::RULE, message_tagging::RULE];
 
 /// Returns the plain rule's configuration, with few messages between acknowledgements.
 pub(crate) fn config(rank: Rank, ranks: u32, incarnation: Incarnation) -> Config {

@@ -11,6 +11,15 @@ pub trait Communication {
     /// Failure of a call.
     type Error;
 
+    /// Takes note that an iteration begins, the [`done`](State::done) of the state. By default it does nothing.
+    ///
+    /// # Errors
+    /// Those of the communication.
+    fn begin_iteration(&mut self, state: &State) -> Result<(), Self::Error> {
+        let _ = state;
+        Ok(())
+    }
+
     /// Sums `values` up over the process column, with the result on all its processes.
     ///
     /// # Errors
@@ -49,6 +58,7 @@ pub fn factor<C: Communication>(layout: &Layout, state: &mut State, communicatio
         if panel >= layout.panels() {
             return Ok(());
         }
+        communication.begin_iteration(state)?;
         if layout.takes_part(state.place().column, panel) {
             iterate(layout, state, panel, communication)?;
         } else {

@@ -1,5 +1,7 @@
 //! What a process has of a factorization: all that a replacement must be given.
 
+mod saved;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 

@@ -74,3 +74,109 @@ pub fn residuals(layout: &Layout, matrix: &Matrix, states: &[State]) -> Residual
         column: columns.fold(0.0, f64::max),
     }
 }
+
+/// Estimates the residuals of a factorization that is distributed, by products with vectors of 1 and -1, whose error is
+/// near that of the matrix: |E x| is |E| on average. `element` returns an element of the matrix by row and column;
+/// `sum` sums up over all processes, which all call this.
+///
+/// # Errors
+/// Those of `sum`.
+pub fn probe<E>(
+    layout: &Layout,
+    state: &State,
+    element: impl Fn(usize, usize) -> f64,
+    mut sum: impl FnMut(&mut [f64]) -> Result<(), E>,
+) -> Result<Residuals, E> {
+    let size = layout.size();
+    // The bits of a linear congruence are random enough, and the same everywhere.
+    let sign = |at: usize| if (at as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 63 == 0 { 1.0 } else { -1.0 };
+    let own: Vec<usize> =
+        (0..layout.blocks()).filter(|block| layout.column_of(*block) == state.place().column).collect();
+    // A x, R x, and the squares of A's columns.
+    let mut sums = vec![0.0; 2 * size.rows + 1];
+    for block in own {
+        let Some(values) = state.get(Slot::Data(block)) else { continue };
+        for (at, column) in layout.columns(block).enumerate() {
+            for (place, value) in values.column(at).iter().enumerate() {
+                let row = layout.row_at(state.place().row, place);
+                let exact = element(row, column);
+                sums[row] += exact * sign(column);
+                sums[2 * size.rows] += exact * exact;
+                if block >= layout.panels() || row <= column {
+                    sums[size.rows + row] += value * sign(column);
+                }
+            }
+        }
+    }
+    sum(&mut sums)?;
+    let norm_of_all = sums[2 * size.rows].sqrt();
+    let (exact, rest) = sums.split_at(size.rows);
+    let mut product = rest[..size.rows].to_vec();
+    let mut other: Vec<f64> = (0..size.rows).map(sign).collect();
+    for panel in (0..layout.panels()).rev() {
+        reflect(layout, state, panel, false, &mut [&mut product, &mut other], &mut sum)?;
+    }
+    for panel in 0..layout.panels() {
+        reflect(layout, state, panel, true, &mut [&mut other], &mut sum)?;
+    }
+    let difference: Vec<f64> = product.iter().zip(exact).map(|(value, exact)| value - exact).collect();
+    let turned: Vec<f64> = other.iter().enumerate().map(|(at, value)| value - sign(at)).collect();
+    let unit = size.columns.max(size.rows) as f64 * f64::EPSILON;
+    let factorization = norm(&difference) / (norm_of_all.max(f64::MIN_POSITIVE) * unit);
+    Ok(Residuals { factorization, orthogonality: norm(&turned) / unit, column: factorization })
+}
+
+/// Applies the reflectors of a panel, or their transpose, to vectors that all processes have.
+fn reflect<E>(
+    layout: &Layout,
+    state: &State,
+    panel: usize,
+    is_transposed: bool,
+    vectors: &mut [&mut Vec<f64>],
+    sum: &mut impl FnMut(&mut [f64]) -> Result<(), E>,
+) -> Result<(), E> {
+    let (rows, count) = (layout.size().rows, layout.reflectors(panel));
+    let reflectors = (layout.column_of(panel) == state.place().column).then(|| reflectors_of(layout, state, panel));
+    let mut products = vec![0.0; count * vectors.len()];
+    if let Some(reflectors) = &reflectors {
+        for (vector, products) in vectors.iter().zip(products.chunks_mut(count)) {
+            for (at, product) in products.iter_mut().enumerate() {
+                let terms = reflectors.column(at).iter().enumerate();
+                *product = terms.map(|(place, value)| value * vector[layout.row_at(state.place().row, place)]).sum();
+            }
+        }
+    }
+    sum(&mut products)?;
+    let mut changes = vec![0.0; rows * vectors.len()];
+    if let (Some(reflectors), Some(factor)) = (&reflectors, state.factors().get(&panel)) {
+        for (products, changes) in products.chunks(count).zip(changes.chunks_mut(rows)) {
+            for at in 0..count {
+                let entry = |of: usize| if is_transposed { factor.column(at)[of] } else { factor.column(of)[at] };
+                let factored: f64 = (0..count).map(|of| entry(of) * products[of]).sum();
+                for (place, value) in reflectors.column(at).iter().enumerate() {
+                    changes[layout.row_at(state.place().row, place)] -= value * factored;
+                }
+            }
+        }
+    }
+    sum(&mut changes)?;
+    for (vector, changes) in vectors.iter_mut().zip(changes.chunks(rows)) {
+        vector.iter_mut().zip(changes).for_each(|(value, change)| *value += change);
+    }
+    Ok(())
+}
+
+/// Returns a process's rows of the reflectors of a panel.
+fn reflectors_of(layout: &Layout, state: &State, panel: usize) -> Matrix {
+    let process_row = state.place().row;
+    let mut reflectors = Matrix::zeros(layout.local_rows(process_row), layout.reflectors(panel));
+    let Some(values) = state.get(Slot::Data(panel)) else { return reflectors };
+    for at in 0..reflectors.columns() {
+        let (diagonal, from) = (panel * layout.size().block + at, values.column(at));
+        for (place, value) in reflectors.column_mut(at).iter_mut().enumerate() {
+            let row = layout.row_at(process_row, place);
+            *value = if row > diagonal { from[place] } else { f64::from(u8::from(row == diagonal)) };
+        }
+    }
+    reflectors
+}

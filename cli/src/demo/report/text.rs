@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use counterfoil_protocols::api::Rule;
 
-use super::{Collectives, DemoReport, PowerCut, RecoveryMs, Stall, rank_count};
+use super::{Collectives, DemoReport, PowerCut, RecoveryMs, Restart, Stall, rank_count};
 
 impl DemoReport {
     /// Names the protocol and its clusters.
@@ -52,7 +52,11 @@ impl DemoReport {
             ];
             let phases: Vec<String> = phases.into_iter().flatten().collect();
             let phases = phases.join(", ");
-            writeln!(text, "  rank {} killed{by} in iteration {}:\n    {phases}", kill.rank, kill.iteration)?;
+            let phases = if phases.is_empty() { phases } else { format!(":\n    {phases}") };
+            writeln!(text, "  rank {} killed{by} in iteration {}{phases}", kill.rank, kill.iteration)?;
+        }
+        for restart in self.restarts.iter().flatten() {
+            write_restart(text, restart)?;
         }
         for PowerCut { iteration, restored } in &self.power_cuts {
             let origin = |epoch: &Option<u32>| epoch.map_or("the start".to_owned(), |epoch| format!("epoch {epoch}"));
@@ -61,12 +65,10 @@ impl DemoReport {
         }
         let verified = self.verified.map_or("unknown", yes);
         writeln!(text, "  answer          {} (verified: {verified})", self.value)?;
-        writeln!(
-            text,
-            "  same result     {} (digest {}, compared with the run without kills)",
-            yes(self.digest_equal),
-            self.digest
-        )?;
+        if let Some(same) = self.digest_equal {
+            let (same, digest) = (yes(same), &self.digest);
+            writeln!(text, "  same result     {same} (digest {digest}, compared with the run without kills)")?;
+        }
         if let Some(same) = self.same_events {
             writeln!(
                 text,
@@ -75,6 +77,9 @@ impl DemoReport {
             )?;
         }
         let survivors = match (self.survivors, self.survivors_undisturbed) {
+            (0, _) if self.restarts.is_some() => {
+                "none: all exited when a rank was lost, and were started again".to_owned()
+            }
             (0, _) if self.rolled_back.iter().any(|&times| times > 0) => {
                 "none: every rank was killed or rolled back".to_owned()
             }
@@ -114,11 +119,13 @@ impl DemoReport {
                 100.0 * self.messages_kept as f64 / acknowledged.max(1) as f64
             )?;
         }
-        writeln!(
-            text,
-            "  delivered       {} of {} messages: {} lost, {} duplicated, {} reordered, {} altered",
-            self.messages_delivered, self.messages_sent, self.lost, self.duplicated, self.reordered, self.altered
-        )?;
+        if self.restarts.is_none() {
+            writeln!(
+                text,
+                "  delivered       {} of {} messages: {} lost, {} duplicated, {} reordered, {} altered",
+                self.messages_delivered, self.messages_sent, self.lost, self.duplicated, self.reordered, self.altered
+            )?;
+        }
         writeln!(
             text,
             "  log             {} messages ({:.1} MB), {} replayed, {} duplicates, {} repeats verified",
@@ -172,6 +179,27 @@ impl DemoReport {
         }
         Ok(())
     }
+}
+
+/// Writes what was lost and how long the steps of a restart took.
+fn write_restart(text: &mut String, restart: &Restart) -> std::fmt::Result {
+    let Restart { lost, from_saved, at_ms, bytes, save_ms, end_ms, start_ms, rebuild_ms, .. } = restart;
+    let lost: Vec<String> = lost.iter().map(u32::to_string).collect();
+    let lost = match lost.as_slice() {
+        [] => "no state was".to_owned(),
+        [rank] => format!("the state of rank {rank} was"),
+        ranks => format!("the states of ranks {} were", ranks.join(", ")),
+    };
+    writeln!(text, "  started again after {:.1} s: {lost} lost", at_ms / 1e3)?;
+    let step = |name: &str, time: &Option<f64>| time.map_or(String::new(), |time| format!(", {name} {time:.1} ms"));
+    let saved =
+        if *from_saved { format!("saved {:.1} MB", *bytes as f64 / 1e6) } else { "no state was left".to_owned() };
+    writeln!(
+        text,
+        "    {saved} {save_ms:.1} ms, ended {end_ms:.1} ms{}{}",
+        step("started", start_ms),
+        step("rebuilt", rebuild_ms)
+    )
 }
 
 /// Formats a rank, with its number of rollbacks if more than one.

@@ -28,6 +28,7 @@ impl Launcher<'_> {
             settings: self.options.settings.clone(),
             program: self.options.program.clone(),
             checkpoints: self.job.checkpoints().to_owned(),
+            begun_with: self.generations.begun_with(),
             peers,
             kills,
         };
@@ -40,6 +41,7 @@ impl Launcher<'_> {
         slot.last_report = Some((now, LastReport::Hello));
         slot.welcomed = true;
         slot.control = sent.is_ok().then_some(control);
+        self.note_joined();
         Ok(())
     }
 
@@ -133,6 +135,7 @@ impl Launcher<'_> {
                 }
                 self.observer.handle_progress(Progress::CaughtUp { rank: number });
             }
+            ToLauncher::Exits { save, tally } => self.handle_exits(rank, save, tally),
             ToLauncher::Done { outcome, tally } => {
                 slot.tally = tally;
                 slot.outcome = Some(outcome);

@@ -8,7 +8,7 @@ use counterfoil_runtime::transport::CallKind;
 use counterfoil_runtime::{RankSettings, Tally, Tier};
 use counterfoil_test_rules::older_line::OlderLine;
 use counterfoil_test_rules::program::Program;
-use counterfoil_test_rules::{PIGGYBACKED, USER_LEVEL, Work, exit};
+use counterfoil_test_rules::{PIGGYBACKED, USER_LEVEL, Work};
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
@@ -108,12 +108,6 @@ fn all_ranks_go_back_to_the_line_of_event_logging_and_message_tagging() {
         let sum = campaign(rule, scaled(12));
         assert!(sum.checkpoints_asked > 0 && sum.choices_logged > 0 && sum.collectives_failed > 0, "{rule:?} {sum:?}");
     }
-}
-
-#[test]
-fn survivors_save_their_state_and_are_loaded_again() {
-    let sum = campaign(exit::RULE, scaled(12));
-    assert!(sum.checkpoints_asked > 0 && sum.choices_logged > 0, "{sum:?}");
 }
 
 /// Rank 1 is killed while it writes its checkpoint of a line, after that of rank 0 is durable: rank 0 restores the one

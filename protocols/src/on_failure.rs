@@ -1,0 +1,199 @@
+//! Checkpoint-on-Failure (Bland 2013): nothing is kept, recorded or saved until a rank is lost.
+//!
+//! Then all others save their state and exit, and the job is started again (Algorithm 1). The program rebuilds what was
+//! lost from what the others have: that is why it suits only programs that can. Nothing of the messages survives: the
+//! program's own state says where it goes on, and channels begin anew.
+//!
+//! A run between two starts is a *generation*, the incarnation of all ranks alike. A rank that learns of a loss, from
+//! its connections, from a peer or from the coordinator, tells all others first, and only then saves: a notice by its
+//! own exit would reach them a whole save later (section 3.2).
+//!
+//! A recovery is a transaction. Until the coordinator has heard of every rank that its state is rebuilt, the states
+//! with which the generation has begun are those that count, and a rank whose state isn't rebuilt exits without saving.
+//! One whose state is rebuilt waits for the commit, and saves if the job fails before: it can't know whether the
+//! coordinator has committed.
+//!
+//! ```
+//! use counterfoil_log_core::{Incarnation, Rank};
+//! use counterfoil_protocols::api::{Effect, Party, Protocol};
+//! use counterfoil_protocols::on_failure::OnFailure;
+//!
+//! let mut rank = OnFailure::new(Rank(0), 2, Incarnation(0))?;
+//! rank.handle_peer_lost(Rank(1))?;
+//! let effects: Vec<Effect> = std::iter::from_fn(|| rank.poll_effect()).collect();
+//! assert!(matches!(effects[0], Effect::Transmit { to: Party::Rank(Rank(1)), .. }));
+//! assert!(matches!(effects[1], Effect::Transmit { to: Party::Coordinator, .. }));
+//! assert!(matches!(effects[2], Effect::SaveAndExit { saves: true }));
+//! # Ok::<(), counterfoil_protocols::api::ProtocolError>(())
+//! ```
+
+mod coordinator;
+mod message;
+
+use std::collections::VecDeque;
+
+use counterfoil_ack_piggyback::{Kind, Origin, WireHeader};
+use counterfoil_log_core::{Incarnation, Phase, Rank};
+
+use crate::api::{
+    Effect, Incoming, Misbehaviour, Party, Properties, Protocol, ProtocolError, Rule, RuleOptions, report_effect,
+};
+use crate::forward_protocol;
+use crate::unlogged::Unlogged;
+use message::{Message, NOTICE};
+
+pub use coordinator::Coordinator;
+
+/// The rule as a row of [`RULES`](crate::RULES).
+pub const RULE: Rule = Rule {
+    name: "on-failure",
+    paper: "Checkpoint-on-Failure",
+    summary: "Keep nothing; when a rank is lost, all others save and exit, and the program rebuilds what was lost",
+    properties: OnFailure::PROPERTIES,
+    takes: &[],
+    options: RuleOptions::DEFAULT,
+    make_rank: &|rank, incarnation, settings| Ok(Box::new(OnFailure::new(rank, settings.ranks, incarnation)?)),
+    make_coordinator: Some(&|_, settings| Box::new(Coordinator::new(settings.ranks))),
+};
+
+/// What a rank does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// The program runs, and what it saves counts.
+    Running,
+    /// The program rebuilds what was lost.
+    Rebuilding,
+    /// Its state is rebuilt; it waits until those of all are.
+    Rebuilt,
+    /// It saves, and exits.
+    Exiting,
+}
+
+/// State machine of a rank.
+#[derive(Debug)]
+pub struct OnFailure {
+    core: Unlogged,
+    rank: Rank,
+    ranks: u32,
+    state: State,
+    effects: VecDeque<Effect>,
+}
+
+impl OnFailure {
+    /// Properties of the rule.
+    pub const PROPERTIES: Properties = Properties { has_coordinator: true, restarts_job: true, ..Unlogged::PROPERTIES };
+
+    /// Creates a rank of a generation that begins. `generation`: number of times that the job was started again.
+    ///
+    /// # Errors
+    /// Rank outside the job.
+    pub fn new(rank: Rank, ranks: u32, generation: Incarnation) -> Result<OnFailure, ProtocolError> {
+        let core = Unlogged::of_incarnation(rank, ranks, generation)?;
+        let state = if generation == Incarnation(0) { State::Running } else { State::Rebuilding };
+        Ok(OnFailure { core, rank, ranks, state, effects: VecDeque::new() })
+    }
+
+    fn generation(&self) -> u32 {
+        self.core.incarnation().0
+    }
+
+    fn origin(&self) -> Origin {
+        Origin { incarnation: self.core.incarnation(), epoch: self.core.epoch(), phase: Phase(0) }
+    }
+
+    fn report(&mut self, message: Message) {
+        self.effects.push_back(report_effect(self.rank, self.origin(), message.encode()));
+    }
+
+    /// Tells all that a rank is lost, and exits.
+    fn fail(&mut self) {
+        let saves = match self.state {
+            State::Exiting => return,
+            State::Running | State::Rebuilt => true,
+            State::Rebuilding => false,
+        };
+        self.state = State::Exiting;
+        let failed = Message::Failed { generation: self.generation() };
+        let body = failed.encode();
+        for peer in (0..self.ranks).map(Rank).filter(|peer| *peer != self.rank) {
+            let header = WireHeader::control(self.rank, peer, self.origin(), NOTICE, body.len() as u64, None);
+            self.effects.push_back(Effect::Transmit { to: Party::Rank(peer), header, body: body.clone() });
+        }
+        self.report(failed);
+        self.effects.push_back(Effect::SaveAndExit { saves });
+    }
+
+    fn commit(&mut self) {
+        if self.state == State::Rebuilt {
+            self.state = State::Running;
+            self.effects.push_back(Effect::Resume);
+        }
+    }
+}
+
+impl Protocol for OnFailure {
+    forward_protocol!(core:
+        epoch, incarnation, handle_send, handle_transmit, next_choice, handle_choice, handle_recovered_choice,
+        wants_checkpoint, handle_checkpoint, handle_checkpoint_durable, restore, hello, handle_hello,
+    );
+
+    fn properties(&self) -> Properties {
+        OnFailure::PROPERTIES
+    }
+
+    /// Holds what comes after a failure: the program's state is what is saved.
+    fn handle_message(&mut self, header: &WireHeader) -> Result<Incoming, ProtocolError> {
+        if self.state == State::Exiting {
+            return Ok(Incoming::Hold);
+        }
+        self.core.handle_message(header)
+    }
+
+    fn handle_control(&mut self, from: Party, header: &WireHeader, body: &[u8]) -> Result<(), ProtocolError> {
+        if let Party::Rank(peer) = from {
+            if header.kind() != Kind::Control {
+                return self.core.handle_control(from, header, body);
+            }
+            ProtocolError::check_arrival_from(peer, header, self.rank, self.ranks)?;
+        }
+        match (Message::decode(body), from) {
+            (Some(Message::Failed { generation }), _) if generation == self.generation() => self.fail(),
+            (Some(Message::Committed { generation }), Party::Coordinator) if generation == self.generation() => {
+                self.commit();
+            }
+            // Of an earlier generation.
+            (Some(Message::Failed { .. }), _) | (Some(Message::Committed { .. }), Party::Coordinator) => {}
+            _ => {
+                let how = Misbehaviour::MalformedNotice { tag: header.tag(), len: body.len() };
+                return Err(ProtocolError::PeerMisbehaved { peer: header.source(), how });
+            }
+        }
+        Ok(())
+    }
+
+    fn handle_rebuilt(&mut self) -> Result<(), ProtocolError> {
+        if self.state == State::Rebuilding {
+            self.state = State::Rebuilt;
+            self.report(Message::Rebuilt { generation: self.generation() });
+        }
+        Ok(())
+    }
+
+    fn is_running(&self) -> bool {
+        matches!(self.state, State::Running | State::Rebuilding)
+    }
+
+    fn is_recovering(&self) -> bool {
+        self.state != State::Running
+    }
+
+    fn handle_peer_lost(&mut self, peer: Rank) -> Result<(), ProtocolError> {
+        self.core.handle_peer_lost(peer)?;
+        self.fail();
+        Ok(())
+    }
+
+    fn poll_effect(&mut self) -> Option<Effect> {
+        self.core.poll_effect().or_else(|| self.effects.pop_front())
+    }
+}

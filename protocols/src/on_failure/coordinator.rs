@@ -1,0 +1,193 @@
+//! The coordinator: it spreads the notice of a failure, knows whose states are saved, and commits a recovery.
+
+use std::collections::BTreeSet;
+
+use counterfoil_log_core::Rank;
+
+use super::message::Message;
+use crate::api::{self, CoordinatorError, Restart};
+
+/// States that the ranks have saved for a generation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Saved {
+    generation: u32,
+    ranks: BTreeSet<Rank>,
+}
+
+/// State machine of the coordinator. It outlives the ranks: the job ends with it.
+#[derive(Debug)]
+pub struct Coordinator {
+    ranks: u32,
+    generation: u32,
+    has_failed: bool,
+    /// Ranks of this generation whose states are rebuilt.
+    rebuilt: BTreeSet<Rank>,
+    /// What this generation has begun with, until its recovery is committed.
+    begun_with: Option<Saved>,
+    /// Ranks of this generation that have saved their states for the next.
+    saved: BTreeSet<Rank>,
+    messages: Vec<(Rank, Message)>,
+}
+
+impl Coordinator {
+    /// Creates the coordinator of a job that begins.
+    pub fn new(ranks: u32) -> Coordinator {
+        Coordinator {
+            ranks,
+            generation: 0,
+            has_failed: false,
+            rebuilt: BTreeSet::new(),
+            begun_with: None,
+            saved: BTreeSet::new(),
+            messages: Vec::new(),
+        }
+    }
+
+    fn fail(&mut self) {
+        if !std::mem::replace(&mut self.has_failed, true) {
+            self.broadcast(Message::Failed { generation: self.generation });
+        }
+    }
+
+    fn broadcast(&mut self, message: Message) {
+        self.messages.extend((0..self.ranks).map(|rank| (Rank(rank), message)));
+    }
+}
+
+impl api::Coordinator for Coordinator {
+    fn handle_control(&mut self, from: Rank, body: &[u8]) -> Result<(), CoordinatorError> {
+        let ranks = self.ranks;
+        if from.0 >= ranks {
+            return Err(CoordinatorError::UnknownRank { rank: from, ranks });
+        }
+        let message = Message::decode(body).ok_or(CoordinatorError::Malformed { from, len: body.len() })?;
+        match message {
+            Message::Failed { generation } if generation == self.generation => self.fail(),
+            // A commit after a failure would come too late for those who have exited already.
+            Message::Rebuilt { generation } if generation == self.generation && !self.has_failed => {
+                self.rebuilt.insert(from);
+                if self.rebuilt.len() == ranks as usize {
+                    self.begun_with = None;
+                    self.broadcast(Message::Committed { generation });
+                }
+            }
+            // Of an earlier generation.
+            Message::Failed { .. } | Message::Rebuilt { .. } => {}
+            Message::Committed { .. } => return Err(CoordinatorError::Malformed { from, len: body.len() }),
+        }
+        Ok(())
+    }
+
+    fn poll_message(&mut self) -> Option<(Rank, Vec<u8>)> {
+        let (rank, message) = if self.messages.is_empty() { return None } else { self.messages.remove(0) };
+        Some((rank, message.encode()))
+    }
+
+    fn is_recovering(&self) -> bool {
+        self.has_failed || self.begun_with.is_some()
+    }
+
+    fn handle_rank_lost(&mut self, _rank: Rank) {
+        self.fail();
+    }
+
+    fn handle_saved(&mut self, rank: Rank) {
+        self.saved.insert(rank);
+    }
+
+    fn needed_saves(&self) -> Option<u32> {
+        self.begun_with.as_ref().map(|saved| saved.generation)
+    }
+
+    fn restart(&mut self) -> Option<Restart> {
+        self.generation += 1;
+        let saved = Saved { generation: self.generation, ranks: std::mem::take(&mut self.saved) };
+        // As long as a recovery isn't committed, what it has begun with is complete, and what was saved since is not.
+        let begins_with = self.begun_with.take().unwrap_or(saved);
+        self.begun_with = Some(begins_with).filter(|saved| !saved.ranks.is_empty());
+        self.has_failed = false;
+        self.rebuilt.clear();
+        self.messages.clear();
+        let loads = self.begun_with.as_ref().map(|saved| saved.generation);
+        let is_lost = |rank: &Rank| self.begun_with.as_ref().is_none_or(|saved| !saved.ranks.contains(rank));
+        let lost = (0..self.ranks).map(Rank).filter(is_lost).collect();
+        Some(Restart { generation: self.generation, loads, lost })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::Coordinator as _;
+
+    fn told(coordinator: &mut Coordinator) -> Vec<(u32, Message)> {
+        let next = || coordinator.poll_message();
+        std::iter::from_fn(next).map(|(rank, body)| (rank.0, Message::decode(&body).unwrap())).collect()
+    }
+
+    fn rebuild(coordinator: &mut Coordinator, ranks: std::ops::Range<u32>) {
+        let generation = coordinator.generation;
+        for rank in ranks {
+            coordinator.handle_control(Rank(rank), &Message::Rebuilt { generation }.encode()).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_failure_is_told_to_all_once() {
+        let mut coordinator = Coordinator::new(3);
+        coordinator.handle_rank_lost(Rank(1));
+        coordinator.handle_rank_lost(Rank(2));
+        coordinator.handle_control(Rank(0), &Message::Failed { generation: 0 }.encode()).unwrap();
+        assert_eq!(told(&mut coordinator), [0, 1, 2].map(|rank| (rank, Message::Failed { generation: 0 })));
+        assert!(coordinator.is_recovering());
+        coordinator.restart();
+        coordinator.handle_control(Rank(0), &Message::Failed { generation: 0 }.encode()).unwrap();
+        assert_eq!(told(&mut coordinator), [], "of the generation before");
+    }
+
+    #[test]
+    fn who_has_not_saved_is_lost() {
+        let mut coordinator = Coordinator::new(3);
+        coordinator.handle_rank_lost(Rank(1));
+        [0, 2].map(|rank| coordinator.handle_saved(Rank(rank)));
+        let restart = coordinator.restart().unwrap();
+        assert_eq!(restart, Restart { generation: 1, loads: Some(1), lost: vec![Rank(1)] });
+        // Nobody has saved anything: from the beginning.
+        let restart = Coordinator::new(2).restart().unwrap();
+        assert_eq!(restart, Restart { generation: 1, loads: None, lost: vec![Rank(0), Rank(1)] });
+    }
+
+    #[test]
+    fn until_a_recovery_is_committed_what_it_began_with_is_loaded() {
+        let mut coordinator = Coordinator::new(3);
+        [0, 2].map(|rank| coordinator.handle_saved(Rank(rank)));
+        coordinator.restart();
+        rebuild(&mut coordinator, 0..2);
+        assert_eq!((coordinator.needed_saves(), told(&mut coordinator)), (Some(1), vec![]));
+        // Rank 0 is lost; rank 1 was ready, and saves; rank 2 was not.
+        coordinator.handle_rank_lost(Rank(0));
+        coordinator.handle_saved(Rank(1));
+        rebuild(&mut coordinator, 2..3);
+        let again = coordinator.restart().unwrap();
+        assert_eq!(again, Restart { generation: 2, loads: Some(1), lost: vec![Rank(1)] });
+        rebuild(&mut coordinator, 0..3);
+        assert_eq!(coordinator.needed_saves(), None);
+        assert_eq!(told(&mut coordinator), [0, 1, 2].map(|rank| (rank, Message::Committed { generation: 2 })));
+        // From now on, what is saved next counts.
+        [1, 2].map(|rank| coordinator.handle_saved(Rank(rank)));
+        assert_eq!(coordinator.restart(), Some(Restart { generation: 3, loads: Some(3), lost: vec![Rank(0)] }));
+    }
+
+    #[test]
+    fn other_messages_are_refused() {
+        let mut coordinator = Coordinator::new(2);
+        let refused = coordinator.handle_control(Rank(2), &Message::Failed { generation: 0 }.encode());
+        assert_eq!(refused, Err(CoordinatorError::UnknownRank { rank: Rank(2), ranks: 2 }));
+        let committed = Message::Committed { generation: 0 }.encode();
+        for body in [&[][..], &[9], &committed] {
+            let refused = coordinator.handle_control(Rank(1), body);
+            assert_eq!(refused, Err(CoordinatorError::Malformed { from: Rank(1), len: body.len() }));
+        }
+        assert!(told(&mut coordinator).is_empty() && !coordinator.is_recovering());
+    }
+}

@@ -1,0 +1,51 @@
+//! Messages between ranks, and between them and the coordinator.
+
+use serde::{Deserialize, Serialize};
+
+/// Tag of a notice from one rank to another.
+pub(super) const NOTICE: i32 = 1;
+
+/// What a rank or the coordinator says of a generation of the job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Message {
+    /// A rank of it is lost.
+    Failed { generation: u32 },
+    /// From a rank: its state is rebuilt.
+    Rebuilt { generation: u32 },
+    /// From the coordinator: the states of all are rebuilt.
+    Committed { generation: u32 },
+}
+
+impl Message {
+    pub(super) fn encode(self) -> Vec<u8> {
+        // No such value can fail to encode.
+        postcard::to_stdvec(&self).unwrap_or_default()
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Option<Message> {
+        match postcard::take_from_bytes(bytes) {
+            Ok((message, [])) => Some(message),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_read_back_and_nothing_else_is() {
+        for generation in [0, 1, u32::MAX] {
+            for message in
+                [Message::Failed { generation }, Message::Rebuilt { generation }, Message::Committed { generation }]
+            {
+                let bytes = message.encode();
+                assert_eq!(Message::decode(&bytes), Some(message));
+                assert_eq!(Message::decode(&bytes[..bytes.len() - 1]), None);
+                assert_eq!(Message::decode(&[&bytes[..], &[0]].concat()), None);
+            }
+        }
+        assert_eq!(Message::decode(&[3, 0]), None);
+    }
+}

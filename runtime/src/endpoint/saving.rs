@@ -1,0 +1,100 @@
+//! Exit of a rank whose job is started again, and what it begins with then.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use counterfoil_protocols::api::Protocol;
+use serde::{Deserialize, Serialize};
+
+use super::Endpoint;
+use crate::Error;
+use crate::communicator::Restart;
+use crate::saved::{self, SavedState};
+use crate::transport::{Report, Save, Transport};
+
+/// Where a rank's state is saved, and what this generation of the job has begun with.
+#[derive(Clone, Debug, Default)]
+pub struct Saves {
+    /// Directories on this host, in the order in which they are tried.
+    pub directories: Vec<PathBuf>,
+    /// `None` if the program begins anew.
+    pub begun_with: Option<BegunWith>,
+}
+
+/// What a generation of a job begins with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BegunWith {
+    /// Generation that the states were saved for.
+    pub generation: u32,
+    /// Ranks without a saved state, ascending.
+    pub lost: Vec<u32>,
+}
+
+impl<T: Transport, P: Protocol> Endpoint<T, P> {
+    /// Begins to exit: no call goes on.
+    pub(super) fn begin_exit(&mut self, saves: bool) -> Result<(), Error> {
+        self.exits = Some(saves);
+        Err(Error::JobFailed)
+    }
+
+    /// Checks that the rank doesn't exit.
+    pub(super) fn check_goes_on(&self) -> Result<(), Error> {
+        if self.exits.is_some() { Err(Error::JobFailed) } else { Ok(()) }
+    }
+
+    pub(super) fn take_restart(&mut self) -> Result<Option<Restart>, Error> {
+        let Some(BegunWith { generation, lost }) = self.saves.begun_with.take() else { return Ok(None) };
+        let opened = |rank| SavedState::open(&self.saves.directories, rank, generation);
+        let state = if lost.contains(&self.rank) { None } else { opened(self.rank)? };
+        if state.is_none() && !lost.contains(&self.rank) {
+            return Err(Error::NoSavedState { rank: self.rank, generation });
+        }
+        Ok(Some(Restart { generation: self.protocol.incarnation().0, lost, state }))
+    }
+
+    /// Reports that the rank's state is rebuilt, and waits until those of all are.
+    pub(super) fn end_rebuilding(&mut self) -> Result<(), Error> {
+        self.protocol.handle_rebuilt()?;
+        self.carry_out_effects()?;
+        self.await_running()
+    }
+
+    /// Saves the program's state after a call has failed with [`Error::JobFailed`], and reports it. This process must
+    /// exit then, with status 0 and, over MPI, without `MPI_Finalize`. `regions` are the parts of the state, in the
+    /// order in which the next process reads them; they are written from where they are. They are passed over if the
+    /// state isn't rebuilt: then the one from before is loaded again. Without regions the rank has no state, and if that
+    /// is so for all, the program begins anew.
+    ///
+    /// A state that can't be saved is lost, as that of a killed rank: the launcher is told why.
+    ///
+    /// # Errors
+    /// [`Error::Transport`] if the launcher is gone.
+    pub fn save_and_exit(&mut self, regions: &[&[u8]]) -> Result<(), Error> {
+        let save =
+            if self.exits == Some(true) && !regions.is_empty() { self.save_regions(regions) } else { Save::NotWanted };
+        Ok(self.transport.report(Report::Exits { save, tally: self.tally })?)
+    }
+
+    fn save_regions(&self, regions: &[&[u8]]) -> Save {
+        let began = Instant::now();
+        let generation = self.protocol.incarnation().0 + 1;
+        let mut failures = Vec::new();
+        for directory in &self.saves.directories {
+            match saved::write(directory, self.rank, generation, regions) {
+                Ok(bytes) => return Save::Done { bytes, took: began.elapsed() },
+                Err(error) => failures.push(error.to_string()),
+            }
+        }
+        Save::Failed { error: failures.join("; ") }
+    }
+
+    /// Returns `true` if the rule starts the job again after the loss of a rank.
+    pub fn restarts_job(&self) -> bool {
+        self.properties.restarts_job
+    }
+
+    /// Returns `true` if this process exits because the job is started again: [`Error::JobFailed`].
+    pub fn is_exiting(&self) -> bool {
+        self.exits.is_some()
+    }
+}

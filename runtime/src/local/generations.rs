@@ -1,0 +1,179 @@
+//! Restarts of the whole job, under a rule by which its ranks save their states when one is lost.
+//!
+//! A *generation* runs from one start of all processes to the next. After the loss of a rank the coordinator tells all
+//! others, which save and exit; those that haven't within [`JobOptions::save_wait_max`] are ended, and lost as well.
+//! When the last process has ended, all are started again.
+
+use std::time::{Duration, Instant};
+
+use counterfoil::Rank;
+use counterfoil_protocols::api::Restart as Begun;
+
+use super::launcher::{Launcher, Restart};
+use super::report::{LaunchError, Progress, RestartReport};
+use crate::endpoint::BegunWith;
+use crate::saved;
+use crate::tally::Tally;
+use crate::transport::Save;
+
+/// Generations of a job.
+#[derive(Debug, Default)]
+pub(super) struct Generations {
+    /// What the present one has begun with; `None` for the first.
+    begun: Option<Begun>,
+    reports: Vec<RestartReport>,
+    /// The end of the present one.
+    ending: Option<Ending>,
+    /// States that the coordinator still needed when it was last asked.
+    needed: Option<u32>,
+}
+
+/// End of a generation.
+#[derive(Debug)]
+struct Ending {
+    /// Time at which the launcher noticed the loss.
+    noticed: Instant,
+    /// Time of the last report of a rank that exits.
+    saved: Instant,
+    /// Bytes that the ranks have saved, and the longest time that one took.
+    bytes: u64,
+    took: Duration,
+    /// The processes that were left have been killed.
+    are_killed: bool,
+}
+
+impl Generations {
+    /// Returns the reports of all restarts.
+    pub(super) fn into_reports(self) -> Vec<RestartReport> {
+        self.reports
+    }
+
+    /// Returns what a rank of the present generation begins with.
+    pub(super) fn begun_with(&self) -> Option<BegunWith> {
+        let begun = self.begun.as_ref()?;
+        let lost = begun.lost.iter().map(|rank| rank.0).collect();
+        begun.loads.map(|generation| BegunWith { generation, lost })
+    }
+}
+
+impl Launcher<'_> {
+    /// Returns `true` if the job is started again after the loss of a rank.
+    pub(super) fn restarts_by_rule(&self) -> bool {
+        self.rule.properties.restarts_job
+    }
+
+    /// Notes that the generation ends, and since when.
+    fn end_generation(&mut self) -> &mut Ending {
+        let now = Instant::now();
+        self.restart.get_or_insert(Restart::Saved);
+        let begin = || Ending { noticed: now, saved: now, bytes: 0, took: Duration::ZERO, are_killed: false };
+        self.generations.ending.get_or_insert_with(begin)
+    }
+
+    /// Lets all others save their states: a rank is lost.
+    pub(super) fn lose_rank(&mut self, rank: usize) {
+        self.end_generation();
+        if let Some(coordinator) = &mut self.coordinator {
+            coordinator.process.handle_rank_lost(Rank(rank as u32));
+        }
+        self.send_orders();
+    }
+
+    /// Handles the report of a rank that exits.
+    pub(super) fn handle_exits(&mut self, rank: usize, save: Save, tally: Tally) {
+        let slot = &mut self.slots[rank];
+        (slot.tally, slot.exits) = (tally, true);
+        let ending = self.end_generation();
+        ending.saved = Instant::now();
+        match save {
+            Save::Done { bytes, took } => {
+                ending.bytes += bytes;
+                ending.took = ending.took.max(took);
+                if let Some(coordinator) = &mut self.coordinator {
+                    coordinator.process.handle_saved(Rank(rank as u32));
+                }
+            }
+            Save::Failed { error } => {
+                tracing::warn!(rank, error, "the state of a rank is lost: it can't be saved");
+            }
+            Save::NotWanted => {}
+        }
+    }
+
+    /// Ends the processes that haven't exited in time.
+    pub(super) fn check_generation(&mut self, now: Instant) -> Result<(), LaunchError> {
+        let Some(ending) = &mut self.generations.ending else { return Ok(()) };
+        if ending.are_killed || now - ending.noticed <= self.options.save_wait_max {
+            return Ok(());
+        }
+        ending.are_killed = true;
+        let late = (0u32..).zip(&self.slots).filter(|(_, slot)| slot.process.is_some() && !slot.exits);
+        let ranks: Vec<u32> = late.map(|(rank, _)| rank).collect();
+        tracing::warn!(?ranks, "ranks haven't saved their states in time, and are ended");
+        self.end_all()
+    }
+
+    /// Begins the next generation: all processes have ended.
+    pub(super) fn begin_generation(&mut self) -> Result<(), LaunchError> {
+        let Some(coordinator) = &mut self.coordinator else { return Ok(()) };
+        let Some(begun) = coordinator.process.restart() else { return Ok(()) };
+        self.job.discard_logs()?;
+        self.generations.needed = begun.loads;
+        self.keep_saves(begun.loads)?;
+        let now = Instant::now();
+        let ending = self.generations.ending.take();
+        let lost: Vec<u32> = begun.lost.iter().map(|rank| rank.0).collect();
+        self.observer.handle_progress(Progress::Restarts { generation: begun.generation, lost: lost.len() as u32 });
+        let noticed = ending.as_ref().map_or(now, |ending| ending.noticed);
+        let saved = ending.as_ref().map_or(now, |ending| ending.saved);
+        self.generations.reports.push(RestartReport {
+            generation: begun.generation,
+            from_saved: begun.loads.is_some(),
+            lost,
+            at: noticed - self.began,
+            bytes: ending.as_ref().map_or(0, |ending| ending.bytes),
+            longest_save: ending.as_ref().map_or(Duration::ZERO, |ending| ending.took),
+            save: saved - noticed,
+            end: now - saved,
+            start: None,
+            rebuild: None,
+            ended: now,
+        });
+        for slot in &mut self.slots {
+            slot.incarnation = begun.generation;
+            slot.queued_orders.clear();
+            slot.exits = false;
+        }
+        self.generations.begun = Some(begun);
+        Ok(())
+    }
+
+    /// Notes that a rank has joined.
+    pub(super) fn note_joined(&mut self) {
+        if self.slots.iter().all(|slot| slot.welcomed)
+            && let Some(report) = self.generations.reports.last_mut()
+        {
+            report.start.get_or_insert(report.ended.elapsed());
+        }
+    }
+
+    /// Removes the saved states that no failure needs any more, after a message to the coordinator.
+    pub(super) fn consider_saves(&mut self) -> Result<(), LaunchError> {
+        let needed = self.coordinator.as_ref().and_then(|coordinator| coordinator.process.needed_saves());
+        if self.restart.is_some() || std::mem::replace(&mut self.generations.needed, needed) == needed {
+            return Ok(());
+        }
+        if let Some(report) = self.generations.reports.last_mut() {
+            let started = report.ended + report.start.unwrap_or_default();
+            report.rebuild.get_or_insert(started.elapsed());
+        }
+        self.keep_saves(needed)
+    }
+
+    fn keep_saves(&self, generation: Option<u32>) -> Result<(), LaunchError> {
+        let keeps = |other| Some(other) == generation;
+        [self.job.checkpoints(), self.job.paths().directory()]
+            .into_iter()
+            .try_for_each(|directory| saved::remove(directory, keeps).map_err(LaunchError::Saved))
+    }
+}

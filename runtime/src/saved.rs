@@ -1,0 +1,321 @@
+//! States that ranks save when another one is lost, one file each. They outlive the processes, and not the machine:
+//! nothing is synced.
+//!
+//! | bytes | content |
+//! |---|---|
+//! | 8 | `CFSAVED1` |
+//! | 4 | rank |
+//! | 4 | generation that loads it |
+//! | 8 | number of regions |
+//! | 8 for each | length of the region |
+//! | | the regions |
+//! | 8 | XXH3-64 of all before |
+//!
+//! Numbers are little-endian.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use counterfoil_log_core::create_private_file;
+use xxhash_rust::xxh3::Xxh3Default;
+
+const MAGIC: &[u8; 8] = b"CFSAVED1";
+/// Bytes that are read or written at a time: the checksum finds them in the cache.
+const CHUNK_BYTES: usize = 256 << 10;
+/// Limit of the number of regions.
+pub const REGIONS_MAX: usize = 1 << 20;
+
+/// A saved state can't be written or read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SavedError {
+    /// A system call failed.
+    #[error("cannot {action} the state in {}: {source}", path.display())]
+    Io {
+        /// Failed action.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Error of the operating system.
+        source: io::Error,
+    },
+    /// The file can't be made.
+    #[error("cannot save the state: {0}")]
+    Create(#[from] counterfoil_log_core::PrivateFileError),
+    /// The state has too many regions.
+    #[error("a state of {count} regions, and the limit is {REGIONS_MAX}")]
+    TooManyRegions {
+        /// Number of regions.
+        count: usize,
+    },
+    /// The file isn't what the rank has saved.
+    #[error("the state in {} is damaged: {what}; start the job again, and look for failing memory or disk", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// The program reads another state than the one that it saved.
+    #[error("the program reads a region of {wanted} bytes from {}, where it has saved {saved:?}", path.display())]
+    OtherRegion {
+        /// The file.
+        path: PathBuf,
+        /// Length of the region that the program reads.
+        wanted: usize,
+        /// Length of the region that it has saved; `None` if there is no further one.
+        saved: Option<u64>,
+    },
+}
+
+/// Returns the name of a rank's state that a generation loads.
+fn name(rank: u32, generation: u32) -> String {
+    format!("saved-{generation}-{rank}")
+}
+
+/// Writes the state of a rank that `generation` will load. Returns the number of bytes.
+///
+/// # Errors
+/// [`SavedError`]; then there is no such file.
+pub(crate) fn write(directory: &Path, rank: u32, generation: u32, regions: &[&[u8]]) -> Result<u64, SavedError> {
+    if regions.len() > REGIONS_MAX {
+        return Err(SavedError::TooManyRegions { count: regions.len() });
+    }
+    let path = directory.join(name(rank, generation));
+    let mut file = create_private_file(&path)?;
+    write_regions(&mut file, rank, generation, regions).map_err(|source| {
+        // What is in part can't be used.
+        let _ = fs::remove_file(&path);
+        SavedError::Io { action: "save", path, source }
+    })
+}
+
+fn write_regions(file: &mut File, rank: u32, generation: u32, regions: &[&[u8]]) -> io::Result<u64> {
+    let mut head = MAGIC.to_vec();
+    head.extend([rank, generation].iter().flat_map(|number| number.to_le_bytes()));
+    head.extend((regions.len() as u64).to_le_bytes());
+    head.extend(regions.iter().flat_map(|region| (region.len() as u64).to_le_bytes()));
+    let mut sum = Xxh3Default::new();
+    let mut written = 0;
+    for bytes in std::iter::once(&head[..]).chain(regions.iter().copied()) {
+        for chunk in bytes.chunks(CHUNK_BYTES) {
+            sum.update(chunk);
+            file.write_all(chunk)?;
+        }
+        written += bytes.len() as u64;
+    }
+    file.write_all(&sum.digest().to_le_bytes())?;
+    Ok(written + 8)
+}
+
+/// Removes the saved states in a directory that `keeps` doesn't want, by their generations.
+///
+/// # Errors
+/// That of the operating system, with the path.
+pub(crate) fn remove(directory: &Path, keeps: impl Fn(u32) -> bool) -> Result<(), SavedError> {
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |source| SavedError::Io { action: "remove", path, source }
+    };
+    for entry in fs::read_dir(directory).map_err(failed(directory))? {
+        let entry = entry.map_err(failed(directory))?;
+        let generation = entry.file_name().to_str().and_then(|name| {
+            let (generation, rank) = name.strip_prefix("saved-")?.split_once('-')?;
+            rank.parse::<u32>().ok()?;
+            generation.parse::<u32>().ok()
+        });
+        if generation.is_some_and(|generation| !keeps(generation)) {
+            fs::remove_file(entry.path()).map_err(failed(&entry.path()))?;
+        }
+    }
+    Ok(())
+}
+
+/// State of a rank that it has saved when the job failed. Its regions are read in order; with the last one, the
+/// checksum is verified.
+#[derive(Debug)]
+pub struct SavedState {
+    path: PathBuf,
+    file: File,
+    /// Lengths of the regions that are yet to be read, the last one first.
+    lens: Vec<u64>,
+    sum: Box<Sum>,
+}
+
+struct Sum(Xxh3Default);
+
+impl std::fmt::Debug for Sum {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Sum")
+    }
+}
+
+impl SavedState {
+    /// Opens the state of a rank in the first of these directories that has it. Returns `None` if none has.
+    pub(crate) fn open(directories: &[PathBuf], rank: u32, generation: u32) -> Result<Option<SavedState>, SavedError> {
+        for path in directories.iter().map(|directory| directory.join(name(rank, generation))) {
+            match File::open(&path) {
+                Ok(file) => return SavedState::begin(path, file, rank, generation).map(Some),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(source) => return Err(SavedError::Io { action: "load", path, source }),
+            }
+        }
+        Ok(None)
+    }
+
+    fn begin(path: PathBuf, file: File, rank: u32, generation: u32) -> Result<SavedState, SavedError> {
+        let mut state = SavedState { path, file, lens: Vec::new(), sum: Box::new(Sum(Xxh3Default::new())) };
+        let mut head = [0; 24];
+        state.fill(&mut head)?;
+        let number = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let regions = u64::from(number(16)) | u64::from(number(20)) << 32;
+        if head[..8] != *MAGIC || [number(8), number(12)] != [rank, generation] || regions > REGIONS_MAX as u64 {
+            return Err(state.damaged("it begins with something else"));
+        }
+        let mut lens = vec![0; 8 * regions as usize];
+        state.fill(&mut lens)?;
+        state.lens = lens.as_chunks::<8>().0.iter().rev().map(|len| u64::from_le_bytes(*len)).collect();
+        let whole =
+            state.lens.iter().try_fold(head.len() as u64 + lens.len() as u64 + 8, |sum, len| sum.checked_add(*len));
+        let failed = |source| SavedError::Io { action: "load", path: state.path.clone(), source };
+        if whole != Some(state.file.metadata().map_err(failed)?.len()) {
+            return Err(state.damaged("it has another length"));
+        }
+        state.verify_end()?;
+        Ok(state)
+    }
+
+    fn damaged(&self, what: &'static str) -> SavedError {
+        SavedError::Damaged { path: self.path.clone(), what }
+    }
+
+    /// Reads into `bytes`.
+    fn fill(&mut self, bytes: &mut [u8]) -> Result<(), SavedError> {
+        for chunk in bytes.chunks_mut(CHUNK_BYTES) {
+            self.file.read_exact(chunk).map_err(|source| match source.kind() {
+                io::ErrorKind::UnexpectedEof => self.damaged("it is too short"),
+                _ => SavedError::Io { action: "load", path: self.path.clone(), source },
+            })?;
+            self.sum.0.update(chunk);
+        }
+        Ok(())
+    }
+
+    fn verify_end(&mut self) -> Result<(), SavedError> {
+        if !self.lens.is_empty() {
+            return Ok(());
+        }
+        let mut saved = [0; 8];
+        let sum = self.sum.0.digest();
+        self.fill(&mut saved)?;
+        if u64::from_le_bytes(saved) != sum {
+            return Err(self.damaged("its checksum differs"));
+        }
+        Ok(())
+    }
+
+    /// Returns the length of the next region in bytes; `None` after the last.
+    pub fn next_len(&self) -> Option<u64> {
+        self.lens.last().copied()
+    }
+
+    /// Reads the next region, which has as many bytes as `region`.
+    ///
+    /// # Errors
+    /// [`SavedError::OtherRegion`] for another length; [`SavedError::Damaged`]; [`SavedError::Io`].
+    pub fn read_into(&mut self, region: &mut [u8]) -> Result<(), SavedError> {
+        let saved = self.next_len();
+        if saved != Some(region.len() as u64) {
+            return Err(SavedError::OtherRegion { path: self.path.clone(), wanted: region.len(), saved });
+        }
+        self.lens.pop();
+        self.fill(region)?;
+        self.verify_end()
+    }
+
+    /// Reads the next region.
+    ///
+    /// # Errors
+    /// As of [`read_into`](SavedState::read_into).
+    pub fn read(&mut self) -> Result<Vec<u8>, SavedError> {
+        // As long as the file, which was checked.
+        let mut region = vec![0; self.next_len().unwrap_or_default() as usize];
+        self.read_into(&mut region)?;
+        Ok(region)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(directory: &Path) -> Result<Vec<Vec<u8>>, SavedError> {
+        let mut state = SavedState::open(&[directory.to_owned()], 3, 2)?.unwrap();
+        let mut regions = Vec::new();
+        while state.next_len().is_some() {
+            regions.push(state.read()?);
+        }
+        Ok(regions)
+    }
+
+    #[test]
+    fn a_state_is_read_back_region_by_region() {
+        let folder = tempfile::tempdir().unwrap();
+        let large: Vec<u8> = (0..3 * CHUNK_BYTES + 5).map(|at| at as u8).collect();
+        let regions: [&[u8]; 4] = [b"header", &large, b"", b"end"];
+        let bytes = write(folder.path(), 3, 2, &regions).unwrap();
+        assert_eq!(bytes, fs::metadata(folder.path().join("saved-2-3")).unwrap().len());
+        assert_eq!(load(folder.path()).unwrap(), regions.map(<[u8]>::to_vec));
+        assert!(matches!(write(folder.path(), 3, 2, &regions), Err(SavedError::Create(_))), "none is overwritten");
+        for (rank, generation) in [(3, 1), (2, 2)] {
+            assert!(SavedState::open(&[folder.path().to_owned()], rank, generation).unwrap().is_none());
+        }
+        write(folder.path(), 3, 7, &[]).unwrap();
+        assert!(SavedState::open(&[folder.path().to_owned()], 3, 7).unwrap().unwrap().next_len().is_none());
+    }
+
+    #[test]
+    fn each_byte_that_differs_or_is_missing_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("saved-2-3");
+        write(folder.path(), 3, 2, &[b"one", b"", b"two"]).unwrap();
+        let saved = fs::read(&path).unwrap();
+        for at in 0..saved.len() {
+            let mut flipped = saved.clone();
+            flipped[at] ^= 0x10;
+            fs::write(&path, &flipped).unwrap();
+            assert!(matches!(load(folder.path()), Err(SavedError::Damaged { .. })), "{at}");
+            fs::write(&path, &saved[..at]).unwrap();
+            assert!(matches!(load(folder.path()), Err(SavedError::Damaged { .. })), "{at}");
+        }
+        fs::write(&path, [&saved[..], b"x"].concat()).unwrap();
+        assert!(matches!(load(folder.path()), Err(SavedError::Damaged { .. })));
+    }
+
+    #[test]
+    fn another_region_than_the_saved_one_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), 3, 2, &[b"one"]).unwrap();
+        let mut state = SavedState::open(&[folder.path().to_owned()], 3, 2).unwrap().unwrap();
+        let refused = state.read_into(&mut [0; 4]).unwrap_err();
+        assert!(matches!(refused, SavedError::OtherRegion { wanted: 4, saved: Some(3), .. }), "{refused}");
+        assert_eq!(state.read().unwrap(), b"one");
+        assert!(matches!(state.read(), Err(SavedError::OtherRegion { saved: None, .. })));
+    }
+
+    #[test]
+    fn only_saved_states_of_other_generations_are_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        for (rank, generation) in [(0, 1), (1, 1), (0, 2)] {
+            write(folder.path(), rank, generation, &[]).unwrap();
+        }
+        for other in ["saved-x-1", "saved-1", "rank-0", "lock"] {
+            fs::write(folder.path().join(other), "").unwrap();
+        }
+        remove(folder.path(), |generation| generation == 2).unwrap();
+        let mut left: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["lock", "rank-0", "saved-1", "saved-2-0", "saved-x-1"]);
+    }
+}

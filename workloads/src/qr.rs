@@ -1,0 +1,305 @@
+//! QR factorization of a dense matrix, that rebuilds what lost ranks had (Checkpoint-on-Failure; crate
+//! `counterfoil-qr`).
+
+mod rebuild;
+mod shape;
+
+use counterfoil_qr::{Communication, Layout, Place, State, factor, verify, weight};
+use counterfoil_runtime::communicator::{Communicator, Reduction};
+use zerocopy::IntoBytes;
+
+use crate::state::{Owner, decode, encode};
+use crate::values::{digest, numbers};
+use crate::{
+    Class, Error, Iterations, MessageError, Outcome, RanksError, Resilient, StateError, Value, Workload, checkpoint_due,
+};
+
+pub use shape::{ParseShapeError, Shape};
+
+/// Name of this workload.
+pub const NAME: &str = "qr";
+/// Number of the program in its saved states.
+const STATE_ID: u32 = 10;
+
+/// Tag of sums over a process column.
+const SUM: i32 = 1;
+/// Tag of panels, and of block columns for checksums.
+const ROW: i32 = 2;
+/// Residuals above which a factorization is wrong, in units of the order times the spacing of numbers at 1.
+const RESIDUAL_MAX: f64 = 10.0;
+
+/// Factorization of a random matrix; class S, W, A have 256, 768, 2048 rows and columns, in blocks of 16, 32, 64. An
+/// iteration is a panel; a rank without more work makes no further one.
+///
+/// Ranks are process columns, from six on of two process rows if their number is even. Rank 0 to Q - 1 are the first
+/// process row.
+#[derive(Clone, Debug)]
+pub struct Qr {
+    class: Class,
+    shape: Shape,
+}
+
+impl Qr {
+    /// Creates the program of size `class`.
+    pub fn new(class: Class) -> Qr {
+        let (order, block) = match class {
+            Class::S => (256, 16),
+            Class::W => (768, 32),
+            Class::A => (2048, 64),
+        };
+        Qr { class, shape: Shape::square(order, block) }
+    }
+
+    /// Creates the program for another matrix or grid.
+    pub fn with_shape(shape: Shape) -> Qr {
+        Qr { class: Class::default(), shape }
+    }
+
+    fn layout(&self, ranks: u32) -> Result<Layout, RanksError> {
+        self.shape.layout(ranks)
+    }
+
+    fn owner(&self, rank: u32, ranks: u32) -> Owner {
+        Owner { workload: STATE_ID, class: self.class, rank, ranks }
+    }
+}
+
+/// Returns the place of a rank.
+fn place_of(layout: &Layout, rank: u32) -> Place {
+    let columns = layout.grid().columns;
+    Place { row: rank as usize / columns, column: rank as usize % columns }
+}
+
+/// Returns the rank at a place.
+fn rank_of(layout: &Layout, place: Place) -> u32 {
+    (place.row * layout.grid().columns + place.column) as u32
+}
+
+/// Returns an element of the matrix, from -1 to 1 (the finalizer of SplitMix64).
+fn element(row: usize, column: usize) -> f64 {
+    let mut bits = ((row as u64) << 32 | column as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    ((bits ^ bits >> 31) >> 11) as f64 / (1_u64 << 52) as f64 - 1.0
+}
+
+/// Sends numbers; they may be overwritten at once.
+fn send(comm: &mut dyn Communicator, to: u32, tag: i32, values: &[f64]) -> Result<(), Error> {
+    Ok(comm.send(to, tag, values.as_bytes())?)
+}
+
+/// Receives as many numbers as there are in `values`.
+fn receive(comm: &mut dyn Communicator, from: u32, tag: i32, values: &mut [f64]) -> Result<(), Error> {
+    let (status, bytes) = comm.recv(Some(from), Some(tag))?;
+    let into = values.as_mut_bytes();
+    if bytes.len() != into.len() {
+        let (rank, len) = (comm.rank(), bytes.len());
+        return Err(
+            MessageError { rank, source_rank: status.source, tag, len, expected: "a part of the matrix" }.into()
+        );
+    }
+    into.copy_from_slice(&bytes);
+    Ok(())
+}
+
+/// A rank's communication in a factorization.
+struct Ranks<'a> {
+    comm: &'a mut dyn Communicator,
+    layout: &'a Layout,
+    place: Place,
+    owner: Owner,
+    checkpoint_every: Option<u64>,
+}
+
+impl Ranks<'_> {
+    fn rank_at(&self, row: usize, column: usize) -> u32 {
+        rank_of(self.layout, Place { row, column })
+    }
+}
+
+impl Communication for Ranks<'_> {
+    type Error = Error;
+
+    fn begin_iteration(&mut self, state: &State) -> Result<(), Error> {
+        let done = state.done() as u64;
+        if done > 0 && checkpoint_due(self.comm, done, self.checkpoint_every) {
+            self.comm.checkpoint(&encode(&self.owner, done, &body(state)))?;
+        }
+        Ok(self.comm.iteration(done + 1)?)
+    }
+
+    /// Sums up in the order of the process rows.
+    fn sum_column(&mut self, values: &mut [f64]) -> Result<(), Error> {
+        let (rows, Place { row, column }) = (self.layout.grid().rows, self.place);
+        let first = self.rank_at(0, column);
+        if row > 0 {
+            send(self.comm, first, SUM, values)?;
+            return receive(self.comm, first, SUM, values);
+        }
+        let mut other = vec![0.0; values.len()];
+        for row in 1..rows {
+            let from = self.rank_at(row, column);
+            receive(self.comm, from, SUM, &mut other)?;
+            values.iter_mut().zip(&other).for_each(|(sum, other)| *sum += other);
+        }
+        for row in 1..rows {
+            let to = self.rank_at(row, column);
+            send(self.comm, to, SUM, values)?;
+        }
+        Ok(())
+    }
+
+    fn send_in_row(&mut self, column: usize, values: &[f64]) -> Result<(), Error> {
+        let to = self.rank_at(self.place.row, column);
+        send(self.comm, to, ROW, values)
+    }
+
+    fn receive_in_row(&mut self, column: usize, values: &mut [f64]) -> Result<(), Error> {
+        let from = self.rank_at(self.place.row, column);
+        receive(self.comm, from, ROW, values)
+    }
+}
+
+/// Encodes a state: the length of its numbers, its numbers, and its values.
+fn body(state: &State) -> Vec<u8> {
+    let (shape, arrays) = state.parts();
+    let mut body = (shape.len() as u64).to_le_bytes().to_vec();
+    body.extend_from_slice(shape.as_bytes());
+    arrays.iter().for_each(|array| body.extend_from_slice(array.as_bytes()));
+    body
+}
+
+/// Decodes a state.
+fn state_of_body(layout: &Layout, body: &[u8]) -> Result<State, StateError> {
+    let short = || StateError::NotAState { len: body.len() };
+    let words =
+        |bytes: &[u8]| bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect::<Vec<_>>();
+    let (len, rest) = body.split_at_checked(8).ok_or_else(short)?;
+    let len = usize::try_from(words(len)[0]).ok().and_then(|len| len.checked_mul(8)).ok_or_else(short)?;
+    let (shape, mut rest) = rest.split_at_checked(len).ok_or_else(short)?;
+    let state = State::from_parts(layout, &words(shape), |array| {
+        let (bytes, after) = rest.split_at_checked(8 * array.len()).ok_or_else(short)?;
+        array.copy_from_slice(&numbers(bytes, array.len())?);
+        rest = after;
+        Ok::<_, StateError>(())
+    })?;
+    state.filter(|_| rest.is_empty()).ok_or_else(short)
+}
+
+/// The program of one rank, with its state.
+#[derive(Debug)]
+struct Factorization {
+    program: Qr,
+    checkpoint_every: Option<u64>,
+    state: Option<State>,
+    /// Numbers of the state, while it is saved.
+    numbers: Vec<u64>,
+}
+
+impl Factorization {
+    fn new(program: &Qr, checkpoint_every: Option<u64>) -> Factorization {
+        Factorization { program: program.clone(), checkpoint_every, state: None, numbers: Vec::new() }
+    }
+
+    /// Returns the state before the first iteration.
+    fn start(layout: &Layout, comm: &mut dyn Communicator) -> Result<State, Error> {
+        let place = place_of(layout, comm.rank());
+        let mut largest = vec![0.0_f64; layout.size().columns];
+        for block in (0..layout.blocks()).filter(|block| layout.column_of(*block) == place.column) {
+            for column in layout.columns(block) {
+                let rows = (0..layout.local_rows(place.row)).map(|at| layout.row_at(place.row, at));
+                largest[column] = rows.map(|row| element(row, column).abs()).fold(0.0, f64::max);
+            }
+        }
+        comm.allreduce_f64(&mut largest, Reduction::Max)?;
+        let weights = largest.into_iter().map(weight).collect();
+        Ok(State::new(layout, place, weights, element))
+    }
+
+    /// Returns the state with which this rank goes on.
+    fn begin(&self, layout: &Layout, comm: &mut dyn Communicator) -> Result<State, Error> {
+        let (rank, ranks) = (comm.rank(), comm.size());
+        if let Some(restart) = comm.restart()? {
+            return rebuild::rebuild(layout, comm, restart);
+        }
+        let Some(saved) = comm.restore()? else { return Factorization::start(layout, comm) };
+        let owner = self.program.owner(rank, ranks);
+        let (_, body) = decode(&owner, self.program.iterations(rank, ranks), &saved)?;
+        Ok(state_of_body(layout, body)?)
+    }
+}
+
+impl Resilient for Factorization {
+    fn run(&mut self, comm: &mut dyn Communicator) -> Result<Outcome, Error> {
+        let (rank, ranks) = (comm.rank(), comm.size());
+        let layout = self.program.layout(ranks)?;
+        let begun = self.begin(&layout, comm)?;
+        let state = self.state.insert(begun);
+        comm.rebuilt()?;
+        let owner = self.program.owner(rank, ranks);
+        let place = place_of(&layout, rank);
+        let mut all = Ranks { comm, layout: &layout, place, owner, checkpoint_every: self.checkpoint_every };
+        factor(&layout, state, &mut all)?;
+        let sum = |values: &mut [f64]| comm.allreduce_f64(values, Reduction::Sum);
+        let found = verify::probe(&layout, state, element, sum)?;
+        let (_, arrays) = state.parts();
+        Ok(Outcome {
+            verified: Some(found.factorization < RESIDUAL_MAX && found.orthogonality < RESIDUAL_MAX),
+            value: Value::Text(format!("residuals {:.3}, {:.3}", found.factorization, found.orthogonality)),
+            digest: digest(arrays[1]),
+        })
+    }
+
+    fn regions(&mut self) -> Vec<&[u8]> {
+        let Some(state) = &self.state else { return Vec::new() };
+        let (shape, arrays) = state.parts();
+        self.numbers = shape;
+        std::iter::once(self.numbers.as_bytes()).chain(arrays.into_iter().map(IntoBytes::as_bytes)).collect()
+    }
+}
+
+impl Workload for Qr {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn full_name(&self) -> String {
+        self.shape.to_name()
+    }
+
+    fn class(&self) -> Class {
+        self.class
+    }
+
+    fn deterministic(&self) -> bool {
+        true
+    }
+
+    fn validate(&self, ranks: u32) -> Result<(), RanksError> {
+        self.layout(ranks).map(drop)
+    }
+
+    fn iterations(&self, rank: u32, ranks: u32) -> Iterations {
+        let Ok(layout) = self.layout(ranks) else { return Iterations::exactly(0) };
+        let column = place_of(&layout, rank).column;
+        let works = |panel: &usize| !layout.updates_checksums() || layout.takes_part(column, *panel);
+        Iterations::exactly((0..layout.panels()).filter(works).count() as u64)
+    }
+
+    fn message_bytes_max(&self, ranks: u32) -> usize {
+        let Ok(layout) = self.layout(ranks) else { return 0 };
+        let block = layout.size().block;
+        // A block column; the products of a panel and all columns; the sums of the verification.
+        let held = layout.size().columns + 2 * layout.stripes().len() * block;
+        let numbers = [layout.local_rows(0) * block, held * block, 2 * layout.size().rows + 1];
+        8 * numbers.into_iter().max().unwrap_or_default()
+    }
+
+    fn run(&self, comm: &mut dyn Communicator, checkpoint_every: Option<u64>) -> Result<Outcome, Error> {
+        Factorization::new(self, checkpoint_every).run(comm)
+    }
+
+    fn resilient(&self) -> Option<Box<dyn Resilient>> {
+        Some(Box::new(Factorization::new(self, None)))
+    }
+}

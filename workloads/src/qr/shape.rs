@@ -1,0 +1,131 @@
+//! Matrix, grid and checksums of a factorization.
+
+use std::str::FromStr;
+
+use counterfoil_qr::{Grid, Layout, Protection, Size};
+
+use super::NAME;
+use crate::{Class, RanksError};
+
+/// Matrix, grid and checksums of a factorization. As the name of a workload: `qr`, or with all numbers
+/// `qr:2x3:rotating:512x512:16`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// The matrix.
+    pub size: Size,
+    /// Process rows and columns; `None`: as the number of ranks permits.
+    pub grid: Option<(usize, usize)>,
+    /// Checksums.
+    pub protection: Protection,
+}
+
+/// A name that isn't that of a factorization.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{name:?} is no factorization: qr:GRID:PROTECTION:MATRIX:BLOCK, such as qr:2x3:rotating:512x512:16, with none, duplicated, rotating, or a period"
+)]
+pub struct ParseShapeError {
+    name: String,
+}
+
+impl Shape {
+    /// Returns that of a square matrix, with rotating checksums.
+    pub fn square(order: usize, block: usize) -> Shape {
+        Shape { size: Size { rows: order, columns: order, block }, grid: None, protection: Protection::Rotating }
+    }
+
+    /// Returns the name of the workload.
+    pub(super) fn to_name(self) -> String {
+        let Size { rows, columns, block } = self.size;
+        let Some((process_rows, process_columns)) = self.grid else { return NAME.to_owned() };
+        let protection = match self.protection {
+            Protection::Unprotected => "none".to_owned(),
+            Protection::Duplicated => "duplicated".to_owned(),
+            Protection::Rotating => "rotating".to_owned(),
+            Protection::Periodic(period) => period.to_string(),
+        };
+        format!("{NAME}:{process_rows}x{process_columns}:{protection}:{rows}x{columns}:{block}")
+    }
+
+    /// Lays the matrix out on so many ranks.
+    pub(super) fn layout(&self, ranks: u32) -> Result<Layout, RanksError> {
+        let workload = NAME;
+        if ranks == 0 {
+            return Err(RanksError::TooFew { workload, ranks, at_least: 1 });
+        }
+        let ranks_wide = ranks as usize;
+        let process_rows = if ranks_wide >= 6 && ranks_wide.is_multiple_of(2) { 2 } else { 1 };
+        let (rows, columns) = self.grid.unwrap_or((process_rows, ranks_wide / process_rows));
+        if rows * columns != ranks_wide {
+            return Err(RanksError::OtherGrid { workload, ranks, rows, columns });
+        }
+        let at_most = self.size.columns.div_ceil(self.size.block);
+        if columns > at_most {
+            let at_most = (at_most * rows) as u32;
+            return Err(RanksError::TooMany { workload, class: Class::default(), ranks, at_most });
+        }
+        // A rank alone has nobody who could keep its checksums.
+        let protection = if columns == 1 { Protection::Unprotected } else { self.protection };
+        // Only a number that is 0 is refused, of which a name has none.
+        let laid = Layout::new(self.size, Grid { rows, columns }, protection);
+        laid.map_err(|_| RanksError::OtherGrid { workload, ranks, rows, columns })
+    }
+}
+
+impl FromStr for Shape {
+    type Err = ParseShapeError;
+
+    fn from_str(name: &str) -> Result<Shape, ParseShapeError> {
+        parse(name).ok_or_else(|| ParseShapeError { name: name.to_owned() })
+    }
+}
+
+fn parse(name: &str) -> Option<Shape> {
+    let pair = |text: &str| {
+        let (one, other) = text.split_once('x')?;
+        let (one, other): (usize, usize) = (one.parse().ok()?, other.parse().ok()?);
+        (one > 0 && other > 0).then_some((one, other))
+    };
+    let mut parts = name.strip_prefix(NAME)?.strip_prefix(':')?.split(':');
+    let grid = pair(parts.next()?)?;
+    let protection = match parts.next()? {
+        "none" => Protection::Unprotected,
+        "duplicated" => Protection::Duplicated,
+        "rotating" => Protection::Rotating,
+        period => Protection::Periodic(period.parse().ok().filter(|period| *period > 0)?),
+    };
+    let (rows, columns) = pair(parts.next()?)?;
+    let block = parts.next()?.parse().ok().filter(|block| *block > 0)?;
+    let shape = Shape { size: Size { rows, columns, block }, grid: Some(grid), protection };
+    parts.next().is_none().then_some(shape)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shape_is_read_from_its_name() {
+        for name in ["qr:2x3:rotating:512x256:16", "qr:1x4:8:100x100:7", "qr:1x1:none:1x1:1", "qr:2x2:duplicated:9x9:3"]
+        {
+            assert_eq!(name.parse::<Shape>().unwrap().to_name(), name);
+        }
+        for other in ["qr", "qr:", "qr:2:rotating:9x9:3", "qr:0x1:none:9x9:3", "qr:1x1:0:9x9:3", "qr:1x1:none:9x9:0"] {
+            assert!(other.parse::<Shape>().is_err(), "{other}");
+        }
+        assert!("qr:1x1:none:9x9:3:1".parse::<Shape>().is_err());
+        assert_eq!(Shape::square(9, 3).to_name(), "qr");
+    }
+
+    #[test]
+    fn ranks_are_process_columns_or_two_rows_of_them() {
+        let grid = |ranks| {
+            let Grid { rows, columns } = Shape::square(64, 4).layout(ranks).unwrap().grid();
+            (rows, columns)
+        };
+        assert_eq!([1, 2, 4, 5, 6, 8].map(grid), [(1, 1), (1, 2), (1, 4), (1, 5), (2, 3), (2, 4)]);
+        assert!(Shape::square(64, 4).layout(0).is_err() && Shape::square(64, 4).layout(100).is_err());
+        let fixed = Shape { grid: Some((2, 2)), ..Shape::square(64, 4) };
+        assert!(fixed.layout(4).is_ok() && fixed.layout(5).is_err());
+    }
+}
