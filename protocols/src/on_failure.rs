@@ -9,9 +9,8 @@
 //! own exit would reach them a whole save later (section 3.2).
 //!
 //! A recovery is a transaction. Until the coordinator has heard of every rank that its state is rebuilt, the states
-//! with which the generation has begun are those that count, and a rank whose state isn't rebuilt exits without saving.
-//! One whose state is rebuilt waits for the commit, and saves if the job fails before: it can't know whether the
-//! coordinator has committed.
+//! with which the generation has begun are those that are loaded again, and a rank whose state isn't rebuilt exits
+//! without saving. One whose state is rebuilt goes on at once, and saves if the job fails: it can't know of all others.
 //!
 //! ```
 //! use counterfoil_log_core::{Incarnation, Rank};
@@ -59,12 +58,10 @@ pub const RULE: Rule = Rule {
 /// What a rank does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// The program runs, and what it saves counts.
-    Running,
     /// The program rebuilds what was lost.
     Rebuilding,
-    /// Its state is rebuilt; it waits until those of all are.
-    Rebuilt,
+    /// The program runs.
+    Running,
     /// It saves, and exits.
     Exiting,
 }
@@ -109,7 +106,7 @@ impl OnFailure {
     fn fail(&mut self) {
         let saves = match self.state {
             State::Exiting => return,
-            State::Running | State::Rebuilt => true,
+            State::Running => true,
             State::Rebuilding => false,
         };
         self.state = State::Exiting;
@@ -121,13 +118,6 @@ impl OnFailure {
         }
         self.report(failed);
         self.effects.push_back(Effect::SaveAndExit { saves });
-    }
-
-    fn commit(&mut self) {
-        if self.state == State::Rebuilt {
-            self.state = State::Running;
-            self.effects.push_back(Effect::Resume);
-        }
     }
 }
 
@@ -156,13 +146,10 @@ impl Protocol for OnFailure {
             }
             ProtocolError::check_arrival_from(peer, header, self.rank, self.ranks)?;
         }
-        match (Message::decode(body), from) {
-            (Some(Message::Failed { generation }), _) if generation == self.generation() => self.fail(),
-            (Some(Message::Committed { generation }), Party::Coordinator) if generation == self.generation() => {
-                self.commit();
-            }
+        match Message::decode(body) {
+            Some(Message::Failed { generation }) if generation == self.generation() => self.fail(),
             // Of an earlier generation.
-            (Some(Message::Failed { .. }), _) | (Some(Message::Committed { .. }), Party::Coordinator) => {}
+            Some(Message::Failed { .. }) => {}
             _ => {
                 let how = Misbehaviour::MalformedNotice { tag: header.tag(), len: body.len() };
                 return Err(ProtocolError::PeerMisbehaved { peer: header.source(), how });
@@ -173,14 +160,14 @@ impl Protocol for OnFailure {
 
     fn handle_rebuilt(&mut self) -> Result<(), ProtocolError> {
         if self.state == State::Rebuilding {
-            self.state = State::Rebuilt;
+            self.state = State::Running;
             self.report(Message::Rebuilt { generation: self.generation() });
         }
         Ok(())
     }
 
     fn is_running(&self) -> bool {
-        matches!(self.state, State::Running | State::Rebuilding)
+        self.state != State::Exiting
     }
 
     fn is_recovering(&self) -> bool {

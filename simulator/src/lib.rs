@@ -52,6 +52,7 @@ mod chooser;
 mod coverage;
 mod damage;
 pub mod diagram;
+pub mod generations;
 pub mod measure;
 mod network;
 mod oracle;

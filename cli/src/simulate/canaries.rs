@@ -28,7 +28,8 @@ pub(super) fn run(as_json: bool) -> Result<ExitCode, Failure> {
 }
 
 fn protocols(canary: Canary) -> Vec<&'static str> {
-    let rules = RULES.iter().filter(|rule| rule.properties.recovers() && canary.applies_to(rule));
+    let rules =
+        RULES.iter().filter(|rule| (rule.properties.recovers() || canary.is_of_a_rule()) && canary.applies_to(rule));
     rules.map(|rule| rule.name).collect()
 }
 

@@ -12,8 +12,6 @@ pub(super) enum Message {
     Failed { generation: u32 },
     /// From a rank: its state is rebuilt.
     Rebuilt { generation: u32 },
-    /// From the coordinator: the states of all are rebuilt.
-    Committed { generation: u32 },
 }
 
 impl Message {
@@ -37,15 +35,13 @@ mod tests {
     #[test]
     fn a_message_is_read_back_and_nothing_else_is() {
         for generation in [0, 1, u32::MAX] {
-            for message in
-                [Message::Failed { generation }, Message::Rebuilt { generation }, Message::Committed { generation }]
-            {
+            for message in [Message::Failed { generation }, Message::Rebuilt { generation }] {
                 let bytes = message.encode();
                 assert_eq!(Message::decode(&bytes), Some(message));
                 assert_eq!(Message::decode(&bytes[..bytes.len() - 1]), None);
                 assert_eq!(Message::decode(&[&bytes[..], &[0]].concat()), None);
             }
         }
-        assert_eq!(Message::decode(&[3, 0]), None);
+        assert_eq!(Message::decode(&[2, 0]), None);
     }
 }

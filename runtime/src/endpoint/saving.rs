@@ -52,11 +52,10 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(Some(Restart { generation: self.protocol.incarnation().0, lost, state }))
     }
 
-    /// Reports that the rank's state is rebuilt, and waits until those of all are.
+    /// Reports that the rank's state is rebuilt.
     pub(super) fn end_rebuilding(&mut self) -> Result<(), Error> {
         self.protocol.handle_rebuilt()?;
-        self.carry_out_effects()?;
-        self.await_running()
+        self.carry_out_effects()
     }
 
     /// Saves the program's state after a call has failed with [`Error::JobFailed`], and reports it. This process must

@@ -4,6 +4,7 @@
 mod chandy_lamport;
 mod coordinated;
 mod global;
+mod on_failure;
 mod pessimistic;
 mod plain;
 mod planted;

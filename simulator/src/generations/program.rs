@@ -1,0 +1,198 @@
+//! Program that rebuilds what one lost rank had: the smallest that does as a factorization with checksums.
+//!
+//! Each rank but the last has a number, and the last has their sum. In iteration j the owner, rank j mod (n - 1), sends
+//! its number v to all, and every rank replaces its number x by 3 x + c v; the last by 3 x + (n - 1) c v, so that it
+//! stays the sum. Numbers wrap, so each step can be undone exactly. Ranks are in different iterations when one is lost:
+//! survivors go back to the earliest, and what was lost is the sum less the others.
+
+use std::collections::VecDeque;
+
+/// What a message carries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Content {
+    /// Iterations that the sender has done; `None` if its state is lost.
+    Done(Option<usize>),
+    /// The sender's number, and those that the owners have sent so far.
+    State(u64, Vec<u64>),
+    /// The owner's number.
+    Number(u64),
+}
+
+/// State of a rank: what it saves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct State {
+    pub(super) number: u64,
+    /// Numbers of the owners of all iterations that were done.
+    sent: Vec<u64>,
+}
+
+/// Next action of a rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    SendDone(u32),
+    ReceiveDone(u32),
+    GoBack,
+    SendState(u32),
+    ReceiveState(u32),
+    /// Reports that the state is rebuilt.
+    Rebuilt,
+    SendNumber(u32),
+    ReceiveNumber(u32),
+    Apply,
+}
+
+/// The program of one rank.
+#[derive(Clone, Debug)]
+pub(super) struct Program {
+    rank: u32,
+    ranks: u32,
+    iterations: usize,
+    /// `None` until it is rebuilt.
+    state: Option<State>,
+    actions: VecDeque<Action>,
+    /// Fewest iterations that a survivor has done.
+    least: usize,
+    /// States that a lost rank has got.
+    gathered: Vec<(u32, u64)>,
+    /// Number of the owner of this iteration.
+    received: u64,
+}
+
+const FACTOR: u64 = 3;
+/// Inverse of the factor, modulo 2^64.
+const INVERSE: u64 = 0xaaaa_aaaa_aaaa_aaab;
+
+/// Returns the number that a rank begins with.
+fn first(rank: u32, ranks: u32) -> u64 {
+    let number = |rank: u32| u64::from(rank + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    if rank + 1 < ranks { number(rank) } else { (0..rank).map(number).fold(0, u64::wrapping_add) }
+}
+
+/// Returns what an owner's number adds to that of a rank.
+fn summand(rank: u32, ranks: u32, iteration: usize, number: u64) -> u64 {
+    let times = if rank + 1 < ranks { 1 } else { u64::from(ranks - 1) };
+    (2 * iteration as u64 + 1).wrapping_mul(number).wrapping_mul(times)
+}
+
+/// Returns the numbers of all ranks at the end.
+pub(super) fn results(ranks: u32, iterations: usize) -> Vec<u64> {
+    let mut numbers: Vec<u64> = (0..ranks).map(|rank| first(rank, ranks)).collect();
+    for iteration in 0..iterations {
+        let sent = numbers[iteration % (ranks as usize - 1)];
+        for (rank, number) in (0..).zip(&mut numbers) {
+            *number = number.wrapping_mul(FACTOR).wrapping_add(summand(rank, ranks, iteration, sent));
+        }
+    }
+    numbers
+}
+
+impl Program {
+    /// Begins anew.
+    pub(super) fn new(rank: u32, ranks: u32, iterations: usize) -> Program {
+        let state = Some(State { number: first(rank, ranks), sent: Vec::new() });
+        let (actions, gathered) = (VecDeque::new(), Vec::new());
+        Program { rank, ranks, iterations, state, actions, least: usize::MAX, gathered, received: 0 }
+    }
+
+    /// Begins with saved states, of which those of `lost` are missing. Returns `None` if that are too many.
+    pub(super) fn restart(
+        rank: u32,
+        ranks: u32,
+        iterations: usize,
+        saved: Option<State>,
+        lost: &[u32],
+    ) -> Option<Program> {
+        if lost.len() > 1 {
+            return None;
+        }
+        let mut program = Program { state: saved, ..Program::new(rank, ranks, iterations) };
+        let others = || (0..ranks).filter(|other| *other != rank);
+        program.actions.extend(others().map(Action::SendDone));
+        program.actions.extend(others().map(Action::ReceiveDone));
+        program.actions.push_back(Action::GoBack);
+        for lost in lost {
+            match *lost == rank {
+                true => program.actions.extend(others().map(Action::ReceiveState)),
+                false => program.actions.push_back(Action::SendState(*lost)),
+            }
+        }
+        program.actions.push_back(Action::Rebuilt);
+        Some(program)
+    }
+
+    fn done(&self) -> usize {
+        self.state.as_ref().map_or(0, |state| state.sent.len())
+    }
+
+    /// Returns the state.
+    pub(super) fn state(&self) -> Option<&State> {
+        self.state.as_ref()
+    }
+
+    /// Returns the next action; `None` at the end.
+    pub(super) fn next(&mut self) -> Option<Action> {
+        if self.actions.is_empty() && self.done() < self.iterations {
+            let owner = (self.done() % (self.ranks as usize - 1)) as u32;
+            if owner == self.rank {
+                let others = (0..self.ranks).filter(|other| *other != self.rank);
+                self.actions.extend(others.map(Action::SendNumber));
+                self.received = self.state.as_ref().map_or(0, |state| state.number);
+            } else {
+                self.actions.push_back(Action::ReceiveNumber(owner));
+            }
+            self.actions.push_back(Action::Apply);
+        }
+        self.actions.front().copied()
+    }
+
+    /// Returns what the present action sends.
+    pub(super) fn content(&self) -> Content {
+        match (self.actions.front(), &self.state) {
+            (Some(Action::SendDone(_)), state) => Content::Done(state.as_ref().map(|state| state.sent.len())),
+            (Some(Action::SendState(_)), Some(state)) => Content::State(state.number, state.sent.clone()),
+            _ => Content::Number(self.received),
+        }
+    }
+
+    /// Ends the present action, which may have received something. Returns `false` if it wasn't what it expects.
+    pub(super) fn advance(&mut self, received: Option<Content>) -> bool {
+        let (rank, ranks) = (self.rank, self.ranks);
+        match (self.actions.pop_front(), received) {
+            (Some(Action::ReceiveDone(_)), Some(Content::Done(done))) => {
+                self.least = done.map_or(self.least, |done| done.min(self.least));
+            }
+            (Some(Action::ReceiveState(from)), Some(Content::State(number, sent))) => {
+                self.gathered.push((from, number));
+                if self.gathered.len() + 1 == ranks as usize {
+                    let sum = |of: &[(u32, u64)]| of.iter().fold(0_u64, |sum, (_, number)| sum.wrapping_add(*number));
+                    let (last, others): (Vec<_>, Vec<_>) =
+                        self.gathered.iter().partition(|(from, _)| from + 1 == ranks);
+                    let number = if rank + 1 == ranks { sum(&others) } else { sum(&last).wrapping_sub(sum(&others)) };
+                    self.state = Some(State { number, sent });
+                }
+            }
+            (Some(Action::ReceiveNumber(_)), Some(Content::Number(number))) => self.received = number,
+            (Some(Action::GoBack), None) => {
+                let least = self.least.min(if self.state.is_some() { self.done() } else { usize::MAX });
+                if let Some(state) = &mut self.state {
+                    while state.sent.len() > least
+                        && let Some(sent) = state.sent.pop()
+                    {
+                        let added = summand(rank, ranks, state.sent.len(), sent);
+                        state.number = state.number.wrapping_sub(added).wrapping_mul(INVERSE);
+                    }
+                }
+            }
+            (Some(Action::Apply), None) => {
+                if let Some(state) = &mut self.state {
+                    let added = summand(rank, ranks, state.sent.len(), self.received);
+                    state.number = state.number.wrapping_mul(FACTOR).wrapping_add(added);
+                    state.sent.push(self.received);
+                }
+            }
+            (Some(Action::SendDone(_) | Action::SendState(_) | Action::SendNumber(_) | Action::Rebuilt), None) => {}
+            _ => return false,
+        }
+        true
+    }
+}
