@@ -16,7 +16,8 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use counterfoil_protocols::{
-    api::Bits, coordinated, event_logging, message_tagging, pessimistic, send_deterministic, sender_based, user_level,
+    api::Bits, coordinated, event_logging, message_tagging, on_failure, pessimistic, send_deterministic, sender_based,
+    user_level,
 };
 use counterfoil_runtime::local::{JobOptions, JobReport, LaunchError, Observer, Processes, Progress, launch};
 use counterfoil_runtime::oracle::{compare, judge};
@@ -24,7 +25,7 @@ use counterfoil_runtime::{RankSettings, Rule, Tier};
 use counterfoil_workloads::{Outcome, Program, job_digest};
 use mpirun::mpirun;
 use rustix::process::{Pid, Signal, kill_process};
-use ulfm::outlives_failures;
+use ulfm::{outlives_failures, version};
 
 /// A job, and what its processes run.
 struct Job {
@@ -89,7 +90,10 @@ impl Job {
             command.extend(["timeout", "-s", "KILL", "120"].map(OsString::from));
         }
         command.push(mpirun());
-        if outlives_failures() {
+        let restarts = self.settings.rule.properties.restarts_job;
+        if restarts && !version().contains("HYDRA") {
+            command.push("--enable-recovery".into());
+        } else if outlives_failures() && !restarts {
             command.extend(["--with-ft", "ulfm", "--mca", "async_mpi_finalize", "1"].map(OsString::from));
         }
         command.extend(["-n".into(), processes.to_string().into(), env!("CARGO_BIN_EXE_counterfoil-mpi-demo").into()]);
@@ -100,7 +104,8 @@ impl Job {
             checkpoint_every: self.checkpoint_every,
         };
         let options = JobOptions {
-            processes: Processes::Managed { spares: self.spares, outlive_failures: outlives_failures() },
+            processes: Processes::Managed { spares: self.spares, outlive_failures: outlives_failures() && !restarts },
+            save_wait_max: Duration::from_secs(3),
             settings: self.settings.clone(),
             program: program.encode().unwrap(),
             shm_root: root.path().to_owned(),
@@ -134,16 +139,19 @@ impl Job {
     /// Same as [`run`](Self::run), with an observer of its progress.
     #[track_caller]
     fn run_observed(&self, observer: &mut dyn Observer) -> JobReport {
-        let spares = if outlives_failures() { self.spares } else { 0 };
+        let spares = if outlives_failures() && !self.settings.rule.properties.restarts_job { self.spares } else { 0 };
         let report = self.run_with(self.settings.ranks + spares, observer);
         let report = report.unwrap_or_else(|error| panic!("{}: {error}", self.describe()));
         for outcome in outcomes(&report) {
             assert_ne!(outcome.verified, Some(false), "{}", self.describe());
         }
+        assert!(report.missed.is_empty(), "{}: {:?} never happened", self.describe(), report.missed);
+        if self.settings.rule.properties.restarts_job {
+            return report;
+        }
         let verdict = judge(report.timelines.as_deref().unwrap());
         let is_complete = verdict.sent > 0 && verdict.sent == verdict.delivered;
         assert!(verdict.is_clean() && is_complete, "{}: {verdict:?}", self.describe());
-        assert!(report.missed.is_empty(), "{}: {:?} never happened", self.describe(), report.missed);
         report
     }
 
@@ -394,4 +402,59 @@ fn after_a_death_without_a_spare_the_whole_job_goes_on_from_its_checkpoints() {
             assert!(all_are_killed || report.rolled_back.iter().sum::<u32>() > 0, "{rule:?}: {kills:?}");
         }
     }
+}
+
+/// Returns the job of a factorization, whose ranks save when one is lost.
+fn factorization(workload: &'static str, kills: &'static [&'static str]) -> Job {
+    let mut job = Job { spares: 0, ..Job::under(on_failure::RULE, workload, kills) };
+    job.settings.trace = false;
+    job
+}
+
+#[test]
+fn survivors_save_and_exit_and_the_job_is_started_again() {
+    // MPICH ends all processes at once, and the program begins anew.
+    let saves = !version().contains("HYDRA");
+    for (workload, kills, lost) in [
+        ("qr", &["2@7"][..], &[2][..]),
+        ("qr:2x2:rotating:160x160:16", &["0@5"], &[0]),
+        ("qr:2x2:duplicated:160x144:16", &["3@3", "1@8"], &[1]),
+        ("qr:1x4:3:160x160:16", &["1@4", "1@recovery:1"], &[1]),
+    ] {
+        let report = factorization(workload, kills).run();
+        let last = report.restarts.last().unwrap();
+        if saves {
+            assert_eq!((last.from_saved, &last.lost[..]), (true, lost), "{workload}");
+            assert!(last.bytes > 0 && last.rebuild.is_some(), "{workload}: {last:?}");
+        }
+    }
+}
+
+/// Stops a rank, and kills another one.
+struct StopOneKillOther {
+    processes: [Option<Pid>; 4],
+    is_done: bool,
+}
+
+impl Observer for StopOneKillOther {
+    fn handle_progress(&mut self, progress: Progress) {
+        match progress {
+            Progress::Started { rank, pid, .. } => self.processes[rank as usize] = Pid::from_raw(pid as i32),
+            Progress::Iteration { rank: 3, n: 4 } if !self.is_done => {
+                kill_process(self.processes[0].unwrap(), Signal::STOP).unwrap();
+                kill_process(self.processes[3].unwrap(), Signal::KILL).unwrap();
+                self.is_done = true;
+            }
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_does_not_save_in_time_is_lost_as_well() {
+    let job = factorization("qr:2x2:rotating:160x160:16", &[]);
+    let report = job.run_observed(&mut StopOneKillOther { processes: [None; 4], is_done: false });
+    let [restart] = &report.restarts[..] else { panic!("{:?}", report.restarts) };
+    assert!(!restart.from_saved || restart.lost == [0, 3], "{restart:?}");
+    assert!(restart.save + restart.end >= Duration::from_secs(3) || version().contains("HYDRA"), "{restart:?}");
 }

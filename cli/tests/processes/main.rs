@@ -6,6 +6,7 @@ mod chandy_lamport;
 mod coordinated;
 mod demo;
 mod demo_mpi;
+mod on_failure;
 #[path = "../cli/output.rs"]
 mod output;
 mod pessimistic;

@@ -69,22 +69,13 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     /// # Errors
     /// [`Error::Transport`] if the launcher is gone.
     pub fn save_and_exit(&mut self, regions: &[&[u8]]) -> Result<(), Error> {
-        let save =
-            if self.exits == Some(true) && !regions.is_empty() { self.save_regions(regions) } else { Save::NotWanted };
+        let save = if self.exits == Some(true) && !regions.is_empty() {
+            let generation = self.protocol.incarnation().0 + 1;
+            save(&self.saves.directories, self.rank, generation, regions)
+        } else {
+            Save::NotWanted
+        };
         Ok(self.transport.report(Report::Exits { save, tally: self.tally })?)
-    }
-
-    fn save_regions(&self, regions: &[&[u8]]) -> Save {
-        let began = Instant::now();
-        let generation = self.protocol.incarnation().0 + 1;
-        let mut failures = Vec::new();
-        for directory in &self.saves.directories {
-            match saved::write(directory, self.rank, generation, regions) {
-                Ok(bytes) => return Save::Done { bytes, took: began.elapsed() },
-                Err(error) => failures.push(error.to_string()),
-            }
-        }
-        Save::Failed { error: failures.join("; ") }
     }
 
     /// Returns `true` if the rule starts the job again after the loss of a rank.
@@ -95,5 +86,33 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     /// Returns `true` if this process exits because the job is started again: [`Error::JobFailed`].
     pub fn is_exiting(&self) -> bool {
         self.exits.is_some()
+    }
+}
+
+/// Saves a state in the first directory that takes it.
+fn save(directories: &[PathBuf], rank: u32, generation: u32, regions: &[&[u8]]) -> Save {
+    let began = Instant::now();
+    let mut failures = Vec::new();
+    for directory in directories {
+        match saved::write(directory, rank, generation, regions) {
+            Ok(bytes) => return Save::Done { bytes, took: began.elapsed() },
+            Err(error) => failures.push(error.to_string()),
+        }
+    }
+    Save::Failed { error: failures.join("; ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_one_directory_refuses_is_saved_in_the_next() {
+        let folder = tempfile::tempdir().unwrap();
+        let directories = [folder.path().join("missing"), folder.path().to_owned()];
+        assert!(matches!(save(&directories, 3, 1, &[b"state"]), Save::Done { bytes: 45, .. }));
+        assert!(SavedState::open(&directories, 3, 1).unwrap().is_some());
+        let Save::Failed { error } = save(&directories[..1], 3, 1, &[b"state"]) else { panic!("saved nowhere") };
+        assert!(error.contains("missing") && error.contains("No such file"), "{error}");
     }
 }

@@ -1,0 +1,87 @@
+//! Tests of jobs that save when a rank is lost, and are started again.
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::program::{Sandbox, send};
+
+const RULE: [&str; 2] = ["--protocol", "on-failure"];
+
+/// Checks that a demo has ended right, and returns its report.
+fn checked(sandbox: &Sandbox, arguments: &[&str]) -> Value {
+    let output = sandbox.demo(&[&RULE, arguments, &["--json"]].concat());
+    assert_eq!(output.code, Some(0), "{arguments:?}: {}{}", output.stderr, output.stdout);
+    let report: Value = serde_json::from_str(&output.stdout).unwrap();
+    assert_eq!((&report["verified"], &report["recovered"]), (&true.into(), &true.into()), "{report}");
+    assert_eq!(sandbox.remaining_jobs(), Vec::<String>::new());
+    report
+}
+
+fn lost(report: &Value) -> Vec<Vec<u64>> {
+    let restarts = report["restarts"].as_array().unwrap();
+    let ranks =
+        |restart: &Value| restart["lost"].as_array().unwrap().iter().map(|rank| rank.as_u64().unwrap()).collect();
+    restarts.iter().map(ranks).collect()
+}
+
+#[test]
+fn lost_ranks_are_rebuilt_on_each_grid_and_with_each_protection() {
+    let sandbox = Sandbox::new();
+    for (round, protection) in (0..).zip(["rotating", "duplicated", "3"]) {
+        for (grid, ranks) in [("1x4", 4), ("2x2", 4), ("2x3", 6), ("3x2", 6)] {
+            let workload = format!("qr:{grid}:{protection}:160x144:12");
+            let (victim, other) = ((5 * round + 2) % ranks, (3 * round + 1) % ranks);
+            let (first, second) = (1 + 2 * round, 8 + round);
+            let mut kills = vec![format!("{victim}@{first}"), format!("{victim}@recovery:{victim}")];
+            // Later, another one.
+            kills.push(format!("{other}@{second}:receive"));
+            let ranks = ranks.to_string();
+            let mut arguments = vec!["--workload", &workload, "--ranks", &ranks];
+            kills.iter().for_each(|kill| arguments.extend(["--kill", kill]));
+            let output = sandbox.demo(&[&RULE, &arguments[..], &["--json"]].concat());
+            let report: Value = serde_json::from_str(&output.stdout).unwrap();
+            // A rank without work has no such receive.
+            let problems = output.stderr.lines().filter(|line| line.starts_with("error")).collect::<Vec<_>>();
+            assert!(problems.iter().all(|line| line.contains("never happened")), "{arguments:?}: {}", output.stderr);
+            assert_eq!((&report["verified"], &report["recovered"]), (&true.into(), &true.into()), "{report}");
+            assert!(!lost(&report).is_empty() && lost(&report).iter().all(|ranks| ranks.len() <= 1), "{report}");
+        }
+    }
+}
+
+#[test]
+fn one_rank_of_each_process_row_may_be_lost_at_once() {
+    let sandbox = Sandbox::new();
+    let arguments = ["--workload", "qr:2x2:rotating:160x160:16", "--kill", "0@4", "--kill", "3@repair:0"];
+    let report = checked(&sandbox, &arguments);
+    assert!(lost(&report).contains(&vec![0, 3]), "{report}");
+}
+
+#[test]
+fn more_than_that_ends_the_job_and_the_ranks_are_named() {
+    let sandbox = Sandbox::new();
+    let arguments = ["--workload", "qr:1x4:rotating:160x160:16", "--kill", "1@4", "--kill", "3@repair:1"];
+    let output = sandbox.demo(&[&RULE, &arguments[..]].concat());
+    let what = "checksums rebuild one lost rank of each process row: ranks [1, 3] of row 0 are lost";
+    assert!(output.code == Some(1) && output.stderr.contains(what), "{}", output.stderr);
+    assert_eq!(sandbox.remaining_jobs(), Vec::<String>::new());
+}
+
+#[test]
+fn a_program_that_rebuilds_nothing_begins_anew() {
+    let sandbox = Sandbox::new();
+    let report = checked(&sandbox, &["--workload", "cg", "--kill", "2@7"]);
+    assert_eq!((&report["restarts"][0]["from_saved"], &report["restarts"][0]["bytes"]), (&false.into(), &0.into()));
+}
+
+#[test]
+fn the_launcher_notices_a_kill_from_outside() {
+    let sandbox = Sandbox::new();
+    let demo = sandbox.start(&[&RULE, &["--workload", "qr", "--class", "A", "--no-kills"][..]].concat());
+    let ranks = demo.freeze(&sandbox, 4);
+    send(ranks[2], Signal::KILL);
+    demo.signal(Signal::CONT);
+    let output = demo.wait();
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
+    assert!(output.stdout.contains("verified: yes"), "{}", output.stdout);
+}
