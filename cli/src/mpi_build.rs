@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use counterfoil_mpi_discovery::environment::{AS_ROOT, OVERSUBSCRIBED};
+use counterfoil_mpi_discovery::environment::{AS_ROOT, LIVES_ON, OVERSUBSCRIBED};
 use counterfoil_mpi_discovery::layout::{self, BUILD_PREFIX, DESCRIPTION, Description};
 use counterfoil_runtime::local::{JobOptions, Processes};
 
@@ -166,7 +166,9 @@ impl Build {
         command.extend(["-n".into(), (ranks + spares).to_string().into(), self.program.clone().into()]);
         command.extend(["job".into(), "--ranks".into(), ranks.to_string().into()]);
         let processes = Processes::Managed { spares, outlive_failures: outlives_failures };
-        Ok(JobOptions { command, processes, environment: environment(), ..job.clone() })
+        let mut environment = environment();
+        environment.extend(restarts.then(|| (LIVES_ON.0.into(), LIVES_ON.1.into())));
+        Ok(JobOptions { command, processes, environment, ..job.clone() })
     }
 }
 

@@ -2,6 +2,7 @@
 //! beside them.
 
 mod c3_bits;
+mod cof;
 mod costs;
 mod figure_7;
 mod figure_8;
@@ -50,6 +51,7 @@ enum PaperCommand {
     #[command(name = "ulml-table-2")]
     UlmlTable2(ulml_table_2::UlmlTable2Arguments),
     UlmlFigures(ulml_figures::UlmlFiguresArguments),
+    Cof(cof::CofArguments),
     All(AllArguments),
 }
 
@@ -68,6 +70,7 @@ impl ReproduceArguments {
             PaperCommand::UlmlTable1(arguments) => arguments.costs.json,
             PaperCommand::UlmlTable2(arguments) => arguments.json,
             PaperCommand::UlmlFigures(arguments) => arguments.costs.json,
+            PaperCommand::Cof(arguments) => arguments.json,
             PaperCommand::All(arguments) => arguments.json,
         }
     }
@@ -86,6 +89,7 @@ pub(crate) fn run(arguments: &ReproduceArguments) -> Result<ExitCode, Failure> {
         PaperCommand::UlmlTable1(arguments) => ulml_table_1::run(arguments),
         PaperCommand::UlmlTable2(arguments) => ulml_table_2::run(arguments),
         PaperCommand::UlmlFigures(arguments) => ulml_figures::run(arguments),
+        PaperCommand::Cof(arguments) => cof::run(arguments),
         PaperCommand::All(arguments) => run_all(arguments),
     }
 }

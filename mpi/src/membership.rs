@@ -19,6 +19,7 @@ use calls::Calls;
 use counterfoil_mpi_core::comm::Comm;
 use counterfoil_mpi_core::control::failures::{is_world_revoked, outlives_failures};
 use counterfoil_mpi_core::error::MpiError;
+use counterfoil_mpi_core::fast_boxes::lives_on;
 use counterfoil_mpi_core::ulfm::Meeting;
 use counterfoil_mpi_core::watchdog::watch_calls;
 use counterfoil_runtime::transport::TransportError;
@@ -179,7 +180,7 @@ impl Membership {
         if started < ranks {
             return Err(MembershipError::TooFew { ranks, started });
         }
-        if started > 1 && outlives_failures() {
+        if started > 1 && (outlives_failures() || lives_on()) {
             watch_calls();
         }
         let places = (0..started).map(|process| if process < ranks { process } else { SPARE }).collect();

@@ -81,6 +81,8 @@ pub struct MpiTransport {
     /// Calls of spares to a vote, without a launcher.
     sent_to_spares: Vec<Sending>,
     frame_bytes_max: usize,
+    /// The launcher's orders say that a rank is lost, which MPI doesn't.
+    restarts_job: bool,
     /// Polls since the last one of the supervisor.
     polls: u32,
     /// The others have ended the job before this rank was done.
@@ -151,6 +153,7 @@ impl MpiTransport {
             buffers: Buffers::default(),
             sent_to_spares: Vec::new(),
             frame_bytes_max: 0,
+            restarts_job: false,
             polls: 0,
             came_too_late: false,
             recovery: None,
@@ -194,6 +197,7 @@ impl MpiTransport {
         let Some(welcome) = self.supervisor.join(self.rank)? else { return Ok(None) };
         self.incarnation = welcome.incarnation();
         self.frame_bytes_max = welcome.settings().log_bytes_max;
+        self.restarts_job = welcome.settings().rule.properties.restarts_job;
         self.events.clear();
         self.peers.iter_mut().for_each(|peer| _ = peer.disconnect());
         self.announce_peers();
@@ -305,8 +309,18 @@ impl MpiTransport {
             if tag == FRAME && len > self.frame_bytes_max.saturating_add(WireHeader::LEN) {
                 return Err(TransportError::FrameTooLong { peer, len: len as u64, max: self.frame_bytes_max });
             }
-            let received = message.receive_reusing(self.buffers.take(len));
-            let Some(bytes) = self.or_repair(received)? else { break };
+            let buffer = self.buffers.take(len);
+            let (supervisor, events) = (&mut self.supervisor, &mut self.events);
+            let restarts_job = self.restarts_job;
+            // An order means that a rank is lost, perhaps the sender. An error is found again by the next poll.
+            let received = message.receive_unless(buffer, || {
+                restarts_job && {
+                    let polled = supervisor.poll(events);
+                    polled.is_err() || events.iter().any(|event| matches!(event, Event::Order { .. }))
+                }
+            });
+            let Some(received) = self.or_repair(received)? else { break };
+            let Some(bytes) = received else { return Ok(true) };
             self.handle_message(peer, tag, self.buffers.share(bytes))?;
             progressed = true;
             bytes_left = bytes_left.saturating_sub(len);

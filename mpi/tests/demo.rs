@@ -15,6 +15,7 @@ use std::ffi::OsString;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use counterfoil_mpi_discovery::environment::LIVES_ON;
 use counterfoil_protocols::{
     api::Bits, coordinated, event_logging, message_tagging, on_failure, pessimistic, send_deterministic, sender_based,
     user_level,
@@ -112,6 +113,7 @@ impl Job {
             checkpoint_root: root.path().to_owned(),
             kills: self.kills.iter().map(|kill| kill.parse().unwrap()).collect(),
             power_cuts: self.power_cuts.to_vec(),
+            environment: restarts.then(|| (LIVES_ON.0.into(), LIVES_ON.1.into())).into_iter().collect(),
             seed: u64::from(std::process::id()),
             start_wait_max: self.start_wait_max,
             wall_max: Some(Duration::from_secs(100)),

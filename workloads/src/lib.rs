@@ -10,6 +10,7 @@
 //! | `neurons` | a network of neurons by the Runge-Kutta method | five allgathers a step |
 //! | `matmul` | multiplications of matrices whose rows go around a ring | from a named rank |
 //! | `disks` | Monte Carlo: tasks are random walks of hard disks | as `master-worker` |
+//! | `checked-matmul` | the same, with sums of the blocks that rebuild what a lost rank had | allgathers |
 //! | `qr` | QR of a dense matrix, with checksums that rebuild what lost ranks had | from a named rank |
 //! | `master-worker` | tasks assigned to workers as they become idle | wildcards, probes and tests |
 //!
@@ -19,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cg;
+pub mod checked_matmul;
 pub mod costs;
 mod error;
 pub mod ft;
@@ -184,7 +186,7 @@ pub enum LookupError {
 type Make = fn(Class) -> Box<dyn Workload>;
 
 /// All workloads by name; the first is the default.
-const WORKLOADS: [(&str, Make); 10] = [
+const WORKLOADS: [(&str, Make); 11] = [
     (cg::NAME, |class| Box::new(cg::Cg::new(class))),
     (ring::NAME, |class| Box::new(ring::Ring::new(class))),
     (master_worker::NAME, |class| Box::new(MasterWorker::new(Kind::Hashes, class))),
@@ -193,6 +195,7 @@ const WORKLOADS: [(&str, Make); 10] = [
     (gauss::NAME, |class| Box::new(gauss::Gauss::new(class))),
     (neurons::NAME, |class| Box::new(neurons::Neurons::new(class))),
     (matmul::NAME, |class| Box::new(matmul::Matmul::new(class))),
+    (checked_matmul::NAME, |class| Box::new(checked_matmul::CheckedMatmul::new(class))),
     (qr::NAME, |class| Box::new(qr::Qr::new(class))),
     (master_worker::DISKS, |class| Box::new(MasterWorker::new(Kind::Disks, class))),
 ];

@@ -39,7 +39,7 @@ pub(crate) struct Rows {
 
 /// Element of the fixed matrix (`which` 0), of the first right one (1), or of the vector of the test (2, with `column`
 /// 0).
-fn element(which: u64, row: usize, column: usize) -> u32 {
+pub(crate) fn element(which: u64, row: usize, column: usize) -> u32 {
     xxh3_64_with_seed(&[row as u64, column as u64].map(u64::to_le_bytes).concat(), which) as u32
 }
 
@@ -48,7 +48,7 @@ fn rows(which: u64, order: usize, rows: Range<usize>) -> Vec<u32> {
 }
 
 /// Adds the product of some columns of `left`, from `first` on, and as many rows of the right matrix.
-fn multiply(product: &mut [u32], left: &[u32], first: usize, right: &[u32], order: usize) {
+pub(crate) fn multiply(product: &mut [u32], left: &[u32], first: usize, right: &[u32], order: usize) {
     for (product, left) in product.chunks_exact_mut(order).zip(left.chunks_exact(order)) {
         for (factor, right) in left[first..].iter().zip(right.chunks_exact(order)) {
             product.iter_mut().zip(right).for_each(|(sum, value)| *sum = sum.wrapping_add(factor.wrapping_mul(*value)));
@@ -57,7 +57,7 @@ fn multiply(product: &mut [u32], left: &[u32], first: usize, right: &[u32], orde
 }
 
 /// Returns the product of some rows and a vector.
-fn times(rows: &[u32], vector: &[u32]) -> Vec<u32> {
+pub(crate) fn times(rows: &[u32], vector: &[u32]) -> Vec<u32> {
     let dot = |row: &[u32]| row.iter().zip(vector).fold(0u32, |sum, (a, b)| sum.wrapping_add(a.wrapping_mul(*b)));
     rows.chunks_exact(vector.len()).map(dot).collect()
 }

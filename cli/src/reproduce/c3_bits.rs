@@ -7,7 +7,7 @@ use counterfoil_protocols::{api::Bits, coordinated};
 use counterfoil_runtime::Rule;
 use counterfoil_workloads::costs::{Call, Mode, Program, Subject};
 
-use super::costs::{CostArguments, Description, Row, workload};
+use super::costs::{CostArguments, Description, PLAIN_MPI, Row, workload};
 use crate::{Failure, units};
 
 /// Calls, with their names.
@@ -69,6 +69,7 @@ pub(crate) fn run(arguments: &C3BitsArguments) -> Result<ExitCode, Failure> {
         title: &title,
         mode: "program",
         group: "bits",
+        by: PLAIN_MPI,
         note: "The paper has no measurement of it.",
     };
     costs.report(&what, &rows)

@@ -4,7 +4,7 @@
 mod picture;
 
 use std::io::{BufRead, BufReader, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use clap::Args;
@@ -20,6 +20,9 @@ use crate::mpi_build::Build;
 use crate::sample::{median, quantile, sorted};
 use crate::table::Table;
 use crate::{Failure, print};
+
+/// What most times here are divided by.
+pub(super) const PLAIN_MPI: &str = "that on plain MPI";
 
 /// Options of every such measurement.
 #[derive(Debug, Args)]
@@ -81,18 +84,29 @@ impl CostArguments {
 
     /// Prints the rows, and draws them if that is wanted.
     pub(super) fn report(&self, what: &Description<'_>, rows: &[Row]) -> Result<ExitCode, Failure> {
-        if let Some(file) = &self.svg {
-            let svg = picture::draw(what.title, rows).map_err(Failure::failed)?;
-            let written = std::fs::write(file, svg);
-            written.map_err(|error| Failure::failed(format!("cannot write {}: {error}", file.display())))?;
-        }
-        if self.json {
-            print(&Value::Array(rows.iter().map(|row| row.to_json(what)).collect()).to_string())?;
-        } else {
-            print(&what.text(self.rounds, rows))?;
-        }
-        Ok(ExitCode::SUCCESS)
+        let heading = format!("Cost while nothing fails: {}", what.title);
+        report((self.svg.as_deref(), self.json), (&heading, self.rounds), what, rows)
     }
+}
+
+/// Prints rows, as JSON or as a table, and draws them into a file if that is wanted. `heading`: of the picture.
+pub(super) fn report(
+    (svg, json): (Option<&Path>, bool),
+    (heading, rounds): (&str, u32),
+    what: &Description<'_>,
+    rows: &[Row],
+) -> Result<ExitCode, Failure> {
+    if let Some(file) = svg {
+        let picture = picture::draw(heading, what.by, rows).map_err(Failure::failed)?;
+        let written = std::fs::write(file, picture);
+        written.map_err(|error| Failure::failed(format!("cannot write {}: {error}", file.display())))?;
+    }
+    if json {
+        print(&Value::Array(rows.iter().map(|row| row.to_json(what)).collect()).to_string())?;
+    } else {
+        print(&what.text(rounds, rows))?;
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Returns a progress bar of `len` runs or rounds; hidden for JSON.
@@ -133,6 +147,8 @@ pub(super) struct Description<'a> {
     pub(super) mode: &'static str,
     /// What distinguishes the groups.
     pub(super) group: &'static str,
+    /// What times are divided by.
+    pub(super) by: &'static str,
     /// What the paper's numbers are of.
     pub(super) note: &'a str,
 }
@@ -153,8 +169,8 @@ impl Description<'_> {
             ]);
         }
         format!(
-            "{}: {}\n\n{table}\n\nTime by that on plain MPI, medians of {rounds} runs in one job. {}",
-            self.paper, self.title, self.note
+            "{}: {}\n\n{table}\n\nTime by {}, medians of {rounds} runs. {}",
+            self.paper, self.title, self.by, self.note
         )
     }
 }
@@ -166,6 +182,8 @@ pub(super) struct Row {
     pub(super) group: String,
     /// Corresponding result of the paper.
     pub(super) paper: Option<String>,
+    /// Further results, for JSON.
+    pub(super) details: Option<Value>,
     /// Ascending.
     ratios: Vec<f64>,
     /// Median.
@@ -180,7 +198,7 @@ impl Row {
         measured: &Measured,
     ) -> Row {
         let (ratios, seconds) = (sorted(measured.ratios.clone()), median(measured.seconds.clone()));
-        Row { name: name.into(), group: group.into(), paper, ratios, seconds }
+        Row { name: name.into(), group: group.into(), paper, details: None, ratios, seconds }
     }
 
     /// Divides the time by the number of calls in a run.
@@ -208,6 +226,7 @@ impl Row {
             "ratios": self.ratios,
             "seconds": self.seconds,
             "paper": self.paper,
+            "details": self.details,
         })
     }
 }
@@ -269,8 +288,14 @@ mod tests {
         let rows = rows();
         assert_eq!([0.0, 0.5, 1.0].map(|share| rows[0].quantile(share)), [1.0, 1.1, 1.2]);
         assert_eq!(rows[0].seconds, 2.0);
-        let what =
-            Description { paper: "Figure 7", title: "cg", mode: "protocol", group: "transport", note: "On 45 nodes." };
+        let what = Description {
+            paper: "Figure 7",
+            title: "cg",
+            mode: "protocol",
+            group: "transport",
+            by: PLAIN_MPI,
+            note: "On 45 nodes.",
+        };
         let text = what.text(3, &rows);
         assert!(text.contains("TCP        1.100"), "{text}");
         assert!(text.contains("below 1.05"), "{text}");
@@ -279,7 +304,7 @@ mod tests {
 
     #[test]
     fn the_picture_names_every_mode_and_group() {
-        let svg = picture::draw("cg", &rows()).unwrap();
+        let svg = picture::draw("cg", PLAIN_MPI, &rows()).unwrap();
         assert!(["all kept", "nothing kept", "TCP"].iter().all(|name| svg.contains(name)));
     }
 

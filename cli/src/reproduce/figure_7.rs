@@ -8,7 +8,7 @@ use counterfoil_runtime::Rule;
 use counterfoil_workloads::NAMES;
 use counterfoil_workloads::costs::{Mode, Program, Subject};
 
-use super::costs::{CostArguments, Description, Row, workload};
+use super::costs::{CostArguments, Description, PLAIN_MPI, Row, workload};
 use crate::Failure;
 
 /// Measure what the protocols cost over MPI while nothing fails, compared with Figure 7 of Guermouche et al. 2011.
@@ -108,6 +108,7 @@ pub(crate) fn run(arguments: &Figure7Arguments) -> Result<ExitCode, Failure> {
         title: &title,
         mode: "protocol",
         group: "transport",
+        by: PLAIN_MPI,
         note: "The paper's are of NAS BT, CG and SP on 45 nodes.",
     };
     costs.report(&what, &rows)

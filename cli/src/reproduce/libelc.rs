@@ -8,7 +8,7 @@ use clap::Args;
 use counterfoil_protocols::{event_logging, message_tagging};
 use counterfoil_workloads::costs::{Mode, Program, Subject};
 
-use super::costs::{CostArguments, Description, Row, workload};
+use super::costs::{CostArguments, Description, PLAIN_MPI, Row, workload};
 use crate::Failure;
 use paper::PaperTable;
 
@@ -109,6 +109,7 @@ pub(crate) fn run(arguments: &LibelcArguments) -> Result<ExitCode, Failure> {
         title: &title,
         mode: "mode",
         group: "program",
+        by: PLAIN_MPI,
         note: &note,
     };
     costs.report(&what, &rows)

@@ -7,7 +7,7 @@ use counterfoil_protocols::{pessimistic, sender_based, user_level};
 use counterfoil_runtime::Rule;
 use counterfoil_workloads::costs::{Mode, Program, Subject};
 
-use super::costs::{CostArguments, Description, Row, workload};
+use super::costs::{CostArguments, Description, PLAIN_MPI, Row, workload};
 use crate::Failure;
 
 /// Measure what user-level message logging costs over MPI while nothing fails, compared with figures 6 (CG) and 7 (FT)
@@ -74,6 +74,7 @@ pub(crate) fn run(arguments: &UlmlFiguresArguments) -> Result<ExitCode, Failure>
         title: &title,
         mode: "protocol",
         group: "program",
+        by: PLAIN_MPI,
         note: "The paper's are of class C on 16 to 512 cores of Tianhe-1A.",
     };
     costs.report(&what, &rows)

@@ -219,6 +219,9 @@ impl Drop for Comm {
     }
 }
 
+/// Tests of an incomplete receive before the question whether it is given up: that may be a system call.
+const TESTS_PER_QUESTION: u32 = 64;
+
 impl Matched {
     /// Receives the message.
     ///
@@ -233,13 +236,31 @@ impl Matched {
     ///
     /// # Errors
     /// [`MpiError`].
-    pub fn receive_reusing(mut self, mut bytes: Vec<u8>) -> Result<Vec<u8>, MpiError> {
+    pub fn receive_reusing(self, bytes: Vec<u8>) -> Result<Vec<u8>, MpiError> {
+        Ok(self.receive_unless(bytes, || false)?.unwrap_or_default())
+    }
+
+    /// Receives the message as [`receive_reusing`](Self::receive_reusing) does, or returns `None` once `gives_up` does
+    /// while a long message isn't complete: then the sender may be dead, which MPI doesn't tell every process. The
+    /// memory is MPI's from then on.
+    ///
+    /// # Errors
+    /// [`MpiError`].
+    pub fn receive_unless(
+        mut self,
+        mut bytes: Vec<u8>,
+        gives_up: impl FnMut() -> bool,
+    ) -> Result<Option<Vec<u8>>, MpiError> {
         bytes.clear();
         bytes.reserve(self.len);
-        if self.len > EAGER_BYTES { self.receive_long(&mut bytes) } else { self.receive_short(&mut bytes) }?;
+        if self.len <= EAGER_BYTES {
+            self.receive_short(&mut bytes)?;
+        } else if !self.receive_long(&mut bytes, gives_up)? {
+            return Ok(None);
+        }
         // SAFETY: the message has this length, as the probe that matched it has said, and was received as a whole.
         unsafe { bytes.set_len(self.len) };
-        Ok(bytes)
+        Ok(Some(bytes))
     }
 
     /// Receives the message into a vector that has room for it.
@@ -260,7 +281,8 @@ impl Matched {
     }
 
     /// Same as [`receive_short`](Self::receive_short), by calls that don't wait, so that one that hangs is noticed.
-    fn receive_long(&mut self, bytes: &mut Vec<u8>) -> Result<(), MpiError> {
+    /// Returns `false` if it was given up.
+    fn receive_long(&mut self, bytes: &mut Vec<u8>, mut gives_up: impl FnMut() -> bool) -> Result<bool, MpiError> {
         let len = count("MPI_Imrecv", self.len)?;
         let (at, message) = (bytes.as_mut_ptr().cast::<c_void>(), &raw mut self.message);
         let mut request = null_request();
@@ -268,19 +290,22 @@ impl Matched {
         check("MPI_Imrecv", unsafe {
             by_name!(self.universe, MPI_Imrecv, PMPI_Imrecv)(at, len, ffi::RSMPI_UINT8_T, message, &raw mut request)
         })?;
-        let (mut flag, mut tested) = (0, Ok(()));
-        while flag == 0 && tested.is_ok() {
+        let (mut flag, mut tested, mut tests) = (0, Ok(()), 0_u32);
+        let mut is_given_up = false;
+        while flag == 0 && tested.is_ok() && !is_given_up {
             let _call = Call::begin();
             // SAFETY: the request of the call before, and pointers to local variables.
             tested = check("MPI_Test", unsafe {
                 by_name!(self.universe, MPI_Test, PMPI_Test)(&raw mut request, &raw mut flag, ffi::RSMPI_STATUS_IGNORE)
             });
+            tests = tests.wrapping_add(1);
+            is_given_up = flag == 0 && tests.is_multiple_of(TESTS_PER_QUESTION) && gives_up();
         }
         if request != null_request() {
-            // After an error MPI may still write to it.
+            // MPI may still write to it.
             std::mem::forget(std::mem::take(bytes));
         }
-        tested
+        tested.map(|()| !is_given_up)
     }
 }
 

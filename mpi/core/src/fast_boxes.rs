@@ -6,8 +6,12 @@
 
 use std::env;
 
+use counterfoil_mpi_discovery::environment::LIVES_ON;
+
 /// Set by `mpirun --with-ft ulfm`.
 const OUTLIVES_FAILURES: &str = "OMPI_MCA_mpi_ft_enable";
+/// The component of Open MPI 5 that has the boxes, and that of Open MPI 4.
+const COMPONENTS: [&str; 2] = ["sm", "vader"];
 /// Number of processes on this host; set by `mpirun`.
 const LOCAL_PROCESSES: &str = "OMPI_COMM_WORLD_LOCAL_SIZE";
 /// Memory for the boxes of a process, in bytes: a quarter of what it shares in Open MPI.
@@ -23,21 +27,27 @@ const BOX_BYTES_MAX: usize = 64 << 10;
 /// # Safety
 /// MPI is not initialised, and no other thread reads or writes the environment.
 pub(crate) unsafe fn prefer_fast_boxes() {
-    if env::var_os(OUTLIVES_FAILURES).is_none_or(|value| value == "0") {
+    if env::var_os(OUTLIVES_FAILURES).is_none_or(|value| value == "0") && !lives_on() {
         return;
     }
     let processes = env::var(LOCAL_PROCESSES).ok().and_then(|processes| processes.parse().ok()).unwrap_or(1);
     let parameters = [
-        ("OMPI_MCA_btl_sm_fbox_threshold", "1".to_owned()),
-        ("OMPI_MCA_btl_sm_fbox_size", box_bytes(processes).to_string()),
-        ("OMPI_MCA_btl_sm_fbox_max", processes.max(1).to_string()),
+        ("fbox_threshold", "1".to_owned()),
+        ("fbox_size", box_bytes(processes).to_string()),
+        ("fbox_max", processes.max(1).to_string()),
     ];
-    for (name, value) in parameters {
-        if env::var_os(name).is_none() {
+    for (component, (parameter, value)) in COMPONENTS.iter().flat_map(|of| parameters.iter().map(move |it| (of, it))) {
+        let name = format!("OMPI_MCA_btl_{component}_{parameter}");
+        if env::var_os(&name).is_none() {
             // SAFETY: the caller's promise.
             unsafe { env::set_var(name, value) };
         }
     }
+}
+
+/// Returns `true` in a process that goes on when another one dies, although MPI tells it nothing.
+pub fn lives_on() -> bool {
+    env::var_os(LIVES_ON.0).is_some()
 }
 
 /// Returns the length of a box in bytes, where this many processes are on the host.

@@ -27,7 +27,7 @@ pub mod control;
 pub mod envelope;
 pub mod error;
 pub mod exit;
-mod fast_boxes;
+pub mod fast_boxes;
 pub mod operation;
 mod parent;
 pub mod point_to_point;

@@ -48,6 +48,11 @@ impl Generations {
         self.reports
     }
 
+    /// Returns `true` while ranks may save their states: their time limit is another one.
+    pub(super) fn awaits_saves(&self) -> bool {
+        self.ending.as_ref().is_some_and(|ending| !ending.are_killed)
+    }
+
     /// Returns what a rank of the present generation begins with.
     pub(super) fn begun_with(&self) -> Option<BegunWith> {
         let begun = self.begun.as_ref()?;

@@ -302,7 +302,7 @@ impl Launcher<'_> {
     /// Checks time limits and outcomes, and ends the job once all ranks are done.
     pub(super) fn check_limits(&mut self) -> Result<(), LaunchError> {
         let now = Instant::now();
-        if let Some((rank, waited)) = self.silent_rank(now)
+        if let Some((rank, waited)) = self.silent_rank(now).filter(|_| !self.generations.awaits_saves())
             && !self.restart_stalled(Some(rank), now)?
         {
             let process = self.slots[rank as usize].process.as_ref().or(self.manager.as_ref());

@@ -19,8 +19,8 @@ const BAR: i32 = 18;
 const GAP: i32 = 14;
 const BOTTOM: i32 = 52;
 
-/// Draws the rows as SVG. Those of one name stand together; a group has a colour.
-pub(super) fn draw(title: &str, rows: &[Row]) -> Result<String, Box<dyn Error>> {
+/// Draws the rows as SVG. Those of one name stand together; a group has a colour. `by`: what the times are divided by.
+pub(super) fn draw(heading: &str, by: &str, rows: &[Row]) -> Result<String, Box<dyn Error>> {
     let mut groups: Vec<&str> = Vec::new();
     let mut names: Vec<&str> = Vec::new();
     for row in rows {
@@ -44,7 +44,7 @@ pub(super) fn draw(title: &str, rows: &[Row]) -> Result<String, Box<dyn Error>> 
         area.fill(&WHITE)?;
         let text = |size: i32| TextStyle::from(("sans-serif", size).into_font()).color(&BLACK);
         let at = |horizontal| Pos::new(horizontal, VPos::Center);
-        area.draw_text(&format!("Cost while nothing fails: {title}"), &text(16).pos(at(HPos::Left)), (12, 22))?;
+        area.draw_text(heading, &text(16).pos(at(HPos::Left)), (12, 22))?;
         let step = if most < 3.0 { 0.2 } else { (most / 10.0).ceil() };
         for tick in 0..=(most / step) as i32 {
             let ratio = f64::from(tick) * step;
@@ -53,7 +53,7 @@ pub(super) fn draw(title: &str, rows: &[Row]) -> Result<String, Box<dyn Error>> 
             area.draw_text(&format!("{ratio:.1}"), &text(12).pos(at(HPos::Center)), below)?;
         }
         let middle = (x(most / 2.0), TOP + height + 36);
-        area.draw_text("time by that on plain MPI", &text(13).pos(at(HPos::Center)), middle)?;
+        area.draw_text(&format!("time by {by}"), &text(13).pos(at(HPos::Center)), middle)?;
         for (number, group) in (0..).zip(&groups) {
             let colour = COLOURS[number as usize % COLOURS.len()];
             let left = 12 + number * ((WIDTH - 24) / groups.len().max(4) as i32);

@@ -1,0 +1,214 @@
+//! Figures 3 to 5 of Bland 2013: what checksums cost a factorization, and what a lost rank costs one that has them.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use counterfoil_protocols::on_failure;
+use counterfoil_runtime::local::{Interrupts, JobReport, Kill, KillPoint, RestartReport, launch};
+use counterfoil_workloads::costs::Measured;
+use counterfoil_workloads::{Class, Outcome, Workload, by_name};
+use serde_json::{Value, json};
+
+use super::costs::{Description, Row, progress_bar, report};
+use crate::mpi_build::Build;
+use crate::sample::median;
+use crate::{Failure, rank};
+
+/// Rows and columns of a block.
+const BLOCK: usize = 64;
+
+/// Factor matrices with and without checksums, and with a rank that is killed half way, and compare with Figures 3 to 5
+/// of Bland et al. 2013.
+///
+/// For each size, runs without checksums, with each protection, and with a killed rank take turns; a ratio is the length
+/// of a run by that of the first one of its round, start and end of the processes included. The best ratio that the
+/// arithmetic permits is beside it. After each, the run without checksums against itself. On local processes, or over
+/// MPI.
+#[derive(Debug, Args)]
+pub(crate) struct CofArguments {
+    /// Grid of processes, ROWSxCOLUMNS
+    #[arg(long, default_value = "1x2")]
+    grid: String,
+    /// Rows and columns of the matrices, comma-separated
+    #[arg(long, value_delimiter = ',', default_value = "1024,2048,4096", value_parser = clap::value_parser!(u32).range(256..=65536))]
+    size: Vec<u32>,
+    /// Runs in each mode
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// Run as ranks of an MPI job. MPI is as in `counterfoil demo --mpi`
+    #[arg(long, value_name = "MPI", num_args = 0..=1, require_equals = true)]
+    mpi: Option<Option<String>>,
+    /// Draw the ratios into this file
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Print a JSON array with an object per row
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// Way to run a factorization.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Mode {
+    name: &'static str,
+    protection: &'static str,
+    /// Corresponding result of the paper.
+    paper: Option<&'static str>,
+    is_killed: bool,
+}
+
+const MODES: [Mode; 6] = [
+    Mode {
+        name: "duplicated checksums (the paper's)",
+        protection: "duplicated",
+        paper: Some("1.11"),
+        is_killed: false,
+    },
+    Mode { name: "rotating checksums", protection: "rotating", paper: None, is_killed: false },
+    Mode { name: "sums every 8 iterations", protection: "8", paper: None, is_killed: false },
+    Mode { name: "rotating, and a rank is killed", protection: "rotating", paper: Some("1.11"), is_killed: true },
+    Mode { name: "every 8 iterations, and a rank is killed", protection: "8", paper: None, is_killed: true },
+    Mode { name: "no checksums, against themselves", protection: "none", paper: None, is_killed: false },
+];
+
+impl Mode {
+    /// Returns the least ratio that the arithmetic permits on so many process columns.
+    fn bound(self, columns: f64) -> f64 {
+        match self.protection {
+            "duplicated" => (columns + 2.0) / columns,
+            "rotating" => columns / (columns - 1.0),
+            _ => 1.0,
+        }
+    }
+}
+
+/// Runs of one mode.
+#[derive(Default)]
+struct Runs {
+    measured: Measured,
+    restarts: Vec<RestartReport>,
+}
+
+pub(crate) fn run(arguments: &CofArguments) -> Result<ExitCode, Failure> {
+    let columns = arguments.grid.split_once('x').and_then(|(_, columns)| columns.parse::<u32>().ok());
+    let columns = columns.filter(|columns| *columns >= 2);
+    let columns =
+        columns.ok_or_else(|| Failure::usage("--grid: ROWSxCOLUMNS, with two columns or more, such as 1x2"))?;
+    let interrupts = Interrupts::install().map_err(Failure::failed)?;
+    let build = arguments.mpi.as_ref().map(|requested| Build::find(requested.as_deref()));
+    let build = build.transpose().map_err(Failure::failed)?;
+    let runs = u64::from(arguments.rounds) * arguments.size.len() as u64 * (1 + MODES.len() as u64);
+    let bar = progress_bar(arguments.json, "qr", runs, "runs");
+    let (mut rows, mut notes) = (Vec::new(), Vec::new());
+    for size in &arguments.size {
+        let group = format!("n = {size}");
+        let once = |protection, kill| run_once(arguments, (*size, protection), kill, build.as_ref(), &interrupts);
+        let mut all = MODES.map(|_| Runs::default());
+        for _ in 0..arguments.rounds {
+            let plain = once("none", false)?.wall.as_secs_f64();
+            bar.inc(1);
+            for (mode, runs) in MODES.iter().zip(&mut all) {
+                let job = once(mode.protection, mode.is_killed)?;
+                runs.measured.seconds.push(job.wall.as_secs_f64());
+                runs.measured.ratios.push(job.wall.as_secs_f64() / plain);
+                runs.restarts.extend(job.restarts);
+                bar.inc(1);
+            }
+        }
+        for (mode, runs) in MODES.iter().zip(all) {
+            let name = format!("{} (best {:.2})", mode.name, mode.bound(f64::from(columns)));
+            let mut row = Row::new(name, group.clone(), mode.paper.map(str::to_owned), &runs.measured);
+            if mode.is_killed {
+                let steps = steps(&runs.restarts);
+                notes.push(note(mode.name, &group, &steps));
+                row.details = Some(steps);
+            }
+            rows.push(row);
+        }
+    }
+    bar.finish_and_clear();
+    let place = build.map_or("local processes".to_owned(), |build| build.version);
+    let note = format!(
+        "The paper: 24 x 24 processes, n = 100,000, on a Cray XT5.\n\nThe restart, medians:\n{}",
+        notes.join("\n")
+    );
+    let title = format!("QR in blocks of {BLOCK} on {} {place}", arguments.grid);
+    let what = Description {
+        paper: "Figures 3 to 5",
+        title: &title,
+        mode: "factorization",
+        group: "matrix",
+        by: "that without checksums",
+        note: &note,
+    };
+    rows.sort_by_key(|row| MODES.iter().position(|mode| row.name.starts_with(mode.name)));
+    report((arguments.svg.as_deref(), arguments.json), (&title, arguments.rounds), &what, &rows)
+}
+
+/// Runs a factorization, and checks its residuals.
+fn run_once(
+    arguments: &CofArguments,
+    (size, protection): (u32, &str),
+    is_killed: bool,
+    build: Option<&Build>,
+    interrupts: &Interrupts,
+) -> Result<JobReport, Failure> {
+    let name = format!("qr:{}:{protection}:{size}x{size}:{BLOCK}", arguments.grid);
+    let workload = by_name(&name, Class::default()).map_err(|error| Failure::usage(format!("--grid: {error}")))?;
+    let ranks = ranks(workload.as_ref());
+    let mut job = rank::job(workload.as_ref(), ranks, None)?;
+    job.settings.rule = on_failure::RULE;
+    let half = workload.iterations(1, ranks).at_least / 2;
+    job.kills = is_killed.then_some(Kill { rank: 1, at: KillPoint::Iteration(half) }).into_iter().collect();
+    let job = match build {
+        Some(build) => build.job(&job, 0).map_err(Failure::failed)?,
+        None => job,
+    };
+    let report = launch(&job, Some(interrupts), &mut ()).map_err(Failure::failed)?;
+    for outcome in &report.outcomes {
+        let outcome: Outcome = postcard::from_bytes(outcome).map_err(Failure::failed)?;
+        if outcome.verified != Some(true) {
+            return Err(Failure::failed(format!("{name} is wrong: {}", outcome.value)));
+        }
+    }
+    Ok(report)
+}
+
+/// Returns the number of ranks of a factorization's grid.
+fn ranks(workload: &dyn Workload) -> u32 {
+    (1..=1024).find(|ranks| workload.validate(*ranks).is_ok()).unwrap_or(1)
+}
+
+/// Returns the medians of the steps of restarts, in seconds.
+fn steps(restarts: &[RestartReport]) -> Value {
+    let of = |step: fn(&RestartReport) -> Option<Duration>| {
+        let times: Vec<f64> = restarts.iter().filter_map(step).map(|time| time.as_secs_f64()).collect();
+        if times.is_empty() { 0.0 } else { median(times) }
+    };
+    let bytes: Vec<f64> = restarts.iter().map(|restart| restart.bytes as f64).collect();
+    json!({
+        "restarts": restarts.len(),
+        "bytes": if bytes.is_empty() { 0.0 } else { median(bytes) },
+        "save_s": of(|restart| Some(restart.save)),
+        "longest_save_s": of(|restart| Some(restart.longest_save)),
+        "end_s": of(|restart| Some(restart.end)),
+        "start_s": of(|restart| restart.start),
+        "rebuild_s": of(|restart| restart.rebuild),
+    })
+}
+
+/// Formats the steps of restarts.
+fn note(mode: &str, group: &str, steps: &Value) -> String {
+    let ms = |step: &str| 1e3 * steps[step].as_f64().unwrap_or_default();
+    format!(
+        "  {mode}, {group}: noticed and saved {:.1} MB in {:.0} ms (of which a save {:.0} ms), ended {:.0} ms, started {:.0} ms, \
+         loaded and rebuilt {:.0} ms",
+        steps["bytes"].as_f64().unwrap_or_default() / 1e6,
+        ms("save_s"),
+        ms("longest_save_s"),
+        ms("end_s"),
+        ms("start_s"),
+        ms("rebuild_s")
+    )
+}

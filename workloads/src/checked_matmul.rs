@@ -1,0 +1,253 @@
+//! Powers of a matrix times another one, with checksums of its blocks of rows (Huang and Abraham 1984): a lost rank is
+//! rebuilt bit by bit.
+//!
+//! Each rank but the last has a block of rows of both matrices, and the last has the sums of these blocks, which are
+//! padded to one height. A product of the sum of the left blocks is the sum of the products, so the last rank does as
+//! the others do. Elements are integers modulo 2^32, as in [`matmul`](crate::matmul).
+
+use std::ops::Range;
+
+use counterfoil_runtime::communicator::{Communicator, Reduction, Restart};
+use counterfoil_runtime::saved::SavedState;
+use zerocopy::IntoBytes;
+
+use crate::matmul::{element, multiply, times};
+use crate::state::{Owner, decode, encode};
+use crate::values::{digest, from_message, part, place_sum, words};
+use crate::{
+    Class, Error, Iterations, Outcome, RanksError, Resilient, StateError, UnrecoverableError, Value, Workload,
+    checkpoint_due,
+};
+
+/// Name of this workload.
+pub const NAME: &str = "checked-matmul";
+const STATE_ID: u32 = 11;
+/// Tag of what a lost rank needs.
+const TAG: i32 = 1;
+
+/// Matrices; class S, W, A have 64, 192, 512 rows, and 12, 16, 24 multiplications. An iteration of every rank is one
+/// multiplication.
+///
+/// Runs on 2 ranks or more, up to the rows and one.
+#[derive(Clone, Debug)]
+pub struct CheckedMatmul {
+    class: Class,
+    order: usize,
+    multiplications: u64,
+}
+
+impl CheckedMatmul {
+    /// Creates the program of size `class`.
+    pub fn new(class: Class) -> CheckedMatmul {
+        let (order, multiplications) = match class {
+            Class::S => (64, 12),
+            Class::W => (192, 16),
+            Class::A => (512, 24),
+        };
+        CheckedMatmul { class, order, multiplications }
+    }
+
+    /// Returns the number of rows of a padded block.
+    fn height(&self, ranks: u32) -> usize {
+        self.order.div_ceil(ranks as usize - 1)
+    }
+
+    /// Returns the rows of a rank; none of the last one.
+    fn rows(&self, rank: u32, ranks: u32) -> Range<usize> {
+        if rank + 1 == ranks { 0..0 } else { part(self.order, rank, ranks - 1) }
+    }
+
+    /// Returns a rank's block of the left (0) or the first right (1) matrix.
+    fn block(&self, which: u64, rank: u32, ranks: u32) -> Vec<u32> {
+        let mut block = vec![0_u32; self.height(ranks) * self.order];
+        let of: Vec<u32> = if rank + 1 == ranks { (0..rank).collect() } else { vec![rank] };
+        for rank in of {
+            for (row, values) in self.rows(rank, ranks).zip(block.chunks_exact_mut(self.order)) {
+                for (column, value) in values.iter_mut().enumerate() {
+                    *value = value.wrapping_add(element(which, row, column));
+                }
+            }
+        }
+        block
+    }
+
+    fn owner(&self, rank: u32, ranks: u32) -> Owner {
+        Owner { workload: STATE_ID, class: self.class, rank, ranks }
+    }
+
+    /// Multiplies once.
+    fn multiply(&self, comm: &mut dyn Communicator, left: &[u32], right: &[u32]) -> Result<Vec<u32>, Error> {
+        let ranks = comm.size();
+        let blocks = comm.allgather(right.as_bytes())?;
+        let mut product = vec![0; right.len()];
+        for (rank, bytes) in (0..ranks - 1).zip(&blocks) {
+            let block = from_message(comm, (rank, 0), bytes, right.len(), "rows of the right matrix")?;
+            let rows = self.rows(rank, ranks);
+            multiply(&mut product, left, rows.start, &block[..rows.len() * self.order], self.order);
+        }
+        Ok(product)
+    }
+
+    /// Returns what the rows of a rank of the result are, times the vector of the test.
+    fn known(&self) -> Vec<u32> {
+        let vector: Vec<u32> = (0..self.order).map(|row| element(2, row, 0)).collect();
+        let whole =
+            |which| (0..self.order).flat_map(move |row| (0..self.order).map(move |column| element(which, row, column)));
+        let left: Vec<u32> = whole(0).collect();
+        let mut product = times(&whole(1).collect::<Vec<u32>>(), &vector);
+        for _ in 0..self.multiplications {
+            product = times(&left, &product);
+        }
+        product
+    }
+}
+
+/// State of a rank.
+#[derive(Debug)]
+struct State {
+    done: u64,
+    right: Vec<u32>,
+    /// The block before the last multiplication: no rank is ahead of another one by more than one.
+    before: Vec<u32>,
+}
+
+/// The program of one rank, with its state.
+#[derive(Debug)]
+struct Multiplication {
+    program: CheckedMatmul,
+    checkpoint_every: Option<u64>,
+    state: Option<State>,
+}
+
+impl Multiplication {
+    fn begin(&self, comm: &mut dyn Communicator) -> Result<State, Error> {
+        let (rank, ranks) = (comm.rank(), comm.size());
+        let program = &self.program;
+        let len = program.height(ranks) * program.order;
+        if let Some(restart) = comm.restart()? {
+            return rebuild(comm, len, restart);
+        }
+        let Some(saved) = comm.restore()? else {
+            return Ok(State { done: 0, right: program.block(1, rank, ranks), before: vec![0; len] });
+        };
+        let (done, body) = decode(&program.owner(rank, ranks), program.iterations(rank, ranks), &saved)?;
+        Ok(State { done, right: words(body, len)?, before: vec![0; len] })
+    }
+}
+
+/// Reads a saved state.
+fn load(len: usize, mut saved: SavedState) -> Result<State, counterfoil_runtime::Error> {
+    let mut state = State { done: 0, right: vec![0; len], before: vec![0; len] };
+    saved.read_into(state.done.as_mut_bytes())?;
+    saved.read_into(state.right.as_mut_bytes())?;
+    saved.read_into(state.before.as_mut_bytes())?;
+    Ok(state)
+}
+
+/// Returns this rank's state after the last multiplication that all survivors have done. Collective.
+fn rebuild(comm: &mut dyn Communicator, len: usize, restart: Restart) -> Result<State, Error> {
+    let (rank, ranks) = (comm.rank(), comm.size());
+    if restart.lost.len() > 1 {
+        return Err(UnrecoverableError { ranks: restart.lost, row: 0 }.into());
+    }
+    let mut state = restart.state.map(|saved| load(len, saved)).transpose()?;
+    let mut least = [state.as_ref().map_or(u64::MAX, |state| state.done)];
+    comm.allreduce_u64(&mut least, Reduction::Min)?;
+    if let Some(state) = state.as_mut().filter(|state| state.done > least[0]) {
+        (state.done, state.right) = (least[0], std::mem::take(&mut state.before));
+        state.before = vec![0; len];
+    }
+    let Some(&lost) = restart.lost.first() else { return state.ok_or_else(|| StateError::NotAState { len: 0 }.into()) };
+    if let Some(state) = state {
+        comm.send(lost, TAG, state.right.as_bytes())?;
+        return Ok(state);
+    }
+    // A block is the sum of all without the others, and the sum is that of all blocks.
+    let mut right = vec![0_u32; len];
+    for other in (0..ranks).filter(|other| *other != rank) {
+        let (status, bytes) = comm.recv(Some(other), Some(TAG))?;
+        let block = from_message::<u32>(comm, (status.source, TAG), &bytes, len, "a block of rows")?;
+        let is_added = rank + 1 == ranks || other + 1 == ranks;
+        for (value, of_block) in right.iter_mut().zip(block) {
+            *value = if is_added { value.wrapping_add(of_block) } else { value.wrapping_sub(of_block) };
+        }
+    }
+    Ok(State { done: least[0], right, before: vec![0; len] })
+}
+
+impl Resilient for Multiplication {
+    fn run(&mut self, comm: &mut dyn Communicator) -> Result<Outcome, Error> {
+        let (rank, ranks) = (comm.rank(), comm.size());
+        self.program.validate(ranks)?;
+        let begun = self.begin(comm)?;
+        let state = self.state.insert(begun);
+        comm.rebuilt()?;
+        let program = &self.program;
+        let left = program.block(0, rank, ranks);
+        while state.done < program.multiplications {
+            comm.iteration(state.done + 1)?;
+            let product = program.multiply(comm, &left, &state.right)?;
+            state.before = std::mem::replace(&mut state.right, product);
+            state.done += 1;
+            if checkpoint_due(comm, state.done, self.checkpoint_every) {
+                comm.checkpoint(&encode(&program.owner(rank, ranks), state.done, state.right.as_bytes()))?;
+            }
+        }
+        let rows = program.rows(rank, ranks);
+        let own = &state.right[..rows.len() * program.order];
+        let vector: Vec<u32> = (0..program.order).map(|row| element(2, row, 0)).collect();
+        let is_wrong = times(own, &vector) != program.known()[rows.clone()];
+        let mut sums = [u64::from(is_wrong), place_sum(rows.start * program.order, own)];
+        comm.allreduce_u64(&mut sums, Reduction::Sum)?;
+        Ok(Outcome {
+            verified: Some(sums[0] == 0),
+            value: Value::Text(format!("{:016x}", sums[1])),
+            digest: digest(&state.right),
+        })
+    }
+
+    fn regions(&mut self) -> Vec<&[u8]> {
+        let Some(State { done, right, before }) = &self.state else { return Vec::new() };
+        vec![done.as_bytes(), right.as_bytes(), before.as_bytes()]
+    }
+}
+
+impl Workload for CheckedMatmul {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn class(&self) -> Class {
+        self.class
+    }
+
+    fn deterministic(&self) -> bool {
+        true
+    }
+
+    fn validate(&self, ranks: u32) -> Result<(), RanksError> {
+        let (workload, class, at_most) = (NAME, self.class, self.order as u32 + 1);
+        match ranks {
+            ..2 => Err(RanksError::TooFew { workload, ranks, at_least: 2 }),
+            _ if ranks > at_most => Err(RanksError::TooMany { workload, class, ranks, at_most }),
+            _ => Ok(()),
+        }
+    }
+
+    fn iterations(&self, _rank: u32, _ranks: u32) -> Iterations {
+        Iterations::exactly(self.multiplications)
+    }
+
+    fn message_bytes_max(&self, ranks: u32) -> usize {
+        // An allgather sends each block by itself, or several at once.
+        ranks as usize * (self.height(ranks.max(2)) * self.order * size_of::<u32>() + 16)
+    }
+
+    fn run(&self, comm: &mut dyn Communicator, checkpoint_every: Option<u64>) -> Result<Outcome, Error> {
+        Multiplication { program: self.clone(), checkpoint_every, state: None }.run(comm)
+    }
+
+    fn resilient(&self) -> Option<Box<dyn Resilient>> {
+        Some(Box::new(Multiplication { program: self.clone(), checkpoint_every: None, state: None }))
+    }
+}
