@@ -109,6 +109,8 @@ struct Ranks<'a> {
     place: Place,
     owner: Owner,
     checkpoint_every: Option<u64>,
+    /// Iteration with which this process has begun.
+    begun: u64,
 }
 
 impl Ranks<'_> {
@@ -122,7 +124,7 @@ impl Communication for Ranks<'_> {
 
     fn begin_iteration(&mut self, state: &State) -> Result<(), Error> {
         let done = state.done() as u64;
-        if done > 0 && checkpoint_due(self.comm, done, self.checkpoint_every) {
+        if done > self.begun && checkpoint_due(self.comm, done, self.checkpoint_every) {
             self.comm.checkpoint(&encode(&self.owner, done, &body(state)))?;
         }
         Ok(self.comm.iteration(done + 1)?)
@@ -238,7 +240,8 @@ impl Resilient for Factorization {
         comm.rebuilt()?;
         let owner = self.program.owner(rank, ranks);
         let place = place_of(&layout, rank);
-        let mut all = Ranks { comm, layout: &layout, place, owner, checkpoint_every: self.checkpoint_every };
+        let (begun, checkpoint_every) = (state.done() as u64, self.checkpoint_every);
+        let mut all = Ranks { comm, layout: &layout, place, owner, checkpoint_every, begun };
         factor(&layout, state, &mut all)?;
         let sum = |values: &mut [f64]| comm.allreduce_f64(values, Reduction::Sum);
         let found = verify::probe(&layout, state, element, sum)?;

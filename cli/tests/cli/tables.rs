@@ -62,6 +62,17 @@ fn figure_8_writes_a_file_per_kernel() {
 }
 
 #[test]
+fn factorizations_have_a_row_for_each_protection_and_size() {
+    let dir = tempfile::tempdir().unwrap();
+    let picture = dir.path().join("cof.svg");
+    let rows = rows(&["reproduce", "cof", "--size", "256,384", "--rounds", "1", "--svg", picture.to_str().unwrap()]);
+    assert_eq!(rows.len(), 2 * 6);
+    let killed: Vec<&Value> = rows.iter().filter(|row| !row["details"].is_null()).collect();
+    assert!(killed.len() == 4 && killed.iter().all(|row| row["details"]["restarts"] == 1), "{killed:?}");
+    assert!(std::fs::read_to_string(picture).unwrap().contains("time by that without checksums"));
+}
+
+#[test]
 fn scale_has_a_row_per_torus_and_arrangement_and_draws_a_plot() {
     let dir = tempfile::tempdir().unwrap();
     let plot = dir.path().join("line.svg");
@@ -85,6 +96,8 @@ fn invalid_arguments_are_usage_errors() {
         &["reproduce", "figure-7", "--class", "Z"],
         &["reproduce", "figure-8", "--dir", "/dev/null/x", "--ranks", "16", "--clusters", "17"],
         &["reproduce", "figure-8", "--dir", "/dev/null/x", "--ranks", "100", "--clusters", "65"],
+        &["reproduce", "cof", "--grid", "2x1"],
+        &["reproduce", "cof", "--size", "1"],
         &["simulate", "scale", "--ranks", "7", "--axes", "2", "--clusters", "4"],
         &["simulate", "scale", "--ranks", "1000001", "--state-machines"],
         &["simulate", "scale", "--axes", "1", "--arrangements", "boxes"],

@@ -85,3 +85,14 @@ fn the_launcher_notices_a_kill_from_outside() {
     assert_eq!(output.code, Some(0), "{}", output.stderr);
     assert!(output.stdout.contains("verified: yes"), "{}", output.stdout);
 }
+
+#[test]
+fn integers_are_rebuilt_bit_by_bit() {
+    let sandbox = Sandbox::new();
+    let run = |more: &[&str]| checked(&sandbox, &[&["--workload", "checked-matmul"], more].concat());
+    let expected = run(&["--no-kills"]);
+    for victim in 0..4 {
+        let report = run(&["--kill", &format!("{victim}@5"), "--kill", &format!("{}@9:receive", 3 - victim)]);
+        assert_eq!((&report["digest"], lost(&report).len()), (&expected["digest"], 2), "{report}");
+    }
+}

@@ -158,6 +158,21 @@ pub(crate) struct Ran {
     pub(crate) has_lost_message: bool,
 }
 
+/// Returns a state as it is loaded after it was saved: the same.
+fn saved_and_loaded(layout: &Layout, state: &State) -> State {
+    let (numbers, arrays) = state.parts();
+    let mut saved = arrays.iter();
+    let loaded = State::from_parts(layout, &numbers, |array| {
+        array.copy_from_slice(saved.next().unwrap());
+        Ok::<_, Failed>(())
+    });
+    let loaded = loaded.unwrap().unwrap();
+    assert!(loaded == *state && saved.next().is_none());
+    let cut = &numbers[..numbers.len() - 1];
+    assert!(State::from_parts(layout, cut, |_| Ok::<_, Failed>(())).unwrap().is_none());
+    loaded
+}
+
 /// A factorization, with the states of all processes.
 pub(crate) struct Job {
     pub(crate) layout: Layout,
@@ -213,6 +228,7 @@ impl Job {
             ran.has_lost_message =
                 shared.mail.iter().any(|((from, to), mail)| !mail.is_empty() && !is_dead(from) && !is_dead(to));
             self.states.retain(|place, _| !is_dead(place));
+            self.states.values_mut().for_each(|state| *state = saved_and_loaded(&layout, state));
             let done = || self.states.values().map(State::done).filter(|done| *done < layout.panels());
             ran.skew = done().max().zip(done().min()).map_or(0, |(most, least)| most - least);
             self.recover(&kill.victims)?;

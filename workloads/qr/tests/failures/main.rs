@@ -109,6 +109,42 @@ fn any_matrix_is_factored() {
     }
 }
 
+/// One process has the whole matrix, so that both ways can be compared.
+#[test]
+fn residuals_are_near_what_a_few_vectors_show() {
+    for size in [(40, 40, 8), (48, 20, 8), (20, 48, 8)] {
+        let (layout, matrix) = (layout(size, (1, 1), Protection::Unprotected), matrix(Kind::Random, size.0, size.1, 5));
+        let mut job = Job::new(&layout, &matrix, 1);
+        job.run(None).unwrap();
+        let probed = |job: &Job| {
+            let state = job.states.values().next().unwrap();
+            let element = |row: usize, column: usize| matrix.column(column)[row];
+            counterfoil_qr::verify::probe(&layout, state, element, |_: &mut [f64]| Ok::<_, ()>(())).unwrap()
+        };
+        let (exact, near) = (job.residuals(), probed(&job));
+        let is_near = |near: f64, exact: f64| near < 4.0 * exact && exact < 4.0 * near;
+        assert!(is_near(near.factorization, exact.factorization), "{size:?}: {exact:?} {near:?}");
+        assert!(is_near(near.orthogonality, exact.orthogonality), "{size:?}: {exact:?} {near:?}");
+        // An element of R, and one of a reflector.
+        for at in [0, 1] {
+            let mut wrong = Job::new(&layout, &matrix, 1);
+            wrong.run(None).unwrap();
+            let state = wrong.states.values_mut().next().unwrap();
+            let (numbers, arrays) = state.parts();
+            let mut arrays: Vec<Vec<f64>> = arrays.into_iter().map(<[f64]>::to_vec).collect();
+            arrays[1][at] += 1e-6;
+            let mut arrays = arrays.into_iter();
+            let loaded = counterfoil_qr::State::from_parts(&layout, &numbers, |array| {
+                array.copy_from_slice(&arrays.next().unwrap());
+                Ok::<_, ()>(())
+            });
+            *state = loaded.unwrap().unwrap();
+            let Residuals { factorization, orthogonality, .. } = probed(&wrong);
+            assert!(factorization.max(orthogonality) > 1e3, "{size:?}, {at}: {factorization} {orthogonality}");
+        }
+    }
+}
+
 #[test]
 fn a_process_may_be_killed_at_each_message() {
     for (grid, size) in [((1, 3), (14, 14, 3)), ((2, 2), (12, 12, 3)), ((3, 2), (8, 8, 2))] {
