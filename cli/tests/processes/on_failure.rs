@@ -3,7 +3,8 @@
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::program::{Sandbox, send};
+use crate::output::ProgramOutput;
+use crate::program::{Sandbox, send, wait_until};
 
 const RULE: [&str; 2] = ["--protocol", "on-failure"];
 
@@ -49,19 +50,38 @@ fn lost_ranks_are_rebuilt_on_each_grid_and_with_each_protection() {
     }
 }
 
+/// Returns the processor time of a process, in hundredths of a second.
+fn processor_ticks(pid: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+    fields.split_whitespace().nth(11).map_or(0, |ticks| ticks.parse().unwrap())
+}
+
+/// Kills two ranks at once in the midst of a factorization.
+fn kill_two(sandbox: &Sandbox, grid: &str, victims: [usize; 2]) -> ProgramOutput {
+    let workload = format!("qr:{grid}:rotating:1600x1600:32");
+    let demo = sandbox.start(&[&RULE, &["--workload", &workload, "--no-kills"][..]].concat());
+    let ranks = demo.await_ranks(4);
+    // Before, they may have no state yet.
+    wait_until("all ranks factor", || ranks.iter().all(|rank| processor_ticks(*rank) > 20));
+    demo.signal(Signal::STOP);
+    victims.iter().for_each(|victim| send(ranks[*victim], Signal::KILL));
+    demo.signal(Signal::CONT);
+    demo.wait()
+}
+
 #[test]
 fn one_rank_of_each_process_row_may_be_lost_at_once() {
     let sandbox = Sandbox::new();
-    let arguments = ["--workload", "qr:2x2:rotating:160x160:16", "--kill", "0@4", "--kill", "3@repair:0"];
-    let report = checked(&sandbox, &arguments);
-    assert!(lost(&report).contains(&vec![0, 3]), "{report}");
+    let output = kill_two(&sandbox, "2x2", [0, 3]);
+    assert!(output.code == Some(0) && output.stdout.contains("verified: yes"), "{}", output.stderr);
+    assert!(output.stderr.contains("2 states are lost"), "{}", output.stderr);
 }
 
 #[test]
 fn more_than_that_ends_the_job_and_the_ranks_are_named() {
     let sandbox = Sandbox::new();
-    let arguments = ["--workload", "qr:1x4:rotating:160x160:16", "--kill", "1@4", "--kill", "3@repair:1"];
-    let output = sandbox.demo(&[&RULE, &arguments[..]].concat());
+    let output = kill_two(&sandbox, "1x4", [1, 3]);
     let what = "checksums rebuild one lost rank of each process row: ranks [1, 3] of row 0 are lost";
     assert!(output.code == Some(1) && output.stderr.contains(what), "{}", output.stderr);
     assert_eq!(sandbox.remaining_jobs(), Vec::<String>::new());
@@ -92,7 +112,7 @@ fn integers_are_rebuilt_bit_by_bit() {
     let run = |more: &[&str]| checked(&sandbox, &[&["--workload", "checked-matmul"], more].concat());
     let expected = run(&["--no-kills"]);
     for victim in 0..4 {
-        let report = run(&["--kill", &format!("{victim}@5"), "--kill", &format!("{}@9:receive", 3 - victim)]);
+        let report = run(&["--kill", &format!("{victim}@5"), "--kill", &format!("{}@9", 3 - victim)]);
         assert_eq!((&report["digest"], lost(&report).len()), (&expected["digest"], 2), "{report}");
     }
 }
