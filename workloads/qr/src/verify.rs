@@ -90,20 +90,20 @@ pub fn probe<E>(
     let size = layout.size();
     // The bits of a linear congruence are random enough, and the same everywhere.
     let sign = |at: usize| if (at as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 63 == 0 { 1.0 } else { -1.0 };
-    let own: Vec<usize> =
-        (0..layout.blocks()).filter(|block| layout.column_of(*block) == state.place().column).collect();
+    let own = (0..layout.blocks()).filter(|block| layout.column_of(*block) == state.place().column);
+    let rows = rows_of(layout, state);
     // A x, R x, and the squares of A's columns.
     let mut sums = vec![0.0; 2 * size.rows + 1];
     for block in own {
         let Some(values) = state.get(Slot::Data(block)) else { continue };
         for (at, column) in layout.columns(block).enumerate() {
-            for (place, value) in values.column(at).iter().enumerate() {
-                let row = layout.row_at(state.place().row, place);
-                let exact = element(row, column);
-                sums[row] += exact * sign(column);
+            let (sign, is_factored) = (sign(column), block < layout.panels());
+            for (row, value) in rows.iter().zip(values.column(at)) {
+                let exact = element(*row, column);
+                sums[*row] += exact * sign;
                 sums[2 * size.rows] += exact * exact;
-                if block >= layout.panels() || row <= column {
-                    sums[size.rows + row] += value * sign(column);
+                if !is_factored || *row <= column {
+                    sums[size.rows + row] += value * sign;
                 }
             }
         }
@@ -136,13 +136,14 @@ fn reflect<E>(
     sum: &mut impl FnMut(&mut [f64]) -> Result<(), E>,
 ) -> Result<(), E> {
     let (rows, count) = (layout.size().rows, layout.reflectors(panel));
+    let local_rows = rows_of(layout, state);
     let reflectors = (layout.column_of(panel) == state.place().column).then(|| reflectors_of(layout, state, panel));
     let mut products = vec![0.0; count * vectors.len()];
     if let Some(reflectors) = &reflectors {
         for (vector, products) in vectors.iter().zip(products.chunks_mut(count)) {
+            let local: Vec<f64> = local_rows.iter().map(|row| vector[*row]).collect();
             for (at, product) in products.iter_mut().enumerate() {
-                let terms = reflectors.column(at).iter().enumerate();
-                *product = terms.map(|(place, value)| value * vector[layout.row_at(state.place().row, place)]).sum();
+                *product = reflectors.column(at).iter().zip(&local).map(|(value, of_vector)| value * of_vector).sum();
             }
         }
     }
@@ -153,8 +154,8 @@ fn reflect<E>(
             for at in 0..count {
                 let entry = |of: usize| if is_transposed { factor.column(at)[of] } else { factor.column(of)[at] };
                 let factored: f64 = (0..count).map(|of| entry(of) * products[of]).sum();
-                for (place, value) in reflectors.column(at).iter().enumerate() {
-                    changes[layout.row_at(state.place().row, place)] -= value * factored;
+                for (row, value) in local_rows.iter().zip(reflectors.column(at)) {
+                    changes[*row] -= value * factored;
                 }
             }
         }
@@ -166,6 +167,12 @@ fn reflect<E>(
     Ok(())
 }
 
+/// Returns the matrix rows that a process has.
+fn rows_of(layout: &Layout, state: &State) -> Vec<usize> {
+    let process_row = state.place().row;
+    (0..layout.local_rows(process_row)).map(|place| layout.row_at(process_row, place)).collect()
+}
+
 /// Returns a process's rows of the reflectors of a panel.
 fn reflectors_of(layout: &Layout, state: &State, panel: usize) -> Matrix {
     let process_row = state.place().row;
@@ -173,10 +180,11 @@ fn reflectors_of(layout: &Layout, state: &State, panel: usize) -> Matrix {
     let Some(values) = state.get(Slot::Data(panel)) else { return reflectors };
     for at in 0..reflectors.columns() {
         let (diagonal, from) = (panel * layout.size().block + at, values.column(at));
-        for (place, value) in reflectors.column_mut(at).iter_mut().enumerate() {
-            let row = layout.row_at(process_row, place);
-            *value = if row > diagonal { from[place] } else { f64::from(u8::from(row == diagonal)) };
-        }
+        // The unit diagonal is another process row's, if it has none.
+        let (above, below) = (layout.rows_above(process_row, diagonal), layout.rows_above(process_row, diagonal + 1));
+        let into = reflectors.column_mut(at);
+        into[above..below].fill(1.0);
+        into[below..].copy_from_slice(&from[below..]);
     }
     reflectors
 }
