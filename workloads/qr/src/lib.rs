@@ -29,4 +29,4 @@ pub mod verify;
 pub use layout::{Grid, Layout, LayoutError, Place, Protection, Size, Stripe};
 pub use matrix::Matrix;
 pub use program::{Communication, factor};
-pub use state::{Slot, State, weight};
+pub use state::{Slot, State, slots, weight};

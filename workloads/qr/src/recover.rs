@@ -4,7 +4,7 @@
 //!    One without work holds nobody back.
 //! 2. Each survivor undoes its iterations from there on, without a message ([`State::undo`]).
 //! 3. In each process row with a lost process, the survivors sum up what they know of each of its block columns
-//!    ([`contribution`]), and the replacement makes its state of the sums ([`Replacement`]).
+//!    ([`add_contribution`]), and the replacement makes its state of the sums ([`Replacement`]).
 
 use std::collections::BTreeMap;
 
@@ -55,25 +55,30 @@ impl Parts {
         Parts { upper: none(), vectors: none() }
     }
 
+    /// Makes this no summand again.
+    pub fn clear(&mut self) {
+        self.upper.values_mut().fill(0.0);
+        self.vectors.values_mut().fill(0.0);
+    }
+
     /// Adds another summand.
     pub fn add(&mut self, other: &Parts) {
-        self.add_times(1.0, other);
+        self.upper.add(1.0, &other.upper);
+        self.vectors.add(1.0, &other.vectors);
     }
 
-    fn add_times(&mut self, factor: f64, other: &Parts) {
-        self.upper.add(factor, &other.upper);
-        self.vectors.add(factor, &other.vectors);
-    }
-
-    /// Returns the parts of a data block column as they are in its checksum, before iteration `to`.
-    fn of_data(layout: &Layout, state: &State, block: usize, to: usize) -> Option<Parts> {
-        let (upper, values) = (upper_of(layout, state, block, to)?, state.get(Slot::Data(block))?);
-        let mut vectors = Matrix::zeros(upper.rows(), upper.columns());
-        for (at, column) in layout.columns(block).enumerate().filter(|_| block < to) {
-            let below = layout.rows_above(state.place().row, column + 1);
-            vectors.column_mut(at)[below..].copy_from_slice(&values.column(at)[below..]);
+    /// Adds `factor` times the parts of a data block column as they are in its checksum, before iteration `to`, if the
+    /// process has it.
+    fn add_data(&mut self, factor: f64, layout: &Layout, state: &State, block: usize, to: usize) {
+        let Some(columns) = state.data_columns(block) else { return };
+        for (at, (column, values)) in layout.columns(block).zip(columns).enumerate() {
+            let below = if block < to { layout.rows_above(state.place().row, column + 1) } else { values.len() };
+            let weight = factor * state.weights()[column];
+            let upper = self.upper.column_mut(at).iter_mut().zip(&values[..below]);
+            upper.for_each(|(sum, value)| *sum += weight * value);
+            let vectors = self.vectors.column_mut(at)[below..].iter_mut().zip(&values[below..]);
+            vectors.for_each(|(sum, value)| *sum += factor * value);
         }
-        Some(Parts { upper, vectors })
     }
 }
 
@@ -91,10 +96,9 @@ pub(crate) fn upper_of(layout: &Layout, state: &State, block: usize, to: usize) 
     Some(upper)
 }
 
-/// Returns a survivor's summand of a lost block column of a process in its row, before iteration `to`, to which it has
-/// gone back. The sum of all summands of the row, in any fixed order, is the block column's parts.
-pub fn contribution(layout: &Layout, state: &State, lost: Slot, to: usize) -> Parts {
-    let mut sum = Parts::zeros(layout, state.place().row);
+/// Adds a survivor's summand of a lost block column of a process in its row, before iteration `to`, to which it has gone
+/// back. The sum of all summands of the row, in any fixed order, is the block column's parts.
+pub fn add_contribution(sum: &mut Parts, layout: &Layout, state: &State, lost: Slot, to: usize) {
     match lost {
         Slot::Data(block) => {
             let (number, column) = (layout.stripe_of(block), layout.column_of(block));
@@ -105,17 +109,16 @@ pub fn contribution(layout: &Layout, state: &State, lost: Slot, to: usize) -> Pa
             if let Some((upper, vectors)) = slot.and_then(|slot| state.sums(layout, slot)) {
                 sum.add(&Parts { upper, vectors });
             }
-            let others = stripe.members.clone().filter(|other| *other != block);
-            for parts in others.filter_map(|other| Parts::of_data(layout, state, other, to)) {
-                sum.add_times(-1.0, &parts);
+            for other in stripe.members.clone().filter(|other| *other != block) {
+                sum.add_data(-1.0, layout, state, other, to);
             }
         }
         Slot::Checksum { stripe, .. } => {
-            let members = layout.stripes()[stripe].members.clone();
-            members.filter_map(|block| Parts::of_data(layout, state, block, to)).for_each(|parts| sum.add(&parts));
+            for block in layout.stripes()[stripe].members.clone() {
+                sum.add_data(1.0, layout, state, block, to);
+            }
         }
     }
-    sum
 }
 
 /// State of a process that replaces a lost one.
@@ -138,13 +141,9 @@ impl<'l> Replacement<'l> {
         Replacement { layout, state: State::empty(layout, place, weights, factors, to), to }
     }
 
-    /// Returns the block columns and checksums that are needed, in this order.
-    pub fn slots(&self) -> Vec<Slot> {
-        self.state.all_slots(self.layout)
-    }
-
-    /// Stores a block column, of which `sum` has the sum of the contributions of the process row.
-    pub fn store(&mut self, slot: Slot, mut sum: Parts) {
+    /// Stores a block column, of which `sum` has the sum of the contributions of the process row: each of the process's
+    /// [`slots`](crate::state::slots), in their order.
+    pub fn store(&mut self, slot: Slot, sum: &mut Parts) {
         match slot {
             Slot::Data(block) => {
                 let row = self.state.place().row;
@@ -163,9 +162,9 @@ impl<'l> Replacement<'l> {
             }
             Slot::Checksum { .. } => {
                 // A member may be on the same process.
-                sum.add(&contribution(self.layout, &self.state, slot, self.to));
-                self.state.put(slot, sum.upper);
-                self.state.set_vector_sum(slot, sum.vectors);
+                add_contribution(sum, self.layout, &self.state, slot, self.to);
+                self.state.put(slot, sum.upper.clone());
+                self.state.set_vector_sum(slot, sum.vectors.clone());
             }
         }
     }

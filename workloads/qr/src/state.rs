@@ -122,7 +122,7 @@ impl State {
     /// Returns the state before the first iteration, of the matrix `value(row, column)` with these weights.
     pub fn new(layout: &Layout, place: Place, weights: Vec<f64>, value: impl Fn(usize, usize) -> f64) -> State {
         let mut state = State::empty(layout, place, weights, BTreeMap::new(), 0);
-        for slot in state.all_slots(layout) {
+        for slot in slots(layout, place) {
             let (members, width) = match slot {
                 Slot::Data(block) => (block..block + 1, layout.columns(block).len()),
                 Slot::Checksum { stripe, .. } => (layout.stripes()[stripe].members.clone(), layout.size().block),
@@ -165,12 +165,6 @@ impl State {
         &self.factors
     }
 
-    /// Returns the block columns and checksums of the process, data first.
-    pub fn all_slots(&self, layout: &Layout) -> Vec<Slot> {
-        let data = self.slots.iter().copied().filter(|slot| matches!(slot, Slot::Data(_)));
-        data.chain(held(layout, self.place.column)).collect()
-    }
-
     fn position(&self, slot: Slot) -> Option<usize> {
         self.slots.iter().position(|own| *own == slot)
     }
@@ -179,6 +173,12 @@ impl State {
     pub fn get(&self, slot: Slot) -> Option<Matrix> {
         let at = self.position(slot)?;
         Some(self.values.copy(self.offsets[at]..self.offsets[at + 1]))
+    }
+
+    /// Returns the columns of a data block column, if this process has it.
+    pub(crate) fn data_columns(&self, block: usize) -> Option<impl Iterator<Item = &[f64]>> {
+        let at = self.position(Slot::Data(block))?;
+        Some((self.offsets[at]..self.offsets[at + 1]).map(|column| self.values.column(column)))
     }
 
     pub(crate) fn put(&mut self, slot: Slot, values: Matrix) {
@@ -359,6 +359,12 @@ impl State {
         };
         Some((upper, vectors))
     }
+}
+
+/// Returns the block columns and checksums of a process, data first.
+pub fn slots(layout: &Layout, place: Place) -> Vec<Slot> {
+    let data = (0..layout.blocks()).filter(|block| layout.column_of(*block) == place.column).map(Slot::Data);
+    data.chain(held(layout, place.column)).collect()
 }
 
 /// Returns the checksums of a process column, by descending stripe.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use counterfoil_qr::recover::{self, Parts, Replacement};
-use counterfoil_qr::{Layout, Matrix, Place, State};
+use counterfoil_qr::{Layout, Matrix, Place, State, slots};
 use counterfoil_runtime::communicator::{Communicator, Reduction, Restart};
 use counterfoil_runtime::saved::SavedState;
 use zerocopy::IntoBytes;
@@ -89,11 +89,12 @@ impl Rebuilding<'_> {
             if lost.row != own.row {
                 continue;
             }
-            let empty = Replacement::new(self.layout, *lost, state.weights().to_vec(), BTreeMap::new(), self.to);
-            for slot in empty.slots() {
-                let Parts { upper, vectors } = recover::contribution(self.layout, state, slot, self.to);
-                send(comm, to, TAG, upper.values())?;
-                send(comm, to, TAG, vectors.values())?;
+            let mut part = Parts::zeros(self.layout, own.row);
+            for slot in slots(self.layout, *lost) {
+                part.clear();
+                recover::add_contribution(&mut part, self.layout, state, slot, self.to);
+                send(comm, to, TAG, part.upper.values())?;
+                send(comm, to, TAG, part.vectors.values())?;
             }
         }
         Ok(())
@@ -114,15 +115,16 @@ impl Rebuilding<'_> {
             factors.insert(panel, factor);
         }
         let mut replacement = Replacement::new(self.layout, own, weights, factors, self.to);
-        for slot in replacement.slots() {
-            let mut sum = Parts::zeros(self.layout, own.row);
+        // Allocated once: new memory costs more than the sums.
+        let (mut sum, mut part) = (Parts::zeros(self.layout, own.row), Parts::zeros(self.layout, own.row));
+        for slot in slots(self.layout, own) {
+            sum.clear();
             for place in self.row_of(own) {
-                let mut part = Parts::zeros(self.layout, own.row);
                 receive(comm, rank_of(self.layout, place), TAG, part.upper.values_mut())?;
                 receive(comm, rank_of(self.layout, place), TAG, part.vectors.values_mut())?;
                 sum.add(&part);
             }
-            replacement.store(slot, sum);
+            replacement.store(slot, &mut sum);
         }
         Ok(replacement.finish())
     }

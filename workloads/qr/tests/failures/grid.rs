@@ -289,12 +289,12 @@ impl Job {
             let row: Vec<&State> = self.states.values().filter(|state| state.place().row == place.row).collect();
             let sum = |slot: Slot| {
                 let mut sum = Parts::zeros(layout, place.row);
-                row.iter().for_each(|state| sum.add(&recover::contribution(layout, state, slot, to)));
+                row.iter().for_each(|state| recover::add_contribution(&mut sum, layout, state, slot, to));
                 sum
             };
             let mut replacement = Replacement::new(layout, *place, weights.clone(), factors.clone(), to);
-            for slot in replacement.slots() {
-                replacement.store(slot, sum(slot));
+            for slot in counterfoil_qr::slots(layout, *place) {
+                replacement.store(slot, &mut sum(slot));
             }
             let state = replacement.finish();
             self.states.insert(*place, state);
