@@ -4,8 +4,8 @@
 //! that are killed. `job` has the private directories, `control` the messages between launcher and ranks,
 //! `launcher_connection` the rank's end of them, `sockets` the [`Transport`](crate::transport::Transport) between
 //! ranks, `launcher`, `slot` and `supervision` the launcher, `join` the start of a rank, `kills` and `kill_schedule`
-//! the planned kills, for which `planned_kills` holds a rank, `coordinator` the process apart from
-//! the ranks that some rules need, `generations` the restarts of a whole job. The processes of an MPI job use the same launcher.
+//! the planned kills, for which `planned_kills` holds a rank, `coordinator` the process apart from the ranks that some
+//! rules need, `generations` the restarts of a whole job. The processes of an MPI job use the same launcher.
 
 mod clean;
 mod connection;

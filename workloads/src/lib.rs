@@ -222,7 +222,7 @@ pub const NAMES: [&str; WORKLOADS.len()] = {
 /// ```
 ///
 /// # Errors
-/// [`LookupError::Workload`] for an unknown name; [`LookupError::Shape`] for one that begins as that of a [`qr::Shape`].
+/// [`LookupError::Workload`] for an unknown name; [`LookupError::Shape`] for one that begins as a [`qr::Shape`]'s.
 pub fn by_name(name: &str, class: Class) -> Result<Box<dyn Workload>, LookupError> {
     if name.strip_prefix(qr::NAME).is_some_and(|rest| rest.starts_with(':')) {
         return Ok(Box::new(qr::Qr::with_shape(name.parse()?)));

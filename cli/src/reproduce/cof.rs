@@ -22,10 +22,10 @@ const BLOCK: usize = 64;
 /// Factor matrices with and without checksums, and with a rank that is killed half way, and compare with Figures 3 to 5
 /// of Bland et al. 2013.
 ///
-/// For each size, runs without checksums, with each protection, and with a killed rank take turns; a ratio is the length
-/// of a run by that of the first one of its round, start and end of the processes included. The best ratio that the
-/// arithmetic permits is beside it. After each, the run without checksums against itself. On local processes, or over
-/// MPI.
+/// For each size, runs without checksums, with each protection, and with a killed rank take turns; a ratio is the
+/// length of a run by that of the first one of its round, start and end of the processes included. The best ratio that
+/// the arithmetic permits is beside it. After each, the run without checksums against itself. On local processes, or
+/// over MPI.
 #[derive(Debug, Args)]
 pub(crate) struct CofArguments {
     /// Grid of processes, ROWSxCOLUMNS

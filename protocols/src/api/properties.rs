@@ -11,8 +11,9 @@ pub struct Properties {
     /// keeps its checkpoints until [`Effect::KeepCheckpoints`](super::Effect::KeepCheckpoints); under other rules, each
     /// durable checkpoint replaces the one before.
     pub rolls_back_survivors: bool,
-    /// After the loss of a rank all others exit with their state saved ([`Effect::SaveAndExit`](super::Effect::SaveAndExit)),
-    /// and the whole job is started again. Only for programs that rebuild what was lost.
+    /// After the loss of a rank all others save their state and exit
+    /// ([`Effect::SaveAndExit`](super::Effect::SaveAndExit)), and the whole job is started again. Only for programs
+    /// that rebuild what was lost.
     pub restarts_job: bool,
     /// There is a process apart from the ranks: a [`Coordinator`](super::Coordinator).
     pub has_coordinator: bool,

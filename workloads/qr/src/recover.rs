@@ -96,8 +96,8 @@ pub(crate) fn upper_of(layout: &Layout, state: &State, block: usize, to: usize) 
     Some(upper)
 }
 
-/// Adds a survivor's summand of a lost block column of a process in its row, before iteration `to`, to which it has gone
-/// back. The sum of all summands of the row, in any fixed order, is the block column's parts.
+/// Adds a survivor's summand of a lost block column of a process in its row, before iteration `to`, to which it has
+/// gone back. The sum of all summands of the row, in any fixed order, is the block column's parts.
 pub fn add_contribution(sum: &mut Parts, layout: &Layout, state: &State, lost: Slot, to: usize) {
     match lost {
         Slot::Data(block) => {
