@@ -137,8 +137,8 @@ pub enum Effect {
         /// Epoch that the checkpoint began.
         epoch: Epoch,
     },
-    /// A rank is lost, and the job is started again (Checkpoint-on-Failure, Algorithm 1): no call of the program goes on,
-    /// the program saves its state, and the process exits.
+    /// A rank is lost, and the job is started again (Checkpoint-on-Failure, Algorithm 1): no call of the program goes
+    /// on, the program saves its state, and the process exits.
     SaveAndExit {
         /// `false`: exit without saving, since the program's state isn't rebuilt.
         saves: bool,

@@ -61,8 +61,8 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     /// Saves the program's state after a call has failed with [`Error::JobFailed`], and reports it. This process must
     /// exit then, with status 0 and, over MPI, without `MPI_Finalize`. `regions` are the parts of the state, in the
     /// order in which the next process reads them; they are written from where they are. They are passed over if the
-    /// state isn't rebuilt: then the one from before is loaded again. Without regions the rank has no state, and if that
-    /// is so for all, the program begins anew.
+    /// state isn't rebuilt: then the one from before is loaded again. Without regions the rank has no state, and if
+    /// that is so for all, the program begins anew.
     ///
     /// A state that can't be saved is lost, as that of a killed rank: the launcher is told why.
     ///

@@ -63,8 +63,8 @@ pub struct JobOptions {
     /// Longest wait for the hello of a started process. The processes of a process manager are then all started again:
     /// an MPI may hang at its start, or not tell the living of a death.
     pub start_wait_max: Duration,
-    /// Longest time from the notice that a rank is lost until all others have saved their states and exited, under a rule
-    /// that starts the job again. Those that haven't are ended, and lost, too.
+    /// Longest time from the notice that a rank is lost until all others have saved their states and exited, under a
+    /// rule that starts the job again. Those that haven't are ended, and lost, too.
     pub save_wait_max: Duration,
     /// Longest run time of the job; unlimited if `None`.
     pub wall_max: Option<Duration>,

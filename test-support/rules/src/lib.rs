@@ -1,6 +1,6 @@
 //! Programs whose checkpoints can be taken while they wait, and whose collectives run natively, and [one](older_line)
-//! that goes back to a line older than its newest checkpoint: they show that a driver does what the protocols' interface
-//! says.
+//! that goes back to a line older than its newest checkpoint: they show that a driver does what the protocols'
+//! interface says.
 #![forbid(unsafe_code)]
 
 pub mod older_line;
