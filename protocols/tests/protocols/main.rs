@@ -4,6 +4,7 @@
 
 mod coordinated;
 mod event_logging;
+mod on_failure;
 mod pessimistic;
 mod random;
 mod schedules;
