@@ -9,7 +9,9 @@ use std::rc::Rc;
 use counterfoil_mpi_core::error::MpiError;
 use counterfoil_mpi_core::exit::exit;
 use counterfoil_mpi_core::universe::Universe;
+use counterfoil_protocols::api::Protocol;
 use counterfoil_runtime::Error;
+use counterfoil_runtime::endpoint::Endpoint;
 use counterfoil_runtime::local::{ControlError, JobError, JobPaths, LauncherConnection, PlannedKills, start};
 use counterfoil_runtime::transport::{Report, Transport, TransportError};
 use counterfoil_workloads::{self as workloads, Program, ProgramError};
@@ -42,6 +44,9 @@ pub enum RankError {
     /// The program failed.
     #[error(transparent)]
     Program(#[from] ProgramError),
+    /// A program of another crate failed.
+    #[error(transparent)]
+    Other(Box<dyn std::error::Error + Send + Sync>),
 }
 
 impl RankError {
@@ -59,12 +64,31 @@ impl RankError {
     }
 }
 
-/// Runs this process from start to end, as one of the `ranks` ranks of the job in `directory`, or as a spare.
-/// Collective over all processes of the job.
+/// Communicator of a rank of a job whose launcher is another process.
+pub type JobEndpoint = Endpoint<PlannedKills<MpiTransport>, Box<dyn Protocol>>;
+
+/// Runs this process from start to end, as one of the `ranks` ranks of the job in `directory`, or as a spare. Each rank
+/// runs the [`Program`] of the job. Collective over all processes of the job.
 ///
 /// # Errors
 /// [`RankError`], of which the launcher has been told if it can be reached. The job can't continue without this rank.
 pub fn run(universe: &Rc<Universe>, directory: &Path, ranks: u32) -> Result<(), RankError> {
+    run_program(universe, directory, ranks, |program, endpoint| Ok(Program::run(program, endpoint)?))
+}
+
+/// Runs this process as [`run`] does, with a program of its own. It gets the job's description of the program, and ends
+/// with [`Endpoint::finish`]; or, under a rule that starts the job again, with [`Endpoint::save_and_exit`] once a call has
+/// failed with [`Error::JobFailed`]: then this process exits, and MPI is not finalized. It is called again after a
+/// rollback.
+///
+/// # Errors
+/// As of [`run`].
+pub fn run_program(
+    universe: &Rc<Universe>,
+    directory: &Path,
+    ranks: u32,
+    mut program: impl FnMut(&[u8], &mut JobEndpoint) -> Result<(), RankError>,
+) -> Result<(), RankError> {
     let paths = JobPaths::open(directory)?;
     let launcher = LauncherConnection::open(&paths)?;
     let membership = Membership::new(&universe.world(), ranks)?;
@@ -74,10 +98,10 @@ pub fn run(universe: &Rc<Universe>, directory: &Path, ranks: u32) -> Result<(), 
     };
     let Some((mut transport, mut welcome)) = joined else { return Ok(()) };
     loop {
-        let program = welcome.program().to_vec();
+        let description = welcome.program().to_vec();
         let (rank, held) = (transport.rank(), PlannedKills::new(transport, &welcome));
         let mut endpoint = start(rank, &paths, welcome, held)?;
-        match Program::run(&program, &mut endpoint).map_err(RankError::from) {
+        match program(&description, &mut endpoint) {
             // The others may be dead, or have exited: MPI could not be finalized.
             Ok(()) if endpoint.is_exiting() => exit(0),
             Ok(()) => return Ok(endpoint.into_transport().into_inner().close()?),

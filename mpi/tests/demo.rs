@@ -6,6 +6,8 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test's functions may")]
 
+#[path = "support/build.rs"]
+mod build;
 #[path = "support/mpirun.rs"]
 mod mpirun;
 #[path = "support/ulfm.rs"]
@@ -459,4 +461,29 @@ fn a_rank_that_does_not_save_in_time_is_lost_as_well() {
     let [restart] = &report.restarts[..] else { panic!("{:?}", report.restarts) };
     assert!(!restart.from_saved || restart.lost == [0, 3], "{restart:?}");
     assert!(restart.save + restart.end >= Duration::from_secs(3) || version().contains("HYDRA"), "{restart:?}");
+}
+
+/// The example passes `mpirun` an option that only Open MPI has.
+#[test]
+fn a_program_without_mpi_gets_its_result_although_ranks_are_killed() {
+    if version().contains("HYDRA") {
+        return;
+    }
+    let run = |kills: &[&str]| {
+        let mut command = std::process::Command::new("timeout");
+        command.args(["-s", "KILL", "100"]).arg(build::built("examples/coordinator")).arg(mpirun()).args(kills);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{kills:?}: {output:?}");
+        let line = String::from_utf8(output.stdout).unwrap();
+        let (result, lost) = line.trim_end().split_once("; ").unwrap();
+        (result.to_owned(), lost.to_owned())
+    };
+    let (expected, lost) = run(&[]);
+    assert_eq!(lost, "started again 0 times, lost []");
+    for (kills, lost) in [
+        (&["1@20", "2@45"][..], "started again 2 times, lost [[1], [2]]"),
+        (&["0@5", "0@recovery:0"], "started again 2 times, lost [[0], [0]]"),
+    ] {
+        assert_eq!(run(kills), (expected.clone(), lost.to_owned()), "{kills:?}");
+    }
 }
