@@ -101,6 +101,8 @@ impl LauncherConnection {
     /// # Errors
     /// [`TransportError::Launcher`].
     pub fn report(&mut self, report: Report) -> Result<(), TransportError> {
+        // Nothing is sent after it.
+        let is_last = matches!(report, Report::Exits { .. });
         let message = match report {
             Report::Started => ToLauncher::Started,
             Report::Iteration { n, tally } => ToLauncher::Iteration { n, tally },
@@ -116,7 +118,11 @@ impl LauncherConnection {
             Report::NoSpare => ToLauncher::NoSpare,
             Report::Failed { error } => ToLauncher::Failed { error },
         };
-        self.control.send(&message).map_err(gone)
+        self.control.send(&message).map_err(gone)?;
+        while is_last && self.control.wants_to_write() {
+            self.wait(None).map_err(gone)?;
+        }
+        Ok(())
     }
 
     pub(super) fn wants_to_write(&self) -> bool {
