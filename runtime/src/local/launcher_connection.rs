@@ -139,3 +139,29 @@ impl AsFd for LauncherConnection {
         self.control.as_fd()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+    use crate::tally::Tally;
+    use crate::transport::Save;
+
+    #[test]
+    fn the_last_report_is_sent_in_full_although_the_launcher_is_busy() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let mut connection = LauncherConnection::new(Control::new(ours).unwrap());
+        while !connection.wants_to_write() {
+            connection.report(Report::Failed { error: "x".repeat(1 << 16) }).unwrap();
+        }
+        let launcher = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(20));
+            let mut launcher = Control::new(theirs).unwrap();
+            while !matches!(launcher.receive::<ToLauncher>().unwrap(), Some(ToLauncher::Exits { .. })) {}
+        });
+        connection.report(Report::Exits { save: Save::NotWanted, tally: Tally::default() }).unwrap();
+        drop(connection);
+        launcher.join().unwrap();
+    }
+}
