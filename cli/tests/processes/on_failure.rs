@@ -59,11 +59,14 @@ fn processor_ticks(pid: u32) -> u64 {
 
 /// Kills two ranks at once in the midst of a factorization.
 fn kill_two(sandbox: &Sandbox, grid: &str, victims: [usize; 2]) -> ProgramOutput {
-    let workload = format!("qr:{grid}:rotating:1600x1600:32");
+    let workload = format!("qr:{grid}:rotating:2560x2560:32");
     let demo = sandbox.start(&[&RULE, &["--workload", &workload, "--no-kills"][..]].concat());
-    let ranks = demo.await_ranks(4);
-    // Before, they may have no state yet.
-    wait_until("all ranks factor", || ranks.iter().all(|rank| processor_ticks(*rank) > 20));
+    let mut ranks = Vec::new();
+    // Before, they may have no state yet. This may be either of the two runs.
+    wait_until("all ranks factor", || {
+        ranks = demo.ranks();
+        ranks.len() == 4 && ranks.iter().all(|rank| processor_ticks(*rank) > 10)
+    });
     demo.signal(Signal::STOP);
     victims.iter().for_each(|victim| send(ranks[*victim], Signal::KILL));
     demo.signal(Signal::CONT);

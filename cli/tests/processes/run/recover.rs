@@ -154,11 +154,13 @@ fn ranks_may_be_killed_from_outside_one_after_the_other() {
     assert_eq!(noticed.filter(|ms| (0.0..10_000.0).contains(ms)).count(), if outlives { 2 } else { 0 }, "{stderr}");
 }
 
-/// Prints lines, and waits for the other ranks from time to time.
+/// Prints lines, and waits for the other ranks, and a moment, from time to time: the command copies what is printed, and
+/// on a busy machine it may be late.
 const TALK: &str = r#"
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 int main(int argc, char **argv) {
     int rank, lines = atoi(argv[1]);
@@ -166,7 +168,10 @@ int main(int argc, char **argv) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     for (int line = 0; line < lines; line++) {
         printf("rank %d: line %d of a program that says much, and says it again and again\n", rank, line);
-        if (line % 1000 == 0) MPI_Barrier(MPI_COMM_WORLD);
+        if (line % 1000 == 0) {
+            MPI_Barrier(MPI_COMM_WORLD);
+            usleep(10000);
+        }
     }
     MPI_Finalize();
     return 0;
