@@ -11,6 +11,7 @@
 //! A recovery is a transaction. Until the coordinator has heard of every rank that its state is rebuilt, the states
 //! with which the generation has begun are those that are loaded again, and a rank whose state isn't rebuilt exits
 //! without saving. One whose state is rebuilt goes on at once, and saves if the job fails: it can't know of all others.
+//! The first generation begins with no states, and is no different: until all have made one, a failure begins it anew.
 //!
 //! ```
 //! use counterfoil_log_core::{Incarnation, Rank};
@@ -18,6 +19,8 @@
 //! use counterfoil_protocols::on_failure::OnFailure;
 //!
 //! let mut rank = OnFailure::new(Rank(0), 2, Incarnation(0))?;
+//! rank.handle_rebuilt()?;
+//! assert!(matches!(rank.poll_effect(), Some(Effect::Transmit { to: Party::Coordinator, .. })));
 //! rank.handle_peer_lost(Rank(1))?;
 //! let effects: Vec<Effect> = std::iter::from_fn(|| rank.poll_effect()).collect();
 //! assert!(matches!(effects[0], Effect::Transmit { to: Party::Rank(Rank(1)), .. }));
@@ -58,7 +61,7 @@ pub const RULE: Rule = Rule {
 /// What a rank does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// The program rebuilds what was lost.
+    /// The program rebuilds what was lost, or makes its first state.
     Rebuilding,
     /// The program runs.
     Running,
@@ -86,8 +89,7 @@ impl OnFailure {
     /// Rank outside the job.
     pub fn new(rank: Rank, ranks: u32, generation: Incarnation) -> Result<OnFailure, ProtocolError> {
         let core = Unlogged::of_incarnation(rank, ranks, generation)?;
-        let state = if generation == Incarnation(0) { State::Running } else { State::Rebuilding };
-        Ok(OnFailure { core, rank, ranks, state, effects: VecDeque::new() })
+        Ok(OnFailure { core, rank, ranks, state: State::Rebuilding, effects: VecDeque::new() })
     }
 
     fn generation(&self) -> u32 {

@@ -22,8 +22,10 @@ pub struct Coordinator {
     has_failed: bool,
     /// Ranks of this generation whose states are rebuilt.
     rebuilt: BTreeSet<Rank>,
-    /// What this generation has begun with, until its recovery is committed.
+    /// What this generation has begun with, until its recovery is committed; `None` if it began without states.
     begun_with: Option<Saved>,
+    /// The states of all ranks of this generation are rebuilt, or made.
+    is_committed: bool,
     /// Ranks of this generation that have saved their states for the next.
     saved: BTreeSet<Rank>,
     messages: Vec<(Rank, Message)>,
@@ -38,6 +40,7 @@ impl Coordinator {
             has_failed: false,
             rebuilt: BTreeSet::new(),
             begun_with: None,
+            is_committed: false,
             saved: BTreeSet::new(),
             messages: Vec::new(),
         }
@@ -64,7 +67,7 @@ impl api::Coordinator for Coordinator {
             Message::Rebuilt { generation } if generation == self.generation && !self.has_failed => {
                 self.rebuilt.insert(from);
                 if self.rebuilt.len() == ranks as usize {
-                    self.begun_with = None;
+                    (self.begun_with, self.is_committed) = (None, true);
                 }
             }
             // Of an earlier generation.
@@ -98,8 +101,9 @@ impl api::Coordinator for Coordinator {
         self.generation += 1;
         let saved = Saved { generation: self.generation, ranks: std::mem::take(&mut self.saved) };
         // As long as a recovery isn't committed, what it has begun with is complete, and what was saved since is not.
-        let begins_with = self.begun_with.take().unwrap_or(saved);
-        self.begun_with = Some(begins_with).filter(|saved| !saved.ranks.is_empty());
+        if std::mem::take(&mut self.is_committed) {
+            self.begun_with = Some(saved).filter(|saved| !saved.ranks.is_empty());
+        }
         self.has_failed = false;
         self.rebuilt.clear();
         self.messages.clear();
@@ -143,18 +147,25 @@ mod tests {
     #[test]
     fn who_has_not_saved_is_lost() {
         let mut coordinator = Coordinator::new(3);
+        rebuild(&mut coordinator, 0..3);
         coordinator.handle_rank_lost(Rank(1));
         [0, 2].iter().for_each(|rank| coordinator.handle_saved(Rank(*rank)));
         let restart = coordinator.restart().unwrap();
         assert_eq!(restart, Restart { generation: 1, loads: Some(1), lost: vec![Rank(1)] });
-        // Nobody has saved anything: from the beginning.
-        let restart = Coordinator::new(2).restart().unwrap();
-        assert_eq!(restart, Restart { generation: 1, loads: None, lost: vec![Rank(0), Rank(1)] });
+        // Nobody has saved anything, or one had no state yet: from the beginning.
+        for rebuilt in [2, 1] {
+            let mut coordinator = Coordinator::new(2);
+            rebuild(&mut coordinator, 0..rebuilt);
+            (rebuilt..2).for_each(|_| coordinator.handle_saved(Rank(0)));
+            let restart = coordinator.restart().unwrap();
+            assert_eq!(restart, Restart { generation: 1, loads: None, lost: vec![Rank(0), Rank(1)] });
+        }
     }
 
     #[test]
     fn until_a_recovery_is_committed_what_it_began_with_is_loaded() {
         let mut coordinator = Coordinator::new(3);
+        rebuild(&mut coordinator, 0..3);
         [0, 2].iter().for_each(|rank| coordinator.handle_saved(Rank(*rank)));
         coordinator.restart();
         rebuild(&mut coordinator, 0..2);

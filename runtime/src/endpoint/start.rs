@@ -160,10 +160,6 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             let received = (0..ranks).map(|peer| endpoint.received_upto(peer)).collect::<Result<_, _>>()?;
             endpoint.recovery = Some(Recovery::new(rank, received));
             endpoint.transport.report(Report::Started)?;
-            if endpoint.saves.begun_with.is_none() {
-                // There is nothing to rebuild.
-                endpoint.protocol.handle_rebuilt()?;
-            }
             endpoint.carry_out_effects()?;
         }
         Ok(endpoint)

@@ -90,7 +90,7 @@ impl Program {
     /// Begins anew.
     pub(super) fn new(rank: u32, ranks: u32, iterations: usize) -> Program {
         let state = Some(State { number: first(rank, ranks), sent: Vec::new() });
-        let (actions, gathered) = (VecDeque::new(), Vec::new());
+        let (actions, gathered) = (VecDeque::from([Action::Rebuilt]), Vec::new());
         Program { rank, ranks, iterations, state, actions, least: usize::MAX, gathered, received: 0 }
     }
 
@@ -105,7 +105,8 @@ impl Program {
         if lost.len() > 1 {
             return None;
         }
-        let mut program = Program { state: saved, ..Program::new(rank, ranks, iterations) };
+        let fresh = Program::new(rank, ranks, iterations);
+        let mut program = Program { state: saved, actions: VecDeque::new(), ..fresh };
         let others = || (0..ranks).filter(|other| *other != rank);
         program.actions.extend(others().map(Action::SendDone));
         program.actions.extend(others().map(Action::ReceiveDone));

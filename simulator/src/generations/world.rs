@@ -300,15 +300,11 @@ impl<'r> World<'r> {
     fn start(&mut self, rank: u32) -> Result<bool, String> {
         let (ranks, all) = (self.ranks, self.ranks as usize);
         let settings = RuleSettings::new(ranks, self.rule.options);
-        let mut machine = (self.rule.make_rank)(Rank(rank), Incarnation(self.generation), &settings)
+        let machine = (self.rule.make_rank)(Rank(rank), Incarnation(self.generation), &settings)
             .map_err(|error| error.to_string())?;
         let begun = self.begun.as_ref().and_then(|begun| Some((begun.loads?, &begun.lost)));
         let program = match begun {
-            None => {
-                // As a driver does for a program that begins anew.
-                machine.handle_rebuilt().map_err(|error| error.to_string())?;
-                Program::new(rank, ranks, self.iterations)
-            }
+            None => Program::new(rank, ranks, self.iterations),
             Some((loads, lost)) => {
                 let lost: Vec<u32> = lost.iter().map(|rank| rank.0).collect();
                 let saved = self.disk.get(&(loads, rank)).cloned();
