@@ -77,8 +77,8 @@ pub fn run(universe: &Rc<Universe>, directory: &Path, ranks: u32) -> Result<(), 
 }
 
 /// Runs this process as [`run`] does, with a program of its own. It gets the job's description of the program, and ends
-/// with [`Endpoint::finish`]; or, under a rule that starts the job again, with [`Endpoint::save_and_exit`] once a call has
-/// failed with [`Error::JobFailed`]: then this process exits, and MPI is not finalized. It is called again after a
+/// with [`Endpoint::finish`]; or, under a rule that starts the job again, with [`Endpoint::save_and_exit`] once a call
+/// has failed with [`Error::JobFailed`]: then this process exits, and MPI is not finalized. It is called again after a
 /// rollback.
 ///
 /// # Errors

@@ -204,9 +204,9 @@ pub trait Communicator {
         Ok(None)
     }
 
-    /// Reports that this rank's state is complete, rebuilt after a [`restart`](Communicator::restart) or made at a fresh
-    /// start. Once those of all ranks are, what was saved before is removed, and states are saved from then on. All
-    /// ranks call it. By default it does nothing.
+    /// Reports that this rank's state is complete: rebuilt after a [`restart`](Communicator::restart), or made at a
+    /// fresh start. Once those of all ranks are, what was saved before is removed, and states are saved from then on.
+    /// All ranks call it. By default it does nothing.
     fn rebuilt(&mut self) -> Result<(), Error> {
         Ok(())
     }

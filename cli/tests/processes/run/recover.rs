@@ -154,8 +154,8 @@ fn ranks_may_be_killed_from_outside_one_after_the_other() {
     assert_eq!(noticed.filter(|ms| (0.0..10_000.0).contains(ms)).count(), if outlives { 2 } else { 0 }, "{stderr}");
 }
 
-/// Prints lines, and waits for the other ranks, and a moment, from time to time: the command copies what is printed, and
-/// on a busy machine it may be late.
+/// Prints lines, and waits for the other ranks, and a moment, from time to time: the command copies what is printed,
+/// and on a busy machine it may be late.
 const TALK: &str = r#"
 #include <mpi.h>
 #include <stdio.h>
