@@ -9,10 +9,10 @@ use std::rc::Rc;
 use counterfoil_mpi_core::error::MpiError;
 use counterfoil_mpi_core::exit::exit;
 use counterfoil_mpi_core::universe::Universe;
-use counterfoil_protocols::api::Protocol;
 use counterfoil_runtime::Error;
-use counterfoil_runtime::endpoint::Endpoint;
-use counterfoil_runtime::local::{ControlError, JobError, JobPaths, LauncherConnection, PlannedKills, start};
+use counterfoil_runtime::local::{
+    ControlError, JobError, JobPaths, LauncherConnection, PlannedKills, RankEndpoint, start,
+};
 use counterfoil_runtime::transport::{Report, Transport, TransportError};
 use counterfoil_workloads::{self as workloads, Program, ProgramError};
 
@@ -65,7 +65,7 @@ impl RankError {
 }
 
 /// Communicator of a rank of a job whose launcher is another process.
-pub type JobEndpoint = Endpoint<PlannedKills<MpiTransport>, Box<dyn Protocol>>;
+pub type JobEndpoint = RankEndpoint<PlannedKills<MpiTransport>>;
 
 /// Runs this process from start to end, as one of the `ranks` ranks of the job in `directory`, or as a spare. Each rank
 /// runs the [`Program`] of the job. Collective over all processes of the job.
@@ -77,8 +77,8 @@ pub fn run(universe: &Rc<Universe>, directory: &Path, ranks: u32) -> Result<(), 
 }
 
 /// Runs this process as [`run`] does, with a program of its own. It gets the job's description of the program, and ends
-/// with [`Endpoint::finish`]; or, under a rule that starts the job again, with [`Endpoint::save_and_exit`] once a call
-/// has failed with [`Error::JobFailed`]: then this process exits, and MPI is not finalized. It is called again after a
+/// with [`Endpoint::finish`](JobEndpoint::finish); or, under a rule that starts the job again, with [`Endpoint::save_and_exit`](JobEndpoint::save_and_exit)
+/// once a call has failed with [`Error::JobFailed`]: then this process exits, and MPI is not finalized. It is called again after a
 /// rollback.
 ///
 /// # Errors

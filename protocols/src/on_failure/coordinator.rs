@@ -1,6 +1,6 @@
 //! The coordinator: it spreads the notice of a failure, knows whose states are saved, and commits a recovery.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 use counterfoil_log_core::Rank;
 
@@ -28,7 +28,7 @@ pub struct Coordinator {
     is_committed: bool,
     /// Ranks of this generation that have saved their states for the next.
     saved: BTreeSet<Rank>,
-    messages: Vec<(Rank, Message)>,
+    messages: VecDeque<(Rank, Message)>,
 }
 
 impl Coordinator {
@@ -42,7 +42,7 @@ impl Coordinator {
             begun_with: None,
             is_committed: false,
             saved: BTreeSet::new(),
-            messages: Vec::new(),
+            messages: VecDeque::new(),
         }
     }
 
@@ -77,8 +77,7 @@ impl api::Coordinator for Coordinator {
     }
 
     fn poll_message(&mut self) -> Option<(Rank, Vec<u8>)> {
-        let (rank, message) = if self.messages.is_empty() { return None } else { self.messages.remove(0) };
-        Some((rank, message.encode()))
+        self.messages.pop_front().map(|(rank, message)| (rank, message.encode()))
     }
 
     fn is_recovering(&self) -> bool {

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::encoding;
+
 /// Tag of a notice from one rank to another.
 pub(super) const NOTICE: i32 = 1;
 
@@ -16,15 +18,11 @@ pub(super) enum Message {
 
 impl Message {
     pub(super) fn encode(self) -> Vec<u8> {
-        // No such value can fail to encode.
-        postcard::to_stdvec(&self).unwrap_or_default()
+        encoding::encode(&self)
     }
 
     pub(super) fn decode(bytes: &[u8]) -> Option<Message> {
-        match postcard::take_from_bytes(bytes) {
-            Ok((message, [])) => Some(message),
-            _ => None,
-        }
+        encoding::decode(bytes)
     }
 }
 

@@ -44,11 +44,13 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
 
     pub(super) fn take_restart(&mut self) -> Result<Option<Restart>, Error> {
         let Some(BegunWith { generation, lost }) = self.saves.begun_with.take() else { return Ok(None) };
-        let opened = |rank| SavedState::open(&self.saves.directories, rank, generation);
-        let state = if lost.contains(&self.rank) { None } else { opened(self.rank)? };
-        if state.is_none() && !lost.contains(&self.rank) {
-            return Err(Error::NoSavedState { rank: self.rank, generation });
-        }
+        let rank = self.rank;
+        let state = if lost.contains(&rank) {
+            None
+        } else {
+            let saved = SavedState::open(&self.saves.directories, rank, generation)?;
+            Some(saved.ok_or(Error::NoSavedState { rank, generation })?)
+        };
         Ok(Some(Restart { generation: self.protocol.incarnation().0, lost, state }))
     }
 

@@ -122,7 +122,6 @@ impl Launcher<'_> {
     pub(super) fn begin_generation(&mut self) -> Result<(), LaunchError> {
         let Some(coordinator) = &mut self.coordinator else { return Ok(()) };
         let Some(begun) = coordinator.process.restart() else { return Ok(()) };
-        self.job.discard_logs()?;
         self.generations.needed = begun.loads;
         self.keep_saves(begun.loads)?;
         let now = Instant::now();
@@ -146,8 +145,6 @@ impl Launcher<'_> {
         });
         for slot in &mut self.slots {
             slot.incarnation = begun.generation;
-            slot.queued_orders.clear();
-            slot.exits = false;
         }
         self.generations.begun = Some(begun);
         Ok(())

@@ -252,7 +252,7 @@ impl Launcher<'_> {
         if self.manager.is_some() || self.slots.iter().any(|slot| slot.process.is_some()) {
             return Ok(());
         }
-        if self.restart.take() == Some(Restart::PowerCut) {
+        if self.restart.take() == Some(Restart::PowerCut) || self.restarts_by_rule() {
             self.job.discard_logs()?;
         }
         self.begin_generation()?;
