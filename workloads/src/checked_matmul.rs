@@ -11,12 +11,11 @@ use counterfoil_runtime::communicator::{Communicator, Reduction, Restart};
 use counterfoil_runtime::saved::SavedState;
 use zerocopy::IntoBytes;
 
-use crate::matmul::{element, multiply, times};
+use crate::matmul::{element, multiply, verify};
 use crate::state::{Owner, decode, encode};
-use crate::values::{digest, from_message, part, place_sum, words};
+use crate::values::{digest, from_message, part, words};
 use crate::{
-    Class, Error, Iterations, Outcome, RanksError, Resilient, StateError, UnrecoverableError, Value, Workload,
-    checkpoint_due,
+    Class, Error, Iterations, Outcome, RanksError, Resilient, StateError, UnrecoverableError, Workload, checkpoint_due,
 };
 
 /// Name of this workload.
@@ -86,19 +85,6 @@ impl CheckedMatmul {
             multiply(&mut product, left, rows.start, &block[..rows.len() * self.order], self.order);
         }
         Ok(product)
-    }
-
-    /// Returns what the rows of a rank of the result are, times the vector of the test.
-    fn known(&self) -> Vec<u32> {
-        let vector: Vec<u32> = (0..self.order).map(|row| element(2, row, 0)).collect();
-        let whole =
-            |which| (0..self.order).flat_map(move |row| (0..self.order).map(move |column| element(which, row, column)));
-        let left: Vec<u32> = whole(0).collect();
-        let mut product = times(&whole(1).collect::<Vec<u32>>(), &vector);
-        for _ in 0..self.multiplications {
-            product = times(&left, &product);
-        }
-        product
     }
 }
 
@@ -195,15 +181,9 @@ impl Resilient for Multiplication {
         }
         let rows = program.rows(rank, ranks);
         let own = &state.right[..rows.len() * program.order];
-        let vector: Vec<u32> = (0..program.order).map(|row| element(2, row, 0)).collect();
-        let is_wrong = times(own, &vector) != program.known()[rows.clone()];
-        let mut sums = [u64::from(is_wrong), place_sum(rows.start * program.order, own)];
-        comm.allreduce_u64(&mut sums, Reduction::Sum)?;
-        Ok(Outcome {
-            verified: Some(sums[0] == 0),
-            value: Value::Text(format!("{:016x}", sums[1])),
-            digest: digest(&state.right),
-        })
+        let verified = verify(comm, (program.order, program.multiplications), rows, own)?;
+        // The sums of the last rank as well.
+        Ok(Outcome { digest: digest(&state.right), ..verified })
     }
 
     fn regions(&mut self) -> Vec<&[u8]> {

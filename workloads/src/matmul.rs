@@ -57,9 +57,33 @@ pub(crate) fn multiply(product: &mut [u32], left: &[u32], first: usize, right: &
 }
 
 /// Returns the product of some rows and a vector.
-pub(crate) fn times(rows: &[u32], vector: &[u32]) -> Vec<u32> {
+fn times(rows: &[u32], vector: &[u32]) -> Vec<u32> {
     let dot = |row: &[u32]| row.iter().zip(vector).fold(0u32, |sum, (a, b)| sum.wrapping_add(a.wrapping_mul(*b)));
     rows.chunks_exact(vector.len()).map(dot).collect()
+}
+
+/// Computes the result times the vector of the test, without messages.
+fn known_product(order: usize, multiplications: u64, vector: &[u32]) -> Vec<u32> {
+    let fixed = rows(0, order, 0..order);
+    let mut product = times(&rows(1, order, 0..order), vector);
+    for _ in 0..multiplications {
+        product = times(&fixed, &product);
+    }
+    product
+}
+
+/// Verifies a rank's rows of the result of so many multiplications. Collective.
+pub(crate) fn verify(
+    comm: &mut dyn Communicator,
+    (order, multiplications): (usize, u64),
+    range: Range<usize>,
+    own: &[u32],
+) -> Result<Outcome, Error> {
+    let vector: Vec<u32> = (0..order).map(|row| element(2, row, 0)).collect();
+    let is_wrong = times(own, &vector) != known_product(order, multiplications, &vector)[range.clone()];
+    let mut sums = [u64::from(is_wrong), place_sum(range.start * order, own)];
+    comm.allreduce_u64(&mut sums, Reduction::Sum)?;
+    Ok(Outcome { verified: Some(sums[0] == 0), value: Value::Text(format!("{:016x}", sums[1])), digest: digest(own) })
 }
 
 impl Matmul {
@@ -71,17 +95,6 @@ impl Matmul {
             Class::A => (512, 16),
         };
         Matmul { class, order, multiplications }
-    }
-
-    /// Computes the result times the vector of the test, without messages.
-    fn known_product(&self) -> Vec<u32> {
-        let vector: Vec<u32> = (0..self.order).map(|row| element(2, row, 0)).collect();
-        let fixed = rows(0, self.order, 0..self.order);
-        let mut product = times(&rows(1, self.order, 0..self.order), &vector);
-        for _ in 0..self.multiplications {
-            product = times(&fixed, &product);
-        }
-        product
     }
 
     /// Multiplies once: the rows of the right matrix go around the ring.
@@ -150,14 +163,6 @@ impl Steps for Matmul {
 
     fn finish(&self, comm: &mut dyn Communicator, rows: Rows) -> Result<Outcome, Error> {
         let range = part(self.order, comm.rank(), comm.size());
-        let vector: Vec<u32> = (0..self.order).map(|row| element(2, row, 0)).collect();
-        let is_wrong = times(&rows.right, &vector) != self.known_product()[range.clone()];
-        let mut sums = [u64::from(is_wrong), place_sum(range.start * self.order, &rows.right)];
-        comm.allreduce_u64(&mut sums, Reduction::Sum)?;
-        Ok(Outcome {
-            verified: Some(sums[0] == 0),
-            value: Value::Text(format!("{:016x}", sums[1])),
-            digest: digest(&rows.right),
-        })
+        verify(comm, (self.order, self.multiplications), range, &rows.right)
     }
 }

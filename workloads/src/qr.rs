@@ -9,10 +9,8 @@ use counterfoil_runtime::communicator::{Communicator, Reduction};
 use zerocopy::IntoBytes;
 
 use crate::state::{Owner, decode, encode};
-use crate::values::{digest, numbers};
-use crate::{
-    Class, Error, Iterations, MessageError, Outcome, RanksError, Resilient, StateError, Value, Workload, checkpoint_due,
-};
+use crate::values::{digest, fill_from_message, long_words, numbers};
+use crate::{Class, Error, Iterations, Outcome, RanksError, Resilient, StateError, Value, Workload, checkpoint_due};
 
 pub use shape::{ParseShapeError, Shape};
 
@@ -91,15 +89,7 @@ fn send(comm: &mut dyn Communicator, to: u32, tag: i32, values: &[f64]) -> Resul
 /// Receives as many numbers as there are in `values`.
 fn receive(comm: &mut dyn Communicator, from: u32, tag: i32, values: &mut [f64]) -> Result<(), Error> {
     let (status, bytes) = comm.recv(Some(from), Some(tag))?;
-    let into = values.as_mut_bytes();
-    if bytes.len() != into.len() {
-        let (rank, len) = (comm.rank(), bytes.len());
-        return Err(
-            MessageError { rank, source_rank: status.source, tag, len, expected: "a part of the matrix" }.into()
-        );
-    }
-    into.copy_from_slice(&bytes);
-    Ok(())
+    Ok(fill_from_message(comm, (status.source, tag), &bytes, values, "a part of the matrix")?)
 }
 
 /// A rank's communication in a factorization.
@@ -133,6 +123,9 @@ impl Communication for Ranks<'_> {
     /// Sums up in the order of the process rows.
     fn sum_column(&mut self, values: &mut [f64]) -> Result<(), Error> {
         let (rows, Place { row, column }) = (self.layout.grid().rows, self.place);
+        if rows == 1 {
+            return Ok(());
+        }
         let first = self.rank_at(0, column);
         if row > 0 {
             send(self.comm, first, SUM, values)?;
@@ -174,12 +167,10 @@ fn body(state: &State) -> Vec<u8> {
 /// Decodes a state.
 fn state_of_body(layout: &Layout, body: &[u8]) -> Result<State, StateError> {
     let short = || StateError::NotAState { len: body.len() };
-    let words =
-        |bytes: &[u8]| bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect::<Vec<_>>();
-    let (len, rest) = body.split_at_checked(8).ok_or_else(short)?;
-    let len = usize::try_from(words(len)[0]).ok().and_then(|len| len.checked_mul(8)).ok_or_else(short)?;
+    let (len, rest) = body.split_first_chunk::<8>().ok_or_else(short)?;
+    let len = usize::try_from(u64::from_le_bytes(*len)).ok().and_then(|len| len.checked_mul(8)).ok_or_else(short)?;
     let (shape, mut rest) = rest.split_at_checked(len).ok_or_else(short)?;
-    let state = State::from_parts(layout, &words(shape), |array| {
+    let state = State::from_parts(layout, &long_words(shape), |array| {
         let (bytes, after) = rest.split_at_checked(8 * array.len()).ok_or_else(short)?;
         array.copy_from_slice(&numbers(bytes, array.len())?);
         rest = after;
@@ -207,10 +198,9 @@ impl Factorization {
     fn start(layout: &Layout, comm: &mut dyn Communicator) -> Result<State, Error> {
         let place = place_of(layout, comm.rank());
         let mut largest = vec![0.0_f64; layout.size().columns];
-        for block in (0..layout.blocks()).filter(|block| layout.column_of(*block) == place.column) {
+        for block in layout.blocks_of(place.column) {
             for column in layout.columns(block) {
-                let rows = (0..layout.local_rows(place.row)).map(|at| layout.row_at(place.row, at));
-                largest[column] = rows.map(|row| element(row, column).abs()).fold(0.0, f64::max);
+                largest[column] = layout.rows_of(place.row).map(|row| element(row, column).abs()).fold(0.0, f64::max);
             }
         }
         comm.allreduce_f64(&mut largest, Reduction::Max)?;

@@ -25,17 +25,38 @@ pub(crate) fn from_message<T: FromBytes + IntoBytes + Immutable + Copy + Default
     len: usize,
     expected: &'static str,
 ) -> Result<Vec<T>, MessageError> {
+    let mut values = vec![T::default(); len];
+    fill_from_message(comm, (source_rank, tag), bytes, &mut values, expected)?;
+    Ok(values)
+}
+
+/// Copies the values of a message, as many as there are in `values`; the error names the message.
+pub(crate) fn fill_from_message<T: FromBytes + IntoBytes + Immutable>(
+    comm: &dyn Communicator,
+    (source_rank, tag): (u32, i32),
+    bytes: &[u8],
+    values: &mut [T],
+    expected: &'static str,
+) -> Result<(), MessageError> {
     let error = || MessageError { rank: comm.rank(), source_rank, tag, len: bytes.len(), expected };
-    copy(bytes, len).ok_or_else(error)
+    fill(values, bytes).ok_or_else(error)
 }
 
 fn copy<T: FromBytes + IntoBytes + Immutable + Copy + Default>(bytes: &[u8], len: usize) -> Option<Vec<T>> {
     let mut values = vec![T::default(); len];
-    if values.as_bytes().len() != bytes.len() {
-        return None;
-    }
-    values.as_mut_bytes().copy_from_slice(bytes);
+    fill(&mut values, bytes)?;
     Some(values)
+}
+
+/// Returns `None`, and changes nothing, if there are more or fewer bytes than values.
+fn fill<T: FromBytes + IntoBytes + Immutable>(values: &mut [T], bytes: &[u8]) -> Option<()> {
+    let into = values.as_mut_bytes();
+    (into.len() == bytes.len()).then(|| into.copy_from_slice(bytes))
+}
+
+/// Returns the words of eight bytes; what remains is dropped.
+pub(crate) fn long_words(bytes: &[u8]) -> Vec<u64> {
+    bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect()
 }
 
 /// Copies `len` numbers of a state's body.

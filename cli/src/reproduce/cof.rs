@@ -8,7 +8,8 @@ use clap::Args;
 use counterfoil_protocols::on_failure;
 use counterfoil_runtime::local::{Interrupts, JobReport, Kill, KillPoint, RestartReport, launch};
 use counterfoil_workloads::costs::Measured;
-use counterfoil_workloads::{Class, Outcome, Workload, by_name};
+use counterfoil_workloads::qr::Shape;
+use counterfoil_workloads::{Class, Outcome, by_name};
 use serde_json::{Value, json};
 
 use super::costs::{Description, Row, progress_bar, report};
@@ -91,19 +92,23 @@ struct Runs {
 }
 
 pub(crate) fn run(arguments: &CofArguments) -> Result<ExitCode, Failure> {
-    let columns = arguments.grid.split_once('x').and_then(|(_, columns)| columns.parse::<u32>().ok());
-    let columns = columns.filter(|columns| *columns >= 2);
-    let columns =
-        columns.ok_or_else(|| Failure::usage("--grid: ROWSxCOLUMNS, with two columns or more, such as 1x2"))?;
+    let shape = name(&arguments.grid, "none", 1).parse::<Shape>();
+    let (rows, columns) = shape
+        .ok()
+        .and_then(|shape| shape.grid)
+        .filter(|(_, columns)| *columns >= 2)
+        .ok_or_else(|| Failure::usage("--grid: ROWSxCOLUMNS, with two columns or more, such as 1x2"))?;
+    let ranks = rows.saturating_mul(columns).try_into().unwrap_or(u32::MAX);
     let interrupts = Interrupts::install().map_err(Failure::failed)?;
     let build = arguments.mpi.as_ref().map(|requested| Build::find(requested.as_deref()));
     let build = build.transpose().map_err(Failure::failed)?;
     let runs = u64::from(arguments.rounds) * arguments.size.len() as u64 * (1 + MODES.len() as u64);
     let bar = progress_bar(arguments.json, "qr", runs, "runs");
-    let (mut rows, mut notes) = (Vec::new(), Vec::new());
+    let (mut table, mut notes) = (Vec::new(), Vec::new());
     for size in &arguments.size {
         let group = format!("n = {size}");
-        let once = |protection, kill| run_once(arguments, (*size, protection), kill, build.as_ref(), &interrupts);
+        let once =
+            |protection, kill| run_once(arguments, ranks, (*size, protection), kill, build.as_ref(), &interrupts);
         let mut all = MODES.map(|_| Runs::default());
         for _ in 0..arguments.rounds {
             let plain = once("none", false)?.wall.as_secs_f64();
@@ -117,14 +122,14 @@ pub(crate) fn run(arguments: &CofArguments) -> Result<ExitCode, Failure> {
             }
         }
         for (mode, runs) in MODES.iter().zip(all) {
-            let name = format!("{} (best {:.2})", mode.name, mode.bound(f64::from(columns)));
+            let name = format!("{} (best {:.2})", mode.name, mode.bound(columns as f64));
             let mut row = Row::new(name, group.clone(), mode.paper.map(str::to_owned), &runs.measured);
             if mode.is_killed {
                 let steps = steps(&runs.restarts);
                 notes.push(note(mode.name, &group, &steps));
                 row.details = Some(steps);
             }
-            rows.push(row);
+            table.push(row);
         }
     }
     bar.finish_and_clear();
@@ -142,21 +147,22 @@ pub(crate) fn run(arguments: &CofArguments) -> Result<ExitCode, Failure> {
         by: "that without checksums",
         note: &note,
     };
-    rows.sort_by_key(|row| MODES.iter().position(|mode| row.name.starts_with(mode.name)));
-    report((arguments.svg.as_deref(), arguments.json), (&title, arguments.rounds), &what, &rows)
+    table.sort_by_key(|row| MODES.iter().position(|mode| row.name.starts_with(mode.name)));
+    report((arguments.svg.as_deref(), arguments.json), (&title, arguments.rounds), &what, &table)
 }
 
 /// Runs a factorization, and checks its residuals.
 fn run_once(
     arguments: &CofArguments,
+    ranks: u32,
     (size, protection): (u32, &str),
     is_killed: bool,
     build: Option<&Build>,
     interrupts: &Interrupts,
 ) -> Result<JobReport, Failure> {
-    let name = format!("qr:{}:{protection}:{size}x{size}:{BLOCK}", arguments.grid);
+    let name = name(&arguments.grid, protection, size);
     let workload = by_name(&name, Class::default()).map_err(|error| Failure::usage(format!("--grid: {error}")))?;
-    let ranks = ranks(workload.as_ref());
+    workload.validate(ranks).map_err(|error| Failure::usage(format!("--size: {error}")))?;
     let mut job = rank::job(workload.as_ref(), ranks, None)?;
     job.settings.rule = on_failure::RULE;
     let half = workload.iterations(1, ranks).at_least / 2;
@@ -175,9 +181,9 @@ fn run_once(
     Ok(report)
 }
 
-/// Returns the number of ranks of a factorization's grid.
-fn ranks(workload: &dyn Workload) -> u32 {
-    (1..=1024).find(|ranks| workload.validate(*ranks).is_ok()).unwrap_or(1)
+/// Returns the name of a factorization.
+fn name(grid: &str, protection: &str, size: u32) -> String {
+    format!("qr:{grid}:{protection}:{size}x{size}:{BLOCK}")
 }
 
 /// Returns the medians of the steps of restarts, in seconds.

@@ -157,6 +157,11 @@ impl Layout {
         self.columns[block]
     }
 
+    /// Returns the data block columns of a process column, ascending.
+    pub fn blocks_of(&self, column: usize) -> impl Iterator<Item = usize> + '_ {
+        (0..self.blocks()).filter(move |block| self.column_of(*block) == column)
+    }
+
     /// Returns the stripe of a data block column.
     pub fn stripe_of(&self, block: usize) -> usize {
         block / self.stripe_len
@@ -190,6 +195,11 @@ impl Layout {
     pub fn row_at(&self, process_row: usize, place: usize) -> usize {
         let (block, rest) = (place / self.size.block, place % self.size.block);
         (block * self.grid.rows + process_row) * self.size.block + rest
+    }
+
+    /// Returns the matrix rows that a process row has, ascending.
+    pub fn rows_of(&self, process_row: usize) -> impl Iterator<Item = usize> + '_ {
+        (0..self.local_rows(process_row)).map(move |place| self.row_at(process_row, place))
     }
 
     /// Returns `true` if a process column has work in an iteration.

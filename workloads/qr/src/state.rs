@@ -90,8 +90,8 @@ impl State {
         factors: BTreeMap<usize, Matrix>,
         done: usize,
     ) -> State {
-        let data = (0..layout.blocks()).filter(|block| layout.column_of(*block) == place.column).map(Slot::Data);
-        let slots: Vec<Slot> = data.chain(held(layout, place.column).filter(|_| layout.updates_checksums())).collect();
+        let mut slots = slots(layout, place);
+        slots.retain(|slot| layout.updates_checksums() || matches!(slot, Slot::Data(_)));
         let mut offsets = vec![0];
         for slot in &slots {
             let width = match slot {
@@ -130,8 +130,8 @@ impl State {
             let mut sum = Matrix::zeros(state.values.rows(), width);
             for (at, column) in members.flat_map(|block| layout.columns(block).enumerate()) {
                 let weight = if let Slot::Data(_) = slot { 1.0 } else { state.weights[column] };
-                for (place_of_row, target) in sum.column_mut(at).iter_mut().enumerate() {
-                    *target += weight * value(layout.row_at(place.row, place_of_row), column);
+                for (row, target) in layout.rows_of(place.row).zip(sum.column_mut(at)) {
+                    *target += weight * value(row, column);
                 }
             }
             state.put(slot, sum);
@@ -363,8 +363,7 @@ impl State {
 
 /// Returns the block columns and checksums of a process, data first.
 pub fn slots(layout: &Layout, place: Place) -> Vec<Slot> {
-    let data = (0..layout.blocks()).filter(|block| layout.column_of(*block) == place.column).map(Slot::Data);
-    data.chain(held(layout, place.column)).collect()
+    layout.blocks_of(place.column).map(Slot::Data).chain(held(layout, place.column)).collect()
 }
 
 /// Returns the checksums of a process column, by descending stripe.

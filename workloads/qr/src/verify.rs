@@ -90,11 +90,10 @@ pub fn probe<E>(
     let size = layout.size();
     // The bits of a linear congruence are random enough, and the same everywhere.
     let sign = |at: usize| if (at as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 63 == 0 { 1.0 } else { -1.0 };
-    let own = (0..layout.blocks()).filter(|block| layout.column_of(*block) == state.place().column);
-    let rows = rows_of(layout, state);
+    let rows: Vec<usize> = layout.rows_of(state.place().row).collect();
     // A x, R x, and the squares of A's columns.
     let mut sums = vec![0.0; 2 * size.rows + 1];
-    for block in own {
+    for block in layout.blocks_of(state.place().column) {
         let Some(values) = state.get(Slot::Data(block)) else { continue };
         for (at, column) in layout.columns(block).enumerate() {
             let (sign, is_factored) = (sign(column), block < layout.panels());
@@ -136,7 +135,7 @@ fn reflect<E>(
     sum: &mut impl FnMut(&mut [f64]) -> Result<(), E>,
 ) -> Result<(), E> {
     let (rows, count) = (layout.size().rows, layout.reflectors(panel));
-    let local_rows = rows_of(layout, state);
+    let local_rows: Vec<usize> = layout.rows_of(state.place().row).collect();
     let reflectors = (layout.column_of(panel) == state.place().column).then(|| reflectors_of(layout, state, panel));
     let mut products = vec![0.0; count * vectors.len()];
     if let Some(reflectors) = &reflectors {
@@ -165,12 +164,6 @@ fn reflect<E>(
         vector.iter_mut().zip(changes).for_each(|(value, change)| *value += change);
     }
     Ok(())
-}
-
-/// Returns the matrix rows that a process has.
-fn rows_of(layout: &Layout, state: &State) -> Vec<usize> {
-    let process_row = state.place().row;
-    (0..layout.local_rows(process_row)).map(|place| layout.row_at(process_row, place)).collect()
 }
 
 /// Returns a process's rows of the reflectors of a panel.

@@ -9,6 +9,7 @@ use counterfoil_runtime::saved::SavedState;
 use zerocopy::IntoBytes;
 
 use super::{place_of, rank_of, receive, send};
+use crate::values::long_words;
 use crate::{Error, StateError, UnrecoverableError};
 
 /// Tag of what a replacement needs.
@@ -39,9 +40,8 @@ pub(super) fn rebuild(layout: &Layout, comm: &mut dyn Communicator, restart: Res
 /// Reads a saved state.
 fn load(layout: &Layout, mut saved: SavedState) -> Result<State, Error> {
     let shape = saved.read().map_err(counterfoil_runtime::Error::from)?;
-    let words: Vec<u64> = shape.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
     let read = |array: &mut [f64]| saved.read_into(array.as_mut_bytes()).map_err(counterfoil_runtime::Error::from);
-    let state = State::from_parts(layout, &words, read)?;
+    let state = State::from_parts(layout, &long_words(&shape), read)?;
     Ok(state.ok_or(StateError::NotAState { len: shape.len() })?)
 }
 
