@@ -76,10 +76,11 @@ pub fn run(universe: &Rc<Universe>, directory: &Path, ranks: u32) -> Result<(), 
     run_program(universe, directory, ranks, |program, endpoint| Ok(Program::run(program, endpoint)?))
 }
 
-/// Runs this process as [`run`] does, with a program of its own. It gets the job's description of the program, and ends
-/// with [`Endpoint::finish`](JobEndpoint::finish); or, under a rule that starts the job again, with [`Endpoint::save_and_exit`](JobEndpoint::save_and_exit)
-/// once a call has failed with [`Error::JobFailed`]: then this process exits, and MPI is not finalized. It is called again after a
-/// rollback.
+/// Runs this process as [`run`] does, with a program of its own, which gets the job's description of the program and
+/// ends with [`Endpoint::finish`](JobEndpoint::finish). It is called again after a rollback.
+///
+/// Under a rule that starts the job again, the program calls [`Endpoint::save_and_exit`](JobEndpoint::save_and_exit)
+/// once a call has failed with [`Error::JobFailed`]. This process exits then, and MPI is not finalized.
 ///
 /// # Errors
 /// As of [`run`].
