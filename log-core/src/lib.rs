@@ -56,6 +56,8 @@ mod recovered_lane;
 #[cfg(not(counterfoil_loom))]
 mod shared_log;
 #[cfg(not(counterfoil_loom))]
+mod state_memory;
+#[cfg(not(counterfoil_loom))]
 mod tier;
 
 #[cfg(all(test, counterfoil_loom))]
@@ -87,5 +89,7 @@ pub use private_file::{
 pub use record::{BODY_BYTES_MAX, PREFIX_BYTES_MAX};
 #[cfg(not(counterfoil_loom))]
 pub use shared_log::{DeadLog, Owner, PoolError};
+#[cfg(not(counterfoil_loom))]
+pub use state_memory::{FoundState, SharedArray, StateMemory, StateMemoryError, has_state};
 #[cfg(not(counterfoil_loom))]
 pub use tier::{ProcessCrashSafe, Tier, TierError, Volatile};

@@ -102,11 +102,15 @@ impl ProcessCrashSafe {
     /// # Errors
     /// [`TierError`] if the file can't be created, sized or mapped; it is removed again then.
     pub fn create(path: &Path, geometry: &Geometry) -> Result<ProcessCrashSafe, TierError> {
+        Self::create_sized(path, geometry.len()).inspect(|tier| advise_large_pages(&tier.map, geometry))
+    }
+
+    /// Creates a file of `len` bytes, as [`create`](Self::create) does.
+    pub(crate) fn create_sized(path: &Path, len: usize) -> Result<ProcessCrashSafe, TierError> {
         let file = create_private_file(path)?;
-        let made = rustix::fs::ftruncate(&file, geometry.len() as u64)
+        let made = rustix::fs::ftruncate(&file, len as u64)
             .map_err(|errno| TierError::Size { path: path.to_owned(), source: errno.into() })
-            .and_then(|()| Self::map(file, path))
-            .inspect(|tier| advise_large_pages(&tier.map, geometry));
+            .and_then(|()| Self::map(file, path));
         if made.is_err() {
             // The first error is the one to report.
             let _ = std::fs::remove_file(path);
