@@ -13,12 +13,15 @@
 //! without saving. One whose state is rebuilt goes on at once, and saves if the job fails: it can't know of all others.
 //! The first generation begins with no states, and is no different: until all have made one, a failure begins it anew.
 //!
+//! In the second form (section 5) a rank's state is always in memory that outlives its process, so nothing is saved. A
+//! rank is lost only if it was killed while it changed its state, and what a recovery begins with is what is there.
+//!
 //! ```
 //! use counterfoil_log_core::{Incarnation, Rank};
 //! use counterfoil_protocols::api::{Effect, Party, Protocol};
-//! use counterfoil_protocols::on_failure::OnFailure;
+//! use counterfoil_protocols::on_failure::{OnFailure, States};
 //!
-//! let mut rank = OnFailure::new(Rank(0), 2, Incarnation(0))?;
+//! let mut rank = OnFailure::new(Rank(0), 2, Incarnation(0), States::Saved)?;
 //! rank.handle_rebuilt()?;
 //! assert!(matches!(rank.poll_effect(), Some(Effect::Transmit { to: Party::Coordinator, .. })));
 //! rank.handle_peer_lost(Rank(1))?;
@@ -51,12 +54,47 @@ pub const RULE: Rule = Rule {
     name: "on-failure",
     paper: "Checkpoint-on-Failure",
     summary: "Keep nothing; when a rank is lost, all others save and exit, and the program rebuilds what was lost",
-    properties: OnFailure::PROPERTIES,
+    properties: States::Saved.properties(),
     takes: &[],
     options: RuleOptions::DEFAULT,
-    make_rank: &|rank, incarnation, settings| Ok(Box::new(OnFailure::new(rank, settings.ranks, incarnation)?)),
-    make_coordinator: Some(&|_, settings| Box::new(Coordinator::new(settings.ranks))),
+    make_rank: &|rank, incarnation, settings| {
+        Ok(Box::new(OnFailure::new(rank, settings.ranks, incarnation, States::Saved)?))
+    },
+    make_coordinator: Some(&|_, settings| Box::new(Coordinator::new(settings.ranks, States::Saved))),
 };
+
+/// The rule with states in shared memory, as a row of [`RULES`](crate::RULES).
+pub const SHARED_MEMORY_RULE: Rule = Rule {
+    name: "on-failure-shared-memory",
+    summary: "The same, with states in memory that outlives a killed rank: all exit, and nothing is saved",
+    properties: States::InMemory.properties(),
+    make_rank: &|rank, incarnation, settings| {
+        Ok(Box::new(OnFailure::new(rank, settings.ranks, incarnation, States::InMemory)?))
+    },
+    make_coordinator: Some(&|_, settings| Box::new(Coordinator::new(settings.ranks, States::InMemory))),
+    ..RULE
+};
+
+/// Where the states of the ranks are when one is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum States {
+    /// In the ranks: they save them.
+    Saved,
+    /// In memory that outlives the processes (section 5).
+    InMemory,
+}
+
+impl States {
+    /// Returns the properties of the rule.
+    pub const fn properties(self) -> Properties {
+        Properties {
+            has_coordinator: true,
+            restarts_job: true,
+            keeps_states_in_memory: matches!(self, States::InMemory),
+            ..Unlogged::PROPERTIES
+        }
+    }
+}
 
 /// What a rank does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,21 +113,19 @@ pub struct OnFailure {
     core: Unlogged,
     rank: Rank,
     ranks: u32,
+    states: States,
     state: State,
     effects: VecDeque<Effect>,
 }
 
 impl OnFailure {
-    /// Properties of the rule.
-    pub const PROPERTIES: Properties = Properties { has_coordinator: true, restarts_job: true, ..Unlogged::PROPERTIES };
-
     /// Creates a rank of a generation that begins. `generation`: number of times that the job was started again.
     ///
     /// # Errors
     /// Rank outside the job.
-    pub fn new(rank: Rank, ranks: u32, generation: Incarnation) -> Result<OnFailure, ProtocolError> {
+    pub fn new(rank: Rank, ranks: u32, generation: Incarnation, states: States) -> Result<OnFailure, ProtocolError> {
         let core = Unlogged::of_incarnation(rank, ranks, generation)?;
-        Ok(OnFailure { core, rank, ranks, state: State::Rebuilding, effects: VecDeque::new() })
+        Ok(OnFailure { core, rank, ranks, states, state: State::Rebuilding, effects: VecDeque::new() })
     }
 
     fn generation(&self) -> u32 {
@@ -108,7 +144,7 @@ impl OnFailure {
     fn fail(&mut self) {
         let saves = match self.state {
             State::Exiting => return,
-            State::Running => true,
+            State::Running => self.states == States::Saved,
             State::Rebuilding => false,
         };
         self.state = State::Exiting;
@@ -130,7 +166,7 @@ impl Protocol for OnFailure {
     );
 
     fn properties(&self) -> Properties {
-        OnFailure::PROPERTIES
+        self.states.properties()
     }
 
     /// Holds what comes after a failure: the program's state is what is saved.

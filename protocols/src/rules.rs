@@ -7,7 +7,7 @@ use crate::{
 };
 
 /// All rules; the first is the default.
-pub const RULES: [Rule; 9] = [
+pub const RULES: [Rule; 10] = [
     sender_based::RULE,
     pessimistic::RULE,
     send_deterministic::RULE,
@@ -16,6 +16,7 @@ pub const RULES: [Rule; 9] = [
     event_logging::RULE,
     message_tagging::RULE,
     on_failure::RULE,
+    on_failure::SHARED_MEMORY_RULE,
     unlogged::RULE,
 ];
 

@@ -5,6 +5,7 @@
 //! the world here is one of its own, with a program that can, connections that tell of a peer's end or don't, a
 //! launcher that learns of each end late, and states that are written in parts, fail to be written, and are removed
 //! when no failure needs them. Processes die at any event: while they start, rebuild, wait for the commit, or save.
+//! Under a rule that keeps states in memory nothing is written, and who dies while it changes its state leaves none.
 
 mod program;
 mod world;
@@ -43,7 +44,9 @@ pub struct Coverage {
     pub loaded_again: u64,
     /// ... without any state.
     pub begun_anew: u64,
-    /// ... with more than one state lost.
+    /// ... with one state lost.
+    pub lost_one: u64,
+    /// ... with more than one.
     pub lost_two: u64,
     /// Processes that exited without saving a state that wasn't rebuilt.
     pub withheld: u64,
@@ -94,11 +97,13 @@ pub fn campaign(rule: &Rule, config: &Config, seeds: Range<u64>) -> Summary {
 
 impl Coverage {
     fn add(&mut self, other: &Coverage) {
-        let Coverage { kills, restarts, loaded_again, begun_anew, lost_two, withheld, refused, right } = other;
+        let Coverage { kills, restarts, loaded_again, begun_anew, lost_one, lost_two, withheld, refused, right } =
+            other;
         self.kills += kills;
         self.restarts += restarts;
         self.loaded_again += loaded_again;
         self.begun_anew += begun_anew;
+        self.lost_one += lost_one;
         self.lost_two += lost_two;
         self.withheld += withheld;
         self.refused += refused;

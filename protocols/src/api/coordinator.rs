@@ -98,7 +98,7 @@ pub struct Restart {
     /// Generation for whose start the states were saved that are loaded now; `None` if there are none, and the program
     /// begins anew. It is an earlier one after a failure in the midst of a recovery.
     pub loads: Option<u32>,
-    /// Ranks without a saved state, ascending.
+    /// Ranks without a state, ascending.
     pub lost: Vec<Rank>,
 }
 

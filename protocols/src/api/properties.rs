@@ -15,6 +15,9 @@ pub struct Properties {
     /// ([`Effect::SaveAndExit`](super::Effect::SaveAndExit)), and the whole job is started again. Only for programs
     /// that rebuild what was lost.
     pub restarts_job: bool,
+    /// Then the states of the ranks are in memory that outlives their processes: no rank saves anything, and one is
+    /// lost only if it was changing its state when it was killed.
+    pub keeps_states_in_memory: bool,
     /// There is a process apart from the ranks: a [`Coordinator`](super::Coordinator).
     pub has_coordinator: bool,
     /// The coordinator acts when a driver [asks it to](super::Coordinator::begin_collection): it collects, or begins a
@@ -43,6 +46,7 @@ impl Properties {
         keeps: Kept::UntilCovered,
         rolls_back_survivors: false,
         restarts_job: false,
+        keeps_states_in_memory: false,
         has_coordinator: false,
         collects: false,
         native_collectives: NativeCollectives::None,

@@ -4,10 +4,11 @@ use std::collections::{BTreeSet, VecDeque};
 
 use counterfoil_log_core::Rank;
 
+use super::States;
 use super::message::Message;
 use crate::api::{self, CoordinatorError, Restart};
 
-/// States that the ranks have saved for a generation.
+/// States that a generation begins with, or could begin with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Saved {
     generation: u32,
@@ -18,6 +19,7 @@ struct Saved {
 #[derive(Debug)]
 pub struct Coordinator {
     ranks: u32,
+    states: States,
     generation: u32,
     has_failed: bool,
     /// Ranks of this generation whose states are rebuilt.
@@ -26,16 +28,17 @@ pub struct Coordinator {
     begun_with: Option<Saved>,
     /// The states of all ranks of this generation are rebuilt, or made.
     is_committed: bool,
-    /// Ranks of this generation that have saved their states for the next.
+    /// Ranks of this generation whose states the next one can load.
     saved: BTreeSet<Rank>,
     messages: VecDeque<(Rank, Message)>,
 }
 
 impl Coordinator {
     /// Creates the coordinator of a job that begins.
-    pub fn new(ranks: u32) -> Coordinator {
+    pub fn new(ranks: u32, states: States) -> Coordinator {
         Coordinator {
             ranks,
+            states,
             generation: 0,
             has_failed: false,
             rebuilt: BTreeSet::new(),
@@ -99,9 +102,19 @@ impl api::Coordinator for Coordinator {
     fn restart(&mut self) -> Option<Restart> {
         self.generation += 1;
         let saved = Saved { generation: self.generation, ranks: std::mem::take(&mut self.saved) };
-        // As long as a recovery isn't committed, what it has begun with is complete, and what was saved since is not.
-        if std::mem::take(&mut self.is_committed) {
-            self.begun_with = Some(saved).filter(|saved| !saved.ranks.is_empty());
+        match self.states {
+            // As long as a recovery isn't committed, what it has begun with is complete, and what was saved since isn't.
+            States::Saved => {
+                if std::mem::take(&mut self.is_committed) {
+                    self.begun_with = Some(saved).filter(|saved| !saved.ranks.is_empty());
+                }
+            }
+            // A recovery changes what it has begun with, and once all ranks have had a state, what is there counts.
+            States::InMemory => {
+                let is_committed = self.is_committed;
+                self.begun_with = Some(saved).filter(|saved| is_committed && !saved.ranks.is_empty());
+                self.is_committed = self.begun_with.is_some();
+            }
         }
         self.has_failed = false;
         self.rebuilt.clear();
@@ -132,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_failure_is_told_to_all_once() {
-        let mut coordinator = Coordinator::new(3);
+        let mut coordinator = Coordinator::new(3, States::Saved);
         coordinator.handle_rank_lost(Rank(1));
         coordinator.handle_rank_lost(Rank(2));
         coordinator.handle_control(Rank(0), &Message::Failed { generation: 0 }.encode()).unwrap();
@@ -145,7 +158,7 @@ mod tests {
 
     #[test]
     fn who_has_not_saved_is_lost() {
-        let mut coordinator = Coordinator::new(3);
+        let mut coordinator = Coordinator::new(3, States::Saved);
         rebuild(&mut coordinator, 0..3);
         coordinator.handle_rank_lost(Rank(1));
         [0, 2].iter().for_each(|rank| coordinator.handle_saved(Rank(*rank)));
@@ -153,7 +166,7 @@ mod tests {
         assert_eq!(restart, Restart { generation: 1, loads: Some(1), lost: vec![Rank(1)] });
         // Nobody has saved anything, or one had no state yet: from the beginning.
         for rebuilt in [2, 1] {
-            let mut coordinator = Coordinator::new(2);
+            let mut coordinator = Coordinator::new(2, States::Saved);
             rebuild(&mut coordinator, 0..rebuilt);
             (rebuilt..2).for_each(|_| coordinator.handle_saved(Rank(0)));
             let restart = coordinator.restart().unwrap();
@@ -163,7 +176,7 @@ mod tests {
 
     #[test]
     fn until_a_recovery_is_committed_what_it_began_with_is_loaded() {
-        let mut coordinator = Coordinator::new(3);
+        let mut coordinator = Coordinator::new(3, States::Saved);
         rebuild(&mut coordinator, 0..3);
         [0, 2].iter().for_each(|rank| coordinator.handle_saved(Rank(*rank)));
         coordinator.restart();
@@ -183,8 +196,28 @@ mod tests {
     }
 
     #[test]
+    fn states_in_memory_count_as_they_are_once_all_ranks_have_had_one() {
+        let mut coordinator = Coordinator::new(3, States::InMemory);
+        coordinator.handle_saved(Rank(0));
+        let lost = (0..3).map(Rank).collect();
+        assert_eq!(coordinator.restart(), Some(Restart { generation: 1, loads: None, lost }));
+        rebuild(&mut coordinator, 0..3);
+        [0, 2].iter().for_each(|rank| coordinator.handle_saved(Rank(*rank)));
+        assert_eq!(coordinator.restart(), Some(Restart { generation: 2, loads: Some(2), lost: vec![Rank(1)] }));
+        // In the midst of that recovery.
+        rebuild(&mut coordinator, 0..1);
+        [0, 1].iter().for_each(|rank| coordinator.handle_saved(Rank(*rank)));
+        assert_eq!(coordinator.restart(), Some(Restart { generation: 3, loads: Some(3), lost: vec![Rank(2)] }));
+        // All were changing theirs: as at the beginning.
+        let lost = (0..3).map(Rank).collect();
+        assert_eq!(coordinator.restart(), Some(Restart { generation: 4, loads: None, lost }));
+        coordinator.handle_saved(Rank(1));
+        assert_eq!(coordinator.restart().unwrap().loads, None);
+    }
+
+    #[test]
     fn other_messages_are_refused() {
-        let mut coordinator = Coordinator::new(2);
+        let mut coordinator = Coordinator::new(2, States::Saved);
         let refused = coordinator.handle_control(Rank(2), &Message::Failed { generation: 0 }.encode());
         assert_eq!(refused, Err(CoordinatorError::UnknownRank { rank: Rank(2), ranks: 2 }));
         for body in [&[][..], &[9]] {

@@ -3,12 +3,12 @@
 use counterfoil_ack_piggyback::{Origin, WireHeader};
 use counterfoil_log_core::{Envelope, Incarnation, Rank};
 use counterfoil_protocols::api::{Effect, Incoming, Misbehaviour, Party, Protocol, ProtocolError, command_header};
-use counterfoil_protocols::on_failure::OnFailure;
+use counterfoil_protocols::on_failure::{OnFailure, States};
 
 const NONE: [(Party, Vec<u8>); 0] = [];
 
 fn rank(rank: u32, generation: u32) -> OnFailure {
-    OnFailure::new(Rank(rank), 3, Incarnation(generation)).unwrap()
+    OnFailure::new(Rank(rank), 3, Incarnation(generation), States::Saved).unwrap()
 }
 
 /// Makes two ranks known to each other.
@@ -59,6 +59,17 @@ fn who_learns_of_a_loss_tells_all_others_before_it_saves_and_once() {
     let body = notice(0);
     rank.handle_control(Party::Coordinator, &command_header(Rank(1), &body), &body).unwrap();
     assert_eq!(told(&mut rank), (NONE.to_vec(), None));
+}
+
+#[test]
+fn a_rank_whose_state_is_in_memory_saves_nothing() {
+    let mut rank = OnFailure::new(Rank(1), 3, Incarnation(0), States::InMemory).unwrap();
+    rank.handle_rebuilt().unwrap();
+    effects(&mut rank);
+    rank.handle_peer_lost(Rank(2)).unwrap();
+    let (said, exits) = told(&mut rank);
+    assert_eq!((said.len(), exits), (3, Some(false)));
+    assert!(rank.properties().keeps_states_in_memory);
 }
 
 #[test]

@@ -47,6 +47,8 @@ struct Process {
     sent: Vec<u64>,
     received: Vec<u64>,
     exit: Option<Exit>,
+    /// Its state in memory is being changed.
+    is_changing: bool,
 }
 
 /// Exit of a process under way.
@@ -111,7 +113,11 @@ pub(super) struct World<'r> {
     /// A rank is lost, as the launcher knows.
     is_ending: bool,
     disk: BTreeMap<(u32, u32), State>,
-    /// Ranks that have died or failed to save in this generation.
+    /// States in memory that outlives the processes, under a rule that keeps them there. One that is being changed is
+    /// not there.
+    memory: BTreeMap<u32, State>,
+    /// Ranks that have died or failed to save in this generation; of states in memory, those that have died while they
+    /// changed theirs, and have none again yet.
     gone: BTreeSet<u32>,
     kills: Vec<(usize, u32)>,
     pub(super) coverage: Coverage,
@@ -149,6 +155,7 @@ impl<'r> World<'r> {
             news: VecDeque::new(),
             is_ending: false,
             disk: BTreeMap::new(),
+            memory: BTreeMap::new(),
             gone: BTreeSet::new(),
             kills,
             coverage: Coverage::default(),
@@ -214,6 +221,11 @@ impl<'r> World<'r> {
             }
             if process.exit.is_some() {
                 events.push(Event::Write(rank));
+                continue;
+            }
+            if process.is_changing {
+                // No call meets a change.
+                events.push(Event::Step(rank));
                 continue;
             }
             if !self.orders[at].is_empty() {
@@ -289,7 +301,9 @@ impl<'r> World<'r> {
             Event::Notice => self.notice(),
             Event::EndLate(rank) => {
                 self.is_started[rank as usize] = true;
-                self.gone.insert(rank);
+                if !self.keeps_in_memory() {
+                    self.gone.insert(rank);
+                }
                 self.kill(rank);
             }
             Event::Restart => self.restart()?,
@@ -298,7 +312,7 @@ impl<'r> World<'r> {
     }
 
     fn start(&mut self, rank: u32) -> Result<bool, String> {
-        let (ranks, all) = (self.ranks, self.ranks as usize);
+        let (ranks, all, in_memory) = (self.ranks, self.ranks as usize, self.keeps_in_memory());
         let settings = RuleSettings::new(ranks, self.rule.options);
         let machine = (self.rule.make_rank)(Rank(rank), Incarnation(self.generation), &settings)
             .map_err(|error| error.to_string())?;
@@ -307,7 +321,7 @@ impl<'r> World<'r> {
             None => Program::new(rank, ranks, self.iterations),
             Some((loads, lost)) => {
                 let lost: Vec<u32> = lost.iter().map(|rank| rank.0).collect();
-                let saved = self.disk.get(&(loads, rank)).cloned();
+                let saved = if in_memory { self.memory.get(&rank) } else { self.disk.get(&(loads, rank)) }.cloned();
                 if saved.is_none() != lost.contains(&rank) {
                     return Err(format!(
                         "the state of rank {rank} for generation {loads}: {saved:?}, and lost are {lost:?}"
@@ -328,6 +342,7 @@ impl<'r> World<'r> {
             sent: vec![0; all],
             received: vec![0; all],
             exit: None,
+            is_changing: false,
         });
         for peer in (0..ranks).filter(|peer| *peer != rank) {
             if self.processes[peer as usize].is_some() {
@@ -379,7 +394,46 @@ impl<'r> World<'r> {
         Ok(())
     }
 
+    fn keeps_in_memory(&self) -> bool {
+        self.rule.properties.keeps_states_in_memory
+    }
+
+    /// Begins to change a rank's state in memory, or ends it. Returns `true` if the change is under way now.
+    fn change(&mut self, rank: u32) -> bool {
+        let Some(process) =
+            self.processes[rank as usize].as_mut().filter(|_| self.rule.properties.keeps_states_in_memory)
+        else {
+            return false;
+        };
+        let is_change = matches!(process.program.next(), Some(Action::GoBack | Action::Apply));
+        if is_change && process.program.state().is_some() && !process.is_changing {
+            process.is_changing = true;
+            self.memory.remove(&rank);
+            return true;
+        }
+        process.is_changing = false;
+        false
+    }
+
+    /// Publishes a rank's state in memory.
+    fn publish(&mut self, rank: u32) {
+        let process = self.processes[rank as usize].as_ref().filter(|_| self.keeps_in_memory());
+        if let Some(state) = process.and_then(|process| process.program.state()) {
+            self.memory.insert(rank, state.clone());
+            self.gone.remove(&rank);
+        }
+    }
+
     fn step(&mut self, rank: u32) -> Result<(), String> {
+        if self.change(rank) {
+            return Ok(());
+        }
+        self.carry_out_step(rank)?;
+        self.publish(rank);
+        Ok(())
+    }
+
+    fn carry_out_step(&mut self, rank: u32) -> Result<(), String> {
         let generation = self.generation;
         let mut sent = None;
         self.with(rank, |process| {
@@ -438,7 +492,10 @@ impl<'r> World<'r> {
             return;
         }
         self.coverage.kills += 1;
-        self.gone.insert(rank);
+        let is_changing = self.processes[rank as usize].as_ref().is_some_and(|process| process.is_changing);
+        if is_changing || !self.keeps_in_memory() {
+            self.gone.insert(rank);
+        }
         // A part of what it has sent is lost with it.
         for peer in 0..self.ranks {
             let kept = self.below(4);
@@ -491,6 +548,7 @@ impl<'r> World<'r> {
     }
 
     fn restart(&mut self) -> Result<(), String> {
+        self.memory.keys().for_each(|rank| self.coordinator.handle_saved(Rank(*rank)));
         let begun = self.coordinator.restart().ok_or("the coordinator starts nothing again")?;
         self.coverage.restarts += 1;
         self.generation += 1;
@@ -503,11 +561,20 @@ impl<'r> World<'r> {
         }
         self.coverage.loaded_again += u64::from(begun.loads.is_some_and(|loads| loads < self.generation));
         self.coverage.begun_anew += u64::from(begun.loads.is_none());
+        self.coverage.lost_one += u64::from(lost.len() == 1 && begun.loads.is_some());
         self.coverage.lost_two += u64::from(lost.len() > 1 && begun.loads.is_some());
         self.disk.retain(|(generation, _), _| Some(*generation) == begun.loads);
+        let begins_anew = begun.loads.is_none();
         self.begun = Some(begun);
         self.is_ending = false;
-        self.gone.clear();
+        // A rank that is rebuilt has no state until then.
+        let in_memory = self.keeps_in_memory();
+        let is_lost = |rank: &u32| in_memory && lost.contains(rank);
+        self.gone.retain(is_lost);
+        if begins_anew {
+            self.gone.clear();
+            self.memory.clear();
+        }
         self.channels.clear();
         self.is_started.fill(false);
         self.reports.iter_mut().chain(&mut self.orders).for_each(VecDeque::clear);
