@@ -21,7 +21,7 @@ use serde::de::DeserializeOwned;
 
 use crate::Error;
 use crate::collectives;
-use crate::saved::SavedState;
+use crate::saved::{SavedState, StatePlace};
 
 pub use call_error::CallError;
 pub use fail_stop::{FailStop, FirstFailure};
@@ -94,7 +94,7 @@ pub struct Restart {
     pub generation: u32,
     /// Ranks whose states are lost, ascending.
     pub lost: Vec<u32>,
-    /// State that this rank has saved; `None` if it is lost.
+    /// State that this rank has saved; `None` if it is lost, or [in memory](Communicator::state_place).
     pub state: Option<SavedState>,
 }
 
@@ -202,6 +202,13 @@ pub trait Communicator {
     /// [`Error::Saved`], [`Error::NoSavedState`].
     fn restart(&mut self) -> Result<Option<Restart>, Error> {
         Ok(None)
+    }
+
+    /// Returns where this rank's state outlives its process, under a rule that keeps states in memory; `None` under
+    /// others. The program opens the state that is there, or makes memory for one, and its state is there before it
+    /// calls [`rebuilt`](Communicator::rebuilt). By default `None`.
+    fn state_place(&self) -> Option<StatePlace> {
+        None
     }
 
     /// Reports that this rank's state is complete: rebuilt after a [`restart`](Communicator::restart), or made at a

@@ -55,6 +55,7 @@ use crate::communicator::{
 use crate::history::{Event, History};
 use crate::interval::Interval;
 use crate::matching::{Forced, Matching, Pattern};
+use crate::saved::StatePlace;
 use crate::settings::RankSettings;
 use crate::tally::Tally;
 use crate::trace::Trace;
@@ -375,6 +376,10 @@ impl<T: Transport, P: Protocol> Communicator for Endpoint<T, P> {
 
     fn restart(&mut self) -> Result<Option<Restart>, Error> {
         self.take_restart()
+    }
+
+    fn state_place(&self) -> Option<StatePlace> {
+        self.place_of_state()
     }
 
     fn rebuilt(&mut self) -> Result<(), Error> {

@@ -11,7 +11,7 @@ use crate::checkpoint::TableError;
 use crate::communicator::CallError;
 use crate::damage::{Damage, DamageLocation};
 use crate::history::HistoryError;
-use crate::saved::SavedError;
+use crate::saved::{SavedError, StateMemoryError};
 use crate::trace::TraceError;
 use crate::transport::TransportError;
 
@@ -50,6 +50,9 @@ pub enum Error {
     /// A saved state can't be read.
     #[error(transparent)]
     Saved(#[from] SavedError),
+    /// Memory that outlives the process can't be used for the state.
+    #[error(transparent)]
+    StateMemory(#[from] StateMemoryError),
     /// The log refused to drop messages that a dead incarnation had sent after its checkpoint.
     #[error("cannot drop the messages that a dead incarnation had sent to rank {peer} after its checkpoint: {source}")]
     Truncate {

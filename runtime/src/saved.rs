@@ -17,8 +17,10 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-use counterfoil_log_core::create_private_file;
+pub use counterfoil_log_core::{FoundState, SharedArray, StateMemory, StateMemoryError};
+use counterfoil_log_core::{create_private_file, has_state};
 use xxhash_rust::xxh3::Xxh3Default;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 const MAGIC: &[u8; 8] = b"CFSAVED1";
 /// Bytes that are read or written at a time: the checksum finds them in the cache.
@@ -130,6 +132,55 @@ pub(crate) fn remove(directory: &Path, keeps: impl Fn(u32) -> bool) -> Result<()
         }
     }
     Ok(())
+}
+
+/// Returns the file with a rank's state in memory, in the job's directory.
+fn memory_path(directory: &Path, rank: u32) -> PathBuf {
+    directory.join(format!("state-{rank}"))
+}
+
+/// Returns `true` if a rank, whose process has ended, has left a whole state in memory.
+///
+/// # Errors
+/// As of [`has_state`].
+pub(crate) fn has_state_in_memory(directory: &Path, rank: u32) -> Result<bool, StateMemoryError> {
+    has_state(&memory_path(directory, rank))
+}
+
+/// Where a rank's state is in memory that outlives its process.
+#[derive(Clone, Debug)]
+pub struct StatePlace {
+    path: PathBuf,
+    has_state: bool,
+}
+
+impl StatePlace {
+    pub(crate) fn new(directory: &Path, rank: u32, has_state: bool) -> StatePlace {
+        StatePlace { path: memory_path(directory, rank), has_state }
+    }
+
+    /// Returns `true` if the rank goes on with the state that is there.
+    pub fn has_state(&self) -> bool {
+        self.has_state
+    }
+
+    /// Opens the memory with the state that is there, whose arrays have elements of type `T`.
+    ///
+    /// # Errors
+    /// As of [`StateMemory::open`].
+    pub fn open<T: FromBytes + IntoBytes + Immutable>(&self) -> Result<FoundState<T>, StateMemoryError> {
+        StateMemory::open(&self.path)
+    }
+
+    /// Makes memory for a state of at most `bytes`, which is used as it is needed. What is there is removed.
+    ///
+    /// # Errors
+    /// As of [`StateMemory::create`].
+    pub fn create(&self, bytes: usize) -> Result<StateMemory, StateMemoryError> {
+        // `create` says what is wrong with a file that can't be removed.
+        let _ = fs::remove_file(&self.path);
+        StateMemory::create(&self.path, bytes)
+    }
 }
 
 /// State of a rank that it has saved when the job failed. Its regions are read in order; with the last one, the

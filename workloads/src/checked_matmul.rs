@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use counterfoil_runtime::communicator::{Communicator, Reduction, Restart};
-use counterfoil_runtime::saved::SavedState;
+use counterfoil_runtime::saved::{FoundState, SavedState, SharedArray, StateMemory};
 use zerocopy::IntoBytes;
 
 use crate::matmul::{element, multiply, verify};
@@ -97,21 +97,63 @@ struct State {
     before: Vec<u32>,
 }
 
+/// Copy of a state that outlives the process. It isn't changed: the next one takes its place.
+#[derive(Debug)]
+struct Kept {
+    memory: StateMemory,
+    arrays: Vec<SharedArray<u32>>,
+}
+
+impl Kept {
+    fn keep(&mut self, state: &State) -> Result<(), Error> {
+        let copies = [&state.right, &state.before].map(|values| self.memory.copy_of(values));
+        self.arrays = copies.into_iter().collect::<Result<_, _>>()?;
+        Ok(self.memory.publish(&[state.done], self.arrays.iter())?)
+    }
+}
+
 /// The program of one rank, with its state.
 #[derive(Debug)]
 struct Multiplication {
     program: CheckedMatmul,
     checkpoint_every: Option<u64>,
     state: Option<State>,
+    /// Under a rule that keeps states in memory.
+    kept: Option<Kept>,
 }
 
 impl Multiplication {
-    fn begin(&self, comm: &mut dyn Communicator) -> Result<State, Error> {
+    fn new(program: &CheckedMatmul, checkpoint_every: Option<u64>) -> Multiplication {
+        Multiplication { program: program.clone(), checkpoint_every, state: None, kept: None }
+    }
+
+    /// Returns what this rank has left in memory, and makes memory for what follows.
+    fn take_kept(&mut self, comm: &mut dyn Communicator) -> Result<Option<State>, Error> {
+        let Some(place) = comm.state_place() else { return Ok(None) };
+        if place.has_state() {
+            let FoundState { memory, words, arrays } = place.open::<u32>()?;
+            let [right, before] = &arrays[..] else { return Err(StateError::NotAState { len: arrays.len() }.into()) };
+            let state = State {
+                done: words.first().copied().unwrap_or_default(),
+                right: right.to_vec(),
+                before: before.to_vec(),
+            };
+            self.kept = Some(Kept { memory, arrays });
+            return Ok(Some(state));
+        }
+        let block = self.program.height(comm.size()) * self.program.order * size_of::<u32>();
+        // The state, and the next one; and what is between them.
+        self.kept = Some(Kept { memory: place.create(6 * block + (64 << 10))?, arrays: Vec::new() });
+        Ok(None)
+    }
+
+    fn begin(&mut self, comm: &mut dyn Communicator) -> Result<State, Error> {
         let (rank, ranks) = (comm.rank(), comm.size());
+        let kept = self.take_kept(comm)?;
         let program = &self.program;
         let len = program.height(ranks) * program.order;
         if let Some(restart) = comm.restart()? {
-            return rebuild(comm, len, restart);
+            return rebuild(comm, len, restart, kept);
         }
         let Some(saved) = comm.restore()? else {
             return Ok(State { done: 0, right: program.block(1, rank, ranks), before: vec![0; len] });
@@ -130,13 +172,15 @@ fn load(len: usize, mut saved: SavedState) -> Result<State, counterfoil_runtime:
     Ok(state)
 }
 
-/// Returns this rank's state after the last multiplication that all survivors have done. Collective.
-fn rebuild(comm: &mut dyn Communicator, len: usize, restart: Restart) -> Result<State, Error> {
+/// Returns this rank's state after the last multiplication that all survivors have done. Collective. `kept`: what the
+/// rank has left in memory.
+fn rebuild(comm: &mut dyn Communicator, len: usize, restart: Restart, kept: Option<State>) -> Result<State, Error> {
     let (rank, ranks) = (comm.rank(), comm.size());
     if restart.lost.len() > 1 {
         return Err(UnrecoverableError { ranks: restart.lost, row: 0 }.into());
     }
-    let mut state = restart.state.map(|saved| load(len, saved)).transpose()?;
+    let saved = restart.state.map(|saved| load(len, saved)).transpose()?;
+    let mut state = kept.or(saved);
     let mut least = [state.as_ref().map_or(u64::MAX, |state| state.done)];
     comm.allreduce_u64(&mut least, Reduction::Min)?;
     if let Some(state) = state.as_mut().filter(|state| state.done > least[0]) {
@@ -167,6 +211,9 @@ impl Resilient for Multiplication {
         self.program.validate(ranks)?;
         let begun = self.begin(comm)?;
         let state = self.state.insert(begun);
+        if let Some(kept) = &mut self.kept {
+            kept.keep(state)?;
+        }
         comm.rebuilt()?;
         let program = &self.program;
         let left = program.block(0, rank, ranks);
@@ -175,6 +222,9 @@ impl Resilient for Multiplication {
             let product = program.multiply(comm, &left, &state.right)?;
             state.before = std::mem::replace(&mut state.right, product);
             state.done += 1;
+            if let Some(kept) = &mut self.kept {
+                kept.keep(state)?;
+            }
             if checkpoint_due(comm, state.done, self.checkpoint_every) {
                 comm.checkpoint(&encode(&program.owner(rank, ranks), state.done, state.right.as_bytes()))?;
             }
@@ -224,10 +274,10 @@ impl Workload for CheckedMatmul {
     }
 
     fn run(&self, comm: &mut dyn Communicator, checkpoint_every: Option<u64>) -> Result<Outcome, Error> {
-        Multiplication { program: self.clone(), checkpoint_every, state: None }.run(comm)
+        Multiplication::new(self, checkpoint_every).run(comm)
     }
 
     fn resilient(&self) -> Option<Box<dyn Resilient>> {
-        Some(Box::new(Multiplication { program: self.clone(), checkpoint_every: None, state: None }))
+        Some(Box::new(Multiplication::new(self, None)))
     }
 }

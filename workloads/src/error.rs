@@ -1,5 +1,7 @@
 //! Errors of a workload.
 
+use counterfoil_runtime::saved::StateMemoryError;
+
 use crate::{Class, StateError};
 
 /// A rank's part of a workload failed.
@@ -81,6 +83,12 @@ pub struct UnrecoverableError {
     pub ranks: Vec<u32>,
     /// The process row.
     pub row: usize,
+}
+
+impl From<StateMemoryError> for Error {
+    fn from(error: StateMemoryError) -> Error {
+        counterfoil_runtime::Error::from(error).into()
+    }
 }
 
 impl RanksError {

@@ -160,7 +160,7 @@ fn body(state: &State) -> Vec<u8> {
     let (shape, arrays) = state.parts();
     let mut body = (shape.len() as u64).to_le_bytes().to_vec();
     body.extend_from_slice(shape.as_bytes());
-    arrays.iter().for_each(|array| body.extend_from_slice(array.as_bytes()));
+    arrays.iter().for_each(|array| body.extend_from_slice((***array).as_bytes()));
     body
 }
 
@@ -170,11 +170,10 @@ fn state_of_body(layout: &Layout, body: &[u8]) -> Result<State, StateError> {
     let (len, rest) = body.split_first_chunk::<8>().ok_or_else(short)?;
     let len = usize::try_from(u64::from_le_bytes(*len)).ok().and_then(|len| len.checked_mul(8)).ok_or_else(short)?;
     let (shape, mut rest) = rest.split_at_checked(len).ok_or_else(short)?;
-    let state = State::from_parts(layout, &long_words(shape), |array| {
-        let (bytes, after) = rest.split_at_checked(8 * array.len()).ok_or_else(short)?;
-        array.copy_from_slice(&numbers(bytes, array.len())?);
+    let state = State::from_parts(layout, &long_words(shape), |len| {
+        let (bytes, after) = len.checked_mul(8).and_then(|len| rest.split_at_checked(len)).ok_or_else(short)?;
         rest = after;
-        Ok::<_, StateError>(())
+        Ok::<_, StateError>(numbers(bytes, len)?.into())
     })?;
     state.filter(|_| rest.is_empty()).ok_or_else(short)
 }
@@ -208,12 +207,22 @@ impl Factorization {
         Ok(State::new(layout, place, weights, element))
     }
 
-    /// Returns the state with which this rank goes on.
+    /// Returns the state with which this rank goes on, where it outlives the process under a rule by which it does.
+    fn begin_in_place(&self, layout: &Layout, comm: &mut dyn Communicator) -> Result<State, Error> {
+        let place = comm.state_place();
+        let mut state = match comm.restart()? {
+            Some(restart) => rebuild::rebuild(layout, comm, restart, place.as_ref())?,
+            None => self.begin(layout, comm)?,
+        };
+        if let Some(place) = place.filter(|place| !place.has_state()) {
+            state.settle(place.create(State::memory_bytes_max(layout, state.place()))?)?;
+        }
+        Ok(state)
+    }
+
+    /// Returns the state with which this rank begins.
     fn begin(&self, layout: &Layout, comm: &mut dyn Communicator) -> Result<State, Error> {
         let (rank, ranks) = (comm.rank(), comm.size());
-        if let Some(restart) = comm.restart()? {
-            return rebuild::rebuild(layout, comm, restart);
-        }
         let Some(saved) = comm.restore()? else { return Factorization::start(layout, comm) };
         let owner = self.program.owner(rank, ranks);
         let (_, body) = decode(&owner, self.program.iterations(rank, ranks), &saved)?;
@@ -225,7 +234,7 @@ impl Resilient for Factorization {
     fn run(&mut self, comm: &mut dyn Communicator) -> Result<Outcome, Error> {
         let (rank, ranks) = (comm.rank(), comm.size());
         let layout = self.program.layout(ranks)?;
-        let begun = self.begin(&layout, comm)?;
+        let begun = self.begin_in_place(&layout, comm)?;
         let state = self.state.insert(begun);
         comm.rebuilt()?;
         let owner = self.program.owner(rank, ranks);
@@ -247,7 +256,7 @@ impl Resilient for Factorization {
         let Some(state) = &self.state else { return Vec::new() };
         let (shape, arrays) = state.parts();
         self.numbers = shape;
-        std::iter::once(self.numbers.as_bytes()).chain(arrays.into_iter().map(IntoBytes::as_bytes)).collect()
+        std::iter::once(self.numbers.as_bytes()).chain(arrays.into_iter().map(|array| (**array).as_bytes())).collect()
     }
 }
 

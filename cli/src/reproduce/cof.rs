@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use counterfoil_protocols::on_failure;
+use counterfoil_protocols::api::Rule;
+use counterfoil_protocols::on_failure::{RULE, SHARED_MEMORY_RULE};
 use counterfoil_runtime::local::{Interrupts, JobReport, Kill, KillPoint, RestartReport, launch};
 use counterfoil_workloads::costs::Measured;
 use counterfoil_workloads::qr::Shape;
@@ -50,27 +51,29 @@ pub(crate) struct CofArguments {
 }
 
 /// Way to run a factorization.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 struct Mode {
     name: &'static str,
     protection: &'static str,
     /// Corresponding result of the paper.
     paper: Option<&'static str>,
     is_killed: bool,
+    rule: Rule,
 }
 
-const MODES: [Mode; 6] = [
-    Mode {
-        name: "duplicated checksums (the paper's)",
-        protection: "duplicated",
-        paper: Some("1.11"),
-        is_killed: false,
-    },
-    Mode { name: "rotating checksums", protection: "rotating", paper: None, is_killed: false },
-    Mode { name: "sums every 8 iterations", protection: "8", paper: None, is_killed: false },
-    Mode { name: "rotating, and a rank is killed", protection: "rotating", paper: Some("1.11"), is_killed: true },
-    Mode { name: "every 8 iterations, and a rank is killed", protection: "8", paper: None, is_killed: true },
-    Mode { name: "no checksums, against themselves", protection: "none", paper: None, is_killed: false },
+/// Rotating checksums, as they are saved.
+const ROTATING: Mode =
+    Mode { name: "rotating checksums", protection: "rotating", paper: None, is_killed: false, rule: RULE };
+
+const MODES: [Mode; 8] = [
+    Mode { name: "duplicated checksums (the paper's)", protection: "duplicated", paper: Some("1.11"), ..ROTATING },
+    ROTATING,
+    Mode { name: "rotating, in shared memory", rule: SHARED_MEMORY_RULE, ..ROTATING },
+    Mode { name: "sums every 8 iterations", protection: "8", ..ROTATING },
+    Mode { name: "rotating, and a rank is killed", paper: Some("1.11"), is_killed: true, ..ROTATING },
+    Mode { name: "in shared memory, and a rank is killed", is_killed: true, rule: SHARED_MEMORY_RULE, ..ROTATING },
+    Mode { name: "every 8 iterations, and a rank is killed", protection: "8", is_killed: true, ..ROTATING },
+    Mode { name: "no checksums, against themselves", protection: "none", ..ROTATING },
 ];
 
 impl Mode {
@@ -107,14 +110,13 @@ pub(crate) fn run(arguments: &CofArguments) -> Result<ExitCode, Failure> {
     let (mut table, mut notes) = (Vec::new(), Vec::new());
     for size in &arguments.size {
         let group = format!("n = {size}");
-        let once =
-            |protection, kill| run_once(arguments, ranks, (*size, protection), kill, build.as_ref(), &interrupts);
+        let once = |mode: &Mode| run_once(arguments, ranks, *size, mode, build.as_ref(), &interrupts);
         let mut all = MODES.map(|_| Runs::default());
         for _ in 0..arguments.rounds {
-            let plain = once("none", false)?.wall.as_secs_f64();
+            let plain = once(&Mode { protection: "none", ..ROTATING })?.wall.as_secs_f64();
             bar.inc(1);
             for (mode, runs) in MODES.iter().zip(&mut all) {
-                let job = once(mode.protection, mode.is_killed)?;
+                let job = once(mode)?;
                 runs.measured.seconds.push(job.wall.as_secs_f64());
                 runs.measured.ratios.push(job.wall.as_secs_f64() / plain);
                 runs.restarts.extend(job.restarts);
@@ -155,18 +157,18 @@ pub(crate) fn run(arguments: &CofArguments) -> Result<ExitCode, Failure> {
 fn run_once(
     arguments: &CofArguments,
     ranks: u32,
-    (size, protection): (u32, &str),
-    is_killed: bool,
+    size: u32,
+    mode: &Mode,
     build: Option<&Build>,
     interrupts: &Interrupts,
 ) -> Result<JobReport, Failure> {
-    let name = name(&arguments.grid, protection, size);
+    let name = name(&arguments.grid, mode.protection, size);
     let workload = by_name(&name, Class::default()).map_err(|error| Failure::usage(format!("--grid: {error}")))?;
     workload.validate(ranks).map_err(|error| Failure::usage(format!("--size: {error}")))?;
     let mut job = rank::job(workload.as_ref(), ranks, None)?;
-    job.settings.rule = on_failure::RULE;
+    job.settings.rule = mode.rule;
     let half = workload.iterations(1, ranks).at_least / 2;
-    job.kills = is_killed.then_some(Kill { rank: 1, at: KillPoint::Iteration(half) }).into_iter().collect();
+    job.kills = mode.is_killed.then_some(Kill { rank: 1, at: KillPoint::Iteration(half) }).into_iter().collect();
     let job = match build {
         Some(build) => build.job(&job, 0).map_err(Failure::failed)?,
         None => job,

@@ -1,16 +1,25 @@
 //! Tests of jobs that save when a rank is lost, and are started again.
 
+use std::fs::File;
+use std::io::Read;
+use std::time::Duration;
+
 use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::output::ProgramOutput;
-use crate::program::{Sandbox, send, wait_until};
+use crate::program::{Running, Sandbox, is_alive, send, wait_until};
 
 const RULE: [&str; 2] = ["--protocol", "on-failure"];
+const SHARED_MEMORY_RULE: [&str; 2] = ["--protocol", "on-failure-shared-memory"];
 
 /// Checks that a demo has ended right, and returns its report.
 fn checked(sandbox: &Sandbox, arguments: &[&str]) -> Value {
-    let output = sandbox.demo(&[&RULE, arguments, &["--json"]].concat());
+    checked_under(RULE, sandbox, arguments)
+}
+
+fn checked_under(rule: [&str; 2], sandbox: &Sandbox, arguments: &[&str]) -> Value {
+    let output = sandbox.demo(&[&rule, arguments, &["--json"]].concat());
     assert_eq!(output.code, Some(0), "{arguments:?}: {}{}", output.stderr, output.stdout);
     let report: Value = serde_json::from_str(&output.stdout).unwrap();
     assert_eq!((&report["verified"], &report["recovered"]), (&true.into(), &true.into()), "{report}");
@@ -119,4 +128,93 @@ fn integers_are_rebuilt_bit_by_bit() {
         let report = run(&["--kill", &format!("{victim}@5"), "--kill", &format!("{}@9", 3 - victim)]);
         assert_eq!((&report["digest"], lost(&report).len()), (&expected["digest"], 2), "{report}");
     }
+}
+
+#[test]
+fn states_in_memory_outlive_ranks_that_are_killed_in_a_call() {
+    let sandbox = Sandbox::new();
+    for workload in ["qr:1x4:rotating:160x144:12", "qr:1x4:duplicated:160x144:12", "qr:2x2:3:160x144:12"] {
+        // Two of a process row, and one of them again while all go back to one iteration.
+        let kills = ["--kill", "1@5", "--kill", "0@9", "--kill", "1@recovery:1"];
+        let report = checked_under(SHARED_MEMORY_RULE, &sandbox, &[&["--workload", workload][..], &kills].concat());
+        let lost = lost(&report);
+        // Until all ranks have started, a failure begins the program anew.
+        assert!(lost.iter().all(|ranks| ranks.len() <= 1) && lost.iter().any(Vec::is_empty), "{report}");
+        let saved = report["restarts"].as_array().unwrap().iter().map(|restart| restart["bytes"].as_u64().unwrap());
+        assert_eq!(saved.sum::<u64>(), 0, "{report}");
+    }
+    let run = |more: &[&str]| {
+        checked_under(SHARED_MEMORY_RULE, &sandbox, &[&["--workload", "checked-matmul"], more].concat())
+    };
+    let (expected, killed) = (run(&["--no-kills"]), run(&["--kill", "3@5", "--kill", "0@9"]));
+    assert_eq!((&killed["digest"], lost(&killed)), (&expected["digest"], vec![vec![], vec![]]), "{killed}");
+    assert_eq!(
+        checked_under(SHARED_MEMORY_RULE, &sandbox, &["--workload", "cg", "--kill", "2@7"])["digest_equal"],
+        Value::Null
+    );
+}
+
+/// Returns `true` if a rank is changing its state in memory, and all ranks have begun: the mark of
+/// `counterfoil_log_core::StateMemory` is odd, and grows by two with each change.
+fn is_changing(sandbox: &Sandbox, rank: u32) -> bool {
+    let job = sandbox.remaining_jobs().pop().unwrap_or_default();
+    let mut head = [0; 16];
+    let file = File::open(sandbox.path().join(job).join(format!("state-{rank}")));
+    let is_read = file.and_then(|mut file| file.read_exact(&mut head)).is_ok();
+    let mark = u64::from_le_bytes(std::array::from_fn(|at| head[8 + at]));
+    is_read && mark > 20 && mark % 2 == 1
+}
+
+/// Stops ranks while they change their states. Returns their processes; `None` if the demo ends before.
+fn stop_changing(sandbox: &Sandbox, demo: &Running, victims: &[u32]) -> Option<Vec<u32>> {
+    while is_alive(demo.pid()) {
+        let ranks = demo.ranks();
+        if ranks.len() < 4 {
+            continue;
+        }
+        let stopped: Vec<u32> = victims.iter().map(|victim| ranks[*victim as usize]).collect();
+        stopped.iter().for_each(|process| send(*process, Signal::STOP));
+        stopped.iter().for_each(|process| wait_until("it is stopped", || is_stopped(*process)));
+        if victims.iter().all(|victim| is_changing(sandbox, *victim)) {
+            return Some(stopped);
+        }
+        stopped.iter().for_each(|process| send(*process, Signal::CONT));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    None
+}
+
+/// Kills ranks while they change their states. `victims`: numbers of processes in the order of their start.
+fn kill_changing(sandbox: &Sandbox, grid: &str, victims: &[u32]) -> ProgramOutput {
+    let workload = format!("qr:{grid}:rotating:2560x2560:32");
+    for _ in 0..10 {
+        let demo = sandbox.start(&[&SHARED_MEMORY_RULE, &["--workload", &workload, "--no-kills"][..]].concat());
+        if let Some(stopped) = stop_changing(sandbox, &demo, victims) {
+            demo.signal(Signal::STOP);
+            stopped.iter().for_each(|process| send(*process, Signal::KILL));
+            demo.signal(Signal::CONT);
+            return demo.wait();
+        }
+        demo.wait();
+    }
+    panic!("ranks {victims:?} never change their states at the same time");
+}
+
+fn is_stopped(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_none_or(|(_, fields)| fields.trim_start().starts_with(['T', 'Z', 'X']))
+}
+
+#[test]
+fn a_rank_that_is_killed_while_it_changes_its_state_in_memory_is_rebuilt() {
+    let sandbox = Sandbox::new();
+    for (grid, victims, lost) in [("1x4", &[2][..], "1 state is lost"), ("2x2", &[0, 3], "2 states are lost")] {
+        let output = kill_changing(&sandbox, grid, victims);
+        assert!(output.code == Some(0) && output.stdout.contains("verified: yes"), "{}", output.stderr);
+        assert!(output.stderr.contains(lost), "{grid}: {}", output.stderr);
+    }
+    let output = kill_changing(&sandbox, "1x4", &[1, 3]);
+    let what = "checksums rebuild one lost rank of each process row: ranks [1, 3] of row 0 are lost";
+    assert!(output.code == Some(1) && output.stderr.contains(what), "{}", output.stderr);
+    assert_eq!(sandbox.remaining_jobs(), Vec::<String>::new());
 }

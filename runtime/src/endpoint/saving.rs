@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::Endpoint;
 use crate::Error;
 use crate::communicator::Restart;
-use crate::saved::{self, SavedState};
+use crate::saved::{self, SavedState, StatePlace};
 use crate::transport::{Report, Save, Transport};
 
 /// Where a rank's state is saved, and what this generation of the job has begun with.
@@ -17,6 +17,8 @@ use crate::transport::{Report, Save, Transport};
 pub struct Saves {
     /// Directories on this host, in the order in which they are tried.
     pub directories: Vec<PathBuf>,
+    /// Where the rank's state is, if it is in memory that outlives the process.
+    pub place: Option<StatePlace>,
     /// `None` if the program begins anew.
     pub begun_with: Option<BegunWith>,
 }
@@ -45,13 +47,17 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     pub(super) fn take_restart(&mut self) -> Result<Option<Restart>, Error> {
         let Some(BegunWith { generation, lost }) = self.saves.begun_with.take() else { return Ok(None) };
         let rank = self.rank;
-        let state = if lost.contains(&rank) {
+        let state = if lost.contains(&rank) || self.saves.place.is_some() {
             None
         } else {
             let saved = SavedState::open(&self.saves.directories, rank, generation)?;
             Some(saved.ok_or(Error::NoSavedState { rank, generation })?)
         };
         Ok(Some(Restart { generation: self.protocol.incarnation().0, lost, state }))
+    }
+
+    pub(super) fn place_of_state(&self) -> Option<StatePlace> {
+        self.saves.place.clone()
     }
 
     /// Reports that the rank's state is rebuilt.
@@ -63,7 +69,8 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     /// Saves the program's state after a call has failed with [`Error::JobFailed`], and reports it. This process must
     /// exit then, with status 0 and, over MPI, without `MPI_Finalize`. `regions` are the parts of the state, in the
     /// order in which the next process reads them; they are written from where they are. They are passed over if the
-    /// state isn't rebuilt: then the one from before is loaded again. Without regions the rank has no state, and if
+    /// state isn't rebuilt, since the one from before is loaded again then, and if it is in memory that outlives this
+    /// process. Without regions the rank has no state, and if
     /// that is so for all, the program begins anew.
     ///
     /// A state that can't be saved is lost, as that of a killed rank: the launcher is told why.

@@ -121,6 +121,14 @@ impl Launcher<'_> {
     /// Begins the next generation: all processes have ended.
     pub(super) fn begin_generation(&mut self) -> Result<(), LaunchError> {
         let Some(coordinator) = &mut self.coordinator else { return Ok(()) };
+        if self.rule.properties.keeps_states_in_memory {
+            let directory = self.job.paths().directory();
+            for rank in 0..self.slots.len() as u32 {
+                if saved::has_state_in_memory(directory, rank).map_err(LaunchError::StateInMemory)? {
+                    coordinator.process.handle_saved(Rank(rank));
+                }
+            }
+        }
         let Some(begun) = coordinator.process.restart() else { return Ok(()) };
         self.generations.needed = begun.loads;
         self.keep_saves(begun.loads)?;

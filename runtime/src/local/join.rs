@@ -13,6 +13,7 @@ use super::planned_kills::PlannedKills;
 use super::sockets::LocalTransport;
 use crate::Error;
 use crate::endpoint::{Endpoint, EndpointOptions, LogFiles, Saves};
+use crate::saved::StatePlace;
 use crate::transport::{Transport, TransportError};
 
 /// Communicator of a rank over transport `T`, under the rule in the job's settings.
@@ -147,6 +148,9 @@ fn start_as<T: Transport>(
     let incarnation = welcome.incarnation;
     let rule = rule.unwrap_or(&welcome.settings.rule);
     let protocol = rule.protocol(rank, welcome.settings.ranks, incarnation)?;
+    let begun_with = welcome.begun_with;
+    let has_state = begun_with.as_ref().is_some_and(|begun| !begun.lost.contains(&rank));
+    let in_memory = rule.properties.keeps_states_in_memory;
     let options = EndpointOptions {
         rank,
         incarnation,
@@ -157,7 +161,8 @@ fn start_as<T: Transport>(
         saves: Saves {
             // What the disk doesn't take may fit into memory.
             directories: vec![welcome.checkpoints.clone(), paths.directory().to_owned()],
-            begun_with: welcome.begun_with,
+            place: in_memory.then(|| StatePlace::new(paths.directory(), rank, has_state)),
+            begun_with,
         },
         store_directory: welcome.checkpoints,
     };

@@ -7,7 +7,7 @@ use counterfoil_protocols::api::CoordinatorError;
 use super::job::JobError;
 use super::kills::Kill;
 use crate::oracle::{OracleError, Timeline};
-use crate::saved::SavedError;
+use crate::saved::{SavedError, StateMemoryError};
 use crate::tally::Tally;
 
 /// Progress of a job.
@@ -227,6 +227,9 @@ pub enum LaunchError {
     /// Saved states can't be removed.
     #[error(transparent)]
     Saved(SavedError),
+    /// It can't be found out whether a rank has left a state.
+    #[error(transparent)]
+    StateInMemory(StateMemoryError),
     /// The job has no ranks.
     #[error("a job needs at least one rank")]
     NoRanks,

@@ -236,6 +236,11 @@ impl Layout {
         self.window() + 2 * self.period.unwrap_or(0)
     }
 
+    /// Returns how many sums of a stripe a process keeps at most.
+    pub(crate) fn sums_max(&self) -> usize {
+        self.period.map_or(0, |period| self.sums_window() / period + 3)
+    }
+
     /// Returns all places of the grid.
     pub fn places(&self) -> impl Iterator<Item = Place> + use<> {
         let Grid { rows, columns } = self.grid;

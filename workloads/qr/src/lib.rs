@@ -20,6 +20,7 @@
 
 pub mod layout;
 mod matrix;
+mod memory;
 pub mod panel;
 pub mod program;
 pub mod recover;
@@ -28,5 +29,6 @@ pub mod verify;
 
 pub use layout::{Grid, Layout, LayoutError, Place, Protection, Size, Stripe};
 pub use matrix::Matrix;
+pub use memory::Values;
 pub use program::{Communication, factor};
 pub use state::{Slot, State, slots, weight};

@@ -5,18 +5,20 @@ use std::ops::Range;
 use faer::linalg::matmul::matmul;
 use faer::{Accum, MatMut, MatRef, Par};
 
+use crate::memory::Values;
+
 /// A matrix whose columns follow each other in memory.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Matrix {
     rows: usize,
     columns: usize,
-    values: Vec<f64>,
+    values: Values,
 }
 
 impl Matrix {
     /// Returns a matrix of zeros.
     pub fn zeros(rows: usize, columns: usize) -> Matrix {
-        Matrix { rows, columns, values: vec![0.0; rows * columns] }
+        Matrix { rows, columns, values: vec![0.0; rows * columns].into() }
     }
 
     /// Returns the number of rows.
@@ -39,8 +41,19 @@ impl Matrix {
         &mut self.values
     }
 
-    pub(crate) fn into_values(self) -> Vec<f64> {
-        self.values
+    /// Makes a matrix of its values, column by column. Returns `None` if there are others than that many.
+    pub(crate) fn from_values(rows: usize, columns: usize, values: Values) -> Option<Matrix> {
+        (rows.checked_mul(columns)? == values.len()).then_some(Matrix { rows, columns, values })
+    }
+
+    /// Returns where the values are.
+    pub(crate) fn memory(&self) -> &Values {
+        &self.values
+    }
+
+    /// Returns where the values are.
+    pub(crate) fn memory_mut(&mut self) -> &mut Values {
+        &mut self.values
     }
 
     /// Returns a column.
@@ -56,7 +69,7 @@ impl Matrix {
     /// Returns a copy of some columns.
     pub fn copy(&self, columns: Range<usize>) -> Matrix {
         let values = self.values[columns.start * self.rows..columns.end * self.rows].to_vec();
-        Matrix { rows: self.rows, columns: columns.len(), values }
+        Matrix { rows: self.rows, columns: columns.len(), values: values.into() }
     }
 
     /// Replaces columns, from column `at` on.
@@ -66,7 +79,7 @@ impl Matrix {
 
     /// Adds `factor` times another matrix of this size.
     pub(crate) fn add(&mut self, factor: f64, other: &Matrix) {
-        self.values.iter_mut().zip(&other.values).for_each(|(sum, value)| *sum += factor * value);
+        self.values.iter_mut().zip(&other.values[..]).for_each(|(sum, value)| *sum += factor * value);
     }
 
     /// Returns the rows from `first` on of some columns.

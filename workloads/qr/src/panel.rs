@@ -43,8 +43,8 @@ pub(crate) fn factor<E>(
         let mut vector = Matrix::zeros(own.len() - below, 1);
         vector.values_mut().iter_mut().zip(&own[below..]).for_each(|(scaled, value)| *scaled = value * weight);
         // With this column and those to the right.
-        let mut sums =
-            Matrix::product(block.part(below, column..block.columns()).transpose(), vector.whole()).into_values();
+        let products = Matrix::product(block.part(below, column..block.columns()).transpose(), vector.whole());
+        let mut sums = products.values().to_vec();
         let products = sums.len();
         sums.extend((column..block.columns()).map(|column| at_diagonal(block.column(column))));
         sum(&mut sums)?;

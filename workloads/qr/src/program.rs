@@ -1,15 +1,17 @@
 //! The factorization, as each process runs it.
 
+use counterfoil_log_core::StateMemoryError;
+
 use crate::layout::Layout;
 use crate::matrix::Matrix;
 use crate::panel::{self, Reflectors};
 use crate::recover::upper_of;
-use crate::state::{Slot, State};
+use crate::state::State;
 
 /// Communication of a process within its process row and column. Messages from one process to another arrive in order.
 pub trait Communication {
-    /// Failure of a call.
-    type Error;
+    /// Failure of a call, or of the memory of the state.
+    type Error: From<StateMemoryError>;
 
     /// Takes note that an iteration begins, the [`done`](State::done) of the state. By default it does nothing.
     ///
@@ -46,7 +48,7 @@ pub trait Communication {
 /// part: after an error of any of them, [`State::undo`] can go back to any of the last [`Layout::window`] iterations.
 ///
 /// # Errors
-/// The first one of `communication`.
+/// The first one of `communication`, or of the [memory](State::settle).
 pub fn factor<C: Communication>(layout: &Layout, state: &mut State, communication: &mut C) -> Result<(), C::Error> {
     loop {
         let panel = state.done();
@@ -62,7 +64,7 @@ pub fn factor<C: Communication>(layout: &Layout, state: &mut State, communicatio
         if layout.takes_part(state.place().column, panel) {
             iterate(layout, state, panel, communication)?;
         } else {
-            state.skip(layout);
+            state.skip(layout)?;
         }
     }
 }
@@ -80,7 +82,7 @@ fn iterate<C: Communication>(
         let weights = &state.weights()[layout.columns(panel)];
         let sum = |values: &mut [f64]| communication.sum_column(values);
         let reflectors = panel::factor(layout, (place.row, panel), &mut block, weights, sum)?;
-        state.put(Slot::Data(panel), block);
+        state.end_panel(panel, block)?;
         let others = (0..layout.grid().columns).filter(|column| *column != owner);
         for column in others.filter(|column| layout.takes_part(*column, panel)) {
             communication.send_in_row(column, reflectors.vectors.values())?;
@@ -101,8 +103,7 @@ fn iterate<C: Communication>(
     if sums.columns() > 0 {
         communication.sum_column(sums.values_mut())?;
     }
-    state.apply(layout, panel, reflectors, &sums);
-    Ok(())
+    Ok(state.apply(layout, panel, reflectors, &sums)?)
 }
 
 /// Sums the block columns of each stripe up before an iteration, but those of stripes that were complete at the sums
@@ -130,6 +131,5 @@ fn sum_up<C: Communication>(
         }
         state.store_sum(number, panel, sum);
     }
-    state.end_sums(layout, panel);
-    Ok(())
+    Ok(state.end_sums(layout, panel)?)
 }

@@ -5,8 +5,11 @@ mod saved;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
+use counterfoil_log_core::{StateMemory, StateMemoryError};
+
 use crate::layout::{Layout, Place};
 use crate::matrix::{Matrix, add_product};
+use crate::memory::Values;
 use crate::panel::Reflectors;
 
 /// A block column of a process.
@@ -42,7 +45,7 @@ struct Applied {
 }
 
 /// State of a process.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug)]
 pub struct State {
     place: Place,
     /// Data block columns ascending, and then checksums by descending stripe: an iteration updates adjacent ones.
@@ -58,7 +61,7 @@ pub struct State {
     summed: usize,
     /// Power of two of each matrix column, near 1 / its norm, which a factorization keeps: a small column isn't lost in
     /// the rounding of a large one.
-    weights: Vec<f64>,
+    weights: Values,
     /// T of the panels.
     factors: BTreeMap<usize, Matrix>,
     /// Next iteration. Where checksums are updated, it is the number of panels if the process has no more work.
@@ -67,6 +70,8 @@ pub struct State {
     applied: VecDeque<Applied>,
     /// Own panels as they were before their factorization.
     before: BTreeMap<usize, Matrix>,
+    /// Where all values are, if they outlive the process.
+    memory: Option<StateMemory>,
 }
 
 /// Returns the weight of a column whose largest absolute value is `largest`: 0 of one that is zero and stays so.
@@ -109,11 +114,12 @@ impl State {
             vector_sums: BTreeMap::new(),
             sums: BTreeMap::new(),
             summed: done,
-            weights,
+            weights: weights.into(),
             factors,
             done: 0,
             applied: VecDeque::new(),
             before: BTreeMap::new(),
+            memory: None,
         };
         state.set_done(layout, done);
         state
@@ -195,8 +201,9 @@ impl State {
     }
 
     /// Ends an iteration in which the process has no work.
-    pub(crate) fn skip(&mut self, layout: &Layout) {
+    pub(crate) fn skip(&mut self, layout: &Layout) -> Result<(), StateMemoryError> {
         self.set_done(layout, self.done + 1);
+        self.publish()
     }
 
     /// Stores the sum of a stripe's block columns before an iteration.
@@ -205,15 +212,17 @@ impl State {
     }
 
     /// Ends the summation before an iteration.
-    pub(crate) fn end_sums(&mut self, layout: &Layout, panel: usize) {
+    pub(crate) fn end_sums(&mut self, layout: &Layout, panel: usize) -> Result<(), StateMemoryError> {
         self.summed = panel;
-        let Some(oldest) = panel.checked_sub(layout.sums_window()) else { return };
-        for sums in self.sums.values_mut() {
-            // One of a complete stripe stays.
-            while sums.len() > 1 && sums.first_key_value().is_some_and(|(at, _)| *at <= oldest) {
-                sums.pop_first();
+        if let Some(oldest) = panel.checked_sub(layout.sums_window()) {
+            for sums in self.sums.values_mut() {
+                // One of a complete stripe stays.
+                while sums.len() > 1 && sums.first_key_value().is_some_and(|(at, _)| *at <= oldest) {
+                    sums.pop_first();
+                }
             }
         }
+        self.publish()
     }
 
     /// Returns the slots that an iteration updates: data to the right, and checksums of stripes that aren't complete.
@@ -239,6 +248,13 @@ impl State {
         values
     }
 
+    /// Stores an own panel that is factored.
+    pub(crate) fn end_panel(&mut self, panel: usize, values: Matrix) -> Result<(), StateMemoryError> {
+        self.begin_change();
+        self.put(Slot::Data(panel), values);
+        self.publish()
+    }
+
     /// Returns this process's summand of V' X.
     pub(crate) fn products(&self, layout: &Layout, panel: usize, vectors: &Matrix) -> Matrix {
         let first = self.values.rows() - vectors.rows();
@@ -247,7 +263,14 @@ impl State {
     }
 
     /// Ends an iteration: X - V T' (V' X), where the summands of V' X have been summed up.
-    pub(crate) fn apply(&mut self, layout: &Layout, panel: usize, reflectors: Reflectors, sums: &Matrix) {
+    pub(crate) fn apply(
+        &mut self,
+        layout: &Layout,
+        panel: usize,
+        reflectors: Reflectors,
+        sums: &Matrix,
+    ) -> Result<(), StateMemoryError> {
+        self.begin_change();
         let Reflectors { vectors, factor } = reflectors;
         let products = Matrix::product(factor.whole().transpose(), sums.whole());
         let applied = Applied { panel, vectors, products };
@@ -263,6 +286,7 @@ impl State {
         if let Some(complete) = panel.checked_sub(layout.window()) {
             self.retire(layout, complete);
         }
+        self.publish()
     }
 
     /// Applies an iteration, or with the sign +1 undoes it.
@@ -288,13 +312,15 @@ impl State {
     }
 
     /// Goes back to the state before iteration `to`.
-    pub fn undo(&mut self, layout: &Layout, to: usize) {
+    ///
+    /// # Errors
+    /// As of [`settle`](State::settle).
+    pub fn undo(&mut self, layout: &Layout, to: usize) -> Result<(), StateMemoryError> {
         loop {
             let applied = self.applied.back().map(|applied| applied.panel).filter(|panel| *panel >= to);
             let begun = self.before.last_key_value().map(|(panel, _)| *panel).filter(|panel| *panel >= to);
-            if applied.max(begun).is_none() {
-                break;
-            }
+            let Some(panel) = applied.max(begun) else { break };
+            self.begin_change();
             // A panel was begun after the iterations before it, and before its own, which doesn't update it.
             if begun >= applied {
                 let (panel, values) = self.before.pop_last().expect("a panel that was begun");
@@ -304,7 +330,15 @@ impl State {
                 let applied = self.applied.pop_back().expect("an iteration that was applied");
                 self.update(layout, &applied, 1.0);
             }
+            self.forget(layout, panel);
+            self.publish()?;
         }
+        self.forget(layout, to);
+        self.publish()
+    }
+
+    /// Forgets what iterations from `to` on have added, after they are undone.
+    fn forget(&mut self, layout: &Layout, to: usize) {
         self.factors.split_off(&to);
         self.sums.values_mut().for_each(|sums| drop(sums.split_off(&(to + 1))));
         self.summed = self.summed.min(to);

@@ -25,7 +25,7 @@ fn norm(values: &[f64]) -> f64 {
 }
 
 /// Computes the residuals of a factorization of `matrix`, of which `states` are all processes.
-pub fn residuals(layout: &Layout, matrix: &Matrix, states: &[State]) -> Residuals {
+pub fn residuals(layout: &Layout, matrix: &Matrix, states: &[&State]) -> Residuals {
     let size = layout.size();
     let (mut difference, mut orthogonal) =
         (Matrix::zeros(size.rows, size.columns), Matrix::zeros(size.rows, size.rows));

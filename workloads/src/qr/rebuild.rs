@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use counterfoil_qr::recover::{self, Parts, Replacement};
 use counterfoil_qr::{Layout, Matrix, Place, State, slots};
 use counterfoil_runtime::communicator::{Communicator, Reduction, Restart};
-use counterfoil_runtime::saved::SavedState;
+use counterfoil_runtime::saved::{SavedState, StatePlace};
 use zerocopy::IntoBytes;
 
 use super::{place_of, rank_of, receive, send};
@@ -15,21 +15,30 @@ use crate::{Error, StateError, UnrecoverableError};
 /// Tag of what a replacement needs.
 const TAG: i32 = 3;
 
-/// Returns this rank's state, before the iteration to which all go back. Collective.
-pub(super) fn rebuild(layout: &Layout, comm: &mut dyn Communicator, restart: Restart) -> Result<State, Error> {
+/// Returns this rank's state, before the iteration to which all go back. Collective. `place`: where the rank's state
+/// is, under a rule that keeps states in memory.
+pub(super) fn rebuild(
+    layout: &Layout,
+    comm: &mut dyn Communicator,
+    restart: Restart,
+    place: Option<&StatePlace>,
+) -> Result<State, Error> {
     let lost: Vec<Place> = restart.lost.iter().map(|rank| place_of(layout, *rank)).collect();
     recover::check(layout, &lost).map_err(|lost| {
         let ranks =
             lost.columns.iter().map(|column| rank_of(layout, Place { row: lost.row, column: *column })).collect();
         UnrecoverableError { ranks, row: lost.row }
     })?;
-    let mut state = restart.state.map(|saved| load(layout, saved)).transpose()?;
+    let mut state = match place.filter(|place| place.has_state()) {
+        Some(place) => Some(State::found(layout, place.open()?).ok_or(StateError::NotAState { len: 0 })?),
+        None => restart.state.map(|saved| load(layout, saved)).transpose()?,
+    };
     let mut to = [state.as_ref().map_or(u64::MAX, |state| state.protected(layout) as u64)];
     comm.allreduce_u64(&mut to, Reduction::Min)?;
     let rebuilding = Rebuilding { layout, lost, to: to[0] as usize };
     match &mut state {
         Some(state) => {
-            state.undo(layout, rebuilding.to);
+            state.undo(layout, rebuilding.to)?;
             rebuilding.send_all(comm, state)?;
         }
         None => state = Some(rebuilding.receive_all(comm)?),
@@ -40,8 +49,11 @@ pub(super) fn rebuild(layout: &Layout, comm: &mut dyn Communicator, restart: Res
 /// Reads a saved state.
 fn load(layout: &Layout, mut saved: SavedState) -> Result<State, Error> {
     let shape = saved.read().map_err(counterfoil_runtime::Error::from)?;
-    let read = |array: &mut [f64]| saved.read_into(array.as_mut_bytes()).map_err(counterfoil_runtime::Error::from);
-    let state = State::from_parts(layout, &long_words(&shape), read)?;
+    let state = State::from_parts(layout, &long_words(&shape), |len| {
+        let mut array = vec![0.0_f64; len];
+        saved.read_into(array.as_mut_bytes())?;
+        Ok::<_, counterfoil_runtime::Error>(array.into())
+    })?;
     Ok(state.ok_or(StateError::NotAState { len: shape.len() })?)
 }
 

@@ -192,8 +192,11 @@ fn write_restart(text: &mut String, restart: &Restart) -> std::fmt::Result {
     };
     writeln!(text, "  started again after {:.1} s: {lost} lost", at_ms / 1e3)?;
     let step = |name: &str, time: &Option<f64>| time.map_or(String::new(), |time| format!(", {name} {time:.1} ms"));
-    let saved =
-        if *from_saved { format!("saved {:.1} MB", *bytes as f64 / 1e6) } else { "no state was left".to_owned() };
+    let saved = match (from_saved, bytes) {
+        (false, _) => "no state was left".to_owned(),
+        (true, 0) => "saved nothing".to_owned(),
+        (true, bytes) => format!("saved {:.1} MB", *bytes as f64 / 1e6),
+    };
     writeln!(
         text,
         "    {saved} {save_ms:.1} ms, ended {end_ms:.1} ms{}{}",

@@ -1,14 +1,17 @@
-//! A state as numbers and arrays, to be saved and loaded.
+//! A state as numbers and arrays, to be saved and loaded, or kept in memory that outlives the process.
 
 use std::collections::BTreeMap;
+
+use counterfoil_log_core::{FoundState, StateMemory, StateMemoryError};
 
 use super::{Applied, Slot, State, VectorSum};
 use crate::layout::{Layout, Place};
 use crate::matrix::Matrix;
+use crate::memory::Values;
 
 impl State {
     /// Returns the state's numbers, and its values in arrays where they are: what [`State::from_parts`] needs.
-    pub fn parts(&self) -> (Vec<u64>, Vec<&[f64]>) {
+    pub fn parts(&self) -> (Vec<u64>, Vec<&Values>) {
         let mut numbers = vec![self.place.row, self.place.column, self.done, self.summed];
         let mut matrices = vec![&self.values];
         numbers.push(self.vector_sums.len());
@@ -39,32 +42,35 @@ impl State {
             matrices.extend([vectors, products]);
         }
         numbers.extend(matrices.iter().flat_map(|matrix| [matrix.rows(), matrix.columns()]));
-        let arrays = std::iter::once(&self.weights[..]).chain(matrices.iter().map(|matrix| matrix.values()));
+        let arrays = std::iter::once(&self.weights).chain(matrices.iter().map(|matrix| matrix.memory()));
         (numbers.into_iter().map(|number| number as u64).collect(), arrays.collect())
     }
 
-    /// Makes a state of its [`parts`](State::parts). `read` fills the arrays, in the same order. Returns `None` if the
-    /// numbers aren't those of a state of this layout.
+    /// Makes a state of its [`parts`](State::parts). `next` returns the arrays of these lengths, in the same order.
+    /// Returns `None` if the numbers aren't those of a state of this layout, or an array has another length.
     ///
     /// # Errors
-    /// Those of `read`.
+    /// Those of `next`.
     pub fn from_parts<E>(
         layout: &Layout,
         numbers: &[u64],
-        mut read: impl FnMut(&mut [f64]) -> Result<(), E>,
+        mut next: impl FnMut(usize) -> Result<Values, E>,
     ) -> Result<Option<State>, E> {
         let Some(shape) = Shape::parse(layout, numbers) else { return Ok(None) };
-        let mut weights = vec![0.0; layout.size().columns];
-        read(&mut weights)?;
+        let weights = next(layout.size().columns)?;
+        if weights.len() != layout.size().columns {
+            return Ok(None);
+        }
         let mut matrices = Vec::with_capacity(shape.sizes.len());
         for (rows, columns) in shape.sizes {
-            let mut matrix = Matrix::zeros(rows, columns);
-            read(matrix.values_mut())?;
+            // Each is below its limit, and these are numbers of blocks and rows.
+            let Some(matrix) = Matrix::from_values(rows, columns, next(rows * columns)?) else { return Ok(None) };
             matrices.push(matrix);
         }
         let mut matrices = matrices.into_iter();
         let mut next = || matrices.next().unwrap_or_default();
-        let mut state = State::empty(layout, shape.place, weights, BTreeMap::new(), shape.done);
+        let mut state = State::empty(layout, shape.place, Vec::new(), BTreeMap::new(), shape.done);
+        state.weights = weights;
         state.values = next();
         for (slot, is_whole) in shape.vector_sums {
             let sum = if is_whole { VectorSum::Whole(next()) } else { VectorSum::Diagonal(next()) };
@@ -85,6 +91,71 @@ impl State {
             .collect();
         (state.done, state.summed) = (shape.done, shape.summed);
         Ok(Some(state))
+    }
+
+    /// Moves all values to memory that outlives the process: each change of the state is published there from now on.
+    ///
+    /// # Errors
+    /// [`StateMemoryError`] if the memory is full, as for each change that follows.
+    pub fn settle(&mut self, memory: StateMemory) -> Result<(), StateMemoryError> {
+        self.memory = Some(memory);
+        self.publish()
+    }
+
+    /// Returns the state that another process has left. Returns `None` if it isn't one of this layout.
+    pub fn found(layout: &Layout, found: FoundState<f64>) -> Option<State> {
+        let mut arrays = found.arrays.into_iter();
+        let next = |_| Ok::<_, std::convert::Infallible>(arrays.next().map_or_else(Values::default, Values::Shared));
+        let Ok(state) = State::from_parts(layout, &found.words, next);
+        let memory = Some(found.memory);
+        state.filter(|_| arrays.next().is_none()).map(|state| State { memory, ..state })
+    }
+
+    /// Returns how many bytes of [memory](State::settle) a process needs at most.
+    pub fn memory_bytes_max(layout: &Layout, place: Place) -> usize {
+        let (block, rows, kept) = (layout.size().block, layout.local_rows(place.row), layout.window() + 1);
+        let held = super::held(layout, place.column).count();
+        let columns = (layout.blocks_of(place.column).count() + held) * block;
+        let of_checksums = held * block * rows * (1 + layout.sums_max());
+        let of_iterations = kept * (block * rows * 2 + block * columns) + layout.panels() * block * block;
+        let numbers = layout.size().columns + rows * columns + of_checksums + of_iterations;
+        // Twice: ranges between arrays can be too short for others.
+        2 * 8 * numbers + (1 << 20)
+    }
+
+    /// Marks the state as being changed, in memory that outlives the process.
+    pub(super) fn begin_change(&self) {
+        if let Some(memory) = &self.memory {
+            memory.begin_change();
+        }
+    }
+
+    /// Publishes the state in memory that outlives the process.
+    pub(super) fn publish(&mut self) -> Result<(), StateMemoryError> {
+        let Some(memory) = self.memory.clone() else { return Ok(()) };
+        self.weights.settle(&memory)?;
+        self.matrices_mut().try_for_each(|matrix| matrix.memory_mut().settle(&memory))?;
+        let (numbers, arrays) = self.parts();
+        let arrays: Vec<_> = arrays.into_iter().filter_map(Values::shared).collect();
+        memory.publish(&numbers, arrays.into_iter())
+    }
+
+    fn matrices_mut(&mut self) -> impl Iterator<Item = &mut Matrix> {
+        let vector_sums = self.vector_sums.values_mut().map(|sum| match sum {
+            VectorSum::Whole(matrix) | VectorSum::Diagonal(matrix) => matrix,
+        });
+        std::iter::once(&mut self.values)
+            .chain(vector_sums)
+            .chain(self.sums.values_mut().flat_map(BTreeMap::values_mut))
+            .chain(self.factors.values_mut())
+            .chain(self.before.values_mut())
+            .chain(self.applied.iter_mut().flat_map(|applied| [&mut applied.vectors, &mut applied.products]))
+    }
+}
+
+impl PartialEq for State {
+    fn eq(&self, other: &State) -> bool {
+        self.parts() == other.parts()
     }
 }
 

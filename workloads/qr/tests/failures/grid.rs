@@ -2,18 +2,26 @@
 //! at any message; the others learn of it at later messages, or when they would wait for ever.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
 use std::sync::{Condvar, Mutex};
 use std::thread;
 
+use counterfoil_log_core::{StateMemory, StateMemoryError, has_state};
 use counterfoil_qr::recover::{self, Parts, Replacement, Unrecoverable};
 use counterfoil_qr::verify::{Residuals, residuals};
-use counterfoil_qr::{Communication, Layout, Matrix, Place, Slot, State, factor, weight};
+use counterfoil_qr::{Communication, Layout, Matrix, Place, Slot, State, Values, factor, weight};
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 /// A process can't go on.
 #[derive(Clone, Copy, Debug)]
 struct Failed;
+
+impl From<StateMemoryError> for Failed {
+    fn from(error: StateMemoryError) -> Failed {
+        panic!("{error}");
+    }
+}
 
 /// What a process is about to do.
 #[derive(Clone, Debug)]
@@ -162,15 +170,42 @@ pub(crate) struct Ran {
 fn saved_and_loaded(layout: &Layout, state: &State) -> State {
     let (numbers, arrays) = state.parts();
     let mut saved = arrays.iter();
-    let loaded = State::from_parts(layout, &numbers, |array| {
-        array.copy_from_slice(saved.next().unwrap());
-        Ok::<_, Failed>(())
+    let loaded = State::from_parts(layout, &numbers, |len| {
+        let array: &Values = saved.next().unwrap();
+        assert_eq!(array.len(), len);
+        Ok::<_, Failed>(array.clone())
     });
     let loaded = loaded.unwrap().unwrap();
     assert!(loaded == *state && saved.next().is_none());
     let cut = &numbers[..numbers.len() - 1];
-    assert!(State::from_parts(layout, cut, |_| Ok::<_, Failed>(())).unwrap().is_none());
+    let none = |len| Ok::<_, Failed>(Values::from(vec![0.0; len]));
+    assert!(State::from_parts(layout, cut, none).unwrap().is_none());
     loaded
+}
+
+/// Memory of processes that outlives them.
+pub(crate) struct Memories(tempfile::TempDir);
+
+impl Memories {
+    fn new() -> Memories {
+        Memories(tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap())
+    }
+
+    fn path(&self, place: Place) -> PathBuf {
+        self.0.path().join(format!("state-{}-{}", place.row, place.column))
+    }
+
+    fn settle(&self, layout: &Layout, state: &mut State) {
+        let (path, bytes) = (self.path(state.place()), State::memory_bytes_max(layout, state.place()));
+        let _ = std::fs::remove_file(&path);
+        state.settle(StateMemory::create(&path, bytes).unwrap()).unwrap();
+    }
+
+    /// Returns what the next process of this place finds; `None` if it was being changed.
+    fn found(&self, layout: &Layout, place: Place) -> Option<State> {
+        let path = self.path(place);
+        has_state(&path).unwrap().then(|| State::found(layout, StateMemory::open(&path).unwrap()).unwrap())
+    }
 }
 
 /// A factorization, with the states of all processes.
@@ -180,6 +215,8 @@ pub(crate) struct Job {
     pub(crate) states: BTreeMap<Place, State>,
     /// A process that lags, so that the others get as far ahead of it as they can.
     pub(crate) slow: Option<Place>,
+    /// Of states that outlive their processes without being saved.
+    memories: Option<Memories>,
     random: SplitMix64,
 }
 
@@ -194,7 +231,13 @@ impl Job {
         let state = |place| State::new(layout, place, weights.clone(), |row, column| matrix.column(column)[row]);
         let states = layout.places().map(|place| (place, state(place))).collect();
         let random = SplitMix64::seed_from_u64(seed);
-        Job { layout: layout.clone(), matrix: matrix.clone(), states, slow: None, random }
+        Job { layout: layout.clone(), matrix: matrix.clone(), states, slow: None, memories: None, random }
+    }
+
+    /// Keeps the states in memory that outlives the processes: then those of killed ones aren't lost.
+    pub(crate) fn keep_in_memory(&mut self) {
+        let memories = self.memories.insert(Memories::new());
+        self.states.values_mut().for_each(|state| memories.settle(&self.layout, state));
     }
 
     fn below(&mut self, bound: usize) -> usize {
@@ -227,11 +270,19 @@ impl Job {
             let is_dead = |place: &Place| kill.victims.contains(place);
             ran.has_lost_message =
                 shared.mail.iter().any(|((from, to), mail)| !mail.is_empty() && !is_dead(from) && !is_dead(to));
-            self.states.retain(|place, _| !is_dead(place));
-            self.states.values_mut().for_each(|state| *state = saved_and_loaded(&layout, state));
+            if let Some(memories) = &self.memories {
+                // What a process had not published is gone with it.
+                let places: Vec<Place> = std::mem::take(&mut self.states).into_keys().collect();
+                let found = |place| (place, memories.found(&layout, place).expect("no message meets a change"));
+                self.states = places.into_iter().map(found).collect();
+            } else {
+                self.states.retain(|place, _| !is_dead(place));
+                self.states.values_mut().for_each(|state| *state = saved_and_loaded(&layout, state));
+            }
             let done = || self.states.values().map(State::done).filter(|done| *done < layout.panels());
             ran.skew = done().max().zip(done().min()).map_or(0, |(most, least)| most - least);
-            self.recover(&kill.victims)?;
+            let lost: Vec<Place> = if self.memories.is_some() { Vec::new() } else { kill.victims.clone() };
+            self.recover(&lost)?;
         }
         Ok(ran)
     }
@@ -281,7 +332,7 @@ impl Job {
         let layout = &self.layout;
         recover::check(layout, lost)?;
         let to = self.states.values().map(|state| state.protected(layout)).min().unwrap();
-        self.states.values_mut().for_each(|state| state.undo(layout, to));
+        self.states.values_mut().for_each(|state| state.undo(layout, to).unwrap());
         let factors: BTreeMap<usize, Matrix> = self.states.values().flat_map(|state| state.factors().clone()).collect();
         assert!(factors.keys().copied().eq(0..to));
         let weights = self.states.values().next().unwrap().weights().to_vec();
@@ -303,7 +354,7 @@ impl Job {
     }
 
     pub(crate) fn residuals(&self) -> Residuals {
-        let states: Vec<State> = self.states.values().cloned().collect();
+        let states: Vec<&State> = self.states.values().collect();
         residuals(&self.layout, &self.matrix, &states)
     }
 }

@@ -131,14 +131,11 @@ fn residuals_are_near_what_a_few_vectors_show() {
             wrong.run(None).unwrap();
             let state = wrong.states.values_mut().next().unwrap();
             let (numbers, arrays) = state.parts();
-            let mut arrays: Vec<Vec<f64>> = arrays.into_iter().map(<[f64]>::to_vec).collect();
+            let mut arrays: Vec<_> = arrays.into_iter().cloned().collect();
             arrays[1][at] += 1e-6;
             let mut arrays = arrays.into_iter();
-            let loaded = counterfoil_qr::State::from_parts(&layout, &numbers, |array| {
-                array.copy_from_slice(&arrays.next().unwrap());
-                Ok::<_, ()>(())
-            });
-            *state = loaded.unwrap().unwrap();
+            let next = |_| Ok::<_, ()>(arrays.next().unwrap());
+            *state = counterfoil_qr::State::from_parts(&layout, &numbers, next).unwrap().unwrap();
             let Residuals { factorization, orthogonality, .. } = probed(&wrong);
             assert!(factorization.max(orthogonality) > 1e3, "{size:?}, {at}: {factorization} {orthogonality}");
         }
@@ -155,6 +152,29 @@ fn a_process_may_be_killed_at_each_message() {
                 let victim = layout.places().nth(at % (grid.0 * grid.1)).unwrap();
                 let mut job = Job::new(&layout, &matrix, 2);
                 let kill = Kill { at, victims: vec![victim] };
+                assert!(job.run(Some(&kill)).unwrap().has_failed, "{kill:?}");
+                job.run(None).unwrap();
+                assert_small(job.residuals(), (grid, protection, kill));
+            }
+        }
+    }
+}
+
+#[test]
+fn states_in_memory_outlive_a_process_that_is_killed_at_each_message() {
+    for (grid, size) in [((1, 3), (14, 14, 3)), ((2, 2), (12, 12, 3))] {
+        for protection in PROTECTIONS {
+            let (layout, matrix) = (layout(size, grid, protection), matrix(Kind::Random, size.0, size.1, 1));
+            let start = || {
+                let mut job = Job::new(&layout, &matrix, 2);
+                job.keep_in_memory();
+                job
+            };
+            let steps = start().run(None).unwrap().steps;
+            for at in (0..steps).step_by(3) {
+                // Two of a process row.
+                let victims = vec![layout.places().next().unwrap(), layout.places().nth(1).unwrap()];
+                let (mut job, kill) = (start(), Kill { at, victims });
                 assert!(job.run(Some(&kill)).unwrap().has_failed, "{kill:?}");
                 job.run(None).unwrap();
                 assert_small(job.residuals(), (grid, protection, kill));
