@@ -103,7 +103,7 @@ impl api::Coordinator for Coordinator {
         self.generation += 1;
         let saved = Saved { generation: self.generation, ranks: std::mem::take(&mut self.saved) };
         match self.states {
-            // As long as a recovery isn't committed, what it has begun with is complete, and what was saved since isn't.
+            // As long as a recovery isn't committed, what it began with is complete, and what was saved since isn't.
             States::Saved => {
                 if std::mem::take(&mut self.is_committed) {
                     self.begun_with = Some(saved).filter(|saved| !saved.ranks.is_empty());
