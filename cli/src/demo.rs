@@ -67,7 +67,7 @@ pub(crate) fn run(arguments: &DemoArguments) -> Result<ExitCode, Failure> {
     };
     let spares = arguments.spares.unwrap_or(job.kills.len() as u32);
     let tested = match &build {
-        Some(build) => build.job(&job, spares).map_err(Failure::failed)?,
+        Some(build) => build.job(&job, spares, arguments.ulfm).map_err(Failure::failed)?,
         None => job.clone(),
     };
     let mut view = View::new(arguments.json, &title, &job, workload.as_ref());

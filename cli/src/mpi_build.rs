@@ -21,6 +21,8 @@ const PROGRAM: &str = "release/counterfoil-mpi-demo";
 /// There is no usable build.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MpiBuildError {
+    #[error("--ulfm: {version} has no User-Level Failure Mitigation; that of `cargo xtask mpi --mpi wheel` has")]
+    NoUlfm { version: String },
     #[error(
         "--mpi: no MPI program found: `cargo xtask mpi` builds it; unless it is next to this program, set {VARIABLE} to the folder that \
          `cargo xtask mpi` prints"
@@ -147,7 +149,8 @@ impl Build {
     }
 
     /// Returns the job with the processes of an MPI job, `spares` of which are spares if failures can be outlived.
-    pub(crate) fn job(&self, job: &JobOptions, spares: u32) -> Result<JobOptions, MpiBuildError> {
+    /// `ulfm`: with User-Level Failure Mitigation, also if the rule needs none.
+    pub(crate) fn job(&self, job: &JobOptions, spares: u32, ulfm: bool) -> Result<JobOptions, MpiBuildError> {
         let ranks = job.settings.ranks;
         // Under a rule that starts the job again, no MPI call follows a failure: processes only have to go on living.
         let restarts = job.settings.rule.properties.restarts_job;
@@ -157,10 +160,14 @@ impl Build {
         let bound = mpirun::bound_to_parent(&self.mpirun).map_err(MpiBuildError::OwnPath)?;
         let words = std::iter::once(bound.get_program()).chain(bound.get_args());
         let mut command: Vec<OsString> = words.map(OsString::from).collect();
-        if outlives_failures {
+        if ulfm && !self.outlives_failures {
+            return Err(MpiBuildError::NoUlfm { version: self.version.clone() });
+        }
+        let ulfm = outlives_failures || ulfm;
+        if ulfm {
             command.extend(mpirun::OUTLIVES_FAILURES.map(OsString::from));
         }
-        if restarts && self.version.starts_with("Open MPI") {
+        if restarts && !ulfm && self.version.starts_with("Open MPI") {
             command.push(mpirun::LIVES_ON.into());
         }
         command.extend(["-n".into(), (ranks + spares).to_string().into(), self.program.clone().into()]);

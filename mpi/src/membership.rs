@@ -366,7 +366,10 @@ impl Membership {
 
     /// Returns the processes that have failed, ascending: those that MPI has told this process of, which are
     /// acknowledged, and those that others have told it of.
-    fn failed(&mut self) -> Result<Vec<u32>, MpiError> {
+    ///
+    /// # Errors
+    /// [`MpiError`].
+    pub(crate) fn failed(&mut self) -> Result<Vec<u32>, MpiError> {
         self.calls.acknowledge()?;
         self.job.failed_ranks()?;
         // Acknowledged first: receives from any source go on without these.

@@ -83,6 +83,8 @@ pub struct MpiTransport {
     frame_bytes_max: usize,
     /// The launcher's orders say that a rank is lost, which MPI doesn't.
     restarts_job: bool,
+    /// Time of the first error of MPI, under such a rule.
+    failing_since: Option<Instant>,
     /// Polls since the last one of the supervisor.
     polls: u32,
     /// The others have ended the job before this rank was done.
@@ -154,6 +156,7 @@ impl MpiTransport {
             sent_to_spares: Vec::new(),
             frame_bytes_max: 0,
             restarts_job: false,
+            failing_since: None,
             polls: 0,
             came_too_late: false,
             recovery: None,

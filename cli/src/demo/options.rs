@@ -50,6 +50,10 @@ pub(crate) struct DemoArguments {
     /// each kill]
     #[arg(long, value_name = "SPARES", requires = "mpi")]
     pub(super) spares: Option<u32>,
+    /// Start the MPI job with User-Level Failure Mitigation, also under a protocol that starts the job again and needs
+    /// none
+    #[arg(long, requires = "mpi")]
+    pub(super) ulfm: bool,
     /// Simulate a power cut in this iteration of rank 0 (from 1): kill all ranks at once, discard their memory, and
     /// restart them from disk. Repeatable; requires --tier node-local
     #[arg(long = "power-cut", value_name = "ITERATION", value_parser = clap::value_parser!(u64).range(1..))]

@@ -170,7 +170,7 @@ fn run_once(
     let half = workload.iterations(1, ranks).at_least / 2;
     job.kills = mode.is_killed.then_some(Kill { rank: 1, at: KillPoint::Iteration(half) }).into_iter().collect();
     let job = match build {
-        Some(build) => build.job(&job, 0).map_err(Failure::failed)?,
+        Some(build) => build.job(&job, 0, false).map_err(Failure::failed)?,
         None => job,
     };
     let report = launch(&job, Some(interrupts), &mut ()).map_err(Failure::failed)?;

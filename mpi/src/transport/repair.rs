@@ -1,5 +1,7 @@
 //! Repair of the membership, and of the connections with ranks that have other processes.
 
+use std::time::{Duration, Instant};
+
 use counterfoil_mpi_core::control::failures::outlives_failures;
 use counterfoil_mpi_core::error::MpiError;
 use counterfoil_runtime::transport::{Event, TransportError};
@@ -7,6 +9,9 @@ use counterfoil_runtime::transport::{Event, TransportError};
 use super::idle::Idle;
 use super::{MpiTransport, failed};
 use crate::membership::{Membership, RepairError};
+
+/// Longest time from an error of MPI to the launcher's notice of the death that has caused it.
+const NOTICE_WAIT_MAX: Duration = Duration::from_secs(10);
 
 impl MpiTransport {
     /// Gives dead ranks other processes, and begins the connections with them again.
@@ -47,13 +52,36 @@ impl MpiTransport {
         });
     }
 
+    /// Notes which ranks are dead: nobody replaces them, and the whole job is started again.
+    fn note_failures(&mut self) -> Result<(), TransportError> {
+        for process in self.membership.failed().map_err(failed)? {
+            let Some(peer) = self.membership.rank_of(process) else { continue };
+            self.peers[peer as usize].abandon_sends();
+            if self.peers[peer as usize].disconnect() {
+                self.events.push_back(Event::Disconnected { peer });
+            }
+        }
+        Ok(())
+    }
+
     /// Returns what a call has returned, or, after a repair, `None` if it failed because a process is dead.
     pub(super) fn or_repair<T>(&mut self, called: Result<T, MpiError>) -> Result<Option<T>, TransportError> {
         match called {
             Ok(value) => Ok(Some(value)),
-            Err(error) if error.is_process_failure() && outlives_failures() => self.repair().map(|()| None),
+            Err(error) if error.is_process_failure() && outlives_failures() => {
+                if self.restarts_job { self.note_failures() } else { self.repair() }.map(|()| None)
+            }
+            Err(error) if self.restarts_job && self.may_be_told() => {
+                tracing::debug!(%error, "an MPI call has failed: waits for the launcher's notice of a death");
+                Ok(None)
+            }
             Err(error) => Err(failed(error)),
         }
+    }
+
+    /// Returns `true` if an error of MPI may follow from a death of which the launcher is about to tell.
+    fn may_be_told(&mut self) -> bool {
+        self.failing_since.get_or_insert_with(Instant::now).elapsed() < NOTICE_WAIT_MAX
     }
 }
 
