@@ -83,8 +83,8 @@ pub struct MpiTransport {
     frame_bytes_max: usize,
     /// The launcher's orders say that a rank is lost, which MPI doesn't.
     restarts_job: bool,
-    /// Time of the first error of MPI, under such a rule.
-    failing_since: Option<Instant>,
+    /// First error of MPI under such a rule, and its time.
+    failure: Option<(Instant, TransportError)>,
     /// Polls since the last one of the supervisor.
     polls: u32,
     /// The others have ended the job before this rank was done.
@@ -156,7 +156,7 @@ impl MpiTransport {
             sent_to_spares: Vec::new(),
             frame_bytes_max: 0,
             restarts_job: false,
-            failing_since: None,
+            failure: None,
             polls: 0,
             came_too_late: false,
             recovery: None,
@@ -296,6 +296,9 @@ impl MpiTransport {
     /// Completes sends, and receives up to `messages_max` messages that have arrived; returns `true` if there was
     /// progress.
     fn poll_peers(&mut self, read: &[bool], messages_max: usize) -> Result<bool, TransportError> {
+        if self.has_failed()? {
+            return Ok(false);
+        }
         let advanced = self.advance();
         let Some(mut progressed) = self.or_repair(advanced)? else { return Ok(true) };
         let mut bytes_left = BYTES_PER_POLL;

@@ -71,17 +71,25 @@ impl MpiTransport {
             Err(error) if error.is_process_failure() && outlives_failures() => {
                 if self.restarts_job { self.note_failures() } else { self.repair() }.map(|()| None)
             }
-            Err(error) if self.restarts_job && self.may_be_told() => {
+            Err(error) if self.restarts_job => {
                 tracing::debug!(%error, "an MPI call has failed: waits for the launcher's notice of a death");
+                self.failure.get_or_insert_with(|| (Instant::now(), failed(error)));
                 Ok(None)
             }
             Err(error) => Err(failed(error)),
         }
     }
 
-    /// Returns `true` if an error of MPI may follow from a death of which the launcher is about to tell.
-    fn may_be_told(&mut self) -> bool {
-        self.failing_since.get_or_insert_with(Instant::now).elapsed() < NOTICE_WAIT_MAX
+    /// Returns `true` after an error of MPI under a rule that starts the job again: the message of the call is lost, and
+    /// none that follows may take its place. It may follow from a death of which the launcher is about to tell.
+    ///
+    /// # Errors
+    /// That error, if the launcher doesn't tell in time.
+    pub(super) fn has_failed(&mut self) -> Result<bool, TransportError> {
+        match self.failure.take_if(|(since, _)| since.elapsed() >= NOTICE_WAIT_MAX) {
+            Some((_, error)) => Err(error),
+            None => Ok(self.failure.is_some()),
+        }
     }
 }
 
