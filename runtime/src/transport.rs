@@ -135,6 +135,8 @@ pub enum Report {
         call: CallKind,
         /// Iteration of the rank, from 1; 0 before the first.
         iteration: u64,
+        /// Number of the event at which it stands, from 1.
+        event: u64,
     },
     /// The process restored a checkpoint.
     Restored {

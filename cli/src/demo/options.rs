@@ -34,8 +34,9 @@ pub(crate) struct DemoArguments {
     #[arg(long, default_value = "S")]
     class: String,
     /// Kill RANK in ITERATION (from 1). As RANK@ITERATION:CALL, in the midst of the first send, receive, collective or
-    /// checkpoint from that iteration on; as RANK@repair:OTHER, soon after OTHER was killed; as RANK@recovery:OTHER,
-    /// while OTHER has been replaced and is recovering, and OTHER may be RANK itself. Repeatable [default: 2@7]
+    /// checkpoint from that iteration on; as RANK@event:N, at its N-th send, receive or checkpoint; as
+    /// RANK@repair:OTHER, soon after OTHER was killed; as RANK@recovery:OTHER, while OTHER has been replaced and is
+    /// recovering, and OTHER may be RANK itself. Repeatable [default: 2@7]
     #[arg(long = "kill", value_name = "RANK@ITERATION")]
     kills: Vec<Kill>,
     /// Kill no rank
@@ -304,7 +305,7 @@ pub(super) fn check_kills(kills: &[Kill]) -> Result<(), KillNeverHappens> {
         let before = waiting.len();
         waiting.retain(|kill| {
             let happens = match kill.at {
-                KillPoint::Iteration(_) | KillPoint::Call(..) | KillPoint::PowerCut(_) => true,
+                KillPoint::Iteration(_) | KillPoint::Call(..) | KillPoint::Event(_) | KillPoint::PowerCut(_) => true,
                 KillPoint::RepairOf(other) | KillPoint::RecoveryOf(other) => dying.contains(&other),
             };
             if happens {
@@ -318,7 +319,7 @@ pub(super) fn check_kills(kills: &[Kill]) -> Result<(), KillNeverHappens> {
     }
     let never = waiting.iter().find_map(|&kill| match kill.at {
         KillPoint::RepairOf(victim) | KillPoint::RecoveryOf(victim) => Some(KillNeverHappens { kill, victim }),
-        KillPoint::Iteration(_) | KillPoint::Call(..) | KillPoint::PowerCut(_) => None,
+        KillPoint::Iteration(_) | KillPoint::Call(..) | KillPoint::Event(_) | KillPoint::PowerCut(_) => None,
     });
     never.map_or(Ok(()), Err)
 }
@@ -348,7 +349,7 @@ pub(super) fn check_iterations(
         KillPoint::Iteration(iteration) | KillPoint::Call(iteration, _) => {
             Some((format!("--kill {kill}"), kill.rank, iteration))
         }
-        KillPoint::PowerCut(_) | KillPoint::RepairOf(_) | KillPoint::RecoveryOf(_) => None,
+        KillPoint::Event(_) | KillPoint::PowerCut(_) | KillPoint::RepairOf(_) | KillPoint::RecoveryOf(_) => None,
     });
     let of_cuts = power_cuts.iter().map(|&iteration| (format!("--power-cut {iteration}"), 0, iteration));
     for (option, rank, iteration) in of_kills.chain(of_cuts) {

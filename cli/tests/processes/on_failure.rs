@@ -218,3 +218,24 @@ fn a_rank_that_is_killed_while_it_changes_its_state_in_memory_is_rebuilt() {
     assert!(output.code == Some(1) && output.stderr.contains(what), "{}", output.stderr);
     assert_eq!(sandbox.remaining_jobs(), Vec::<String>::new());
 }
+
+#[test]
+fn a_rank_may_be_killed_at_each_event_of_a_small_factorization() {
+    let sandbox = Sandbox::new();
+    for rule in [RULE, SHARED_MEMORY_RULE] {
+        let mut kills = 0;
+        for event in 1.. {
+            let kill = format!("1@event:{event}");
+            let arguments = ["--workload", "qr:1x3:rotating:18x18:4", "--ranks", "3", "--kill", &kill, "--json"];
+            let output = sandbox.demo(&[&rule, &arguments[..]].concat());
+            let report: Value = serde_json::from_str(&output.stdout).unwrap();
+            assert_eq!((&report["verified"], &report["recovered"]), (&true.into(), &true.into()), "{kill}: {report}");
+            if report["kills"].as_array().unwrap().is_empty() {
+                assert!(output.stderr.contains("never happened"), "{kill}: {}", output.stderr);
+                break;
+            }
+            kills += 1;
+        }
+        assert!(kills > 10, "{rule:?}: {kills}");
+    }
+}

@@ -37,7 +37,7 @@ pub(crate) enum ToLauncher {
     /// Iteration `n` begins.
     Iteration { n: u64, tally: Tally },
     /// The process stands in a call in which its kill is planned.
-    InCall { call: CallKind, iteration: u64 },
+    InCall { call: CallKind, iteration: u64, event: u64 },
     /// The process has restored the checkpoint that began `epoch`.
     Restored { epoch: u32 },
     /// A replacement has received all that its peers had sent to its predecessor.

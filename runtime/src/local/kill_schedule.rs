@@ -38,9 +38,9 @@ impl KillSchedule {
         self.plan.kills_of(rank)
     }
 
-    /// Makes the kill of `rank` due in the call of this kind in which it stands now, in iteration `n`.
-    pub(super) fn handle_call(&mut self, rank: u32, n: u64, call: CallKind, now: Instant) {
-        if let Some(kill) = self.plan.kill_in_call(rank, n, call) {
+    /// Makes the kill of `rank` due where it stands now: iteration, call of this kind, and number of the event.
+    pub(super) fn handle_call(&mut self, rank: u32, stands: (u64, CallKind, u64), now: Instant) {
+        if let Some(kill) = self.plan.kill_in_call(rank, stands) {
             self.arm(kill, now, Duration::ZERO);
         }
     }
@@ -97,7 +97,7 @@ impl KillSchedule {
     /// iteration.
     pub(super) fn handle_end(&mut self, rank: u32) {
         let depends_on_process = |at| match at {
-            KillPoint::Iteration(_) | KillPoint::Call(..) | KillPoint::PowerCut(_) => true,
+            KillPoint::Iteration(_) | KillPoint::Call(..) | KillPoint::Event(_) | KillPoint::PowerCut(_) => true,
             KillPoint::RepairOf(_) | KillPoint::RecoveryOf(_) => false,
         };
         self.armed.retain(|armed| armed.kill.rank != rank || !depends_on_process(armed.kill.at));
@@ -146,11 +146,22 @@ mod tests {
         let now = Instant::now();
         let mut schedule = schedule(&["2@7:send", "2@9:send"]);
         assert_eq!(schedule.kills_of(2).calls, [(7, CallKind::Send), (9, CallKind::Send)]);
-        schedule.handle_call(2, 8, CallKind::Receive, now);
-        schedule.handle_call(1, 8, CallKind::Send, now);
+        schedule.handle_call(2, (8, CallKind::Receive, 1), now);
+        schedule.handle_call(1, (8, CallKind::Send, 1), now);
         assert_eq!(schedule.next_due(), None);
-        schedule.handle_call(2, 8, CallKind::Send, now);
+        schedule.handle_call(2, (8, CallKind::Send, 1), now);
         assert_eq!(schedule.due(now), ["2@7:send".parse().unwrap()]);
+    }
+
+    #[test]
+    fn a_kill_at_an_event_is_due_at_that_one() {
+        let now = Instant::now();
+        let mut schedule = schedule(&["2@event:5"]);
+        assert_eq!(schedule.kills_of(2).events, [5]);
+        schedule.handle_call(2, (1, CallKind::Send, 4), now);
+        assert_eq!(schedule.next_due(), None);
+        schedule.handle_call(2, (1, CallKind::Receive, 5), now);
+        assert_eq!(schedule.due(now), ["2@event:5".parse().unwrap()]);
     }
 
     #[test]

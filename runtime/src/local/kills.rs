@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::transport::CallKind;
 
-/// A planned kill: `RANK@ITERATION`, `RANK@ITERATION:CALL`, `RANK@repair:OTHER`, or `RANK@recovery:OTHER`.
+/// A planned kill: `RANK@ITERATION`, `RANK@ITERATION:CALL`, `RANK@event:N`, `RANK@repair:OTHER`, or
+/// `RANK@recovery:OTHER`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Kill {
     /// Rank to kill.
@@ -25,6 +26,8 @@ pub enum KillPoint {
     Iteration(u64),
     /// In the midst of the first call of this kind from this iteration on, counted from 1.
     Call(u64, CallKind),
+    /// At this event of its process, counted from 1: a send, a receive, a message of a collective, or a checkpoint.
+    Event(u64),
     /// Soon after the death of this rank was noticed, while its place is vacant.
     RepairOf(u32),
     /// During the recovery of this rank (possibly the killed one) from an earlier kill: it has a process again.
@@ -38,6 +41,7 @@ impl fmt::Display for Kill {
         match self.at {
             KillPoint::Iteration(n) => write!(f, "{}@{n}", self.rank),
             KillPoint::Call(n, call) => write!(f, "{}@{n}:{call}", self.rank),
+            KillPoint::Event(n) => write!(f, "{}@event:{n}", self.rank),
             KillPoint::RepairOf(other) => write!(f, "{}@repair:{other}", self.rank),
             KillPoint::RecoveryOf(other) => write!(f, "{}@recovery:{other}", self.rank),
             KillPoint::PowerCut(n) => write!(f, "all@{n}"),
@@ -51,7 +55,8 @@ impl fmt::Display for Kill {
 pub enum ParseKillError {
     /// Not of the form `RANK@...`.
     #[error(
-        "expected RANK@ITERATION, RANK@ITERATION:CALL, RANK@repair:OTHER or RANK@recovery:OTHER, as in 2@7 or 0@recovery:2"
+        "expected RANK@ITERATION, RANK@ITERATION:CALL, RANK@event:N, RANK@repair:OTHER or RANK@recovery:OTHER, as in 2@7 or \
+         0@recovery:2"
     )]
     Form,
     /// Not a kind of call.
@@ -68,9 +73,9 @@ pub enum ParseKillError {
         /// The invalid text.
         text: String,
     },
-    /// Iteration 0, but iterations are counted from 1.
-    #[error("iterations are counted from 1")]
-    IterationZero,
+    /// Iteration or event 0, but they are counted from 1.
+    #[error("iterations and events are counted from 1")]
+    Zero,
 }
 
 impl FromStr for Kill {
@@ -80,21 +85,22 @@ impl FromStr for Kill {
         let (rank, at) = text.split_once('@').ok_or(ParseKillError::Form)?;
         let rank = number(rank, "rank")?;
         let at = match at.split_once(':') {
+            Some(("event", n)) => KillPoint::Event(from_one(n, "event")?),
             Some(("repair", other)) => KillPoint::RepairOf(number(other, "rank")?),
             Some(("recovery", other)) => KillPoint::RecoveryOf(number(other, "rank")?),
             Some((n, call)) if n.starts_with(|first: char| first.is_ascii_digit()) => {
-                KillPoint::Call(iteration(n)?, kind_of_call(call)?)
+                KillPoint::Call(from_one(n, "iteration")?, kind_of_call(call)?)
             }
             Some(_) => return Err(ParseKillError::Form),
-            None => KillPoint::Iteration(iteration(at)?),
+            None => KillPoint::Iteration(from_one(at, "iteration")?),
         };
         Ok(Kill { rank, at })
     }
 }
 
-fn iteration(text: &str) -> Result<u64, ParseKillError> {
-    match number(text, "iteration")? {
-        0 => Err(ParseKillError::IterationZero),
+fn from_one(text: &str, what: &'static str) -> Result<u64, ParseKillError> {
+    match number(text, what)? {
+        0 => Err(ParseKillError::Zero),
         n => Ok(n),
     }
 }
@@ -118,6 +124,8 @@ pub(super) struct RankKills {
     pub(super) iterations: Vec<u64>,
     /// Calls in which it stops: the first one of this kind from this iteration on.
     pub(super) calls: Vec<(u64, CallKind)>,
+    /// Events at which it stops, counted from 1.
+    pub(super) events: Vec<u64>,
     /// A process is killed during its recovery, which must not end before
     /// [`Event::Resume`](crate::transport::Event::Resume).
     pub(super) in_recovery: bool,
@@ -150,16 +158,21 @@ impl KillPlan {
             match kill.at {
                 KillPoint::Iteration(n) | KillPoint::PowerCut(n) => kills.iterations.push(n),
                 KillPoint::Call(from, call) => kills.calls.push((from, call)),
+                KillPoint::Event(n) => kills.events.push(n),
                 KillPoint::RepairOf(_) | KillPoint::RecoveryOf(_) => {}
             }
         }
         kills
     }
 
-    /// Returns the kill of `rank` in a call of this kind in iteration `n`.
-    pub(super) fn kill_in_call(&self, rank: u32, n: u64, call: CallKind) -> Option<Kill> {
+    /// Returns the kill of `rank` in a call of this kind in iteration `n`, at this event.
+    pub(super) fn kill_in_call(&self, rank: u32, (n, call, event): (u64, CallKind, u64)) -> Option<Kill> {
         let mut of_rank = self.pending.iter().copied().filter(|kill| kill.rank == rank);
-        of_rank.find(|kill| matches!(kill.at, KillPoint::Call(from, kind) if from <= n && kind == call))
+        of_rank.find(|kill| match kill.at {
+            KillPoint::Call(from, kind) => from <= n && kind == call,
+            KillPoint::Event(number) => number == event,
+            _ => false,
+        })
     }
 
     /// Returns the kill of `rank` in iteration `n`.
@@ -194,7 +207,9 @@ mod tests {
 
     #[test]
     fn kills_are_parsed_from_their_own_output() {
-        for text in ["2@7", "0@1", "3@recovery:0", "1@recovery:1", "0@repair:2", "2@7:send", "0@1:checkpoint"] {
+        for text in
+            ["2@7", "0@1", "3@recovery:0", "1@recovery:1", "0@repair:2", "2@7:send", "0@1:checkpoint", "1@event:9"]
+        {
             assert_eq!(text.parse::<Kill>().unwrap().to_string(), text);
         }
     }
@@ -206,9 +221,10 @@ mod tests {
         {
             assert!(text.parse::<Kill>().is_err(), "{text}");
         }
-        assert_eq!("2@0".parse::<Kill>(), Err(ParseKillError::IterationZero));
+        assert_eq!("2@0".parse::<Kill>(), Err(ParseKillError::Zero));
         assert_eq!("2@crash:1".parse::<Kill>(), Err(ParseKillError::Form));
-        assert_eq!("2@0:send".parse::<Kill>(), Err(ParseKillError::IterationZero));
+        assert_eq!("2@event:0".parse::<Kill>(), Err(ParseKillError::Zero));
+        assert_eq!("2@0:send".parse::<Kill>(), Err(ParseKillError::Zero));
         assert!(matches!("2@7:probe".parse::<Kill>(), Err(ParseKillError::NoSuchCall { .. })));
     }
 

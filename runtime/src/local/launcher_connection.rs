@@ -106,7 +106,7 @@ impl LauncherConnection {
         let message = match report {
             Report::Started => ToLauncher::Started,
             Report::Iteration { n, tally } => ToLauncher::Iteration { n, tally },
-            Report::InCall { call, iteration } => ToLauncher::InCall { call, iteration },
+            Report::InCall { call, iteration, event } => ToLauncher::InCall { call, iteration, event },
             Report::Restored { epoch } => ToLauncher::Restored { epoch },
             Report::ReplayComplete => ToLauncher::ReplayComplete,
             Report::CaughtUp => ToLauncher::CaughtUp,

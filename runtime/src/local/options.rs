@@ -111,7 +111,7 @@ impl JobOptions {
         for &kill in &self.kills {
             let other = match kill.at {
                 KillPoint::RepairOf(other) | KillPoint::RecoveryOf(other) => other,
-                KillPoint::Iteration(_) | KillPoint::Call(..) | KillPoint::PowerCut(_) => 0,
+                KillPoint::Iteration(_) | KillPoint::Call(..) | KillPoint::Event(_) | KillPoint::PowerCut(_) => 0,
             };
             if let Some(rank) = [kill.rank, other].into_iter().find(|&rank| rank >= ranks) {
                 return Err(LaunchError::NoSuchRank { kill, rank, ranks });

@@ -19,12 +19,14 @@ pub struct PlannedKills<T> {
     kills: RankKills,
     /// Last iteration that this process has reported: the launcher kills it only after the report.
     reported: Option<u64>,
+    /// Events of this process so far.
+    events: u64,
 }
 
 impl<T> PlannedKills<T> {
     /// Wraps the transport of the process that was welcomed so.
     pub fn new(inner: T, welcome: &Welcome) -> PlannedKills<T> {
-        PlannedKills { inner, kills: welcome.kills.clone(), reported: None }
+        PlannedKills { inner, kills: welcome.kills.clone(), reported: None, events: 0 }
     }
 
     /// Returns the wrapped transport.
@@ -40,7 +42,8 @@ impl<T> PlannedKills<T> {
     /// Returns the kind of the call in which a kill is planned after this step.
     fn fatal_call(&self, step: Step, iteration: u64) -> Option<CallKind> {
         let call = call_of(step)?;
-        self.kills.calls.iter().any(|(from, kind)| *kind == call && *from <= iteration).then_some(call)
+        let is_fatal = self.kills.calls.iter().any(|(from, kind)| *kind == call && *from <= iteration);
+        (is_fatal || self.kills.events.contains(&self.events)).then_some(call)
     }
 }
 
@@ -107,8 +110,9 @@ impl<T: Transport> Transport for PlannedKills<T> {
     }
 
     fn holds_after(&mut self, step: Step, iteration: u64) -> Result<bool, TransportError> {
+        self.events += u64::from(call_of(step).is_some());
         if let Some(call) = self.fatal_call(step, iteration) {
-            self.inner.report(Report::InCall { call, iteration })?;
+            self.inner.report(Report::InCall { call, iteration, event: self.events })?;
             loop {
                 thread::park();
             }
@@ -165,7 +169,7 @@ mod tests {
     }
 
     fn rank_with(kills: RankKills) -> PlannedKills<Alone> {
-        PlannedKills { inner: Alone::default(), kills, reported: None }
+        PlannedKills { inner: Alone::default(), kills, reported: None, events: 0 }
     }
 
     #[test]
@@ -185,6 +189,18 @@ mod tests {
         rank.inner_mut().0.push_back(Event::Resume);
         assert!(matches!(rank.next_event(), Some(Event::Resume)));
         assert!(!rank.holds_after(Step::CaughtUp, 3).unwrap());
+    }
+
+    #[test]
+    fn a_rank_stops_at_an_event_of_any_kind() {
+        let steps = [Step::Iteration, Step::Logged { context: 0 }, Step::Taken { context: 1 }, Step::CheckpointBegun];
+        let mut rank = rank_with(RankKills { events: vec![4], ..RankKills::default() });
+        for (step, event) in steps.into_iter().zip([0, 1, 2, 3]) {
+            assert!(!rank.holds_after(step, 1).unwrap());
+            assert_eq!((rank.events, rank.fatal_call(step, 1)), (event, None));
+        }
+        rank.events += 1;
+        assert_eq!(rank.fatal_call(Step::Taken { context: 0 }, 1), Some(CallKind::Receive));
     }
 
     #[test]

@@ -91,9 +91,9 @@ impl Launcher<'_> {
                 }
                 self.consider_collection();
             }
-            ToLauncher::InCall { call, iteration } => {
+            ToLauncher::InCall { call, iteration, event } => {
                 slot.last_report = Some((now, LastReport::InCall(call)));
-                self.kill_schedule.handle_call(number, iteration, call, now);
+                self.kill_schedule.handle_call(number, (iteration, call, event), now);
             }
             ToLauncher::Started => {
                 if let Some(death) = recovery
