@@ -80,8 +80,8 @@ impl MpiTransport {
         }
     }
 
-    /// Returns `true` after an error of MPI under a rule that starts the job again: the message of the call is lost, and
-    /// none that follows may take its place. It may follow from a death of which the launcher is about to tell.
+    /// Returns `true` after an error of MPI under a rule that starts the job again: the message of the call is lost,
+    /// and none that follows may take its place. The launcher may be about to tell of a death that has caused it.
     ///
     /// # Errors
     /// That error, if the launcher doesn't tell in time.
