@@ -12,7 +12,7 @@ use crate::state::{Owner, decode, encode};
 use crate::values::{digest, fill_from_message, long_words, numbers};
 use crate::{Class, Error, Iterations, Outcome, RanksError, Resilient, StateError, Value, Workload, checkpoint_due};
 
-pub use shape::{ParseShapeError, Shape};
+pub use shape::{Elements, ParseShapeError, Shape};
 
 /// Name of this workload.
 pub const NAME: &str = "qr";
@@ -71,14 +71,6 @@ fn place_of(layout: &Layout, rank: u32) -> Place {
 /// Returns the rank at a place.
 fn rank_of(layout: &Layout, place: Place) -> u32 {
     (place.row * layout.grid().columns + place.column) as u32
-}
-
-/// Returns an element of the matrix, from -1 to 1 (the finalizer of SplitMix64).
-fn element(row: usize, column: usize) -> f64 {
-    let mut bits = ((row as u64) << 32 | column as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    ((bits ^ bits >> 31) >> 11) as f64 / (1_u64 << 52) as f64 - 1.0
 }
 
 /// Sends numbers; they may be overwritten at once.
@@ -194,17 +186,18 @@ impl Factorization {
     }
 
     /// Returns the state before the first iteration.
-    fn start(layout: &Layout, comm: &mut dyn Communicator) -> Result<State, Error> {
-        let place = place_of(layout, comm.rank());
+    fn start(&self, layout: &Layout, comm: &mut dyn Communicator) -> Result<State, Error> {
+        let (place, elements) = (place_of(layout, comm.rank()), self.program.shape.elements);
         let mut largest = vec![0.0_f64; layout.size().columns];
         for block in layout.blocks_of(place.column) {
             for column in layout.columns(block) {
-                largest[column] = layout.rows_of(place.row).map(|row| element(row, column).abs()).fold(0.0, f64::max);
+                largest[column] =
+                    layout.rows_of(place.row).map(|row| elements.at(row, column).abs()).fold(0.0, f64::max);
             }
         }
         comm.allreduce_f64(&mut largest, Reduction::Max)?;
         let weights = largest.into_iter().map(weight).collect();
-        Ok(State::new(layout, place, weights, element))
+        Ok(State::new(layout, place, weights, |row, column| elements.at(row, column)))
     }
 
     /// Returns the state with which this rank goes on, where it outlives the process under a rule by which it does.
@@ -223,7 +216,7 @@ impl Factorization {
     /// Returns the state with which this rank begins.
     fn begin(&self, layout: &Layout, comm: &mut dyn Communicator) -> Result<State, Error> {
         let (rank, ranks) = (comm.rank(), comm.size());
-        let Some(saved) = comm.restore()? else { return Factorization::start(layout, comm) };
+        let Some(saved) = comm.restore()? else { return self.start(layout, comm) };
         let owner = self.program.owner(rank, ranks);
         let (_, body) = decode(&owner, self.program.iterations(rank, ranks), &saved)?;
         Ok(state_of_body(layout, body)?)
@@ -243,7 +236,8 @@ impl Resilient for Factorization {
         let mut all = Ranks { comm, layout: &layout, place, owner, checkpoint_every, begun };
         factor(&layout, state, &mut all)?;
         let sum = |values: &mut [f64]| comm.allreduce_f64(values, Reduction::Sum);
-        let found = verify::probe(&layout, state, element, sum)?;
+        let elements = self.program.shape.elements;
+        let found = verify::probe(&layout, state, |row, column| elements.at(row, column), sum)?;
         let (_, arrays) = state.parts();
         Ok(Outcome {
             verified: Some(found.factorization < RESIDUAL_MAX && found.orthogonality < RESIDUAL_MAX),

@@ -8,7 +8,7 @@ use super::NAME;
 use crate::{Class, RanksError};
 
 /// Matrix, grid and checksums of a factorization. As the name of a workload: `qr`, or with all numbers
-/// `qr:2x3:rotating:512x512:16`.
+/// `qr:2x3:rotating:512x512:16`, and `:hilbert` or another kind of [`Elements`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// The matrix.
@@ -17,12 +17,64 @@ pub struct Shape {
     pub grid: Option<(usize, usize)>,
     /// Checksums.
     pub protection: Protection,
+    /// Elements of the matrix.
+    pub elements: Elements,
+}
+
+/// Elements of a matrix.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Elements {
+    /// Random numbers from -1 to 1.
+    #[default]
+    Random,
+    /// Random numbers in columns whose sizes range over 16 decades.
+    Graded,
+    /// 1 / (row + column + 1), the numbers counted from 0.
+    Hilbert,
+    /// A matrix of rank 5.
+    Singular,
+    /// Zeros.
+    Zero,
+}
+
+impl Elements {
+    /// All kinds, with their names.
+    const ALL: [(&str, Elements); 5] = [
+        ("random", Elements::Random),
+        ("graded", Elements::Graded),
+        ("hilbert", Elements::Hilbert),
+        ("singular", Elements::Singular),
+        ("zero", Elements::Zero),
+    ];
+
+    /// Returns an element of the matrix.
+    pub(super) fn at(self, row: usize, column: usize) -> f64 {
+        match self {
+            Elements::Random => random(row, column),
+            Elements::Graded => random(row, column) * 10_f64.powi((7 * column % 17) as i32 - 8),
+            Elements::Hilbert => 1.0 / (row + column + 1) as f64,
+            // Rows and columns that the matrix doesn't have.
+            Elements::Singular => {
+                (1..=5).map(|of| random(row, usize::MAX - of) * random(usize::MAX - of, column)).sum()
+            }
+            Elements::Zero => 0.0,
+        }
+    }
+}
+
+/// Returns a number from -1 to 1 (the finalizer of SplitMix64).
+fn random(row: usize, column: usize) -> f64 {
+    let mut bits = ((row as u64) << 32 | column as u64 & 0xffff_ffff).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    ((bits ^ bits >> 31) >> 11) as f64 / (1_u64 << 52) as f64 - 1.0
 }
 
 /// A name that isn't that of a factorization.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{name:?} is no factorization: qr:GRID:PROTECTION:MATRIX:BLOCK, such as qr:2x3:rotating:512x512:16, with none, duplicated, rotating, or a period"
+    "{name:?} is no factorization: qr:GRID:PROTECTION:MATRIX:BLOCK, such as qr:2x3:rotating:512x512:16, with none, duplicated, rotating, or a period; \
+     and :graded, :hilbert, :singular or :zero"
 )]
 pub struct ParseShapeError {
     name: String,
@@ -31,7 +83,12 @@ pub struct ParseShapeError {
 impl Shape {
     /// Returns that of a square matrix, with rotating checksums.
     pub fn square(order: usize, block: usize) -> Shape {
-        Shape { size: Size { rows: order, columns: order, block }, grid: None, protection: Protection::Rotating }
+        Shape {
+            size: Size { rows: order, columns: order, block },
+            grid: None,
+            protection: Protection::Rotating,
+            elements: Elements::Random,
+        }
     }
 
     /// Returns the name of the workload.
@@ -44,7 +101,9 @@ impl Shape {
             Protection::Rotating => "rotating".to_owned(),
             Protection::Periodic(period) => period.to_string(),
         };
-        format!("{NAME}:{process_rows}x{process_columns}:{protection}:{rows}x{columns}:{block}")
+        let kind = Elements::ALL.iter().find(|(_, kind)| *kind == self.elements && *kind != Elements::Random);
+        let kind = kind.map_or(String::new(), |(name, _)| format!(":{name}"));
+        format!("{NAME}:{process_rows}x{process_columns}:{protection}:{rows}x{columns}:{block}{kind}")
     }
 
     /// Lays the matrix out on so many ranks.
@@ -96,7 +155,11 @@ fn parse(name: &str) -> Option<Shape> {
     };
     let (rows, columns) = pair(parts.next()?)?;
     let block = parts.next()?.parse().ok().filter(|block| *block > 0)?;
-    let shape = Shape { size: Size { rows, columns, block }, grid: Some(grid), protection };
+    let elements = match parts.next() {
+        None => Elements::Random,
+        Some(name) => Elements::ALL.iter().find(|(of, _)| *of == name)?.1,
+    };
+    let shape = Shape { size: Size { rows, columns, block }, grid: Some(grid), protection, elements };
     parts.next().is_none().then_some(shape)
 }
 
@@ -106,14 +169,21 @@ mod tests {
 
     #[test]
     fn a_shape_is_read_from_its_name() {
-        for name in ["qr:2x3:rotating:512x256:16", "qr:1x4:8:100x100:7", "qr:1x1:none:1x1:1", "qr:2x2:duplicated:9x9:3"]
-        {
+        for name in [
+            "qr:2x3:rotating:512x256:16",
+            "qr:1x4:8:100x100:7",
+            "qr:1x1:none:1x1:1",
+            "qr:2x2:duplicated:9x9:3",
+            "qr:1x2:rotating:9x9:3:hilbert",
+        ] {
             assert_eq!(name.parse::<Shape>().unwrap().to_name(), name);
         }
         for other in ["qr", "qr:", "qr:2:rotating:9x9:3", "qr:0x1:none:9x9:3", "qr:1x1:0:9x9:3", "qr:1x1:none:9x9:0"] {
             assert!(other.parse::<Shape>().is_err(), "{other}");
         }
-        assert!("qr:1x1:none:9x9:3:1".parse::<Shape>().is_err());
+        for other in ["qr:1x1:none:9x9:3:1", "qr:1x1:none:9x9:3:zero:zero"] {
+            assert!(other.parse::<Shape>().is_err(), "{other}");
+        }
         assert_eq!(Shape::square(9, 3).to_name(), "qr");
     }
 
