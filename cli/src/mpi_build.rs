@@ -148,6 +148,20 @@ impl Build {
         Ok(command)
     }
 
+    /// Returns a command that runs another program of the build, on `ranks` ranks, under Debian's Open MPI 4: only for
+    /// that one are there the libraries that it loads.
+    ///
+    /// # Errors
+    /// [`MpiBuildError::NotBuilt`] under another MPI, [`MpiBuildError::OwnPath`].
+    pub(crate) fn peer(&self, program: &str, ranks: u32) -> Result<Command, MpiBuildError> {
+        if !(self.version.starts_with("Open MPI 4") && self.mpirun.starts_with("/usr")) {
+            return Err(MpiBuildError::NotBuilt);
+        }
+        let mut command = mpirun::bound_to_parent(&self.mpirun).map_err(MpiBuildError::OwnPath)?;
+        command.args(["-n", &ranks.to_string()]).arg(self.program.with_file_name(program)).envs(environment());
+        Ok(command)
+    }
+
     /// Returns the job with the processes of an MPI job, `spares` of which are spares if failures can be outlived.
     /// `ulfm`: with User-Level Failure Mitigation, also if the rule needs none.
     pub(crate) fn job(&self, job: &JobOptions, spares: u32, ulfm: bool) -> Result<JobOptions, MpiBuildError> {
