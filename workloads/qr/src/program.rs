@@ -5,7 +5,7 @@ use counterfoil_log_core::StateMemoryError;
 use crate::layout::Layout;
 use crate::matrix::Matrix;
 use crate::panel::{self, Reflectors};
-use crate::recover::upper_of;
+use crate::recover::write_upper;
 use crate::state::State;
 
 /// Communication of a process within its process row and column. Messages from one process to another arrive in order.
@@ -115,21 +115,30 @@ fn sum_up<C: Communication>(
     communication: &mut C,
 ) -> Result<(), C::Error> {
     let column = state.place().column;
+    // Once: new memory costs more than the sums.
+    let empty = || Matrix::zeros(layout.local_rows(state.place().row), layout.size().block);
+    let mut part = empty();
     let stripes = || layout.stripes().iter().enumerate().filter(|(_, stripe)| stripe.last() >= before);
     for (_, stripe) in stripes() {
         for block in stripe.members.clone().filter(|block| layout.column_of(*block) == column) {
-            let Some(upper) = upper_of(layout, state, block, panel) else { continue };
-            communication.send_in_row(stripe.holders[0], upper.values())?;
+            if write_upper(&mut part, layout, state, block, panel) {
+                communication.send_in_row(stripe.holders[0], part.values())?;
+            }
         }
     }
+    let mut sums = Vec::new();
     for (number, stripe) in stripes().filter(|(_, stripe)| stripe.holders[0] == column) {
-        let mut sum = Matrix::zeros(layout.local_rows(state.place().row), layout.size().block);
-        let mut received = sum.clone();
+        let mut sum = empty();
         for block in stripe.members.clone() {
-            communication.receive_in_row(layout.column_of(block), received.values_mut())?;
-            sum.add(1.0, &received);
+            if block == stripe.members.start {
+                communication.receive_in_row(layout.column_of(block), sum.values_mut())?;
+            } else {
+                communication.receive_in_row(layout.column_of(block), part.values_mut())?;
+                sum.add(1.0, &part);
+            }
         }
-        state.store_sum(number, panel, sum);
+        sums.push((number, sum));
     }
+    sums.into_iter().for_each(|(number, sum)| state.store_sum(number, panel, sum));
     Ok(state.end_sums(layout, panel)?)
 }

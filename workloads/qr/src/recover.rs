@@ -82,18 +82,21 @@ impl Parts {
     }
 }
 
-/// Returns the R part of a data block column, or all of it if it isn't factored before iteration `to`, in weighted
-/// columns of full width.
-pub(crate) fn upper_of(layout: &Layout, state: &State, block: usize, to: usize) -> Option<Matrix> {
-    let values = state.get(Slot::Data(block))?;
-    let mut upper = Matrix::zeros(values.rows(), layout.size().block);
-    for (at, column) in layout.columns(block).enumerate() {
-        let below = if block < to { layout.rows_above(state.place().row, column + 1) } else { values.rows() };
+/// Writes the R part of a data block column, or all of it if it isn't factored before iteration `to`, in weighted
+/// columns of full width. Returns `false` if the process doesn't have it.
+pub(crate) fn write_upper(into: &mut Matrix, layout: &Layout, state: &State, block: usize, to: usize) -> bool {
+    let Some(columns) = state.data_columns(block) else { return false };
+    let mut written = 0;
+    for (at, (column, values)) in layout.columns(block).zip(columns).enumerate() {
+        let below = if block < to { layout.rows_above(state.place().row, column + 1) } else { values.len() };
         let weight = state.weights()[column];
-        let target = &mut upper.column_mut(at)[..below];
-        target.iter_mut().zip(values.column(at)).for_each(|(into, from)| *into = weight * from);
+        let (target, rest) = into.column_mut(at).split_at_mut(below);
+        target.iter_mut().zip(values).for_each(|(into, from)| *into = weight * from);
+        rest.fill(0.0);
+        written = at + 1;
     }
-    Some(upper)
+    (written..into.columns()).for_each(|at| into.column_mut(at).fill(0.0));
+    true
 }
 
 /// Adds a survivor's summand of a lost block column of a process in its row, before iteration `to`, to which it has
