@@ -16,7 +16,7 @@
 //! A directory has the number of words (8 bytes), the number of arrays (8), the words, and where each array begins (8)
 //! and its length in bytes (8). Numbers are little-endian.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::io::{self, Read};
 use std::ops::{Deref, DerefMut};
@@ -76,6 +76,9 @@ pub enum StateMemoryError {
         /// Error of the system.
         source: io::Error,
     },
+    /// An array can't be published.
+    #[error("an array of the state is in another memory, or was named twice")]
+    OtherArray,
     /// There is no state that a process has published whole.
     #[error("there is no state in {}: {what}", path.display())]
     NoState {
@@ -107,6 +110,8 @@ pub struct FoundState<T> {
 struct Shared {
     tier: ProcessCrashSafe,
     space: Mutex<Space>,
+    /// Held while the mark or the directory is changed.
+    changing: Mutex<()>,
 }
 
 /// Space for arrays.
@@ -162,12 +167,21 @@ impl Space {
     }
 }
 
+/// Checks that arrays of values of `T` are aligned and have a length.
+const fn assert_fits<T>() {
+    assert!(align_of::<T>() <= UNIT && size_of::<T>() > 0);
+}
+
 /// Returns the space that an array of so many bytes takes.
 fn space_of(bytes: usize) -> Option<usize> {
     bytes.max(1).checked_next_multiple_of(UNIT)
 }
 
 impl Shared {
+    fn new(tier: ProcessCrashSafe, len: usize) -> Shared {
+        Shared { tier, space: Mutex::new(Space::new(len)), changing: Mutex::new(()) }
+    }
+
     fn word(&self, at: usize) -> &AtomicU64 {
         debug_assert!(at.is_multiple_of(8) && at + 8 <= SPACE);
         // SAFETY: the first page is mapped, readable and writable, for the life of `self`, and committed by `create` or
@@ -179,6 +193,10 @@ impl Shared {
     fn space(&self) -> MutexGuard<'_, Space> {
         // Each change of it is complete before anything that can panic.
         self.space.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn begin_changing(&self) -> MutexGuard<'_, ()> {
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes committed space.
@@ -232,7 +250,7 @@ impl StateMemory {
         let tier = ProcessCrashSafe::create_sized(path, len)?;
         let no_memory = |source| StateMemoryError::NoMemory { path: path.to_owned(), wanted: SPACE, source };
         tier.commit(0, SPACE).map_err(no_memory)?;
-        let memory = StateMemory { shared: Arc::new(Shared { tier, space: Mutex::new(Space::new(len)) }) };
+        let memory = StateMemory { shared: Arc::new(Shared::new(tier, len)) };
         memory.shared.word(0).store(MAGIC.to_le(), Ordering::Relaxed);
         Ok(memory)
     }
@@ -242,13 +260,14 @@ impl StateMemory {
     /// # Errors
     /// [`StateMemoryError::NoState`] if it had none, or was changing it; [`StateMemoryError::Tier`].
     pub fn open<T: FromBytes + IntoBytes + Immutable>(path: &Path) -> Result<FoundState<T>, StateMemoryError> {
+        const { assert_fits::<T>() };
         let tier = ProcessCrashSafe::open(path)?;
         let none = |what| StateMemoryError::NoState { path: path.to_owned(), what };
         let len = tier.len();
         if len < 2 * SPACE {
             return Err(none("the file is too short"));
         }
-        let shared = Arc::new(Shared { tier, space: Mutex::new(Space::new(len)) });
+        let shared = Arc::new(Shared::new(tier, len));
         let [magic, mark, directory] =
             [0, MARK, DIRECTORY].map(|at| u64::from_le(shared.word(at).load(Ordering::Acquire)));
         if let Some(what) = why_no_state(magic, mark, directory) {
@@ -270,7 +289,7 @@ impl StateMemory {
             };
             Some((0..count).map(read).collect())
         };
-        let at = usize::try_from(directory).map_err(|_| damaged())?;
+        let at = usize::try_from(directory).ok().filter(|at| at.is_multiple_of(UNIT)).ok_or_else(damaged)?;
         let counts = words_at(at, 2).ok_or_else(damaged)?;
         let [words, arrays] = [counts[0], counts[1]].map(|count| usize::try_from(count).unwrap_or(usize::MAX));
         let count =
@@ -307,31 +326,43 @@ impl StateMemory {
         &self,
         values: &[T],
     ) -> Result<SharedArray<T>, StateMemoryError> {
-        const { assert!(align_of::<T>() <= UNIT && size_of::<T>() > 0) };
+        const { assert_fits::<T>() };
         self.shared.copy_of(values)
     }
 
     /// Marks the state as being changed, until it is [published](StateMemory::publish).
     pub fn begin_change(&self) {
+        let _changing = self.shared.begin_changing();
         let mark = self.shared.word(MARK);
         mark.store((u64::from_le(mark.load(Ordering::Relaxed)) | 1).to_le(), Ordering::Relaxed);
         // The changes come after it.
         fence(Ordering::SeqCst);
     }
 
-    /// Makes these words and arrays the state, as they are now. Arrays of another memory aren't found again.
+    /// Returns `true` if an array is in this memory.
+    pub fn has<T>(&self, array: &SharedArray<T>) -> bool {
+        Arc::ptr_eq(&self.shared, &array.owner)
+    }
+
+    /// Makes these words and arrays the state, as they are now.
     ///
     /// # Errors
-    /// [`StateMemoryError::Full`], [`StateMemoryError::NoMemory`]: for the words. The state is as before.
+    /// [`StateMemoryError::Full`], [`StateMemoryError::NoMemory`]: for the words. [`StateMemoryError::OtherArray`].
+    /// What was published before stays, and a change that was begun has not ended.
     pub fn publish<'a, T: 'a>(
         &self,
         words: &[u64],
         arrays: impl ExactSizeIterator<Item = &'a SharedArray<T>>,
     ) -> Result<(), StateMemoryError> {
+        let _changing = self.shared.begin_changing();
         let mut directory = Vec::with_capacity(2 + words.len() + 2 * arrays.len());
+        let mut places = HashSet::with_capacity(arrays.len());
         directory.extend([words.len() as u64, arrays.len() as u64]);
         directory.extend_from_slice(words);
         for array in arrays {
+            if !self.has(array) || !places.insert(array.at) {
+                return Err(StateMemoryError::OtherArray);
+            }
             directory.extend([array.at as u64, (array.len * size_of::<T>()) as u64]);
         }
         directory.iter_mut().for_each(|word| *word = word.to_le());
@@ -534,6 +565,21 @@ mod tests {
     }
 
     #[test]
+    fn only_own_arrays_are_published_and_once() {
+        let (folder, other) = (Folder::new(), Folder::new());
+        let memory = StateMemory::create(&folder.path(), 1 << 20).unwrap();
+        let another = StateMemory::create(&other.path(), 1 << 20).unwrap();
+        let (own, foreign) = (memory.copy_of(&[1_u32]).unwrap(), another.copy_of(&[2_u32]).unwrap());
+        assert!(memory.has(&own) && !memory.has(&foreign));
+        memory.publish(&[1], [&own].into_iter()).unwrap();
+        for arrays in [[&own, &foreign], [&own, &own]] {
+            assert!(matches!(memory.publish(&[2], arrays.into_iter()), Err(StateMemoryError::OtherArray)));
+        }
+        drop((memory, own));
+        assert_eq!(folder.found().unwrap(), (vec![1], vec![vec![1]]));
+    }
+
+    #[test]
     fn a_damaged_directory_is_refused() {
         let folder = Folder::new();
         let memory = StateMemory::create(&folder.path(), 1 << 20).unwrap();
@@ -551,7 +597,7 @@ mod tests {
         };
         damage(0, 1);
         damage(MARK, 3);
-        for word in [0, 1, 8, u64::MAX, good.len() as u64, good.len() as u64 - 8] {
+        for word in [0, 1, 8, directory as u64 + 8, u64::MAX, good.len() as u64, good.len() as u64 - 8] {
             damage(DIRECTORY, word);
         }
         // Numbers of words and arrays.

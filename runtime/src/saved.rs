@@ -16,15 +16,19 @@
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 pub use counterfoil_log_core::{FoundState, SharedArray, StateMemory, StateMemoryError};
-use counterfoil_log_core::{create_private_file, has_state};
+use counterfoil_log_core::{PrivateFileError, create_private_file, has_state};
 use xxhash_rust::xxh3::Xxh3Default;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 const MAGIC: &[u8; 8] = b"CFSAVED1";
 /// Bytes that are read or written at a time: the checksum finds them in the cache.
 const CHUNK_BYTES: usize = 256 << 10;
+/// Longest time from the end of a process to that of its hold on its files.
+const CLOSE_WAIT_MAX: Duration = Duration::from_secs(1);
 /// Limit of the number of regions.
 pub const REGIONS_MAX: usize = 1 << 20;
 
@@ -44,7 +48,7 @@ pub enum SavedError {
     },
     /// The file can't be made.
     #[error("cannot save the state: {0}")]
-    Create(#[from] counterfoil_log_core::PrivateFileError),
+    Create(#[from] PrivateFileError),
     /// The state has too many regions.
     #[error("a state of {count} regions, and the limit is {REGIONS_MAX}")]
     TooManyRegions {
@@ -144,7 +148,16 @@ fn memory_path(directory: &Path, rank: u32) -> PathBuf {
 /// # Errors
 /// As of [`has_state`].
 pub(crate) fn has_state_in_memory(directory: &Path, rank: u32) -> Result<bool, StateMemoryError> {
-    has_state(&memory_path(directory, rank))
+    let begun = Instant::now();
+    loop {
+        match has_state(&memory_path(directory, rank)) {
+            // The last of its files may be closed a little after the process has ended.
+            Err(StateMemoryError::File(PrivateFileError::OwnerAlive { .. })) if begun.elapsed() < CLOSE_WAIT_MAX => {
+                thread::sleep(Duration::from_millis(1));
+            }
+            found => return found,
+        }
+    }
 }
 
 /// Where a rank's state is in memory that outlives its process.

@@ -16,8 +16,8 @@ pub enum Values {
 impl Values {
     /// Moves the values to `memory`, if they aren't there.
     pub(crate) fn settle(&mut self, memory: &StateMemory) -> Result<(), StateMemoryError> {
-        if let Values::Own(own) = self {
-            *self = Values::Shared(memory.copy_of(own)?);
+        if !self.shared().is_some_and(|shared| memory.has(shared)) {
+            *self = Values::Shared(memory.copy_of(self)?);
         }
         Ok(())
     }

@@ -316,6 +316,8 @@ impl State {
     /// # Errors
     /// As of [`settle`](State::settle).
     pub fn undo(&mut self, layout: &Layout, to: usize) -> Result<(), StateMemoryError> {
+        // From the first publication on: between two sums there is nothing that protects the state.
+        self.summed = self.summed.min(to);
         loop {
             let applied = self.applied.back().map(|applied| applied.panel).filter(|panel| *panel >= to);
             let begun = self.before.last_key_value().map(|(panel, _)| *panel).filter(|panel| *panel >= to);

@@ -36,11 +36,16 @@ pub(super) fn rebuild(
     let mut to = [state.as_ref().map_or(u64::MAX, |state| state.protected(layout) as u64)];
     comm.allreduce_u64(&mut to, Reduction::Min)?;
     let rebuilding = Rebuilding { layout, lost, to: to[0] as usize };
-    match &mut state {
-        Some(state) => {
-            state.undo(layout, rebuilding.to)?;
-            rebuilding.send_all(comm, state)?;
-        }
+    if let Some(state) = &mut state {
+        state.undo(layout, rebuilding.to)?;
+    }
+    if place.is_some() {
+        // What is repeated may differ in its rounding. Nobody goes on while one has still what it was before, with
+        // which it could be found after a failure.
+        comm.barrier()?;
+    }
+    match &state {
+        Some(state) => rebuilding.send_all(comm, state)?,
         None => state = Some(rebuilding.receive_all(comm)?),
     }
     state.ok_or_else(|| StateError::NotAState { len: 0 }.into())
