@@ -4,6 +4,9 @@
 //! its number v to all, and every rank replaces its number x by 3 x + c v; the last by 3 x + (n - 1) c v, so that it
 //! stays the sum. Numbers wrap, so each step can be undone exactly. Ranks are in different iterations when one is lost:
 //! survivors go back to the earliest, and what was lost is the sum less the others.
+//!
+//! A real program that repeats an iteration may round otherwise. So each iteration has the generation in which its
+//! owner has carried it out, and at the end all ranks must have those of the same ones.
 
 use std::collections::VecDeque;
 
@@ -13,17 +16,22 @@ pub(super) enum Content {
     /// Iterations that the sender has done; `None` if its state is lost.
     Done(Option<usize>),
     /// The sender's number, and those that the owners have sent so far.
-    State(u64, Vec<u64>),
+    State(u64, Vec<Sent>),
+    /// The sender has gone back.
+    Back,
     /// The owner's number.
-    Number(u64),
+    Number(Sent),
 }
+
+/// Number that an owner has sent, and the generation in which it has.
+pub(super) type Sent = (u64, u32);
 
 /// State of a rank: what it saves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct State {
     pub(super) number: u64,
     /// Numbers of the owners of all iterations that were done.
-    sent: Vec<u64>,
+    pub(super) sent: Vec<Sent>,
 }
 
 /// Next action of a rank.
@@ -32,6 +40,8 @@ pub(super) enum Action {
     SendDone(u32),
     ReceiveDone(u32),
     GoBack,
+    SendBack(u32),
+    ReceiveBack(u32),
     SendState(u32),
     ReceiveState(u32),
     /// Reports that the state is rebuilt.
@@ -55,7 +65,8 @@ pub(super) struct Program {
     /// States that a lost rank has got.
     gathered: Vec<(u32, u64)>,
     /// Number of the owner of this iteration.
-    received: u64,
+    received: Sent,
+    generation: u32,
 }
 
 const FACTOR: u64 = 3;
@@ -91,14 +102,25 @@ impl Program {
     pub(super) fn new(rank: u32, ranks: u32, iterations: usize) -> Program {
         let state = Some(State { number: first(rank, ranks), sent: Vec::new() });
         let (actions, gathered) = (VecDeque::from([Action::Rebuilt]), Vec::new());
-        Program { rank, ranks, iterations, state, actions, least: usize::MAX, gathered, received: 0 }
+        Program {
+            rank,
+            ranks,
+            iterations,
+            state,
+            actions,
+            least: usize::MAX,
+            gathered,
+            received: (0, 0),
+            generation: 0,
+        }
     }
 
-    /// Begins with saved states, of which those of `lost` are missing. Returns `None` if that are too many.
+    /// Begins a generation with saved states, of which those of `lost` are missing. `in_place`: it goes back in the
+    /// states themselves, and nobody goes on before all have. Returns `None` if too many are lost.
     pub(super) fn restart(
-        rank: u32,
-        ranks: u32,
+        (rank, ranks): (u32, u32),
         iterations: usize,
+        (generation, in_place): (u32, bool),
         saved: Option<State>,
         lost: &[u32],
     ) -> Option<Program> {
@@ -106,11 +128,15 @@ impl Program {
             return None;
         }
         let fresh = Program::new(rank, ranks, iterations);
-        let mut program = Program { state: saved, actions: VecDeque::new(), ..fresh };
+        let mut program = Program { state: saved, actions: VecDeque::new(), generation, ..fresh };
         let others = || (0..ranks).filter(|other| *other != rank);
         program.actions.extend(others().map(Action::SendDone));
         program.actions.extend(others().map(Action::ReceiveDone));
         program.actions.push_back(Action::GoBack);
+        if in_place {
+            program.actions.extend(others().map(Action::SendBack));
+            program.actions.extend(others().map(Action::ReceiveBack));
+        }
         for lost in lost {
             match *lost == rank {
                 true => program.actions.extend(others().map(Action::ReceiveState)),
@@ -137,7 +163,7 @@ impl Program {
             if owner == self.rank {
                 let others = (0..self.ranks).filter(|other| *other != self.rank);
                 self.actions.extend(others.map(Action::SendNumber));
-                self.received = self.state.as_ref().map_or(0, |state| state.number);
+                self.received = (self.state.as_ref().map_or(0, |state| state.number), self.generation);
             } else {
                 self.actions.push_back(Action::ReceiveNumber(owner));
             }
@@ -150,6 +176,7 @@ impl Program {
     pub(super) fn content(&self) -> Content {
         match (self.actions.front(), &self.state) {
             (Some(Action::SendDone(_)), state) => Content::Done(state.as_ref().map(|state| state.sent.len())),
+            (Some(Action::SendBack(_)), _) => Content::Back,
             (Some(Action::SendState(_)), Some(state)) => Content::State(state.number, state.sent.clone()),
             _ => Content::Number(self.received),
         }
@@ -177,7 +204,7 @@ impl Program {
                 let least = self.least.min(if self.state.is_some() { self.done() } else { usize::MAX });
                 if let Some(state) = &mut self.state {
                     while state.sent.len() > least
-                        && let Some(sent) = state.sent.pop()
+                        && let Some((sent, _)) = state.sent.pop()
                     {
                         let added = summand(rank, ranks, state.sent.len(), sent);
                         state.number = state.number.wrapping_sub(added).wrapping_mul(INVERSE);
@@ -186,12 +213,22 @@ impl Program {
             }
             (Some(Action::Apply), None) => {
                 if let Some(state) = &mut self.state {
-                    let added = summand(rank, ranks, state.sent.len(), self.received);
+                    let added = summand(rank, ranks, state.sent.len(), self.received.0);
                     state.number = state.number.wrapping_mul(FACTOR).wrapping_add(added);
                     state.sent.push(self.received);
                 }
             }
-            (Some(Action::SendDone(_) | Action::SendState(_) | Action::SendNumber(_) | Action::Rebuilt), None) => {}
+            (Some(Action::ReceiveBack(_)), Some(Content::Back)) => {}
+            (
+                Some(
+                    Action::SendDone(_)
+                    | Action::SendBack(_)
+                    | Action::SendState(_)
+                    | Action::SendNumber(_)
+                    | Action::Rebuilt,
+                ),
+                None,
+            ) => {}
             _ => return false,
         }
         true

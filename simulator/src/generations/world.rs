@@ -203,7 +203,15 @@ impl<'r> World<'r> {
         let numbers = self.processes.iter().flatten().filter_map(|process| process.program.state());
         let numbers: Vec<u64> = numbers.map(|state| state.number).collect();
         let expected = results(self.ranks, self.iterations);
-        if numbers != expected { Err(format!("the result is {numbers:?}, not {expected:?}")) } else { Ok(()) }
+        if numbers != expected {
+            return Err(format!("the result is {numbers:?}, not {expected:?}"));
+        }
+        let states: Vec<&State> =
+            self.processes.iter().flatten().filter_map(|process| process.program.state()).collect();
+        match states.iter().find(|state| state.sent != states[0].sent) {
+            Some(other) => Err(format!("iterations are of two executions: {:?}, and {:?}", states[0].sent, other.sent)),
+            None => Ok(()),
+        }
     }
 
     fn events(&mut self) -> Vec<Event> {
@@ -234,12 +242,15 @@ impl<'r> World<'r> {
             let may_step = match process.program.next() {
                 None => false,
                 Some(_) if !process.machine.is_running() => false,
-                Some(Action::SendDone(to) | Action::SendState(to) | Action::SendNumber(to)) => {
+                Some(Action::SendDone(to) | Action::SendBack(to) | Action::SendState(to) | Action::SendNumber(to)) => {
                     process.connected[to as usize]
                 }
-                Some(Action::ReceiveDone(from) | Action::ReceiveState(from) | Action::ReceiveNumber(from)) => {
-                    !process.inbox[from as usize].is_empty()
-                }
+                Some(
+                    Action::ReceiveDone(from)
+                    | Action::ReceiveBack(from)
+                    | Action::ReceiveState(from)
+                    | Action::ReceiveNumber(from),
+                ) => !process.inbox[from as usize].is_empty(),
                 Some(Action::GoBack | Action::Apply | Action::Rebuilt) => true,
             };
             if may_step {
@@ -327,7 +338,8 @@ impl<'r> World<'r> {
                         "the state of rank {rank} for generation {loads}: {saved:?}, and lost are {lost:?}"
                     ));
                 }
-                let Some(program) = Program::restart(rank, ranks, self.iterations, saved, &lost) else {
+                let begins = (self.generation, in_memory);
+                let Some(program) = Program::restart((rank, ranks), self.iterations, begins, saved, &lost) else {
                     return Ok(false);
                 };
                 program
@@ -438,7 +450,7 @@ impl<'r> World<'r> {
         let mut sent = None;
         self.with(rank, |process| {
             let received = match process.program.next() {
-                Some(Action::SendDone(to) | Action::SendState(to) | Action::SendNumber(to)) => {
+                Some(Action::SendDone(to) | Action::SendBack(to) | Action::SendState(to) | Action::SendNumber(to)) => {
                     let envelope = Envelope { source: Rank(rank), destination: Rank(to), tag: 0, comm: 0, len: 8 };
                     let mut header = process.machine.handle_send(&envelope).map_err(|error| error.to_string())?.header;
                     process.machine.handle_transmit(&mut header).map_err(|error| error.to_string())?;
@@ -447,9 +459,12 @@ impl<'r> World<'r> {
                     sent = Some((to, Frame::Message { header, generation, number, content }));
                     None
                 }
-                Some(Action::ReceiveDone(from) | Action::ReceiveState(from) | Action::ReceiveNumber(from)) => {
-                    process.inbox[from as usize].pop_front()
-                }
+                Some(
+                    Action::ReceiveDone(from)
+                    | Action::ReceiveBack(from)
+                    | Action::ReceiveState(from)
+                    | Action::ReceiveNumber(from),
+                ) => process.inbox[from as usize].pop_front(),
                 Some(Action::Rebuilt) => {
                     process.machine.handle_rebuilt().map_err(|error| error.to_string())?;
                     None
