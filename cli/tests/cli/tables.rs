@@ -66,9 +66,9 @@ fn factorizations_have_a_row_for_each_protection_and_size() {
     let dir = tempfile::tempdir().unwrap();
     let picture = dir.path().join("cof.svg");
     let rows = rows(&["reproduce", "cof", "--size", "256,384", "--rounds", "1", "--svg", picture.to_str().unwrap()]);
-    assert_eq!(rows.len(), 2 * 6);
+    assert_eq!(rows.len(), 2 * 8);
     let killed: Vec<&Value> = rows.iter().filter(|row| !row["details"].is_null()).collect();
-    assert!(killed.len() == 4 && killed.iter().all(|row| row["details"]["restarts"] == 1), "{killed:?}");
+    assert!(killed.len() == 6 && killed.iter().all(|row| row["details"]["restarts"] == 1), "{killed:?}");
     assert!(std::fs::read_to_string(picture).unwrap().contains("time by that without checksums"));
 }
 

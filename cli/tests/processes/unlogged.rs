@@ -37,6 +37,6 @@ fn the_benchmark_of_the_rules_has_a_row_for_each_program_and_rule() {
     let output = command.args(["bench", "rules", "--quick", "--rounds", "1", "--json"]).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let rows: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(rows.len(), 3 * 10);
+    assert_eq!(rows.len(), 3 * 11);
     assert!(rows.iter().all(|row| row["ratio"].as_f64() > Some(0.0) && row["ms"].as_f64() > Some(0.0)), "{rows:?}");
 }
