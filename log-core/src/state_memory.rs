@@ -224,15 +224,13 @@ impl Shared {
         SharedArray { start, len: bytes / size_of::<T>(), at, owner: self.clone() }
     }
 
-    fn copy_of<T: FromBytes + IntoBytes + Immutable>(
-        self: &Arc<Self>,
-        values: &[T],
-    ) -> Result<SharedArray<T>, StateMemoryError> {
+    /// Copies `values` into free space. Returns where they are.
+    fn write<T: IntoBytes + Immutable>(&self, values: &[T]) -> Result<usize, StateMemoryError> {
         let at = self.allocate(size_of_val(values))?;
-        let array = self.array(at, size_of_val(values));
-        // SAFETY: the range was free, so nothing else refers to it, and `values` is not in it. It has their length.
-        unsafe { array.start.copy_from_nonoverlapping(NonNull::from(values).cast(), values.len()) };
-        Ok(array)
+        // SAFETY: the range is in the mapping. It was free, so nothing else refers to it, and `values` is not in it. It
+        // has their length in bytes.
+        unsafe { self.tier.base().add(at).copy_from_nonoverlapping(NonNull::from(values).cast(), size_of_val(values)) };
+        Ok(at)
     }
 }
 
@@ -327,7 +325,7 @@ impl StateMemory {
         values: &[T],
     ) -> Result<SharedArray<T>, StateMemoryError> {
         const { assert_fits::<T>() };
-        self.shared.copy_of(values)
+        Ok(self.shared.array(self.shared.write(values)?, size_of_val(values)))
     }
 
     /// Marks the state as being changed, until it is [published](StateMemory::publish).
@@ -366,13 +364,7 @@ impl StateMemory {
             directory.extend([array.at as u64, (array.len * size_of::<T>()) as u64]);
         }
         directory.iter_mut().for_each(|word| *word = word.to_le());
-        let bytes = size_of_val(&directory[..]);
-        let at = self.shared.allocate(bytes)?;
-        // SAFETY: the range was free, has that length, and is aligned.
-        unsafe {
-            let into = self.shared.tier.base().add(at).cast::<u64>();
-            into.copy_from_nonoverlapping(NonNull::from(&directory[..]).cast(), directory.len());
-        }
+        let at = self.shared.write(&directory)?;
         // The directory, and all changes, come before it.
         fence(Ordering::SeqCst);
         self.shared.word(DIRECTORY).store((at as u64).to_le(), Ordering::Release);
@@ -380,7 +372,8 @@ impl StateMemory {
         let even = (u64::from_le(mark.load(Ordering::Relaxed)) | 1).wrapping_add(1);
         mark.store(even.to_le(), Ordering::Release);
         let mut space = self.shared.space();
-        let before = space.directory.replace((at, space_of(bytes).unwrap_or(UNIT)));
+        let published = space_of(size_of_val(&directory[..])).map(|len| (at, len));
+        let before = std::mem::replace(&mut space.directory, published);
         let unused: Vec<_> = std::mem::take(&mut space.dropped).into_iter().chain(before).collect();
         unused.into_iter().for_each(|range| space.give_back(range));
         Ok(())
