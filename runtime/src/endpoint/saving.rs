@@ -70,8 +70,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     /// exit then, with status 0 and, over MPI, without `MPI_Finalize`. `regions` are the parts of the state, in the
     /// order in which the next process reads them; they are written from where they are. They are passed over if the
     /// state isn't rebuilt, since the one from before is loaded again then, and if it is in memory that outlives this
-    /// process. Without regions the rank has no state, and if
-    /// that is so for all, the program begins anew.
+    /// process. Without regions the rank has no state, and if that is so for all, the program begins anew.
     ///
     /// A state that can't be saved is lost, as that of a killed rank: the launcher is told why.
     ///

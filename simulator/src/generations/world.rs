@@ -583,11 +583,9 @@ impl<'r> World<'r> {
         self.begun = Some(begun);
         self.is_ending = false;
         // A rank that is rebuilt has no state until then.
-        let in_memory = self.keeps_in_memory();
-        let is_lost = |rank: &u32| in_memory && lost.contains(rank);
-        self.gone.retain(is_lost);
+        let keeps_states = self.keeps_in_memory() && !begins_anew;
+        self.gone.retain(|rank| keeps_states && lost.contains(rank));
         if begins_anew {
-            self.gone.clear();
             self.memory.clear();
         }
         self.channels.clear();
