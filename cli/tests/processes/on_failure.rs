@@ -69,6 +69,21 @@ fn processor_ticks(pid: u32) -> u64 {
     fields.split_whitespace().nth(11).map_or(0, |ticks| ticks.parse().unwrap())
 }
 
+/// Kills processes before the launcher can notice one of them. Returns what it has written at its end.
+fn kill_at_once(demo: Running, processes: &[u32]) -> ProgramOutput {
+    demo.signal(Signal::STOP);
+    processes.iter().for_each(|process| send(*process, Signal::KILL));
+    demo.signal(Signal::CONT);
+    demo.wait()
+}
+
+/// Checks that a job has ended since two ranks of a process row are lost, of which the error names both.
+fn assert_ranks_1_and_3_are_named(sandbox: &Sandbox, output: &ProgramOutput) {
+    let what = "checksums rebuild one lost rank of each process row: ranks [1, 3] of row 0 are lost";
+    assert!(output.code == Some(1) && output.stderr.contains(what), "{}", output.stderr);
+    assert_eq!(sandbox.remaining_jobs(), Vec::<String>::new());
+}
+
 /// Kills two ranks at once in the midst of a factorization.
 fn kill_two(sandbox: &Sandbox, grid: &str, victims: [usize; 2]) -> ProgramOutput {
     let workload = format!("qr:{grid}:rotating:2560x2560:32");
@@ -79,10 +94,7 @@ fn kill_two(sandbox: &Sandbox, grid: &str, victims: [usize; 2]) -> ProgramOutput
         ranks = demo.ranks();
         ranks.len() == 4 && ranks.iter().all(|rank| processor_ticks(*rank) > 10)
     });
-    demo.signal(Signal::STOP);
-    victims.iter().for_each(|victim| send(ranks[*victim], Signal::KILL));
-    demo.signal(Signal::CONT);
-    demo.wait()
+    kill_at_once(demo, &victims.map(|victim| ranks[victim]))
 }
 
 #[test]
@@ -97,9 +109,7 @@ fn one_rank_of_each_process_row_may_be_lost_at_once() {
 fn more_than_that_ends_the_job_and_the_ranks_are_named() {
     let sandbox = Sandbox::new();
     let output = kill_two(&sandbox, "1x4", [1, 3]);
-    let what = "checksums rebuild one lost rank of each process row: ranks [1, 3] of row 0 are lost";
-    assert!(output.code == Some(1) && output.stderr.contains(what), "{}", output.stderr);
-    assert_eq!(sandbox.remaining_jobs(), Vec::<String>::new());
+    assert_ranks_1_and_3_are_named(&sandbox, &output);
 }
 
 #[test]
@@ -192,10 +202,7 @@ fn kill_changing(sandbox: &Sandbox, grid: &str, victims: &[u32]) -> ProgramOutpu
     for _ in 0..10 {
         let demo = sandbox.start(&[&SHARED_MEMORY_RULE, &["--workload", &workload, "--no-kills"][..]].concat());
         if let Some(stopped) = stop_changing(sandbox, &demo, victims) {
-            demo.signal(Signal::STOP);
-            stopped.iter().for_each(|process| send(*process, Signal::KILL));
-            demo.signal(Signal::CONT);
-            return demo.wait();
+            return kill_at_once(demo, &stopped);
         }
         demo.wait();
     }
@@ -216,9 +223,7 @@ fn a_rank_that_is_killed_while_it_changes_its_state_in_memory_is_rebuilt() {
         assert!(output.stderr.contains(lost), "{grid}: {}", output.stderr);
     }
     let output = kill_changing(&sandbox, "1x4", &[1, 3]);
-    let what = "checksums rebuild one lost rank of each process row: ranks [1, 3] of row 0 are lost";
-    assert!(output.code == Some(1) && output.stderr.contains(what), "{}", output.stderr);
-    assert_eq!(sandbox.remaining_jobs(), Vec::<String>::new());
+    assert_ranks_1_and_3_are_named(&sandbox, &output);
 }
 
 #[test]
