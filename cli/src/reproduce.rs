@@ -3,6 +3,7 @@
 
 mod c3_bits;
 mod cof;
+mod cof_detection;
 mod costs;
 mod figure_7;
 mod figure_8;
@@ -52,6 +53,7 @@ enum PaperCommand {
     UlmlTable2(ulml_table_2::UlmlTable2Arguments),
     UlmlFigures(ulml_figures::UlmlFiguresArguments),
     Cof(cof::CofArguments),
+    CofDetection(cof_detection::CofDetectionArguments),
     All(AllArguments),
 }
 
@@ -71,6 +73,7 @@ impl ReproduceArguments {
             PaperCommand::UlmlTable2(arguments) => arguments.json,
             PaperCommand::UlmlFigures(arguments) => arguments.costs.json,
             PaperCommand::Cof(arguments) => arguments.json,
+            PaperCommand::CofDetection(arguments) => arguments.json,
             PaperCommand::All(arguments) => arguments.json,
         }
     }
@@ -90,6 +93,7 @@ pub(crate) fn run(arguments: &ReproduceArguments) -> Result<ExitCode, Failure> {
         PaperCommand::UlmlTable2(arguments) => ulml_table_2::run(arguments),
         PaperCommand::UlmlFigures(arguments) => ulml_figures::run(arguments),
         PaperCommand::Cof(arguments) => cof::run(arguments),
+        PaperCommand::CofDetection(arguments) => cof_detection::run(arguments),
         PaperCommand::All(arguments) => run_all(arguments),
     }
 }

@@ -204,25 +204,38 @@ fn run_once(
     interrupts: &Interrupts,
 ) -> Result<(JobReport, f64), Failure> {
     let name = name(&arguments.grid, mode.protection, size);
-    let workload = by_name(&name, Class::default()).map_err(|error| Failure::usage(format!("--grid: {error}")))?;
+    let mut span = Span::default();
+    let killed = mode.is_killed.then_some(1);
+    let report = factorize(&name, ranks, (mode.rule, killed), build, (interrupts, &mut span))?;
+    Ok((report, span.seconds()))
+}
+
+/// Runs a factorization, of which a rank is killed half way if that is wanted, and checks its residuals.
+pub(super) fn factorize(
+    name: &str,
+    ranks: u32,
+    (rule, killed): (Rule, Option<u32>),
+    build: Option<&Build>,
+    (interrupts, observer): (&Interrupts, &mut dyn Observer),
+) -> Result<JobReport, Failure> {
+    let workload = by_name(name, Class::default()).map_err(|error| Failure::usage(format!("--grid: {error}")))?;
     workload.validate(ranks).map_err(|error| Failure::usage(format!("--size: {error}")))?;
     let mut job = rank::job(workload.as_ref(), ranks, None)?;
-    job.settings.rule = mode.rule;
-    let half = workload.iterations(1, ranks).at_least / 2;
-    job.kills = mode.is_killed.then_some(Kill { rank: 1, at: KillPoint::Iteration(half) }).into_iter().collect();
+    job.settings.rule = rule;
+    let kill = |rank| Kill { rank, at: KillPoint::Iteration(workload.iterations(rank, ranks).at_least / 2) };
+    job.kills = killed.map(kill).into_iter().collect();
     let job = match build {
         Some(build) => build.job(&job, 0, false).map_err(Failure::failed)?,
         None => job,
     };
-    let mut span = Span::default();
-    let report = launch(&job, Some(interrupts), &mut span).map_err(Failure::failed)?;
+    let report = launch(&job, Some(interrupts), observer).map_err(Failure::failed)?;
     for outcome in &report.outcomes {
         let outcome: Outcome = postcard::from_bytes(outcome).map_err(Failure::failed)?;
         if outcome.verified != Some(true) {
             return Err(Failure::failed(format!("{name} is wrong: {}", outcome.value)));
         }
     }
-    Ok((report, span.seconds()))
+    Ok(report)
 }
 
 /// Returns the name of a factorization.

@@ -73,6 +73,22 @@ fn factorizations_have_a_row_for_each_protection_and_size() {
 }
 
 #[test]
+fn each_survivor_hears_of_a_lost_rank() {
+    let dir = tempfile::tempdir().unwrap();
+    let picture = dir.path().join("detection.svg");
+    let arguments = ["--ranks", "4", "--rounds", "2", "--svg", picture.to_str().unwrap()];
+    let rows = rows(&[&["reproduce", "cof-detection"][..], &arguments].concat());
+    let killed: Vec<u64> = rows.iter().map(|row| row["killed"].as_u64().unwrap()).collect();
+    assert_eq!(killed, [0, 2, 3]);
+    for row in &rows {
+        let ranks = row["ranks"].as_array().unwrap().iter().map(|rank| rank["rank"].as_u64().unwrap());
+        assert!(ranks.eq((0..4).filter(|rank| row["killed"] != *rank)), "{row}");
+        assert!(row["ms"]["high"].as_f64().unwrap() >= row["ms"]["median"].as_f64().unwrap(), "{row}");
+    }
+    assert!(std::fs::read_to_string(picture).unwrap().contains("rank that hears of it"));
+}
+
+#[test]
 fn scale_has_a_row_per_torus_and_arrangement_and_draws_a_plot() {
     let dir = tempfile::tempdir().unwrap();
     let plot = dir.path().join("line.svg");
@@ -98,6 +114,7 @@ fn invalid_arguments_are_usage_errors() {
         &["reproduce", "figure-8", "--dir", "/dev/null/x", "--ranks", "100", "--clusters", "65"],
         &["reproduce", "cof", "--grid", "2x1"],
         &["reproduce", "cof", "--size", "1"],
+        &["reproduce", "cof-detection", "--ranks", "2"],
         &["simulate", "scale", "--ranks", "7", "--axes", "2", "--clusters", "4"],
         &["simulate", "scale", "--ranks", "1000001", "--state-machines"],
         &["simulate", "scale", "--axes", "1", "--arrangements", "boxes"],

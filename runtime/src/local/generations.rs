@@ -38,6 +38,8 @@ struct Ending {
     /// Bytes that the ranks have saved, and the longest time that one took.
     bytes: u64,
     took: Duration,
+    /// For each rank: time at which it began to save its state, or reported that it exits without.
+    heard: Vec<Option<Instant>>,
     /// The processes that were left have been killed.
     are_killed: bool,
 }
@@ -71,7 +73,8 @@ impl Launcher<'_> {
     fn end_generation(&mut self) -> &mut Ending {
         let now = Instant::now();
         self.restart.get_or_insert(Restart::Saved);
-        let begin = || Ending { noticed: now, saved: now, bytes: 0, took: Duration::ZERO, are_killed: false };
+        let heard = vec![None; self.slots.len()];
+        let begin = || Ending { noticed: now, saved: now, bytes: 0, took: Duration::ZERO, heard, are_killed: false };
         self.generations.ending.get_or_insert_with(begin)
     }
 
@@ -89,7 +92,10 @@ impl Launcher<'_> {
         let slot = &mut self.slots[rank];
         (slot.tally, slot.exits) = (tally, true);
         let ending = self.end_generation();
-        ending.saved = Instant::now();
+        let now = Instant::now();
+        ending.saved = now;
+        let took = if let Save::Done { took, .. } = save { took } else { Duration::ZERO };
+        ending.heard[rank] = Some(now - took);
         match save {
             Save::Done { bytes, took } => {
                 ending.bytes += bytes;
@@ -145,6 +151,9 @@ impl Launcher<'_> {
             at: noticed - self.began,
             bytes: ending.as_ref().map_or(0, |ending| ending.bytes),
             longest_save: ending.as_ref().map_or(Duration::ZERO, |ending| ending.took),
+            heard: ending.map_or_else(Vec::new, |ending| {
+                ending.heard.iter().map(|heard| heard.map(|heard| heard.saturating_duration_since(noticed))).collect()
+            }),
             save: saved - noticed,
             end: now - saved,
             start: None,

@@ -159,7 +159,7 @@ pub struct StallReport {
     pub state: String,
 }
 
-/// Restart of a job whose ranks had saved their states. The durations follow each other.
+/// Restart of a job whose ranks had saved their states. Its durations follow each other, but for `heard`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestartReport {
     /// Number of restarts so far.
@@ -174,6 +174,9 @@ pub struct RestartReport {
     pub bytes: u64,
     /// Longest save of a rank.
     pub longest_save: Duration,
+    /// For each rank: from [`RestartReport::at`] until it began to save its state, as it had heard of the loss. `None`
+    /// for ranks that were lost or ended before.
+    pub heard: Vec<Option<Duration>>,
     /// Until the last rank had saved its state.
     pub save: Duration,
     /// Until the last process had ended.
