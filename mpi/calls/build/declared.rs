@@ -6,6 +6,7 @@ use std::error::Error;
 use counterfoil_mpi_calls::Call;
 
 use super::compiler::compiler;
+use super::fortran::Bindings;
 
 /// A file that has the headers of extensions, too.
 const EXTENDED: &str = "../core/src/control/failures.c";
@@ -14,11 +15,13 @@ const EXTENDED: &str = "../core/src/control/failures.c";
 pub(crate) struct Declared {
     pub(crate) present: Vec<Call>,
     pub(crate) absent: Vec<Call>,
+    /// What of its Fortran bindings doesn't come in C.
+    pub(crate) bindings: Bindings,
 }
 
 impl Declared {
-    /// Compares the table with the MPI's headers.
-    pub(crate) fn find() -> Result<Declared, Box<dyn Error>> {
+    /// Compares the calls of the table that the library `knows` with the MPI's headers.
+    pub(crate) fn find(knows: fn(&Call) -> bool) -> Result<Declared, Box<dyn Error>> {
         for path in [EXTENDED, "../core/build", "../calls/build"] {
             println!("cargo:rerun-if-changed={path}");
         }
@@ -27,11 +30,13 @@ impl Declared {
         let expanded = String::from_utf8_lossy(&expanded);
         let has = prototypes(&expanded);
         let (present, absent): (Vec<Call>, Vec<Call>) =
-            counterfoil_mpi_calls::table()?.into_iter().partition(|call| has.contains(call.symbol().as_str()));
+            counterfoil_mpi_calls::table()?.into_iter().filter(knows).partition(|call| has.contains(call.symbol().as_str()));
         if present.is_empty() {
             return Err("the MPI's header declares none of the calls that are known".into());
         }
-        Ok(Declared { present, absent })
+        let is_open_mpi = expanded.contains("ompi_mpi_comm_world");
+        let bindings = if is_open_mpi { Bindings::OpenMpi } else { Bindings::Mpich };
+        Ok(Declared { present, absent, bindings })
     }
 
     /// Sets a `cfg` with a name for each call that the MPI declares: an older MPI has fewer calls.

@@ -84,7 +84,7 @@ classes! {
     /// Waits for all of several requests.
     WaitAll = "wait_all" [Int, Requests, Statuses],
     /// Waits for at least one of several requests.
-    WaitSome = "wait_some" [Int, Requests, IndexOut, IndicesOut, Statuses],
+    WaitSome = "wait_some" [Int, Requests, IntOut, IndicesOut, Statuses],
     /// Tests a request for completion.
     Test = "test" [Request, Flag, Status],
     /// Tests for the completion of one of several requests.
@@ -92,7 +92,7 @@ classes! {
     /// Tests for the completion of all of several requests.
     TestAll = "test_all" [Int, Requests, Flag, Statuses],
     /// Tests which of several requests are complete.
-    TestSome = "test_some" [Int, Requests, IndexOut, IndicesOut, Statuses],
+    TestSome = "test_some" [Int, Requests, IntOut, IndicesOut, Statuses],
     /// Tests a request for completion without freeing it.
     RequestStatus = "request_status" [RequestIn, Flag, Status],
     /// Frees a request; its operation continues.
@@ -132,7 +132,7 @@ classes! {
     /// Initialises MPI.
     Init = "init" [],
     /// Initialises MPI with a thread level.
-    InitThread = "init_thread" [Flag],
+    InitThread = "init_thread" [IntOut],
     /// Finalises MPI.
     Finalize = "finalize" [],
     /// Aborts the job.
@@ -143,6 +143,8 @@ classes! {
     SessionInit = "session_init" [SessionOut],
     /// Starts a kind of communication that is not logged.
     NotLogged = "not_logged" [],
+    /// Asks for what a rank that recovers answers by itself. The logging library doesn't wrap it.
+    Answered = "answered" [],
 }
 
 impl Class {

@@ -43,6 +43,8 @@ pub enum Kind {
     CommOut,
     /// Group.
     Group,
+    /// Pointer to a group.
+    GroupOut,
     /// Info object.
     Info,
     /// Array of info objects.
@@ -75,14 +77,26 @@ pub enum Kind {
     Statuses,
     /// Pointer to a flag.
     Flag,
-    /// Pointer to an index or a number of indices.
+    /// Pointer to an index.
     IndexOut,
     /// Array of indices that the call fills in.
     IndicesOut,
     /// Integer.
     Int,
+    /// Pointer to an integer.
+    IntOut,
     /// Array of integers.
     Ints,
+    /// Array of integers that the call fills in.
+    IntsOut,
+    /// Array of truth values that the call fills in.
+    LogicalsOut,
+    /// Array of weights, or `MPI_UNWEIGHTED` or `MPI_WEIGHTS_EMPTY`.
+    Weights,
+    /// Array of weights that the call fills in, or `MPI_UNWEIGHTED`.
+    WeightsOut,
+    /// Array of ranges of ranks: first, last, stride.
+    Ranges,
     /// String.
     String,
     /// Null-terminated array of strings.
@@ -124,6 +138,7 @@ const ROWS: &[Row] = &[
     ("comm", Kind::Comm, "MPI_Comm ", "", "ffi::MPI_Comm"),
     ("comm_out", Kind::CommOut, "MPI_Comm *", "", "*mut ffi::MPI_Comm"),
     ("group", Kind::Group, "MPI_Group ", "", "ffi::MPI_Group"),
+    ("group_out", Kind::GroupOut, "MPI_Group *", "", "*mut ffi::MPI_Group"),
     ("info", Kind::Info, "MPI_Info ", "", "ffi::MPI_Info"),
     ("infos", Kind::Infos, "const MPI_Info ", "[]", "*const ffi::MPI_Info"),
     ("errhandler", Kind::Errhandler, "MPI_Errhandler ", "", "ffi::MPI_Errhandler"),
@@ -143,7 +158,13 @@ const ROWS: &[Row] = &[
     ("index_out", Kind::IndexOut, "int *", "", "*mut c_int"),
     ("indices_out", Kind::IndicesOut, "int ", "[]", "*mut c_int"),
     ("int", Kind::Int, "int ", "", "c_int"),
+    ("int_out", Kind::IntOut, "int *", "", "*mut c_int"),
     ("ints", Kind::Ints, "const int ", "[]", "*const c_int"),
+    ("ints_out", Kind::IntsOut, "int ", "[]", "*mut c_int"),
+    ("logicals_out", Kind::LogicalsOut, "int ", "[]", "*mut c_int"),
+    ("weights", Kind::Weights, "const int ", "[]", "*const c_int"),
+    ("weights_out", Kind::WeightsOut, "int ", "[]", "*mut c_int"),
+    ("ranges", Kind::Ranges, "int ", "[][3]", "*mut [c_int; 3]"),
     ("string", Kind::String, "const char *", "", "*const c_char"),
     ("strings", Kind::Strings, "char *", "[]", "*mut *mut c_char"),
     ("argvs", Kind::Argvs, "char **", "[]", "*mut *mut *mut c_char"),

@@ -1,4 +1,4 @@
-//! Compiles a C file that detects, through the preprocessor, if processes of this MPI may fail while others continue.
+//! Compiles the C files: of what MPI has as macros, and whether processes of this MPI may fail while others continue.
 
 // Build scripts talk to cargo on standard output.
 #![expect(clippy::print_stdout)]
@@ -12,8 +12,11 @@ use compiler::compiler;
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=build");
-    println!("cargo:rerun-if-changed=src/control/failures.c");
+    for file in ["src/control/failures.c", "src/fortran.c"] {
+        println!("cargo:rerun-if-changed={file}");
+    }
     println!("cargo:rerun-if-env-changed=MPICC");
     compiler()?.file("src/control/failures.c").try_compile("counterfoil_failures")?;
+    compiler()?.file("src/fortran.c").try_compile("counterfoil_fortran")?;
     run_path::set_run_path()
 }

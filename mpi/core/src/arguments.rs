@@ -200,3 +200,66 @@ unsafe fn at<T: Copy>(array: *const T, index: usize) -> Option<T> {
     // SAFETY: the caller's promise.
     (!array.is_null()).then(|| unsafe { *array.add(index) })
 }
+
+/// Returns the number of ranks of a process's own group; `None` if the communicator isn't valid.
+pub fn group_size(comm: ffi::MPI_Comm) -> Option<usize> {
+    let mut size = 0;
+    // SAFETY: the MPI refuses what is no communicator; a pointer to a local variable.
+    let code = unsafe { ffi::PMPI_Comm_size(comm, &raw mut size) };
+    usize::try_from(size).ok().filter(|_| code == 0)
+}
+
+/// Returns the numbers of parts that a rank sends and receives in an operation from all to all.
+pub fn parts(comm: ffi::MPI_Comm) -> Option<(usize, usize)> {
+    let (mut is_inter, mut size) = (0, 0);
+    // SAFETY: as in `group_size`.
+    unsafe {
+        if ffi::PMPI_Comm_test_inter(comm, &raw mut is_inter) != 0 {
+            return None;
+        }
+        if is_inter == 0 {
+            return group_size(comm).map(|size| (size, size));
+        }
+        let code = ffi::PMPI_Comm_remote_size(comm, &raw mut size);
+        usize::try_from(size).ok().filter(|_| code == 0).map(|size| (size, size))
+    }
+}
+
+/// Returns the numbers of neighbours that a rank sends to and receives from; `None` without a topology.
+pub fn neighbours(comm: ffi::MPI_Comm) -> Option<(usize, usize)> {
+    let (mut topology, mut rank, mut sends, mut receives) = (0, 0, 0, 0);
+    // SAFETY: as in `group_size`; constants of the shim.
+    let code = unsafe {
+        if ffi::PMPI_Topo_test(comm, &raw mut topology) != 0 {
+            return None;
+        }
+        if topology == ffi::RSMPI_CART {
+            let code = ffi::PMPI_Cartdim_get(comm, &raw mut sends);
+            sends *= 2;
+            receives = sends;
+            code
+        } else if topology == ffi::RSMPI_GRAPH {
+            ffi::PMPI_Comm_rank(comm, &raw mut rank);
+            let code = ffi::PMPI_Graph_neighbors_count(comm, rank, &raw mut sends);
+            receives = sends;
+            code
+        } else if topology == ffi::RSMPI_DIST_GRAPH {
+            let mut weighted = 0;
+            ffi::PMPI_Dist_graph_neighbors_count(comm, &raw mut receives, &raw mut sends, &raw mut weighted)
+        } else {
+            return None;
+        }
+    };
+    Some((usize::try_from(sends).ok()?, usize::try_from(receives).ok()?)).filter(|_| code == 0)
+}
+
+/// Returns the bits of a handle.
+pub fn bits<H: Copy>(handle: H) -> usize {
+    let mut word = 0_usize;
+    assert!(size_of::<H>() <= size_of::<usize>(), "a handle is a pointer or an int");
+    // SAFETY: both have at least so many bytes.
+    unsafe {
+        std::ptr::copy_nonoverlapping((&raw const handle).cast::<u8>(), (&raw mut word).cast::<u8>(), size_of::<H>());
+    }
+    word
+}

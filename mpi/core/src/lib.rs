@@ -11,7 +11,7 @@
 //! | [`collective`], [`operation`] | collective operations and reductions |
 //! | [`request`], [`completion`] | operations that are waited for later |
 //! | [`ulfm`], [`control::failures`] | process failures that others survive |
-//! | [`arguments`] | arguments of a program's calls, for interposition libraries |
+//! | [`arguments`], [`fortran`] | arguments of a program's calls, for interposition libraries |
 //! | `abort`, `exit`, `parent` | the end of a job and of this process |
 //! | [`watchdog`], `fast_boxes` | what a killed process damages in shared memory |
 //! | [`control`] | the control communicator of the loggers ([`counterfoil_mpi_logger`]) |
@@ -28,6 +28,7 @@ pub mod envelope;
 pub mod error;
 pub mod exit;
 pub mod fast_boxes;
+pub mod fortran;
 pub mod operation;
 mod parent;
 pub mod point_to_point;

@@ -9,6 +9,8 @@ mod arguments;
 mod compiler;
 #[path = "../../calls/build/declared.rs"]
 mod declared;
+#[path = "../../calls/build/fortran.rs"]
+mod fortran;
 mod render;
 #[path = "../../core/build/run_path.rs"]
 mod run_path;
@@ -17,7 +19,7 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 
 use compiler::compiler;
-use counterfoil_mpi_calls::Call;
+use counterfoil_mpi_calls::{Call, Class};
 use declared::Declared;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -27,11 +29,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     compiler()?.file("src/constants.c").try_compile("counterfoil_constants")?;
     // A handler may unwind through its caller.
     compiler()?.file("src/handlers.c").flag("-fexceptions").try_compile("counterfoil_handlers")?;
-    let declared = Declared::find()?;
+    let declared = Declared::find(|call| call.class != Class::Answered)?;
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
     // `wrap` has a function for each.
     declared.configure("wraps", Call::wrapper);
-    write(&out.join("calls.rs"), &render::library(&declared.present))?;
+    write(&out.join("calls.rs"), &render::library(&declared.present, declared.bindings))?;
     let names = |calls: &[Call]| calls.iter().map(|call| call.symbol() + "\n").collect::<String>();
     write(&out.join("wrapped.txt"), &names(&declared.present))?;
     write(&out.join("absent.txt"), &names(&declared.absent))?;

@@ -4,17 +4,20 @@ use std::fmt::Write;
 
 use counterfoil_mpi_calls::{Call, Class, Kind};
 
+use super::fortran::{self, Bindings, Signature};
+
 use super::arguments::{
     camel, collective, collectives, either, ident, incoming, mode, names, operations, outgoing, parameters,
 };
 
 /// Everything that is made of the table.
-pub(crate) fn library(calls: &[Call]) -> String {
+pub(crate) fn library(calls: &[Call], bindings: Bindings) -> String {
     let mut text = String::from("// Made from the table of calls.\n\n");
     text.push_str(&next(calls));
     for call in calls {
         text.push_str(&wrapper(call));
     }
+    text.push_str(&fortran::calls(calls, bindings, pass_on));
     text.push_str(&operations(calls));
     let bases = collectives(calls);
     let names: String =
@@ -90,6 +93,29 @@ fn wrapper(call: &Call) -> String {
             _ => marked(call, &body(call, &format!("move |{with}| {next}"))),
         }
     )
+}
+
+/// Renders a call of Fortran that isn't logged: it goes to the MPI's own binding.
+fn pass_on(call: &Call, name: &str, signature: &Signature) -> Option<String> {
+    let Signature { names, types } = signature;
+    let (parameters, names, types) = (signature.parameters(), names.join(", "), types.join(", "));
+    (call.class == Class::NotLogged).then(|| {
+        format!(
+            "\n        static NEXT: Symbol<unsafe extern \"C-unwind\" fn({types})> = {{\n            \
+             unsafe extern \"C-unwind\" fn first({parameters}) {{\n                \
+             // SAFETY: the caller's arguments, unchanged.\n                \
+             unsafe {{ (NEXT.look_up())({names}) }}\n            \
+             }}\n            \
+             Symbol::new(first, c\"{name}\", c\"p{name}\")\n        \
+             }};\n        \
+             let call = || {{\n            \
+             (NEXT.get())({names});\n            \
+             0\n        \
+             }};\n        \
+             wrap::not_logged(\"{}\", call);\n    ",
+            call.symbol()
+        )
+    })
 }
 
 /// Renders a call whose errors are noted for its end. An error before there is a communicator is for the handler that

@@ -39,6 +39,7 @@ mod wrap;
 
 use counterfoil_mpi_calls::Class;
 use counterfoil_mpi_core::arguments::{Counts, Displs, Incoming, Mode, Outgoing, Side, Types};
+use counterfoil_mpi_core::fortran::Fint;
 use message::Collective;
 use symbol::Symbol;
 
@@ -48,6 +49,35 @@ mod calls {
     use super::*;
 
     include!(concat!(env!("OUT_DIR"), "/calls.rs"));
+}
+
+/// Arguments of Fortran calls.
+mod fortran {
+    pub(crate) use counterfoil_mpi_core::arguments::{neighbours, parts};
+    pub(crate) use counterfoil_mpi_core::fortran::*;
+
+    #[cfg(wraps = "session_init")]
+    use mpi_sys as ffi;
+
+    #[cfg(wraps = "session_init")]
+    unsafe extern "C" {
+        fn counterfoil_fortran_session_f2c(number: Fint) -> ffi::MPI_Session;
+        fn counterfoil_fortran_session_c2f(session: ffi::MPI_Session) -> Fint;
+    }
+
+    /// Returns the handle with a number.
+    #[cfg(wraps = "session_init")]
+    pub(crate) fn session(number: Fint) -> ffi::MPI_Session {
+        // SAFETY: the MPI refuses numbers of no handle.
+        unsafe { counterfoil_fortran_session_f2c(number) }
+    }
+
+    /// Returns the number of a handle.
+    #[cfg(wraps = "session_init")]
+    pub(crate) fn session_number(session: ffi::MPI_Session) -> Fint {
+        // SAFETY: a handle that the MPI has given.
+        unsafe { counterfoil_fortran_session_c2f(session) }
+    }
 }
 
 use calls::{Operation, next};

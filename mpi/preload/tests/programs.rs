@@ -11,6 +11,8 @@ mod build;
 mod contributions;
 mod failures;
 mod full_log;
+#[path = "../../tests/support/fortran.rs"]
+mod fortran;
 mod launch;
 mod logged;
 mod logged_twice;

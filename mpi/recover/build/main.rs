@@ -9,6 +9,8 @@ mod arguments;
 mod compiler;
 #[path = "../../calls/build/declared.rs"]
 mod declared;
+#[path = "../../calls/build/fortran.rs"]
+mod fortran;
 mod render;
 #[path = "../../core/build/run_path.rs"]
 mod run_path;
@@ -24,9 +26,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("cargo:rerun-if-changed={path}");
     }
     compiler()?.file("src/mpi.c").try_compile("counterfoil_recover_c")?;
-    let declared = Declared::find()?;
+    let declared = Declared::find(|_| true)?;
     declared.configure("has", |call| &call.name);
     let out = PathBuf::from(std::env::var("OUT_DIR")?).join("calls.rs");
-    std::fs::write(&out, render::library(&declared.present)).map_err(|error| format!("{}: {error}", out.display()))?;
+    std::fs::write(&out, render::library(&declared.present, declared.bindings)).map_err(|error| format!("{}: {error}", out.display()))?;
     if std::env::var("PROFILE")? == "debug" { run_path::set_run_path() } else { Ok(()) }
 }

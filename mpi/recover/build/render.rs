@@ -2,14 +2,20 @@
 
 use counterfoil_mpi_calls::{Argument, Call, Class, Kind};
 
+use super::fortran::{self, Bindings, Signature};
+
 use super::arguments::{collective, either, ident, incoming, mode, names, operations, outgoing, parameters};
 
 /// Everything that is made of the table.
-pub(crate) fn library(calls: &[Call]) -> String {
+pub(crate) fn library(calls: &[Call], bindings: Bindings) -> String {
     let mut text = String::from("// Made from the table of calls.\n\n");
-    for call in calls {
+    for call in calls.iter().filter(|call| call.class != Class::Answered) {
         text.push_str(&export(call));
     }
+    let refuse = |call: &Call, _: &str, _: &Signature| {
+        is_refused(call).then(|| format!("fortran::end(ierror, front::refuse(\"{}\"))", call.symbol()))
+    };
+    text.push_str(&fortran::calls(calls, bindings, refuse));
     text.push_str(&operations(calls));
     text
 }

@@ -5,6 +5,8 @@
 
 use std::mem::size_of;
 
+pub(crate) use counterfoil_mpi_core::arguments::bits;
+
 /// First of the values. As an `int` it is no such handle of MPICH; as a pointer it is below all that a library
 /// allocates.
 const FIRST: usize = 0x6000_0000;
@@ -24,17 +26,6 @@ pub(crate) fn of_number<H: Copy>(number: u32) -> H {
 pub(crate) fn number_of<H: Copy>(handle: H) -> Option<u32> {
     let number = bits(handle).checked_sub(FIRST).filter(|number| *number < COUNT)?;
     u32::try_from(number).ok()
-}
-
-/// Returns the bits of a handle.
-pub(crate) fn bits<H: Copy>(handle: H) -> usize {
-    let mut word = 0_usize;
-    assert!(size_of::<H>() <= size_of::<usize>(), "a handle is a pointer or an int");
-    // SAFETY: both have at least so many bytes.
-    unsafe {
-        std::ptr::copy_nonoverlapping((&raw const handle).cast::<u8>(), (&raw mut word).cast::<u8>(), size_of::<H>());
-    }
-    word
 }
 
 #[cfg(test)]

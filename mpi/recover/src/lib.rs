@@ -18,6 +18,7 @@
 //! | `collective`, `reduction` | collective operations |
 //! | `comms`, `groups` | communicators and topologies; groups |
 //! | `memory` | datatypes: the program's memory as messages |
+//! | `fortran` | calls of Fortran, which are converted to those of C |
 //! | `handle`, `slab` | handles of requests, messages and groups |
 
 #![cfg_attr(not(has = "Psend_init"), expect(dead_code, reason = "what only partitioned messages need"))]
@@ -35,6 +36,8 @@ mod collective;
 mod comms;
 mod crash;
 mod failure;
+#[allow(non_snake_case, unreachable_pub, reason = "exported with MPI's names")]
+mod fortran;
 mod front;
 #[allow(non_snake_case, unreachable_pub, reason = "exported with MPI's names")]
 mod groups;
@@ -55,6 +58,7 @@ mod status;
 
 use counterfoil_mpi_core::arguments::{Counts, Displs, Incoming, Mode, Outgoing, Side, Types};
 use failure::Failure;
+use fortran::Fint;
 use front::{check, enter};
 use memory::Memory;
 use message::Collective;
@@ -63,6 +67,8 @@ use message::Collective;
 #[allow(non_snake_case, unreachable_pub, unused_variables, unused_unsafe, clippy::all)]
 mod exports {
     use super::*;
+    use crate::groups::*;
+    use crate::queries::*;
 
     include!(concat!(env!("OUT_DIR"), "/calls.rs"));
 }

@@ -84,7 +84,7 @@ pub(crate) fn relation(one: &[u32], other: &[u32]) -> c_int {
 }
 
 /// Returns the communicator of the MPI's that has the attribute.
-fn attributes_of(front: &Front, comm: ffi::MPI_Comm, key: c_int) -> Result<ffi::MPI_Comm, Failure> {
+pub(crate) fn attributes_of(front: &Front, comm: ffi::MPI_Comm, key: c_int) -> Result<ffi::MPI_Comm, Failure> {
     let comm = front.comm(comm)?.handle;
     // SAFETY: a function of a C file of this library, which compares numbers.
     let is_own = comm == front.world.handle && unsafe { counterfoil_recover_is_predefined(key) } == 0;

@@ -9,7 +9,7 @@ use super::requests::PersistentCollective;
 use super::{FullError, Piece, Session};
 use crate::message::Collective;
 use crate::{Class, Operation};
-use counterfoil_mpi_core::arguments::Side;
+use counterfoil_mpi_core::arguments::{Side, group_size, neighbours};
 
 unsafe extern "C" {
     static counterfoil_in_place: *mut c_void;
@@ -88,7 +88,7 @@ impl Session {
         unsafe {
             if has_parts {
                 if class == Class::Neighbours {
-                    parts = out_neighbours(collective.comm)?;
+                    (parts, _) = neighbours(collective.comm)?;
                 } else if is_inter && matches!(operation, Operation::ReduceScatter | Operation::ReduceScatterBlock) {
                     // The counts are those of the own group; the other group's have the same sum.
                     parts = group_size(collective.comm)?;
@@ -196,41 +196,3 @@ impl Session {
     }
 }
 
-/// Returns the number of ranks of a process's own group.
-///
-/// # Safety
-/// `comm` is a valid communicator.
-unsafe fn group_size(comm: ffi::MPI_Comm) -> Option<usize> {
-    let mut size = 0;
-    // SAFETY: a valid communicator, and a pointer to a local variable.
-    let code = unsafe { ffi::PMPI_Comm_size(comm, &raw mut size) };
-    usize::try_from(size).ok().filter(|_| code == 0)
-}
-
-/// Returns the number of neighbours that a rank sends to.
-///
-/// # Safety
-/// `comm` is a valid communicator.
-unsafe fn out_neighbours(comm: ffi::MPI_Comm) -> Option<usize> {
-    let (mut topology, mut rank, mut count) = (0, 0, 0);
-    // SAFETY: a valid communicator, constants of the shim, and pointers to local variables.
-    unsafe {
-        if ffi::PMPI_Topo_test(comm, &raw mut topology) != 0 {
-            return None;
-        }
-        let code = if topology == ffi::RSMPI_CART {
-            let code = ffi::PMPI_Cartdim_get(comm, &raw mut count);
-            count *= 2;
-            code
-        } else if topology == ffi::RSMPI_GRAPH {
-            ffi::PMPI_Comm_rank(comm, &raw mut rank);
-            ffi::PMPI_Graph_neighbors_count(comm, rank, &raw mut count)
-        } else if topology == ffi::RSMPI_DIST_GRAPH {
-            let (mut into, mut weighted) = (0, 0);
-            ffi::PMPI_Dist_graph_neighbors_count(comm, &raw mut into, &raw mut count, &raw mut weighted)
-        } else {
-            return None;
-        };
-        usize::try_from(count).ok().filter(|_| code == 0)
-    }
-}

@@ -86,7 +86,6 @@ fn begin(is_launched: bool) {
         // Of sessions that the program has begun before.
         refused::withdraw(dir, rank);
     }
-    report_unlogged_bindings(rank);
     match Session::begin(settings, (rank, ranks), is_multiple) {
         Ok(session) => global::begin(session, is_multiple),
         // Those that can't make their logs report it.
@@ -98,18 +97,6 @@ fn begin(is_launched: bool) {
 /// Returns the directory of the summaries, whatever the other settings are.
 pub(super) fn summary_dir() -> Option<PathBuf> {
     var_os(SUMMARY_DIR).filter(|dir| !dir.is_empty()).map(PathBuf::from)
-}
-
-/// Reports that the program has MPI's Fortran bindings loaded, if it has: their calls don't come to this library.
-fn report_unlogged_bindings(rank: u32) {
-    // SAFETY: the name ends with a zero; looking it up changes nothing.
-    let is_loaded = !unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"mpi_init_".as_ptr()) }.is_null();
-    if is_loaded && rank == 0 {
-        say::say(format_args!(
-            "the program has MPI's Fortran interface loaded: messages that it sends through that are not logged, and end logging when \
-             they are noticed"
-        ));
-    }
 }
 
 /// Reports why this rank can't log, also in a file for `counterfoil run`.

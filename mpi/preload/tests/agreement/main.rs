@@ -8,6 +8,8 @@ mod build;
 mod compare;
 #[path = "../contributions/mod.rs"]
 mod contributions;
+#[path = "../../../tests/support/fortran.rs"]
+mod fortran;
 #[path = "../launch/mod.rs"]
 mod launch;
 #[path = "../logged/mod.rs"]

@@ -7,7 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use counterfoil_mpi_calls::Class;
+
 use crate::build::built;
+use crate::fortran;
 use crate::output::output;
 
 /// Programs, each with its number of ranks.
@@ -73,6 +76,9 @@ pub(crate) fn compile(source: &Path, into: &Path, options: &[&str]) {
     assert!(compiled.status.success(), "{}: {}", source.display(), String::from_utf8_lossy(&compiled.stderr));
 }
 
+/// End of the name of a program that calls MPI as those in Fortran do.
+pub(crate) const IN_FORTRAN: &str = "-in-fortran";
+
 /// Returns the path of a program of `tests/c`, which is compiled at its first use, or of a program of the system.
 fn program(name: &str) -> PathBuf {
     static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
@@ -80,8 +86,13 @@ fn program(name: &str) -> PathBuf {
     let path = FOLDER.get_or_init(|| tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()).path().join(name);
     let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
     if !name.starts_with('/') && !built.contains(name) {
+        let (name, options) = match name.strip_suffix(IN_FORTRAN) {
+            Some(name) => (name, fortran::options(path.parent().unwrap(), |call| call.class != Class::Answered)),
+            None => (name, Vec::new()),
+        };
         let source = sources().join(name);
-        compile(&if source.is_dir() { source } else { source.with_extension("c") }, &path, &[]);
+        let options: Vec<&str> = options.iter().map(String::as_str).collect();
+        compile(&if source.is_dir() { source } else { source.with_extension("c") }, &path, &options);
         built.insert(name.to_owned());
     }
     path
@@ -120,7 +131,7 @@ impl Run {
     pub(crate) fn once(&self, name: &str, ranks: u32) -> Output {
         let mpirun = variable("COUNTERFOIL_MPIRUN", "mpirun");
         let mut command = Command::new("timeout");
-        let is_short = name == "random" || PROGRAMS.iter().any(|(known, _)| *known == name);
+        let is_short = name.starts_with("random") || PROGRAMS.iter().any(|(known, _)| *known == name);
         let seconds = if is_short { "60" } else { "180" };
         command.args(["-s", "KILL", seconds, &mpirun, "-n", &ranks.to_string()]);
         command.args(&self.options);

@@ -78,6 +78,12 @@ impl Batch {
         way.levels[self.ranks as usize % way.levels.len()]
     }
 
+    /// Returns `true` if the programs call MPI as those in Fortran do: in every other way.
+    fn is_in_fortran(self, way: &Way) -> bool {
+        let number = WAYS.iter().position(|other| other.name == way.name).unwrap_or_default();
+        (self.ranks as usize + number) % 2 == 0
+    }
+
     /// Runs the programs; returns the folder with what the library has written.
     fn launch(self, level: &'static str, way: Option<&Way>) -> (TempDir, Output) {
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -93,7 +99,8 @@ impl Batch {
             }
         }
         run.arguments = self.arguments(level).into_iter().map(|argument| &*argument.leak()).collect();
-        let output = run.once("random", self.ranks);
+        let is_in_fortran = way.is_some_and(|way| self.is_in_fortran(way));
+        let output = run.once(if is_in_fortran { "random-in-fortran" } else { "random" }, self.ranks);
         (folder, output)
     }
 

@@ -10,6 +10,8 @@
 mod batch;
 #[path = "../../../tests/support/build.rs"]
 mod build;
+#[path = "../../../tests/support/fortran.rs"]
+mod fortran;
 #[path = "../../../tests/support/mpirun.rs"]
 mod mpirun;
 #[path = "../../../tests/support/output.rs"]

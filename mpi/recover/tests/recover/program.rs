@@ -11,6 +11,7 @@ use counterfoil_settings::recover::{Begun, Ended, KillAtCall, RecoverSettings, S
 use tempfile::TempDir;
 
 use crate::build::built;
+use crate::fortran;
 use crate::mpirun::mpirun;
 use crate::output::output;
 use crate::ulfm::{outlives_failures, version};
@@ -38,6 +39,8 @@ pub(crate) const PROGRAMS: [(&str, u32); 9] = [
 /// A program that is compiled.
 pub(crate) struct Program {
     pub(crate) path: PathBuf,
+    /// What runs without the library.
+    plain_path: PathBuf,
     pub(crate) ranks: u32,
     pub(crate) arguments: Vec<String>,
     pub(crate) folder: TempDir,
@@ -64,23 +67,26 @@ impl Program {
     /// Compiles a source file, or all files of a folder, given by its path in `mpi`.
     pub(crate) fn compile(source: &str, ranks: u32) -> Program {
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        let (path, crates) = (folder.path().join("program"), Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
-        let mut command = Command::new(std::env::var("MPICC").unwrap_or_else(|_| "mpicc".to_owned()));
-        command.args(["-O1", "-w"]).arg("-I").arg(crates.join("preload/tests/c"));
-        if outlives_failures() {
-            command.args(["-DHAVE_MPI_4"]);
-        }
-        let source = crates.join(source);
-        let in_folder = |folder: std::fs::ReadDir| folder.map(|entry| entry.unwrap().path()).collect();
-        let mut files: Vec<PathBuf> = std::fs::read_dir(&source).map_or_else(|_| vec![source.clone()], in_folder);
-        files.retain(|file| file.extension().is_some_and(|extension| extension == "c"));
-        let output = command.args(&files).arg("-o").arg(&path).arg("-lpthread").output().unwrap();
-        assert!(output.status.success(), "{}: {}", source.display(), String::from_utf8_lossy(&output.stderr));
-        Program { path, ranks, arguments: Vec::new(), folder, log_bytes: 64 << 20, plain: OnceLock::new() }
+        let path = folder.path().join("program");
+        compile(source, &path, &[]);
+        let (plain_path, plain) = (path.clone(), OnceLock::new());
+        Program { path, plain_path, ranks, arguments: Vec::new(), folder, log_bytes: 64 << 20, plain }
+    }
+
+    /// Compiles it so that under the library it calls MPI as programs in Fortran do.
+    pub(crate) fn compile_in_fortran(source: &str, ranks: u32) -> Program {
+        let program = Program::compile(source, ranks);
+        let path = program.folder.path().join("in-fortran");
+        compile(source, &path, &fortran::options(program.folder.path(), |_| true));
+        Program { path, ..program }
     }
 
     pub(crate) fn of_logging(name: &str, ranks: u32) -> Program {
         Program::compile(&format!("preload/tests/c/{name}.c"), ranks)
+    }
+
+    pub(crate) fn of_logging_in_fortran(name: &str, ranks: u32) -> Program {
+        Program::compile_in_fortran(&format!("preload/tests/c/{name}.c"), ranks)
     }
 
     pub(crate) fn own(name: &str, ranks: u32) -> Program {
@@ -104,7 +110,7 @@ impl Program {
 
     /// Runs the program without the library.
     pub(crate) fn run_plain(&self) -> Output {
-        output(self.command(self.ranks).arg(&self.path).args(&self.arguments))
+        output(self.command(self.ranks).arg(&self.plain_path).args(&self.arguments))
     }
 
     /// Runs the program under the library.
@@ -166,6 +172,22 @@ impl Program {
         let is_code_kept = kill.is_some() || plain.status.code() == ran.output.status.code();
         assert!(is_code_kept, "{name}: {} and {}", plain.status, ran.output.status);
     }
+}
+
+/// Compiles a source file, or all files of a folder, given by its path in `mpi`.
+fn compile(source: &str, into: &Path, options: &[String]) {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut command = Command::new(std::env::var("MPICC").unwrap_or_else(|_| "mpicc".to_owned()));
+    command.args(["-O1", "-w"]).args(options).arg("-I").arg(crates.join("preload/tests/c"));
+    if outlives_failures() {
+        command.args(["-DHAVE_MPI_4"]);
+    }
+    let source = crates.join(source);
+    let in_folder = |folder: std::fs::ReadDir| folder.map(|entry| entry.unwrap().path()).collect();
+    let mut files: Vec<PathBuf> = std::fs::read_dir(&source).map_or_else(|_| vec![source.clone()], in_folder);
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "c"));
+    let output = command.args(&files).arg("-o").arg(into).arg("-lpthread").output().unwrap();
+    assert!(output.status.success(), "{}: {}", source.display(), String::from_utf8_lossy(&output.stderr));
 }
 
 /// Returns `true` if the MPI under test is MPICH, whose launcher is Hydra.

@@ -19,9 +19,11 @@ use crate::ulfm::outlives_failures;
 const LOG_BYTES: usize = 1 << 30;
 
 impl Batch {
-    /// Returns the compiled programs, with the arguments of this batch.
+    /// Returns the compiled programs, with the arguments of this batch. Every other batch calls MPI as programs in
+    /// Fortran do.
     fn program(self) -> Program {
-        let mut program = Program::compile("preload/tests/c/random", self.ranks);
+        let compile = if self.ranks % 2 == 0 { Program::compile_in_fortran } else { Program::compile };
+        let mut program = compile("preload/tests/c/random", self.ranks);
         program.arguments = self.arguments("single");
         program.log_bytes = LOG_BYTES;
         program

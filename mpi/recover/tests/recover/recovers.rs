@@ -11,13 +11,27 @@ fn programs_do_the_same_when_a_rank_is_killed() {
         return;
     }
     for (name, ranks) in [("point_to_point", 4), ("collectives", 4), ("communicators", 4), ("streams", 3)] {
-        let program = Program::of_logging(name, ranks);
-        let calls = program.expect_same(1, None).calls;
-        for part in 1..=4 {
-            let rank = part % ranks;
-            let kill = KillAtCall { rank, call: (calls[&rank] * u64::from(part) / 6).max(1) };
-            reach(&mut [kill], |kills| program.expect_same(1, Some(kills[0])));
-        }
+        kill_at_calls(&Program::of_logging(name, ranks));
+    }
+}
+
+#[test]
+fn programs_do_the_same_in_fortran_when_a_rank_is_killed() {
+    if !outlives_failures() {
+        return;
+    }
+    for name in ["point_to_point", "collectives", "communicators"] {
+        kill_at_calls(&Program::of_logging_in_fortran(name, 4));
+    }
+}
+
+/// Runs a program without a kill, and with a kill at some of its calls.
+fn kill_at_calls(program: &Program) {
+    let calls = program.expect_same(1, None).calls;
+    for part in 1..=4 {
+        let rank = part % program.ranks;
+        let kill = KillAtCall { rank, call: (calls[&rank] * u64::from(part) / 6).max(1) };
+        reach(&mut [kill], |kills| program.expect_same(1, Some(kills[0])));
     }
 }
 

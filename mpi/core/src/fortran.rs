@@ -1,0 +1,435 @@
+//! Arguments of Fortran calls, as those of C: for interposition libraries.
+//!
+//! A call of `mpif.h`, of `use mpi` or of `use mpi_f08` passes an address for each argument; the length of a character
+//! string follows after all others, by value. In `use mpi_f08` a handle is a structure of one `INTEGER`, and the error
+//! code may be absent. An interposition library converts a call and makes it in C, as Open MPI's own bindings do, so
+//! that it comes to the same wrapper.
+//!
+//! Constants such as `MPI_BOTTOM` are variables whose addresses count. The dynamic linker binds them to the first
+//! definition, which may be the program's own, so they are looked up as it does, at the first call from Fortran.
+//!
+//! A status is the same memory in both languages; in Fortran it is aligned to 4 bytes only.
+//!
+//! # Safety
+//! The unsafe functions take addresses from a program's call of MPI, which has not returned. They point to what MPI
+//! demands of this argument.
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+use mpi_sys as ffi;
+use smallvec::SmallVec;
+
+use crate::arguments::bits;
+
+mod generalized;
+
+pub use generalized::{Cancel, Free, Generalized, Query, cancel, free, query};
+
+/// `INTEGER`.
+pub type Fint = c_int;
+
+/// Value of a variable that a call has not set: neither an index, nor a number, nor a flag.
+const UNSET: c_int = c_int::MIN + 1;
+
+unsafe extern "C" {
+    fn counterfoil_fortran_in_place() -> *mut c_void;
+    fn counterfoil_fortran_unweighted() -> *mut c_int;
+    fn counterfoil_fortran_weights_empty() -> *mut c_int;
+}
+
+macro_rules! handles {
+    ($($(#[$attribute:meta])* $handle:ty: $of:ident $number:ident $f2c:ident $c2f:ident,)+) => {
+        $(
+            unsafe extern "C" {
+                fn $f2c(number: Fint) -> $handle;
+                fn $c2f(handle: $handle) -> Fint;
+            }
+
+            $(#[$attribute])*
+            /// Returns the handle with a number.
+            #[inline]
+            pub fn $of(number: Fint) -> $handle {
+                // SAFETY: the MPI refuses numbers of no handle.
+                unsafe { $f2c(number) }
+            }
+
+            $(#[$attribute])*
+            /// Returns the number of a handle.
+            #[inline]
+            pub fn $number(handle: $handle) -> Fint {
+                // SAFETY: a handle that the MPI has given.
+                unsafe { $c2f(handle) }
+            }
+        )+
+    };
+}
+
+handles! {
+    ffi::MPI_Comm: comm comm_number counterfoil_fortran_comm_f2c counterfoil_fortran_comm_c2f,
+    ffi::MPI_Group: group group_number counterfoil_fortran_group_f2c counterfoil_fortran_group_c2f,
+    ffi::MPI_Request: request request_number counterfoil_fortran_request_f2c counterfoil_fortran_request_c2f,
+    ffi::MPI_Message: message message_number counterfoil_fortran_message_f2c counterfoil_fortran_message_c2f,
+    ffi::MPI_Datatype: datatype datatype_number counterfoil_fortran_datatype_f2c counterfoil_fortran_datatype_c2f,
+    ffi::MPI_Op: op op_number counterfoil_fortran_op_f2c counterfoil_fortran_op_c2f,
+    ffi::MPI_Info: info info_number counterfoil_fortran_info_f2c counterfoil_fortran_info_c2f,
+    ffi::MPI_Errhandler: errhandler errhandler_number counterfoil_fortran_errhandler_f2c counterfoil_fortran_errhandler_c2f,
+}
+
+/// Addresses that stand for constants; null where the MPI's bindings have none.
+struct Sentinels {
+    bottom: usize,
+    in_place: usize,
+    status_ignore: usize,
+    statuses_ignore: usize,
+    unweighted: usize,
+    weights_empty: usize,
+}
+
+static SENTINELS: LazyLock<Sentinels> = LazyLock::new(|| {
+    // Open MPI's for all bindings; MPICH's of `mpi_f08`, whose other calls come in C.
+    Sentinels {
+        bottom: find(&[c"mpi_fortran_bottom_"]),
+        in_place: find(&[c"mpi_fortran_in_place_"]),
+        status_ignore: find(&[c"mpi_fortran_status_ignore_", c"MPIR_F08_MPI_STATUS_IGNORE_OBJ"]),
+        statuses_ignore: find(&[c"mpi_fortran_statuses_ignore_", c"MPIR_F08_MPI_STATUSES_IGNORE_OBJ"]),
+        unweighted: find(&[c"mpi_fortran_unweighted_", c"__mpi_f08_link_constants_MOD_mpi_unweighted"]),
+        weights_empty: find(&[c"mpi_fortran_weights_empty_", c"__mpi_f08_link_constants_MOD_mpi_weights_empty"]),
+    }
+});
+
+/// Returns the address of the first of these symbols that the process has, or 0.
+fn find(names: &[&CStr]) -> usize {
+    let look_up = |name: &&CStr| {
+        // SAFETY: a name with a zero at its end; looking it up changes nothing.
+        unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }.addr()
+    };
+    names.iter().map(look_up).find(|address| *address != 0).unwrap_or(0)
+}
+
+/// Value of `.TRUE.`: compilers differ.
+static TRUE: LazyLock<Fint> = LazyLock::new(|| {
+    let initialized = find(&[c"pmpi_initialized_"]);
+    if initialized == 0 {
+        return 1;
+    }
+    let (mut flag, mut code) = (0, 0);
+    // SAFETY: `MPI_Initialized` of Fortran, which sets both. MPI is initialised in all calls that ask here.
+    unsafe {
+        let initialized: unsafe extern "C" fn(*mut Fint, *mut Fint) =
+            std::mem::transmute(initialized as *const c_void);
+        initialized(&raw mut flag, &raw mut code);
+    }
+    if flag == 0 { 1 } else { flag }
+});
+
+/// Returns a buffer: that of C for `MPI_BOTTOM` and `MPI_IN_PLACE`.
+#[inline]
+pub fn buffer(at: *const c_void) -> *mut c_void {
+    let sentinels = &*SENTINELS;
+    if at.addr() == sentinels.bottom {
+        return std::ptr::null_mut();
+    }
+    if at.addr() == sentinels.in_place {
+        // SAFETY: a constant of a C file of this crate.
+        return unsafe { counterfoil_fortran_in_place() };
+    }
+    at.cast_mut()
+}
+
+/// Returns an array of weights: that of C for `MPI_UNWEIGHTED` and `MPI_WEIGHTS_EMPTY`.
+pub fn weights(at: *const Fint) -> *mut c_int {
+    let sentinels = &*SENTINELS;
+    // SAFETY: constants of a C file of this crate.
+    unsafe {
+        match at.addr() {
+            address if address == sentinels.unweighted => counterfoil_fortran_unweighted(),
+            address if address == sentinels.weights_empty => counterfoil_fortran_weights_empty(),
+            _ => at.cast_mut(),
+        }
+    }
+}
+
+/// Returns a string without the blanks at its end. It ends at a zero, if it has one.
+///
+/// # Safety
+/// See the [module](self).
+pub unsafe fn string(at: *const c_char, len: usize) -> CString {
+    // SAFETY: as for this function.
+    let bytes = unsafe { std::slice::from_raw_parts(at.cast::<u8>(), len) };
+    let bytes = bytes.split(|byte| *byte == 0).next().unwrap_or_default().trim_ascii_end();
+    // No zero is left in it.
+    CString::new(bytes).unwrap_or_default()
+}
+
+/// Stores the error code, where the program wants it.
+///
+/// # Safety
+/// See the [module](self).
+#[inline]
+pub unsafe fn end(ierror: *mut Fint, code: c_int) {
+    if !ierror.is_null() {
+        // SAFETY: as for this function.
+        unsafe { *ierror = code };
+    }
+}
+
+/// A handle that a call changes.
+pub struct Handle<H> {
+    at: *mut Fint,
+    handle: H,
+    before: H,
+    number: fn(H) -> Fint,
+}
+
+impl<H: Copy + PartialEq> Handle<H> {
+    /// Converts a handle; it may be unset.
+    ///
+    /// # Safety
+    /// See the [module](self).
+    #[inline]
+    pub unsafe fn new(at: *mut Fint, of: fn(Fint) -> H, number: fn(H) -> Fint) -> Handle<H> {
+        // SAFETY: as for this function.
+        let handle = of(unsafe { *at });
+        Handle { at, handle, before: handle, number }
+    }
+
+    /// Returns the variable of C.
+    #[inline]
+    pub fn at(&mut self) -> *mut H {
+        &raw mut self.handle
+    }
+
+    /// Stores the handle, if the call has changed it.
+    ///
+    /// # Safety
+    /// See the [module](self).
+    #[inline]
+    pub unsafe fn store(self) {
+        if self.handle != self.before {
+            // SAFETY: as for this function.
+            unsafe { *self.at = (self.number)(self.handle) };
+        }
+    }
+}
+
+/// Handles that fit without an allocation.
+const INLINE: usize = 16;
+
+/// Requests that a call may complete.
+pub struct Requests {
+    at: *mut Fint,
+    handles: SmallVec<[ffi::MPI_Request; INLINE]>,
+    before: SmallVec<[ffi::MPI_Request; INLINE]>,
+    number: fn(ffi::MPI_Request) -> Fint,
+}
+
+impl Requests {
+    /// Converts an array.
+    ///
+    /// # Safety
+    /// See the [module](self).
+    pub unsafe fn new(
+        at: *mut Fint,
+        count: Fint,
+        of: fn(Fint) -> ffi::MPI_Request,
+        number: fn(ffi::MPI_Request) -> Fint,
+    ) -> Requests {
+        let count = usize::try_from(count).unwrap_or(0);
+        // SAFETY: as for this function.
+        let handles: SmallVec<_> = (0..count).map(|index| of(unsafe { *at.add(index) })).collect();
+        Requests { at, before: handles.clone(), handles, number }
+    }
+
+    /// Returns the array of C.
+    pub fn at(&mut self) -> *mut ffi::MPI_Request {
+        self.handles.as_mut_ptr()
+    }
+
+    /// Stores the requests that the call has changed.
+    ///
+    /// # Safety
+    /// See the [module](self).
+    pub unsafe fn store(self) {
+        for (index, (handle, before)) in self.handles.iter().zip(&self.before).enumerate() {
+            if handle != before {
+                // SAFETY: as for this function.
+                unsafe { *self.at.add(index) = (self.number)(*handle) };
+            }
+        }
+    }
+}
+
+/// Status or statuses that a call may set: the program's own memory where that is aligned.
+pub struct Statuses {
+    at: *mut Fint,
+    /// Copies of statuses that aren't.
+    copies: SmallVec<[ffi::MPI_Status; 1]>,
+    /// What C gets.
+    given: *mut ffi::MPI_Status,
+}
+
+impl Statuses {
+    /// Takes a status.
+    ///
+    /// # Safety
+    /// See the [module](self).
+    #[inline]
+    pub unsafe fn one(at: *mut Fint) -> Statuses {
+        // SAFETY: as for this function; a constant of the shim.
+        unsafe { Statuses::new(at, 1, SENTINELS.status_ignore, ffi::RSMPI_STATUS_IGNORE) }
+    }
+
+    /// Takes an array.
+    ///
+    /// # Safety
+    /// See the [module](self).
+    pub unsafe fn several(at: *mut Fint, count: Fint) -> Statuses {
+        // SAFETY: as for this function; a constant of the shim.
+        unsafe { Statuses::new(at, count, SENTINELS.statuses_ignore, ffi::RSMPI_STATUSES_IGNORE) }
+    }
+
+    #[inline]
+    unsafe fn new(at: *mut Fint, count: Fint, ignored: usize, ignore: *mut ffi::MPI_Status) -> Statuses {
+        if at.addr() == ignored || at.is_null() {
+            return Statuses { at: std::ptr::null_mut(), copies: SmallVec::new(), given: ignore };
+        }
+        let given = at.cast::<ffi::MPI_Status>();
+        if given.is_aligned() {
+            return Statuses { at, copies: SmallVec::new(), given };
+        }
+        // SAFETY: as for this function.
+        let copies = (0..usize::try_from(count).unwrap_or(0)).map(|index| unsafe { given.add(index).read_unaligned() });
+        Statuses { at, copies: copies.collect(), given }
+    }
+
+    /// Returns the variable of C.
+    #[inline]
+    pub fn at(&mut self) -> *mut ffi::MPI_Status {
+        if self.copies.is_empty() { self.given } else { self.copies.as_mut_ptr() }
+    }
+
+    /// Stores what the call has set.
+    ///
+    /// # Safety
+    /// See the [module](self).
+    #[inline]
+    pub unsafe fn store(self) {
+        for (index, copy) in self.copies.iter().enumerate() {
+            // SAFETY: as for this function.
+            unsafe { self.at.cast::<ffi::MPI_Status>().add(index).write_unaligned(*copy) };
+        }
+    }
+}
+
+/// Integer that a call sets, and that means something else in Fortran.
+pub struct Number {
+    at: *mut Fint,
+    value: c_int,
+}
+
+impl Number {
+    /// Takes a variable.
+    #[inline]
+    pub fn new(at: *mut Fint) -> Number {
+        Number { at, value: UNSET }
+    }
+
+    /// Returns the variable of C.
+    #[inline]
+    pub fn at(&mut self) -> *mut c_int {
+        &raw mut self.value
+    }
+
+    /// Stores a truth value.
+    ///
+    /// # Safety
+    /// See the [module](self).
+    #[inline]
+    pub unsafe fn store_flag(self) {
+        if self.value != UNSET {
+            // SAFETY: as for this function.
+            unsafe { *self.at = if self.value == 0 { 0 } else { *TRUE } };
+        }
+    }
+
+    /// Stores an index, which begins at 1.
+    ///
+    /// # Safety
+    /// See the [module](self).
+    #[inline]
+    pub unsafe fn store_index(self) {
+        if self.value != UNSET {
+            // SAFETY: as for this function.
+            unsafe { *self.at = from_one(self.value) };
+        }
+    }
+
+    /// Stores the number of indices that the call has put at `indices`, and lets them begin at 1.
+    ///
+    /// # Safety
+    /// See the [module](self).
+    pub unsafe fn store_count(self, indices: *mut Fint) {
+        if self.value == UNSET {
+            return;
+        }
+        // SAFETY: as for this function; a constant of the shim.
+        unsafe {
+            let count = if self.value == ffi::RSMPI_UNDEFINED { 0 } else { usize::try_from(self.value).unwrap_or(0) };
+            for index in 0..count {
+                *indices.add(index) = from_one(*indices.add(index));
+            }
+            *self.at = self.value;
+        }
+    }
+}
+
+/// Returns an index that begins at 1.
+#[inline]
+fn from_one(index: c_int) -> Fint {
+    // SAFETY: a constant of the shim.
+    if index == unsafe { ffi::RSMPI_UNDEFINED } { index } else { index + 1 }
+}
+
+/// Converts truth values that a call has stored.
+///
+/// # Safety
+/// See the [module](self).
+pub unsafe fn store_flags(at: *mut Fint, count: Fint, code: c_int) {
+    if code != 0 || *TRUE == 1 {
+        return;
+    }
+    for index in 0..usize::try_from(count).unwrap_or(0) {
+        // SAFETY: as for this function.
+        unsafe {
+            if *at.add(index) != 0 {
+                *at.add(index) = *TRUE;
+            }
+        }
+    }
+}
+
+/// Returns the datatypes of `count` parts. The list stays where it is, for an operation that ends later: each list is
+/// kept once.
+///
+/// # Safety
+/// See the [module](self).
+pub unsafe fn datatypes(at: *const Fint, count: usize) -> *const ffi::MPI_Datatype {
+    /// Lists, by the bits of their handles, and their addresses.
+    static LISTS: Mutex<BTreeMap<Vec<usize>, usize>> = Mutex::new(BTreeMap::new());
+    if at.is_null() {
+        return std::ptr::null();
+    }
+    // SAFETY: as for this function.
+    let list: Vec<ffi::MPI_Datatype> = (0..count).map(|index| datatype(unsafe { *at.add(index) })).collect();
+    let handles = list.iter().map(|handle| bits(*handle)).collect();
+    let mut lists = LISTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let address = *lists.entry(handles).or_insert_with(|| Box::leak(list.into_boxed_slice()).as_ptr().expose_provenance());
+    std::ptr::with_exposed_provenance(address)
+}
+
+/// Keeps a variable of C for an operation that sets it later.
+pub fn keep<T>(value: T) -> *mut T {
+    Box::leak(Box::new(value))
+}

@@ -1,0 +1,118 @@
+//! Calls of Fortran: conversions of the handles that this library makes, attributes and the clock.
+
+use counterfoil_mpi_core::fortran as mpi_fortran;
+pub(crate) use counterfoil_mpi_core::fortran::*;
+use mpi_sys as ffi;
+
+use crate::clocks::MPI_Wtime;
+use crate::failure::Failure;
+use crate::front::{enter, running};
+use crate::groups::{MPI_Group_c2f, MPI_Group_f2c};
+use crate::handle::{number_of, of_number};
+use crate::next::Next;
+use crate::queries::{MPI_Request_c2f, MPI_Request_f2c, attributes_of};
+
+pub(crate) fn request(number: Fint) -> ffi::MPI_Request {
+    MPI_Request_f2c(number)
+}
+
+pub(crate) fn request_number(request: ffi::MPI_Request) -> Fint {
+    MPI_Request_c2f(request)
+}
+
+pub(crate) fn group(number: Fint) -> ffi::MPI_Group {
+    MPI_Group_f2c(number)
+}
+
+pub(crate) fn group_number(group: ffi::MPI_Group) -> Fint {
+    MPI_Group_c2f(group)
+}
+
+pub(crate) fn message(number: Fint) -> ffi::MPI_Message {
+    MPI_Message_f2c(number)
+}
+
+pub(crate) fn message_number(message: ffi::MPI_Message) -> Fint {
+    MPI_Message_c2f(message)
+}
+
+/// `MPI_Message_c2f`
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn MPI_Message_c2f(message: ffi::MPI_Message) -> Fint {
+    number_of(message).map_or_else(|| mpi_fortran::message_number(message), of_number)
+}
+
+/// `MPI_Message_f2c`
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn MPI_Message_f2c(message: Fint) -> ffi::MPI_Message {
+    number_of(message).map_or_else(|| mpi_fortran::message(message), of_number)
+}
+
+/// Returns the numbers of parts that a rank sends and receives in an operation from all to all.
+pub(crate) fn parts(comm: ffi::MPI_Comm) -> Option<(usize, usize)> {
+    let peers = running()?.comm(comm).ok()?.context.peers().len();
+    Some((peers, peers))
+}
+
+/// Returns the numbers of neighbours that a rank sends to and receives from.
+pub(crate) fn neighbours(comm: ffi::MPI_Comm) -> Option<(usize, usize)> {
+    let comm = running()?.comm(comm).ok()?;
+    Some((comm.destinations().len(), comm.sources().len()))
+}
+
+/// Exports functions of attributes, whose values differ between the languages: the MPI's own binding converts them.
+/// Arguments after the communicator and the key are passed on.
+macro_rules! attributes {
+    ($($name:ident $symbol:literal $call:literal ($($argument:ident: $kind:ty),*))*) => {
+        $(
+            #[doc = concat!("`", $call, "` of Fortran.")]
+            ///
+            /// # Safety
+            /// As MPI says of its arguments.
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C-unwind" fn $name(
+                on: *const Fint,
+                key: *const Fint,
+                $($argument: $kind,)*
+                ierror: *mut Fint,
+            ) {
+                static NEXT: Next<unsafe extern "C" fn(*const Fint, *const Fint, $($kind,)* *mut Fint)> =
+                    Next::new($symbol);
+                // SAFETY: the caller's arguments are what MPI asks for, and are passed on with another communicator.
+                unsafe {
+                    let own = comm(*on);
+                    let code = enter($call, Some(own), |front| {
+                        let (on, mut code) = (comm_number(attributes_of(front, own, *key)?), 0);
+                        (NEXT.get())(&raw const on, key, $($argument,)* &raw mut code);
+                        Failure::check(code)
+                    });
+                    end(ierror, code);
+                }
+            }
+        )*
+    };
+}
+
+attributes! {
+    mpi_comm_get_attr_ c"mpi_comm_get_attr_" "MPI_Comm_get_attr" (value: *mut ffi::MPI_Aint, flag: *mut Fint)
+    mpi_comm_get_attr_f08_ c"mpi_comm_get_attr_f08_" "MPI_Comm_get_attr" (value: *mut ffi::MPI_Aint, flag: *mut Fint)
+    mpi_attr_get_ c"mpi_attr_get_" "MPI_Attr_get" (value: *mut Fint, flag: *mut Fint)
+    mpi_comm_set_attr_ c"mpi_comm_set_attr_" "MPI_Comm_set_attr" (value: *const ffi::MPI_Aint)
+    mpi_comm_set_attr_f08_ c"mpi_comm_set_attr_f08_" "MPI_Comm_set_attr" (value: *const ffi::MPI_Aint)
+    mpi_attr_put_ c"mpi_attr_put_" "MPI_Attr_put" (value: *const Fint)
+    mpi_comm_delete_attr_ c"mpi_comm_delete_attr_" "MPI_Comm_delete_attr" ()
+    mpi_comm_delete_attr_f08_ c"mpi_comm_delete_attr_f08_" "MPI_Comm_delete_attr" ()
+    mpi_attr_delete_ c"mpi_attr_delete_" "MPI_Attr_delete" ()
+}
+
+/// `MPI_Wtime` of Fortran.
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn mpi_wtime_() -> f64 {
+    MPI_Wtime()
+}
+
+/// `MPI_Wtime` of `use mpi_f08` in MPICH; in Open MPI that is the function of C.
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn mpi_wtime_f08_() -> f64 {
+    MPI_Wtime()
+}
