@@ -1,4 +1,4 @@
-//! The project's own tasks: `cargo xtask check`, `test`, `soak`, `bench`, `mpi`, `preload`.
+//! The project's own tasks: `cargo xtask check`, `test`, `soak`, `bench`, `mpi`, `preload`, `install`.
 //!
 //! Each task is a module; this file only reads the command line.
 #![forbid(unsafe_code)]
@@ -7,6 +7,7 @@
 
 mod bench;
 mod check;
+mod install;
 mod mpi;
 mod soak;
 mod suite;
@@ -42,6 +43,8 @@ enum Task {
     Bench(bench::Options),
     /// Find an MPI or install one, and build what needs one: the programs of mpi/
     Mpi(mpi::Options),
+    /// Build the C interface of the log engine, and install it with files for pkg-config and CMake
+    Install(install::Options),
     /// Build the library that logs unmodified MPI programs, for an MPI that is found or installed
     Preload(mpi::preload::Options),
 }
@@ -85,6 +88,7 @@ fn main() -> ExitCode {
         Task::Bench(options) => bench::run(&workspace, options),
         Task::Mpi(options) => mpi::run(&workspace, options),
         Task::Preload(options) => mpi::preload::run(&workspace, options),
+        Task::Install(options) => install::run(&workspace, options),
     });
     match passed {
         Ok(true) => ExitCode::SUCCESS,

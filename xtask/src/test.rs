@@ -10,6 +10,7 @@ use counterfoil_mpi_discovery::layout::LIBRARY;
 
 use self::packages::Packages;
 use crate::check;
+use crate::install;
 use crate::mpi::{BUILT, Choice, Toolkit, select_all};
 use crate::suite::{FuzzTests, Suite};
 use crate::toolchain;
@@ -187,6 +188,11 @@ impl Run<'_> {
             tests.args(["--test-threads", &at_once(TESTS_PER_TWO_CORES)]);
         }
         let lines = self.suite.tests("tests", tests);
+        self.suite.check("C interface: installation", |workspace| {
+            let left_out = install::try_out(workspace)?;
+            left_out.iter().for_each(|what| println!("not tried: {what}"));
+            Ok(())
+        });
         self.suite.check("fuzz bodies ran over their corpora", |workspace| {
             let ran = FuzzTests::count(FUZZ_PACKAGE, &lines);
             let inputs = toolchain::count_files(&workspace.root().join("fuzz").join("corpus"));
