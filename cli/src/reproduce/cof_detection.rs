@@ -88,8 +88,11 @@ pub(crate) fn run(arguments: &CofDetectionArguments) -> Result<ExitCode, Failure
     let build = build.transpose().map_err(Failure::failed)?;
     let size = ranks * BLOCKS * BLOCK;
     let name = format!("qr:1x{ranks}:rotating:{size}x{size}:{BLOCK}");
-    let mut victims = [("low", 0), ("middle", ranks / 2), ("high", ranks - 1)]
-        .map(|(position, rank)| Victim { position, rank, times: vec![Vec::new(); ranks as usize] });
+    let mut victims = [("low", 0), ("middle", ranks / 2), ("high", ranks - 1)].map(|(position, rank)| Victim {
+        position,
+        rank,
+        times: vec![Vec::new(); ranks as usize],
+    });
     let bar = progress_bar(arguments.json, "kill", 3 * u64::from(arguments.rounds), "runs");
     for _ in 0..arguments.rounds {
         for victim in &mut victims {
@@ -126,7 +129,8 @@ fn text(place: &str, arguments: &CofDetectionArguments, victims: &[Victim]) -> S
     let mut table = Table::new(&["<killed", "rank", "median", "5 % to 95 %", "earliest rank", "latest rank"]);
     for victim in victims {
         let by_median = |one: &(u32, f64), other: &(u32, f64)| one.1.total_cmp(&other.1);
-        let rank = |found: Option<(u32, f64)>| found.map_or_else(String::new, |(rank, ms)| format!("{rank}: {ms:.2} ms"));
+        let rank =
+            |found: Option<(u32, f64)>| found.map_or_else(String::new, |(rank, ms)| format!("{rank}: {ms:.2} ms"));
         table.row([
             victim.position.to_owned(),
             victim.rank.to_string(),

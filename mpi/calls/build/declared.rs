@@ -29,8 +29,10 @@ impl Declared {
         let expanded = compiler()?.file(EXTENDED).try_expand()?;
         let expanded = String::from_utf8_lossy(&expanded);
         let has = prototypes(&expanded);
-        let (present, absent): (Vec<Call>, Vec<Call>) =
-            counterfoil_mpi_calls::table()?.into_iter().filter(knows).partition(|call| has.contains(call.symbol().as_str()));
+        let (present, absent): (Vec<Call>, Vec<Call>) = counterfoil_mpi_calls::table()?
+            .into_iter()
+            .filter(knows)
+            .partition(|call| has.contains(call.symbol().as_str()));
         if present.is_empty() {
             return Err("the MPI's header declares none of the calls that are known".into());
         }

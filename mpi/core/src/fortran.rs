@@ -117,8 +117,7 @@ static TRUE: LazyLock<Fint> = LazyLock::new(|| {
     let (mut flag, mut code) = (0, 0);
     // SAFETY: `MPI_Initialized` of Fortran, which sets both. MPI is initialised in all calls that ask here.
     unsafe {
-        let initialized: unsafe extern "C" fn(*mut Fint, *mut Fint) =
-            std::mem::transmute(initialized as *const c_void);
+        let initialized: unsafe extern "C" fn(*mut Fint, *mut Fint) = std::mem::transmute(initialized as *const c_void);
         initialized(&raw mut flag, &raw mut code);
     }
     if flag == 0 { 1 } else { flag }
@@ -290,6 +289,8 @@ impl Statuses {
         unsafe { Statuses::new(at, count, SENTINELS.statuses_ignore, ffi::RSMPI_STATUSES_IGNORE) }
     }
 
+    /// # Safety
+    /// See the [module](self).
     #[inline]
     unsafe fn new(at: *mut Fint, count: Fint, ignored: usize, ignore: *mut ffi::MPI_Status) -> Statuses {
         if at.addr() == ignored || at.is_null() {
@@ -425,7 +426,8 @@ pub unsafe fn datatypes(at: *const Fint, count: usize) -> *const ffi::MPI_Dataty
     let list: Vec<ffi::MPI_Datatype> = (0..count).map(|index| datatype(unsafe { *at.add(index) })).collect();
     let handles = list.iter().map(|handle| bits(*handle)).collect();
     let mut lists = LISTS.lock().unwrap_or_else(PoisonError::into_inner);
-    let address = *lists.entry(handles).or_insert_with(|| Box::leak(list.into_boxed_slice()).as_ptr().expose_provenance());
+    let address =
+        *lists.entry(handles).or_insert_with(|| Box::leak(list.into_boxed_slice()).as_ptr().expose_provenance());
     std::ptr::with_exposed_provenance(address)
 }
 

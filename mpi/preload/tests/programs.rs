@@ -4,15 +4,18 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test's functions may")]
 
+#[path = "../../tests/support/as_fortran.rs"]
+mod as_fortran;
 #[path = "../../tests/support/random.rs"]
 mod batch;
 #[path = "../../tests/support/build.rs"]
 mod build;
+#[path = "../../tests/support/compilers.rs"]
+mod compilers;
 mod contributions;
 mod failures;
-mod full_log;
-#[path = "../../tests/support/fortran.rs"]
 mod fortran;
+mod full_log;
 mod launch;
 mod logged;
 mod logged_twice;

@@ -29,6 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let declared = Declared::find(|_| true)?;
     declared.configure("has", |call| &call.name);
     let out = PathBuf::from(std::env::var("OUT_DIR")?).join("calls.rs");
-    std::fs::write(&out, render::library(&declared.present, declared.bindings)).map_err(|error| format!("{}: {error}", out.display()))?;
+    std::fs::write(&out, render::library(&declared.present, declared.bindings))
+        .map_err(|error| format!("{}: {error}", out.display()))?;
     if std::env::var("PROFILE")? == "debug" { run_path::set_run_path() } else { Ok(()) }
 }

@@ -45,7 +45,9 @@ fn missing(calls: &[Call]) -> String {
 
 fn is_made_in_fortran(call: &Call) -> bool {
     use Class::*;
-    !call.is_large && !call.is_extension() && !matches!(call.class, HandlerMake | RequestGeneralized | SessionInit | NotLogged)
+    !call.is_large
+        && !call.is_extension()
+        && !matches!(call.class, HandlerMake | RequestGeneralized | SessionInit | NotLogged)
 }
 
 fn header(calls: &[Call]) -> String {
@@ -66,7 +68,9 @@ fn header(calls: &[Call]) -> String {
 fn is_recent(call: &Call) -> bool {
     let name = call.name.as_str();
     name.ends_with("_init") && call.class.is_collective()
-        || ["Psend", "Precv", "Pready", "Parrived", "Isendrecv", "Comm_idup_with_info"].iter().any(|new| name.starts_with(new))
+        || ["Psend", "Precv", "Pready", "Parrived", "Isendrecv", "Comm_idup_with_info"]
+            .iter()
+            .any(|new| name.starts_with(new))
         || name.ends_with("from_group")
         || name.ends_with("from_groups")
 }
@@ -204,8 +208,7 @@ fn function(call: &Call) -> String {
                 format!("f_{name}")
             }
             Kind::Status | Kind::Statuses => {
-                let (ignore, count) =
-                    if *kind == Kind::Status { ("STATUS", "1") } else { ("STATUSES", count) };
+                let (ignore, count) = if *kind == Kind::Status { ("STATUS", "1") } else { ("STATUSES", count) };
                 before.push_str(&format!(
                     "    int has_{name} = {name} != MPI_{ignore}_IGNORE;\n    \
                      size_t n_{name} = has_{name} && {count} > 0 ? {count} : 0;\n    \
@@ -247,8 +250,7 @@ fn function(call: &Call) -> String {
                 let (of_neighbours, sends) =
                     (i32::from(call.class == Class::Neighbours), i32::from(name.starts_with("send")));
                 let parts = format!("fortran_parts(comm, {of_neighbours}, {sends})");
-                let array =
-                    if sends == 1 { format!("sendbuf == MPI_IN_PLACE ? NULL : {name}") } else { name.clone() };
+                let array = if sends == 1 { format!("sendbuf == MPI_IN_PLACE ? NULL : {name}") } else { name.clone() };
                 before.push_str(&format!(
                     "    int n_{name} = {parts};\n    MPI_Fint *f_{name} = fortran_types({array}, n_{name});\n"
                 ));

@@ -3,13 +3,13 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test's functions may")]
 
+#[path = "../../../tests/support/as_fortran.rs"]
+mod as_fortran;
 #[path = "../../../tests/support/build.rs"]
 mod build;
 mod compare;
 #[path = "../contributions/mod.rs"]
 mod contributions;
-#[path = "../../../tests/support/fortran.rs"]
-mod fortran;
 #[path = "../launch/mod.rs"]
 mod launch;
 #[path = "../logged/mod.rs"]
@@ -24,7 +24,7 @@ use std::sync::OnceLock;
 
 use compare::compare;
 use counterfoil_test_support::note_untested;
-use launch::{PROGRAMS, Run, compile, library, sources, wrapped};
+use launch::{IN_FORTRAN, PROGRAMS, Run, compile, library, sources, wrapped};
 use logged::{Logged, Payload, hash};
 use observed::Observed;
 
@@ -81,6 +81,21 @@ fn the_log_has_the_messages_of_the_programs() {
         let unseen = [("point_to_point", 8), ("streams", 3)].into_iter().find(|(name, _)| *name == program);
         assert_eq!(compared.unseen, unseen.map_or(0, |(_, count)| count), "{program}");
         assert!(compared.messages > 0 || program == "collectives", "{program}: nothing was compared");
+    }
+}
+
+#[test]
+fn the_log_has_the_messages_of_the_programs_in_fortran() {
+    // Those whose channels have the same messages in each run. The witness, which is in C, observes them in C.
+    for (program, ranks) in [("point_to_point", 4), ("communicators", 4), ("streams", 3), ("freed", 3)] {
+        let observed = job(program, ranks).observed;
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let mut run = run(folder.path(), "64MiB");
+        run.libraries = vec![library()];
+        run.run_successfully(&format!("{program}{IN_FORTRAN}"), ranks);
+        let compared = compare(&logged::read(folder.path(), ranks), &observed)
+            .unwrap_or_else(|differences| panic!("{program}: {differences:#?}"));
+        assert!(compared.messages > 0, "{program}: nothing was compared");
     }
 }
 

@@ -116,7 +116,10 @@ program calls
   end do
   call MPI_Send(numbers(2), 1, MPI_INTEGER, right, 12, world)
   call MPI_Waitany(3, requests, index, status)
-  call check(index == 2 .and. status%MPI_TAG == 12, 7)
+#ifndef WRONG_INDICES
+  call check(index == 2, 35)
+#endif
+  call check(status%MPI_TAG == 12, 7)
   call MPI_Barrier(world)
   call MPI_Send(numbers(1), 1, MPI_INTEGER, right, 11, world)
   call MPI_Send(numbers(3), 1, MPI_INTEGER, right, 13, world)
@@ -125,12 +128,16 @@ program calls
   do while (n < 2)
     call MPI_Testsome(3, requests, count, indices, statuses)
     do i = 1, count
+#ifndef WRONG_INDICES
       call check(statuses(i)%MPI_TAG == 10 + indices(i), 8)
+#endif
     end do
     n = n + count
   end do
   call MPI_Waitany(3, requests, index, MPI_STATUS_IGNORE)
+#ifndef WRONG_INDICES
   call check(index == MPI_UNDEFINED, 9)
+#endif
   call MPI_Waitsome(3, requests, count, indices, MPI_STATUSES_IGNORE)
   call check(count == MPI_UNDEFINED, 10)
 

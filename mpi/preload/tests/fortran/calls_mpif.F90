@@ -73,7 +73,9 @@ program calls
     n = n + count
   end do
   call MPI_Testany(3, requests, index, flag, MPI_STATUS_IGNORE, ierror)
+#ifndef WRONG_INDICES
   call check(flag .and. index == MPI_UNDEFINED, 7)
+#endif
   call MPI_Isend(numbers, 2, MPI_INTEGER, right, 2, world, requests(1), ierror)
   call MPI_Irecv(buffer, 2, MPI_INTEGER, left, 2, world, requests(2), ierror)
   flag = .false.

@@ -9,8 +9,8 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use counterfoil_mpi_calls::Class;
 
+use crate::as_fortran;
 use crate::build::built;
-use crate::fortran;
 use crate::output::output;
 
 /// Programs, each with its number of ranks.
@@ -87,7 +87,7 @@ fn program(name: &str) -> PathBuf {
     let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
     if !name.starts_with('/') && !built.contains(name) {
         let (name, options) = match name.strip_suffix(IN_FORTRAN) {
-            Some(name) => (name, fortran::options(path.parent().unwrap(), |call| call.class != Class::Answered)),
+            Some(name) => (name, as_fortran::options(path.parent().unwrap(), |call| call.class != Class::Answered)),
             None => (name, Vec::new()),
         };
         let source = sources().join(name);
@@ -159,7 +159,8 @@ impl Run {
         let output = self.once(program, ranks);
         let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert!(output.status.success(), "{program}: {}\n{out}{err}", output.status);
-        assert_eq!(out, format!("{program}: ok on {ranks} ranks\n"), "{err}");
+        let name = program.trim_end_matches(IN_FORTRAN);
+        assert_eq!(out, format!("{name}: ok on {ranks} ranks\n"), "{err}");
         output
     }
 }

@@ -81,7 +81,7 @@ impl Batch {
     /// Returns `true` if the programs call MPI as those in Fortran do: in every other way.
     fn is_in_fortran(self, way: &Way) -> bool {
         let number = WAYS.iter().position(|other| other.name == way.name).unwrap_or_default();
-        (self.ranks as usize + number) % 2 == 0
+        (self.ranks as usize + number).is_multiple_of(2)
     }
 
     /// Runs the programs; returns the folder with what the library has written.

@@ -6,12 +6,14 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test's functions may")]
 
+#[path = "../../../tests/support/as_fortran.rs"]
+mod as_fortran;
 #[path = "../../../tests/support/random.rs"]
 mod batch;
 #[path = "../../../tests/support/build.rs"]
 mod build;
-#[path = "../../../tests/support/fortran.rs"]
-mod fortran;
+#[path = "../../../tests/support/compilers.rs"]
+mod compilers;
 #[path = "../../../tests/support/mpirun.rs"]
 mod mpirun;
 #[path = "../../../tests/support/output.rs"]

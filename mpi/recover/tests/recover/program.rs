@@ -10,8 +10,9 @@ use counterfoil::Tier;
 use counterfoil_settings::recover::{Begun, Ended, KillAtCall, RecoverSettings, Stream, read_report};
 use tempfile::TempDir;
 
+use crate::as_fortran;
 use crate::build::built;
-use crate::fortran;
+use crate::compilers::compile_fortran;
 use crate::mpirun::mpirun;
 use crate::output::output;
 use crate::ulfm::{outlives_failures, version};
@@ -77,8 +78,21 @@ impl Program {
     pub(crate) fn compile_in_fortran(source: &str, ranks: u32) -> Program {
         let program = Program::compile(source, ranks);
         let path = program.folder.path().join("in-fortran");
-        compile(source, &path, &fortran::options(program.folder.path(), |_| true));
+        compile(source, &path, &as_fortran::options(program.folder.path(), |_| true));
         Program { path, ..program }
+    }
+
+    /// Compiles a program with a compiler of Fortran; `None` if there is none.
+    pub(crate) fn compiled_by_fortran(source: (&str, &[&str]), ranks: u32) -> Option<Program> {
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let path = folder.path().join("program");
+        // An index that MPICH returns to Fortran begins at 0 in some calls.
+        let more: &[&str] = if is_mpich() { &["-DWRONG_INDICES"] } else { &[] };
+        if !compile_fortran(source, Path::new(env!("CARGO_MANIFEST_DIR")), &path, more) {
+            return None;
+        }
+        let (plain_path, plain) = (path.clone(), OnceLock::new());
+        Some(Program { path, plain_path, ranks, arguments: Vec::new(), folder, log_bytes: 64 << 20, plain })
     }
 
     pub(crate) fn of_logging(name: &str, ranks: u32) -> Program {

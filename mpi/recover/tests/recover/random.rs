@@ -22,7 +22,7 @@ impl Batch {
     /// Returns the compiled programs, with the arguments of this batch. Every other batch calls MPI as programs in
     /// Fortran do.
     fn program(self) -> Program {
-        let compile = if self.ranks % 2 == 0 { Program::compile_in_fortran } else { Program::compile };
+        let compile = if self.ranks.is_multiple_of(2) { Program::compile_in_fortran } else { Program::compile };
         let mut program = compile("preload/tests/c/random", self.ranks);
         program.arguments = self.arguments("single");
         program.log_bytes = LOG_BYTES;

@@ -2,6 +2,7 @@
 
 use counterfoil_settings::recover::{Ended, KillAtCall, RecoverSettings, read_report};
 
+use crate::compilers::PROGRAMS;
 use crate::program::{Program, Ran};
 use crate::ulfm::outlives_failures;
 
@@ -22,6 +23,18 @@ fn programs_do_the_same_in_fortran_when_a_rank_is_killed() {
     }
     for name in ["point_to_point", "collectives", "communicators"] {
         kill_at_calls(&Program::of_logging_in_fortran(name, 4));
+    }
+}
+
+#[test]
+fn programs_of_a_fortran_compiler_do_the_same() {
+    for (source, _) in PROGRAMS {
+        let Some(program) = Program::compiled_by_fortran(source, 4) else { return };
+        if outlives_failures() {
+            kill_at_calls(&program);
+        } else {
+            program.expect_same(0, None);
+        }
     }
 }
 
