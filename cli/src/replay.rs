@@ -18,9 +18,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 use signal_hook::consts::SIGINT;
 
 use crate::Failure;
-use crate::run::find_recovery_library;
 use crate::run::launch::{library_path, preload};
 use crate::run::mpi::Mpi;
+use crate::run::{find_recovery_library, hash_seed};
 use crate::settings::{SettingOptions, Settings};
 use outcome::Outcome;
 
@@ -190,6 +190,7 @@ fn command(arguments: &ReplayArguments, library: &Path) -> Command {
     }
     let (name, value) = preload(library);
     let mut command = Command::new(DEBUGGER);
+    command.envs(hash_seed());
     // The debugger itself must not load the library.
     let mut preloaded = OsString::from(format!("set environment {name} "));
     preloaded.push(value);
@@ -205,7 +206,7 @@ fn command(arguments: &ReplayArguments, library: &Path) -> Command {
 pub(crate) fn preloaded(program: &[OsString], library: &Path) -> Command {
     let (name, value) = preload(library);
     let mut command = Command::new(&program[0]);
-    command.args(&program[1..]).env(name, value);
+    command.args(&program[1..]).env(name, value).envs(hash_seed());
     command
 }
 

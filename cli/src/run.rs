@@ -32,6 +32,7 @@ use summary::JobSummary;
 
 pub(crate) use arguments::wrap_mpirun_options;
 pub(crate) use library::{find as find_library, find_recovery as find_recovery_library};
+pub(crate) use recover::hash_seed;
 
 /// Run an unmodified MPI program and log the messages that it sends; with --recover, replace ranks that are killed.
 ///

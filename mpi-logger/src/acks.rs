@@ -141,7 +141,7 @@ pub enum ReleaseError {
     /// A receiver has counted messages of a stream that this rank never sent, as far as it knows.
     #[error(
         "rank {peer} has received {received} messages with tag {tag} on communicator {comm}, and only {sent} of them were seen when they \
-         were sent: the program sends by calls that can't be logged (MPI's Fortran interface, or PMPI_ functions called directly)"
+         were sent: the program sends by calls that can't be logged (PMPI_ functions called directly)"
     )]
     Overcounted {
         /// Receiver of the messages.

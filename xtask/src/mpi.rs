@@ -80,6 +80,8 @@ pub(crate) struct Toolkit {
     pub(crate) mpi: Mpi,
     /// Target directory of builds against this MPI.
     pub(crate) target: PathBuf,
+    /// Folder of what is installed from PyPI.
+    folder: PathBuf,
     libclang: libclang::Libclang,
 }
 
@@ -99,7 +101,12 @@ impl Toolkit {
         let mpi = Mpi::find(choice.mpi.as_deref(), &folder)?;
         let libclang = libclang::Libclang::find(&folder)?;
         let target = layout::build(workspace.target(), &mpi.name);
-        Ok(Self { mpi, target, libclang })
+        Ok(Self { mpi, target, folder, libclang })
+    }
+
+    /// Returns a Python that has mpi4py: the one that the environment names, or else PyPI's.
+    pub(crate) fn python(&self) -> Result<PathBuf, MpiError> {
+        std::env::var_os("COUNTERFOIL_PYTHON").map_or_else(|| pypi::mpi4py(&self.folder), |python| Ok(python.into()))
     }
 
     /// Writes `mpi.json` into the target directory. `counterfoil demo --mpi` reads the path of the launcher from it.

@@ -315,6 +315,13 @@ fn at_once(per_two_cores: usize) -> String {
 
 /// Tells tests of crates without MPI which MPI and which interposition library to use.
 fn name_mpi(tests: &mut Command, toolkit: &Toolkit, built: &Path) {
+    match toolkit.python() {
+        Ok(python) => {
+            tests.env("COUNTERFOIL_PYTHON", python);
+        }
+        // The tests of programs in Python say that they have not run.
+        Err(error) => println!("{error}"),
+    }
     tests.env("COUNTERFOIL_MPI", toolkit.mpi.selector()).env("COUNTERFOIL_MPI_LIBRARY", built.join(LIBRARY));
     tests.env("MPICC", &toolkit.mpi.mpicc);
 }

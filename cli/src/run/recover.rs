@@ -196,7 +196,7 @@ pub(super) fn run(arguments: &RunArguments, settings: &Settings, mpi: &Mpi) -> R
         let launch = Launch {
             mpi,
             library: &library,
-            variables: vec![(variable, OsString::from(value))],
+            variables: [(variable, OsString::from(value))].into_iter().chain(hash_seed()).collect(),
             processes: Some(ranks + spares),
             job: &job,
             has_own_output: true,
@@ -310,6 +310,13 @@ fn can_go_on(exit: &Exit, mpi: &Mpi, relay: &Relay) -> bool {
     let has_lost_processes = (is_of_kills && relay.has_ranks()) || relay.has_killed_start();
     let is_lost = relay.take_lost() || has_lost_processes;
     is_lost && !exit.interrupted && relay.aborted().is_none() && relay.full_dir().is_none()
+}
+
+/// Returns the variable by which Python hashes strings alike in all processes, with its value, unless it is set: a
+/// replacement repeats the order of its sets then.
+pub(crate) fn hash_seed() -> Option<(&'static str, OsString)> {
+    const NAME: &str = "PYTHONHASHSEED";
+    std::env::var_os(NAME).is_none().then(|| (NAME, OsString::from("0")))
 }
 
 /// Returns seconds with three digits.

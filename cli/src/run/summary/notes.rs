@@ -59,8 +59,8 @@ impl JobSummary {
         }
         Some(match self.code {
             0 => format!(
-                "nothing was logged: no rank of {program} started logging over {}. Is it a C or C++ program (calls from Fortran aren't \
-                 intercepted), dynamically linked with that MPI? Does a rank run on this host, so that it can write the figures?",
+                "nothing was logged: no rank of {program} started logging over {}. Is it an MPI program, dynamically linked \
+                 with that MPI? Does a rank run on this host, so that it can write the figures?",
                 self.mpi
             ),
             code => format!("nothing was logged: the job ended with exit code {code} before any rank started logging"),
