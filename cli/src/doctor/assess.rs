@@ -39,7 +39,7 @@ fn mpis(mpis: &Mpis) -> Vec<Finding> {
     let mut findings = Vec::new();
     for found in &mpis.found {
         match found {
-            Ok(found) => findings.extend([library(found), ulfm(found)]),
+            Ok(found) => findings.extend([library(found), ulfm(found), languages(found)]),
             Err(error) => findings.push(
                 Finding::new("MPI", error.to_string(), json!({})).with_advice(State::Lacking, "choose another one"),
             ),
@@ -83,6 +83,17 @@ fn ulfm(FoundMpi { mpi, ulfm, .. }: &FoundMpi) -> Finding {
         None => Finding::new("ULFM", format!("unknown for {mpi}"), figures)
             .with_advice(State::Lacking, "ompi_info is missing; test with mpirun --with-ft ulfm"),
     }
+}
+
+/// Assesses the bindings: those that are there are covered.
+fn languages(FoundMpi { mpi, bindings, .. }: &FoundMpi) -> Finding {
+    let figures = json!({ "name": mpi.name, "fortran": bindings });
+    if bindings.is_empty() {
+        let text = format!("C, C++ and Python with {mpi}; it has no Fortran bindings");
+        return Finding::new("languages", text, figures)
+            .with_advice(State::Lacking, "programs in Fortran need an MPI with bindings, as Debian's libopenmpi-dev");
+    }
+    Finding::new("languages", format!("C, C++, Python and Fortran ({}) with {mpi}", bindings.join(", ")), figures)
 }
 
 fn io_uring(backend: &Result<Backend, String>) -> Finding {
@@ -189,7 +200,12 @@ mod tests {
     }
 
     fn found() -> FoundMpi {
-        FoundMpi { mpi: Mpi::example(), library: Ok("/opt/libcounterfoil_mpi.so".into()), ulfm: Some(true) }
+        FoundMpi {
+            mpi: Mpi::example(),
+            library: Ok("/opt/libcounterfoil_mpi.so".into()),
+            ulfm: Some(true),
+            bindings: vec!["mpif.h", "use mpi_f08"],
+        }
     }
 
     fn none() -> MpiError {
@@ -215,20 +231,26 @@ mod tests {
     #[test]
     fn a_machine_that_lacks_nothing_gets_no_advice() {
         let findings = all(&machine());
-        let whats = ["MPI", "ULFM", "io_uring", "locked memory", "shared memory", "disk"];
+        let whats = ["MPI", "ULFM", "languages", "io_uring", "locked memory", "shared memory", "disk"];
         assert_eq!(findings.len(), whats.len());
         for (finding, what) in findings.iter().zip(whats) {
             assert_finding(finding, State::Good, &[what, "good"]);
         }
         assert!(is_usable(&findings));
         assert_eq!(figures(&findings[0])["library"], "/opt/libcounterfoil_mpi.so");
+        assert!(findings[2].to_string().contains("Fortran (mpif.h, use mpi_f08)"), "{}", findings[2]);
     }
 
     #[test]
     fn only_missing_features_make_a_machine_unusable() {
         let lacking = Machine {
             mpis: Mpis {
-                found: vec![Ok(FoundMpi { library: Err("not built".to_owned()), ulfm: None, ..found() })],
+                found: vec![Ok(FoundMpi {
+                    library: Err("not built".to_owned()),
+                    ulfm: None,
+                    bindings: Vec::new(),
+                    ..found()
+                })],
                 default_error: Some(none()),
             },
             backend: Ok(Backend { is_io_uring: false, registered: 0, description: "pwrite".to_owned() }),
@@ -271,7 +293,7 @@ mod tests {
     fn an_mpi_outside_path_or_without_library_gets_advice() {
         let installed = MpiError::None { installed: vec!["debian"] };
         let findings = mpis(&Mpis { found: vec![Ok(found())], default_error: Some(installed) });
-        let [_, _, in_path] = &findings[..] else { panic!("{findings:?}") };
+        let [_, _, _, in_path] = &findings[..] else { panic!("{findings:?}") };
         assert_finding(
             in_path,
             State::Lacking,

@@ -43,6 +43,8 @@ pub(super) struct FoundMpi {
     pub(super) library: Result<PathBuf, String>,
     /// True if ULFM is supported; `None` if unknown.
     pub(super) ulfm: Option<bool>,
+    /// Fortran bindings, by what programs include or use.
+    pub(super) bindings: Vec<&'static str>,
 }
 
 /// I/O backend of a store.
@@ -105,8 +107,30 @@ impl FoundMpi {
             Implementation::Mpich => find_recovery_library,
         };
         let library = find(named.as_deref().map(Path::new), &mpi).map_err(|error| error.to_string());
-        FoundMpi { library, ulfm: mpi.has_ulfm(), mpi }
+        FoundMpi { library, ulfm: mpi.has_ulfm(), bindings: bindings(&mpi), mpi }
     }
+}
+
+/// Returns the Fortran bindings of an MPI, whose libraries are in its prefix or, for one of the system, in the system's
+/// directories.
+fn bindings(mpi: &Mpi) -> Vec<&'static str> {
+    let prefix = mpi.mpirun.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
+    let mut folders: Vec<PathBuf> = ["lib", "lib64"].map(|name| prefix.join(name)).into();
+    if prefix == Path::new("/usr") {
+        folders.push(prefix.join("lib").join(format!("{}-linux-gnu", std::env::consts::ARCH)));
+    }
+    let has = |names: &[&str]| folders.iter().any(|folder| names.iter().any(|name| folder.join(name).exists()));
+    let known: [(&str, &[&str]); 3] = match mpi.implementation {
+        Implementation::OpenMpi => [
+            ("mpif.h", &["libmpi_mpifh.so.40"]),
+            ("use mpi", &["libmpi_usempi_ignore_tkr.so.40", "libmpi_usempi.so.40"]),
+            ("use mpi_f08", &["libmpi_usempif08.so.40"]),
+        ],
+        Implementation::Mpich => {
+            ["mpif.h", "use mpi", "use mpi_f08"].map(|name| (name, &["libmpifort.so.12", "libmpichfort.so.12"][..]))
+        }
+    };
+    known.into_iter().filter(|(_, names)| has(names)).map(|(name, _)| name).collect()
 }
 
 /// Opens a store in a temporary job directory.
