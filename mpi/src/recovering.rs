@@ -17,7 +17,7 @@ mod transport;
 mod view;
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
@@ -25,7 +25,10 @@ use bytes::Bytes;
 use counterfoil_mpi_core::universe::Universe;
 use counterfoil_runtime::communicator::{Communicator, FirstFailure};
 use counterfoil_runtime::local;
-use counterfoil_runtime::{Error, Tally};
+use counterfoil_runtime::prologue::{Prologue, PrologueRecorder};
+use counterfoil_runtime::replay::start_prologue;
+use counterfoil_runtime::transport::TransportError;
+use counterfoil_runtime::{Error, RankSettings, Tally};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -66,6 +69,60 @@ struct SavedContexts {
     contexts: Vec<SavedContext>,
 }
 
+/// Beginning of a checkpoint of a program that begins at its first line again. The prologue and the program's state
+/// follow.
+#[derive(Serialize, Deserialize)]
+struct SavedProgram {
+    contexts: SavedContexts,
+    /// Numbers of communicators that the rank has decided on.
+    led: u32,
+    /// Bytes of the prologue.
+    prologue: u64,
+}
+
+/// Where a rank is that keeps its prologue with its checkpoints.
+#[derive(Default)]
+enum ProloguePhase {
+    /// It keeps none, and takes no such checkpoint.
+    #[default]
+    None,
+    /// In the prologue for the first time, or without a checkpoint: what it gets is kept.
+    Recorded,
+    /// In the prologue once more: another endpoint goes on from the checkpoint after it.
+    Repeated(Box<RankEndpoint>),
+    /// After it.
+    Over {
+        /// The prologue; `None` if it was too long.
+        kept: Option<Bytes>,
+        /// Communicators at its end.
+        contexts: BTreeSet<u32>,
+    },
+}
+
+/// A checkpoint of a program that begins at its first line again was not taken.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CheckpointError {
+    /// The program has not said that it is set up, or its job keeps no prologues.
+    #[error("the program has not called counterfoil_restarted")]
+    NoPrologue,
+    /// The prologue was too long to be kept.
+    #[error("it received more than its budget has room for before it called counterfoil_restarted")]
+    PrologueTooLong,
+    /// Operations are under way.
+    #[error("{open} requests are not complete")]
+    RequestsOpen {
+        /// Number of these.
+        open: usize,
+    },
+    /// A communicator exists that a replacement would not have.
+    #[error("a communicator exists that was made after counterfoil_restarted")]
+    MadeSince,
+    /// The checkpoint can't be written.
+    #[error(transparent)]
+    Operation(#[from] OperationError),
+}
+
 /// This rank, shared by its communicators and their operations.
 pub struct Recovering {
     /// `None` once the rank has ended.
@@ -82,6 +139,7 @@ pub struct Recovering {
     restored: RefCell<Vec<Rc<Context>>>,
     /// State in that checkpoint.
     state: Option<Bytes>,
+    prologue: RefCell<ProloguePhase>,
     /// Collective operations with a contribution of this rank.
     contributions: Cell<u64>,
     universe: Rc<Universe>,
@@ -110,6 +168,7 @@ impl Recovering {
             contexts: RefCell::default(),
             restored: RefCell::default(),
             state,
+            prologue: RefCell::default(),
             contributions: Cell::new(0),
             universe: Rc::clone(universe),
         });
@@ -118,10 +177,118 @@ impl Recovering {
         Ok(recovering)
     }
 
+    /// Begins with an endpoint of a program that begins at its first line, and says when it is set up:
+    /// [`end_prologue`](Self::end_prologue). If there is a checkpoint, the program repeats its prologue first.
+    ///
+    /// # Errors
+    /// [`Error`] of a checkpoint that can't be used.
+    pub(crate) fn with_prologue(
+        universe: &Rc<Universe>,
+        mut endpoint: RankEndpoint,
+        settings: &RankSettings,
+    ) -> Result<Rc<Recovering>, Error> {
+        let Some(bytes) = endpoint.checkpointed_state().cloned() else {
+            let recorder = PrologueRecorder::new(settings.ranks, settings.log_bytes_max);
+            endpoint.transport_mut().record_prologue(recorder);
+            let recovering = Recovering::new(universe, endpoint)?;
+            recovering.prologue.replace(ProloguePhase::Recorded);
+            return Ok(recovering);
+        };
+        let (_, prologue, _) = SavedProgram::split(&bytes)?;
+        let prologue = Prologue::decode(prologue).map_err(|error| TransportError::Other(error.into()))?;
+        let repeats = start_prologue((endpoint.rank(), settings), &prologue, RankTransport::from)?;
+        let recovering = Recovering::new(universe, repeats)?;
+        recovering.prologue.replace(ProloguePhase::Repeated(Box::new(endpoint)));
+        Ok(recovering)
+    }
+
+    /// Ends the prologue. Returns the program's state of the checkpoint from which this rank goes on from here; `None`
+    /// without one.
+    ///
+    /// # Errors
+    /// [`OperationError`].
+    pub fn end_prologue(self: &Rc<Self>) -> Result<Option<Bytes>, OperationError> {
+        let contexts = || self.contexts.borrow().keys().copied().collect();
+        match self.prologue.take() {
+            ProloguePhase::Recorded => {
+                let kept = self.call(|endpoint| {
+                    let recorder = endpoint.transport_mut().end_prologue();
+                    let entries = endpoint.local_entries()?;
+                    Ok(recorder.map(|recorder| Bytes::from(recorder.end(entries).encode())))
+                })?;
+                self.prologue.replace(ProloguePhase::Over { kept, contexts: contexts() });
+                Ok(None)
+            }
+            ProloguePhase::Repeated(mut endpoint) => {
+                let bytes = endpoint.restore()?.unwrap_or_default();
+                let (saved, prologue, state) = SavedProgram::split(&bytes)?;
+                for SavedContext { description, collectives, .. } in saved.contexts.contexts {
+                    if let Some(context) = self.communicator(description.number) {
+                        context.resume(collectives);
+                    }
+                }
+                self.next.set(saved.contexts.next);
+                self.led.set(saved.led);
+                self.endpoint.replace(Some(*endpoint));
+                self.prologue.replace(ProloguePhase::Over { kept: Some(prologue), contexts: contexts() });
+                Ok(Some(state))
+            }
+            other => {
+                self.prologue.replace(other);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Returns the number of times that the rank has been replaced; 0 in a replay.
+    ///
+    /// # Errors
+    /// [`OperationError`].
+    pub fn incarnation(&self) -> Result<u32, OperationError> {
+        match &mut *self.prologue.borrow_mut() {
+            ProloguePhase::Repeated(endpoint) => Ok(endpoint.transport_mut().incarnation()),
+            _ => self.call(|endpoint| Ok(endpoint.transport_mut().incarnation())),
+        }
+    }
+
+    /// Returns `true` while the program repeats its prologue.
+    pub fn repeats_prologue(&self) -> bool {
+        matches!(&*self.prologue.borrow(), ProloguePhase::Repeated(_))
+    }
+
+    /// Saves the program's state as this rank's checkpoint.
+    ///
+    /// # Errors
+    /// [`CheckpointError`]; the previous checkpoint is unaffected.
+    pub fn checkpoint_program(&self, state: &[u8]) -> Result<(), CheckpointError> {
+        let phase = self.prologue.borrow();
+        let ProloguePhase::Over { kept, contexts } = &*phase else { return Err(CheckpointError::NoPrologue) };
+        let prologue = kept.as_ref().ok_or(CheckpointError::PrologueTooLong)?;
+        let saved = self.saved_contexts();
+        if saved.contexts.iter().any(|context| !contexts.contains(&context.description.number)) {
+            return Err(CheckpointError::MadeSince);
+        }
+        let saved = SavedProgram { contexts: saved, led: self.led.get(), prologue: prologue.len() as u64 };
+        let mut bytes = postcard::to_stdvec(&saved).map_err(|error| OperationError::from(Error::from(error)))?;
+        bytes.extend_from_slice(prologue);
+        bytes.extend_from_slice(state);
+        match self.call(|endpoint| match endpoint.checkpoint(&bytes) {
+            Err(Error::RequestsOpen { open }) => Ok(Err(CheckpointError::RequestsOpen { open })),
+            other => other.map(|_| Ok(())),
+        }) {
+            Ok(checked) => checked,
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// Returns the endpoint; `None` if that was done before. Calls on the communicators fail from here on.
     pub(crate) fn take_endpoint(&self) -> Option<RankEndpoint> {
         self.restored.take();
-        self.endpoint.borrow_mut().take()
+        let endpoint = self.endpoint.borrow_mut().take();
+        match self.prologue.take() {
+            ProloguePhase::Repeated(endpoint) => Some(*endpoint),
+            _ => endpoint,
+        }
     }
 
     /// Returns the MPI that the rank's process runs on.
@@ -201,12 +368,16 @@ impl Recovering {
 
     /// Saves the state as this rank's checkpoint.
     pub(crate) fn checkpoint(&self, state: &impl Serialize) -> Result<(), OperationError> {
-        let contexts =
-            self.contexts.borrow().values().filter_map(Weak::upgrade).map(|context| context.save()).collect();
-        let saved = SavedContexts { next: self.next.get(), contexts };
+        let saved = self.saved_contexts();
         let bytes = postcard::to_stdvec(&saved).and_then(|bytes| postcard::to_extend(state, bytes));
         let bytes = bytes.map_err(Error::from)?;
         self.call(|endpoint| endpoint.checkpoint(&bytes)).map(drop)
+    }
+
+    fn saved_contexts(&self) -> SavedContexts {
+        let contexts =
+            self.contexts.borrow().values().filter_map(Weak::upgrade).map(|context| context.save()).collect();
+        SavedContexts { next: self.next.get(), contexts }
     }
 
     /// Returns the state of the checkpoint from which this process restarted.
@@ -241,6 +412,17 @@ impl Recovering {
         if let Some(endpoint) = self.endpoint.borrow_mut().as_mut() {
             endpoint.set_full_wait_max(max);
         }
+    }
+}
+
+impl SavedProgram {
+    /// Splits a checkpoint: the beginning, the prologue, the program's state.
+    fn split(bytes: &Bytes) -> Result<(SavedProgram, Bytes, Bytes), Error> {
+        let (saved, rest) = postcard::take_from_bytes::<SavedProgram>(bytes)?;
+        let prologue = usize::try_from(saved.prologue).unwrap_or(usize::MAX);
+        let (prologue, state) =
+            rest.split_at_checked(prologue).ok_or(postcard::Error::DeserializeUnexpectedEnd)?;
+        Ok((saved, bytes.slice_ref(prologue), bytes.slice_ref(state)))
     }
 }
 

@@ -85,6 +85,10 @@ pub struct Options {
     pub name: Option<String>,
     /// Keep the logs of a job that ends, for a replay of its ranks ([`RankHandle::replay`]).
     pub keeps_logs: bool,
+    /// Keep what a rank gets until its program is set up, with its checkpoints:
+    /// [`Recovering::end_prologue`]. For programs that begin at their first line, whatever there is to go on from. The
+    /// log is the limit of what is kept.
+    pub keeps_prologue: bool,
     /// Accept a rule whose failures only a launcher can recover from, to measure what it costs: the first dead process
     /// ends the job.
     pub without_recovery: bool,
@@ -101,6 +105,7 @@ impl Options {
             locks_wait_max: Duration::from_secs(180),
             name: None,
             keeps_logs: false,
+            keeps_prologue: false,
             without_recovery: false,
         }
     }
@@ -325,7 +330,11 @@ impl RankHandle {
         let name = job.name.clone();
         let begun = (|| {
             let Some((place, endpoint)) = job.await_rank(options)? else { return Ok(None) };
-            Ok(Some((place, Recovering::new(universe, endpoint)?)))
+            let rank = match options.keeps_prologue {
+                true => Recovering::with_prologue(universe, endpoint, &options.settings)?,
+                false => Recovering::new(universe, endpoint)?,
+            };
+            Ok(Some((place, rank)))
         })();
         let begun = or_resumable(name.clone(), begun)?;
         Ok(begun.map(|(place, rank)| RankHandle { name, place: Some(place), rank }))
@@ -337,7 +346,7 @@ impl RankHandle {
     /// # Errors
     /// [`RecoveryError::Runtime`].
     pub fn replay(universe: &Rc<Universe>, options: &ReplayOptions) -> Result<RankHandle, RecoveryError> {
-        let endpoint = start_replay(options, RankTransport::Replay)?;
+        let endpoint = start_replay(options, RankTransport::from)?;
         Ok(RankHandle { name: None, place: None, rank: Recovering::new(universe, endpoint)? })
     }
 
@@ -516,8 +525,8 @@ impl Job {
         let coordinator = settings.rule.coordinator(settings.ranks, 0);
         let transport = MpiTransport::without_launcher(membership, settings.log_bytes_max, coordinator)?;
         let welcome = Welcome::new(transport.incarnation(), settings.clone(), directory.checkpoints().to_owned());
-        let mut endpoint = start(rank, directory.paths(), welcome, RankTransport::Mpi(Box::new(transport)))?;
-        if let RankTransport::Mpi(transport) = endpoint.transport_mut() {
+        let mut endpoint = start(rank, directory.paths(), welcome, RankTransport::from(transport))?;
+        if let Some(transport) = endpoint.transport_mut().as_mpi() {
             transport.note_started();
         }
         Ok(Some((Place { rank, process, directory, record }, endpoint)))
@@ -543,7 +552,7 @@ impl Place {
             }
             Ok(result)
         });
-        let RankTransport::Mpi(transport) = endpoint.into_transport() else { return done.map(Some) };
+        let Some(transport) = endpoint.into_transport().into_mpi() else { return done.map(Some) };
         let result = match done {
             Ok(result) => Some(result),
             Err(_) if transport.came_too_late() => None,

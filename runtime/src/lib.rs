@@ -4,7 +4,8 @@
 //! (crate `counterfoil-protocols`), [`matching`] and a [`transport`]; [`local`] is the transport between processes of
 //! one machine, with the launcher that starts, kills and replaces them. [`trace`] and [`oracle`] prove, independently
 //! of the log, that no message was lost, duplicated or reordered. [`replay`] runs one rank alone, from a job's logs;
-//! [`races`] finds, from the replays of all ranks, where a receive had a choice.
+//! [`races`] finds, from the replays of all ranks, where a receive had a choice. With a [`prologue`], a program that
+//! begins at its first line goes on from a checkpoint.
 #![forbid(unsafe_code)]
 
 pub mod checkpoint;
@@ -18,6 +19,7 @@ mod interval;
 pub mod local;
 pub mod matching;
 pub mod oracle;
+pub mod prologue;
 pub mod races;
 pub mod replay;
 pub mod saved;

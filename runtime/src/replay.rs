@@ -20,6 +20,7 @@ use crate::damage::{DamageLocation, Expected};
 use crate::endpoint::{Endpoint, EndpointOptions, LogFiles, answer_match_query, cursor_from, log_options};
 use crate::history::History;
 use crate::local::RankEndpoint;
+use crate::prologue::Prologue;
 use crate::settings::RankSettings;
 use crate::transport::{Event, Interest, Report, Transport, TransportError};
 
@@ -119,13 +120,65 @@ pub fn start_replay<T: Transport>(
     Ok(endpoint)
 }
 
-/// A peer, which is a log.
+/// Starts the endpoint of a rank that repeats its prologue. `wrap` makes its transport.
+///
+/// # Errors
+/// [`Error::Open`], [`Error::Damaged`].
+pub fn start_prologue<T: Transport>(
+    (rank, settings): (u32, &RankSettings),
+    prologue: &Prologue,
+    wrap: impl FnOnce(ReplayTransport) -> T,
+) -> Result<RankEndpoint<T>, Error> {
+    let settings = RankSettings { trace: false, tolerates_divergence: false, ..settings.clone() };
+    let transport = ReplayTransport::of_prologue(rank, settings.ranks, prologue)?;
+    let protocol = settings.rule.protocol(rank, settings.ranks, INCARNATION)?;
+    let endpoint = EndpointOptions {
+        rank,
+        incarnation: INCARNATION,
+        settings,
+        files: LogFiles::Entries(prologue.entries().to_vec()),
+        log_directory: PathBuf::new(),
+        trace_directory: PathBuf::new(),
+        store_directory: PathBuf::new(),
+        saves: Default::default(),
+    };
+    Endpoint::start(endpoint, protocol, wrap(transport))
+}
+
+/// A peer: its messages to the rank that have not been received.
 #[derive(Debug)]
-struct Peer {
-    /// Messages to the rank that have not been received.
-    cursor: Cursor,
-    /// Keeps the cursor's records.
-    _log: Log,
+enum Peer {
+    /// In its log.
+    Log {
+        cursor: Cursor,
+        /// Keeps the cursor's records.
+        _log: Log,
+    },
+    /// In the rank's prologue.
+    Kept(VecDeque<(WireHeader, Bytes)>),
+}
+
+impl Peer {
+    /// Returns the next message and passes it.
+    fn next(&mut self, (from, to): (u32, u32)) -> Result<Option<(WireHeader, Bytes)>, Error> {
+        match self {
+            Peer::Log { cursor, .. } => {
+                let failed = |source| Error::Replay { peer: to, source };
+                let Some(record) = cursor.peek().map_err(failed)? else { return Ok(None) };
+                let expected = Expected { from, to, ssn: record.ssn() };
+                let header = expected.check_record(DamageLocation::Log, record.prefix(), record.payload())?;
+                let body = Bytes::copy_from_slice(record.payload());
+                cursor.advance();
+                Ok(Some((header, body)))
+            }
+            Peer::Kept(messages) => {
+                let Some((header, body)) = messages.pop_front() else { return Ok(None) };
+                let expected = Expected { from, to, ssn: header.ssn() };
+                let header = expected.check_record(DamageLocation::Checkpoint, header.as_bytes(), &body)?;
+                Ok(Some((header, body)))
+            }
+        }
+    }
 }
 
 /// Transport of a rank that is replayed: its peers are their logs.
@@ -135,6 +188,8 @@ pub struct ReplayTransport {
     /// `None` for the rank itself.
     peers: Vec<Option<Peer>>,
     events: VecDeque<Event>,
+    /// What the rank sends is on record: its own log is that of the job.
+    has_sends: bool,
 }
 
 impl ReplayTransport {
@@ -145,17 +200,42 @@ impl ReplayTransport {
             let options = log_options(of, settings, settings.rule.properties, log_directory, Path::new(""));
             Ok::<_, Error>(Log::recover_copy(options)?.0)
         };
-        let (mut peers, mut events) = (Vec::new(), VecDeque::new());
-        for peer in 0..settings.ranks {
-            if peer == *rank {
-                peers.push(None);
-                continue;
-            }
+        let find = |peer| {
             let mut log = open(peer)?;
             let sent = log.next_ssn(Rank(*rank)).prev();
             let cursor =
                 cursor_from(&mut log, *rank, Ssn::FIRST).map_err(|source| Error::Replay { peer: *rank, source })?;
-            peers.push(Some(Peer { cursor, _log: log }));
+            Ok((Peer::Log { cursor, _log: log }, sent))
+        };
+        ReplayTransport::new(*rank, settings.ranks, true, find)
+    }
+
+    /// Takes the messages of a prologue.
+    fn of_prologue(rank: u32, ranks: u32, prologue: &Prologue) -> Result<ReplayTransport, Error> {
+        let mut kept = prologue.by_sender(ranks);
+        let find = |peer: u32| {
+            let messages = std::mem::take(&mut kept[peer as usize]);
+            let sent = messages.back().map_or(Ssn::ZERO, |(header, _)| header.ssn());
+            Ok((Peer::Kept(messages), sent))
+        };
+        ReplayTransport::new(rank, ranks, false, find)
+    }
+
+    /// Connects the rank to its peers, each of which `find` returns with its last message.
+    fn new(
+        rank: u32,
+        ranks: u32,
+        has_sends: bool,
+        mut find: impl FnMut(u32) -> Result<(Peer, Ssn), Error>,
+    ) -> Result<ReplayTransport, Error> {
+        let (mut peers, mut events) = (Vec::new(), VecDeque::new());
+        for peer in 0..ranks {
+            if peer == rank {
+                peers.push(None);
+                continue;
+            }
+            let (found, sent) = find(peer)?;
+            peers.push(Some(found));
             let hello = Hello {
                 rank: Rank(peer),
                 incarnation: Incarnation::default(),
@@ -169,24 +249,19 @@ impl ReplayTransport {
             let hello = hello.encode().map_err(|source| Error::Hello { peer, source })?;
             events.push_back(Event::Connected { peer, incarnation: 0, hello: hello.into(), answer: false });
         }
-        Ok(ReplayTransport { rank: *rank, peers, events })
+        Ok(ReplayTransport { rank, peers, events, has_sends })
     }
 
-    /// Reads messages of a peer from its log.
+    /// Reads messages of a peer.
     fn read(&mut self, peer: u32) -> Result<(), Error> {
-        let Some(Peer { cursor, .. }) = &mut self.peers[peer as usize] else { return Ok(()) };
+        let Some(found) = &mut self.peers[peer as usize] else { return Ok(()) };
         let mut bytes_left = BYTES_PER_POLL;
         for _ in 0..MESSAGES_PER_POLL {
-            let failed = |source| Error::Replay { peer: self.rank, source };
-            let Some(record) = cursor.peek().map_err(failed)? else { break };
-            let expected = Expected { from: peer, to: self.rank, ssn: record.ssn() };
-            let header = expected.check_record(DamageLocation::Log, record.prefix(), record.payload())?;
+            let Some((header, body)) = found.next((peer, self.rank))? else { break };
             let flags = header.flags().intersection(Flags::LOGGED) | Flags::REPLAYED;
             let header = header.refreshed(Incarnation::default(), None, flags);
-            let body = Bytes::copy_from_slice(record.payload());
             bytes_left = bytes_left.saturating_sub(body.len());
             self.events.push_back(Event::Frame { peer, header, body });
-            cursor.advance();
             if bytes_left == 0 {
                 break;
             }
@@ -238,6 +313,6 @@ impl Transport for ReplayTransport {
     }
 
     fn repeats_only(&self) -> bool {
-        true
+        self.has_sends
     }
 }

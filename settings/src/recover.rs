@@ -48,6 +48,9 @@ pub struct RecoverSettings {
     pub kills: Vec<KillAtCall>,
     /// The logs stay when the job has ended, and each rank counts its calls in a file: [`CallMark`].
     pub keeps_logs: bool,
+    /// The program takes checkpoints.
+    #[serde(default)]
+    pub checkpoints: bool,
     /// This process is a rank that is replayed alone, in place of one of a job.
     pub replay: Option<ReplaySettings>,
 }

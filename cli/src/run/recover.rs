@@ -8,7 +8,7 @@ mod kills;
 mod relay;
 mod summary;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -75,6 +75,10 @@ pub(super) struct RecoverOptions {
         hide_possible_values = true
     )]
     divergence: Divergence,
+    /// The program takes checkpoints (`counterfoil_checkpoint`). It need not be said of an executable that has the calls
+    /// itself, and not in a library or in Python
+    #[arg(long, requires = "recover")]
+    checkpoints: bool,
     /// Directory that all hosts share, for what the processes print and report; needed for ranks on several hosts
     #[arg(long, value_name = "DIR", requires = "recover")]
     shared_dir: Option<PathBuf>,
@@ -104,6 +108,20 @@ fn is_offered(rule: &Rule) -> bool {
         && !properties.has_coordinator
         && !properties.rolls_back_survivors
         && !properties.needs_send_determinism
+}
+
+/// Returns `true` if an executable calls `counterfoil_checkpoint`: its name is among its symbols.
+fn takes_checkpoints(program: &OsStr) -> bool {
+    const NAME: &[u8] = b"counterfoil_checkpoint";
+    let path = Path::new(program);
+    let in_path = || {
+        let folders = std::env::var_os("PATH")?;
+        std::env::split_paths(&folders).map(|folder| folder.join(path)).find(|path| path.is_file())
+    };
+    let is_name = path.components().count() == 1;
+    let path = if is_name && !path.is_file() { in_path() } else { Some(path.to_owned()) };
+    let bytes = path.and_then(|path| std::fs::read(path).ok()).unwrap_or_default();
+    bytes.windows(NAME.len()).any(|window| window == NAME)
 }
 
 /// Returns a name for the job, unlike those of others.
@@ -173,6 +191,7 @@ pub(super) fn run(arguments: &RunArguments, settings: &Settings, mpi: &Mpi) -> R
         },
         kills: options.kills.iter().filter_map(|kill| kill.at_call()).collect(),
         keeps_logs: log_dir.is_some(),
+        checkpoints: options.checkpoints || arguments.program.first().is_some_and(|program| takes_checkpoints(program)),
         replay: None,
     };
     if let Some(dir) = &log_dir {

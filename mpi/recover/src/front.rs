@@ -14,6 +14,7 @@ use mpi_sys as ffi;
 use rustc_hash::FxHashMap;
 
 use crate::calls::Matched;
+use crate::checkpoint::SetUp;
 use crate::clocks::{Clocks, Inside};
 use crate::comms::Comm;
 use crate::failure::{Failure, refusal, text_of};
@@ -55,6 +56,9 @@ pub(crate) struct Front {
     pub(crate) catches_up: Cell<Option<u32>>,
     /// Count of the calls for a replay, where the job keeps its logs.
     pub(crate) mark: Option<Mark>,
+    /// The program may take checkpoints.
+    pub(crate) takes_checkpoints: bool,
+    pub(crate) set_up: RefCell<SetUp>,
     /// `None` in a job.
     pub(crate) replay: Option<Replay>,
     pub(crate) handle: Cell<Option<RankHandle>>,

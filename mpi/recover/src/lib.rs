@@ -18,6 +18,7 @@
 //! | `collective`, `reduction` | collective operations |
 //! | `comms`, `groups` | communicators and topologies; groups |
 //! | `memory` | datatypes: the program's memory as messages |
+//! | `checkpoint` | checkpoints that the program takes |
 //! | `fortran` | calls of Fortran, which are converted to those of C |
 //! | `handle`, `slab` | handles of requests, messages and groups |
 
@@ -30,6 +31,8 @@ use mpi_sys as ffi;
 #[allow(unreachable_pub, reason = "exported with their own names")]
 mod alloc;
 mod calls;
+#[allow(unreachable_pub, reason = "exported with names of C")]
+mod checkpoint;
 #[allow(non_snake_case, unreachable_pub, reason = "exported with their own names")]
 mod clocks;
 mod collective;

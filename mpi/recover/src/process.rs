@@ -128,6 +128,11 @@ fn settings() -> Result<Option<RecoverSettings>, String> {
     RecoverSettings::from_env().map_err(|error| error.to_string())
 }
 
+/// Returns `true` if checkpoints are taken: a job that keeps its logs needs them from their beginning.
+fn takes_checkpoints(settings: &RecoverSettings) -> bool {
+    settings.checkpoints && !settings.keeps_logs && settings.replay.is_none()
+}
+
 /// Returns the options of the job.
 fn options(settings: Option<&RecoverSettings>, started: u32) -> Result<Options, String> {
     let mut options = Options::new(settings.map_or(started, |settings| settings.ranks));
@@ -138,13 +143,14 @@ fn options(settings: Option<&RecoverSettings>, started: u32) -> Result<Options, 
     options.settings.log_bytes_max = settings.log_bytes;
     options.settings.local_log_bytes_max = settings.local_log_bytes;
     options.settings.disk_bytes_max = settings.disk_bytes;
-    if settings.tier != Tier::NodeLocal {
+    if settings.tier != Tier::NodeLocal && !takes_checkpoints(settings) {
         // Nothing is released, so a full log stays full.
         options.settings.on_full = OnFull::Fail;
     }
     options.settings.tolerates_divergence = settings.tolerates_divergence;
     options.name = settings.job.clone();
     options.keeps_logs = settings.keeps_logs;
+    options.keeps_prologue = takes_checkpoints(settings);
     if let Some(root) = &settings.shm_root {
         options.shm_root.clone_from(root);
     }
@@ -224,7 +230,7 @@ fn make(settings: Option<&RecoverSettings>, replay: Option<Replay>, handle: Rank
     let (rank, failed) = (process.rank(), |error: counterfoil_mpi::error::OperationError| error.to_string());
     let world = process.world().map_err(failed)?;
     let itself = process.itself();
-    let incarnation = process.call(|endpoint| Ok(endpoint.transport_mut().incarnation())).map_err(failed)?;
+    let incarnation = process.incarnation().map_err(failed)?;
     // SAFETY: constants of the shim, communicators of this process alone, and pointers to local variables. Errors are
     // looked at; those of the program's own calls are handed to its handlers, which are MPI's default ones at first.
     let (private, world_attributes, world_handle, self_handle) = unsafe {
@@ -295,6 +301,8 @@ fn make(settings: Option<&RecoverSettings>, replay: Option<Replay>, handle: Rank
             of_job.is_some_and(|settings| settings.tolerates_divergence && (incarnation > 0 || settings.start > 0)),
         ),
         mark,
+        takes_checkpoints: settings.is_some_and(takes_checkpoints),
+        set_up: RefCell::default(),
         replay,
         handle: Cell::new(Some(handle)),
     })
@@ -319,6 +327,9 @@ pub(crate) unsafe fn finalize() -> c_int {
         front.count_call("MPI_Finalize");
         if output::has_lost_output() {
             front.end_job(1, "standard output could not be written");
+        }
+        if front.process.repeats_prologue() {
+            front.end_job(1, "it has a checkpoint, and has not called counterfoil_restarted before MPI_Finalize");
         }
     }
     let Some(mut front) = front::take() else {

@@ -11,6 +11,7 @@
 mod wait;
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::ffi::{c_int, c_void};
 use std::rc::Rc;
 
@@ -122,6 +123,11 @@ pub(crate) fn done() -> State {
 }
 
 impl Requests {
+    /// Returns the numbers of all requests.
+    pub(crate) fn numbers(&self) -> BTreeSet<u32> {
+        self.entries.numbers().collect()
+    }
+
     fn find(&self, handle: ffi::MPI_Request) -> Result<Named, Failure> {
         match number_of(handle) {
             _ if handle == null() => Ok(Named::Null),

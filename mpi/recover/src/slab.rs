@@ -31,6 +31,11 @@ impl<T> Slab<T> {
         self.values.get_mut(number as usize)?.as_mut()
     }
 
+    /// Returns the numbers of all values, ascending.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = u32> {
+        (0..).zip(&self.values).filter(|(_, value)| value.is_some()).map(|(number, _)| number)
+    }
+
     pub(crate) fn remove(&mut self, number: u32) -> Option<T> {
         let value = self.values.get_mut(number as usize)?.take()?;
         self.free.push(number);

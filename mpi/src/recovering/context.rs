@@ -68,6 +68,11 @@ impl Context {
         SavedContext { description: self.description.clone(), collectives: self.collectives.get(), name: self.name() }
     }
 
+    /// Goes on after so many collective operations.
+    pub(super) fn resume(&self, collectives: u64) {
+        self.collectives.set(collectives);
+    }
+
     pub(crate) fn number(&self) -> u32 {
         self.description.number
     }

@@ -2,34 +2,82 @@
 
 use counterfoil_ack_piggyback::WireHeader;
 use counterfoil_runtime::local::RecoveryTimes;
+use counterfoil_runtime::prologue::PrologueRecorder;
 use counterfoil_runtime::replay::ReplayTransport;
 use counterfoil_runtime::transport::{Event, Interest, Report, Step, Transport, TransportError};
 
 use crate::transport::MpiTransport;
 
-/// Connections of a rank to its peers: over MPI, or in a replay to their logs.
+/// Connections of a rank to its peers.
 #[derive(Debug)]
-pub enum RankTransport {
+pub struct RankTransport {
+    connections: Connections,
+    /// Keeps what the rank gets, while it is in its prologue.
+    recorder: Option<PrologueRecorder>,
+    /// The recorder had no room left.
+    is_full: bool,
+}
+
+#[derive(Debug)]
+enum Connections {
     /// Over MPI.
     Mpi(Box<MpiTransport>),
-    /// From the logs of a job that has ended.
+    /// From logs, or from a prologue.
     Replay(ReplayTransport),
 }
 
+impl From<MpiTransport> for RankTransport {
+    fn from(transport: MpiTransport) -> RankTransport {
+        RankTransport { connections: Connections::Mpi(Box::new(transport)), recorder: None, is_full: false }
+    }
+}
+
+impl From<ReplayTransport> for RankTransport {
+    fn from(transport: ReplayTransport) -> RankTransport {
+        RankTransport { connections: Connections::Replay(transport), recorder: None, is_full: false }
+    }
+}
+
 impl RankTransport {
+    /// Returns the transport over MPI; `None` in a replay.
+    pub(crate) fn into_mpi(self) -> Option<Box<MpiTransport>> {
+        match self.connections {
+            Connections::Mpi(transport) => Some(transport),
+            Connections::Replay(_) => None,
+        }
+    }
+
+    /// Same, borrowed.
+    pub(crate) fn as_mpi(&mut self) -> Option<&mut MpiTransport> {
+        match &mut self.connections {
+            Connections::Mpi(transport) => Some(transport),
+            Connections::Replay(_) => None,
+        }
+    }
+
+    /// Keeps from now on what the rank gets.
+    pub(crate) fn record_prologue(&mut self, recorder: PrologueRecorder) {
+        self.recorder = Some(recorder);
+    }
+
+    /// Returns what was kept, and keeps no more; `None` if there was no room for it.
+    pub(crate) fn end_prologue(&mut self) -> Option<PrologueRecorder> {
+        self.recorder.take().filter(|_| !self.is_full)
+    }
+
     /// Returns the durations of the steps by which this process has replaced another one, so far; none in a replay.
     pub fn recovery_times(&self) -> RecoveryTimes {
-        match self {
-            RankTransport::Mpi(transport) => transport.recovery_times(),
-            RankTransport::Replay(_) => RecoveryTimes::default(),
+        match &self.connections {
+            Connections::Mpi(transport) => transport.recovery_times(),
+            Connections::Replay(_) => RecoveryTimes::default(),
         }
     }
 
     /// Returns the number of times that the rank has been replaced; 0 in a replay.
     pub fn incarnation(&self) -> u32 {
-        match self {
-            RankTransport::Mpi(transport) => transport.incarnation(),
-            RankTransport::Replay(_) => 0,
+        match &self.connections {
+            Connections::Mpi(transport) => transport.incarnation(),
+            Connections::Replay(_) => 0,
         }
     }
 }
@@ -37,9 +85,15 @@ impl RankTransport {
 /// Calls a method of either.
 macro_rules! call {
     ($transport:expr, $method:ident($($argument:expr),*)) => {
-        match $transport {
-            RankTransport::Mpi(transport) => transport.$method($($argument),*),
-            RankTransport::Replay(transport) => transport.$method($($argument),*),
+        match &mut $transport.connections {
+            Connections::Mpi(transport) => transport.$method($($argument),*),
+            Connections::Replay(transport) => transport.$method($($argument),*),
+        }
+    };
+    (ref $transport:expr, $method:ident($($argument:expr),*)) => {
+        match &$transport.connections {
+            Connections::Mpi(transport) => transport.$method($($argument),*),
+            Connections::Replay(transport) => transport.$method($($argument),*),
         }
     };
 }
@@ -50,11 +104,17 @@ impl Transport for RankTransport {
     }
 
     fn next_event(&mut self) -> Option<Event> {
-        call!(self, next_event())
+        let event = call!(self, next_event())?;
+        if let (Some(recorder), Event::Frame { peer, header, body }) = (&mut self.recorder, &event)
+            && !recorder.note(*peer, header, body)
+        {
+            (self.recorder, self.is_full) = (None, true);
+        }
+        Some(event)
     }
 
     fn is_connected(&self, peer: u32) -> bool {
-        call!(self, is_connected(peer))
+        call!(ref self, is_connected(peer))
     }
 
     fn greet(&mut self, peer: u32, incarnation: u32, hello: &[u8]) -> Result<(), TransportError> {
@@ -66,7 +126,7 @@ impl Transport for RankTransport {
     }
 
     fn has_room(&self, peer: u32) -> bool {
-        call!(self, has_room(peer))
+        call!(ref self, has_room(peer))
     }
 
     fn send_control(&mut self, peer: u32, header: &WireHeader, body: &[&[u8]]) -> Result<(), TransportError> {
@@ -92,6 +152,6 @@ impl Transport for RankTransport {
     }
 
     fn repeats_only(&self) -> bool {
-        call!(self, repeats_only())
+        call!(ref self, repeats_only())
     }
 }

@@ -10,7 +10,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use counterfoil::{Epoch, Log, Options, OptionsError, Rank, Restored, Ssn, StoreOptions, Tier};
+use bytes::Bytes;
+use counterfoil::{Entry, Epoch, Log, Options, OptionsError, Rank, Restored, Ssn, StoreOptions, Tier};
 use counterfoil_protocols::api::{Properties, Protocol, Repetition};
 
 use super::asked::AskedCheckpoint;
@@ -59,12 +60,14 @@ pub struct EndpointOptions {
 }
 
 /// Use of the files that the dead incarnations of a rank left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogFiles {
     /// The rank goes on with them.
     TakenOver,
     /// They stay as they are, and the rank goes on in memory of its own: [`Log::recover_copy`].
     Kept,
+    /// They are not looked at: the log is in memory, and its local log begins with these entries.
+    Entries(Vec<Entry>),
 }
 
 impl<T: Transport, P: Protocol> Endpoint<T, P> {
@@ -79,6 +82,12 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         let properties = protocol.properties();
         let log_options = log_options(rank, &settings, properties, &options.log_directory, &options.store_directory);
         let (mut log, recovered) = match (options.files, incarnation) {
+            (LogFiles::Entries(entries), _) => {
+                let volatile = Options { tier: Tier::Volatile, dir: None, store: None, ..log_options };
+                let mut log = Log::create(volatile)?;
+                entries.iter().try_for_each(|entry| log.local().append(entry.kind, entry.key, &entry.bytes))?;
+                (log, counterfoil::Recovered::default())
+            }
             (LogFiles::Kept, _) => Log::recover_copy(log_options)?,
             (LogFiles::TakenOver, 0) => (Log::create(log_options)?, counterfoil::Recovered::default()),
             (LogFiles::TakenOver, _) => Log::recover(log_options)?,
@@ -172,6 +181,22 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     pub fn hello(&self, peer: u32) -> Result<Vec<u8>, Error> {
         let hello = self.protocol.hello(Rank(peer))?;
         hello.encode().map_err(|source| Error::Hello { peer, source })
+    }
+
+    /// Returns the entries of the local log, with all outcomes up to now.
+    ///
+    /// # Errors
+    /// [`Error`] of the local log.
+    pub fn local_entries(&mut self) -> Result<Vec<Entry>, Error> {
+        self.record_polls()?;
+        let entries = self.log.local().entries_after(Ssn::ZERO);
+        // The highest kind is that of a checkpoint's seal.
+        Ok(entries.into_iter().map(|(_, entry)| entry).filter(|entry| entry.kind != u8::MAX).collect())
+    }
+
+    /// Returns the program's bytes in the checkpoint from which this process restarts; `None` without one.
+    pub fn checkpointed_state(&self) -> Option<&Bytes> {
+        self.restored.as_ref()
     }
 
     /// Returns the transport.

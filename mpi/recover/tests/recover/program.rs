@@ -150,6 +150,7 @@ impl Program {
             report_dir: reports.to_owned(),
             kills: kills.into_iter().collect(),
             keeps_logs: false,
+            checkpoints: false,
             replay: None,
         }
     }
