@@ -110,6 +110,15 @@ fn is_offered(rule: &Rule) -> bool {
         && !properties.needs_send_determinism
 }
 
+/// Returns `true` if the program may take checkpoints, which not every rule permits.
+fn may_take_checkpoints(options: &RecoverOptions, program: &[OsString]) -> bool {
+    let wants = options.checkpoints || program.first().is_some_and(|program| takes_checkpoints(program));
+    if wants && !can_replay(&options.protocol) {
+        eprintln!("counterfoil: under the {} rule the program's checkpoints are not taken", options.protocol.name);
+    }
+    wants && can_replay(&options.protocol)
+}
+
 /// Returns `true` if an executable calls `counterfoil_checkpoint`: its name is among its symbols.
 fn takes_checkpoints(program: &OsStr) -> bool {
     const NAME: &[u8] = b"counterfoil_checkpoint";
@@ -191,7 +200,7 @@ pub(super) fn run(arguments: &RunArguments, settings: &Settings, mpi: &Mpi) -> R
         },
         kills: options.kills.iter().filter_map(|kill| kill.at_call()).collect(),
         keeps_logs: log_dir.is_some(),
-        checkpoints: options.checkpoints || arguments.program.first().is_some_and(|program| takes_checkpoints(program)),
+        checkpoints: may_take_checkpoints(options, &arguments.program),
         replay: None,
     };
     if let Some(dir) = &log_dir {
