@@ -16,9 +16,9 @@ use probe::Machine;
 
 /// Check what this machine offers for logging, and advise on what is missing.
 ///
-/// Checks the MPI installations, whether the logging library is built for them, their fault tolerance (ULFM) and Fortran
-/// bindings, io_uring, the limit of locked memory, shared memory, and the speed of a disk. Leaves no files behind. The
-/// exit code is 1 if no MPI was found or the directory isn't writable.
+/// Checks the MPI installations, whether the logging library is built for them, their fault tolerance (ULFM) and
+/// Fortran bindings, io_uring, the limit of locked memory, shared memory, and the speed of a disk. Leaves no files
+/// behind. The exit code is 1 if no MPI was found or the directory isn't writable.
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArguments {
     /// Directory in which to test io_uring and the disk [default: the directory for temporary files]

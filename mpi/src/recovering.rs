@@ -420,8 +420,7 @@ impl SavedProgram {
     fn split(bytes: &Bytes) -> Result<(SavedProgram, Bytes, Bytes), Error> {
         let (saved, rest) = postcard::take_from_bytes::<SavedProgram>(bytes)?;
         let prologue = usize::try_from(saved.prologue).unwrap_or(usize::MAX);
-        let (prologue, state) =
-            rest.split_at_checked(prologue).ok_or(postcard::Error::DeserializeUnexpectedEnd)?;
+        let (prologue, state) = rest.split_at_checked(prologue).ok_or(postcard::Error::DeserializeUnexpectedEnd)?;
         Ok((saved, bytes.slice_ref(prologue), bytes.slice_ref(state)))
     }
 }

@@ -129,9 +129,9 @@ mod tests {
     use super::*;
 
     fn message(window: &mut SendWindow, payload: &'static [u8]) -> (WireHeader, Bytes) {
-        let len = payload.len() as u64;
-        let envelope = Envelope { source: Rank(2), destination: Rank(0), tag: 7, comm: 0, len };
-        let mut header = WireHeader::message(&envelope, window.stamp(len).unwrap(), Origin::default(), None);
+        let envelope = Envelope { source: Rank(2), destination: Rank(0), tag: 7, comm: 0, len: payload.len() as u64 };
+        let stamp = window.stamp(payload.len()).unwrap();
+        let mut header = WireHeader::message(&envelope, stamp, Origin::default(), None);
         header.seal(payload);
         (header, Bytes::from_static(payload))
     }

@@ -152,7 +152,7 @@ enum Peer {
     Log {
         cursor: Cursor,
         /// Keeps the cursor's records.
-        _log: Log,
+        _log: Box<Log>,
     },
     /// In the rank's prologue.
     Kept(VecDeque<(WireHeader, Bytes)>),
@@ -205,7 +205,7 @@ impl ReplayTransport {
             let sent = log.next_ssn(Rank(*rank)).prev();
             let cursor =
                 cursor_from(&mut log, *rank, Ssn::FIRST).map_err(|source| Error::Replay { peer: *rank, source })?;
-            Ok((Peer::Log { cursor, _log: log }, sent))
+            Ok((Peer::Log { cursor, _log: Box::new(log) }, sent))
         };
         ReplayTransport::new(*rank, settings.ranks, true, find)
     }

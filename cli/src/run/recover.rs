@@ -75,8 +75,8 @@ pub(super) struct RecoverOptions {
         hide_possible_values = true
     )]
     divergence: Divergence,
-    /// The program takes checkpoints (`counterfoil_checkpoint`). It need not be said of an executable that has the calls
-    /// itself, and not in a library or in Python
+    /// The program takes checkpoints (`counterfoil_checkpoint`), in a library or in Python; those of an executable are
+    /// noticed
     #[arg(long, requires = "recover")]
     checkpoints: bool,
     /// Directory that all hosts share, for what the processes print and report; needed for ranks on several hosts

@@ -119,11 +119,14 @@ unsafe fn resume(front: &Front, state: &[u8]) -> Result<(), String> {
         postcard::take_from_bytes::<Saved>(state).map_err(|_| "the checkpoint is of another version".to_owned())?;
     let named = regions();
     for (id, len) in saved.regions {
-        let (region, rest) =
-            usize::try_from(len).ok().and_then(|len| bytes.split_at_checked(len)).ok_or("the checkpoint is too short")?;
+        let (region, rest) = usize::try_from(len)
+            .ok()
+            .and_then(|len| bytes.split_at_checked(len))
+            .ok_or("the checkpoint is too short")?;
         bytes = rest;
         let into = named.iter().find(|region| region.id == id);
-        let into = into.ok_or_else(|| format!("the checkpoint has memory {id}, which counterfoil_protect has not named"))?;
+        let into =
+            into.ok_or_else(|| format!("the checkpoint has memory {id}, which counterfoil_protect has not named"))?;
         if into.len != region.len() {
             return Err(format!("memory {id} has {} bytes, and {len} in the checkpoint", into.len));
         }
@@ -172,8 +175,12 @@ pub unsafe extern "C-unwind" fn counterfoil_checkpoint() -> c_int {
     }
 }
 
+/// Says, once for each reason, why no checkpoint was taken.
 fn refuse(why: &str) -> c_int {
-    say(&format!("no checkpoint was taken: {why}"));
+    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    if SAID.lock().unwrap_or_else(PoisonError::into_inner).insert(why.to_owned()) {
+        say(&format!("no checkpoint was taken: {why}"));
+    }
     REFUSED
 }
 

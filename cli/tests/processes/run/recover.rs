@@ -125,6 +125,38 @@ fn a_killed_rank_is_replaced_and_each_line_is_printed_once() {
 }
 
 #[test]
+fn a_program_goes_on_from_the_checkpoints_that_it_takes() {
+    let Some((sandbox, outlives)) = sandbox() else { return };
+    sandbox.compile_recovering("heat");
+    let run = |options: &[&str]| {
+        let arguments = [&["run", "-n", "3", "--recover", "--json"], options, &["--", "./heat", "50", "200", "20"]];
+        let output = sandbox.counterfoil(&arguments.concat());
+        assert_eq!(output.code, Some(0), "{options:?}: {}", output.stderr);
+        output
+    };
+    let plain = run(&[]);
+    for kill in ["1@30", "0@700", "2@1000"] {
+        let output = run(&["--kill", kill]);
+        assert_eq!(output.stdout, plain.stdout, "{kill}: {}", output.stderr);
+        let (all, restarts) = processes(&output.summary());
+        assert!(if outlives { (all, restarts) == (4, 0) } else { restarts == 1 }, "{kill}: {}", output.stderr);
+        // Those that have begun anew, as all do if the job is started again.
+        let gone_on = output.stderr.matches("restarted 1").count();
+        assert_eq!(gone_on, if outlives { 1 } else { 3 }, "{kill}: {}", output.stderr);
+        let repeats_all = output.stderr.contains("made 200 of 200 steps, restarted 1");
+        assert_eq!(repeats_all, kill == "1@30", "{kill}: {}", output.stderr);
+    }
+    // With other rules its checkpoints aren't taken.
+    let output = run(&["--protocol", "user-level"]);
+    assert!(
+        output.stderr.contains("under the user-level rule the program's checkpoints are not taken"),
+        "{}",
+        output.stderr
+    );
+    assert!(sandbox.remaining_jobs().is_empty());
+}
+
+#[test]
 fn ranks_may_be_killed_from_outside_one_after_the_other() {
     let Some((sandbox, outlives)) = sandbox() else { return };
     let plain = plain(&sandbox, "3", &["60000", "0"]);

@@ -66,8 +66,17 @@ impl Sandbox {
         self.compile_file(name, &folder.join(name).with_extension("c"));
     }
 
+    /// Compiles one of the recovery library's test programs.
+    pub(crate) fn compile_recovering(&self, name: &str) {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../mpi/recover/tests/c");
+        self.compile_file(name, &folder.join(name).with_extension("c"));
+    }
+
     fn compile_file(&self, name: &str, source: &Path) {
+        let mpi = Path::new(env!("CARGO_MANIFEST_DIR")).join("../mpi");
+        let headers = ["preload/tests/c", "recover/include"].map(|folder| mpi.join(folder));
         let compiled = Command::new(compiler())
+            .args(headers.iter().flat_map(|folder| ["-I".as_ref(), folder.as_os_str()]))
             .arg(source)
             .arg("-o")
             .arg(self.path().join(name))

@@ -12,6 +12,7 @@ mod as_fortran;
 mod batch;
 #[path = "../../../tests/support/build.rs"]
 mod build;
+mod checkpoints;
 #[path = "../../../tests/support/compilers.rs"]
 mod compilers;
 #[path = "../../../tests/support/mpirun.rs"]

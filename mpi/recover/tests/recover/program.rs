@@ -194,6 +194,7 @@ fn compile(source: &str, into: &Path, options: &[String]) {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut command = Command::new(std::env::var("MPICC").unwrap_or_else(|_| "mpicc".to_owned()));
     command.args(["-O1", "-w"]).args(options).arg("-I").arg(crates.join("preload/tests/c"));
+    command.arg("-I").arg(crates.join("recover/include"));
     if outlives_failures() {
         command.args(["-DHAVE_MPI_4"]);
     }
@@ -223,19 +224,17 @@ fn export(command: &mut Command, name: &str, value: &OsStr) {
 
 impl Ran {
     fn read(output: Output, reports: &Path, ranks: u32) -> Ran {
-        let (mut last, mut processes) = (BTreeMap::new(), BTreeMap::new());
+        let (mut outputs, mut processes) = (BTreeMap::new(), BTreeMap::new());
         for entry in std::fs::read_dir(reports).unwrap() {
             let name = entry.unwrap().file_name().to_string_lossy().into_owned();
             let Some((rank, incarnation)) = Begun::of_file(&name) else { continue };
             let begun: Begun = read_report(&reports.join(name)).unwrap();
             *processes.entry(rank).or_insert(0) += 1;
-            let newest = last.entry(rank).or_insert((incarnation, begun.output));
-            if incarnation >= newest.0 {
-                *newest = (incarnation, begun.output);
-            }
+            outputs.entry(rank).or_insert_with(BTreeMap::new).insert(incarnation, begun.output);
         }
         let file = |process: Option<u32>| reports.join(Stream::Output.file(process.unwrap_or(u32::MAX)));
-        let printed = last.values().map(|(_, process)| std::fs::read_to_string(file(*process)).unwrap_or_default());
+        let text = |process: &Option<u32>| std::fs::read_to_string(file(*process)).unwrap_or_default();
+        let printed = outputs.values().map(|processes| processes.values().map(text).fold(String::new(), go_on));
         let ended = |rank: u32| read_report::<Ended>(&reports.join(Ended::file(rank)));
         let calls = (0..ranks).filter_map(|rank| Some((rank, ended(rank)?.calls))).collect();
         let errors = (0..PROCESSES_MAX).map(|process| reports.join(Stream::Error.file(process)));
@@ -252,6 +251,13 @@ impl Ran {
     pub(crate) fn replaced(&self) -> usize {
         self.processes.values().map(|processes| processes - 1).sum()
     }
+}
+
+/// Returns what a rank has printed with a process more, which has printed the complete lines before it, too, or has
+/// gone on after them.
+fn go_on(before: String, process: String) -> String {
+    let complete = before.rfind('\n').map_or(0, |end| end + 1);
+    process.get(complete..).map_or(before.clone(), |more| before[..complete].to_owned() + more)
 }
 
 /// Returns the lines of all ranks, sorted: their order is up to mpirun.

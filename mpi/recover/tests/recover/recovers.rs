@@ -133,7 +133,7 @@ fn wildcards_and_polls_are_repeated() {
 /// Runs a program whose ranks are killed before calls, and returns the number of processes that were replaced. A rank
 /// that polls makes more calls in one run than in another: if all have ended before these, earlier ones are tried.
 #[track_caller]
-pub(crate) fn reach(kills: &mut [KillAtCall], run: impl Fn(&[KillAtCall]) -> Ran) -> usize {
+pub(crate) fn reach(kills: &mut [KillAtCall], mut run: impl FnMut(&[KillAtCall]) -> Ran) -> usize {
     loop {
         let ran = run(kills);
         let replaced = ran.replaced();
