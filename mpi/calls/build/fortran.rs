@@ -193,7 +193,11 @@ fn convert(call: &Call) -> String {
             Kind::CommOut => variable(handle("comm"), "store()"),
             Kind::GroupOut => variable(handle("group"), "store()"),
             Kind::TypeOut => variable(handle("datatype"), "store()"),
-            Kind::RequestOut | Kind::Request => variable(handle("request"), "store()"),
+            Kind::RequestOut => variable(
+                format!("fortran::Handle::made({name}, ffi::RSMPI_REQUEST_NULL, fortran::request_number)"),
+                "store_made(code)",
+            ),
+            Kind::Request => variable(handle("request"), "store()"),
             Kind::Message => variable(handle("message"), "store()"),
             Kind::SessionOut => variable(handle("session"), "store()"),
             Kind::Requests => variable(

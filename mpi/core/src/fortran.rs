@@ -40,14 +40,16 @@ unsafe extern "C" {
 }
 
 macro_rules! handles {
-    ($($(#[$attribute:meta])* $handle:ty: $of:ident $number:ident $f2c:ident $c2f:ident,)+) => {
+    ($($handle:ty: $of:ident $number:ident $f2c:ident $f2c_of_mpi:literal $c2f:ident $c2f_of_mpi:literal,)+) => {
         $(
             unsafe extern "C" {
+                // In MPICH they are macros, which a C file of this crate makes functions.
+                #[cfg_attr(open_mpi, link_name = $f2c_of_mpi)]
                 fn $f2c(number: Fint) -> $handle;
+                #[cfg_attr(open_mpi, link_name = $c2f_of_mpi)]
                 fn $c2f(handle: $handle) -> Fint;
             }
 
-            $(#[$attribute])*
             /// Returns the handle with a number.
             #[inline]
             pub fn $of(number: Fint) -> $handle {
@@ -55,7 +57,6 @@ macro_rules! handles {
                 unsafe { $f2c(number) }
             }
 
-            $(#[$attribute])*
             /// Returns the number of a handle.
             #[inline]
             pub fn $number(handle: $handle) -> Fint {
@@ -67,14 +68,22 @@ macro_rules! handles {
 }
 
 handles! {
-    ffi::MPI_Comm: comm comm_number counterfoil_fortran_comm_f2c counterfoil_fortran_comm_c2f,
-    ffi::MPI_Group: group group_number counterfoil_fortran_group_f2c counterfoil_fortran_group_c2f,
-    ffi::MPI_Request: request request_number counterfoil_fortran_request_f2c counterfoil_fortran_request_c2f,
-    ffi::MPI_Message: message message_number counterfoil_fortran_message_f2c counterfoil_fortran_message_c2f,
-    ffi::MPI_Datatype: datatype datatype_number counterfoil_fortran_datatype_f2c counterfoil_fortran_datatype_c2f,
-    ffi::MPI_Op: op op_number counterfoil_fortran_op_f2c counterfoil_fortran_op_c2f,
-    ffi::MPI_Info: info info_number counterfoil_fortran_info_f2c counterfoil_fortran_info_c2f,
-    ffi::MPI_Errhandler: errhandler errhandler_number counterfoil_fortran_errhandler_f2c counterfoil_fortran_errhandler_c2f,
+    ffi::MPI_Comm: comm comm_number counterfoil_fortran_comm_f2c "PMPI_Comm_f2c"
+        counterfoil_fortran_comm_c2f "PMPI_Comm_c2f",
+    ffi::MPI_Group: group group_number counterfoil_fortran_group_f2c "PMPI_Group_f2c"
+        counterfoil_fortran_group_c2f "PMPI_Group_c2f",
+    ffi::MPI_Request: request request_number counterfoil_fortran_request_f2c "PMPI_Request_f2c"
+        counterfoil_fortran_request_c2f "PMPI_Request_c2f",
+    ffi::MPI_Message: message message_number counterfoil_fortran_message_f2c "PMPI_Message_f2c"
+        counterfoil_fortran_message_c2f "PMPI_Message_c2f",
+    ffi::MPI_Datatype: datatype datatype_number counterfoil_fortran_datatype_f2c "PMPI_Type_f2c"
+        counterfoil_fortran_datatype_c2f "PMPI_Type_c2f",
+    ffi::MPI_Op: op op_number counterfoil_fortran_op_f2c "PMPI_Op_f2c"
+        counterfoil_fortran_op_c2f "PMPI_Op_c2f",
+    ffi::MPI_Info: info info_number counterfoil_fortran_info_f2c "PMPI_Info_f2c"
+        counterfoil_fortran_info_c2f "PMPI_Info_c2f",
+    ffi::MPI_Errhandler: errhandler errhandler_number counterfoil_fortran_errhandler_f2c "PMPI_Errhandler_f2c"
+        counterfoil_fortran_errhandler_c2f "PMPI_Errhandler_c2f",
 }
 
 /// Addresses that stand for constants; null where the MPI's bindings have none.
@@ -192,6 +201,24 @@ impl<H: Copy + PartialEq> Handle<H> {
         // SAFETY: as for this function.
         let handle = of(unsafe { *at });
         Handle { at, handle, before: handle, number }
+    }
+
+    /// Takes the variable of a handle that a call makes; `handle` is any.
+    #[inline]
+    pub fn made(at: *mut Fint, handle: H, number: fn(H) -> Fint) -> Handle<H> {
+        Handle { at, handle, before: handle, number }
+    }
+
+    /// Stores the handle that a call has made, unless it has failed.
+    ///
+    /// # Safety
+    /// See the [module](self).
+    #[inline]
+    pub unsafe fn store_made(self, code: c_int) {
+        if code == 0 {
+            // SAFETY: as for this function.
+            unsafe { *self.at = (self.number)(self.handle) };
+        }
     }
 
     /// Returns the variable of C.
