@@ -93,16 +93,16 @@ fn copy(from: &Path, to: &Path) -> Result<PathBuf, TaskError> {
     Ok(to.to_owned())
 }
 
-/// Installs the libraries that tests have built into a prefix of its own, and builds a program with pkg-config, and
-/// with CMake. Returns what was left out.
+/// Installs the libraries that tests have built in a target directory into a prefix of its own, and builds a program
+/// with pkg-config, and with CMake. Returns what was left out.
 ///
 /// # Errors
 /// What failed.
-pub(crate) fn try_out(workspace: &Workspace) -> Result<Vec<&'static str>, String> {
-    let work = workspace.target().join("tmp").join("installation");
+pub(crate) fn try_out(workspace: &Workspace, target: &Path) -> Result<Vec<&'static str>, String> {
+    let work = target.join("tmp").join("installation");
     let _ = fs::remove_dir_all(&work);
     let (prefix, sources) = (work.join("prefix"), workspace.root().join("capi/tests"));
-    install(workspace, &workspace.target().join("debug/deps"), &prefix).map_err(|error| error.to_string())?;
+    install(workspace, &target.join("debug/deps"), &prefix).map_err(|error| error.to_string())?;
     let library = prefix.join("lib");
     let mut left_out = Vec::new();
     let has =

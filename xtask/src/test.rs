@@ -189,7 +189,8 @@ impl Run<'_> {
         }
         let lines = self.suite.tests("tests", tests);
         self.suite.check("C interface: installation", |workspace| {
-            let left_out = install::try_out(workspace)?;
+            let target = toolkit.map_or(workspace.target(), |toolkit| toolkit.target_of_checks(workspace));
+            let left_out = install::try_out(workspace, target)?;
             left_out.iter().for_each(|what| println!("not tried: {what}"));
             Ok(())
         });
