@@ -2,7 +2,7 @@
  *
  * Made by cbindgen from capi/src; the tests of that crate compare them.
  *
- * A log belongs to one thread. Cursors may be read by others, each by one at a time. No function may be called from a
+ * A log is used by one thread at a time. Cursors may be read by others, each by one at a time. No function may be called from a
  * signal handler, or in a child that was forked while the log was open.
  *
  * A function returns COUNTERFOIL_RESULT_OK, or a number that says what failed; counterfoil_strerror has a sentence for
@@ -38,7 +38,7 @@ enum counterfoil_result
  {
   // The function has done its work.
   COUNTERFOIL_RESULT_OK = 0,
-  // The cursor is at the end of what is committed: more may come.
+  // There is no more: a cursor is at the end of what is committed, or no such entry exists.
   COUNTERFOIL_RESULT_END = 7000,
   // A pointer is null.
   COUNTERFOIL_RESULT_NULL_PARAMETER = 7001,
@@ -296,23 +296,6 @@ counterfoil_result counterfoil_cursor_next(struct counterfoil_cursor *cursor, st
 // Frees a cursor. Null is ignored.
 void counterfoil_cursor_free(struct counterfoil_cursor *cursor);
 
-// Returns the message of this thread's last failure, with its names and values; empty if there was none. Valid until
-// the next failure of this thread.
-const char *counterfoil_error_message(void);
-
-// Opens a cursor on the messages to `peer` from sequence number `from` on, for transmission and replay.
-counterfoil_result counterfoil_cursor_open(struct counterfoil_log *log,
-                                           uint32_t peer,
-                                           uint64_t from,
-                                           struct counterfoil_cursor **cursor);
-
-// Returns the next record, and passes it; `COUNTERFOIL_RESULT_END` if nothing more is committed: more may come. The
-// bytes are valid until the next call with this cursor.
-counterfoil_result counterfoil_cursor_next(struct counterfoil_cursor *cursor, struct counterfoil_record *record);
-
-// Frees a cursor. Null is ignored.
-void counterfoil_cursor_free(struct counterfoil_cursor *cursor);
-
 // Creates an empty log; refuses to do so where files of one are. `options` stays the caller's.
 counterfoil_result counterfoil_log_create(struct counterfoil_options *options, struct counterfoil_log **log);
 
@@ -428,151 +411,7 @@ counterfoil_result counterfoil_log_find_local(struct counterfoil_log *log,
 // Returns memory and counters.
 counterfoil_result counterfoil_log_stats(struct counterfoil_log *log, struct counterfoil_stats *stats);
 
-// Returns the options of a log of `rank`, in a job of `ranks`, with their defaults; null without memory.
-struct counterfoil_options *counterfoil_options_new(uint32_t rank, uint32_t ranks);
-
-// Frees options. Null is ignored. Logs that were made with them are unaffected.
-void counterfoil_options_free(struct counterfoil_options *options);
-
-// Sets an option that has a number: `option` is a `counterfoil_option`. Values are checked when a log is made, but for
-// choices.
-counterfoil_result counterfoil_options_set(struct counterfoil_options *options, uint32_t option, uint64_t value);
-
-// Sets an option that has a path: `option` is a `counterfoil_path`. The path is copied.
-counterfoil_result counterfoil_options_set_path(struct counterfoil_options *options,
-                                                uint32_t option,
-                                                const char *value);
-
-// Sets what is kept, the memory budget, and sizes of chunks that suit both: `keep` is a `counterfoil_keep`.
-counterfoil_result counterfoil_options_retain(struct counterfoil_options *options,
-                                              uint32_t keep,
-                                              size_t memory_bytes_max);
-
-// Returns a sentence for a result; for a number that is none, one that says so. Static; not to be freed.
-const char *counterfoil_strerror(uint32_t result);
-
-// Returns the version of the library, as `0.1.0`. It may be another one than the header's.
-const char *counterfoil_version(void);
-
-// Returns the version of the library as a number: `COUNTERFOIL_VERSION_NUMBER` of its header.
-uint32_t counterfoil_version_number(void);
-
-// Creates an empty log; refuses to do so where files of one are. `options` stays the caller's.
-counterfoil_result counterfoil_log_create(struct counterfoil_options *options, struct counterfoil_log **log);
-
-// Opens the log of a process that died: what is in its shared-memory file, and its newest durable checkpoint. Creates
-// what there is none of. `recovered` may be null.
-//
-// The channels go on after the last record of the dead process: `counterfoil_log_next_ssn`. A rank that repeats its
-// execution rewinds them, and repeats its messages.
-counterfoil_result counterfoil_log_open(struct counterfoil_options *options,
-                                        struct counterfoil_log **log,
-                                        struct counterfoil_recovered *recovered);
-
-// Closes and frees a log. Its files stay. An open claim is aborted. Null is ignored.
-void counterfoil_log_free(struct counterfoil_log *log);
-
-// Closes and frees a log, and removes its files. `log` is freed whatever the result is.
-counterfoil_result counterfoil_log_destroy(struct counterfoil_log *log);
-
-// Returns the program's bytes in the checkpoint that the log was opened from; none without one. Valid until the log is
-// freed.
-counterfoil_result counterfoil_log_restored(struct counterfoil_log *log, const uint8_t **data, size_t *len);
-
-// Reserves a record for `peer`: `prefix_len` bytes of the caller's own, such as a header, and `payload_len` bytes. The
-// caller writes both where `prefix` and `payload` then point, and calls `counterfoil_log_commit` or
-// `counterfoil_log_abort`, before any other function of this log. Either variable may be null.
-//
-// Never waits: `COUNTERFOIL_RESULT_FULL` and `COUNTERFOIL_RESULT_SPILL_BEHIND` ask to try again.
-counterfoil_result counterfoil_log_try_claim(struct counterfoil_log *log,
-                                             uint32_t peer,
-                                             size_t prefix_len,
-                                             size_t payload_len,
-                                             uint8_t **prefix,
-                                             uint8_t **payload);
-
-// Commits the open claim: from now on it is a message. `ssn` gets its sequence number, and may be null.
-counterfoil_result counterfoil_log_commit(struct counterfoil_log *log, uint64_t *ssn);
-
-// Gives the open claim up: no message, and the next one has its sequence number.
-counterfoil_result counterfoil_log_abort(struct counterfoil_log *log);
-
-// Appends a message to `peer`: claim, copy and commit in one. Waits for the disk, if records come faster than it takes
-// them, and never for acknowledgements: `COUNTERFOIL_RESULT_FULL`. `ssn` may be null.
-counterfoil_result counterfoil_log_append(struct counterfoil_log *log,
-                                          uint32_t peer,
-                                          const uint8_t *prefix,
-                                          size_t prefix_len,
-                                          const uint8_t *payload,
-                                          size_t payload_len,
-                                          uint64_t *ssn);
-
-// Returns the sequence number of the next message to `peer`: 1 before the first.
-counterfoil_result counterfoil_log_next_ssn(struct counterfoil_log *log, uint32_t peer, uint64_t *ssn);
-
-// Returns the lowest sequence number to `peer` that may still be kept.
-counterfoil_result counterfoil_log_kept_from(struct counterfoil_log *log, uint32_t peer, uint64_t *ssn);
-
-// Returns the last sequence number that `peer` has acknowledged; 0 before the first.
-counterfoil_result counterfoil_log_acked(struct counterfoil_log *log, uint32_t peer, uint64_t *ssn);
-
-// Handles an acknowledgement of `peer`: it has received all messages up to `ssn`, the last one in its epoch `epoch`.
-// They are released, or retained until a checkpoint covers them, as `COUNTERFOIL_OPTION_KEEP` says.
-counterfoil_result counterfoil_log_acknowledge(struct counterfoil_log *log,
-                                               uint32_t peer,
-                                               uint64_t ssn,
-                                               uint32_t epoch);
-
-// Handles the news that a durable checkpoint of `peer`, which begins `epoch`, covers the messages up to `upto`: the
-// next `counterfoil_log_collect` frees them.
-counterfoil_result counterfoil_log_receiver_covered(struct counterfoil_log *log,
-                                                    uint32_t peer,
-                                                    uint32_t epoch,
-                                                    uint64_t upto);
-
-// Handles a rollback of `peer` to a state in which it had received the messages up to `upto`.
-counterfoil_result counterfoil_log_receiver_rolled_back(struct counterfoil_log *log, uint32_t peer, uint64_t upto);
-
-// Frees the records that no recovery can need any more. `chunks` gets the number of freed chunks, and may be null.
-counterfoil_result counterfoil_log_collect(struct counterfoil_log *log, size_t *chunks);
-
-// Writes a checkpoint that begins `epoch`, and waits until it survives a power cut: the kept records, the local log,
-// and the program's bytes. Needs `COUNTERFOIL_PATH_STORE`. The previous checkpoint is unaffected by a failure.
-counterfoil_result counterfoil_log_checkpoint(struct counterfoil_log *log,
-                                              uint32_t epoch,
-                                              const uint8_t *state,
-                                              size_t len);
-
-// Rewinds the channel to `peer` to the state after its message `last`: the next ones are to be repeated.
-counterfoil_result counterfoil_log_rewind(struct counterfoil_log *log, uint32_t peer, uint64_t last);
-
-// Repeats a message after a rewind: compares its payload with the one on record. `COUNTERFOIL_RESULT_NOT_REWOUND` when
-// all are repeated: append from then on. `ssn` may be null.
-counterfoil_result counterfoil_log_repeat(struct counterfoil_log *log,
-                                          uint32_t peer,
-                                          const uint8_t *payload,
-                                          size_t payload_len,
-                                          uint64_t *ssn);
-
-// Appends an entry of this rank's own past to the local log: `kind` below 255 and `key` are the caller's.
-counterfoil_result counterfoil_log_append_local(struct counterfoil_log *log,
-                                                uint8_t kind,
-                                                uint64_t key,
-                                                const uint8_t *data,
-                                                size_t len);
-
-// Finds the oldest entry of this kind and key in the local log; `COUNTERFOIL_RESULT_END` if there is none. The bytes
-// are valid until the next call of this function on the log.
-counterfoil_result counterfoil_log_find_local(struct counterfoil_log *log,
-                                              uint8_t kind,
-                                              uint64_t key,
-                                              const uint8_t **data,
-                                              size_t *len);
-
-// Returns memory and counters.
-counterfoil_result counterfoil_log_stats(struct counterfoil_log *log, struct counterfoil_stats *stats);
-
-// Returns the options of a log of `rank`, in a job of `ranks`, with their defaults; null without memory.
+// Returns the options of a log of `rank`, in a job of `ranks`, with their defaults.
 struct counterfoil_options *counterfoil_options_new(uint32_t rank, uint32_t ranks);
 
 // Frees options. Null is ignored. Logs that were made with them are unaffected.

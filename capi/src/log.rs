@@ -81,6 +81,21 @@ impl counterfoil_log {
     }
 }
 
+impl counterfoil_log {
+    /// Returns the log, if the job has such a rank.
+    fn of_peer(&mut self, peer: u32) -> Result<&mut Log, Failure> {
+        let log = self.log()?;
+        let ranks = log.options().ranks;
+        if peer < ranks {
+            return Ok(log);
+        }
+        Err(Failure::new(
+            counterfoil_result::NoSuchRank,
+            format!("rank {peer} doesn't exist: the job has {ranks} ranks"),
+        ))
+    }
+}
+
 /// Runs a function on a log.
 ///
 /// # Safety
@@ -333,7 +348,7 @@ pub unsafe extern "C" fn counterfoil_log_next_ssn(
     ssn: *mut u64,
 ) -> counterfoil_result {
     // SAFETY: as for this function.
-    unsafe { store_ssn(log, ssn, |log| log.next_ssn(Rank(peer))) }
+    unsafe { store_ssn((log, peer), ssn, |log| log.next_ssn(Rank(peer))) }
 }
 
 /// Returns the lowest sequence number to `peer` that may still be kept.
@@ -347,7 +362,7 @@ pub unsafe extern "C" fn counterfoil_log_kept_from(
     ssn: *mut u64,
 ) -> counterfoil_result {
     // SAFETY: as for this function.
-    unsafe { store_ssn(log, ssn, |log| log.kept_from(Rank(peer))) }
+    unsafe { store_ssn((log, peer), ssn, |log| log.kept_from(Rank(peer))) }
 }
 
 /// Returns the last sequence number that `peer` has acknowledged; 0 before the first.
@@ -361,17 +376,21 @@ pub unsafe extern "C" fn counterfoil_log_acked(
     ssn: *mut u64,
 ) -> counterfoil_result {
     // SAFETY: as for this function.
-    unsafe { store_ssn(log, ssn, |log| log.acked(Rank(peer))) }
+    unsafe { store_ssn((log, peer), ssn, |log| log.acked(Rank(peer))) }
 }
 
 /// # Safety
 /// `log` was made by this library; `ssn` is a variable.
-unsafe fn store_ssn(log: *mut counterfoil_log, ssn: *mut u64, of: impl FnOnce(&Log) -> Ssn) -> counterfoil_result {
+unsafe fn store_ssn(
+    (log, peer): (*mut counterfoil_log, u32),
+    ssn: *mut u64,
+    of: impl FnOnce(&Log) -> Ssn,
+) -> counterfoil_result {
     // SAFETY: as for this function.
     unsafe {
         on_log(log, |log| {
             out("ssn", ssn)?;
-            *ssn = of(log.log()?).0;
+            *ssn = of(log.of_peer(peer)?).0;
             Ok(())
         })
     }
@@ -427,7 +446,7 @@ pub unsafe extern "C" fn counterfoil_log_receiver_rolled_back(
     // SAFETY: as for this function.
     unsafe {
         on_log(log, |log| {
-            log.log()?.receiver_rolled_back(Rank(peer), Ssn(upto));
+            log.of_peer(peer)?.receiver_rolled_back(Rank(peer), Ssn(upto));
             Ok(())
         })
     }
@@ -482,7 +501,7 @@ pub unsafe extern "C" fn counterfoil_log_rewind(log: *mut counterfoil_log, peer:
     // SAFETY: as for this function.
     unsafe {
         on_log(log, |log| {
-            log.log()?.rewind(Rank(peer), Ssn(last));
+            log.of_peer(peer)?.rewind(Rank(peer), Ssn(last));
             Ok(())
         })
     }

@@ -87,7 +87,7 @@ pub enum counterfoil_path {
     Store = 1,
 }
 
-/// Returns the options of a log of `rank`, in a job of `ranks`, with their defaults; null without memory.
+/// Returns the options of a log of `rank`, in a job of `ranks`, with their defaults.
 #[unsafe(no_mangle)]
 pub extern "C" fn counterfoil_options_new(rank: u32, ranks: u32) -> *mut counterfoil_options {
     Box::into_raw(Box::new(counterfoil_options(Options::new(Rank(rank), ranks))))

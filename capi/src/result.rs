@@ -13,7 +13,7 @@ use counterfoil::{
 pub enum counterfoil_result {
     /// The function has done its work.
     Ok = 0,
-    /// The cursor is at the end of what is committed: more may come.
+    /// There is no more: a cursor is at the end of what is committed, or no such entry exists.
     End = 7000,
     /// A pointer is null.
     NullParameter = 7001,
@@ -75,7 +75,7 @@ pub extern "C" fn counterfoil_strerror(result: u32) -> *const c_char {
 fn sentence(result: u32) -> &'static CStr {
     match result {
         0 => c"The function has done its work.",
-        7000 => c"The cursor is at the end of what is committed: more may come.",
+        7000 => c"There is no more: a cursor is at the end of what is committed, or no such entry exists.",
         7001 => c"A pointer is null.",
         7002 => c"A parameter is none of the values that it can have.",
         7003 => c"The library has a bug: the log can't be used any more.",

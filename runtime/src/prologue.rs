@@ -98,7 +98,7 @@ pub struct PrologueRecorder {
 }
 
 impl PrologueRecorder {
-    /// Begins with nothing, for `ranks` peers. At most `bytes_max` bytes of payload are kept.
+    /// Begins with nothing, for `ranks` peers. At most `bytes_max` bytes are kept.
     pub fn new(ranks: u32, bytes_max: usize) -> PrologueRecorder {
         PrologueRecorder { messages: Vec::new(), last: vec![Ssn::ZERO; ranks as usize], bytes: 0, bytes_max }
     }
@@ -110,7 +110,7 @@ impl PrologueRecorder {
             return true;
         }
         *last = header.ssn();
-        self.bytes += body.len();
+        self.bytes += body.len() + size_of::<(u32, WireHeader, Bytes)>();
         self.messages.push((peer, *header, body.clone()));
         self.bytes <= self.bytes_max
     }
@@ -140,7 +140,7 @@ mod tests {
     fn a_prologue_has_each_message_once_and_round_trips() {
         let mut window = SendWindow::new(AckPolicy::default());
         let (first, second) = (message(&mut window, b"one"), message(&mut window, b""));
-        let mut recorder = PrologueRecorder::new(3, 10);
+        let mut recorder = PrologueRecorder::new(3, 1000);
         for (header, body) in [&first, &second, &first, &second] {
             assert!(recorder.note(2, header, body));
         }
@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn too_many_bytes_are_refused() {
         let mut window = SendWindow::new(AckPolicy::default());
-        let mut recorder = PrologueRecorder::new(3, 5);
+        let mut recorder = PrologueRecorder::new(3, 150);
         let (first, second) = (message(&mut window, b"one"), message(&mut window, b"two"));
         assert!(recorder.note(2, &first.0, &first.1));
         assert!(!recorder.note(2, &second.0, &second.1));

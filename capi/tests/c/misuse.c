@@ -69,6 +69,8 @@ int main(int argc, char **argv) {
     EXPECT(COUNTERFOIL_RESULT_NO_CLAIM, counterfoil_log_commit(log, NULL));
     EXPECT(COUNTERFOIL_RESULT_NO_CLAIM, counterfoil_log_abort(log));
     EXPECT(COUNTERFOIL_RESULT_NO_SUCH_RANK, counterfoil_log_try_claim(log, 2, 0, 10, NULL, &payload));
+    EXPECT(COUNTERFOIL_RESULT_NO_SUCH_RANK, counterfoil_log_next_ssn(log, 2, &ssn));
+    EXPECT(COUNTERFOIL_RESULT_NO_SUCH_RANK, counterfoil_log_rewind(log, 7, 0));
     EXPECT(COUNTERFOIL_RESULT_TOO_LONG, counterfoil_log_try_claim(log, 1, 0, 1 << 30, NULL, &payload));
     OK(counterfoil_log_try_claim(log, 1, 4, 10, &prefix, &payload));
     EXPECT(COUNTERFOIL_RESULT_CLAIM_OPEN, counterfoil_log_try_claim(log, 1, 4, 10, &prefix, &payload));

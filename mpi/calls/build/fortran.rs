@@ -20,8 +20,16 @@ impl Bindings {
     fn names(self, call: &Call) -> Vec<String> {
         let name = call.symbol().to_lowercase();
         let has_buffer = call.arguments.iter().any(|argument| matches!(argument.kind, Kind::In | Kind::Out));
+        // Its memory is returned, as a `type(c_ptr)`, for which `use mpi` has a name more.
+        let allocates = call.name.starts_with("Win_allocate");
         match self {
+            Bindings::OpenMpi if allocates => ["", "cptr_", "f08_"].map(|kind| format!("{name}_{kind}")).into(),
             Bindings::OpenMpi => vec![format!("{name}_"), format!("{name}_f08_")],
+            // That of `mpif.h` passes the request on in a call that takes the MPI's own only.
+            Bindings::Mpich if call.class == Class::RequestGeneralized => {
+                vec![format!("{name}_"), format!("{name}_f08_")]
+            }
+            Bindings::Mpich if allocates => vec![format!("{name}_f08_")],
             Bindings::Mpich if has_buffer => Vec::new(),
             Bindings::Mpich => vec![format!("{name}_f08_")],
         }
@@ -167,15 +175,16 @@ fn convert(call: &Call) -> String {
             Kind::RequestIn => format!("fortran::request(*{name})"),
             Kind::Types => {
                 let side = if name.starts_with("send") { "sends" } else { "receives" };
-                if before.contains("let (sends, receives)") {
-                    format!("fortran::datatypes({name}, {side})")
-                } else {
+                if !before.contains("let (sends, receives)") {
                     let of = if call.class == Class::Neighbours { "neighbours" } else { "parts" };
                     before.push_str(&format!(
                         "let (sends, receives) = fortran::{of}(fortran::comm(*comm)).unwrap_or_default();\n        "
                     ));
-                    format!("fortran::datatypes({name}, {side})")
                 }
+                // A rank that sends in place gives no list for that.
+                let count =
+                    if side == "sends" { "if fortran::is_in_place(sendbuf) { 0 } else { sends }" } else { side };
+                format!("fortran::datatypes({name}, {count})")
             }
             Kind::Weights => format!("fortran::weights({name})"),
             Kind::WeightsOut => format!("fortran::weights({name})"),

@@ -146,6 +146,11 @@ pub fn buffer(at: *const c_void) -> *mut c_void {
     at.cast_mut()
 }
 
+/// Returns `true` for `MPI_IN_PLACE`.
+pub fn is_in_place(at: *const c_void) -> bool {
+    at.addr() == SENTINELS.in_place && !at.is_null()
+}
+
 /// Returns an array of weights: that of C for `MPI_UNWEIGHTED` and `MPI_WEIGHTS_EMPTY`.
 pub fn weights(at: *const Fint) -> *mut c_int {
     let sentinels = &*SENTINELS;

@@ -29,7 +29,8 @@ extern "C" {
 #pragma weak counterfoil_checkpoint
 
 /* Names memory that checkpoints save: `bytes` bytes at `memory`. A second call with an id replaces the first. Returns 0.
- * The ids and lengths are the same in each process of a rank. */
+ * The ids and lengths are the same in each process of a rank. The memory has no pointers and no handles of MPI: those
+ * are a process's own. */
 int counterfoil_protect(int id, void *memory, size_t bytes);
 
 /* Says that the program is set up: it has made its communicators, datatypes and persistent requests, and named its
@@ -37,8 +38,9 @@ int counterfoil_protect(int id, void *memory, size_t bytes);
 int counterfoil_restarted(void);
 
 /* Takes a checkpoint of this rank, and returns when it is on disk: 0, or 1 if it can't be taken, with a line on standard
- * error that says why; the one before stays. No request may be pending, and no communicator may exist that was made
- * after counterfoil_restarted. */
+ * error that says why; the one before stays. No request may be pending, and no communicator or persistent request may
+ * exist that was made after counterfoil_restarted. Groups, datatypes, operations and attributes that were made since are
+ * not restored: the program makes them again when it needs them. */
 int counterfoil_checkpoint(void);
 
 /* What is called without Counterfoil. */

@@ -6,8 +6,8 @@
 
 use std::collections::BTreeSet;
 use std::ffi::{c_int, c_void};
-use std::fs::{self, OpenOptions};
-use std::io::Write;
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
@@ -29,6 +29,9 @@ unsafe extern "C" {
     fn counterfoil_recover_flush();
 }
 
+/// Longest incomplete line that a checkpoint keeps, in bytes.
+const LINE_BYTES_MAX: u64 = 1 << 20;
+
 /// Memory that the program has named.
 #[derive(Clone, Copy)]
 struct Region {
@@ -38,13 +41,6 @@ struct Region {
 }
 
 static REGIONS: Mutex<Vec<Region>> = Mutex::new(Vec::new());
-
-/// Objects of MPI's that exist when the program is set up: a replacement has them.
-#[derive(Default)]
-pub(crate) struct SetUp {
-    requests: BTreeSet<u32>,
-    is_over: bool,
-}
 
 /// Beginning of the program's state; the bytes of the regions follow.
 #[derive(Serialize, Deserialize)]
@@ -61,6 +57,11 @@ struct Printed {
     len: u64,
     /// Its last bytes, after the last complete line.
     tail: Vec<u8>,
+}
+
+/// Returns the ids and lengths of the memory that the program has named.
+fn lengths() -> BTreeSet<(c_int, usize)> {
+    regions().iter().map(|region| (region.id, region.len)).collect()
 }
 
 fn regions() -> Vec<Region> {
@@ -97,12 +98,12 @@ pub unsafe extern "C-unwind" fn counterfoil_restarted() -> c_int {
         Ok(state) => state,
         Err(error) => front.end_job(1, &format!("counterfoil_restarted: {error}")),
     };
-    let mut set_up = front.set_up.borrow_mut();
-    if !set_up.is_over {
-        *set_up = SetUp { requests: front.requests.borrow().numbers(), is_over: true };
-    }
-    drop(set_up);
+    front.set_up.borrow_mut().get_or_insert_with(|| {
+        front.requests.borrow_mut().end_set_up();
+        lengths()
+    });
     let Some(state) = state else { return 0 };
+    front.requests.borrow_mut().resume();
     // SAFETY: as for this function.
     if let Err(why) = unsafe { resume(front, &state) } {
         front.end_job(1, &format!("counterfoil_restarted: {why}"));
@@ -153,8 +154,11 @@ pub unsafe extern "C-unwind" fn counterfoil_checkpoint() -> c_int {
     // SAFETY: a function of the C library.
     unsafe { counterfoil_recover_flush() };
     let _inside = Inside::enter();
-    if front.requests.borrow().numbers().difference(&front.set_up.borrow().requests).next().is_some() {
-        return refuse("a request exists that was made after counterfoil_restarted");
+    if !front.requests.borrow().are_those_of_set_up() {
+        return refuse("a request is pending, or was made after counterfoil_restarted");
+    }
+    if front.set_up.borrow().as_ref().is_some_and(|named| *named != lengths()) {
+        return refuse("counterfoil_protect has named other memory after counterfoil_restarted");
     }
     let named = regions();
     let saved = Saved {
@@ -191,10 +195,14 @@ fn file_of(stream: Stream) -> Option<PathBuf> {
 
 /// Returns what this process has printed to a stream so far.
 fn printed(stream: Stream) -> Option<Printed> {
-    let path = file_of(stream)?;
-    let text = fs::read(path).ok()?;
-    let tail = text.rsplit(|byte| *byte == b'\n').next().unwrap_or_default().to_vec();
-    Some(Printed { len: text.len() as u64, tail })
+    let mut file = File::open(file_of(stream)?).ok()?;
+    let len = file.metadata().ok()?.len();
+    file.seek(SeekFrom::Start(len.saturating_sub(LINE_BYTES_MAX))).ok()?;
+    let mut end = Vec::new();
+    file.take(LINE_BYTES_MAX).read_to_end(&mut end).ok()?;
+    // What was copied is no longer in the file.
+    let tail = end.rsplit(|byte| [b'\n', 0].contains(byte)).next().unwrap_or_default().to_vec();
+    Some(Printed { len, tail })
 }
 
 /// Lets a stream go on after what the process before had printed: those bytes are copied already, but for its last

@@ -4,6 +4,7 @@
 //! function of the program's runs (an error handler, an attribute's function), so that it may call MPI.
 
 use std::cell::{Cell, RefCell, UnsafeCell};
+use std::collections::BTreeSet;
 use std::ffi::c_int;
 use std::rc::Rc;
 
@@ -14,7 +15,6 @@ use mpi_sys as ffi;
 use rustc_hash::FxHashMap;
 
 use crate::calls::Matched;
-use crate::checkpoint::SetUp;
 use crate::clocks::{Clocks, Inside};
 use crate::comms::Comm;
 use crate::failure::{Failure, refusal, text_of};
@@ -58,7 +58,8 @@ pub(crate) struct Front {
     pub(crate) mark: Option<Mark>,
     /// The program may take checkpoints.
     pub(crate) takes_checkpoints: bool,
-    pub(crate) set_up: RefCell<SetUp>,
+    /// Ids and lengths of the memory that it had named when it was set up.
+    pub(crate) set_up: RefCell<Option<BTreeSet<(c_int, usize)>>>,
     /// `None` in a job.
     pub(crate) replay: Option<Replay>,
     pub(crate) handle: Cell<Option<RankHandle>>,

@@ -97,6 +97,8 @@ pub(crate) struct Requests {
     entries: Slab<Entry>,
     /// Receives that the program has freed, and that still write to its memory.
     orphans: Vec<Pending>,
+    /// Persistent ones that the program had when it was set up, and has not freed: a replacement has them.
+    of_set_up: BTreeSet<u32>,
 }
 
 /// What a handle stands for.
@@ -123,9 +125,34 @@ pub(crate) fn done() -> State {
 }
 
 impl Requests {
-    /// Returns the numbers of all requests.
-    pub(crate) fn numbers(&self) -> BTreeSet<u32> {
-        self.entries.numbers().collect()
+    /// Notes that the program is set up.
+    pub(crate) fn end_set_up(&mut self) {
+        self.of_set_up = self.entries.numbers().collect();
+    }
+
+    /// Returns `true` if all are persistent ones from the set-up, and none is started.
+    pub(crate) fn are_those_of_set_up(&self) -> bool {
+        let is_kept = |number: u32| {
+            let entry = self.entries.get(number);
+            self.of_set_up.contains(&number) && entry.is_some_and(|entry| matches!(entry.state, State::Inactive))
+        };
+        self.orphans.is_empty() && self.entries.numbers().all(is_kept)
+    }
+
+    /// Leaves what a checkpoint has: persistent requests that aren't started.
+    pub(crate) fn resume(&mut self) {
+        self.orphans.clear();
+        for number in self.entries.numbers().collect::<Vec<_>>() {
+            match self.entries.get_mut(number) {
+                Some(entry) if entry.begin.is_some() => entry.state = State::Inactive,
+                _ => drop(self.remove(number)),
+            }
+        }
+    }
+
+    fn remove(&mut self, number: u32) -> Option<Entry> {
+        self.of_set_up.remove(&number);
+        self.entries.remove(number)
     }
 
     fn find(&self, handle: ffi::MPI_Request) -> Result<Named, Failure> {
@@ -239,7 +266,7 @@ impl Front {
         let (comm, is_persistent) = (entry.comm, entry.begin.is_some());
         let state = std::mem::replace(&mut entry.state, State::Inactive);
         if !is_persistent {
-            requests.entries.remove(number);
+            requests.remove(number);
             *handle = null();
         }
         drop(requests);
@@ -359,7 +386,7 @@ pub(crate) unsafe fn request_free(front: &Front, request: *mut ffi::MPI_Request)
         }
         *request = null();
         let Named::Entry(number) = named else { return Ok(()) };
-        let removed = front.requests.borrow_mut().entries.remove(number);
+        let removed = front.requests.borrow_mut().remove(number);
         match removed.map(|entry| entry.state) {
             Some(State::Pending(Pending { requests, finish: Finish::Sent })) => {
                 for sent in requests {

@@ -38,6 +38,9 @@ use crate::tally::Tally;
 use crate::trace::{Trace, trace_path};
 use crate::transport::{Report, Transport};
 
+/// Most memory for what a rank sends while it repeats its prologue.
+const PROLOGUE_BYTES_MAX: usize = 64 << 30;
+
 /// Options of an endpoint.
 #[derive(Clone, Debug)]
 pub struct EndpointOptions {
@@ -83,7 +86,11 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         let log_options = log_options(rank, &settings, properties, &options.log_directory, &options.store_directory);
         let (mut log, recovered) = match (options.files, incarnation) {
             (LogFiles::Entries(entries), _) => {
-                let volatile = Options { tier: Tier::Volatile, dir: None, store: None, ..log_options };
+                // What the rank sends has room in memory, which it may have had on disk.
+                let disk = usize::try_from(settings.disk_bytes_max).unwrap_or(usize::MAX);
+                let memory_bytes_max = log_options.memory_bytes_max.max(disk.min(PROLOGUE_BYTES_MAX));
+                let volatile =
+                    Options { tier: Tier::Volatile, dir: None, store: None, memory_bytes_max, ..log_options };
                 let mut log = Log::create(volatile)?;
                 entries.iter().try_for_each(|entry| log.local().append(entry.kind, entry.key, &entry.bytes))?;
                 (log, counterfoil::Recovered::default())

@@ -30,6 +30,14 @@ int main(int argc, char **argv) {
     MPI_Request persistent;
     int out = 0;
     DO(MPI_Send_init(&out, 1, MPI_INT, next, 7, ring, &persistent));
+    /* Started before the program is set up, and ended after it; a freed receive; one that is freed later, and whose number is used again. */
+    MPI_Request early, orphan, number;
+    int from_early = -1, from_orphan = -1;
+    DO(MPI_Recv_init(&from_early, 1, MPI_INT, before, 8, ring, &early));
+    DO(MPI_Start(&early));
+    DO(MPI_Irecv(&from_orphan, 1, MPI_INT, before, 6, ring, &orphan));
+    DO(MPI_Request_free(&orphan));
+    DO(MPI_Send_init(&rank, 1, MPI_INT, before, 5, ring, &number));
     CHECK(counterfoil_protect(1, &step, sizeof step) == 0);
     CHECK(counterfoil_protect(2, &sum, sizeof sum) == 0);
     CHECK(counterfoil_protect(3, NULL, 0) == 0);
@@ -37,6 +45,19 @@ int main(int argc, char **argv) {
     int goes_on = counterfoil_restarted();
     CHECK(MPI_Wtime() >= begun);
 
+    if (!goes_on) {
+        refused += counterfoil_checkpoint();
+        DO(MPI_Send(&rank, 1, MPI_INT, next, 8, ring));
+        DO(MPI_Send(&rank, 1, MPI_INT, next, 6, ring));
+        DO(MPI_Wait(&early, MPI_STATUS_IGNORE));
+        CHECK(from_early == before);
+        while (from_orphan != before) DO(MPI_Iprobe(MPI_ANY_SOURCE, 99, ring, &in, MPI_STATUS_IGNORE));
+        MPI_Request again;
+        DO(MPI_Request_free(&number));
+        DO(MPI_Recv_init(&in, 1, MPI_INT, before, 5, ring, &again));
+        refused += counterfoil_checkpoint();
+        DO(MPI_Request_free(&again));
+    }
     for (; step < STEPS; step++) {
         if (step % 7 == 5) CHECK(counterfoil_checkpoint() == 0);
         /* Messages that wait for a later step are in the checkpoint. */
@@ -71,6 +92,7 @@ int main(int argc, char **argv) {
     if (rank == 0) printf("\nsum %d\n", sum);
     fprintf(stderr, "rank %d: refused %d, restarted %d\n", rank, refused, goes_on);
     DO(MPI_Request_free(&persistent));
+    DO(MPI_Request_free(&early));
     DO(MPI_Comm_free(&half));
     DO(MPI_Comm_free(&ring));
     DO(MPI_Finalize());
