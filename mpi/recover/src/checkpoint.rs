@@ -157,6 +157,9 @@ pub unsafe extern "C-unwind" fn counterfoil_checkpoint() -> c_int {
     if !front.requests.borrow().are_those_of_set_up() {
         return refuse("a request is pending, or was made after counterfoil_restarted");
     }
+    if front.matched.borrow().numbers().next().is_some() {
+        return refuse("a message is matched by MPI_Mprobe, and not received");
+    }
     if front.set_up.borrow().as_ref().is_some_and(|named| *named != lengths()) {
         return refuse("counterfoil_protect has named other memory after counterfoil_restarted");
     }

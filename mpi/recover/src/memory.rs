@@ -58,6 +58,27 @@ fn check_committed(datatype: ffi::MPI_Datatype, comm: ffi::MPI_Comm) -> Result<(
         .map_err(|_| Failure::class(ffi::MPI_ERR_TYPE))
 }
 
+/// Where the addresses of absolute datatypes begin for functions that refuse a null pointer.
+const BASE: usize = 1 << 12;
+
+/// Elements for MPI's functions.
+struct Based {
+    at: *mut c_void,
+    count: c_int,
+    datatype: ffi::MPI_Datatype,
+    /// The datatype is freed with this.
+    is_own: bool,
+}
+
+impl Drop for Based {
+    fn drop(&mut self) {
+        if self.is_own {
+            // SAFETY: a datatype that this process has made, freed once.
+            unsafe { ffi::PMPI_Type_free(&raw mut self.datatype) };
+        }
+    }
+}
+
 /// Returns a number of elements as MPI's functions take it.
 fn int(count: usize) -> Result<c_int, Failure> {
     c_int::try_from(count).map_err(|_| Failure::class(ffi::MPI_ERR_COUNT))
@@ -68,6 +89,25 @@ impl Memory {
     pub(crate) fn none() -> Memory {
         // SAFETY: a constant of the shim.
         Memory { at: std::ptr::null_mut(), count: 0, datatype: unsafe { ffi::RSMPI_UINT8_T } }
+    }
+
+    /// Returns `count` elements for MPI's functions that pack, of which MPICH's refuse a null pointer. At `MPI_BOTTOM`,
+    /// they are elements of a datatype whose addresses begin elsewhere.
+    fn based(&self, count: usize) -> Result<Based, Failure> {
+        let (count, mut based) = (int(count)?, Based { at: self.at, count: 0, datatype: self.datatype, is_own: false });
+        based.count = count;
+        if self.at.is_null() && count > 0 {
+            let displacement = -(BASE as ffi::MPI_Aint);
+            // SAFETY: pointers to local variables; a datatype of the program's.
+            unsafe {
+                let made = &raw mut based.datatype;
+                Failure::check(ffi::PMPI_Type_create_hindexed(1, &count, &displacement, self.datatype, made))?;
+                based.is_own = true;
+                Failure::check(ffi::PMPI_Type_commit(made))?;
+            }
+            (based.at, based.count) = (std::ptr::without_provenance_mut(BASE), 1);
+        }
+        Ok(based)
     }
 
     fn count(&self) -> Result<usize, Failure> {
@@ -103,9 +143,10 @@ impl Memory {
         let mut message = vec![0; len];
         let mut position = 0;
         // SAFETY: the program's memory, and a buffer of the message's length.
+        let based = self.based(count)?;
         Failure::check(unsafe {
             let into = message.as_mut_ptr().cast::<c_void>();
-            ffi::PMPI_Pack(self.at, int(count)?, self.datatype, into, int(len)?, &raw mut position, comm)
+            ffi::PMPI_Pack(based.at, based.count, based.datatype, into, int(len)?, &raw mut position, comm)
         })?;
         Ok(Cow::Owned(message))
     }
@@ -145,8 +186,9 @@ impl Memory {
         let from = message.as_ptr().cast::<c_void>();
         let mut position = 0;
         // SAFETY: the program's memory has room for so many elements.
+        let based = self.based(whole)?;
         Failure::check(unsafe {
-            ffi::PMPI_Unpack(from, int(len)?, &raw mut position, self.at, int(whole)?, self.datatype, comm)
+            ffi::PMPI_Unpack(from, int(len)?, &raw mut position, based.at, based.count, based.datatype, comm)
         })?;
         if rest > 0 {
             // A part of an element: the others of its bytes stay as they are.

@@ -75,6 +75,11 @@ int main(int argc, char **argv) {
             DO(MPI_Comm_dup(ring, &made));
             refused += counterfoil_checkpoint();
             DO(MPI_Comm_free(&made));
+            MPI_Message message;
+            DO(MPI_Send(&step, 1, MPI_INT, next, 10, ring));
+            DO(MPI_Mprobe(before, 10, ring, &message, MPI_STATUS_IGNORE));
+            refused += counterfoil_checkpoint();
+            DO(MPI_Mrecv(&in, 1, MPI_INT, &message, MPI_STATUS_IGNORE));
         }
         out = step * ranks + rank;
         DO(MPI_Start(&persistent));
