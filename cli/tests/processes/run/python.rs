@@ -8,7 +8,7 @@ use super::sandbox::{Sandbox, mpi_available};
 
 /// Objects, buffers, requests and collective operations around a ring; the order of a set; a seeded generator.
 const RING: &str = r#"
-import array, random
+import array, random, sys
 from mpi4py import MPI
 
 comm = MPI.COMM_WORLD
@@ -31,7 +31,8 @@ for step in range(40):
     total += comm.allreduce(rank) + sum(comm.allgather(step * rank))
     counts = comm.gather((rank, step), root=0)
     total += comm.bcast(sum(one for one, _ in counts) if rank == 0 else None, root=0)
-print('rank', rank, 'total', total, flush=True)
+# In one piece: lines of ranks are mixed otherwise.
+sys.stdout.write(f'rank {rank} total {total}\n')
 "#;
 
 /// Tasks that processes take from a pool.
@@ -45,7 +46,7 @@ def square(number):
 if __name__ == '__main__':
     with MPICommExecutor(MPI.COMM_WORLD, root=0) as executor:
         if executor is not None:
-            print('sum', sum(executor.map(square, range(100))), flush=True)
+            print(f'sum {sum(executor.map(square, range(100)))}')
 "#;
 
 /// Returns a directory with the programs and the Python to run them, if there are an MPI and mpi4py.
