@@ -142,8 +142,8 @@ impl Memory {
         }
         let mut message = vec![0; len];
         let mut position = 0;
-        // SAFETY: the program's memory, and a buffer of the message's length.
         let based = self.based(count)?;
+        // SAFETY: the program's memory, and a buffer of the message's length.
         Failure::check(unsafe {
             let into = message.as_mut_ptr().cast::<c_void>();
             ffi::PMPI_Pack(based.at, based.count, based.datatype, into, int(len)?, &raw mut position, comm)
@@ -185,8 +185,8 @@ impl Memory {
         let (whole, rest) = (len / layout.size, len % layout.size);
         let from = message.as_ptr().cast::<c_void>();
         let mut position = 0;
-        // SAFETY: the program's memory has room for so many elements.
         let based = self.based(whole)?;
+        // SAFETY: the program's memory has room for so many elements.
         Failure::check(unsafe {
             ffi::PMPI_Unpack(from, int(len)?, &raw mut position, based.at, based.count, based.datatype, comm)
         })?;
