@@ -7,45 +7,41 @@ use mpi_sys as ffi;
 use crate::clocks::MPI_Wtime;
 use crate::failure::Failure;
 use crate::front::{enter, running};
-use crate::groups::{MPI_Group_c2f, MPI_Group_f2c};
 use crate::handle::{number_of, of_number};
 use crate::next::Next;
-use crate::queries::{MPI_Request_c2f, MPI_Request_f2c, attributes_of};
+use crate::queries::attributes_of;
 
-pub(crate) fn request(number: Fint) -> ffi::MPI_Request {
-    MPI_Request_f2c(number)
+/// Exports conversions of handles that this library makes; the MPI's own are converted by that.
+macro_rules! conversions {
+    ($($handle:ty: $of:ident $number:ident $f2c:ident $c2f:ident,)+) => {
+        $(
+            pub(crate) fn $of(number: Fint) -> $handle {
+                number_of(number).map_or_else(|| mpi_fortran::$of(number), of_number)
+            }
+
+            pub(crate) fn $number(handle: $handle) -> Fint {
+                number_of(handle).map_or_else(|| mpi_fortran::$number(handle), of_number)
+            }
+
+            #[doc = concat!("`", stringify!($f2c), "`")]
+            #[unsafe(no_mangle)]
+            pub extern "C-unwind" fn $f2c(number: Fint) -> $handle {
+                $of(number)
+            }
+
+            #[doc = concat!("`", stringify!($c2f), "`")]
+            #[unsafe(no_mangle)]
+            pub extern "C-unwind" fn $c2f(handle: $handle) -> Fint {
+                $number(handle)
+            }
+        )+
+    };
 }
 
-pub(crate) fn request_number(request: ffi::MPI_Request) -> Fint {
-    MPI_Request_c2f(request)
-}
-
-pub(crate) fn group(number: Fint) -> ffi::MPI_Group {
-    MPI_Group_f2c(number)
-}
-
-pub(crate) fn group_number(group: ffi::MPI_Group) -> Fint {
-    MPI_Group_c2f(group)
-}
-
-pub(crate) fn message(number: Fint) -> ffi::MPI_Message {
-    MPI_Message_f2c(number)
-}
-
-pub(crate) fn message_number(message: ffi::MPI_Message) -> Fint {
-    MPI_Message_c2f(message)
-}
-
-/// `MPI_Message_c2f`
-#[unsafe(no_mangle)]
-pub extern "C-unwind" fn MPI_Message_c2f(message: ffi::MPI_Message) -> Fint {
-    number_of(message).map_or_else(|| mpi_fortran::message_number(message), of_number)
-}
-
-/// `MPI_Message_f2c`
-#[unsafe(no_mangle)]
-pub extern "C-unwind" fn MPI_Message_f2c(message: Fint) -> ffi::MPI_Message {
-    number_of(message).map_or_else(|| mpi_fortran::message(message), of_number)
+conversions! {
+    ffi::MPI_Request: request request_number MPI_Request_f2c MPI_Request_c2f,
+    ffi::MPI_Group: group group_number MPI_Group_f2c MPI_Group_c2f,
+    ffi::MPI_Message: message message_number MPI_Message_f2c MPI_Message_c2f,
 }
 
 /// Returns the numbers of parts that a rank sends and receives in an operation from all to all.

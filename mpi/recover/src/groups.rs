@@ -10,7 +10,7 @@ use mpi_sys as ffi;
 
 use crate::failure::Failure;
 use crate::front::{Front, enter};
-use crate::handle::{bits, number_of, of_number};
+use crate::handle::{number_of, of_number};
 use crate::queries::{exports, relation};
 
 impl Front {
@@ -207,31 +207,6 @@ exports! {
         }
         *group = ffi::RSMPI_GROUP_NULL;
         Ok(())
-    }
-}
-
-unsafe extern "C" {
-    fn counterfoil_recover_group_c2f(group: ffi::MPI_Group) -> ffi::RSMPI_Fint;
-    fn counterfoil_recover_group_f2c(group: ffi::RSMPI_Fint) -> ffi::MPI_Group;
-}
-
-/// `MPI_Group_c2f`
-#[unsafe(no_mangle)]
-pub extern "C-unwind" fn MPI_Group_c2f(group: ffi::MPI_Group) -> ffi::RSMPI_Fint {
-    match number_of(group) {
-        Some(_) => bits(group) as ffi::RSMPI_Fint,
-        // SAFETY: a group of the MPI's own.
-        None => unsafe { counterfoil_recover_group_c2f(group) },
-    }
-}
-
-/// `MPI_Group_f2c`
-#[unsafe(no_mangle)]
-pub extern "C-unwind" fn MPI_Group_f2c(group: ffi::RSMPI_Fint) -> ffi::MPI_Group {
-    match number_of(group) {
-        Some(number) => of_number(number),
-        // SAFETY: a number of the MPI's own.
-        None => unsafe { counterfoil_recover_group_f2c(group) },
     }
 }
 

@@ -38,18 +38,3 @@ int counterfoil_recover_has_printed(void) { return fflush(stdout) == 0 && !ferro
 
 /* Writes what the process has buffered. */
 void counterfoil_recover_flush(void) { fflush(NULL); }
-
-/* The MPI's own numbers of requests and groups for Fortran: macros in MPICH, without profiling names. */
-#ifdef OPEN_MPI
-#define OWN(name) PMPI_##name
-#else
-#define OWN(name) MPI_##name
-#endif
-
-MPI_Fint counterfoil_recover_c2f(MPI_Request request) { return OWN(Request_c2f)(request); }
-
-MPI_Request counterfoil_recover_f2c(MPI_Fint request) { return OWN(Request_f2c)(request); }
-
-MPI_Fint counterfoil_recover_group_c2f(MPI_Group group) { return OWN(Group_c2f)(group); }
-
-MPI_Group counterfoil_recover_group_f2c(MPI_Fint group) { return OWN(Group_f2c)(group); }

@@ -10,13 +10,10 @@ use mpi_sys as ffi;
 use crate::comms::{Comm, Distributed, Topology};
 use crate::failure::Failure;
 use crate::front::{Front, enter};
-use crate::handle::{bits, number_of, of_number};
 use crate::requests;
 
 unsafe extern "C" {
     fn counterfoil_recover_is_predefined(key: c_int) -> c_int;
-    fn counterfoil_recover_c2f(request: ffi::MPI_Request) -> ffi::RSMPI_Fint;
-    fn counterfoil_recover_f2c(request: ffi::RSMPI_Fint) -> ffi::MPI_Request;
 }
 
 /// Exports functions that return an error code. The communicator is the one whose handler gets an error.
@@ -372,24 +369,4 @@ pub unsafe extern "C-unwind" fn MPI_Pready_list(
         // SAFETY: the program's array has that many.
         numbers.try_for_each(|index| requests::ready(front, unsafe { *partitions.add(index) }, request))
     })
-}
-
-/// `MPI_Request_c2f`
-#[unsafe(no_mangle)]
-pub extern "C-unwind" fn MPI_Request_c2f(request: ffi::MPI_Request) -> ffi::RSMPI_Fint {
-    match number_of(request) {
-        Some(_) => bits(request) as ffi::RSMPI_Fint,
-        // SAFETY: a handle of the MPI's own.
-        None => unsafe { counterfoil_recover_c2f(request) },
-    }
-}
-
-/// `MPI_Request_f2c`
-#[unsafe(no_mangle)]
-pub extern "C-unwind" fn MPI_Request_f2c(request: ffi::RSMPI_Fint) -> ffi::MPI_Request {
-    match number_of(request) {
-        Some(number) => of_number(number),
-        // SAFETY: a number of the MPI's own.
-        None => unsafe { counterfoil_recover_f2c(request) },
-    }
 }
