@@ -150,7 +150,7 @@ unsafe fn resume(front: &Front, state: &[u8]) -> Result<(), String> {
 /// The memory that the program has named is valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn counterfoil_checkpoint() -> c_int {
-    let Some(front) = running().filter(|front| front.replay.is_none() && front.takes_checkpoints) else { return TAKEN };
+    let Some(front) = running().filter(|front| front.takes_checkpoints) else { return TAKEN };
     // SAFETY: a function of the C library.
     unsafe { counterfoil_recover_flush() };
     let _inside = Inside::enter();

@@ -94,8 +94,8 @@ impl Memory {
     /// Returns `count` elements for MPI's functions that pack, of which MPICH's refuse a null pointer. At `MPI_BOTTOM`,
     /// they are elements of a datatype whose addresses begin elsewhere.
     fn based(&self, count: usize) -> Result<Based, Failure> {
-        let (count, mut based) = (int(count)?, Based { at: self.at, count: 0, datatype: self.datatype, is_own: false });
-        based.count = count;
+        let count = int(count)?;
+        let mut based = Based { at: self.at, count, datatype: self.datatype, is_own: false };
         if self.at.is_null() && count > 0 {
             let displacement = -(BASE as ffi::MPI_Aint);
             // SAFETY: pointers to local variables; a datatype of the program's.

@@ -94,12 +94,12 @@ impl Launcher<'_> {
         let ending = self.end_generation();
         let now = Instant::now();
         ending.saved = now;
-        let took = if let Save::Done { took, .. } = save { took } else { Duration::ZERO };
-        ending.heard[rank] = Some(now - took);
+        ending.heard[rank] = Some(now);
         match save {
             Save::Done { bytes, took } => {
                 ending.bytes += bytes;
                 ending.took = ending.took.max(took);
+                ending.heard[rank] = Some(now - took);
                 if let Some(coordinator) = &mut self.coordinator {
                     coordinator.process.handle_saved(Rank(rank as u32));
                 }
