@@ -81,6 +81,17 @@ pub(crate) fn out<T>(name: &str, at: *mut T) -> Result<(), Failure> {
     if at.is_null() { Err(Failure::null(name)) } else { Ok(()) }
 }
 
+/// Stores a value, unless the out parameter is null.
+///
+/// # Safety
+/// `at` is null, or a variable that nothing else uses.
+pub(crate) unsafe fn store<T>(at: *mut T, value: T) {
+    if !at.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { at.write(value) };
+    }
+}
+
 /// Returns bytes. They may be null if there are none.
 ///
 /// # Safety

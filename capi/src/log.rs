@@ -4,7 +4,7 @@ use std::ptr;
 
 use counterfoil::{Ack, Claim, Contents, Epoch, Log, Options, Phase, Rank, Recovered, Ssn};
 
-use crate::boundary::{Failure, boundary, bytes, object, out};
+use crate::boundary::{Failure, boundary, bytes, object, out, store};
 use crate::options::counterfoil_options;
 use crate::result::counterfoil_result;
 
@@ -79,9 +79,7 @@ impl counterfoil_log {
         // SAFETY: from a box that is freed with `self` alone; no claim borrows it, and `self` is borrowed for as long.
         Ok(unsafe { &mut *self.log })
     }
-}
 
-impl counterfoil_log {
     /// Returns the log, if the job has such a rank.
     fn of_peer(&mut self, peer: u32) -> Result<&mut Log, Failure> {
         let log = self.log()?;
@@ -141,12 +139,10 @@ unsafe fn make(
             local_entries: found.local_entries as u64,
         };
         let restored = found.checkpoint.map_or_else(Vec::new, |restored| restored.contents.application);
-        // SAFETY: as for this function; the second may be null.
+        // SAFETY: as for this function.
         unsafe {
             *log = Box::into_raw(Box::new(counterfoil_log::new(opened, restored)));
-            if !recovered.is_null() {
-                *recovered = summary;
-            }
+            store(recovered, summary);
         }
         Ok(())
     })
@@ -262,12 +258,8 @@ pub unsafe extern "C" fn counterfoil_log_try_claim(
             let own: &'static mut Log = &mut *ptr::from_mut(log.log()?);
             let claim = log.claim.insert(own.try_claim(Rank(peer), prefix_len, payload_len).map_err(|error| *error)?);
             let (to_prefix, to_payload) = claim.parts_mut();
-            if !prefix.is_null() {
-                *prefix = to_prefix.as_mut_ptr();
-            }
-            if !payload.is_null() {
-                *payload = to_payload.as_mut_ptr();
-            }
+            store(prefix, to_prefix.as_mut_ptr());
+            store(payload, to_payload.as_mut_ptr());
             Ok(())
         })
     }
@@ -282,10 +274,7 @@ pub unsafe extern "C" fn counterfoil_log_commit(log: *mut counterfoil_log, ssn: 
     // SAFETY: as for this function.
     unsafe {
         on_log(log, |log| {
-            let committed = open_claim(log)?.commit();
-            if !ssn.is_null() {
-                *ssn = committed.0;
-            }
+            store(ssn, open_claim(log)?.commit().0);
             Ok(())
         })
     }
@@ -328,10 +317,7 @@ pub unsafe extern "C" fn counterfoil_log_append(
             let (to_prefix, to_payload) = claim.parts_mut();
             to_prefix.copy_from_slice(prefix);
             to_payload.copy_from_slice(payload);
-            let committed = claim.commit();
-            if !ssn.is_null() {
-                *ssn = committed.0;
-            }
+            store(ssn, claim.commit().0);
             Ok(())
         })
     }
@@ -461,10 +447,7 @@ pub unsafe extern "C" fn counterfoil_log_collect(log: *mut counterfoil_log, chun
     // SAFETY: as for this function.
     unsafe {
         on_log(log, |log| {
-            let collected = log.log()?.collect();
-            if !chunks.is_null() {
-                *chunks = collected.chunks;
-            }
+            store(chunks, log.log()?.collect().chunks);
             Ok(())
         })
     }
@@ -523,10 +506,7 @@ pub unsafe extern "C" fn counterfoil_log_repeat(
     // SAFETY: as for this function.
     unsafe {
         on_log(log, |log| {
-            let repeated = log.log()?.repeat(Rank(peer), bytes("payload", payload, payload_len)?)?;
-            if !ssn.is_null() {
-                *ssn = repeated.0;
-            }
+            store(ssn, log.log()?.repeat(Rank(peer), bytes("payload", payload, payload_len)?)?.0);
             Ok(())
         })
     }
@@ -604,7 +584,7 @@ pub unsafe extern "C" fn counterfoil_log_stats(
     }
 }
 
-/// Opens a cursor, in the module `cursor`.
+/// Runs a function on a log while no claim is open.
 ///
 /// # Safety
 /// `log` was made by this library.
