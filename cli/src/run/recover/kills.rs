@@ -58,8 +58,11 @@ impl FromStr for Kill {
     }
 }
 
-/// Kills ranks at their times since `begun`; returns once none is left, or `ended` has no sender. `start` is the number
-/// of the job's present start.
+/// The time between two looks for a process that has not started.
+const POLL: Duration = Duration::from_millis(5);
+
+/// Kills ranks at their times since `begun`, or as soon as they have a process; returns once none is left, or `ended` has
+/// no sender. `start` is the number of the job's present start.
 pub(super) fn carry_out(
     kills: &[Kill],
     settings: &RecoverSettings,
@@ -75,18 +78,22 @@ pub(super) fn carry_out(
     timed.sort_unstable();
     let mut settings = settings.clone();
     for (after, rank) in timed {
-        let wait = (begun + after).saturating_duration_since(Instant::now());
-        if ended.recv_timeout(wait) == Err(RecvTimeoutError::Disconnected) {
-            return;
-        }
-        settings.start = start.load(Ordering::Relaxed);
-        // A process that has ended meanwhile needs no kill.
-        match process_of(rank, &settings) {
-            Some((host, _)) if host != host_name() => {
-                eprintln!("counterfoil: --kill: rank {rank} is on host {host}, where this command can't kill it");
+        let mut wait = (begun + after).saturating_duration_since(Instant::now());
+        let (host, pid) = loop {
+            if ended.recv_timeout(wait) == Err(RecvTimeoutError::Disconnected) {
+                return;
             }
-            Some((_, pid)) if is_of_job(pid, &settings) => drop(kill_process(pid, Signal::KILL)),
-            _ => {}
+            settings.start = start.load(Ordering::Relaxed);
+            if let Some(process) = process_of(rank, &settings) {
+                break process;
+            }
+            wait = POLL;
+        };
+        if host != host_name() {
+            eprintln!("counterfoil: --kill: rank {rank} is on host {host}, where this command can't kill it");
+        } else if is_of_job(pid, &settings) {
+            // A process that has ended meanwhile needs no kill.
+            let _ = kill_process(pid, Signal::KILL);
         }
     }
 }

@@ -435,7 +435,9 @@ fn the_clock_never_goes_back() {
 fn processes_may_be_killed_at_any_time_and_in_mpi_init() {
     let Some((sandbox, _)) = sandbox() else { return };
     let plain = plain(&sandbox, "2", &["20000"]);
-    for kills in [["--kill", "0@100ms", "--kill", "1@100ms"], ["--kill", "1@300", "--kill", "1@900ms"]] {
+    // At 0 ms, no process has started.
+    let times = [["0@0ms", "1@0ms"], ["0@100ms", "1@100ms"], ["1@300", "1@900ms"]];
+    for kills in times.map(|[first, second]| ["--kill", first, "--kill", second]) {
         let arguments = [&["run", "-n", "2", "--recover"], &kills[..], &["--json", "--", "./steps", "20000"]].concat();
         let output = sandbox.counterfoil(&arguments);
         assert_eq!(output.code, Some(0), "{kills:?}: {}", output.stderr);
