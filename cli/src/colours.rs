@@ -1,6 +1,8 @@
-//! Colours of the pictures.
+//! Colours of the pictures, and their legend.
 
-use plotters::prelude::RGBColor;
+use plotters::chart::{ChartContext, SeriesLabelPosition};
+use plotters::coord::CoordTranslate;
+use plotters::prelude::{BLACK, DrawingAreaErrorKind, DrawingBackend, RGBColor, WHITE};
 
 /// Colours of lines and bars, in order of use.
 pub(crate) const COLOURS: [RGBColor; 8] = [
@@ -17,3 +19,17 @@ pub(crate) const COLOURS: [RGBColor; 8] = [
 pub(crate) const GRID: RGBColor = RGBColor(205, 205, 205);
 /// Colour of minor grid lines.
 pub(crate) const FAINT: RGBColor = RGBColor(238, 238, 238);
+
+/// Draws the names of a chart's lines in a frame.
+pub(crate) fn draw_legend<'a, B: DrawingBackend + 'a, T: CoordTranslate>(
+    chart: &mut ChartContext<'a, B, T>,
+    at: SeriesLabelPosition,
+) -> Result<(), DrawingAreaErrorKind<B::ErrorType>> {
+    chart
+        .configure_series_labels()
+        .position(at)
+        .background_style(WHITE)
+        .border_style(BLACK)
+        .label_font(("sans-serif", 13))
+        .draw()
+}

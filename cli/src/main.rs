@@ -30,6 +30,7 @@ mod table;
 mod units;
 
 use std::error::Error;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -219,6 +220,11 @@ impl std::fmt::Display for Failure {
             Failure::Refused(error) | Failure::Failed(error) => write!(f, "{error}"),
         }
     }
+}
+
+/// Writes a file that the command line names.
+fn write_file(file: &Path, text: &str) -> Result<(), Failure> {
+    std::fs::write(file, text).map_err(|error| Failure::failed(format!("cannot write {}: {error}", file.display())))
 }
 
 /// Prints a line to standard output. A closed pipe is not an error.

@@ -9,7 +9,7 @@ mod recover;
 mod summary;
 mod takeover;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -17,6 +17,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use counterfoil::{Tier, create_private_dir};
+use counterfoil_mpi_discovery::find_in_path;
 use counterfoil_profile::{Job, Setting, VERSION};
 use counterfoil_runtime::local::{JobDirectory, clean, default_checkpoint_root, default_shm_root};
 use counterfoil_settings::recover::JobDescription;
@@ -203,20 +204,21 @@ fn job_description(settings: &Settings, mpi: &Mpi, program: &[OsString]) -> Job 
     }
 }
 
-/// Checks that the program exists, as a path or in `PATH`.
-fn check_program(program: &OsString) -> Result<(), Failure> {
+/// Checks that the program exists.
+fn check_program(program: &OsStr) -> Result<(), Failure> {
+    let not_found = || Failure::refused(format!("program not found: {}", Path::new(program).display()));
+    find_program(program).map(drop).ok_or_else(not_found)
+}
+
+/// Returns the file of a program that is named by its path, or is in `PATH`.
+fn find_program(program: &OsStr) -> Option<PathBuf> {
     let path = Path::new(program);
-    let exists = if program.as_bytes().contains(&b'/') {
-        path.is_file()
-    } else {
-        let folders = std::env::var_os("PATH").unwrap_or_default();
-        // mpirun also searches the working directory.
-        path.is_file() || std::env::split_paths(&folders).any(|folder| folder.join(path).is_file())
-    };
-    if exists {
-        return Ok(());
+    // mpirun also searches the working directory.
+    if path.is_file() {
+        return Some(path.to_owned());
     }
-    Err(Failure::refused(format!("program not found: {}", path.display())))
+    let is_name = !program.as_bytes().contains(&b'/');
+    is_name.then(|| find_in_path(std::env::var_os("PATH").as_deref(), program))?
 }
 
 /// Checks that a file can be written; truncates an existing file, and leaves no new one behind.

@@ -99,8 +99,8 @@ pub fn debian_paths(program: &str) -> [PathBuf; 2] {
 }
 
 /// Returns the first file with the program's name in the directories of `path`, the value of `PATH`.
-pub fn find_in_path(path: Option<&OsStr>, program: &str) -> Option<PathBuf> {
-    std::env::split_paths(path?).map(|folder| folder.join(program)).find(|file| file.is_file())
+pub fn find_in_path(path: Option<&OsStr>, program: impl AsRef<Path>) -> Option<PathBuf> {
+    std::env::split_paths(path?).map(|folder| folder.join(&program)).find(|file| file.is_file())
 }
 
 #[cfg(test)]

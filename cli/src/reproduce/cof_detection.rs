@@ -7,18 +7,17 @@ use std::time::Duration;
 use clap::Args;
 use counterfoil_protocols::on_failure::RULE;
 use counterfoil_runtime::local::Interrupts;
-use plotters::prelude::{
-    BLACK, ChartBuilder, Color, IntoDrawingArea, IntoFont, LineSeries, PathElement, SVGBackend, WHITE,
-};
+use plotters::chart::SeriesLabelPosition;
+use plotters::prelude::{ChartBuilder, Color, IntoDrawingArea, IntoFont, LineSeries, PathElement, SVGBackend, WHITE};
 use serde_json::{Value, json};
 
 use super::cof::factorize;
 use super::costs::progress_bar;
-use crate::colours::{COLOURS, FAINT, GRID};
+use crate::colours::{COLOURS, FAINT, GRID, draw_legend};
 use crate::mpi_build::Build;
 use crate::sample::{quantile, sorted};
 use crate::table::Table;
-use crate::{Failure, print};
+use crate::{Failure, print, write_file};
 
 /// Kill a low, a middle and a high rank of a factorization, and measure when each other rank has heard of it, as
 /// Figure 2 of Bland et al. 2013.
@@ -109,8 +108,7 @@ pub(crate) fn run(arguments: &CofDetectionArguments) -> Result<ExitCode, Failure
     let place = build.map_or("local processes".to_owned(), |build| build.version);
     if let Some(file) = &arguments.svg {
         let picture = draw(&format!("A rank is lost: {ranks} ranks, {place}"), &victims).map_err(Failure::failed)?;
-        let written = std::fs::write(file, picture);
-        written.map_err(|error| Failure::failed(format!("cannot write {}: {error}", file.display())))?;
+        write_file(file, &picture)?;
     }
     if arguments.json {
         print(&Value::Array(victims.iter().map(Victim::to_json).collect()).to_string())?;
@@ -176,13 +174,7 @@ fn draw(heading: &str, victims: &[Victim]) -> Result<String, Box<dyn std::error:
                 .label(format!("{} (rank {})", victim.position, victim.rank))
                 .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2)));
         }
-        chart
-            .configure_series_labels()
-            .position(plotters::chart::SeriesLabelPosition::UpperRight)
-            .background_style(WHITE)
-            .border_style(BLACK)
-            .label_font(("sans-serif", 13))
-            .draw()?;
+        draw_legend(&mut chart, SeriesLabelPosition::UpperRight)?;
         area.present()?;
     }
     Ok(svg)

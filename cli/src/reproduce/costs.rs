@@ -19,7 +19,7 @@ use crate::demo::tiers;
 use crate::mpi_build::Build;
 use crate::sample::{median, quantile, sorted};
 use crate::table::Table;
-use crate::{Failure, print};
+use crate::{Failure, print, write_file};
 
 /// What most times here are divided by.
 pub(super) const PLAIN_MPI: &str = "that on plain MPI";
@@ -98,8 +98,7 @@ pub(super) fn report(
 ) -> Result<ExitCode, Failure> {
     if let Some(file) = svg {
         let picture = picture::draw(heading, what.by, rows).map_err(Failure::failed)?;
-        let written = std::fs::write(file, picture);
-        written.map_err(|error| Failure::failed(format!("cannot write {}: {error}", file.display())))?;
+        write_file(file, &picture)?;
     }
     if json {
         print(&Value::Array(rows.iter().map(|row| row.to_json(what)).collect()).to_string())?;

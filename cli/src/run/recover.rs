@@ -29,7 +29,7 @@ use tempfile::TempDir;
 use super::launch::{Exit, Launch};
 use super::library;
 use super::mpi::Mpi;
-use super::{RunArguments, claim_log_dir, remove_dead_jobs};
+use super::{RunArguments, claim_log_dir, find_program, remove_dead_jobs};
 use crate::Failure;
 use crate::mpirun::OUTLIVES_FAILURES;
 use crate::protocol;
@@ -122,14 +122,7 @@ fn may_take_checkpoints(options: &RecoverOptions, program: &[OsString]) -> bool 
 /// Returns `true` if an executable calls `counterfoil_checkpoint`: its name is among its symbols.
 fn takes_checkpoints(program: &OsStr) -> bool {
     const NAME: &[u8] = b"counterfoil_checkpoint";
-    let path = Path::new(program);
-    let in_path = || {
-        let folders = std::env::var_os("PATH")?;
-        std::env::split_paths(&folders).map(|folder| folder.join(path)).find(|path| path.is_file())
-    };
-    let is_name = path.components().count() == 1;
-    let path = if is_name && !path.is_file() { in_path() } else { Some(path.to_owned()) };
-    let bytes = path.and_then(|path| std::fs::read(path).ok()).unwrap_or_default();
+    let bytes = find_program(program).and_then(|file| std::fs::read(file).ok()).unwrap_or_default();
     bytes.windows(NAME.len()).any(|window| window == NAME)
 }
 

@@ -1,6 +1,5 @@
 //! Replay of a single schedule.
 
-use std::path::Path;
 use std::process::ExitCode;
 
 use counterfoil_protocols::api::Rule;
@@ -11,7 +10,7 @@ use super::WIDE_DIAGRAM_STEPS;
 use super::options::{SimulateArguments, refusal, runs};
 use super::report::{add_coverage, add_options, violation_object};
 use crate::plural::count;
-use crate::{Failure, print, protocol};
+use crate::{Failure, print, protocol, write_file};
 
 /// Refuses schedules that can't be of the selected protocol. A schedule doesn't name its protocol.
 fn check(rule: &Rule, schedule: &Schedule) -> Result<(), String> {
@@ -51,7 +50,7 @@ pub(super) fn run(arguments: &SimulateArguments, schedule: &Schedule) -> Result<
         if steps > WIDE_DIAGRAM_STEPS && !arguments.json {
             eprintln!("note: the diagram has {steps} steps; --svg-events FROM..TO draws part of it");
         }
-        write(file, &diagram::svg(schedule, &outcome, &recording, events))?;
+        write_file(file, &diagram::svg(schedule, &outcome, &recording, events))?;
     }
     let line = schedule.to_string();
     if arguments.json {
@@ -86,8 +85,4 @@ pub(super) fn run(arguments: &SimulateArguments, schedule: &Schedule) -> Result<
         print(&lines.join("\n"))?;
     }
     Ok(if outcome.violation.is_some() { ExitCode::from(1) } else { ExitCode::SUCCESS })
-}
-
-fn write(file: &Path, text: &str) -> Result<(), Failure> {
-    std::fs::write(file, text).map_err(|error| Failure::failed(format!("cannot write {}: {error}", file.display())))
 }

@@ -15,7 +15,7 @@ use counterfoil_simulator::measure::{Outline, Plan, RolledBack};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-use crate::{Failure, print};
+use crate::{Failure, print, write_file};
 use torus::{Arrangement, Torus};
 
 /// Measure the recovery line, and the messages logged and ranks rolled back, for up to millions of ranks on a torus.
@@ -112,8 +112,7 @@ pub(crate) fn run(arguments: &ScaleArguments) -> Result<ExitCode, Failure> {
     progress.finish_and_clear();
     if let Some(file) = svg {
         let text = plot::draw(&rows).map_err(Failure::failed)?;
-        let cannot = |error| Failure::failed(format!("cannot write {}: {error}", file.display()));
-        std::fs::write(file, text).map_err(cannot)?;
+        write_file(file, &text)?;
     }
     if *json {
         print(&serde_json::to_string(&rows).map_err(Failure::failed)?)?;

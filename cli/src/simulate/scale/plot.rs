@@ -2,14 +2,14 @@
 
 use std::error::Error;
 
+use plotters::chart::SeriesLabelPosition;
 use plotters::prelude::{
-    BLACK, ChartBuilder, Circle, Color, IntoDrawingArea, IntoFont, IntoLogRange, LineSeries, PathElement, SVGBackend,
-    WHITE,
+    ChartBuilder, Circle, Color, IntoDrawingArea, IntoFont, IntoLogRange, LineSeries, PathElement, SVGBackend, WHITE,
 };
 
 use super::Row;
 use super::torus::Arrangement;
-use crate::colours::{COLOURS, FAINT, GRID};
+use crate::colours::{COLOURS, FAINT, GRID, draw_legend};
 
 /// Draws a line per number of axes on logarithmic scales, as SVG. Shows the first available arrangement of stripes,
 /// boxes and alternating boxes; the first two roll back most ranks, and so take longest.
@@ -57,13 +57,7 @@ pub(super) fn draw(rows: &[Row]) -> Result<String, Box<dyn Error>> {
                 .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2)));
             chart.draw_series(points.into_iter().map(|point| Circle::new(point, 3, colour.filled())))?;
         }
-        chart
-            .configure_series_labels()
-            .position(plotters::chart::SeriesLabelPosition::UpperLeft)
-            .background_style(WHITE)
-            .border_style(BLACK)
-            .label_font(("sans-serif", 13))
-            .draw()?;
+        draw_legend(&mut chart, SeriesLabelPosition::UpperLeft)?;
         area.present()?;
     }
     Ok(svg)
