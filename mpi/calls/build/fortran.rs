@@ -22,17 +22,15 @@ impl Bindings {
         let has_buffer = call.arguments.iter().any(|argument| matches!(argument.kind, Kind::In | Kind::Out));
         // Its memory is returned, as a `type(c_ptr)`, for which `use mpi` has a name more.
         let allocates = call.name.starts_with("Win_allocate");
-        match self {
-            Bindings::OpenMpi if allocates => ["", "cptr_", "f08_"].map(|kind| format!("{name}_{kind}")).into(),
-            Bindings::OpenMpi => vec![format!("{name}_"), format!("{name}_f08_")],
+        let kinds: &[&str] = match self {
+            Bindings::OpenMpi if allocates => &["", "cptr_", "f08_"],
+            Bindings::OpenMpi => &["", "f08_"],
             // That of `mpif.h` passes the request on in a call that takes the MPI's own only.
-            Bindings::Mpich if call.class == Class::RequestGeneralized => {
-                vec![format!("{name}_"), format!("{name}_f08_")]
-            }
-            Bindings::Mpich if allocates => vec![format!("{name}_f08_")],
-            Bindings::Mpich if has_buffer => Vec::new(),
-            Bindings::Mpich => vec![format!("{name}_f08_")],
-        }
+            Bindings::Mpich if call.class == Class::RequestGeneralized => &["", "f08_"],
+            Bindings::Mpich if has_buffer && !allocates => &[],
+            Bindings::Mpich => &["f08_"],
+        };
+        kinds.iter().map(|kind| format!("{name}_{kind}")).collect()
     }
 }
 
@@ -186,14 +184,13 @@ fn convert(call: &Call) -> String {
                     if side == "sends" { "if fortran::is_in_place(sendbuf) { 0 } else { sends }" } else { side };
                 format!("fortran::datatypes({name}, {count})")
             }
-            Kind::Weights => format!("fortran::weights({name})"),
-            Kind::WeightsOut => format!("fortran::weights({name})"),
+            Kind::Weights | Kind::WeightsOut => format!("fortran::weights({name})"),
             Kind::Ranges => format!("{name}.cast_mut().cast()"),
             Kind::String => {
                 before.push_str(&format!("let {name} = fortran::string({name}, {name}_len);\n        "));
                 format!("{name}.as_ptr()")
             }
-            // What the call sets when its request is complete.
+            // Set again when the request is complete.
             Kind::CommOut if call.class == Class::CommMakeImmediate => {
                 before.push_str(&format!("let kept = fortran::keep(fortran::comm(*{name}));\n        "));
                 after.push_str(&format!("if code == 0 {{ *{name} = fortran::comm_number(*kept); }}\n        "));

@@ -294,11 +294,9 @@ impl Requests {
 
 /// Status or statuses that a call may set: the program's own memory where that is aligned.
 pub struct Statuses {
-    at: *mut Fint,
+    at: *mut ffi::MPI_Status,
     /// Copies of statuses that aren't.
     copies: SmallVec<[ffi::MPI_Status; 1]>,
-    /// What C gets.
-    given: *mut ffi::MPI_Status,
 }
 
 impl Statuses {
@@ -326,21 +324,21 @@ impl Statuses {
     #[inline]
     unsafe fn new(at: *mut Fint, count: Fint, ignored: usize, ignore: *mut ffi::MPI_Status) -> Statuses {
         if at.addr() == ignored || at.is_null() {
-            return Statuses { at: std::ptr::null_mut(), copies: SmallVec::new(), given: ignore };
+            return Statuses { at: ignore, copies: SmallVec::new() };
         }
-        let given = at.cast::<ffi::MPI_Status>();
-        if given.is_aligned() {
-            return Statuses { at, copies: SmallVec::new(), given };
+        let at = at.cast::<ffi::MPI_Status>();
+        if at.is_aligned() {
+            return Statuses { at, copies: SmallVec::new() };
         }
         // SAFETY: as for this function.
-        let copies = (0..usize::try_from(count).unwrap_or(0)).map(|index| unsafe { given.add(index).read_unaligned() });
-        Statuses { at, copies: copies.collect(), given }
+        let copies = (0..usize::try_from(count).unwrap_or(0)).map(|index| unsafe { at.add(index).read_unaligned() });
+        Statuses { at, copies: copies.collect() }
     }
 
     /// Returns the variable of C.
     #[inline]
     pub fn at(&mut self) -> *mut ffi::MPI_Status {
-        if self.copies.is_empty() { self.given } else { self.copies.as_mut_ptr() }
+        if self.copies.is_empty() { self.at } else { self.copies.as_mut_ptr() }
     }
 
     /// Stores what the call has set.
@@ -351,7 +349,7 @@ impl Statuses {
     pub unsafe fn store(self) {
         for (index, copy) in self.copies.iter().enumerate() {
             // SAFETY: as for this function.
-            unsafe { self.at.cast::<ffi::MPI_Status>().add(index).write_unaligned(*copy) };
+            unsafe { self.at.add(index).write_unaligned(*copy) };
         }
     }
 }
