@@ -13,6 +13,7 @@
 mod calls;
 
 use std::collections::BTreeSet;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use calls::Calls;
@@ -20,6 +21,7 @@ use counterfoil_mpi_core::comm::Comm;
 use counterfoil_mpi_core::control::failures::{is_world_revoked, outlives_failures};
 use counterfoil_mpi_core::error::MpiError;
 use counterfoil_mpi_core::fast_boxes::lives_on;
+use counterfoil_mpi_core::idle::wait_without_yielding;
 use counterfoil_mpi_core::ulfm::Meeting;
 use counterfoil_mpi_core::watchdog::watch_calls;
 use counterfoil_runtime::transport::TransportError;
@@ -186,6 +188,11 @@ impl Membership {
         let places = (0..started).map(|process| if process < ranks { process } else { SPARE }).collect();
         let processes = (0..ranks).map(|rank| vec![rank]).collect();
         let hosts = gather_hosts(world, started)?;
+        let ranks_here = hosts.iter().take(ranks as usize).filter(|host| **host == hosts[process as usize]).count();
+        if thread::available_parallelism().is_ok_and(|processors| ranks_here <= processors.get()) {
+            // Spares sleep.
+            wait_without_yielding();
+        }
         let (all, job, calls) = (world.dup()?, world.dup()?, Calls::new(world)?);
         Ok(Membership {
             all,

@@ -14,6 +14,7 @@
 //! | [`arguments`], [`fortran`] | arguments of a program's calls, for interposition libraries |
 //! | `abort`, `exit`, `parent` | the end of a job and of this process |
 //! | [`watchdog`], `fast_boxes` | what a killed process damages in shared memory |
+//! | [`idle`] | waits |
 //! | [`control`] | the control communicator of the loggers ([`counterfoil_mpi_logger`]) |
 //!
 //! `unsafe` is here because MPI is a C interface; every block says what it rests on.
@@ -29,6 +30,7 @@ pub mod error;
 pub mod exit;
 pub mod fast_boxes;
 pub mod fortran;
+pub mod idle;
 pub mod operation;
 mod parent;
 pub mod point_to_point;
