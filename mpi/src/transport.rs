@@ -241,7 +241,7 @@ impl MpiTransport {
 
     /// Receives and drops what has arrived; returns `true` if there was progress.
     fn drain(&mut self) -> Result<bool, MpiError> {
-        let mut progressed = self.advance()?;
+        let mut progressed = self.advance(None)?;
         for comm in [self.membership.all(), self.membership.job()] {
             while let Some(message) = comm.improbe(None, None)? {
                 message.receive()?;
@@ -258,15 +258,17 @@ impl MpiTransport {
         }
     }
 
-    /// Tests the sends in flight, and takes the credits that are due, also of peers that aren't read; returns `true` if
-    /// there were some.
-    fn advance(&mut self) -> Result<bool, MpiError> {
+    /// Tests the sends in flight, and takes the credits of peers that aren't in `read`; returns `true` if there were
+    /// some. Of other peers, they come with their frames.
+    fn advance(&mut self, read: Option<&[bool]>) -> Result<bool, MpiError> {
         let mut progressed = false;
-        for (rank, peer) in (0..).zip(&mut self.peers) {
+        for peer in &mut self.peers {
             progressed |= peer.advance(&self.buffers)?;
+        }
+        for (rank, peer) in (0..).zip(&mut self.peers).filter(|(rank, _)| read.is_some_and(|read| !read[*rank])) {
             if peer.expects_credit()
                 && let Some(credit) =
-                    self.membership.all().improbe(Some(self.membership.process_of(rank)), Some(CREDIT))?
+                    self.membership.all().improbe(Some(self.membership.process_of(rank as u32)), Some(CREDIT))?
             {
                 credit.receive()?;
                 peer.handle_credit();
@@ -277,7 +279,8 @@ impl MpiTransport {
     }
 
     /// Returns a message that has arrived from a peer in `read`.
-    fn next_message(&self, read: &[bool]) -> Result<Option<Matched>, MpiError> {
+    fn next_message(&self, read: Option<&[bool]>) -> Result<Option<Matched>, MpiError> {
+        let Some(read) = read else { return self.membership.all().improbe(None, None) };
         let is_other = |peer: usize| peer != self.rank as usize;
         // The hello of a new process comes first, and what it sends before it is connected is dropped.
         let is_read = |peer: usize| read[peer] || !self.peers[peer].is_connected;
@@ -295,11 +298,11 @@ impl MpiTransport {
 
     /// Completes sends, and receives up to `messages_max` messages that have arrived; returns `true` if there was
     /// progress.
-    fn poll_peers(&mut self, read: &[bool], messages_max: usize) -> Result<bool, TransportError> {
+    fn poll_peers(&mut self, read: Option<&[bool]>, messages_max: usize) -> Result<bool, TransportError> {
         if self.has_failed()? {
             return Ok(false);
         }
-        let advanced = self.advance();
+        let advanced = self.advance(read);
         let Some(mut progressed) = self.or_repair(advanced)? else { return Ok(true) };
         let mut bytes_left = BYTES_PER_POLL;
         for _ in 0..messages_max {
@@ -390,8 +393,8 @@ impl MpiTransport {
     }
 
     /// Returns `true` if a peer in `write` can take another frame.
-    fn can_write(&self, write: &[bool]) -> bool {
-        self.peers.iter().zip(write).any(|(peer, write)| *write && peer.has_room())
+    fn can_write(&self, write: Option<&[bool]>) -> bool {
+        write.is_some_and(|write| self.peers.iter().zip(write).any(|(peer, write)| *write && peer.has_room()))
     }
 
     /// Makes a frame of a header and the parts of its payload.
@@ -407,12 +410,17 @@ impl MpiTransport {
     fn post(&mut self, peer: u32, tag: i32, message: Vec<u8>) -> Result<bool, TransportError> {
         let (all, process) = (self.membership.all(), self.membership.process_of(peer));
         let sending = all.isend(message, process, tag);
-        let Some(sending) = self.or_repair(sending)? else { return Ok(false) };
+        let Some(mut sending) = self.or_repair(sending)? else { return Ok(false) };
         if tag == FRAME {
             self.peers[peer as usize].count_sent();
         }
-        self.peers[peer as usize].push(sending);
-        Ok(true)
+        // A short message is complete at once.
+        let tested = sending.test();
+        match sending.into_bytes() {
+            Ok(bytes) => self.buffers.give_back(bytes),
+            Err(sending) => self.peers[peer as usize].push(sending),
+        }
+        Ok(self.or_repair(tested)?.is_some())
     }
 }
 

@@ -40,6 +40,7 @@ mod synchronous;
 mod tests;
 mod wait;
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -123,7 +124,9 @@ pub struct Endpoint<T, P> {
     readings: Readings,
     /// The launcher has let the rank end.
     finish: bool,
-    /// For each rank, whether to read from it and whether to write to it; recomputed for each poll.
+    /// Ranks with records that wait for their connections to become writable.
+    backlogs: BTreeSet<u32>,
+    /// For each rank, whether to read from it and whether to write to it; recomputed where a poll needs it.
     interest: (Vec<bool>, Vec<bool>),
 }
 

@@ -97,6 +97,8 @@ pub struct Matching {
     /// In the order in which they were posted.
     posted: VecDeque<Posted>,
     unexpected: Vec<Unexpected>,
+    /// Sum over all sources.
+    unexpected_bytes: usize,
     arrivals: u64,
 }
 
@@ -104,7 +106,7 @@ impl Matching {
     /// Makes an empty matching for a job of `ranks` ranks.
     pub fn new(ranks: u32) -> Matching {
         let unexpected = (0..ranks).map(|_| Unexpected::default()).collect();
-        Matching { posted: VecDeque::new(), unexpected, arrivals: 0 }
+        Matching { posted: VecDeque::new(), unexpected, unexpected_bytes: 0, arrivals: 0 }
     }
 
     /// Takes in an arrived message: returns it with the id of the receive that takes it, or keeps it as unexpected.
@@ -116,6 +118,7 @@ impl Matching {
         }
         let of_source = &mut self.unexpected[message.source as usize];
         of_source.payload_bytes += message.payload.len();
+        self.unexpected_bytes += message.payload.len();
         of_source.messages.push_back((self.arrivals, message));
         self.arrivals += 1;
         None
@@ -147,6 +150,11 @@ impl Matching {
     /// Returns the payload bytes of unexpected messages from `source`.
     pub fn unexpected_bytes(&self, source: u32) -> usize {
         self.unexpected[source as usize].payload_bytes
+    }
+
+    /// Returns the payload bytes of all unexpected messages.
+    pub fn all_unexpected_bytes(&self) -> usize {
+        self.unexpected_bytes
     }
 
     /// Returns `true` for an unexpected message.
@@ -191,6 +199,7 @@ impl Matching {
         let of_source = &mut self.unexpected[source];
         let (_, message) = of_source.messages.remove(position).expect("`find` gave the position of a message");
         of_source.payload_bytes -= message.payload.len();
+        self.unexpected_bytes -= message.payload.len();
         message
     }
 }
@@ -225,7 +234,7 @@ mod tests {
         for ssn in 1..=3 {
             assert_eq!(numbers(matching.handle_receive(ssn, from(1), None)), Some((1, ssn)));
         }
-        assert_eq!(matching.unexpected_bytes(1), 0);
+        assert_eq!((matching.unexpected_bytes(1), matching.all_unexpected_bytes()), (0, 0));
     }
 
     #[test]
@@ -298,7 +307,7 @@ mod tests {
         }
         let listed: Vec<_> = matching.unexpected().iter().map(|message| (message.source, message.ssn)).collect();
         assert_eq!(listed, [(2, 1), (1, 1), (2, 2)]);
-        assert_eq!(matching.unexpected_bytes(2), 6);
+        assert_eq!((matching.unexpected_bytes(2), matching.all_unexpected_bytes()), (6, 9));
     }
 
     #[derive(Clone, Copy, Debug)]

@@ -272,7 +272,7 @@ impl ReplayTransport {
 
 impl Transport for ReplayTransport {
     fn poll(&mut self, interest: &Interest<'_>) -> Result<(), TransportError> {
-        for (peer, _) in (0..).zip(interest.read).filter(|(_, read)| **read) {
+        for peer in (0..self.peers.len() as u32).filter(|peer| interest.reads(*peer)) {
             self.read(peer).map_err(|error| TransportError::Other(Box::new(error)))?;
         }
         let ends = self.events.is_empty() && interest.timeout.is_none();

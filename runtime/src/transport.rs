@@ -209,12 +209,24 @@ pub enum Save {
 /// Events to wait for.
 #[derive(Debug)]
 pub struct Interest<'a> {
-    /// For each rank: read what it sends.
-    pub read: &'a [bool],
-    /// For each rank: there is something to send as soon as its connection is writable.
-    pub write: &'a [bool],
+    /// For each rank: read what it sends. `None`: of all ranks.
+    pub read: Option<&'a [bool]>,
+    /// For each rank: there is something to send as soon as its connection is writable. `None`: to no rank.
+    pub write: Option<&'a [bool]>,
     /// Longest wait if nothing happens; unlimited if `None`.
     pub timeout: Option<Duration>,
+}
+
+impl Interest<'_> {
+    /// Returns `true` if what `peer` sends is read.
+    pub fn reads(&self, peer: u32) -> bool {
+        self.read.is_none_or(|read| read[peer as usize])
+    }
+
+    /// Returns `true` if there is something to send to `peer`.
+    pub fn writes(&self, peer: u32) -> bool {
+        self.write.is_some_and(|write| write[peer as usize])
+    }
 }
 
 /// Failure of a transport. The death of a peer is not a failure.

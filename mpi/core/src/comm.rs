@@ -344,11 +344,14 @@ impl Sending {
         std::mem::forget(std::mem::take(&mut *self.bytes));
     }
 
-    /// Returns the bytes of a send that is complete; `None` if it is not.
-    pub fn into_bytes(mut self) -> Option<Vec<u8>> {
+    /// Returns the bytes of a send that is complete, or the send if it is not.
+    ///
+    /// # Errors
+    /// The send.
+    pub fn into_bytes(mut self) -> Result<Vec<u8>, Sending> {
         // SAFETY: a constant of the shim.
         let is_complete = self.request == unsafe { ffi::RSMPI_REQUEST_NULL };
-        is_complete.then(|| std::mem::take(&mut *self.bytes))
+        if is_complete { Ok(std::mem::take(&mut *self.bytes)) } else { Err(self) }
     }
 
     /// Returns the length of the message in bytes.

@@ -74,7 +74,7 @@ impl Peer {
                 break;
             }
             self.bytes -= first.len();
-            if let Some(bytes) = self.sending.pop_front().and_then(Sending::into_bytes) {
+            if let Some(Ok(bytes)) = self.sending.pop_front().map(Sending::into_bytes) {
                 buffers.give_back(bytes);
             }
             moved = true;

@@ -20,6 +20,8 @@ pub(super) struct HeldMessages {
     queues: Vec<VecDeque<(WireHeader, Bytes)>>,
     /// For each rank: payload bytes in its queue.
     bytes: Vec<usize>,
+    /// Messages in all queues.
+    messages: usize,
     /// The rule allows another attempt to deliver.
     retry: bool,
 }
@@ -29,12 +31,14 @@ impl HeldMessages {
         HeldMessages {
             queues: (0..ranks).map(|_| VecDeque::new()).collect(),
             bytes: vec![0; ranks as usize],
+            messages: 0,
             retry: false,
         }
     }
 
     /// Drops the messages that came from `peer` on an older connection.
     pub(super) fn clear(&mut self, peer: u32) {
+        self.messages -= self.queues[peer as usize].len();
         self.queues[peer as usize].clear();
         self.bytes[peer as usize] = 0;
     }
@@ -47,6 +51,7 @@ impl HeldMessages {
     pub(super) fn push(&mut self, peer: u32, header: WireHeader, body: Bytes) {
         self.bytes[peer as usize] += body.len();
         self.queues[peer as usize].push_back((header, body));
+        self.messages += 1;
     }
 
     pub(super) fn is_holding(&self, peer: u32) -> bool {
@@ -54,7 +59,7 @@ impl HeldMessages {
     }
 
     pub(super) fn is_holding_any(&self) -> bool {
-        self.queues.iter().any(|queue| !queue.is_empty())
+        self.messages > 0
     }
 
     /// Requests another attempt to deliver the held messages.
@@ -117,6 +122,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
                     }
                     let bytes = &mut self.held.bytes[peer as usize];
                     *bytes = bytes.saturating_sub(body.len());
+                    self.held.messages -= 1;
                 }
             }
         }

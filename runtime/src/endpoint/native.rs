@@ -85,6 +85,11 @@ impl Native {
         self.awaited_room == Some(peer)
     }
 
+    /// Returns `true` if a hop waits for room on a connection.
+    pub(super) fn awaits_any_room(&self) -> bool {
+        self.awaited_room.is_some()
+    }
+
     /// Returns `true` if no data of a call has left, and no call is to be repeated.
     pub(super) fn is_idle(&self) -> bool {
         self.call.is_none() && self.again.is_empty() && !self.as_messages

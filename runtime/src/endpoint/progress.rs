@@ -41,23 +41,40 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             Wait::Forever => None,
             Wait::AtMost(most) => Some(most),
         };
-        let unwanted_bytes_max = self.unwanted_bytes_max(wait);
-        for peer in 0..self.settings.ranks {
-            self.interest.0[peer as usize] = self.is_read(peer, unwanted_bytes_max);
-            self.interest.1[peer as usize] = self.outbound[peer as usize].has_backlog || self.native.awaits_room(peer);
+        let (is_selective, writes) = (!self.reads_all(), self.writes());
+        if is_selective {
+            let unwanted_bytes_max = self.unwanted_bytes_max(wait);
+            for peer in 0..self.settings.ranks {
+                self.interest.0[peer as usize] = self.is_read(peer, unwanted_bytes_max);
+            }
+        }
+        if writes {
+            for peer in 0..self.settings.ranks {
+                self.interest.1[peer as usize] = self.backlogs.contains(&peer) || self.native.awaits_room(peer);
+            }
         }
         let (read, write) = &self.interest;
+        let (read, write) = (is_selective.then_some(&**read), writes.then_some(&**write));
         self.transport.poll(&Interest { read, write, timeout })?;
         while let Some(event) = self.transport.next_event() {
             self.handle_event(event)?;
             self.retry_held()?;
         }
-        for peer in 0..self.settings.ranks {
-            if self.outbound[peer as usize].has_backlog {
-                self.transmit(peer)?;
-            }
+        for peer in self.backlogs.iter().copied().collect::<Vec<_>>() {
+            self.transmit(peer)?;
         }
         Ok(())
+    }
+
+    /// Returns `true` if few enough messages wait that all connections are read. Most calls need to know no more.
+    fn reads_all(&self) -> bool {
+        let waiting = self.matching.all_unexpected_bytes() + self.native.bytes();
+        !self.held.is_holding_any() && waiting < self.settings.unexpected_bytes_max
+    }
+
+    /// Returns `true` if something waits to be sent.
+    fn writes(&self) -> bool {
+        !self.backlogs.is_empty() || self.native.awaits_any_room()
     }
 
     /// Returns `true` if the connection of `peer` is read. It isn't while many of its messages are unexpected, or many
@@ -100,7 +117,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             Event::Frame { peer, header, body } => self.handle_frame(peer, &header, body),
             Event::Disconnected { peer } => {
                 self.native.lose(peer);
-                self.outbound[peer as usize].close();
+                self.close(peer);
                 self.protocol.handle_peer_lost(Rank(peer))?;
                 self.carry_out_effects()
             }
@@ -127,7 +144,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         if self.is_connected(peer) {
             self.native.lose(peer);
         }
-        self.outbound[peer as usize].close();
+        self.close(peer);
         self.held.clear(peer);
         if answer {
             self.greet(peer, incarnation)?;

@@ -59,8 +59,6 @@ pub(super) struct Outbound {
     pub(super) held_from: Option<Ssn>,
     /// Records that are never transmitted.
     suppressed: BTreeSet<Ssn>,
-    /// Records wait for the connection to become writable.
-    pub(super) has_backlog: bool,
 }
 
 impl Outbound {
@@ -82,11 +80,10 @@ impl Outbound {
     }
 
     /// Resets the transmission after the connection was closed.
-    pub(super) fn close(&mut self) {
+    fn close(&mut self) {
         self.cursor = None;
         self.partial = None;
         self.received = Ssn::ZERO;
-        self.has_backlog = false;
     }
 }
 
@@ -94,6 +91,12 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     /// Returns `true` if a peer's hello was handled on the present connection.
     pub(super) fn is_connected(&self, peer: u32) -> bool {
         peer == self.rank || self.outbound[peer as usize].cursor.is_some()
+    }
+
+    /// Resets the transmission to a peer after the connection was closed.
+    pub(super) fn close(&mut self, peer: u32) {
+        self.outbound[peer as usize].close();
+        self.backlogs.remove(&peer);
     }
 
     /// Logs a message and begins to transmit it. Traces it between the two, when it can no longer be undone by a crash.
@@ -275,7 +278,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     /// Sends as many records to `peer` as its connection takes.
     pub(super) fn transmit(&mut self, peer: u32) -> Result<(), Error> {
         let outbound = &mut self.outbound[peer as usize];
-        outbound.has_backlog = false;
+        self.backlogs.remove(&peer);
         let Some(cursor) = &mut outbound.cursor else { return Ok(()) };
         let failed = |source| Error::Replay { peer, source };
         let upto = outbound.held_from.map_or(outbound.upto, |held| held.prev().min(outbound.upto));
@@ -306,7 +309,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             if offset < end {
                 // The header is kept: the protocol counts its piggybacked acknowledgement as sent.
                 outbound.partial = Some((header, offset));
-                outbound.has_backlog = true;
+                self.backlogs.insert(peer);
                 return Ok(());
             }
             outbound.partial = None;

@@ -7,6 +7,7 @@
 //! Every record that is taken over is verified first. Sends into a rewound lane are compared, byte by byte, with the
 //! records that the dead incarnation had committed. Recorded choices and deliveries survive in each tier.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -143,6 +144,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             divergence: None,
             bytes_since_poll: 0,
             finish: false,
+            backlogs: BTreeSet::new(),
             interest: (vec![false; ranks as usize], vec![false; ranks as usize]),
             settings,
         };

@@ -213,8 +213,8 @@ impl LocalTransport {
         }
         for (rank, peer) in self.peers.iter().enumerate() {
             let Some(connection) = &peer.connection else { continue };
-            let read = if interest.read[rank] { PollFlags::IN } else { PollFlags::empty() };
-            let flags = read | writable(interest.write[rank] || connection.wants_to_write());
+            let read = if interest.reads(rank as u32) { PollFlags::IN } else { PollFlags::empty() };
+            let flags = read | writable(interest.writes(rank as u32) || connection.wants_to_write());
             add(PollFd::from_borrowed_fd(connection.as_fd(), flags), Source::Peer(rank));
         }
         (fds, sources)
