@@ -61,8 +61,8 @@ impl FromStr for Kill {
 /// The time between two looks for a process that has not started.
 const POLL: Duration = Duration::from_millis(5);
 
-/// Kills ranks at their times since `begun`, or as soon as they have a process; returns once none is left, or `ended` has
-/// no sender. `start` is the number of the job's present start.
+/// Kills ranks at their times since `begun`, or as soon as they have a process; returns once none is left, or `ended`
+/// has no sender. `start` is the number of the job's present start.
 pub(super) fn carry_out(
     kills: &[Kill],
     settings: &RecoverSettings,
