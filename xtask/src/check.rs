@@ -22,6 +22,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<bool, TaskError> {
 pub(crate) fn sources(suite: &mut Suite<'_>, workspace: &Workspace) {
     suite.command("format", workspace.cargo(FORMAT));
     suite.comment_width();
+    suite.links();
     suite.crate_roots();
 }
 

@@ -1,4 +1,5 @@
-//! The project's own tasks: `cargo xtask check`, `test`, `soak`, `bench`, `mpi`, `preload`, `install`.
+//! The project's own tasks: `cargo xtask check`, `test`, `soak`, `bench`, `mpi`, `preload`, `install`,
+//! `book`.
 //!
 //! Each task is a module; this file only reads the command line.
 #![forbid(unsafe_code)]
@@ -6,6 +7,7 @@
 #![expect(clippy::print_stdout)]
 
 mod bench;
+mod book;
 mod check;
 mod install;
 mod mpi;
@@ -47,6 +49,8 @@ enum Task {
     Install(install::Options),
     /// Build the library that logs unmodified MPI programs, for an MPI that is found or installed
     Preload(mpi::preload::Options),
+    /// Check the links of the documentation, and build the book
+    Book(book::Options),
 }
 
 #[derive(Debug, Subcommand)]
@@ -89,6 +93,7 @@ fn main() -> ExitCode {
         Task::Mpi(options) => mpi::run(&workspace, options),
         Task::Preload(options) => mpi::preload::run(&workspace, options),
         Task::Install(options) => install::run(&workspace, options),
+        Task::Book(options) => book::run(&workspace, options),
     });
     match passed {
         Ok(true) => ExitCode::SUCCESS,

@@ -3,6 +3,7 @@
 mod comment_width;
 mod cpu_time;
 mod crate_roots;
+pub(crate) mod links;
 mod step;
 mod summary;
 mod untested;
@@ -88,6 +89,11 @@ impl<'a> Suite<'a> {
     /// Checks that no comment is wider than the code may be.
     pub(crate) fn comment_width(&mut self) {
         self.check("width of comments", comment_width::check);
+    }
+
+    /// Checks the links of the documentation.
+    pub(crate) fn links(&mut self) {
+        self.check("links of the documentation", links::check);
     }
 
     /// Notes a check that is not made, and why.

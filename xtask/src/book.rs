@@ -1,0 +1,54 @@
+//! `cargo xtask book`: the book as pages, after a check of all links.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use clap::Args;
+
+use crate::suite::links;
+use crate::workspace::{TaskError, Workspace, run_checked};
+
+/// Version of mdBook that is installed where none is found.
+const MDBOOK: &str = "0.5.4";
+
+/// How to build the book.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Open it in a browser
+    #[arg(long)]
+    open: bool,
+}
+
+/// Checks the links, and builds the book. Returns `true` if no link is broken.
+pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, TaskError> {
+    let checked = links::check(workspace);
+    if let Err(broken) = &checked {
+        println!("broken links:\n{broken}");
+    }
+    let pages = workspace.target().join("book");
+    let mut command = Command::new(find_or_install(workspace)?);
+    command.arg("build").arg(workspace.root().join("docs/book")).arg("--dest-dir").arg(&pages);
+    if options.open {
+        command.arg("--open");
+    }
+    run_checked(&mut command)?;
+    println!("{}", pages.join("index.html").display());
+    Ok(checked.is_ok())
+}
+
+/// Returns the mdBook in PATH, or the one below the target directory, which is compiled if it isn't there.
+fn find_or_install(workspace: &Workspace) -> Result<PathBuf, TaskError> {
+    let in_path = PathBuf::from("mdbook");
+    let is_there = Command::new(&in_path).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
+    if is_there {
+        return Ok(in_path);
+    }
+    let root = workspace.target().join("mdbook");
+    let installed = root.join("bin/mdbook");
+    if !installed.exists() {
+        println!("compiling mdBook {MDBOOK} into {}", root.display());
+        let arguments = ["install", "mdbook", "--locked", "--version", MDBOOK, "--root"];
+        run_checked(workspace.cargo(arguments).arg(&root))?;
+    }
+    Ok(installed)
+}
