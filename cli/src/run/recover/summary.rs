@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::relay::Relay;
 use super::seconds;
+use crate::plural;
 use crate::run::launch::Exit;
 use crate::run::mpi::Mpi;
 use crate::table::Table;
@@ -159,13 +160,16 @@ impl Summary {
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let replaced: usize = self.ranks.iter().map(|rank| rank.processes.len().saturating_sub(1)).sum();
-        let restarts =
-            if self.restarts > 0 { format!(", started again {} times", self.restarts) } else { String::new() };
+        let restarts = match self.restarts {
+            0 => String::new(),
+            times => format!(", started again {}", plural::count(u64::from(times), "time", "times")),
+        };
         writeln!(
             f,
-            "counterfoil: {} ranks in {:.2} s, {replaced} processes replaced{restarts}; {} rule, {} tier, {}",
-            self.ranks.len(),
+            "counterfoil: {} in {:.2} s, {} replaced{restarts}; {} rule, {} tier, {}",
+            plural::count(self.ranks.len() as u64, "rank", "ranks"),
             self.wall.as_secs_f64(),
+            plural::count(replaced as u64, "process", "processes"),
             self.rule,
             self.tier,
             self.mpi
