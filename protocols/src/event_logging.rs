@@ -28,8 +28,8 @@
 //! - 4.5.3, `ANY_TAG`: messages of one source are presented in their order
 //! - 4.5.3, `ANY_SOURCE`, receive numbers: `next_choice`, `handle_choice`
 //!
-//! `docs/event-logging.md` has the invariants, and why nothing is lost. Where the paper doesn't work as written:
-//! `docs/errata.md`.
+//! `docs/book/src/explanation/event-logging.md` has the invariants, and why nothing is lost. Where the paper doesn't
+//! work as written: `docs/lab/errata.md`.
 //!
 //! ```
 //! use counterfoil_log_core::{Incarnation, Rank};
@@ -61,7 +61,7 @@ pub type EventLogging = ChandyLamport<EventLogs>;
 pub const RULE: Rule = Rule {
     name: "event-logging",
     paper: "Zhao 2005, libELC",
-    summary: "Log envelopes, and the messages that cross a checkpoint; all ranks go back to the last checkpoint of the job. Messages needn't be kept; a failure costs all ranks the time since that checkpoint. For many ranks that fail seldom, and few different pairs of tag and length",
+    summary: "Log envelopes, and the messages that cross a checkpoint; all ranks go back to the last checkpoint of the job. Messages needn't be kept; a failure costs all ranks the time since that checkpoint. For many ranks that fail seldom, and few different pairs of communicator and tag",
     properties: EventLogging::PROPERTIES,
     takes: &[],
     options: RuleOptions::DEFAULT,
