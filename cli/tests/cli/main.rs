@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "tests and their helpers fail by panicking")]
 
 mod bench;
+mod book;
 mod log;
 mod output;
 mod report;

@@ -14,5 +14,6 @@ mod report;
 mod ring;
 pub(crate) mod sandbox;
 mod settings;
+mod tutorials;
 mod usage_errors;
 mod without_mpirun;

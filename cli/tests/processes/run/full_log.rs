@@ -195,7 +195,7 @@ fn memory_does_not_grow_with_the_length_of_a_stream() {
 }
 
 #[test]
-#[ignore = "takes a minute; its figures are in docs/mpi.md"]
+#[ignore = "takes a minute; its figures are in docs/lab/mpi-cost.md"]
 fn memory_does_not_grow_with_ten_million_messages() {
     let Some(sandbox) = sandbox() else { return };
     assert_bounded_memory(&sandbox, "10000000");
