@@ -1,4 +1,4 @@
-//! Numbers of the format on disk, which docs/format.md describes.
+//! Numbers of the format on disk, which docs/book/src/reference/formats.md describes.
 
 pub(crate) mod block;
 pub(crate) mod block_buffer;

@@ -1,5 +1,5 @@
 //! Space in a full log: which ranks a rank asks for progress, who answers when, and how long it waits.
-//! `docs/piggyback.md`, "Backpressure", says why this suffices.
+//! `docs/book/src/explanation/counting.md`, "Backpressure", says why this suffices.
 
 mod queries;
 mod wait;

@@ -5,7 +5,7 @@
 //! driver tells it what happened (`handle_*` methods) and carries the messages that it wants sent
 //! ([`Logger::poll_control`]). Two drivers exist: the library under unmodified programs (`mpi/preload`) and
 //! `LoggedCommunicator` (`mpi/src/logged`); their common steps are [`Driver`]'s. Nothing is added to the program's
-//! messages; `docs/piggyback.md` says why counting suffices.
+//! messages; `docs/book/src/explanation/counting.md` says why counting suffices.
 //!
 //! ```
 //! use counterfoil::{Keep, Log, Options, Rank};

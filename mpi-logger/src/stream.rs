@@ -1,7 +1,8 @@
 //! Message counts per stream, in place of carried sequence numbers.
 //!
 //! A stream is (source, destination, communicator, tag). MPI lets no message of a stream overtake another, so the n-th
-//! message sent is the n-th received, and both ends know n by counting. `docs/piggyback.md` says which events count.
+//! message sent is the n-th received, and both ends know n by counting. `docs/book/src/explanation/counting.md` says
+//! which events count.
 
 use counterfoil_profile::RecordTag;
 use rustc_hash::FxHashMap;

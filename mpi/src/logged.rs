@@ -2,9 +2,9 @@
 //!
 //! Everything that a rank sends is in its log ([`counterfoil::Log`]) before the call that sends it returns, what it
 //! received is acknowledged to the senders in batches, and what it gives to collective operations is kept: as
-//! `docs/piggyback.md` and `docs/collectives.md` say. Nothing is added to messages. The methods have rsmpi's names;
-//! other than there, each returns what MPI or the log says of it, and elements are of any type that is its bytes
-//! ([`zerocopy`]).
+//! `docs/book/src/explanation/counting.md` and `docs/book/src/explanation/collectives.md` say. Nothing is added to
+//! messages. The methods have rsmpi's names; other than there, each returns what MPI or the log says of it, and
+//! elements are of any type that is its bytes ([`zerocopy`]).
 //!
 //! ```no_run
 //! use counterfoil::Keep;
@@ -33,9 +33,9 @@
 //!
 //! A program whose killed processes are to be replaced gets its communicators from
 //! [`run_logged`](crate::recovery::run_logged): there, messages are the runtime's (`recovering`), and
-//! `docs/recovery.md` says what differs.
+//! `docs/book/src/explanation/recovery.md` says what differs.
 //!
-//! The module is frozen at the calls that it has: `docs/limits.md` says what it is for.
+//! The module is frozen at the calls that it has: `docs/book/src/reference/limits.md` says what it is for.
 //!
 //! | file | what it has |
 //! |---|---|

@@ -1,6 +1,8 @@
-//! Prefix of the records of an MPI program (`docs/piggyback.md`). Acknowledgements are lists of the same structure.
+//! Prefix of the records of an MPI program (`docs/book/src/explanation/counting.md`). Acknowledgements are lists of the
+//! same structure.
 
-/// Tag of a rank's contribution to a collective operation (`docs/collectives.md`). Messages have no negative tags.
+/// Tag of a rank's contribution to a collective operation (`docs/book/src/explanation/collectives.md`). Messages have
+/// no negative tags.
 pub const COLLECTIVE: i32 = -2;
 
 /// The 16 bytes before each payload: the prefix of a claim.

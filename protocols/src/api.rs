@@ -1,8 +1,8 @@
 //! The interface of all protocols: events in, effects out.
 //!
 //! A driver owns the log, the connections and the files. It reports events to a [`Protocol`] (`handle_*`), obeys the
-//! verdict that it gets back, and then carries out effects until [`Protocol::poll_effect`] returns `None`. Sections 1
-//! to 3 of `docs/protocols.md` say which paper needs which event and effect, and why the interface has this shape.
+//! verdict that it gets back, and then carries out effects until [`Protocol::poll_effect`] returns `None`.
+//! `docs/book/src/explanation/rules.md` says why the interface has this shape.
 //!
 //! # Order of calls
 //!

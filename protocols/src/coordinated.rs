@@ -8,7 +8,7 @@
 //! Nothing else is kept: no sender has a log.
 //!
 //! [`Coordinated`] is the state machine of a rank, [`Initiator`] that of the process apart. The paper doesn't work as
-//! printed: `docs/errata.md` says where, `docs/coordinated.md` why this does.
+//! printed: `docs/lab/errata.md` says where, `docs/book/src/explanation/coordinated.md` why this does.
 //!
 //! - 3.1 phase 1: *pleaseCheckpoint*: `Initiator::open_next`, `handle_order`
 //! - 3.1 phase 2, Fig. 3 `potentialCheckpoint`: [`Protocol::wants_checkpoint`](crate::api::Protocol::wants_checkpoint),

@@ -15,8 +15,8 @@
 //! messages in the sender's memory; the record may wait until the process sends), and Liu 2014, section 2.1 (the
 //! determinant has the number of the reception, recreated in that order). In Liu 2014 the receiver gives that number to
 //! the sender as a *ticket* before each message, and the sender keeps it; here the receiver keeps it, so no message
-//! waits for a round trip, and the sender's death costs nothing. `docs/protocols.md` says what "written" has to mean in
-//! which tier, and why several failures at once are covered.
+//! waits for a round trip, and the sender's death costs nothing. `docs/book/src/explanation/logging.md` says what
+//! "written" has to mean in which tier, and why several failures at once are covered.
 //!
 //! ```
 //! use counterfoil_ack_piggyback::AckPolicy;

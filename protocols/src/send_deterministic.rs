@@ -7,7 +7,7 @@
 //! was sent again.
 //!
 //! [`SendDeterministic`] is the state machine of a rank (Figure 3), [`RecoveryProcess`] that of the process apart
-//! (Figure 4). The figures don't work as printed: `docs/send-deterministic.md` says for each line what is done instead,
+//! (Figure 4). The figures don't work as printed: `docs/lab/errata.md` says for each line what is done instead,
 //! why, and which test shows it.
 //!
 //! # Further duties of a driver

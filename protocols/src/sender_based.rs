@@ -5,9 +5,10 @@
 //! that it lacks, it sends its own again, and receivers drop duplicates by SSN. Outcomes that the program doesn't
 //! determine are recorded before they take effect and forced when the execution is repeated.
 //!
-//! `docs/protocols.md` has invariants, message sequences, and why several failures at once are covered. The rule is the
-//! common core of Johnson and Zwaenepoel's sender-based logging and of ULML (Liu 2014, section 3.1), with piggybacked
-//! acknowledgements as in Guermouche 2011, section V.A. Where those texts don't work as written: `docs/errata.md`.
+//! `docs/book/src/explanation/logging.md` has invariants, message sequences, and why several failures at once are
+//! covered. The rule is the common core of Johnson and Zwaenepoel's sender-based logging and of ULML (Liu 2014, section
+//! 3.1), with piggybacked acknowledgements as in Guermouche 2011, section V.A. Where those texts don't work as written:
+//! `docs/lab/errata.md`.
 //!
 //! ```
 //! use counterfoil_ack_piggyback::AckPolicy;

@@ -35,8 +35,8 @@
 //! - **A call that no rank has completed** runs again, with the contributions of before.
 //! - **Results survive their process** in the local log, so also all ranks may die at once.
 //!
-//! `docs/user-level.md` has the invariants, why nothing is lost, and what it costs; `docs/errata.md` where the paper's
-//! text doesn't work.
+//! `docs/book/src/explanation/user-level.md` has the invariants, why nothing is lost, and what it costs;
+//! `docs/lab/errata.md` where the paper's text doesn't work.
 
 mod calls;
 mod events;

@@ -2,8 +2,8 @@
 //!
 //! Five kernels of the NAS Parallel Benchmarks in class D, those of Table I of Guermouche 2011 (section V.E), and a
 //! torus of neighbours for any number of ranks. A pattern computes nothing; it serves to simulate runs that are too
-//! large to execute, to choose clusters, and to count the messages that a logging rule would keep. `docs/patterns.md`
-//! has the sources of each structure, and the omissions.
+//! large to execute, to choose clusters, and to count the messages that a logging rule would keep.
+//! `docs/book/src/explanation/patterns.md` has the sources of each structure, and the omissions.
 //!
 //! ```
 //! use counterfoil_workloads::patterns::{Kernel, Pattern};

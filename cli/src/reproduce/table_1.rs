@@ -17,8 +17,8 @@ use crate::{Failure, print};
 ///
 /// Each cell runs a state machine of the send-deterministic protocol per rank, in memory: they send, receive and
 /// acknowledge a kernel's messages and take checkpoints cluster by cluster. After each iteration, the recovery line is
-/// computed for the failure of every rank. docs/patterns.md describes the patterns and their differences from the
-/// paper's.
+/// computed for the failure of every rank. docs/book/src/explanation/patterns.md describes the patterns and their
+/// differences from the paper's.
 #[derive(Debug, Args)]
 pub(crate) struct Table1Arguments {
     /// Only these kernels: mg, lu, ft, cg, bt

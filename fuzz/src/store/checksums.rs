@@ -1,4 +1,4 @@
-//! Checksums of a store's files, computed again after a change. `docs/format.md` has the places.
+//! Checksums of a store's files, computed again after a change. `docs/book/src/reference/formats.md` has the places.
 
 use counterfoil_log_core::{crc32c, crc32c_append};
 use counterfoil_test_support::SimulatedDisk;

@@ -7,7 +7,7 @@
 //!
 //! The module `chunk_table` describes the second kind. In the first kind the stored bytes are the records, or their lz4
 //! block. A record is `ssn u64 | length of the prefix u32 | 0 u32 | length of the body u64 | body`, padded with zeros
-//! to a multiple of eight. All numbers are little-endian; docs/format.md has every byte.
+//! to a multiple of eight. All numbers are little-endian; docs/book/src/reference/formats.md has every byte.
 
 use counterfoil_log_core::{ChunkImage, Rank, Record, Ssn, crc32c};
 use zerocopy::little_endian::{U16, U32, U64};

@@ -6,7 +6,8 @@
 //!
 //! A chunk is written as it is in memory, in whole pages. Only the bytes that its entry marks as records are valid: the
 //! chunk's header before them may have changed during the write, and the bytes after them are arbitrary. The block's
-//! checksum covers the table and the records, and nothing else of the chunks. docs/format.md has every byte.
+//! checksum covers the table and the records, and nothing else of the chunks. docs/book/src/reference/formats.md has
+//! every byte.
 
 use counterfoil_log_core::{ChunkImage, Record, Ssn, crc32c, crc32c_append, record_in_image};
 use zerocopy::little_endian::{U32, U64};

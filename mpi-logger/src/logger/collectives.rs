@@ -1,5 +1,5 @@
 //! Collective operations: their numbers, the contributions to them, and when these are released. See
-//! `docs/collectives.md`.
+//! `docs/book/src/explanation/collectives.md`.
 
 use counterfoil::Keep;
 use counterfoil_profile::{COLLECTIVE, RecordTag};

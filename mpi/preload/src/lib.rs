@@ -4,7 +4,8 @@
 //! first. Each call is passed on to the next library with its name: another tool of this kind, or the MPI. Some calls
 //! are passed on in a non-blocking form, so that a message is copied while it is under way. Messages are copied into
 //! the rank's log; received ones are counted, and acknowledged to their senders in batches, on a communicator of the
-//! library's own. Nothing is added to the program's messages: `docs/piggyback.md` says why that suffices.
+//! library's own. Nothing is added to the program's messages: `docs/book/src/explanation/counting.md` says why that
+//! suffices.
 //!
 //! | module | contents |
 //! |---|---|

@@ -73,7 +73,7 @@ pub enum DiscardReason {
 #[must_use]
 pub struct Snapshot {
     /// Epoch that this checkpoint begins, and its name (Guermouche 2011 saves the image before the epoch rises;
-    /// `docs/errata.md` says why that doesn't work).
+    /// `docs/lab/errata.md` says why that doesn't work).
     pub epoch: Epoch,
     /// Tables of the protocol, opaque to the driver.
     pub tables: Vec<u8>,

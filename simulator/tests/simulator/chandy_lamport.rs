@@ -113,7 +113,7 @@ fn find(rule: &Rule, canary: Canary, schedules: u64, config: &Config) -> Option<
     })
 }
 
-/// Prints the table of the rule's page in `docs/`.
+/// Prints the table of `docs/lab/errata.md`.
 fn every_mistake_is_found_within_ten_thousand_schedules(rule: &Rule) {
     let mut missed = Vec::new();
     let all = Config { patterns: [Pattern::ALL.to_vec(), vec![Pattern::Calls; 3]].concat(), ..backlog() };

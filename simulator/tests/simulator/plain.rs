@@ -120,7 +120,7 @@ fn find(canary: Canary, schedules: u64) -> (Schedule, u64, &'static str) {
     found.unwrap_or_else(|| panic!("{canary:?} is not found in {schedules} schedules"))
 }
 
-/// Prints the table of `docs/simulator.md`.
+/// Prints the table of `docs/lab/simulations.md`.
 #[test]
 fn every_canary_is_found_and_its_schedule_shrinks() {
     let mut faults = 0;

@@ -231,7 +231,7 @@ fn find(canary: Canary, schedules: u64, config: Config) -> Option<(Schedule, u64
 }
 
 /// Plants every mistake: the rule's own, and those of the log, of checkpoints and of the driver. Prints the table of
-/// `docs/simulator.md`.
+/// `docs/lab/simulations.md`.
 #[test]
 fn every_mistake_is_found_within_ten_thousand_schedules() {
     let mut missed = Vec::new();

@@ -107,7 +107,7 @@ fn every_call_runs_once_when_nothing_fails() {
     assert_eq!((met.calls_recorded, met.calls_skipped, met.calls_again, met.entries_sent), (0, 0, 0, 0), "{met:?}");
 }
 
-/// Prints the table of `docs/user-level.md`.
+/// Prints the table of `docs/lab/simulations.md`.
 #[test]
 fn every_canary_is_found_and_its_schedule_shrinks() {
     for canary in Canary::every().filter(|&canary| canary.applies_to(&user_level::RULE)) {

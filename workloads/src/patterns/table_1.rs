@@ -1,6 +1,6 @@
 //! Table I of Guermouche 2011: the share of logged messages, cell by cell, with the paper's clusters and with proposed
 //! ones.
-#![expect(clippy::print_stdout, reason = "the tables of docs/patterns.md are what these tests print")]
+#![expect(clippy::print_stdout, reason = "the tables of docs/lab/simulations.md are what these tests print")]
 
 use counterfoil::Rank;
 use counterfoil_protocols::cluster::{Clusters, Share, Traffic, propose};
@@ -11,7 +11,7 @@ use super::{Cell, Kernel, Pattern};
 const TOLERANCES: [(Kernel, f64); 5] =
     [(Kernel::Mg, 0.6), (Kernel::Lu, 0.05), (Kernel::Ft, 0.4), (Kernel::Cg, 0.1), (Kernel::Bt, 0.1)];
 
-/// Cells that don't follow from the benchmark's structure; `docs/patterns.md` explains them.
+/// Cells that don't follow from the benchmark's structure; `docs/book/src/explanation/patterns.md` explains them.
 const OUTSIDE: [(Kernel, (u32, u32)); 1] = [(Kernel::Mg, (256, 16))];
 
 /// Returns the messages of one iteration, for a number of ranks in the table.

@@ -1,4 +1,4 @@
-//! Collective operations: the contributions of this rank, as `docs/collectives.md` says.
+//! Collective operations: the contributions of this rank, as `docs/book/src/explanation/collectives.md` says.
 
 use std::ffi::{c_int, c_void};
 

@@ -210,7 +210,7 @@ impl Requests {
     }
 
     /// Returns `true` while a communicator is being made by a non-blocking call. If a rank makes progress between two
-    /// such calls, Open MPI 5.0.11 may let each wait for another one for ever (docs/limits.md).
+    /// such calls, Open MPI 5.0.11 may let each wait for another one for ever (docs/book/src/reference/mpis.md).
     pub(crate) fn are_making_comms(&self) -> bool {
         self.making > 0
     }

@@ -1,7 +1,7 @@
 //! Records of messages that are sent.
 //!
 //! There are several ways to write one, since a message costs what delays the next one. Reasons and figures are those
-//! of `docs/performance-mpi.md`, "Causes: a message": times of a ping-pong with the library, by those without it.
+//! of `docs/lab/mpi-cost.md`, "Causes: a message": times of a ping-pong with the library, by those without it.
 
 use std::ffi::{c_int, c_void};
 

@@ -3,7 +3,7 @@
 //!
 //! What a rank stores after a send waits in the processor behind what MPI has stored for the other rank, and a
 //! processor has room for some 60 such stores. A message of a cached stream costs half of them, and its own bytes; more
-//! would delay the answer (`docs/performance-mpi.md`).
+//! would delay the answer (`docs/lab/mpi-cost.md`).
 
 use std::ffi::c_int;
 

@@ -3,7 +3,7 @@
 //! Two ranks run ping-pong, or another pattern, under `mpirun -n 2` with the interposition library loaded. Calls by the
 //! program's names (`MPI_Send`, `MPI_Recv`), which the library logs, alternate with calls by the profiling names
 //! (`PMPI_Send`, `PMPI_Recv`), which bypass it, batch by batch inside this one job: separate jobs differ by more than
-//! the effect. Native batches paired with native ones are the control. `docs/performance-mpi.md` has the figures.
+//! the effect. Native batches paired with native ones are the control. `docs/lab/mpi-cost.md` has the figures.
 // The program's only product is its output.
 #![expect(clippy::print_stdout)]
 

@@ -1,6 +1,6 @@
 /* What this rank has sent, for a comparison with the log that takes nothing from the library: for each rank, the number of messages and the sum of
  * a mix of each message's bytes, tag and position in its stream; and the same of its contributions to collective operations, of which the log
- * keeps the sender's bytes (docs/collectives.md). */
+ * keeps the sender's bytes (docs/book/src/explanation/collectives.md). */
 #include <pthread.h>
 
 #include "random.h"
