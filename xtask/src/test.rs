@@ -28,7 +28,7 @@ const RUNS_JOBS: &str = "counterfoil-cli";
 /// Scales random campaigns, unless the environment does: crate `counterfoil-campaign`.
 const CAMPAIGN: &str = "COUNTERFOIL_CAMPAIGN_PERCENT";
 /// Length of the campaigns in percent, and with `--quick`. At their whole length they take two minutes more.
-const CAMPAIGN_PERCENT: &str = "50";
+const CAMPAIGN_PERCENT: &str = "25";
 const CAMPAIGN_PERCENT_QUICK: &str = "10";
 
 /// Tests that run at once, for every two cores: a third of their time is waiting, and over MPI half of it.

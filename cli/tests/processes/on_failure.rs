@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::time::Duration;
 
+use counterfoil_campaign::stride;
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -229,7 +230,7 @@ fn a_rank_that_is_killed_while_it_changes_its_state_in_memory_is_rebuilt() {
 #[test]
 fn a_rank_may_be_killed_at_each_event_of_a_small_factorization() {
     let sandbox = Sandbox::new();
-    for (rule, step) in [(RULE, 1), (SHARED_MEMORY_RULE, 4)] {
+    for (rule, step) in [(RULE, stride()), (SHARED_MEMORY_RULE, stride().max(4))] {
         let mut kills = 0;
         for event in (1..).step_by(step) {
             let kill = format!("1@event:{event}");

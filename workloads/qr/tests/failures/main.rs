@@ -4,6 +4,7 @@
 
 mod grid;
 
+use counterfoil_campaign::stride;
 use counterfoil_qr::recover::Unrecoverable;
 use counterfoil_qr::verify::Residuals;
 use counterfoil_qr::{Grid, Layout, Matrix, Place, Protection, Size};
@@ -148,8 +149,8 @@ fn a_process_may_be_killed_at_each_message() {
         for protection in PROTECTIONS {
             let (layout, matrix) = (layout(size, grid, protection), matrix(Kind::Random, size.0, size.1, 1));
             let steps = Job::new(&layout, &matrix, 2).run(None).unwrap().steps;
-            for at in 0..steps {
-                let victim = layout.places().nth(at % (grid.0 * grid.1)).unwrap();
+            for (kill, at) in (0..steps).step_by(stride()).enumerate() {
+                let victim = layout.places().nth(kill % (grid.0 * grid.1)).unwrap();
                 let mut job = Job::new(&layout, &matrix, 2);
                 let kill = Kill { at, victims: vec![victim] };
                 assert!(job.run(Some(&kill)).unwrap().has_failed, "{kill:?}");
