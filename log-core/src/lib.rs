@@ -31,6 +31,9 @@
 #![warn(missing_docs)]
 #![cfg_attr(counterfoil_loom, allow(dead_code, reason = "the models need no recovery and no files"))]
 
+#[cfg(not(target_os = "linux"))]
+compile_error!("Counterfoil needs Linux: its logs use madvise, fallocate and io_uring");
+
 mod arena;
 #[cfg(not(counterfoil_loom))]
 mod checksum;
