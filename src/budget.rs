@@ -35,6 +35,7 @@ impl Channel {
 
 /// Result of [`Log::collect`](crate::Log::collect).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Collected {
     /// Number of freed chunks.
     pub chunks: usize,

@@ -4,22 +4,24 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use counterfoil_log_core::{CursorError, Entry, Epoch, Rank, Run, Ssn};
+use counterfoil_log_core::{CursorError, Entry, Epoch, Run, Ssn};
 use counterfoil_log_io::{LocalImage, StoreError};
 
 use crate::contents::Contents;
 use crate::error::CheckpointError;
 use crate::log::Log;
+use crate::open::RecoveredLane;
 use crate::spill::{CheckpointJob, LaneState, Reply, Spiller, Write};
 use crate::store::create_store;
 
 /// A recovered checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Restored {
     /// Epoch that the checkpoint began.
     pub epoch: Epoch,
-    /// Lanes: destination, lowest SSN kept, last SSN sent when the checkpoint was taken.
-    pub lanes: Vec<(Rank, Ssn, Ssn)>,
+    /// Lanes when the checkpoint was taken, with what is kept of them now.
+    pub lanes: Vec<RecoveredLane>,
     /// Caller's part.
     pub contents: Contents,
 }

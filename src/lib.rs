@@ -112,7 +112,7 @@ pub use contents::{Contents, TABLE_NAME_BYTES_MAX, TableError};
 pub use cursor::{Cursor, Reader, ReplayError};
 pub use error::{AppendError, CheckpointError, DestroyError, DiskRefused, Error, OpenError, SpillBehind};
 pub use log::Log;
-pub use open::Recovered;
+pub use open::{Recovered, RecoveredLane};
 pub use options::{Options, StoreOptions};
 pub use read_only::ReadOnlyLog;
 pub use stats::{Stats, Usage};

@@ -21,11 +21,24 @@ use crate::store::{FoundStore, check_stores_dir, create_store, create_store_on, 
 use crate::waiting::Readers;
 use crate::{OpenError, Options, Tier};
 
+/// A lane that was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RecoveredLane {
+    /// Destination.
+    pub peer: Rank,
+    /// Lowest SSN kept.
+    pub kept_from: Ssn,
+    /// Last SSN sent.
+    pub last: Ssn,
+}
+
 /// Contents of a recovered log; returned by [`Log::recover`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Recovered {
-    /// Lanes with records in memory: destination, lowest SSN kept, last SSN sent.
-    pub lanes: Vec<(Rank, Ssn, Ssn)>,
+    /// Lanes with records in memory.
+    pub lanes: Vec<RecoveredLane>,
     /// Number of entries of the local log.
     pub local_entries: usize,
     /// Newest durable checkpoint.
@@ -78,7 +91,7 @@ impl Log {
     /// and the newest durable checkpoint, if there is a store.
     ///
     /// Lanes that are no longer in memory are restored from that checkpoint; their records are read from disk. Missing
-    /// files are created.
+    /// files are created, so that this also opens the log of a rank's first process: [`Recovered`] is empty then.
     ///
     /// Shared memory has no acknowledgements: there, records count as acknowledged if they were freed, also if a
     /// checkpoint knew more, since their receiver may have rolled back since. The others are to be sent again; the
@@ -121,15 +134,6 @@ impl Log {
         }
         // What is created has no files.
         Log::recover_dead(Options { dir: None, store: None, ..options }, dead, None)
-    }
-
-    /// Opens this rank's log: [recovers](Self::recover) what a dead process left, in shared memory and in the store,
-    /// and creates what there is none of. [`Recovered`] is empty if there was nothing.
-    ///
-    /// # Errors
-    /// Like [`recover`](Self::recover).
-    pub fn open_or_create(options: Options) -> Result<(Log, Recovered), OpenError> {
-        Log::recover(options)
     }
 
     /// Like [`recover`](Self::recover), with the store on `backend`: see [`create_on`](Self::create_on).
@@ -197,7 +201,7 @@ impl Log {
             log.lanes.adopt(writer).map_err(|_| OpenError::Lane { path, peer, ranks })?;
             log.budget.channels[peer.index()].inherited = last;
             if last > Ssn::ZERO {
-                recovered.lanes.push((peer, kept_from, last));
+                recovered.lanes.push(RecoveredLane { peer, kept_from, last });
             }
         }
         if let Some(image) = image {
@@ -270,7 +274,7 @@ impl Log {
             (channel.submitted, channel.persisted) = (upto, upto);
             self.budget.raise_floor(&mut self.lanes, peer, covered);
             // A lane in memory may have newer records; this reports its end at the checkpoint.
-            lanes.push((peer, self.kept_from(peer), next.prev()));
+            lanes.push(RecoveredLane { peer, kept_from: self.kept_from(peer), last: next.prev() });
         }
         let contents = Contents { application: image.application, tables: image.tables };
         Ok(Some(Restored { epoch: image.epoch, lanes, contents }))

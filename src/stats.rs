@@ -7,6 +7,7 @@ use counterfoil_log_io::DiskUsage;
 
 /// Counters of a log since it was opened, and its current usage.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Stats {
     /// Committed messages, without imported and recovered ones.
     pub messages_logged: u64,
@@ -41,6 +42,7 @@ pub struct Stats {
 
 /// Memory usage of a log: the part of [`Stats`] that costs only a few loads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Usage {
     /// Bytes of chunks in use by lanes.
     pub used_bytes: usize,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use arbitrary::Unstructured;
-use counterfoil::{Ack, Epoch, Keep, Log, Options, Phase, Rank, Ssn, Tier};
+use counterfoil::{Ack, Epoch, Keep, Log, Options, Phase, Rank, RecoveredLane, Ssn, Tier};
 use tempfile::TempDir;
 
 const RANKS: u32 = 4;
@@ -246,7 +246,7 @@ fn options(dir: &Path) -> Options {
 /// Recovers the log as a replacement does; `None` if the files are refused.
 fn recover(dir: &Path) -> Option<Contents> {
     let (mut log, recovered) = Log::recover(options(dir)).ok()?;
-    for &(peer, kept_from, last) in &recovered.lanes {
+    for &RecoveredLane { peer, kept_from, last, .. } in &recovered.lanes {
         assert!(peer.0 < RANKS && kept_from <= last.next() && log.next_ssn(peer) == last.next());
     }
     Some(contents(&mut log, recovered.local_entries))

@@ -10,7 +10,7 @@
 //! | `unexpected` | messages received, but not yet matched to a receive |
 
 use bytes::Bytes;
-use counterfoil::{Contents, Restored};
+use counterfoil::{Contents, Epoch};
 use serde::{Deserialize, Serialize};
 
 use crate::matching::Message;
@@ -88,13 +88,12 @@ impl Snapshot {
         Ok(Contents { application: self.application.into(), tables })
     }
 
-    /// Decodes a checkpoint that a recovery found.
+    /// Decodes the contents of a checkpoint that a recovery found, which began `epoch`.
     ///
     /// # Errors
     /// [`TableError`] names the first table that is missing or can't be decoded.
-    pub fn from_restored(restored: Restored) -> Result<Snapshot, TableError> {
-        let epoch = restored.epoch.0;
-        let contents = restored.contents;
+    pub fn from_contents(epoch: Epoch, contents: Contents) -> Result<Snapshot, TableError> {
+        let epoch = epoch.0;
         let table = |table: &'static str| contents.table(table).ok_or(TableError { epoch, table });
         let counters = postcard::from_bytes(table(COUNTERS)?).map_err(|_| TableError { epoch, table: COUNTERS })?;
         let unexpected: Vec<Unexpected<'_>> =
@@ -122,8 +121,6 @@ impl<'a> Unexpected<'a> {
 
 #[cfg(test)]
 mod tests {
-    use counterfoil::Epoch;
-
     use super::*;
 
     fn snapshot() -> Snapshot {
@@ -142,14 +139,12 @@ mod tests {
         }
     }
 
-    fn restored(contents: Contents) -> Restored {
-        Restored { epoch: Epoch(2), lanes: Vec::new(), contents }
-    }
+    const EPOCH: Epoch = Epoch(2);
 
     #[test]
     fn a_snapshot_round_trips() {
         let contents = snapshot().into_contents().unwrap();
-        assert_eq!(Snapshot::from_restored(restored(contents)).unwrap(), snapshot());
+        assert_eq!(Snapshot::from_contents(EPOCH, contents).unwrap(), snapshot());
     }
 
     #[test]
@@ -158,10 +153,10 @@ mod tests {
         for (index, (name, _)) in contents.tables.iter().enumerate() {
             let mut missing = contents.clone();
             missing.tables.remove(index);
-            assert_eq!(Snapshot::from_restored(restored(missing)).unwrap_err().table, name);
+            assert_eq!(Snapshot::from_contents(EPOCH, missing).unwrap_err().table, name);
             let mut cut = contents.clone();
             cut.tables[index].1.pop();
-            let outcome = Snapshot::from_restored(restored(cut));
+            let outcome = Snapshot::from_contents(EPOCH, cut);
             // The protocol decodes its own table.
             assert!(name == PROTOCOL || outcome.unwrap_err().table == name);
         }

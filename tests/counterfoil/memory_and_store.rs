@@ -71,7 +71,7 @@ fn a_cursor_passes_what_memory_freed_after_the_messages_of_the_checkpoint() {
         drop(log);
         // The checkpoint doesn't know that anything is covered.
         let (mut log, recovered) = Log::recover(options).unwrap();
-        let in_memory = recovered.lanes[0].1.0;
+        let in_memory = recovered.lanes[0].kept_from.0;
         assert!((102..=201).contains(&in_memory), "{recovered:?}");
         assert_eq!(replayed(&mut log, PEER, 1), (1..=100).chain(in_memory..=300).collect::<Vec<_>>());
         // And so among the blocks of the next checkpoint.

@@ -33,12 +33,12 @@ fn files(dir: &Path) -> Vec<(String, u64, SystemTime)> {
 #[test]
 fn a_log_is_created_where_there_is_none_and_recovered_where_there_is_one() {
     with_rank_dir(|options, _| {
-        let (mut log, recovered) = Log::open_or_create(options.clone()).unwrap();
+        let (mut log, recovered) = Log::recover(options.clone()).unwrap();
         assert_eq!(recovered, Default::default());
         append(&mut log, PEER).unwrap();
         log.checkpoint(Epoch(2), Contents::default()).unwrap();
         drop(log);
-        let (log, recovered) = Log::open_or_create(options).unwrap();
+        let (log, recovered) = Log::recover(options).unwrap();
         assert_eq!((log.next_ssn(PEER), recovered.checkpoint.unwrap().epoch), (Ssn(2), Epoch(2)));
     });
 }

@@ -88,7 +88,8 @@ fn committed_records_are_recovered_and_the_log_continues() {
     let job = Job::new();
     job.create_dead_log();
     let (mut log, recovered) = Log::recover(job.options()).unwrap();
-    assert_eq!(recovered.lanes, [(Rank(0), Ssn(1), Ssn(300)), (Rank(3), Ssn(1), Ssn(20))]);
+    let found = recovered.lanes.iter().map(|lane| (lane.peer, lane.kept_from, lane.last));
+    assert_eq!(found.collect::<Vec<_>>(), [(Rank(0), Ssn(1), Ssn(300)), (Rank(3), Ssn(1), Ssn(20))]);
     assert_eq!(recovered.local_entries, 10);
     assert_eq!(replayed(&mut log, Rank(0), 1), (1..=300).collect::<Vec<_>>());
     assert_eq!(replayed(&mut log, Rank(3), 20), [20]);
@@ -110,10 +111,10 @@ fn committed_records_are_recovered_and_the_log_continues() {
     drop(log);
 
     let (mut log, recovered) = Log::recover(job.options()).unwrap();
-    let peers: Vec<_> = recovered.lanes.iter().map(|&(peer, _, last)| (peer.0, last.0)).collect();
+    let peers: Vec<_> = recovered.lanes.iter().map(|lane| (lane.peer.0, lane.last.0)).collect();
     assert_eq!(peers, [(0, 500), (1, 5), (3, 20)]);
     assert!(
-        recovered.lanes[0].1 > Ssn(1) && recovered.lanes[0].1 <= Ssn(401),
+        recovered.lanes[0].kept_from > Ssn(1) && recovered.lanes[0].kept_from <= Ssn(401),
         "collected records stay collected: {recovered:?}"
     );
     assert_eq!(replayed(&mut log, Rank(0), 401), (401..=500).collect::<Vec<_>>());

@@ -39,7 +39,7 @@ fn recover_and_store(options: Options) -> Result<u64, String> {
     let (mut log, found) = Log::recover(options).map_err(|error| error.to_string())?;
     let contents = Contents { application: Vec::new(), tables: vec![(TAKEN_OVER.to_owned(), Vec::new())] };
     log.checkpoint(Epoch::AFTER_RUN, contents).map_err(|error| error.to_string())?;
-    Ok(found.lanes.iter().map(|(_, first, last)| (last.0 + 1).saturating_sub(first.0)).sum())
+    Ok(found.lanes.iter().map(|lane| (lane.last.0 + 1).saturating_sub(lane.kept_from.0)).sum())
 }
 
 #[cfg(test)]

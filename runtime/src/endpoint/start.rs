@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use bytes::Bytes;
-use counterfoil::{Entry, Epoch, Log, Options, OptionsError, Rank, Restored, Ssn, StoreOptions, Tier};
+use counterfoil::{Entry, Epoch, Log, Options, OptionsError, Rank, RecoveredLane, Restored, Ssn, StoreOptions, Tier};
 use counterfoil_protocols::api::{Properties, Protocol, Repetition};
 
 use super::asked::AskedCheckpoint;
@@ -100,12 +100,13 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             (LogFiles::TakenOver, 0) => (Log::create(log_options)?, counterfoil::Recovered::default()),
             (LogFiles::TakenOver, _) => Log::recover(log_options)?,
         };
-        for (peer, kept_from, _) in &recovered.lanes {
-            check_lane(&mut log, (rank, DamageLocation::Predecessor), peer.0, *kept_from)?;
+        for lane in &recovered.lanes {
+            check_lane(&mut log, (rank, DamageLocation::Predecessor), lane.peer.0, lane.kept_from)?;
         }
         let from_disk = recovered.checkpoint.iter().flat_map(|restored| &restored.lanes);
-        for (peer, kept_from, _) in from_disk.filter(|lane| recovered.lanes.iter().all(|other| other.0 != lane.0)) {
-            check_lane(&mut log, (rank, DamageLocation::Checkpoint), peer.0, *kept_from)?;
+        let is_in_memory = |peer| recovered.lanes.iter().any(|lane| lane.peer == peer);
+        for lane in from_disk.filter(|lane| !is_in_memory(lane.peer)) {
+            check_lane(&mut log, (rank, DamageLocation::Checkpoint), lane.peer.0, lane.kept_from)?;
         }
         let trace = match settings.trace {
             true => Trace::create(&trace_path(&options.trace_directory, rank, incarnation), ranks)?,
@@ -148,7 +149,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             interest: (vec![false; ranks as usize], vec![false; ranks as usize]),
             settings,
         };
-        for &(peer, _, last) in &recovered.lanes {
+        for &RecoveredLane { peer, last, .. } in &recovered.lanes {
             endpoint.outbound[peer.index()].transmitted = last;
             if endpoint.repeats_sends() {
                 endpoint.log.rewind(peer, Ssn::ZERO);
@@ -167,7 +168,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
                 None => endpoint.restore_initial_state()?,
             }
             if !endpoint.repeats_sends() {
-                for (peer, _, _) in recovered.lanes {
+                for RecoveredLane { peer, .. } in recovered.lanes {
                     let last = endpoint.outbound[peer.index()].sent;
                     endpoint.truncate_lane(peer, last)?;
                 }
@@ -219,11 +220,10 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     }
 
     fn restore_checkpoint(&mut self, restored: Restored, oldest: Epoch) -> Result<(), Error> {
-        let epoch = restored.epoch;
-        let lanes = restored.lanes.clone();
-        let snapshot = Snapshot::from_restored(restored)?;
+        let Restored { epoch, lanes, contents, .. } = restored;
+        let snapshot = Snapshot::from_contents(epoch, contents)?;
         self.protocol.restore(&snapshot.protocol, oldest)?;
-        for (peer, _, last) in lanes {
+        for RecoveredLane { peer, last, .. } in lanes {
             let Some(outbound) = self.outbound.get_mut(peer.index()) else { continue };
             outbound.sent = last;
             outbound.transmitted = outbound.transmitted.max(last);

@@ -110,7 +110,7 @@ impl LogModel {
         for ((peer, found), left) in (0..).map(Rank).zip(&mut lanes).zip(&self.lanes) {
             // A lane without a message isn't reported.
             let is_emptied = left.last == Ssn::ZERO && log.next_ssn(peer) == Ssn::FIRST;
-            if is_emptied || recovered.lanes.iter().any(|(in_memory, ..)| *in_memory == peer) {
+            if is_emptied || recovered.lanes.iter().any(|lane| lane.peer == peer) {
                 // Memory doesn't have SSNs that were skipped after the last message.
                 let (sent, end) = (left.sent.last().map_or(Ssn::ZERO, |sent| sent.ssn), log.next_ssn(peer).prev());
                 let last = if (sent..=left.last).contains(&end) { end } else { left.last };
@@ -214,9 +214,9 @@ impl LogModel {
                 return Err(format!("{peer} acknowledged {acked}, not {}", found.acked));
             }
             found.acked = acked;
-            let reported = recovered.checkpoint.iter().flat_map(|restored| &restored.lanes).find(|lane| lane.0 == peer);
-            let is_right =
-                reported.is_none_or(|(_, kept_from, last)| (*kept_from, *last) == (log.kept_from(peer), found.last));
+            let reported =
+                recovered.checkpoint.iter().flat_map(|restored| &restored.lanes).find(|lane| lane.peer == peer);
+            let is_right = reported.is_none_or(|lane| (lane.kept_from, lane.last) == (log.kept_from(peer), found.last));
             if !is_right || log.rewound_to(peer).is_some() {
                 return Err(format!("the lane to {peer} is reported as {reported:?}"));
             }
