@@ -1,6 +1,6 @@
-//! Chapters of the book that the program itself writes: each part of them between two marks.
+//! Book chapters written by the program itself: a part of each, between two marks.
 //!
-//! With `COUNTERFOIL_WRITE_BOOK=1` the parts are written in place of being compared.
+//! With `COUNTERFOIL_WRITE_BOOK=1` the parts are written instead of compared.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -11,7 +11,7 @@ const REFERENCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/book/src/r
 const BEGIN: &str = "<!-- begin: written by cli/tests/cli/book.rs -->\n";
 const END: &str = "<!-- end -->\n";
 
-/// Compares the part of a chapter with what it should be, or writes it.
+/// Compares the chapter's part with its expected text, or writes it.
 fn check(chapter: &str, expected: &str) {
     let path = Path::new(REFERENCE).join(chapter);
     let text = fs::read_to_string(&path).unwrap();
@@ -30,18 +30,20 @@ fn output(arguments: &[&str]) -> String {
     names.filter(|name| name.to_string_lossy().starts_with("COUNTERFOIL_")).for_each(|name| {
         command.env_remove(name);
     });
+    // The help is as wide as the terminal, or as this says.
+    command.env_remove("COLUMNS");
     let output = command.args(arguments).current_dir(empty).output().unwrap();
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Adds the help of a command, and of those below it.
+/// Adds the help of a command and its subcommands.
 fn add_help(names: &[&str], chapter: &mut String) {
     let help = output(&[names, &["--help"]].concat());
     let title = [&["counterfoil"], names].concat().join(" ");
     writeln!(chapter, "\n## {title}\n\n```text\n{}\n```", help.trim_end()).unwrap();
     let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
-    // The lines that go on with a meaning are indented further.
+    // Continuation lines are indented further.
     let below = commands.filter_map(|line| line.strip_prefix("  ").filter(|line| !line.starts_with(' ')));
     for name in below.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help") {
         add_help(&[names, &[name]].concat(), chapter);
