@@ -1,24 +1,24 @@
-//! The arguments of calls as Rust: names, types, and the descriptions of messages and operations.
+//! Call arguments in Rust: names, types, and the descriptions of messages and operations.
 
 use counterfoil_mpi_calls::{Argument, Call, Kind};
 
-/// `type` is a word of Rust's.
+/// Returns a Rust identifier: `type` is a keyword.
 pub(crate) fn ident(name: &str) -> &str {
     if name == "type" { "datatype" } else { name }
 }
 
-/// The parameters of a call, with their types.
+/// Returns a call's parameters, with their types.
 pub(crate) fn parameters(call: &Call) -> String {
     let parameter = |argument: &Argument| format!("{}: {}", ident(&argument.name), argument.kind.rust(call.is_large));
     call.arguments.iter().map(parameter).collect::<Vec<_>>().join(", ")
 }
 
-/// The names of its arguments.
+/// Returns its arguments' names.
 pub(crate) fn names(call: &Call) -> String {
     call.arguments.iter().map(|argument| ident(&argument.name)).collect::<Vec<_>>().join(", ")
 }
 
-/// One of two names of an argument.
+/// Returns the argument name present in the call, out of two.
 pub(crate) fn either<'a>(call: &'a Call, one: &'a str, other: &'a str) -> &'a str {
     ident(if call.named(one).is_some() { one } else { other })
 }
@@ -48,7 +48,7 @@ pub(crate) fn incoming(call: &Call) -> String {
     format!("Incoming {{ {into}, source, tag: {}, comm }}", either(call, "recvtag", "tag"))
 }
 
-/// Renders the description of a collective operation; `more` has the fields of a library's own.
+/// Renders a collective operation's description; `more` has a library's own fields.
 pub(crate) fn collective(call: &Call, more: &str) -> String {
     let option = |kind| call.argument(kind).map_or("None".to_owned(), |argument| format!("Some({})", argument.name));
     format!(
@@ -60,7 +60,7 @@ pub(crate) fn collective(call: &Call, more: &str) -> String {
     )
 }
 
-/// What a rank gives or gets: `None` where the operation has no memory.
+/// Renders a rank's memory for one direction: `None` where the operation has none.
 pub(crate) fn side(call: &Call, of: &str) -> String {
     let name = |what: &str| format!("{of}{what}");
     let find = |names: &[String]| names.iter().find_map(|name| call.named(name)).cloned();
@@ -70,7 +70,7 @@ pub(crate) fn side(call: &Call, of: &str) -> String {
     let types = find(&[name("types"), name("type"), "type".to_owned()]);
     let letter = &of[..1];
     let displs = find(&[format!("{letter}displs")]).or_else(|| {
-        // Of the operations with one array of displacements, it belongs to the side with several counts.
+        // In operations with one array of displacements, it belongs to the side with several counts.
         call.named("displs").filter(|_| call.named(&name("counts")).is_some()).cloned()
     });
     let counts = counts.map_or("Counts::One(0)".to_owned(), |counts| match (counts.kind, call.is_large) {
@@ -93,7 +93,7 @@ pub(crate) fn side(call: &Call, of: &str) -> String {
     format!("Some(Side {{ buf: {}.cast(), counts: {counts}, displs: {displs}, types: {types} }})", buf.name)
 }
 
-/// `Reduce_scatter_block` as a name of Rust's.
+/// Returns a Rust name for one like `Reduce_scatter_block`.
 pub(crate) fn camel(name: &str) -> String {
     name.split('_').map(|part| part[..1].to_uppercase() + &part[1..]).collect()
 }
@@ -109,7 +109,7 @@ pub(crate) fn operations(calls: &[Call]) -> String {
     )
 }
 
-/// The names of the collective operations among the calls.
+/// Returns the names of the collective operations among the calls.
 pub(crate) fn collectives(calls: &[Call]) -> Vec<&str> {
     let mut bases: Vec<&str> =
         calls.iter().filter(|call| call.class.is_collective()).map(|call| call.base.as_str()).collect();
@@ -117,7 +117,7 @@ pub(crate) fn collectives(calls: &[Call]) -> Vec<&str> {
     bases
 }
 
-/// In which of MPI's ways a message is sent.
+/// Returns a message's send mode in MPI.
 pub(crate) fn mode(base: &str) -> &'static str {
     match base.trim_start_matches('I').trim_end_matches("_init").to_lowercase().as_str() {
         "bsend" => "Buffered",

@@ -1,4 +1,4 @@
-//! Calls of the table that the MPI at hand declares.
+//! Table calls declared by the MPI at hand.
 
 use std::collections::{BTreeSet, HashSet};
 use std::error::Error;
@@ -8,19 +8,19 @@ use counterfoil_mpi_calls::Call;
 use super::compiler::compiler;
 use super::fortran::Bindings;
 
-/// A file that has the headers of extensions, too.
+/// A file with the headers of extensions, too.
 const EXTENDED: &str = "../core/src/control/failures.c";
 
-/// The calls of the table, by whether the MPI declares them.
+/// The table's calls, by whether the MPI declares them.
 pub(crate) struct Declared {
     pub(crate) present: Vec<Call>,
     pub(crate) absent: Vec<Call>,
-    /// What of its Fortran bindings doesn't come in C.
+    /// Fortran bindings not available in C.
     pub(crate) bindings: Bindings,
 }
 
 impl Declared {
-    /// Compares the calls of the table that the library `knows` with the MPI's headers.
+    /// Compares the table calls selected by `knows` with the MPI's headers.
     pub(crate) fn find(knows: fn(&Call) -> bool) -> Result<Declared, Box<dyn Error>> {
         for path in [EXTENDED, "../core/build", "../calls/build"] {
             println!("cargo:rerun-if-changed={path}");
@@ -41,7 +41,7 @@ impl Declared {
         Ok(Declared { present, absent, bindings })
     }
 
-    /// Sets a `cfg` with a name for each call that the MPI declares: an older MPI has fewer calls.
+    /// Sets a `cfg` with a name for each call declared by the MPI: an older MPI has fewer calls.
     pub(crate) fn configure(&self, cfg: &str, name: fn(&Call) -> &str) {
         let all: BTreeSet<&str> = self.present.iter().chain(&self.absent).map(name).collect();
         let values: Vec<String> = all.into_iter().map(|name| format!("\"{name}\"")).collect();
@@ -52,7 +52,7 @@ impl Declared {
     }
 }
 
-/// The MPI calls that are declared in preprocessed C.
+/// Returns the MPI calls declared in preprocessed C.
 fn prototypes(text: &str) -> HashSet<&str> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     words.filter(|word| word.starts_with("MPI_") || word.starts_with("MPIX_")).collect()

@@ -1,4 +1,4 @@
-//! The calls of Fortran as Rust: each converts its arguments, and is made in C.
+//! Fortran calls in Rust: each converts its arguments, and is made in C.
 
 use std::fmt::Write;
 
@@ -11,21 +11,21 @@ use super::arguments::ident;
 pub(crate) enum Bindings {
     /// `mpif.h` and `use mpi` share their functions, `use mpi_f08` has others; all call PMPI functions.
     OpenMpi,
-    /// Only calls of `use mpi_f08` without a buffer call PMPI functions.
+    /// Only `use mpi_f08` calls without a buffer call PMPI functions.
     Mpich,
 }
 
 impl Bindings {
-    /// Returns the names of a call.
+    /// Returns a call's names.
     fn names(self, call: &Call) -> Vec<String> {
         let name = call.symbol().to_lowercase();
         let has_buffer = call.arguments.iter().any(|argument| matches!(argument.kind, Kind::In | Kind::Out));
-        // Its memory is returned, as a `type(c_ptr)`, for which `use mpi` has a name more.
+        // Its memory is returned, as a `type(c_ptr)`, for which `use mpi` has an additional name.
         let allocates = call.name.starts_with("Win_allocate");
         let kinds: &[&str] = match self {
             Bindings::OpenMpi if allocates => &["", "cptr_", "f08_"],
             Bindings::OpenMpi => &["", "f08_"],
-            // That of `mpif.h` passes the request on in a call that takes the MPI's own only.
+            // The `mpif.h` binding passes the request on in a call for the MPI's own requests only.
             Bindings::Mpich if call.class == Class::RequestGeneralized => &["", "f08_"],
             Bindings::Mpich if has_buffer && !allocates => &[],
             Bindings::Mpich => &["f08_"],
@@ -34,8 +34,9 @@ impl Bindings {
     }
 }
 
-/// Renders all calls that exist in Fortran. `pass_on` renders the body of one that isn't converted, from its name and
-/// its parameters.
+/// Renders all calls available in Fortran.
+///
+/// `pass_on` renders an unconverted call's body, from its name and its parameters.
 pub(crate) fn calls(
     calls: &[Call],
     bindings: Bindings,
@@ -66,8 +67,9 @@ pub(crate) fn calls(
     text
 }
 
-/// Returns `true` for calls that exist in Fortran, and that the MPI's own binding wouldn't make better: it has to know
-/// that the function of an error handler is one of Fortran.
+/// Returns `true` for calls available in Fortran, unless the MPI's own binding makes them better.
+///
+/// The MPI has to know that an error handler's function is written in Fortran.
 fn is_converted(call: &Call) -> bool {
     !call.is_large && call.class != Class::HandlerMake
 }
@@ -106,7 +108,7 @@ impl Signature {
     }
 }
 
-/// Returns the type of a parameter.
+/// Returns a parameter's type.
 fn parameter(call: &Call, argument: &Argument) -> &'static str {
     match argument.kind {
         Kind::Out if call.class == Class::RequestGeneralized => "*const ffi::MPI_Aint",
@@ -148,7 +150,7 @@ fn convert(call: &Call) -> String {
     let count = call.named("count").or(call.named("incount")).map_or("count", |count| count.name.as_str());
     for argument in &call.arguments {
         let name = ident(&argument.name);
-        // A variable of C that is stored after the call.
+        // A C variable stored after the call.
         let mut variable = |make: String, store: &str| {
             before.push_str(&format!("let mut {name} = {make};\n        "));
             after.push_str(&format!("{name}.{store};\n        "));
@@ -179,7 +181,7 @@ fn convert(call: &Call) -> String {
                         "let (sends, receives) = fortran::{of}(fortran::comm(*comm)).unwrap_or_default();\n        "
                     ));
                 }
-                // A rank that sends in place gives no list for that.
+                // A rank sending in place gives no list for the send side.
                 let count =
                     if side == "sends" { "if fortran::is_in_place(sendbuf) { 0 } else { sends }" } else { side };
                 format!("fortran::datatypes({name}, {count})")

@@ -5,16 +5,16 @@ use crate::{Class, Kind};
 /// Argument of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Argument {
-    /// Name of the argument.
+    /// Argument name.
     pub name: String,
-    /// Meaning and type of the argument.
+    /// Argument meaning and type.
     pub kind: Kind,
 }
 
 /// Form of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
-    /// The form that the table's line shows; its class says when the operation is complete.
+    /// The form in the table's line; its class says when the operation is complete.
     Plain,
     /// Collective operation that is complete when its request is.
     Immediate,
@@ -40,7 +40,7 @@ pub struct Call {
 }
 
 impl Call {
-    /// Returns the name of the C function.
+    /// Returns the C function's name.
     pub fn symbol(&self) -> String {
         if self.is_extension() { self.name.clone() } else { format!("MPI_{}", self.name) }
     }
@@ -50,8 +50,8 @@ impl Call {
         self.name.starts_with("MPIX_")
     }
 
-    /// Returns the name of the library's function that handles the call: that of its class, except for collective
-    /// operations, which have one for each form.
+    /// Returns the name of the library's function for the call: its class's, except for collective operations, which
+    /// have one for each form.
     pub fn wrapper(&self) -> &'static str {
         match self.form {
             _ if !self.class.is_collective() => self.class.name(),
@@ -61,7 +61,7 @@ impl Call {
         }
     }
 
-    /// Returns the arguments that this function takes as they are.
+    /// Returns the arguments passed to this function unchanged.
     pub fn taken(&self) -> impl Iterator<Item = &Argument> {
         self.arguments.iter().filter(|argument| self.class.takes().contains(&argument.kind))
     }

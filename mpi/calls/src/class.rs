@@ -1,4 +1,4 @@
-//! Classes of calls: their names in the table, and the kinds of arguments that their functions take.
+//! Classes of calls: their names in the table, and their functions' kinds of arguments.
 
 use std::str::FromStr;
 
@@ -6,7 +6,7 @@ use crate::Kind;
 
 macro_rules! classes {
     ($($(#[$doc:meta])+ $name:ident = $text:literal [$($kind:ident),*],)+) => {
-        /// Class of a call: the library treats the calls of a class alike, by [one function](crate::Call::wrapper).
+        /// Class of calls, all handled by [one function](crate::Call::wrapper) of the library.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Class {
             $($(#[$doc])+ $name,)+
@@ -23,10 +23,10 @@ macro_rules! classes {
                 }
             }
 
-            /// Returns the kinds of the arguments that the function of the class takes as they are.
+            /// Returns the kinds of arguments passed unchanged to the class's function.
             ///
-            /// A message's destination, source, address, count, datatype, tag and communicator are in a description of
-            /// the message, and those of a collective operation in one of the operation.
+            /// A message's destination, source, address, count, datatype, tag and communicator are in a message
+            /// description, and a collective operation's in an operation description.
             pub fn takes(self) -> &'static [Kind] {
                 match self {
                     $(Class::$name => &[$(Kind::$kind),*],)+
@@ -69,9 +69,9 @@ classes! {
     Exchange = "exchange" [Status],
     /// Sends one message and receives another into the same buffer.
     ExchangeReplace = "exchange_replace" [Status],
-    /// Immediate form of an exchange.
+    /// Immediate exchange.
     ExchangeImmediate = "exchange_immediate" [RequestOut],
-    /// Immediate form of an exchange in one buffer.
+    /// Immediate exchange in one buffer.
     ExchangeReplaceImmediate = "exchange_replace_immediate" [RequestOut],
     /// Starts a persistent request.
     Start = "start" [Request],
@@ -79,25 +79,25 @@ classes! {
     StartAll = "start_all" [Int, Requests],
     /// Waits for a request.
     Wait = "wait" [Request, Status],
-    /// Waits for one of several requests.
+    /// Waits for one request in an array.
     WaitAny = "wait_any" [Int, Requests, IndexOut, Status],
-    /// Waits for all of several requests.
+    /// Waits for all requests in an array.
     WaitAll = "wait_all" [Int, Requests, Statuses],
-    /// Waits for at least one of several requests.
+    /// Waits for at least one request in an array.
     WaitSome = "wait_some" [Int, Requests, IntOut, IndicesOut, Statuses],
     /// Tests a request for completion.
     Test = "test" [Request, Flag, Status],
-    /// Tests for the completion of one of several requests.
+    /// Tests the requests in an array for one completion.
     TestAny = "test_any" [Int, Requests, IndexOut, Flag, Status],
-    /// Tests for the completion of all of several requests.
+    /// Tests all requests in an array for completion.
     TestAll = "test_all" [Int, Requests, Flag, Statuses],
-    /// Tests which of several requests are complete.
+    /// Tests the requests in an array for any completions.
     TestSome = "test_some" [Int, Requests, IntOut, IndicesOut, Statuses],
     /// Tests a request for completion without freeing it.
     RequestStatus = "request_status" [RequestIn, Flag, Status],
     /// Frees a request; its operation continues.
     RequestFree = "request_free" [Request],
-    /// Cancels the operation of a request, if possible.
+    /// Cancels a request's operation, if possible.
     Cancel = "cancel" [Request],
     /// Synchronises all ranks.
     Barrier = "barrier" [RequestOut],
@@ -113,7 +113,7 @@ classes! {
     Neighbours = "neighbours" [RequestOut],
     /// Makes a communicator: all its members are in the call.
     CommMake = "comm_make" [CommOut],
-    /// Makes a communicator of a group that the program gives, of members of another communicator.
+    /// Makes a communicator from the program's group, a subset of another communicator's members.
     CommCreate = "comm_create" [Comm, CommOut],
     /// Makes a communicator from another one; it is valid when the request is complete.
     CommMakeImmediate = "comm_make_immediate" [Comm, CommOut, RequestOut],
@@ -141,9 +141,11 @@ classes! {
     Control = "control" [Int],
     /// Begins a session, which has a thread level of its own.
     SessionInit = "session_init" [SessionOut],
-    /// Starts a kind of communication that is not logged.
+    /// Starts unlogged communication.
     NotLogged = "not_logged" [],
-    /// Asks for what a rank that recovers answers by itself. The logging library doesn't wrap it.
+    /// Asks for information that a recovering rank provides by itself.
+    ///
+    /// Not wrapped by the logging library.
     Answered = "answered" [],
 }
 

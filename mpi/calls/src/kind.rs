@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-/// Kind of an argument: its meaning, and its type in C and in Rust.
+/// Argument kind: its meaning, and its type in C and in Rust.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Buffer that MPI reads.
@@ -13,11 +13,11 @@ pub enum Kind {
     Count,
     /// Number of elements: always an `MPI_Count`.
     LargeCount,
-    /// Number of elements for each rank.
+    /// Each rank's number of elements.
     Counts,
-    /// Displacement of each rank's elements, in elements: `MPI_Aint` in large-count forms.
+    /// Each rank's displacement, in elements: `MPI_Aint` in large-count forms.
     Displs,
-    /// Displacement of each rank's elements, in bytes.
+    /// Each rank's displacement, in bytes.
     Addresses,
     /// Size in bytes.
     Address,
@@ -29,11 +29,11 @@ pub enum Kind {
     TypeOut,
     /// Reduction operation.
     Op,
-    /// Destination of a message.
+    /// Message destination.
     Dest,
-    /// Source of a message, or a wildcard.
+    /// Message source, or a wildcard.
     Source,
-    /// Root of a collective operation.
+    /// Root rank.
     Root,
     /// Tag, or a wildcard for a receive.
     Tag,
@@ -53,11 +53,11 @@ pub enum Kind {
     Errhandler,
     /// Pointer to a new error handler.
     ErrhandlerOut,
-    /// Function of an error handler.
+    /// Error handler function.
     Handler,
-    /// Returns the status of a generalized request.
+    /// Returns a generalized request's status.
     QueryFunction,
-    /// Frees the state of a generalized request.
+    /// Frees a generalized request's state.
     FreeFunction,
     /// Cancels a generalized request.
     CancelFunction,
@@ -65,47 +65,47 @@ pub enum Kind {
     RequestOut,
     /// Pointer to a request that the call may complete.
     Request,
-    /// Request that the call leaves unchanged.
+    /// Request left unchanged by the call.
     RequestIn,
-    /// Array of requests that the call may complete.
+    /// Request array, which the call may complete.
     Requests,
     /// Pointer to a matched message.
     Message,
     /// Pointer to a status, or `MPI_STATUS_IGNORE`.
     Status,
-    /// Array of statuses, or `MPI_STATUSES_IGNORE`.
+    /// Status array, or `MPI_STATUSES_IGNORE`.
     Statuses,
     /// Pointer to a flag.
     Flag,
     /// Pointer to an index.
     IndexOut,
-    /// Array of indices that the call fills in.
+    /// Index array, filled in by the call.
     IndicesOut,
     /// Integer.
     Int,
     /// Pointer to an integer.
     IntOut,
-    /// Array of integers.
+    /// Integer array.
     Ints,
-    /// Array of integers that the call fills in.
+    /// Integer array, filled in by the call.
     IntsOut,
-    /// Array of truth values that the call fills in.
+    /// Truth value array, filled in by the call.
     LogicalsOut,
-    /// Array of weights, or `MPI_UNWEIGHTED` or `MPI_WEIGHTS_EMPTY`.
+    /// Weight array, or `MPI_UNWEIGHTED` or `MPI_WEIGHTS_EMPTY`.
     Weights,
-    /// Array of weights that the call fills in, or `MPI_UNWEIGHTED`.
+    /// Weight array, filled in by the call, or `MPI_UNWEIGHTED`.
     WeightsOut,
-    /// Array of ranges of ranks: first, last, stride.
+    /// Array of rank ranges: first, last, stride.
     Ranges,
     /// String.
     String,
-    /// Null-terminated array of strings.
+    /// Null-terminated string array.
     Strings,
     /// Array of [`Strings`](Self::Strings).
     Argvs,
-    /// Pointer to `argc` of `main`.
+    /// Pointer to `main`'s `argc`.
     Argc,
-    /// Pointer to `argv` of `main`.
+    /// Pointer to `main`'s `argv`.
     Argv,
     /// Pointer to a new window.
     WinOut,
@@ -177,7 +177,7 @@ const ROWS: &[Row] = &[
 
 impl Kind {
     fn row(self) -> &'static Row {
-        // A test checks that every kind has a row.
+        // A test checks each kind for a row.
         ROWS.iter().find(|row| row.1 == self).unwrap_or(&ROWS[0])
     }
 
@@ -186,7 +186,7 @@ impl Kind {
         matches!(self, Kind::Count | Kind::Counts | Kind::Displs)
     }
 
-    /// Returns the declaration of an argument of this kind in C.
+    /// Returns the C declaration for an argument of this kind.
     pub fn c(self, name: &str, is_large: bool) -> String {
         let &(_, _, before, after, _) = self.row();
         match (self, is_large) {
@@ -197,7 +197,9 @@ impl Kind {
         }
     }
 
-    /// Returns the type in Rust. `ffi` is the module of the MPI's bindings.
+    /// Returns the Rust type.
+    ///
+    /// `ffi` is the module with the MPI's bindings.
     pub fn rust(self, is_large: bool) -> &'static str {
         match (self, is_large) {
             (Kind::Count, true) => "ffi::MPI_Count",
@@ -226,7 +228,7 @@ mod tests {
             assert_eq!(row.0.parse(), Ok(row.1));
             assert_eq!(ROWS.iter().filter(|other| other.0 == row.0 || other.1 == row.1).count(), 1, "{}", row.0);
         }
-        // The last of the enum is the last of the rows.
+        // The last variant has the last row.
         assert_eq!(ROWS.len(), Kind::SessionOut as usize + 1);
     }
 }

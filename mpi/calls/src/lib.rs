@@ -1,9 +1,9 @@
-//! Table of the MPI calls that the interposition library wraps.
+//! Table of MPI calls wrapped by the interposition library.
 //!
 //! `calls.txt` has a line for each call: its class, its name, and its arguments with their kinds. [`table`] reads it
 //! and expands each line to its forms (immediate and persistent collectives, large counts). The wrappers are generated
-//! from the table, and the compiler checks them against the prototypes of the MPI; so is the list of calls that the
-//! tests have to make.
+//! from the table, and the compiler checks them against the MPI's prototypes; so is the list of calls that the tests
+//! have to make.
 //!
 //! ```
 //! let table = counterfoil_mpi_calls::table()?;

@@ -1,4 +1,4 @@
-//! Parser of the table.
+//! Parser for the table.
 
 use thiserror::Error;
 
@@ -10,11 +10,11 @@ use crate::{Argument, Call, Class, Form, Kind};
 pub struct TableError {
     /// Line number, from 1.
     pub line: usize,
-    /// Description of the error.
+    /// Error description.
     pub what: String,
 }
 
-/// Returns the table of this crate, with all forms of each call.
+/// Returns this crate's table, with all forms of each call.
 ///
 /// # Errors
 /// [`TableError`]; a test checks that there is none.
@@ -92,7 +92,7 @@ fn name(base: &str, form: Form) -> String {
     }
 }
 
-/// Returns the arguments that a form adds after those of the operation.
+/// Returns a form's additional arguments, after the operation's.
 fn added_arguments(form: Form) -> Vec<Argument> {
     let info = || Argument { name: "info".to_owned(), kind: Kind::Info };
     let request = || Argument { name: "request".to_owned(), kind: Kind::RequestOut };

@@ -1,4 +1,4 @@
-//! Makes the wrappers: of the calls in the table, those that the MPI at hand has.
+//! Makes the wrappers for those table calls that the MPI at hand has.
 
 // Cargo is told by printing.
 #![expect(clippy::print_stdout)]
@@ -38,7 +38,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     write(&out.join("wrapped.txt"), &names(&declared.present))?;
     write(&out.join("absent.txt"), &names(&declared.absent))?;
     compare_extensions(&declared.present, &out.join("extensions.c"))?;
-    // A library to be preloaded uses the MPI that the program has loaded; only its tests need a path.
+    // A preloaded library uses the program's MPI; only its tests need a path.
     if std::env::var("PROFILE")? == "debug" { run_path::set_run_path() } else { Ok(()) }
 }
 
@@ -46,7 +46,7 @@ fn write(path: &Path, text: &str) -> Result<(), Box<dyn Error>> {
     std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()).into())
 }
 
-/// The bindings know `mpi.h` alone: that calls of extensions have the prototypes of the table, the C compiler says.
+/// Compiles the prototypes of extensions' calls: the bindings know `mpi.h` alone, so the C compiler compares them.
 fn compare_extensions(calls: &[Call], path: &Path) -> Result<(), Box<dyn Error>> {
     let declared: String =
         calls.iter().filter(|call| call.is_extension()).map(|call| call.prototype() + ";\n").collect();

@@ -1,4 +1,4 @@
-//! The wrappers as Rust.
+//! The wrappers in Rust.
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ use super::arguments::{
     camel, collective, collectives, either, ident, incoming, mode, names, operations, outgoing, parameters,
 };
 
-/// Everything that is made of the table.
+/// Renders everything made from the table.
 pub(crate) fn library(calls: &[Call], bindings: Bindings) -> String {
     let mut text = String::from("// Made from the table of calls.\n\n");
     text.push_str(&next(calls));
@@ -33,7 +33,7 @@ pub(crate) fn library(calls: &[Call], bindings: Bindings) -> String {
     text
 }
 
-/// Renders the functions that calls are passed on to.
+/// Renders the next library's functions, which calls are passed on to.
 fn next(calls: &[Call]) -> String {
     let mut text = String::from("/// The calls as the next library has them: another tool, or the MPI itself.\n");
     text.push_str("pub(crate) mod next {\n    use super::*;\n\n");
@@ -56,7 +56,9 @@ fn next(calls: &[Call]) -> String {
     text
 }
 
-/// The type of a call. An error handler of the program may unwind out of one: the bindings don't say so.
+/// Returns a call's type.
+///
+/// A program's error handler may unwind out of one: the bindings don't say so.
 fn signature(call: &Call, abi: &str) -> String {
     let types: Vec<&str> = call.arguments.iter().map(|argument| argument.kind.rust(call.is_large)).collect();
     format!("unsafe extern \"{abi}\" fn({}) -> c_int", types.join(", "))
@@ -69,7 +71,7 @@ fn wrapper(call: &Call) -> String {
     let with = with.map_or("", |argument| argument.name.as_str());
     let next = format!("(next::{}.get())({})", call.name, names(call));
     let check = if call.class == Class::Control {
-        // Its prototype is variadic: nothing after the first argument is looked at.
+        // Its prototype is variadic: nothing after the first argument is examined.
         String::new()
     } else if call.is_extension() {
         // The C compiler compares it.
@@ -95,7 +97,7 @@ fn wrapper(call: &Call) -> String {
     )
 }
 
-/// Renders a call of Fortran that isn't logged: it goes to the MPI's own binding.
+/// Renders an unlogged Fortran call: it goes to the MPI's own binding.
 fn pass_on(call: &Call, name: &str, signature: &Signature) -> Option<String> {
     let Signature { names, types } = signature;
     let (parameters, names, types) = (signature.parameters(), names.join(", "), types.join(", "));
@@ -118,19 +120,22 @@ fn pass_on(call: &Call, name: &str, signature: &Signature) -> Option<String> {
     })
 }
 
-/// Renders a call whose errors are noted for its end. An error before there is a communicator is for the handler that
-/// the call is given.
+/// Renders a call whose errors are noted for its end.
+///
+/// An error before there is a communicator is for the handler given to the call.
 fn marked(call: &Call, body: &str) -> String {
     let begin =
         call.argument(Kind::Errhandler).map_or("begin()".to_owned(), |given| format!("begin_with({})", given.name));
     format!("let call = handlers::{begin};\n        handlers::end(call, {body})")
 }
 
-/// Renders a blocking send. Work before the call delays the message, so it is done after it wherever the message may be
-/// sent or begun first. Nothing of the library's is live when one is sent, so that its error needn't be noted.
+/// Renders a blocking send.
+///
+/// Work before the call delays the message, so it is done afterwards wherever the message may be sent or begun first.
+/// Nothing of the library's is live when one is sent, so its error needn't be noted.
 fn send(call: &Call, next: &str) -> String {
     let (mode, out) = (mode(&call.base), outgoing(call));
-    // Only messages of the standard mode are begun first; MPI_Isend takes no large count.
+    // Only standard-mode messages are begun first; MPI_Isend takes no large count.
     let begun = if mode == "Standard" && !call.is_large {
         let begin = "move |request| (next::Isend.get())(buf, count, datatype, dest, tag, comm, request)";
         format!(
@@ -149,8 +154,9 @@ fn send(call: &Call, next: &str) -> String {
     )
 }
 
-/// Renders a blocking receive. What is stored before the call is stored after the last message sent, whose answer this
-/// may be.
+/// Renders a blocking receive.
+///
+/// Stores before the call follow the last message sent, whose answer this may be.
 fn receive(call: &Call, next: &str) -> String {
     format!(
         "if wrap::can_defer() {{\n            \
@@ -162,7 +168,9 @@ fn receive(call: &Call, next: &str) -> String {
     )
 }
 
-/// Renders a test, which programs call in loops. `condition` says that it is of one request, which is at `request`.
+/// Renders a test, which programs call in loops.
+///
+/// `condition` holds for a single request, at `request`.
 fn test(call: &Call, condition: &str, request: &str, next: &str) -> String {
     format!(
         "if {condition}wrap::is_polled_directly({request}) {{\n            \
@@ -173,7 +181,7 @@ fn test(call: &Call, condition: &str, request: &str, next: &str) -> String {
     )
 }
 
-/// Renders the call of the function that handles the call.
+/// Renders the call of the handling function.
 fn body(call: &Call, real: &str) -> String {
     let mut given = Vec::new();
     if call.class.is_collective() {

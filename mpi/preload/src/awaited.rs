@@ -1,10 +1,10 @@
-//! Which of the program's requests its current call waits for, and how much it may receive by one.
+//! Requests awaited by the program's current call, and the bytes it may receive by them.
 //!
-//! A poll during the call looks at the other receives ([`count_early`](crate::session::Session::count_early)), but not
-//! at these: Open MPI's `MPI_Request_get_status` takes a request on which a wait sleeps for complete. Nor at any while
-//! ended requests are handled one by one, since MPI has freed those that are still in the table. So a wait for many
-//! bytes doesn't sleep on its requests (`wrap::in_turn`). With several threads a call takes its requests out of the
-//! table, so a poll finds only those that no thread awaits.
+//! A poll during the call examines the other receives ([`count_early`](crate::session::Session::count_early)), but not
+//! these: Open MPI's `MPI_Request_get_status` takes a request on which a wait sleeps for complete. Nor any while ended
+//! requests are handled one by one, since MPI has freed those still in the table. So a wait for many bytes doesn't
+//! sleep on its requests (`wrap::in_turn`). With several threads a call takes its requests out of the table, so a poll
+//! finds only unawaited ones.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -16,40 +16,43 @@ use crate::deferred;
 use crate::session::requests::known;
 use crate::session::{key, last_size};
 
-/// Values of [`AWAITED`] that are no request.
+/// Values of [`AWAITED`] for no single request.
 const NONE: usize = 0;
 const SEVERAL: usize = usize::MAX;
 
 /// Key of the request.
 static AWAITED: AtomicUsize = AtomicUsize::new(NONE);
-/// Bytes of receives up to which no log is full because of them.
+/// Receive bytes up to which no log is full because of them.
 static BYTES_MAX: AtomicUsize = AtomicUsize::new(usize::MAX);
-/// Polls may look at receives.
+/// Polls may examine receives.
 static MAY_LOOK: AtomicBool = AtomicBool::new(false);
 /// Several threads may be in calls at the same time.
 static IS_SHARED: AtomicBool = AtomicBool::new(false);
-/// Bytes of the receives that were begun since none was pending, and of persistent ones.
+/// Bytes in receives begun since none was pending, and in persistent ones.
 static POSTED: AtomicUsize = AtomicUsize::new(0);
 static PERSISTENT: AtomicUsize = AtomicUsize::new(0);
-/// Bytes of the longest of these.
+/// Bytes in the longest of these.
 static LONGEST: AtomicUsize = AtomicUsize::new(0);
 
-/// Makes a wait for more than `bytes_max` bytes, which may be received without a full log, handle its requests one by
-/// one, and polls look at the others.
+/// Makes polls examine receives, and waits for more than `bytes_max` bytes handle their requests one by one.
+///
+/// Up to `bytes_max` bytes may be received without a full log.
 pub(crate) fn begin(bytes_max: usize, is_multiple: bool) {
     BYTES_MAX.store(bytes_max, Ordering::Relaxed);
     MAY_LOOK.store(true, Ordering::Relaxed);
     IS_SHARED.store(is_multiple, Ordering::Relaxed);
 }
 
-/// Notes that several threads may be in calls at the same time from now on.
+/// Notes concurrent calls by several threads from now on.
 #[cfg(wraps = "session_init")]
 pub(crate) fn share() {
     IS_SHARED.store(true, Ordering::Relaxed);
 }
 
-/// Notes a call that failed with this code. After a process failure, no poll looks at receives any more: what that call
-/// has found interrupted may be complete without a message.
+/// Notes a call that failed with this code.
+///
+/// After a process failure, no poll examines receives any more: those found interrupted by the call may be complete
+/// without a message.
 #[inline]
 pub(crate) fn note_failed(code: c_int) {
     if is_failure(code) {
@@ -57,7 +60,7 @@ pub(crate) fn note_failed(code: c_int) {
     }
 }
 
-/// Notes that a process has failed: from now on no poll looks at receives.
+/// Notes a process failure: from now on no poll examines receives.
 pub(crate) fn look_no_more() {
     MAY_LOOK.store(false, Ordering::Relaxed);
 }
@@ -68,7 +71,7 @@ pub(crate) fn while_awaiting<T>(request: ffi::MPI_Request, call: impl FnOnce() -
     with(key(request), call)
 }
 
-/// Makes a call that waits for any of several requests, or handles several that have ended.
+/// Makes a call that waits for any of several requests, or handles several ended ones.
 #[inline(always)]
 pub(crate) fn while_awaiting_several<T>(call: impl FnOnce() -> T) -> T {
     with(SEVERAL, call)
@@ -82,7 +85,7 @@ fn with<T>(awaited: usize, call: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Returns `true` if a poll may look at this receive, which is in the table of requests.
+/// Returns `true` if a poll may examine this receive, which is in the request table.
 pub(crate) fn can_look_at(request: ffi::MPI_Request) -> bool {
     let awaited = AWAITED.load(Ordering::Relaxed);
     let is_awaited = || !IS_SHARED.load(Ordering::Relaxed) && (awaited == SEVERAL || awaited == key(request));
@@ -112,7 +115,7 @@ fn add(sum: &AtomicUsize, count: i64, datatype: ffi::MPI_Datatype) {
     }
 }
 
-/// Notes a receive of `count` elements that was posted.
+/// Notes a posted receive of `count` elements.
 #[inline]
 pub(crate) fn note_posted(count: i64, datatype: ffi::MPI_Datatype) {
     add(&POSTED, count, datatype);
@@ -123,7 +126,7 @@ pub(crate) fn note_persistent(count: i64, datatype: ffi::MPI_Datatype) {
     add(&PERSISTENT, count, datatype);
 }
 
-/// Returns `true` if so much may be received by pending requests that the senders' logs have no space for all of it.
+/// Returns `true` if pending requests may receive more than the senders' logs have space for.
 #[inline]
 pub(crate) fn are_many_bytes() -> bool {
     let pending = known() + deferred::posted();
@@ -135,6 +138,6 @@ pub(crate) fn are_many_bytes() -> bool {
     }
     let sum = POSTED.load(Ordering::Relaxed).saturating_add(PERSISTENT.load(Ordering::Relaxed));
     let max = BYTES_MAX.load(Ordering::Relaxed);
-    // The sum has those that have ended since, if some request was always pending.
+    // The sum has those ended since, if some request was always pending.
     sum > max && pending.saturating_mul(LONGEST.load(Ordering::Relaxed)) > max
 }

@@ -1,14 +1,14 @@
-//! Events of calls that the session handles when it is entered next.
+//! Call events handled at the next entry into the session.
 //!
-//! A rank that has received often answers at once, and the other rank waits for everything between the two. So a
-//! blocking receive leaves here only the message that it took, a posted receive what it may take, and a wait the
-//! requests that have ended; [`enter`](crate::global::enter) handles these events in order, before anything else. A
-//! send and a wait do so only if that is [due](is_due): a receive whose post and end are both here costs next to
-//! nothing. Not used where threads call MPI at the same time.
+//! A rank often answers a received message at once, and the other rank waits for everything between the two. So a
+//! blocking receive leaves here only the message taken, a posted receive what it may take, and a wait the ended
+//! requests; [`enter`](crate::global::enter) handles these events in order, before anything else. A send and a wait do
+//! so only if they are [due](is_due): a receive with both its post and its end here costs next to nothing. Not used
+//! where threads call MPI at the same time.
 //!
-//! What was just stored is loaded again with the same width, here and on the way of every message: a load that is wider
-//! than the stores before it waits until these are in the cache, after those that MPI has made to memory that the other
-//! rank polls. That costs half as much as a message.
+//! Recent stores are loaded again with the same width, here and on each message's path: a load wider than the stores
+//! before it waits until these are in the cache, after MPI's stores to memory polled by the other rank. That costs half
+//! as much as a message.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
@@ -20,18 +20,18 @@ use mpi_sys as ffi;
 
 /// Most events in the queue.
 const MAX: usize = 32;
-/// Number of events, and bytes of one of them, at which they are due.
+/// Numbers of events, and of bytes in one of them, at which they are due.
 const DUE: usize = MAX / 2;
 const DUE_BYTES: usize = 32 << 10;
 
 /// An event of a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Event {
-    /// A receive has taken a message. `is_wildcard`: its source or tag was a wildcard.
+    /// A receive has taken a message; `is_wildcard` if its source or tag was a wildcard.
     Received { comm: ffi::MPI_Comm, is_wildcard: bool, arrival: Arrival },
     /// A receive was posted.
     Posted { comm: ffi::MPI_Comm, source: c_int, tag: c_int, request: ffi::MPI_Request },
-    /// A request has ended; if it is a receive's, with this message.
+    /// A request has ended; a receive's, with this message.
     Ended { request: ffi::MPI_Request, arrival: Arrival },
 }
 
@@ -42,7 +42,7 @@ const ENDED: u8 = 3;
 /// Handled already.
 const DONE: u8 = 4;
 
-/// An [`Event`] in words that are stored and loaded one by one.
+/// An [`Event`] in words stored and loaded one by one.
 struct Entry {
     kind: AtomicU8,
     comm: UnsafeCell<MaybeUninit<ffi::MPI_Comm>>,
@@ -64,8 +64,8 @@ struct Queue {
     entries: [Entry; MAX],
 }
 
-// SAFETY: the cells are reached only in MPI calls, by this module's functions, which are called only where MPI was told
-// that no two threads are in such calls at the same time (see `global`).
+// SAFETY: the cells are reached only in MPI calls, by this module's functions, which are called only where the program
+// has promised MPI never to have two threads in such calls at the same time (see `global`).
 unsafe impl Sync for Queue {}
 
 static QUEUE: Queue = Queue {
@@ -103,12 +103,12 @@ pub(crate) fn is_due() -> bool {
     QUEUE.is_due.load(Ordering::Relaxed)
 }
 
-/// Makes the next call that tests or waits for requests enter the session, even without events.
+/// Makes the next test or wait for requests enter the session, even without events.
 pub(crate) fn set_due() {
     QUEUE.is_due.store(true, Ordering::Relaxed);
 }
 
-/// Notes that the session was entered.
+/// Clears the due flag on entry into the session.
 pub(crate) fn clear_due() {
     QUEUE.is_due.store(false, Ordering::Relaxed);
 }
@@ -125,8 +125,9 @@ pub(crate) fn has_posted() -> bool {
     posted() > 0
 }
 
-/// Appends an event. To be called only where threads don't call MPI at the same time, the session is not entered, and
-/// there is space.
+/// Appends an event.
+///
+/// To be called only where threads don't call MPI at the same time, the session is not entered, and there is space.
 #[inline]
 pub(crate) fn put(event: Event) {
     let at = QUEUE.end.load(Ordering::Relaxed);
@@ -162,7 +163,7 @@ pub(crate) fn put(event: Event) {
     }
 }
 
-/// Returns `true` if the only event is a message of a receive without wildcards, and it isn't [due](is_due).
+/// Returns `true` if the only event is a message received without wildcards, and it isn't [due](is_due).
 #[inline(always)]
 pub(crate) fn is_plain() -> bool {
     // Where one is used, and none is arrival, it is the first.
@@ -170,7 +171,9 @@ pub(crate) fn is_plain() -> bool {
     is_one && !is_due() && QUEUE.entries[0].kind.load(Ordering::Relaxed) == RECEIVED
 }
 
-/// Takes that message, if it [is the only event](is_plain). To be called only in the session.
+/// Takes the message if it [is the only event](is_plain).
+///
+/// To be called only in the session.
 #[inline(always)]
 pub(crate) fn take_plain() -> Option<(ffi::MPI_Comm, Arrival)> {
     if !is_plain() {
@@ -182,7 +185,9 @@ pub(crate) fn take_plain() -> Option<(ffi::MPI_Comm, Arrival)> {
     Some((unsafe { (*entry.comm.get()).assume_init() }, entry.arrival()))
 }
 
-/// Takes the first event. To be called only in the session.
+/// Takes the first event.
+///
+/// To be called only in the session.
 #[inline]
 pub(crate) fn take() -> Option<Event> {
     loop {
@@ -202,8 +207,9 @@ pub(crate) fn take() -> Option<Event> {
     }
 }
 
-/// Takes the end of a request whose post was taken last, if it is among the events. Returns its message. To be called
-/// only in the session.
+/// Takes the end of the request whose post was taken last, if it is queued, and returns its message.
+///
+/// To be called only in the session.
 #[inline]
 pub(crate) fn take_end(request: ffi::MPI_Request) -> Option<Arrival> {
     let (at, end) = (QUEUE.begin.load(Ordering::Relaxed), QUEUE.end.load(Ordering::Relaxed));
@@ -251,7 +257,7 @@ mod tests {
 
     use super::*;
 
-    /// There is one queue, for one thread at a time.
+    /// Serialises tests: there is one queue, for one thread at a time.
     fn lock_queue() -> MutexGuard<'static, ()> {
         static QUEUE: Mutex<()> = Mutex::new(());
         QUEUE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -315,7 +321,7 @@ mod tests {
     #[test]
     fn the_end_of_a_request_is_found_after_its_post_and_taken_once() {
         let _queue = lock_queue();
-        // SAFETY: constants of the shim; only handles that are compared.
+        // SAFETY: constants of the shim; the handles are only compared.
         let (comm, null, other) = unsafe { (ffi::RSMPI_COMM_WORLD, ffi::RSMPI_REQUEST_NULL, std::mem::zeroed()) };
         let arrival = |tag| Arrival { source: 1, tag, bytes: 8 };
         assert!(null != other);

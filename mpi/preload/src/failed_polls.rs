@@ -1,5 +1,6 @@
-//! The number of polls (tests and probes) that found nothing. Counted without entering the session, since programs poll
-//! in loops.
+//! The number of failed polls (tests and probes without a result).
+//!
+//! Counted without entering the session, since programs poll in loops.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,7 +11,7 @@ pub(crate) fn count() -> u64 {
     FAILED_POLLS.load(Ordering::Relaxed)
 }
 
-/// Counts one. `is_multiple` tells whether other threads may be in MPI calls.
+/// Counts one; `is_multiple` if other threads may be in MPI calls.
 #[inline]
 pub(crate) fn add(is_multiple: bool) {
     if is_multiple {

@@ -1,4 +1,4 @@
-//! The session of the process, and how calls enter it.
+//! The session of the process, and its entry from calls.
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
@@ -16,22 +16,23 @@ use crate::session::{FullError, Session};
 const ABSENT: u8 = 0;
 /// MPI's thread level is below MPI_THREAD_MULTIPLE: one thread at a time calls MPI, so no lock is needed.
 const SERIALIZED: u8 = 1;
-/// The thread level is MPI_THREAD_MULTIPLE, or the program has a session, whose level may be that.
+/// The thread level is MPI_THREAD_MULTIPLE, or the program has an MPI session, whose level may be that.
 const MULTIPLE: u8 = 2;
-/// As SERIALIZED; and messages are logged before they are sent, since a full log makes the send fail.
+/// Like SERIALIZED, but messages are logged before they are sent, since a full log makes the send fail.
 const SERIALIZED_LOG_FIRST: u8 = 3;
 
 struct Global {
     state: AtomicU8,
-    /// True while a call is in the session. An MPI call from within it (by a callback of the program, say) isn't
-    /// logged.
+    /// True while a call is in the session.
+    ///
+    /// A nested MPI call (by a callback of the program, say) isn't logged.
     is_entered: AtomicBool,
     lock: Mutex<()>,
     session: UnsafeCell<Option<Session>>,
 }
 
-// SAFETY: the session is reached only by the functions of this module. In the state MULTIPLE they hold the lock. In the
-// states SERIALIZED the program has promised MPI that no two of its threads are in MPI calls at the same time, and all
+// SAFETY: the session is reached only by this module's functions. In the state MULTIPLE they hold the lock. In the
+// states SERIALIZED the program has promised MPI never to have two threads in MPI calls at the same time, and all
 // accesses are made in such calls. `begin` and `end` run in MPI_Init and MPI_Finalize, during which MPI permits no
 // other call; `share` runs in the call that lets other threads in.
 unsafe impl Sync for Global {}
@@ -43,8 +44,7 @@ static GLOBAL: Global = Global {
     session: UnsafeCell::new(None),
 };
 
-/// The program has begun a session of MPI, whose threads may be in calls at the same time, whatever the level of
-/// MPI_Init.
+/// The program has begun an MPI session, whose threads may be in calls at the same time, whatever MPI_Init's level.
 static IS_SHARED: AtomicBool = AtomicBool::new(false);
 
 static RECORDS_DETERMINANTS: AtomicBool = AtomicBool::new(false);
@@ -97,7 +97,9 @@ impl DerefMut for SessionGuard {
     }
 }
 
-/// Enters the session, unless this thread is in it. To be called only in the states SERIALIZED, or with the lock held.
+/// Enters the session, unless this thread is in it.
+///
+/// To be called only in the states SERIALIZED, or with the lock held.
 #[inline(always)]
 fn guard() -> Option<SessionGuard> {
     if GLOBAL.is_entered.load(Ordering::Relaxed) {
@@ -110,10 +112,10 @@ fn guard() -> Option<SessionGuard> {
     Some(SessionGuard { session, _entered: Entered })
 }
 
-/// Enters the session after a message was sent that is [logged after its send](logs_after_send). Handles deferred
-/// events, except for posted receives that aren't due, and a single plain receive, which
-/// [`finish_after_send`](SessionGuard::finish_after_send) handles. (The captures of a closure would be stored after the
-/// message.)
+/// Enters the session after sending a message to be [logged after its send](logs_after_send).
+///
+/// Handles deferred events, except posted receives not yet due, and a single plain receive, left to
+/// [`finish_after_send`](SessionGuard::finish_after_send). (A closure's captures would be stored after the message.)
 #[inline(always)]
 pub(crate) fn enter_after_send() -> Option<SessionGuard> {
     if GLOBAL.state.load(Ordering::Acquire) != SERIALIZED {
@@ -127,8 +129,9 @@ pub(crate) fn enter_after_send() -> Option<SessionGuard> {
 }
 
 impl SessionGuard {
-    /// Counts the message of a single receive before the send, after the sent one was logged: the record comes first,
-    /// since it takes longest to reach the cache.
+    /// Counts a single receive's message, taken before the send, after the sent one was logged.
+    ///
+    /// The record comes first, since it takes longest to reach the cache.
     #[inline(always)]
     pub(crate) fn finish_after_send(mut self) {
         if let Some((comm, arrival)) = deferred::take_plain() {
@@ -136,7 +139,7 @@ impl SessionGuard {
         }
     }
 
-    /// The same, where the sent message isn't logged.
+    /// Like [`finish_after_send`](Self::finish_after_send), for an unlogged message.
     #[cold]
     pub(crate) fn finish_unlogged(mut self) {
         if let Some((comm, arrival)) = deferred::take_plain() {
@@ -145,8 +148,9 @@ impl SessionGuard {
     }
 }
 
-/// Calls `work`, which may have to wait for space in the log, with the session, if there is one. With
-/// MPI_THREAD_MULTIPLE the session is left during the wait, since a receive of another thread may free space, and
+/// Calls `work`, which may have to wait for space in the log, with the session, if there is one.
+///
+/// With MPI_THREAD_MULTIPLE the session is left during the wait, since another thread's receive may free space, and
 /// `work` is called again.
 #[inline]
 pub(crate) fn enter_for_space<T>(
@@ -205,7 +209,7 @@ pub(crate) fn is_multiple() -> bool {
     GLOBAL.state.load(Ordering::Relaxed) == MULTIPLE
 }
 
-/// Returns `true` if threads may be in MPI calls at the same time because of a session of MPI.
+/// Returns `true` if threads may be in MPI calls at the same time because of an MPI session.
 pub(crate) fn is_shared() -> bool {
     IS_SHARED.load(Ordering::Relaxed)
 }
@@ -216,15 +220,15 @@ pub(crate) fn is_absent() -> bool {
     GLOBAL.state.load(Ordering::Relaxed) == ABSENT
 }
 
-/// Returns `true` if messages may be sent first and logged after it: no other thread sends meanwhile, and a full log
-/// doesn't keep them back.
+/// Returns `true` if messages may be sent first and logged afterwards: no other thread sends meanwhile, and a full log
+/// doesn't hold them back.
 #[inline]
 pub(crate) fn logs_after_send() -> bool {
     GLOBAL.state.load(Ordering::Relaxed) == SERIALIZED
 }
 
-/// Returns `true` if events may be [deferred](mod@deferred): no other thread calls, and this is no call from within the
-/// session.
+/// Returns `true` if events may be [deferred](mod@deferred): no other thread calls, and the call isn't made from within
+/// the session.
 #[inline]
 pub(crate) fn can_defer() -> bool {
     matches!(GLOBAL.state.load(Ordering::Relaxed), SERIALIZED | SERIALIZED_LOG_FIRST)
@@ -246,7 +250,7 @@ pub(crate) fn catch_up() {
     }
 }
 
-/// Handles deferred events that are due, or shows another rank that the program calls MPI.
+/// Handles due deferred events, or shows another rank that the program calls MPI.
 #[inline]
 pub(crate) fn catch_up_if_due() {
     if deferred::is_due() {
@@ -266,19 +270,19 @@ pub(crate) fn defer(event: Event) {
     deferred::put(event);
 }
 
-/// Returns `true` if determinants are recorded, with the number of polls that failed before them.
+/// Returns `true` if determinants are recorded, with the number of polls failed before each.
 #[inline]
 pub(crate) fn records_determinants() -> bool {
     RECORDS_DETERMINANTS.load(Ordering::Relaxed)
 }
 
-/// Counts a test or probe that found nothing.
+/// Counts a test or probe without a result.
 #[inline]
 pub(crate) fn count_failed_poll() {
     crate::failed_polls::add(is_multiple());
 }
 
-/// Begins the session of the process, in MPI_Init.
+/// Begins the process's session, in MPI_Init.
 pub(crate) fn begin(session: Session, is_multiple: bool) {
     let _guard = GLOBAL.lock.lock().unwrap_or_else(PoisonError::into_inner);
     let on_full = session.settings.on_full;
@@ -296,8 +300,10 @@ pub(crate) fn begin(session: Session, is_multiple: bool) {
     unsafe { progress_hook::begin(poll_in_call) };
 }
 
-/// Lets several threads into calls at the same time from now on. To be called in an MPI call, while no other thread is
-/// in one: at the levels below MPI_THREAD_MULTIPLE, that is the program's to see to.
+/// Lets several threads into calls at the same time from now on.
+///
+/// To be called in an MPI call, while no other thread is in one: at levels below MPI_THREAD_MULTIPLE the program
+/// ensures this.
 #[cfg(wraps = "session_init")]
 pub(crate) fn share() {
     IS_SHARED.store(true, Ordering::Relaxed);
@@ -313,7 +319,7 @@ pub(crate) fn share() {
 fn poll_in_call() {
     let poll = || {
         if let Some(mut session) = guard() {
-            // The call may be a send that isn't counted yet.
+            // The call may be a send not counted yet.
             session.catch_up_during_send();
             session.poll_in_call();
         }

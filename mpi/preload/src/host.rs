@@ -1,4 +1,4 @@
-//! Directories of a job on a host other than that of `counterfoil run`.
+//! A job's directories on a host other than `counterfoil run`'s.
 //!
 //! The launcher makes the job's directories on its own host. On another one, the first rank makes them, with a mark;
 //! every rank removes its files from them at the end, and the last one removes the directories. The accounts of such
@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 
 use counterfoil_settings::RunSettings;
 
-/// Begin of the names of the launcher's job directories.
+/// Prefix of the launcher's job directory names.
 const JOB_PREFIX: &str = "counterfoil-";
-/// File in a job's directory that a rank has made.
+/// File in a job directory made by a rank.
 const MARK: &str = "made-by-a-rank";
 
 /// A host on which a rank has made the job's directories.
@@ -23,8 +23,9 @@ pub(crate) struct OtherHost {
 }
 
 impl OtherHost {
-    /// Makes the directories that the settings name, unless the launcher has. Returns `None` on the launcher's host,
-    /// and for settings that aren't the launcher's.
+    /// Makes the directories named in the settings, unless the launcher has.
+    ///
+    /// Returns `None` on the launcher's host, and for settings not from the launcher.
     ///
     /// # Errors
     /// The system's.
@@ -47,7 +48,7 @@ impl OtherHost {
 
     /// Removes a rank's files, and the directories after the last rank.
     pub(crate) fn leave(&self, settings: &RunSettings, rank: u32) {
-        // What can't be removed, `counterfoil clean` will.
+        // `counterfoil clean` removes the rest.
         if let Some(dir) = &settings.spill_dir {
             let _ = fs::remove_dir_all(dir.join(format!("rank-{rank}")));
             let _ = fs::remove_dir(dir);
@@ -87,7 +88,7 @@ fn make_job(job: &Path, settings: &RunSettings) -> io::Result<()> {
     }
 }
 
-/// Makes a directory for this user alone, and those above it.
+/// Makes a directory for this user alone, and its parents.
 fn make(dir: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }

@@ -1,22 +1,22 @@
-//! Logs the messages of an unmodified MPI program.
+//! Logs an unmodified MPI program's messages.
 //!
 //! The library exports MPI's functions and is loaded before the MPI (`LD_PRELOAD`), so the program's calls come here
 //! first. Each call is passed on to the next library with its name: another tool of this kind, or the MPI. Some calls
 //! are passed on in a non-blocking form, so that a message is copied while it is under way. Messages are copied into
-//! the rank's log; received ones are counted, and acknowledged to their senders in batches, on a communicator of the
-//! library's own. Nothing is added to the program's messages: `docs/book/src/explanation/counting.md` says why that
+//! the rank's log; received ones are counted, and acknowledged to their senders in batches, on a communicator owned by
+//! the library. Nothing is added to the program's messages: `docs/book/src/explanation/counting.md` says why that
 //! suffices.
 //!
 //! | module | contents |
 //! |---|---|
 //! | `calls` | the exported functions, generated from the table in `../calls` |
 //! | `wrap` | the wrapper of each class of calls |
-//! | `global`, `deferred` | the session of the process, and events that it handles later |
-//! | `awaited` | requests that the current call waits for |
+//! | `global`, `deferred` | the process's session, and its deferred events |
+//! | `awaited` | requests awaited by the current call |
 //! | `session` | the logger's driver: state while MPI is initialised |
-//! | `handlers` | error handlers of the program |
-//! | `calls::next` | the functions that calls are passed on to |
-//! | `symbol` | look-up of these functions by name |
+//! | `handlers` | the program's error handlers |
+//! | `calls::next` | the next library's functions, which calls are passed on to |
+//! | `symbol` | their look-up by name |
 //!
 //! An error of the library never becomes the program's: it is reported once on standard error, and the call goes to
 //! MPI.
@@ -66,17 +66,17 @@ mod fortran {
         fn counterfoil_fortran_session_c2f(session: ffi::MPI_Session) -> Fint;
     }
 
-    /// Returns the handle with a number.
+    /// Returns a number's handle.
     #[cfg(wraps = "session_init")]
     pub(crate) fn session(number: Fint) -> ffi::MPI_Session {
         // SAFETY: the MPI refuses numbers of no handle.
         unsafe { counterfoil_fortran_session_f2c(number) }
     }
 
-    /// Returns the number of a handle.
+    /// Returns a handle's number.
     #[cfg(wraps = "session_init")]
     pub(crate) fn session_number(session: ffi::MPI_Session) -> Fint {
-        // SAFETY: a handle that the MPI has given.
+        // SAFETY: a handle given by the MPI.
         unsafe { counterfoil_fortran_session_c2f(session) }
     }
 }

@@ -1,4 +1,4 @@
-//! Collective operations of the program.
+//! The program's collective operations.
 
 use std::ffi::c_int;
 

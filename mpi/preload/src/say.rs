@@ -1,4 +1,4 @@
-//! Messages to the user: lines on standard error that begin with the rank.
+//! Messages to the user: lines on standard error, beginning with the rank.
 
 use std::fmt::Arguments;
 use std::io::Write;
@@ -6,16 +6,16 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 static RANK: AtomicI64 = AtomicI64::new(-1);
 
-/// Sets the rank that lines begin with.
+/// Sets the rank at the beginning of lines.
 pub(crate) fn as_rank(rank: u32) {
     RANK.store(rank.into(), Ordering::Relaxed);
 }
 
-/// Prints a line. A closed standard error is ignored.
+/// Prints a line; ignores a closed standard error.
 pub(crate) fn say(what: Arguments<'_>) {
     let rank = RANK.load(Ordering::Relaxed);
     let who = if rank < 0 { String::new() } else { format!(" rank {rank}") };
-    // One write, so that lines of several ranks stay whole.
+    // One write, so that lines from several ranks stay whole.
     let line = format!("counterfoil{who}: {what}\n");
     let _ = std::io::stderr().write_all(line.as_bytes());
 }

@@ -1,4 +1,4 @@
-//! State of the library while MPI is initialised: the logger, and what it needs of MPI.
+//! The library's state while MPI is initialised: the logger, and its needs from MPI.
 
 mod collectives;
 pub(crate) mod comms;
@@ -46,7 +46,7 @@ pub(crate) use sends::{CopyTime, Piece};
 pub(crate) use space::FullError;
 pub(crate) use stream_cache::{StreamEntry, StreamKey};
 
-/// The session of a process, from MPI_Init to MPI_Finalize.
+/// A process's session, from MPI_Init to MPI_Finalize.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) settings: RunSettings,
@@ -56,7 +56,7 @@ pub(crate) struct Session {
     streams: StreamCaches,
     pub(crate) requests: Requests,
     pub(crate) datatypes: Datatypes,
-    /// Messages that were matched (`MPI_Mprobe`) and not received yet.
+    /// Matched (`MPI_Mprobe`), not yet received messages.
     pub(crate) messages: FxHashMap<usize, Receiving>,
     /// Receives whose requests the program freed while they were pending.
     freed_receives: Vec<FreedReceive>,
@@ -66,21 +66,21 @@ pub(crate) struct Session {
     pub(crate) is_multithreaded: bool,
     /// True where a wait for space may leave the session, so that other threads can enter.
     pub(crate) may_leave: bool,
-    /// True while messages have left that aren't counted yet.
+    /// True while messages have left without being counted.
     pub(crate) has_uncounted: bool,
     pub(crate) ledger: Ledger,
     /// False while the program has turned logging off (`MPI_Pcontrol`).
     is_logging: bool,
-    /// Messages since the last call of [`progress`](Self::progress), in units of that schedule.
+    /// Messages since the last [`progress`](Self::progress) call, in units of its schedule.
     since_progress: u32,
     watch: Watch,
     /// Reason why the log isn't in its directory afterwards, where the user wants it there.
     not_kept: Option<String>,
-    /// Logging ended early, and what was logged until then is in that directory.
+    /// Logging ended early, and the records until then are in the log directory.
     has_kept_beginning: bool,
     /// `Some` on a host other than the launcher's.
     host: Option<OtherHost>,
-    /// Rank that writes the accounts of ranks on other hosts; `None` if there are none.
+    /// Rank writing the accounts of ranks on other hosts; `None` if there are none.
     account_root: Option<u32>,
     begun: Instant,
 }
@@ -114,7 +114,9 @@ fn create_log(settings: &RunSettings, rank: u32, ranks: u32) -> Result<Log, Begi
 }
 
 impl Session {
-    /// Begins a session. Collective over MPI_COMM_WORLD.
+    /// Begins a session.
+    ///
+    /// Collective over MPI_COMM_WORLD.
     pub(crate) fn begin(
         settings: RunSettings,
         (rank, ranks): (u32, u32),
@@ -193,8 +195,9 @@ impl Session {
         self.logger.rank()
     }
 
-    /// Returns the bytes of receives that may wait for their end on each rank without any log being full: all may be
-    /// from one rank, whose log has half of its budget for those that are acknowledged late.
+    /// Returns the bytes of receives that may await their end on each rank without any log being full.
+    ///
+    /// All may be from one rank, which has half of its log's budget for late acknowledgements.
     pub(crate) fn bytes_without_wait(&self) -> usize {
         self.settings.budget / 2 / self.logger.log().map_or(1, |log| log.options().ranks as usize)
     }
@@ -205,7 +208,7 @@ impl Session {
         self.is_logging && self.logger.log().is_some()
     }
 
-    /// Turns logging off or on again, as the program asks.
+    /// Turns logging off or on again at the program's request.
     pub(crate) fn set_logging(&mut self, is_logging: bool) {
         self.is_logging = is_logging;
         if !is_logging {
@@ -213,20 +216,22 @@ impl Session {
         }
     }
 
-    /// Notes that records are missing from the log, so that the rank can't be replayed from it. Says so once.
+    /// Notes missing records in the log, which prevent the rank's replay, and reports them once.
     pub(crate) fn note_gap(&mut self, gap: Gap) {
         if self.logger.log().is_some() && self.ledger.note_gap(gap) {
             say(format_args!("{gap}: the job can't be recovered from its log"));
         }
     }
 
-    /// Counts a message that leaves unlogged: the receiver counts it, too.
+    /// Counts an unlogged message that leaves; the receiver counts it, too.
     #[cold]
     pub(crate) fn count_unlogged(&mut self, stream: Stream) {
         self.logger.count_unlogged(stream);
     }
 
-    /// Disables logging for good and reports why. Keeps what was logged until then, if the user wants it on disk.
+    /// Disables logging for good and reports why.
+    ///
+    /// Keeps the records until then, if the user wants them on disk.
     pub(crate) fn give_up(&mut self, why: &dyn std::fmt::Display) {
         if self.logger.log().is_some() {
             self.keep();
@@ -239,7 +244,7 @@ impl Session {
         }
     }
 
-    /// Disables logging for good because the log is full, as the user asked, and reports it.
+    /// Disables logging for good because the log is full, as configured, and reports it.
     fn stop_logging(&mut self, why: &dyn std::fmt::Display) {
         if self.drop_log() {
             self.ledger.has_stopped = true;
@@ -250,7 +255,7 @@ impl Session {
         }
     }
 
-    /// Drops the log and its memory. Returns `false` if there was none.
+    /// Drops the log and its memory; returns `false` if there was none.
     fn drop_log(&mut self) -> bool {
         let had_one = self.logger.disable().is_some();
         self.note_usage();
@@ -291,7 +296,9 @@ impl Session {
         self.write_profile(ended);
     }
 
-    /// Passes the accounts of ranks on other hosts to a rank on the launcher's host, which writes them. Collective.
+    /// Passes the accounts of ranks on other hosts to a rank on the launcher's host, which writes them.
+    ///
+    /// Collective.
     fn gather_accounts(&mut self) {
         let Some(root) = self.account_root else { return };
         let account = match &self.host {
@@ -313,7 +320,7 @@ impl Session {
         if self.settings.log_dir.is_none() {
             return;
         }
-        // The end of a log that is gone was reported when it was dropped.
+        // The end of a dropped log was reported then.
         let Some(log) = self.logger.log_mut() else {
             if !self.has_kept_beginning {
                 self.not_kept.get_or_insert_with(|| "it was dropped when logging ended".to_owned());
@@ -326,7 +333,9 @@ impl Session {
         }
     }
 
-    /// Ends the session before MPI_Finalize: exchanges the last acknowledgements and writes the account. Collective.
+    /// Ends the session before MPI_Finalize: exchanges the last acknowledgements and writes the account.
+    ///
+    /// Collective.
     pub(crate) fn end(mut self) {
         self.poll_freed_receives();
         let acknowledged = self.logger.acknowledge_all();
@@ -359,8 +368,9 @@ impl Session {
         }
     }
 
-    /// Returns the number of records that may be released with one message. Where a full log waits for no release, all
-    /// are released at once.
+    /// Returns the number of records releasable with one message.
+    ///
+    /// Where a full log waits for no release, all are released at once.
     fn release_max(&self) -> usize {
         if self.settings.on_full == OnFull::Block { progress::RELEASE_MAX } else { usize::MAX }
     }

@@ -1,4 +1,4 @@
-//! Statuses of messages and requests.
+//! Message and request statuses.
 
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
@@ -8,17 +8,18 @@ use mpi_sys as ffi;
 use smallvec::SmallVec;
 
 unsafe extern "C" {
-    /// Returns the number of bytes received, by a status that MPI filled in.
+    /// Returns the number of bytes received, from a status filled in by MPI.
     fn counterfoil_bytes(status: *const ffi::MPI_Status) -> usize;
-    /// Offset in a status of that number, if it is one `size_t` there; else negative.
+    /// Offset of this number in a status, if it is one `size_t` there; else negative.
     static counterfoil_bytes_at: isize;
 }
 
-/// Statuses of the library's own, a few of them on the stack.
+/// Statuses owned by the library, a few of them on the stack.
 pub(crate) type Statuses = SmallVec<[ffi::MPI_Status; 8]>;
 
-/// Makes a call that fills in a status: the program's, or one of the library's if the program ignores it. Calls `then`
-/// with the code and the status.
+/// Makes a call that fills in a status: the program's, or one of the library's if the program ignores it.
+///
+/// Calls `then` with the code and the status.
 ///
 /// # Safety
 /// `status` is the program's.
@@ -32,7 +33,7 @@ pub(crate) unsafe fn with_status(
     // SAFETY: a constant of the shim.
     let status = if status == unsafe { ffi::RSMPI_STATUS_IGNORE } { own.write(blank()) } else { status };
     let code = call(status);
-    // SAFETY: the library's, or the one that the program has given; the call is done with it.
+    // SAFETY: the library's, or the one given by the program; the call is done with it.
     then(code, unsafe { &*status })
 }
 
@@ -42,7 +43,7 @@ pub(crate) fn blank() -> ffi::MPI_Status {
     unsafe { std::mem::zeroed() }
 }
 
-/// Returns the status of a request that isn't active, as MPI has it.
+/// Returns MPI's status for an inactive request.
 pub(crate) fn empty() -> ffi::MPI_Status {
     let (mut flag, mut status) = (0, blank());
     // SAFETY: a constant of the shim, and pointers to local variables.
@@ -68,18 +69,18 @@ pub(crate) fn statuses_wanted(
     }
 }
 
-/// Returns `true` for the status of a cancelled request.
+/// Returns `true` for a cancelled request's status.
 pub(crate) fn is_cancelled(status: &ffi::MPI_Status) -> bool {
     let mut flag = 0;
-    // SAFETY: a status that MPI filled in, and a pointer to a local variable.
+    // SAFETY: a status filled in by MPI, and a pointer to a local variable.
     unsafe { ffi::PMPI_Test_cancelled(status, &raw mut flag) };
     flag != 0
 }
 
-/// Returns the message that a receive took, by the status that MPI filled in.
+/// Returns the message taken by a receive, from the status filled in by MPI.
 #[inline]
 pub(crate) fn arrival(status: &ffi::MPI_Status) -> Arrival {
-    // SAFETY: a status that MPI filled in, and a constant of a C file of this library, by the same `mpi.h`.
+    // SAFETY: a status filled in by MPI, and a constant of a C file of this library, by the same `mpi.h`.
     let bytes = unsafe {
         match usize::try_from(counterfoil_bytes_at) {
             Ok(at) => (&raw const *status).byte_add(at).cast::<usize>().read(),
@@ -89,7 +90,7 @@ pub(crate) fn arrival(status: &ffi::MPI_Status) -> Arrival {
     Arrival { source: status.MPI_SOURCE, tag: status.MPI_TAG, bytes }
 }
 
-/// Returns the error class of a code that MPI returned; `None` for one that it doesn't know.
+/// Returns the error class of MPI's code; `None` for one that it doesn't know.
 fn error_class(code: c_int) -> Option<c_int> {
     let mut class = 0;
     // SAFETY: a code of MPI's, and a pointer to a local variable.
@@ -102,7 +103,7 @@ pub(crate) fn is_refusal(code: c_int) -> bool {
     code != 0 && error_class(code).is_some_and(|class| wrong.contains(&class))
 }
 
-/// Returns `true` if a receive with this code has taken a message, even one that was too long.
+/// Returns `true` if a receive with this code has taken a message, even a truncated one.
 pub(crate) fn has_taken(code: c_int) -> bool {
     code == 0 || error_class(code) == Some(ffi::MPI_ERR_TRUNCATE as c_int)
 }

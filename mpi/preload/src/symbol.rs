@@ -5,10 +5,12 @@ use std::marker::PhantomData;
 use std::mem::transmute_copy;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// A function that is looked up at its first call: after this library in loading order, so that other tools of this
-/// kind get the call, too, and the MPI last.
+/// A function looked up at its first call.
+///
+/// The look-up follows this library in loading order, so that other tools of this kind get the call, too, and the MPI
+/// last.
 pub(crate) struct Symbol<F> {
-    /// The function, or the one that looks it up.
+    /// The function, or one to look it up.
     function: AtomicPtr<c_void>,
     name: &'static CStr,
     profiled: &'static CStr,
@@ -16,12 +18,13 @@ pub(crate) struct Symbol<F> {
 }
 
 impl<F: Copy> Symbol<F> {
-    /// Returns the function `name` of a library loaded after this one, or else `profiled` of any. `F` has to be the
-    /// type of both. `first` is called first: it calls the function that [`look_up`](Self::look_up) returns, so that no
-    /// call needs to ask whether there is one.
+    /// Returns the function `name` of a library loaded after this one, or else `profiled` of any.
+    ///
+    /// `F` has to be the type of both. `first` is called first: it calls the function returned by
+    /// [`look_up`](Self::look_up), so that no call needs to ask whether there is one.
     pub(crate) const fn new(first: F, name: &'static CStr, profiled: &'static CStr) -> Symbol<F> {
         const { assert!(size_of::<F>() == size_of::<*mut c_void>()) }
-        // SAFETY: `F` is a pointer to a function, of the same size.
+        // SAFETY: `F` is a function pointer, of the same size.
         let first = unsafe { transmute_copy(&first) };
         Symbol { function: AtomicPtr::new(first), name, profiled, of: PhantomData }
     }
@@ -30,15 +33,15 @@ impl<F: Copy> Symbol<F> {
     #[inline]
     pub(crate) fn get(&self) -> F {
         let function = self.function.load(Ordering::Relaxed);
-        // SAFETY: `F` is a pointer to a function, of the same size; what was found has the name that goes with its
-        // type, and every program that loads it agrees on the type by MPI's header.
+        // SAFETY: `F` is a function pointer, of the same size; the function found has the name that goes with its type,
+        // and every program loading it agrees on the type by MPI's header.
         unsafe { transmute_copy(&function) }
     }
 
     /// Looks the function up, and returns it from now on.
     #[cold]
     pub(crate) fn look_up(&self) -> F {
-        // SAFETY: names that end with a zero; looking up changes nothing.
+        // SAFETY: null-terminated names; the look-up changes nothing.
         let mut found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
         if found.is_null() {
             // SAFETY: as above.

@@ -1,8 +1,10 @@
-//! The wrappers: a function for each class of calls. The last argument passes the call on and returns MPI's code.
+//! The wrappers: a function for each class of calls.
+//!
+//! The last argument passes the call on and returns MPI's code.
 //!
 //! # Safety
 //! All of them are `unsafe`: the other arguments are the program's own, given in an MPI call that has not returned.
-//! They point to what MPI demands, until the call, or the request that it makes, has ended.
+//! They satisfy MPI's demands until the call, or its request, has ended.
 
 mod collective;
 mod comms;

@@ -1,6 +1,6 @@
 //! C programs that make every wrapped call, with and without the library: the same values, and consistent accounts.
 //!
-//! `cargo xtask mpi -- test` selects the MPI. `timeout` kills processes that hang.
+//! `cargo xtask mpi -- test` selects the MPI. `timeout` kills hanging processes.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test's functions may")]
 
@@ -36,16 +36,16 @@ use serde_json::Value;
 
 use launch::{PROGRAMS, Run, compile, library, wrapped};
 
-/// Calls of `errors.c` that fail, after each of which each rank sends a message.
+/// Failing calls in `errors.c`; after each of them each rank sends a message.
 const ERRORS: u64 = 22;
 
 /// Programs with determinants.
 const NONDETERMINISTIC: [&str; 5] = ["point_to_point", "communicators", "sharing", "streams", "acknowledged"];
 
-/// Calls that the programs don't make, because they end the job.
+/// Calls not made by the programs, because they end the job.
 const NOT_REACHED: [&str; 1] = ["MPI_Abort"];
 
-/// Reads the accounts of all ranks of a job, none of which gave up logging; `stderr` is shown on failure.
+/// Reads the accounts of all ranks in a job, none of which gave up logging; `stderr` is shown on failure.
 fn accounts(folder: &Path, ranks: u32, stderr: &str) -> Vec<Value> {
     let accounts = all_accounts(folder, ranks, stderr);
     for account in &accounts {
@@ -54,15 +54,15 @@ fn accounts(folder: &Path, ranks: u32, stderr: &str) -> Vec<Value> {
     accounts
 }
 
-/// Reads the accounts of all ranks of a job; `stderr` is shown on failure.
+/// Reads the accounts of all ranks in a job; `stderr` is shown on failure.
 fn all_accounts(folder: &Path, ranks: u32, stderr: &str) -> Vec<Value> {
     read_accounts(folder, ranks).unwrap_or_else(|error| panic!("{error}; {stderr}"))
 }
 
-/// Reads the accounts of all ranks.
+/// Reads all ranks' accounts.
 ///
 /// # Errors
-/// A rank has none, or one that can't be read.
+/// A rank has none, or an unreadable one.
 fn read_accounts(folder: &Path, ranks: u32) -> Result<Vec<Value>, String> {
     let read = |rank| {
         let path = folder.join(format!("rank-{rank}.json"));
@@ -72,7 +72,7 @@ fn read_accounts(folder: &Path, ranks: u32) -> Result<Vec<Value>, String> {
     (0..ranks).map(read).collect()
 }
 
-/// Creates a folder in shared memory that only this user can enter, as the process-crash-safe tier demands.
+/// Creates a folder in shared memory accessible only to this user, as the process-crash-safe tier demands.
 fn private_shared_memory() -> tempfile::TempDir {
     let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
     tempfile::Builder::new().permissions(private).tempdir_in("/dev/shm").unwrap()
@@ -150,7 +150,7 @@ fn error_handlers_may_jump_and_throw_with_several_threads_too() {
             let accounts = accounts(folder.path(), 2, &stderr);
             channels_agree(&accounts, 0);
             if name == "errors" {
-                // What is sent after each error, also one whose handler has jumped out of the call.
+                // A message after each error, also one whose handler has jumped out of the call.
                 let logged = accounts[0]["messages_logged"].as_u64().unwrap();
                 assert!(logged >= ERRORS, "{arguments:?}: {logged} messages logged");
             }
@@ -169,7 +169,7 @@ fn ranks_of_two_thread_levels_agree_on_communicators() {
     }
 }
 
-/// The level of a session is its own, and ranks that have no session know nothing of it.
+/// A session has its own level, unknown to ranks without a session.
 #[test]
 fn a_session_may_let_more_threads_in_than_mpi_init() {
     if !wrapped().contains("MPI_Session_init") {
@@ -212,7 +212,7 @@ fn members_from_outside_are_not_waited_for() {
     assert!(warnings.len() <= 1 && warnings.iter().all(|line| line.contains("group with rank 2")), "{stderr}");
 }
 
-/// In each of a hundred turns four calls of `MPI_Comm_idup` are pending, between sends that are logged.
+/// In each of a hundred turns four `MPI_Comm_idup` calls are pending, between logged sends.
 #[test]
 fn no_progress_is_made_while_communicators_are() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -287,7 +287,7 @@ fn processes_outside_the_world_cause_one_warning_for_each_caller() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let output = Run::with_the_library(folder.path(), &[]).run_successfully("elsewhere", 2);
     let stderr = String::from_utf8_lossy(&output.stderr);
-    // Both ranks join; of the collective calls, one rank warns.
+    // Both ranks join; for the collective calls, one rank warns.
     for (call, count) in [("spawn", 1), ("spawn_multiple", 1), ("accept", 1), ("connect", 1), ("join", 2)] {
         assert_eq!(stderr.matches(&format!("MPI_Comm_{call} was called: ")).count(), count, "{call}: {stderr}");
     }
@@ -308,7 +308,7 @@ fn an_invalid_setting_is_reported_and_the_program_runs_unlogged() {
     assert!(!folder.path().join("rank-0.json").exists());
 }
 
-/// Generates a second, independent library in C, which records each wrapped call that is made.
+/// Generates a second, independent library in C to record the wrapped calls made.
 fn recorder_source(calls: &[Call]) -> String {
     let mut text = String::from("#include <mpi.h>\n#include <stdio.h>\n#include <stdlib.h>\n");
     if calls.iter().any(Call::is_extension) {
@@ -366,7 +366,7 @@ fn the_programs_make_every_wrapped_call() {
     let missing: Vec<&&str> =
         known.iter().filter(|name| !reached.contains(**name) && !NOT_REACHED.contains(name)).collect();
     assert!(missing.is_empty(), "the programs don't call {missing:?}");
-    // The library exports exactly the symbols of the table.
+    // The library exports exactly the table's symbols.
     let listed = Command::new("nm").args(["-D", "--defined-only"]).arg(library()).output().unwrap();
     let listed = String::from_utf8(listed.stdout).unwrap();
     let exported: BTreeSet<&str> =

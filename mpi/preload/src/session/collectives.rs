@@ -1,4 +1,4 @@
-//! Collective operations: the contributions of this rank, as `docs/book/src/explanation/collectives.md` says.
+//! Collective operations: this rank's contributions, as `docs/book/src/explanation/collectives.md` says.
 
 use std::ffi::{c_int, c_void};
 
@@ -22,17 +22,19 @@ pub(super) fn is_in_place(buf: *const c_void) -> bool {
     std::ptr::eq(buf, unsafe { counterfoil_in_place })
 }
 
-/// An operation that has begun.
+/// A collective operation already begun.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct BegunCollective {
     /// Its number, once it has one.
     pub(crate) number: Option<u64>,
-    /// Code of MPI if it can't pack this rank's contribution. It refuses the operation then.
+    /// MPI's code if it can't pack this rank's contribution.
+    ///
+    /// It refuses the operation then.
     pub(crate) unpacked: Option<c_int>,
 }
 
 impl Session {
-    /// Returns the part of rank `index`.
+    /// Returns rank `index`'s part.
     ///
     /// # Safety
     /// `side` is the program's, and `index` a rank's for which it gives MPI a part.
@@ -49,7 +51,7 @@ impl Session {
     /// Returns this rank's contribution, in pieces; `None` if it makes none.
     ///
     /// # Safety
-    /// `collective` is what the program has given MPI for an operation that has not ended.
+    /// `collective` is the program's argument to MPI, for an operation that has not ended.
     pub(crate) unsafe fn contribution(&mut self, collective: &Collective) -> Option<Vec<Piece>> {
         let Collective { operation, class, root, .. } = *collective;
         let (send, receive) = (collective.send?, collective.receive?);
@@ -59,15 +61,14 @@ impl Session {
         let is_root = if is_inter { root == Some(unsafe { counterfoil_root }) } else { root == Some(rank) };
         let contributes = match class {
             Class::OneToAll => is_root,
-            // Of an intercommunicator, the root's own group contributes nothing.
+            // On an intercommunicator, the root's own group contributes nothing.
             Class::AllToOne => !(is_root || is_inter && root.is_some_and(|root| root < 0)),
             _ => true,
         };
         if !contributes {
             return None;
         }
-        // Elsewhere it is an error, which MPI finds: the root's own contribution to a gather or a reduction isn't
-        // logged.
+        // Elsewhere it is an error found by MPI: the root's own contribution to a gather or a reduction isn't logged.
         let may_be_in_place = !is_inter && !matches!(class, Class::OneToAll | Class::AllToOne | Class::Neighbours);
         let is_in_place = may_be_in_place && is_in_place(send.buf);
         let side = if is_in_place { receive } else { send };
@@ -90,7 +91,7 @@ impl Session {
                 if class == Class::Neighbours {
                     (parts, _) = neighbours(collective.comm)?;
                 } else if is_inter && matches!(operation, Operation::ReduceScatter | Operation::ReduceScatterBlock) {
-                    // The counts are those of the own group; the other group's have the same sum.
+                    // The counts are the own group's; the other group's have the same sum.
                     parts = group_size(collective.comm)?;
                 }
                 return (0..parts).map(|index| self.part(&side, index)).collect();
@@ -103,8 +104,10 @@ impl Session {
         }
     }
 
-    /// Counts an operation that begins and logs this rank's contribution. `waits` tells whether the program waits for
-    /// it in the same call. `begun` keeps what is known of it where this function is called again.
+    /// Counts a new operation and logs this rank's contribution.
+    ///
+    /// `waits` tells whether the program waits for it in the same call. `begun` keeps its state for repeated calls of
+    /// this function.
     ///
     /// # Safety
     /// The program's arguments to MPI.
@@ -124,7 +127,7 @@ impl Session {
     /// Same as [`begin_collective`](Self::begin_collective), with the pieces of this rank's contribution.
     ///
     /// # Safety
-    /// As of [`log`](Self::log), for each piece.
+    /// See [`log`](Self::log), for each piece.
     pub(crate) unsafe fn begin_with(
         &mut self,
         operation: Operation,
@@ -158,11 +161,12 @@ impl Session {
         Ok(())
     }
 
-    /// Returns a persistent operation with this rank's contribution. The program may free the arrays of its call, and
-    /// datatypes.
+    /// Returns a persistent operation with this rank's contribution.
+    ///
+    /// The program may free the arrays passed to its call, and datatypes.
     ///
     /// # Safety
-    /// `collective` is what the program has given MPI, which has accepted it.
+    /// `collective` is the program's argument to MPI, which has accepted it.
     #[cfg(wraps = "collective_persistent")]
     pub(crate) unsafe fn hold_collective(&mut self, collective: &Collective) -> PersistentCollective {
         // SAFETY: the caller's promise.

@@ -1,4 +1,4 @@
-//! Handles of communicators: which communicator of the logger each one is, and how members agree on its number.
+//! Communicator handles: their communicators in the logger, and agreement on a number among the members.
 
 use std::ffi::c_int;
 
@@ -11,14 +11,15 @@ use super::{BeginError, Session};
 use crate::say::say;
 use counterfoil_mpi_core::control::failures::is_failure;
 
-/// The communicators of the program, by handle. Those that reach processes outside MPI_COMM_WORLD are not logged, and
-/// not here.
+/// The program's communicators, by handle.
+///
+/// Those with processes outside MPI_COMM_WORLD are not logged, and absent.
 #[derive(Debug)]
 pub(crate) struct CommHandles {
     ids: FxHashMap<usize, CommId>,
     /// Handle looked up last.
     last: Option<(usize, CommId)>,
-    /// Names that this process has given: see [`Proposal`].
+    /// Names given by this process: see [`Proposal`].
     names: u32,
     world_group: ffi::MPI_Group,
 }
@@ -54,7 +55,7 @@ impl CommHandles {
         }
     }
 
-    /// Returns the members of a communicator; `None` if one of them, of either group, isn't in MPI_COMM_WORLD.
+    /// Returns a communicator's members; `None` if one of them, in either group, isn't in MPI_COMM_WORLD.
     fn members(&self, comm: ffi::MPI_Comm) -> Result<Option<Members>, CallError> {
         let mut rank = 0;
         // SAFETY: a valid communicator, and a pointer to a local variable.
@@ -65,7 +66,7 @@ impl CommHandles {
         }))
     }
 
-    /// Returns the groups of a communicator; `None` if a process of either isn't in MPI_COMM_WORLD.
+    /// Returns a communicator's groups; `None` if a process in either isn't in MPI_COMM_WORLD.
     fn groups(&self, comm: ffi::MPI_Comm) -> Result<Option<Groups>, CallError> {
         let mut is_inter = 0;
         // SAFETY: a valid communicator, a constant of the shim, and pointers to local variables.
@@ -86,7 +87,7 @@ impl CommHandles {
         Ok(own.zip(remote).map(|(own, remote)| Groups { own, remote: Some(remote) }))
     }
 
-    /// Returns the ranks in MPI_COMM_WORLD of a group, which is freed; `None` if one of its processes isn't there.
+    /// Returns a group's ranks in MPI_COMM_WORLD, and frees the group; `None` if one of its processes isn't there.
     fn world_ranks(&self, mut group: ffi::MPI_Group) -> Result<Option<Box<[u32]>>, CallError> {
         let mut size = 0;
         // SAFETY: a valid group, pointers to local variables, and arrays with an element for each member.
@@ -102,7 +103,7 @@ impl CommHandles {
     }
 }
 
-/// The groups of a communicator, as ranks in MPI_COMM_WORLD.
+/// A communicator's groups, as ranks in MPI_COMM_WORLD.
 struct Groups {
     own: Box<[u32]>,
     /// `Some` for an intercommunicator.
@@ -116,8 +117,9 @@ impl Groups {
     }
 }
 
-/// Has MPI return errors of a new communicator while its members agree: it has the error handler of its parent, which
-/// may end the program, and another member may have revoked it by now.
+/// Makes MPI return a new communicator's errors while its members agree.
+///
+/// It has its parent's error handler, which may end the program, and another member may have revoked it by now.
 struct ErrorsReturned {
     comm: ffi::MPI_Comm,
     inherited: ffi::MPI_Errhandler,
@@ -137,7 +139,7 @@ impl ErrorsReturned {
 
 impl Drop for ErrorsReturned {
     fn drop(&mut self) {
-        // SAFETY: the communicator and the handler that `on` was given, of which one reference is released.
+        // SAFETY: the communicator given to `on`, and the handler that it got from MPI; one reference is released.
         unsafe {
             ffi::PMPI_Comm_set_errhandler(self.comm, self.inherited);
             ffi::PMPI_Errhandler_free(&raw mut self.inherited);
@@ -145,10 +147,11 @@ impl Drop for ErrorsReturned {
     }
 }
 
-/// In place of a proposal: that of a member with several threads, which has no lowest number. Above all numbers.
+/// Stand-in for a proposal by a member with several threads, which has no lowest number; above all numbers.
 const NO_LOWEST: u64 = 1 << 32;
 
-/// Agrees on the number of a new communicator, whose members all call this: the lowest that all of them have free.
+/// Agrees on a new communicator's number, the lowest that all its members have free; all of them call this.
+///
 /// `None` if one of them has several threads, and proposes [`NO_LOWEST`].
 fn agree_on_lowest(comm: ffi::MPI_Comm, proposal: u64, is_inter: bool) -> Result<Option<u32>, CallError> {
     let mut number = largest(comm, proposal)?;
@@ -160,7 +163,9 @@ fn agree_on_lowest(comm: ffi::MPI_Comm, proposal: u64, is_inter: bool) -> Result
     Ok(u32::try_from(number).ok())
 }
 
-/// Returns the largest of the numbers of all members, who all call this: between two groups, of the other group's.
+/// Returns the largest of all members' numbers, or between two groups, of the other group's.
+///
+/// All of them call this.
 fn largest(comm: ffi::MPI_Comm, mine: u64) -> Result<u64, CallError> {
     let _returned = ErrorsReturned::on(comm)?;
     let mut largest = mine;
@@ -170,8 +175,10 @@ fn largest(comm: ffi::MPI_Comm, mine: u64) -> Result<u64, CallError> {
     Ok(largest)
 }
 
-/// A process's contribution to the number of a new communicator, where threads make several at once: no member can tell
-/// then which number all have free. The first rank of each group gives a name, made of its own rank and a count.
+/// A process's contribution to a new communicator's number, where threads make several at once.
+///
+/// No member can tell then which number all have free. The first rank of each group gives a name, made from its own
+/// rank and a count.
 #[derive(Debug)]
 pub(crate) struct Proposal {
     comm: ffi::MPI_Comm,
@@ -186,8 +193,9 @@ pub(crate) struct Proposal {
 unsafe impl Send for Proposal {}
 
 impl Proposal {
-    /// Exchanges the names: (own group's, other group's or 0). All members call this, in the call that makes the
-    /// communicator; no thread holds the session.
+    /// Exchanges the names: (own group's, other group's or 0).
+    ///
+    /// All members call this, in the call that makes the communicator; no thread holds the session.
     pub(crate) fn exchange_names(&self) -> Result<(u64, u64), CallError> {
         if self.objects {
             agree_on_lowest(self.comm, NO_LOWEST, self.members.is_inter)?;
@@ -198,7 +206,9 @@ impl Proposal {
         Ok((first, second))
     }
 
-    /// Returns `true` if the number that all members derived is free on each of them. All members call this.
+    /// Returns `true` if the number derived by all members is free on each of them.
+    ///
+    /// All members call this.
     pub(crate) fn is_free_everywhere(&self, is_free: bool) -> Result<bool, CallError> {
         let taken = largest(self.comm, u64::from(!is_free))?;
         let taken =
@@ -220,8 +230,10 @@ impl Session {
         self.logger.comms.get(id)
     }
 
-    /// Adds a new communicator, whose members are all in the call that makes it. Returns this process's part in a
-    /// further agreement, without the session, where a member has several threads. `is_shared`: this process has.
+    /// Adds a new communicator, whose members are all in the call that makes it.
+    ///
+    /// Returns this process's part in a further agreement, without the session, where a member has several threads.
+    /// `is_shared`: this process has.
     pub(crate) fn add_comm(&mut self, comm: ffi::MPI_Comm, is_shared: bool) -> Option<Proposal> {
         // Members from outside MPI_COMM_WORLD agree on nothing.
         let members = self.logged_members(comm)?;
@@ -236,8 +248,9 @@ impl Session {
         None
     }
 
-    /// Returns `true` if a new communicator has members that `parent` doesn't have, and reports it: an error of the
-    /// program that MPI lets pass, and these members may not be in the call.
+    /// Returns `true` if a new communicator has members missing from `parent`, and reports it.
+    ///
+    /// It is a program error that MPI lets pass, and these members may not be in the call.
     pub(crate) fn has_strangers(&mut self, parent: ffi::MPI_Comm, new: ffi::MPI_Comm) -> bool {
         if is_null_comm(new) {
             return false;
@@ -254,7 +267,7 @@ impl Session {
         true
     }
 
-    /// Handles a communicator that the program has revoked, where that has an effect.
+    /// Handles a communicator revoked by the program, where that has an effect.
     #[cfg(wraps = "comm_revoke")]
     pub(crate) fn revoke_comm(&mut self, comm: ffi::MPI_Comm) {
         if !self.control.failures.are_survivable() {
@@ -269,7 +282,7 @@ impl Session {
         }
     }
 
-    /// Adds a communicator under a number that was derived or reserved.
+    /// Adds a communicator under a derived or reserved number.
     pub(crate) fn add_numbered(&mut self, comm: ffi::MPI_Comm, number: u32) {
         if let Some(members) = self.logged_members(comm) {
             self.bind_new(comm, number, members);
@@ -305,13 +318,14 @@ impl Session {
         Proposal { comm, name: if members.rank == 0 { own } else { 0 }, members, objects }
     }
 
-    /// Adds a communicator whose members have agreed on its number.
+    /// Adds a communicator under the number agreed by its members.
     pub(crate) fn add_proposed(&mut self, proposal: Proposal, number: u32) {
         self.bind_new(proposal.comm, number, proposal.members);
     }
 
-    /// Handles a refused call in the making of a communicator. If a member has failed meanwhile, the program can only
-    /// free it.
+    /// Handles a refused call while a communicator is made.
+    ///
+    /// If a member has failed meanwhile, the program can only free it.
     pub(crate) fn check_made(&mut self, error: CallError) {
         if is_failure(error.code) {
             say(format_args!(
@@ -322,8 +336,9 @@ impl Session {
         }
     }
 
-    /// Unbinds a handle that the program is about to free: it may be another communicator's soon. Returns the
-    /// communicator.
+    /// Unbinds a handle that the program is about to free, and returns the communicator.
+    ///
+    /// The handle may be another communicator's soon.
     pub(crate) fn unbind(&mut self, comm: ffi::MPI_Comm) -> Option<CommId> {
         self.comms.last = None;
         self.streams.clear();

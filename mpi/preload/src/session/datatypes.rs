@@ -1,4 +1,4 @@
-//! Datatypes: lengths of messages, and copies of them.
+//! Datatypes: message lengths and copies.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
@@ -13,10 +13,10 @@ unsafe extern "C" {
     static counterfoil_combiner_named: c_int;
 }
 
-/// Layout in memory of a datatype's elements.
+/// Memory layout of a datatype's elements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Layout {
-    /// Bytes of an element without its gaps.
+    /// Bytes in an element without its gaps.
     pub(crate) size: usize,
     /// Bytes from one element to the next.
     pub(crate) extent: isize,
@@ -27,24 +27,27 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// Returns the bytes of `count` elements without gaps; `None` if they exceed `usize`.
+    /// Returns the bytes in `count` elements without gaps; `None` if they exceed `usize`.
     #[inline]
     pub(super) fn bytes(&self, count: i64) -> Option<usize> {
         usize::try_from(count).ok()?.checked_mul(self.size)
     }
 }
 
-/// Datatype looked up last, and the bytes of its elements.
+/// Datatype looked up last, and the bytes in its elements.
 static LAST: (AtomicUsize, AtomicI64) = (AtomicUsize::new(usize::MAX), AtomicI64::new(1));
 
-/// Returns the bytes of an element, if its datatype is the one looked up last. Wrong while another thread looks one up.
+/// Returns the bytes in an element, if its datatype is the one looked up last.
+///
+/// Wrong while another thread looks one up.
 #[inline]
 pub(crate) fn last_size(datatype: ffi::MPI_Datatype) -> Option<i64> {
     (LAST.0.load(Ordering::Relaxed) == key(datatype)).then(|| LAST.1.load(Ordering::Relaxed))
 }
 
-/// Guesses the bytes of a message from the datatype looked up last. Wrong for other datatypes, or while another thread
-/// looks one up.
+/// Guesses a message's bytes from the datatype looked up last.
+///
+/// Wrong for other datatypes, or while another thread looks one up.
 #[inline]
 pub(crate) fn likely_bytes(count: i64, datatype: ffi::MPI_Datatype) -> i64 {
     count.saturating_mul(last_size(datatype).unwrap_or(1))
@@ -54,7 +57,7 @@ pub(crate) fn likely_bytes(count: i64, datatype: ffi::MPI_Datatype) -> i64 {
 #[derive(Debug, Default)]
 pub(crate) struct Datatypes {
     known: FxHashMap<usize, Layout>,
-    /// Those of the library's own, for persistent operations.
+    /// Datatypes owned by the library, for persistent operations.
     held: FxHashSet<usize>,
     /// Datatype looked up last.
     last: Option<usize>,
@@ -62,7 +65,7 @@ pub(crate) struct Datatypes {
 }
 
 impl Datatypes {
-    /// Returns the layout of a datatype; `None` for one that MPI doesn't know.
+    /// Returns a datatype's layout; `None` for one unknown to MPI.
     #[inline]
     pub(crate) fn layout(&mut self, datatype: ffi::MPI_Datatype) -> Option<&Layout> {
         let key = key(datatype);
@@ -72,7 +75,7 @@ impl Datatypes {
         Some(&self.layout)
     }
 
-    /// Returns the bytes of a message of the datatype looked up last, if they are contiguous and copied in one piece.
+    /// Returns the bytes in a message with the datatype looked up last, if they are contiguous and copied in one piece.
     #[inline(always)]
     pub(super) fn short(&self, count: i64, datatype: ffi::MPI_Datatype) -> Option<usize> {
         if self.last != Some(key(datatype)) || !self.layout.is_plain {
@@ -97,14 +100,15 @@ impl Datatypes {
         Some(())
     }
 
-    /// Returns a datatype for a persistent operation, which stays when the program frees its own; the program's where
-    /// MPI refuses another. To be [released](Self::release).
+    /// Returns a datatype for a persistent operation, valid even after the program frees its own.
+    ///
+    /// The program's own where MPI refuses another. To be [released](Self::release).
     pub(crate) fn hold(&mut self, datatype: ffi::MPI_Datatype) -> ffi::MPI_Datatype {
         if self.layout(datatype).is_none_or(|layout| layout.is_named) {
             return datatype;
         }
         let mut held = datatype;
-        // MPI_Type_dup would copy attributes: call functions of the program's.
+        // MPI_Type_dup would copy attributes, calling functions of the program's.
         // SAFETY: a datatype that MPI has just accepted, and pointers to a local variable.
         let is_made = unsafe {
             ffi::PMPI_Type_contiguous(1, datatype, &raw mut held) == 0 && ffi::PMPI_Type_commit(&raw mut held) == 0
@@ -117,16 +121,16 @@ impl Datatypes {
         held
     }
 
-    /// Releases a datatype that was [held](Self::hold).
+    /// Releases a [held](Self::hold) datatype.
     pub(crate) fn release(&mut self, mut held: ffi::MPI_Datatype) {
         if self.held.remove(&key(held)) {
             self.forget(held);
-            // SAFETY: a datatype of the library's own, which nothing uses any more.
+            // SAFETY: a datatype owned by the library, no longer in use.
             unsafe { ffi::PMPI_Type_free(&raw mut held) };
         }
     }
 
-    /// Forgets a datatype that the program frees: its handle may be another one's soon.
+    /// Forgets a datatype freed by the program: its handle may be another one's soon.
     pub(crate) fn forget(&mut self, datatype: ffi::MPI_Datatype) {
         self.known.remove(&key(datatype));
         self.last = None;
@@ -134,9 +138,9 @@ impl Datatypes {
     }
 }
 
-/// Asks MPI for the layout of a datatype.
+/// Asks MPI for a datatype's layout.
 fn query(datatype: ffi::MPI_Datatype) -> Option<Layout> {
-    // SAFETY: a constant of the shim that `mpi-sys` links.
+    // SAFETY: a constant of the shim linked by `mpi-sys`.
     if datatype == unsafe { ffi::RSMPI_DATATYPE_NULL } {
         return None;
     }
@@ -175,20 +179,22 @@ struct PackingComm(ffi::MPI_Comm);
 // SAFETY: a handle, which any thread may give to MPI.
 unsafe impl Send for PackingComm {}
 
-/// Communicator under which elements are packed; `None` without a session.
+/// Communicator used to pack elements; `None` without a session.
 static PACKING: Mutex<Option<PackingComm>> = Mutex::new(None);
 
-/// Sets the communicator under which elements are packed: one whose errors are returned. Those of the program may have
-/// a handler that ends the job.
+/// Sets the communicator used to pack elements, whose errors are returned.
+///
+/// The program's own may have a handler that ends the job.
 pub(super) fn set_packing_comm(comm: Option<ffi::MPI_Comm>) {
     *PACKING.lock().unwrap_or_else(PoisonError::into_inner) = comm.map(PackingComm);
 }
 
-/// Bytes of a long message copied at a time: as many as a core copies in a few microseconds.
+/// Bytes of a long message copied at a time: a few microseconds' work for a core.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// Copies `count` elements at `buf` into `into`, which has as many bytes as they have; packs elements with gaps. Calls
-/// `meanwhile` between the pieces of a long message.
+/// Copies `count` elements at `buf` into `into`, which has as many bytes; packs elements with gaps.
+///
+/// Calls `meanwhile` between the pieces of a long message.
 ///
 /// # Safety
 /// `buf` has `count` elements of `datatype`, whose layout is `layout`, and nothing writes them meanwhile.
@@ -218,8 +224,10 @@ pub(crate) unsafe fn copy(
     unsafe { pack(buf, count, datatype, layout, into) }
 }
 
-/// Copies a long message, its second half first: a receiver in shared memory reads it from the start at the same time,
-/// and two cores that read the same cache lines wait for each other.
+/// Copies a long message, its second half first.
+///
+/// A receiver in shared memory reads it from the start at the same time, and two cores reading the same cache lines
+/// wait for each other.
 ///
 /// # Safety
 /// `from` has as many bytes as `into`, and nothing writes them meanwhile.
@@ -238,7 +246,7 @@ unsafe fn copy_long(from: *const u8, into: &mut [u8], meanwhile: &mut dyn FnMut(
     }
 }
 
-/// [`copy`] of elements with gaps.
+/// [`copy`] for elements with gaps.
 ///
 /// # Safety
 /// As for [`copy`].
@@ -264,7 +272,7 @@ unsafe fn pack(
         let at = done as usize * layout.size;
         let rest = into.len().saturating_sub(at).min(c_int::MAX as usize) as c_int;
         let mut position = 0;
-        // SAFETY: elements that the caller has, and what is left of `into`, of which MPI writes `rest` bytes at most.
+        // SAFETY: elements that the caller has, and the rest of `into`, where MPI writes at most `rest` bytes.
         let code = unsafe {
             let from = buf.byte_offset(done as isize * layout.extent);
             let into = into.as_mut_ptr().add(at.min(into.len())).cast();

@@ -1,4 +1,4 @@
-//! Counters of a rank's operations.
+//! A rank's operation counters.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use counterfoil_profile::{Sizes, Traffic, Word};
 use super::live::Live;
 use crate::Operation;
 
-/// In place of a rank: none.
+/// Stand-in for a missing rank.
 const NO_RANK: u32 = u32::MAX;
 
-/// A reason why records are missing from the log, so that the rank can't be replayed from it.
+/// Reason for missing records in the log, so that the rank can't be replayed from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gap {
     /// The program has turned logging off.
@@ -29,28 +29,27 @@ impl std::fmt::Display for Gap {
     }
 }
 
-/// Counters of one rank.
+/// One rank's counters.
 #[derive(Debug)]
 pub(crate) struct Ledger {
-    /// Messages to and from each rank of MPI_COMM_WORLD, and the other counters that can be read while the program
-    /// runs.
+    /// Messages to and from each rank in MPI_COMM_WORLD, and the other counters readable while the program runs.
     live: Live,
-    /// Lengths of the messages logged.
+    /// Lengths of logged messages.
     pub(crate) sizes: Sizes,
-    /// Receiver of the last message, if that one was sent.
+    /// Receiver of the last message, if it was sent.
     latest: u32,
     /// By collective operation: calls, and bytes of contributions.
     pub(crate) collectives: Vec<Traffic>,
     /// Contributions logged.
     pub(crate) contributions: Traffic,
-    /// Most bytes of memory that the log has taken.
+    /// Peak memory of the log, in bytes.
     pub(crate) memory_peak: usize,
-    /// Bytes of it that were committed while a message was logged.
+    /// Bytes of it committed while a message was logged.
     pub(crate) late_commit: usize,
     pub(crate) spilled: u64,
-    /// Processor time of the thread that writes spilled records.
+    /// Processor time of the thread writing spilled records.
     pub(crate) spill_cpu: Duration,
-    /// Time that sends have waited for space.
+    /// Time spent by sends waiting for space.
     pub(crate) waited: Duration,
     /// Sends and collective operations that failed because the log had no space.
     pub(crate) sends_refused: u64,
@@ -94,12 +93,12 @@ impl Ledger {
         (latest != NO_RANK).then_some(latest)
     }
 
-    /// Messages to each rank.
+    /// Returns the messages to each rank.
     pub(crate) fn all_logged(&self) -> Vec<Traffic> {
         self.live.ranks().map(|to| self.live.logged(to)).collect()
     }
 
-    /// Messages from each rank.
+    /// Returns the messages from each rank.
     pub(crate) fn all_received(&self) -> Vec<Traffic> {
         self.live.ranks().map(|from| self.live.received(from)).collect()
     }
@@ -129,7 +128,7 @@ impl Ledger {
         self.live.set(Word::Determinants, determinants);
     }
 
-    /// Notes a gap in the log. Returns `true` for the first of its kind.
+    /// Notes a gap in the log; returns `true` for the first of its kind.
     pub(crate) fn note_gap(&mut self, gap: Gap) -> bool {
         let is_new = !self.gaps.contains(&gap);
         if is_new {
@@ -147,13 +146,13 @@ impl Ledger {
         Traffic::sum(self.collectives.iter().copied()).messages
     }
 
-    /// Shows the number of records that were acknowledged.
+    /// Shows the number of acknowledged records.
     #[inline]
     pub(crate) fn show_acknowledged(&self, records: u64) {
         self.live.set(Word::Acknowledged, records);
     }
 
-    /// Notes the usage of the log, `None` if it was dropped.
+    /// Notes the log's usage, `None` if it was dropped.
     pub(crate) fn note(&mut self, log: Option<Usage>) {
         self.live.set(Word::HasLog, u64::from(log.is_some()));
         let Some(usage) = log else { return };
@@ -166,7 +165,7 @@ impl Ledger {
         self.live.set(Word::Spilled, self.spilled);
     }
 
-    /// Shows the time that sends have waited for space, with the current wait.
+    /// Shows the time spent by sends waiting for space, with the current wait.
     pub(crate) fn show_wait(&self, now: Duration) {
         let waited = (self.waited + now).as_millis();
         self.live.set(Word::WaitedMs, u64::try_from(waited).unwrap_or(u64::MAX));

@@ -1,6 +1,7 @@
-//! Counters of a rank in a small mapped file, for tools that watch the job ([`counterfoil_profile::live`]).
+//! A rank's counters in a small mapped file, for tools that watch the job ([`counterfoil_profile::live`]).
 //!
-//! The file also tells `counterfoil run` that this process is a rank, and how far a rank was that ended abnormally.
+//! The file also marks this process as a rank for `counterfoil run`, and shows the progress of a rank that ended
+//! abnormally.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -11,7 +12,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use counterfoil_profile::{LIVE_MAGIC, Traffic, Word, live_words, logged_word, received_word};
 use memmap2::MmapRaw;
 
-/// The counters, for as long as the process lives. One thread at a time writes them.
+/// Counters for the process's lifetime.
+///
+/// One thread at a time writes them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Live {
     words: &'static [AtomicU64],
@@ -19,8 +22,9 @@ pub(super) struct Live {
 }
 
 impl Live {
-    /// Maps `rank-N.live` in a directory, or uses memory of its own without one, or if it can't be mapped: that the
-    /// directory can't be written is reported with the summary.
+    /// Maps `rank-N.live` in a directory, or uses its own memory without one, or if it can't be mapped.
+    ///
+    /// An unwritable directory is reported with the summary.
     pub(super) fn begin(dir: Option<&Path>, rank: u32, ranks: u32) -> Live {
         let mapped = dir.and_then(|dir| map(&counterfoil_profile::Live::path(dir, rank), live_words(ranks)).ok());
         let own = || &*Vec::leak((0..live_words(ranks)).map(|_| AtomicU64::new(0)).collect());
@@ -73,16 +77,16 @@ impl Live {
         self.traffic(received_word(from, self.ranks))
     }
 
-    /// Returns the ranks of the job.
+    /// Returns the job's ranks.
     pub(super) fn ranks(self) -> std::ops::Range<u32> {
         0..self.ranks
     }
 }
 
-/// Maps a new file of `words` words.
+/// Maps a new file with `words` words.
 fn map(path: &Path, words: usize) -> io::Result<&'static [AtomicU64]> {
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?;
-    // Allocates all of it: the first store to a mapped page without disk space would end the process.
+    // Allocates it fully: the first store to a mapped page without disk space would end the process.
     file.write_all_at(&vec![0; words * size_of::<u64>()], 0)?;
     let map: &'static MmapRaw = Box::leak(Box::new(MmapRaw::map_raw(&file)?));
     let begin: *const AtomicU64 = map.as_ptr().cast();

@@ -1,10 +1,10 @@
-//! MPI calls that the library makes for itself.
+//! MPI calls made by the library for itself.
 
 use std::ffi::c_int;
 
 use mpi_sys as ffi;
 
-/// A call that MPI refused.
+/// A call refused by MPI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{call} failed with code {code}")]
 pub(crate) struct CallError {
@@ -12,7 +12,9 @@ pub(crate) struct CallError {
     pub(crate) code: c_int,
 }
 
-/// Makes a call; the enclosing function returns [`CallError`] if MPI refuses it. To be used in an `unsafe` block.
+/// Makes a call; the enclosing function returns [`CallError`] if MPI refuses it.
+///
+/// To be used in an `unsafe` block.
 macro_rules! mpi_try {
     ($name:ident($($argument:expr),*)) => {
         match mpi_sys::$name($($argument),*) {
@@ -24,7 +26,7 @@ macro_rules! mpi_try {
 
 pub(crate) use mpi_try;
 
-/// Returns a number for a handle, whatever handles are in this MPI.
+/// Returns a number for a handle, whatever this MPI's handles are.
 #[inline]
 pub(crate) fn key<T: Copy>(handle: T) -> usize {
     const { assert!(size_of::<T>() <= size_of::<usize>()) }
@@ -37,13 +39,13 @@ pub(crate) fn key<T: Copy>(handle: T) -> usize {
     usize::from_ne_bytes(bytes)
 }
 
-/// Returns the request of a key.
+/// Returns a key's request.
 ///
 /// # Safety
-/// `key` is that of a request.
+/// `key` is a request's.
 pub(super) unsafe fn request_of(key: usize) -> ffi::MPI_Request {
     let bytes = key.to_ne_bytes();
-    // SAFETY: the first bytes are those of the request.
+    // SAFETY: the first bytes are the request's.
     unsafe { bytes.as_ptr().cast::<ffi::MPI_Request>().read_unaligned() }
 }
 

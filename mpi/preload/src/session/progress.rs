@@ -1,4 +1,4 @@
-//! Control messages: acknowledgements and queries of other ranks, and this rank's own.
+//! Control messages: other ranks' acknowledgements and queries, and this rank's own.
 
 use std::time::Instant;
 
@@ -10,8 +10,9 @@ use super::Session;
 use crate::say::say;
 use crate::{deferred, failed_polls};
 
-/// Records released with one message. Another rank may wait for the answer to it, and would wait for all that is
-/// released at once.
+/// Records released with one message.
+///
+/// Another rank may await the answer to it, and would wait for any others released at once.
 pub(super) const RELEASE_MAX: usize = 8;
 
 impl Session {
@@ -19,7 +20,7 @@ impl Session {
         Driver { logger: &mut self.logger, channel: &mut self.control }
     }
 
-    /// Disables logging if `done`, a result of the [driver](Self::driver), is an error.
+    /// Disables logging if `done`, a [driver](Self::driver) result, is an error.
     pub(super) fn check_driver<T>(&mut self, done: Result<T, DriverError<MpiError>>) -> Option<T> {
         match done {
             Ok(done) => Some(done),
@@ -28,7 +29,7 @@ impl Session {
         }
     }
 
-    /// Counts a received message, which has the next number of its stream.
+    /// Counts a received message, which has its stream's next number.
     #[inline(always)]
     pub(super) fn count_received(&mut self, peer: u32, stream: StreamId, bytes: usize) {
         self.ledger.received(peer, bytes);
@@ -78,7 +79,7 @@ impl Session {
         self.check(released);
     }
 
-    /// Handles what has come, and looks at the log.
+    /// Handles incoming control messages, and observes the log.
     pub(crate) fn progress(&mut self) {
         self.since_progress = 0;
         self.poll_control();
@@ -89,16 +90,16 @@ impl Session {
         let has_counted = !self.has_uncounted;
         let queried = self.driver().query_early(has_counted);
         self.check_driver(queried);
-        // A rank that waits for news is told at once.
+        // A rank waiting for news is told at once.
         if self.logger.has_pending_queries() {
             self.since_progress = PROGRESS_EVERY;
         }
     }
 
-    /// Handles the control messages that have come, and answers queries.
+    /// Handles incoming control messages, and answers queries.
     pub(super) fn poll_control(&mut self) {
         self.logger.set_failed_polls(failed_polls::count());
-        // A program that polls isn't waiting: its next call counts.
+        // A polling program isn't waiting: its next call counts.
         let observe = |kind| {
             if kind == ControlKind::ProgressRequest {
                 deferred::set_due()
@@ -135,14 +136,14 @@ impl Session {
         self.release_all();
     }
 
-    /// Looks for receives that MPI has completed, if a sender waits for space.
+    /// Searches for receives completed by MPI, if a sender waits for space.
     pub(crate) fn count_early_if_queried(&mut self) {
         if self.logger.has_pending_queries() {
             self.count_early();
         }
     }
 
-    /// Handles ranks that have failed.
+    /// Handles failed ranks.
     fn handle_failures(&mut self) {
         for failed in self.control.failures.poll() {
             let handled = self.logger.handle_peer_failed(failed, Instant::now());
@@ -156,7 +157,7 @@ impl Session {
         }
     }
 
-    /// Waits until all living ranks have come here, and handles the messages of those that have not.
+    /// Waits until all living ranks have come here, and handles the messages of the others.
     pub(super) fn meet_all(&mut self) -> Result<(), MpiError> {
         let mut barrier = self.control.begin_barrier()?;
         while !self.control.has_ended(&mut barrier)? {
@@ -166,7 +167,9 @@ impl Session {
         Ok(())
     }
 
-    /// Receives the acknowledgements that are under way. All living ranks have [met](Self::meet_all).
+    /// Receives acknowledgements under way.
+    ///
+    /// All living ranks have [met](Self::meet_all).
     pub(super) fn drain(&mut self) -> Result<(), MpiError> {
         match self.driver().drain() {
             Err(DriverError::Channel(error)) => Err(error),

@@ -1,4 +1,4 @@
-//! Receives: what is known of them, and the numbers of the messages that they take.
+//! Receives: their known properties, and their messages' numbers.
 
 use std::ffi::c_int;
 use std::time::Instant;
@@ -57,7 +57,7 @@ impl Session {
         self.end_with(receiving, status.map(arrival));
     }
 
-    /// Ends a posted receive with this status, which may say that it was cancelled.
+    /// Ends a posted receive with this status, possibly a cancelled one.
     pub(crate) fn end_with_status(&mut self, receiving: Receiving, status: &ffi::MPI_Status) {
         self.end_receive(receiving, Some(status).filter(|status| !is_cancelled(status)));
     }
@@ -69,7 +69,9 @@ impl Session {
         self.progress_if_due(arrival.map_or(0, |arrival| arrival.bytes));
     }
 
-    /// Counts the message of a posted receive, unless it is counted. Returns the outcome of a wildcard, to be recorded.
+    /// Counts a posted receive's message, unless it is counted.
+    ///
+    /// Returns a wildcard's outcome, to be recorded.
     fn count_end(&mut self, receiving: Receiving, arrival: Option<Arrival>) -> Option<Determinant> {
         let posted = receiving.posted?;
         let comm = self.logger.comms.get(receiving.comm)?;
@@ -83,8 +85,9 @@ impl Session {
         receiving.is_wildcard.then_some(Determinant::Receive { source, tag })
     }
 
-    /// Counts the messages of receives that MPI has completed and the program hasn't: it may be in one wait for all of
-    /// them, and their senders without space until some are acknowledged.
+    /// Counts the messages of receives completed by MPI, but not by the program.
+    ///
+    /// The program may be in one wait for all of them, with their senders out of space until some are acknowledged.
     pub(crate) fn count_early(&mut self) {
         let now = Instant::now();
         if now < self.count_early_at {
@@ -96,9 +99,9 @@ impl Session {
                 continue;
             }
             let (mut flag, mut status) = (0, blank());
-            // SAFETY: a request that MPI knows, on which no call sleeps, and pointers to local variables.
+            // SAFETY: a request known to MPI, on which no call sleeps, and pointers to local variables.
             let code = unsafe { ffi::PMPI_Request_get_status(request, &raw mut flag, &raw mut status) };
-            // One that a revocation has ended without a message has no tag.
+            // One ended by a revocation without a message has no tag.
             if code == 0 && flag != 0 && (status.MPI_TAG >= 0 || is_cancelled(&status)) {
                 ended.push((request, receiving, status));
             }
@@ -125,7 +128,7 @@ impl Session {
         self.control.failures.any_failed()
     }
 
-    /// Handles a receive that has returned, after which nothing was posted.
+    /// Handles a returned receive, after which nothing was posted.
     pub(crate) fn handle_received(&mut self, comm: ffi::MPI_Comm, is_wildcard: bool, arrival: Arrival) {
         if self.count_arrival(comm, is_wildcard, arrival) {
             self.ledger.clear_latest();
@@ -133,14 +136,14 @@ impl Session {
         }
     }
 
-    /// Returns the stream of a partitioned receive that is made; `None` for one that takes no logged message.
+    /// Returns the stream of a new partitioned receive; `None` for one that takes no logged message.
     #[cfg(wraps = "receive_partitioned")]
     pub(crate) fn open_receive_channel(&mut self, incoming: &Incoming) -> Option<Stream> {
         let entry = self.received_stream(StreamKey::new(incoming.comm, incoming.source, incoming.tag))?;
         Some(self.logger.open_receive_channel(entry.stream))
     }
 
-    /// Counts a partitioned message that was received.
+    /// Counts a received partitioned message.
     pub(crate) fn handle_partitioned(&mut self, stream: Stream, status: &ffi::MPI_Status) {
         let (id, bytes) = (self.logger.received_id(stream), arrival(status).bytes);
         self.count_received(stream.peer, id, bytes);
@@ -148,8 +151,9 @@ impl Session {
         self.progress_if_due(bytes);
     }
 
-    /// Counts the message of a receive that has returned. Returns `false` if other receives were pending, and
-    /// everything else is done.
+    /// Counts the message of a returned receive.
+    ///
+    /// Returns `false` if other receives were pending, and everything else is done.
     #[inline(always)]
     pub(crate) fn count_arrival(&mut self, comm: ffi::MPI_Comm, is_wildcard: bool, arrival: Arrival) -> bool {
         let Arrival { source, tag, bytes } = arrival;
@@ -165,7 +169,9 @@ impl Session {
         false
     }
 
-    /// The same, while other receives are pending, one of which may have taken an earlier message of the stream.
+    /// Like [`count_arrival`](Self::count_arrival), while other receives are pending.
+    ///
+    /// One of them may have taken an earlier message of the stream.
     #[cold]
     fn count_after_others(&mut self, comm: ffi::MPI_Comm, is_wildcard: bool, source: c_int, tag: c_int, bytes: usize) {
         let Some(comm) = self.comm_id(comm) else { return };
@@ -174,7 +180,7 @@ impl Session {
         self.end_with(receiving, Some(Arrival { source, tag, bytes }));
     }
 
-    /// Handles a receive that was posted, and may have ended since.
+    /// Handles a posted receive, which may have ended since.
     #[inline]
     fn handle_posted(&mut self, incoming: &Incoming, request: ffi::MPI_Request) {
         let Some(receiving) = self.receiving(incoming) else { return };
@@ -185,7 +191,7 @@ impl Session {
         }
     }
 
-    /// Handles the deferred events during or after a send that isn't counted yet.
+    /// Handles the deferred events during or after a send not yet counted.
     #[inline(never)]
     pub(crate) fn catch_up_during_send(&mut self) {
         self.has_uncounted = true;
@@ -216,12 +222,12 @@ impl Session {
         self.freed_receives.push(FreedReceive { request, receiving, is_persistent });
     }
 
-    /// Ends the receives whose requests the program freed, as far as they have ended.
+    /// Ends completed receives whose requests the program freed.
     pub(crate) fn poll_freed_receives(&mut self) {
         let mut at = 0;
         while let Some(freed) = self.freed_receives.get_mut(at) {
             let (mut flag, mut status) = (0, blank());
-            // SAFETY: a request that the program has left to the library, and pointers to local variables.
+            // SAFETY: a request left to the library by the program, and pointers to local variables.
             let code = unsafe { ffi::PMPI_Test(&raw mut freed.request, &raw mut flag, &raw mut status) };
             if code == 0 && flag == 0 {
                 at += 1;
@@ -240,7 +246,7 @@ impl Session {
         }
     }
 
-    /// Records the message that a probe has found.
+    /// Records the message found by a probe.
     pub(crate) fn record_probe(&mut self, incoming: &Incoming, status: &ffi::MPI_Status) {
         if !incoming.is_wildcard() {
             return;
@@ -251,7 +257,7 @@ impl Session {
         }
     }
 
-    /// Handles a message that was matched: it is numbered in order with the receives that were posted.
+    /// Handles a matched message, numbered in order with the posted receives.
     pub(crate) fn handle_matched(&mut self, incoming: &Incoming, message: ffi::MPI_Message, status: &ffi::MPI_Status) {
         self.record_probe(incoming, status);
         if let Some(receiving) = self.receiving(incoming) {

@@ -1,4 +1,4 @@
-//! Requests whose end the session handles.
+//! Requests tracked by the session until they end.
 
 use std::collections::HashMap;
 use std::ffi::c_int;
@@ -15,12 +15,12 @@ use crate::Operation;
 use counterfoil_mpi_core::arguments::Outgoing;
 use counterfoil_mpi_logger::{CommId, Determinant, PostedReceive, Stream};
 
-/// The operation of a request.
+/// A request's operation.
 #[derive(Clone, Debug)]
 pub(crate) enum Pending {
     /// A receive on a communicator.
     Receive(Receiving),
-    /// A communicator that is being made.
+    /// A communicator being made.
     Comm {
         /// Address of its handle.
         at: *mut ffi::MPI_Comm,
@@ -29,12 +29,12 @@ pub(crate) enum Pending {
     },
     /// A persistent operation.
     Persistent(Persistent),
-    /// A receive that was [counted](super::Session::count_early) before the program waited for it, and the outcome to
-    /// record then.
+    /// A receive [counted](super::Session::count_early) before the program waited for it, and the outcome to record
+    /// then.
     Counted(Option<Determinant>),
-    /// A send that the program cancels.
+    /// A send being cancelled by the program.
     CancelledSend,
-    /// A generalized request, which is the program's own.
+    /// A generalized request, the program's own.
     Generalized,
 }
 
@@ -68,11 +68,11 @@ pub(crate) struct Persistent {
 pub(crate) struct PersistentCollective {
     pub(crate) operation: Operation,
     pub(crate) comm: ffi::MPI_Comm,
-    /// This rank's contribution, with datatypes of the library's own; `None` if it makes none.
+    /// This rank's contribution, with datatypes owned by the library; `None` if it makes none.
     pub(crate) pieces: Option<Vec<Piece>>,
 }
 
-/// Kind of a persistent operation. Messages have datatypes of the library's own.
+/// Kind of a persistent operation, whose messages have datatypes owned by the library.
 #[derive(Clone, Debug)]
 pub(crate) enum PersistentKind {
     Send(Outgoing),
@@ -88,9 +88,10 @@ pub(crate) enum PersistentKind {
     Collective(Arc<PersistentCollective>),
 }
 
-/// Hashes the key of a request. MPI makes requests in blocks of memory, so that those of successive operations are
-/// neighbours: they are in the table, too. With hashes that scatter them, each access to a table of many requests waits
-/// for memory.
+/// Hashes a request's key.
+///
+/// MPI makes requests in blocks of memory, so requests of successive operations are neighbours, and stay so in the
+/// table. With hashes that scatter them, each access to a large table waits for memory.
 #[derive(Default)]
 struct HandleHasher(u64);
 
@@ -99,7 +100,7 @@ impl HandleHasher {
     const ALIGN: u32 = 6;
     /// Odd, with about as many ones as zeros.
     const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
-    /// The table compares the upper bits of hashes before it compares keys.
+    /// Upper bits, which the table compares before keys.
     const TAG: u64 = 0x7F << 57;
 }
 
@@ -126,15 +127,15 @@ impl Hasher for HandleHasher {
 #[derive(Debug)]
 pub(crate) struct Requests {
     known: HashMap<usize, Pending, BuildHasherDefault<HandleHasher>>,
-    /// Receives that the program cancels.
+    /// Receives being cancelled by the program.
     cancelled: FxHashSet<usize>,
-    /// Number of known requests of communicators that are being made.
+    /// Number of known requests for communicators being made.
     making: usize,
 }
 
-/// Number of known requests: read outside the session.
+/// Number of known requests, read outside the session.
 static KNOWN: AtomicUsize = AtomicUsize::new(0);
-/// Number of them that aren't receives, or that the program cancels.
+/// Number of them that aren't receives, or are being cancelled by the program.
 static OTHERS: AtomicUsize = AtomicUsize::new(0);
 
 /// Returns the number of known requests.
@@ -149,14 +150,13 @@ pub(crate) fn are_any() -> bool {
     known() > 0
 }
 
-/// Returns `true` if all known requests are receives that the program doesn't cancel, of which only the messages have
-/// to be counted.
+/// Returns `true` if all known requests are uncancelled receives, so that only messages have to be counted.
 #[inline]
 pub(crate) fn are_receives() -> bool {
     OTHERS.load(Ordering::Relaxed) == 0
 }
 
-/// Returns 1 for the request of a communicator that is being made, else 0.
+/// Returns 1 for the request of a communicator being made, else 0.
 fn making(pending: Option<&Pending>) -> usize {
     usize::from(matches!(pending, Some(Pending::Comm { .. })))
 }
@@ -167,14 +167,14 @@ fn others(pending: Option<&Pending>) -> usize {
 }
 
 impl Requests {
-    /// Returns an empty table. There is one at a time.
+    /// Returns an empty table; there is one at a time.
     pub(crate) fn new() -> Requests {
         KNOWN.store(0, Ordering::Relaxed);
         OTHERS.store(0, Ordering::Relaxed);
         Requests { known: HashMap::default(), cancelled: FxHashSet::default(), making: 0 }
     }
 
-    /// Adds a request that begins.
+    /// Adds a new request.
     pub(crate) fn add(&mut self, request: ffi::MPI_Request, pending: Pending) {
         if !is_null(request) {
             let now = others(Some(&pending));
@@ -186,7 +186,7 @@ impl Requests {
         }
     }
 
-    /// Counts requests that aren't receives: those that begin and those that end.
+    /// Counts requests that aren't receives: new and ended ones.
     #[inline]
     fn count(&self, begin: usize, end: usize) {
         KNOWN.store(self.known.len(), Ordering::Relaxed);
@@ -203,23 +203,25 @@ impl Requests {
         Some(pending)
     }
 
-    /// Returns 1 for a receive that the program has cancelled, which ends, else 0.
+    /// Returns 1 for an ended receive that the program has cancelled, else 0.
     #[inline]
     fn forget_cancelled(&mut self, request: usize) -> usize {
         usize::from(!self.cancelled.is_empty() && self.cancelled.remove(&request))
     }
 
-    /// Returns `true` while a communicator is being made by a non-blocking call. If a rank makes progress between two
-    /// such calls, Open MPI 5.0.11 may let each wait for another one for ever (docs/book/src/reference/mpis.md).
+    /// Returns `true` while a communicator is being made by a non-blocking call.
+    ///
+    /// If a rank makes progress between two such calls, Open MPI 5.0.11 may let each wait for another one for ever
+    /// (docs/book/src/reference/mpis.md).
     pub(crate) fn are_making_comms(&self) -> bool {
         self.making > 0
     }
 
-    /// Returns the receives whose messages aren't counted, in the order in which they were posted.
+    /// Returns the uncounted receives, in posting order.
     pub(crate) fn uncounted_receives(&self) -> Vec<(ffi::MPI_Request, Receiving)> {
         let receiving = |pending: &Pending| match pending {
             Pending::Receive(receiving) => Some(*receiving),
-            // The outcome of a wildcard is recorded at its end, for which this kind has no place.
+            // A wildcard's outcome is recorded at its end, for which this kind has no place.
             Pending::Persistent(Persistent { kind: PersistentKind::Receive(receiving), is_active: true }) => {
                 Some(*receiving).filter(|receiving| !receiving.is_wildcard)
             }
@@ -234,7 +236,7 @@ impl Requests {
         receives
     }
 
-    /// Notes that the message of a receive is counted, so that its end only records the outcome.
+    /// Marks a receive's message as counted, so that its end only records the outcome.
     pub(crate) fn set_counted(&mut self, request: ffi::MPI_Request, outcome: Option<Determinant>) {
         match self.get_mut(request) {
             Some(Pending::Persistent(Persistent { kind: PersistentKind::Receive(receiving), .. })) => {
@@ -245,8 +247,9 @@ impl Requests {
         }
     }
 
-    /// Notes that the program cancels a request. Until it ends, the end of every request is looked at. An unknown one
-    /// is a send.
+    /// Marks a request as being cancelled by the program.
+    ///
+    /// Until it ends, every request's end is examined. An unknown one is a send.
     pub(crate) fn cancel(&mut self, request: ffi::MPI_Request) {
         match self.known.get(&key(request)) {
             None => self.add(request, Pending::CancelledSend),
@@ -263,7 +266,9 @@ impl Requests {
         self.known.get_mut(&key(request))
     }
 
-    /// Ends a request and returns its operation. A persistent one stays, inactive.
+    /// Ends a request and returns its operation.
+    ///
+    /// A persistent one stays, inactive.
     #[inline]
     pub(crate) fn end(&mut self, request: ffi::MPI_Request) -> Option<Pending> {
         let pending = self.remove(key(request))?;
@@ -274,7 +279,7 @@ impl Requests {
         persistent.is_active.then_some(Pending::Persistent(persistent))
     }
 
-    /// Removes a request that the program frees.
+    /// Removes a request freed by the program.
     pub(crate) fn forget(&mut self, request: ffi::MPI_Request) -> Option<Pending> {
         self.remove(key(request))
     }
@@ -287,10 +292,10 @@ pub(crate) fn is_null(request: ffi::MPI_Request) -> bool {
     request == unsafe { ffi::RSMPI_REQUEST_NULL }
 }
 
-/// Returns the handles of an array.
+/// Returns an array's handles.
 ///
 /// # Safety
-/// `requests` has `count` handles, which nothing writes while the slice is used.
+/// `requests` has `count` handles, not written while the slice is used.
 pub(crate) unsafe fn handles<'a>(count: c_int, requests: *const ffi::MPI_Request) -> &'a [ffi::MPI_Request] {
     let count = usize::try_from(count).unwrap_or(0);
     if count == 0 || requests.is_null() {
@@ -315,8 +320,8 @@ mod tests {
     fn handles_at_any_distance_are_spread_over_the_table_and_neighbours_stay_so() {
         const KEYS: u64 = 4096;
         let hash = |key: u64| BuildHasherDefault::<HandleHasher>::default().hash_one(key as usize);
-        // Numbers one by one, and requests of 64 bytes to 4 KiB, in a table that is half full, whose places are looked
-        // at sixteen at a time.
+        // Consecutive numbers, and requests of 64 bytes to 4 KiB, in a half-full table, whose places are examined
+        // sixteen at a time.
         for distance in [1, 4, 64, 448, 576, 640, 1024, 4096] {
             let mut groups = vec![0; 2 * KEYS as usize / 16];
             (0..KEYS).for_each(|n| groups[(hash(0x7f30_1234_5000 + n * distance) % (2 * KEYS) / 16) as usize] += 1);
@@ -345,7 +350,7 @@ mod tests {
         assert!(!are_receives());
         assert!(requests.end(first).is_some());
         assert!(are_receives() && known() == 1);
-        // A handle that MPI gives to another request, which was ended unseen.
+        // A handle that MPI reuses for another request, after an unseen end.
         requests.cancel(second);
         requests.add(second, receive());
         assert!(are_receives() && known() == 1);

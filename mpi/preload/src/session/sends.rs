@@ -1,7 +1,7 @@
-//! Records of messages that are sent.
+//! Records of sent messages.
 //!
-//! There are several ways to write one, since a message costs what delays the next one. Reasons and figures are those
-//! of `docs/lab/mpi-cost.md`, "Causes: a message": times of a ping-pong with the library, by those without it.
+//! There are several ways to write one, since a message costs as much as it delays the next one. Reasons and figures:
+//! see `docs/lab/mpi-cost.md`, "Causes: a message"; ping-pong times with the library, relative to those without it.
 
 use std::ffi::{c_int, c_void};
 
@@ -16,10 +16,10 @@ use super::{FullError, Session, StreamEntry, StreamKey};
 use crate::next;
 use counterfoil_mpi_core::arguments::Outgoing;
 
-/// A message: its address, its number of elements, and their datatype.
+/// Address, number of elements and datatype.
 pub(crate) type Message = (*const c_void, i64, ffi::MPI_Datatype);
 
-/// Elements of a contribution, and their layout in memory.
+/// Elements of a contribution, and their memory layout.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Piece {
     buf: *const c_void,
@@ -36,7 +36,7 @@ impl Piece {
         self.datatype = datatypes.hold(self.datatype);
     }
 
-    /// Releases what [`hold`](Self::hold) keeps.
+    /// Releases a datatype kept by [`hold`](Self::hold).
     pub(crate) fn release(&self, datatypes: &mut Datatypes) {
         datatypes.release(self.datatype);
     }
@@ -44,8 +44,8 @@ impl Piece {
 
 /// Time at which a message is copied into its record.
 ///
-/// While it is under way the copy is nearly free: a message of 1 KiB that was sent and then copied cost 1.30, one that
-/// is begun, copied and waited for costs 1.09.
+/// While it is under way the copy is nearly free: a 1 KiB message sent and then copied cost 1.30; begun, copied and
+/// waited for, 1.09.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CopyTime {
     /// While the message is under way.
@@ -54,27 +54,28 @@ pub(crate) enum CopyTime {
     BeforeSend,
 }
 
-/// Outcome of a record that was claimed before its message was sent.
+/// Outcome of a record claimed before its message was sent.
 enum Written {
     Committed,
-    /// MPI refused the message, with this code.
+    /// MPI refused the message with this code.
     NotSent(c_int),
-    /// MPI can't pack the message: its code.
+    /// MPI can't pack the message; its code.
     Unpacked(c_int),
 }
 
-/// Reason why a record was not written.
+/// Reason for an unwritten record.
 enum NotWritten {
     Refused(Box<AppendError>),
-    /// MPI can't pack the message: its code.
+    /// MPI can't pack the message; its code.
     Unpacked(c_int),
 }
 
-/// Writes a record of any length and layout. Calls `meanwhile` now and then: the MPI may move the message, which is
-/// under way, only while it is called.
+/// Writes a record of any length and layout.
+///
+/// Calls `meanwhile` now and then: the MPI may move the message, still under way, only during such calls.
 ///
 /// # Safety
-/// As of [`copy`]; the elements have `bytes` bytes.
+/// See [`copy`]; the elements have `bytes` bytes.
 unsafe fn write_record(
     log: &mut Log,
     peer: u32,
@@ -94,12 +95,12 @@ unsafe fn write_record(
 
 /// Writes a record if there is space for it at once.
 ///
-/// Nothing between its claim and its commit can fail or panic, so that all of it is built in registers: the stores
-/// after a send, which the next message waits for, went from 106 to 30. The place of the next record is prefetched:
-/// 1.25 became 1.14 at 256 B with everything kept.
+/// Nothing between its claim and its commit can fail or panic, so all of it is built in registers: the stores after a
+/// send, which the next message waits for, went from 106 to 30. The next record's place is prefetched: 1.25 became 1.14
+/// at 256 B with everything kept.
 ///
 /// # Safety
-/// There are `bytes` bytes at `buf`, which nothing writes meanwhile.
+/// There are `bytes` bytes at `buf`, not written meanwhile.
 #[inline(always)]
 unsafe fn write_short_record(log: &mut Log, peer: u32, tag: RecordTag, buf: *const u8, bytes: usize) -> bool {
     let Some(mut claim) = log.claim_if_room(Rank(peer), RecordTag::LEN, bytes) else { return false };
@@ -112,11 +113,10 @@ unsafe fn write_short_record(log: &mut Log, peer: u32, tag: RecordTag, buf: *con
 }
 
 impl Session {
-    /// Returns the stream of a message and counts the message if it isn't logged. `None` if it isn't. To be called once
-    /// for a message.
+    /// Returns a message's stream, and counts the message if it isn't logged; `None` in that case.
     ///
-    /// A recently used stream is in a cache line of its own, without a look-up in a table: what is loaded after a send
-    /// counts by the line (80 lines cost 0.03 to 0.05 of a message of 8 or 256 B).
+    /// To be called once for each message. A recently used stream has its own cache line, without a table look-up:
+    /// loads after a send count by the line (80 lines cost 0.03 to 0.05 of a message of 8 or 256 B).
     #[inline(always)]
     pub(crate) fn logged_stream(&mut self, key: StreamKey) -> Option<StreamEntry> {
         let entry = self.sent_stream(key)?;
@@ -127,15 +127,15 @@ impl Session {
         None
     }
 
-    /// Logs a message that `send` begins to send. Its record is claimed before, so that a rank with a full log sends
-    /// nothing, and written at the `time` given.
+    /// Logs a message begun by `send`, and copies it at the `time` given.
     ///
-    /// The slow way: stores before a send delay it (45 ns, on an EPYC). It is for sends that may fail for lack of
-    /// space, and for several threads, where the log has the order of the sends.
+    /// Its record is claimed before, so a rank with a full log sends nothing. This is the slow way: stores before a
+    /// send delay it (45 ns, on an EPYC). It serves sends that may fail for lack of space, and several threads, where
+    /// the log has the order of the sends.
     ///
     /// # Safety
-    /// `buf` has `count` elements of `datatype`, which stay as they are until this returns, or until `send` is called
-    /// if they are copied before.
+    /// `buf` has `count` elements of `datatype`, unchanged until this returns, or until `send` is called if they are
+    /// copied before.
     pub(crate) unsafe fn log(
         &mut self,
         to: Stream,
@@ -216,7 +216,7 @@ impl Session {
         self.give_up(&format_args!("MPI_Pack failed with code {code} on what the program sends"));
     }
 
-    /// Logs a message that `call` begins to send, if its stream is logged.
+    /// Logs a message begun by `call`, if its stream is logged.
     ///
     /// # Safety
     /// `out` has as many elements as it says, and the program doesn't write them before the send has ended.
@@ -230,22 +230,22 @@ impl Session {
         unsafe { self.log(entry.stream, (out.buf, out.count, out.datatype), CopyTime::AfterSend, call) }
     }
 
-    /// Returns a message for a persistent request: the program may free its datatype.
+    /// Returns a message for a persistent request, whose datatype the program may free.
     pub(crate) fn hold_outgoing(&mut self, out: &Outgoing) -> Outgoing {
         Outgoing { datatype: self.datatypes.hold(out.datatype), ..*out }
     }
 
-    /// Returns the stream of a partitioned send that is made; `None` if it isn't logged.
+    /// Returns the stream of a new partitioned send; `None` if it isn't logged.
     #[cfg(wraps = "send_partitioned")]
     pub(crate) fn open_send_channel(&mut self, out: &Outgoing) -> Option<Stream> {
         let entry = self.sent_stream(StreamKey::of(out))?;
         Some(self.logger.open_send_channel(entry.stream))
     }
 
-    /// Logs a partitioned message that has left: only now all its parts are there.
+    /// Logs a partitioned message after it has left: only then all its parts are there.
     ///
     /// # Safety
-    /// As of [`log_outgoing`](Self::log_outgoing).
+    /// See [`log_outgoing`](Self::log_outgoing).
     pub(crate) unsafe fn log_partitioned(&mut self, out: &Outgoing, stream: Stream) -> Result<(), FullError> {
         if !self.is_on() {
             self.count_unlogged(stream);
@@ -255,13 +255,13 @@ impl Session {
         unsafe { self.log(stream, (out.buf, out.count, out.datatype), CopyTime::AfterSend, || 0) }.map(|_| ())
     }
 
-    /// Logs a short message that was just sent, if there is space at once. Returns `false` if it didn't.
+    /// Logs a short message just sent, if there is space at once; returns `false` otherwise.
     ///
-    /// Work after a send is free, while the other rank answers; before it, it delays the message by its whole time:
-    /// 1.32 became 1.17 at 8 B. Inlined into the program's call, since arguments of a call are stores, too.
+    /// Work after a send is free while the other rank answers; before it, it delays the message by its whole time: 1.32
+    /// became 1.17 at 8 B. Inlined into the program's call, since call arguments are stores, too.
     ///
     /// # Safety
-    /// As of [`log`](Self::log).
+    /// See [`log`](Self::log).
     #[inline(always)]
     pub(crate) unsafe fn log_short(&mut self, to: StreamEntry, (buf, count, datatype): Message) -> bool {
         let StreamEntry { stream, id, .. } = to;
@@ -280,15 +280,18 @@ impl Session {
         false
     }
 
-    /// Logs a message that was just sent under this key. With a full log, waits for space or gives up. While a long
-    /// message is copied, `request` is tested now and then, that of its send, if there is one: the MPI may transfer the
-    /// bytes only when it is called. Returns the code of these tests.
+    /// Logs a message just sent under this key.
     ///
-    /// A function of its own, which saves its registers itself and not in the path of a short message. From 257 bytes
-    /// on Open MPI's blocking send waits until the message is received, so the caller has begun it.
+    /// With a full log, waits for space or gives up.
+    ///
+    /// While a long message is copied, `request` (that of its send, if there is one) is tested now and then: the MPI
+    /// may transfer the bytes only when it is called. Returns the code of these tests.
+    ///
+    /// A separate function, so that a short message's path doesn't save its registers. From 257 bytes on Open MPI's
+    /// blocking send waits until the message is received, so the caller has begun it.
     ///
     /// # Safety
-    /// As of [`log`](Self::log); `request` is null, or the library's own.
+    /// See [`log`](Self::log); `request` is null, or the library's own.
     #[cold]
     #[inline(never)]
     pub(crate) unsafe fn log_any_to(
@@ -321,7 +324,7 @@ impl Session {
                 unsafe { write_record(log, stream.peer, tag, (buf, count, datatype, layout), bytes, &mut test) };
             match written {
                 Ok(()) => break,
-                // Where a send may fail for lack of space, messages aren't sent before they are logged.
+                // Where a send may fail for lack of space, messages are logged before they are sent.
                 Err(NotWritten::Refused(refused)) => {
                     if self.wait_for_space(stream.peer, bytes, *refused).is_err() {
                         return code;
@@ -338,20 +341,20 @@ impl Session {
         code
     }
 
-    /// Returns elements that a rank contributes to a collective operation; `None` if they can't be packed, or are
-    /// nowhere.
+    /// Returns a rank's elements for a collective operation; `None` if they can't be packed, or have no address.
     pub(crate) fn piece(&mut self, buf: *const c_void, count: i64, datatype: ffi::MPI_Datatype) -> Option<Piece> {
         let layout = *self.datatypes.layout(datatype)?;
         let bytes = layout.bytes(count)?;
         are_there(buf, &layout, bytes).then_some(Piece { buf, count, datatype, layout, bytes })
     }
 
-    /// Logs a contribution, as number `number` of the stream: before the operation begins, which may overwrite it, so
-    /// there is no faster way.
-    /// Returns its length in bytes, if it was logged, or the code of MPI that can't pack it.
+    /// Logs a contribution, as number `number` of the stream.
+    ///
+    /// Logged before the operation begins, which may overwrite it, so there is no faster way. Returns its length in
+    /// bytes, if it was logged, or MPI's code if it can't be packed.
     ///
     /// # Safety
-    /// As of [`log`](Self::log), for each piece.
+    /// See [`log`](Self::log), for each piece.
     pub(super) unsafe fn log_pieces(
         &mut self,
         to: Stream,
@@ -375,10 +378,10 @@ impl Session {
         Ok(Ok(Some(bytes)))
     }
 
-    /// Packs elements; `None` if they can't be packed, or are nowhere.
+    /// Packs elements; `None` if they can't be packed, or have no address.
     ///
     /// # Safety
-    /// As of [`log`](Self::log).
+    /// See [`log`](Self::log).
     pub(crate) unsafe fn pack(
         &mut self,
         buf: *const c_void,
@@ -393,8 +396,9 @@ impl Session {
     }
 }
 
-/// Returns `false` for elements at an address that has none, which MPI refuses: they are read before the call. Those of
-/// a derived datatype may have addresses of their own, after `MPI_BOTTOM`, which is null.
+/// Returns `false` for elements without an address, which MPI refuses: they are read before the call.
+///
+/// Those of a derived datatype may have their own addresses, after `MPI_BOTTOM`, which is null.
 fn are_there(buf: *const c_void, layout: &Layout, bytes: usize) -> bool {
     bytes == 0 || !(is_in_place(buf) || layout.is_plain && buf.is_null())
 }

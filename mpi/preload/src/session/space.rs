@@ -13,7 +13,7 @@ use crate::say::say;
 /// The log is full.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FullError {
-    /// The user wants the send to fail.
+    /// The send fails, as configured.
     #[error("{}", .0.0)]
     Refused(Box<Reason>),
     /// Other threads of this process may have to free space first: only where the session [may be
@@ -27,7 +27,7 @@ pub(crate) enum FullError {
 pub(crate) struct Reason(String);
 
 impl Session {
-    /// Claims a record, waiting for space as the user wants it. `None` once logging is off.
+    /// Claims a record, waiting for space as configured; `None` once logging is off.
     pub(super) fn claim(&mut self, peer: u32, bytes: usize) -> Result<Option<Claim<'_>>, FullError> {
         if let Some(log) = self.logger.log_mut()
             && let Err(refused) = log.claim(Rank(peer), RecordTag::LEN, bytes).map(std::mem::forget)
@@ -40,7 +40,7 @@ impl Session {
         }
     }
 
-    /// Waits until a record with `bytes` bytes of payload can be claimed, as the user wants it, or gives up logging.
+    /// Waits until a record with a payload of `bytes` bytes can be claimed, as configured, or gives up logging.
     #[cold]
     pub(super) fn wait_for_space(
         &mut self,
@@ -49,7 +49,7 @@ impl Session {
         mut refused: AppendError,
     ) -> Result<(), FullError> {
         if !self.logger.is_waiting() {
-            // Deferred receives may be what other ranks wait to be told of.
+            // Other ranks may wait for news of deferred receives.
             self.catch_up();
             self.logger.begin_wait(Instant::now());
         }
@@ -69,7 +69,7 @@ impl Session {
         found
     }
 
-    /// One iteration of the wait. Returns the refusal if space is still lacking.
+    /// Makes one iteration of the wait; returns the refusal if space is still lacking.
     fn find_space(&mut self, peer: u32, bytes: usize, refused: &AppendError) -> Result<Option<AppendError>, FullError> {
         if self.logger.is_releasing() {
             self.release_all();

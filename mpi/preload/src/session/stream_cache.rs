@@ -1,9 +1,8 @@
-//! Recently used streams, by the handles and ranks that the program names them with, so that another message needs no
-//! look-up.
+//! Recently used streams, by the program's handles and ranks, so that another message needs no look-up.
 //!
-//! What a rank stores after a send waits in the processor behind what MPI has stored for the other rank, and a
-//! processor has room for some 60 such stores. A message of a cached stream costs half of them, and its own bytes; more
-//! would delay the answer (`docs/lab/mpi-cost.md`).
+//! A rank's stores after a send wait in the processor after MPI's stores for the other rank, and a processor has room
+//! for some 60 such stores. A message on a cached stream costs half of them, and its own bytes; more would delay the
+//! answer (`docs/lab/mpi-cost.md`).
 
 use std::ffi::c_int;
 
@@ -13,20 +12,22 @@ use mpi_sys as ffi;
 
 use super::{Session, key};
 
-/// Cached streams in one direction: a power of two.
+/// Cached streams in one direction, a power of two.
 const RECENT: usize = 64;
 
-/// A stream as the program names it. Two words: three would be passed in memory.
+/// A stream in the program's terms.
+///
+/// Two words: three would be passed in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StreamKey {
     /// [`key`] of the communicator's handle.
     comm: usize,
-    /// Rank of the other end in the communicator, and tag.
+    /// The other end's rank in the communicator, and tag.
     rank_and_tag: u64,
 }
 
 impl StreamKey {
-    /// Key of no stream: no handle has this number.
+    /// Key for no stream: no handle has this number.
     const NONE: StreamKey = StreamKey { comm: usize::MAX, rank_and_tag: 0 };
 
     /// Returns the key of a message's stream.
@@ -40,12 +41,14 @@ impl StreamKey {
         StreamKey { comm: key(comm), rank_and_tag: u64::from(rank as u32) << 32 | u64::from(tag as u32) }
     }
 
-    /// Cache line of the stream. Neighbours that send a few tags have lines of their own: eight neighbours with eight
-    /// tags, and those above and below in a grid.
+    /// Returns the stream's cache line.
+    ///
+    /// Neighbours that send a few tags have separate lines: eight neighbours with eight tags, and those above and below
+    /// in a grid.
     #[inline(always)]
     fn line(self) -> usize {
         let (rank, tag) = ((self.rank_and_tag >> 32) as usize, self.rank_and_tag as usize);
-        // Handles are addresses of objects of some hundred bytes, or integers.
+        // Handles are addresses of objects with some hundred bytes, or integers.
         let comm = self.comm ^ self.comm >> 9;
         comm.wrapping_add(tag).wrapping_add(rank << 3).wrapping_add(rank >> 3) % RECENT
     }
@@ -59,7 +62,7 @@ pub(crate) struct StreamEntry {
     pub(crate) id: StreamId,
 }
 
-/// A cached stream, in a processor's cache line of its own.
+/// A cached stream, in its own processor cache line.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 struct CacheLine {
@@ -67,7 +70,7 @@ struct CacheLine {
     entry: StreamEntry,
 }
 
-/// Recently used streams of one direction.
+/// Recently used streams in one direction.
 #[derive(Debug)]
 struct StreamCache(Box<[CacheLine; RECENT]>);
 
@@ -86,7 +89,9 @@ impl StreamCache {
         self.0[key.line()].key == key
     }
 
-    /// Returns the entry of a key that the cache [has](Self::has). (An `Option` would be built in memory.)
+    /// Returns the entry for a key that the cache [has](Self::has).
+    ///
+    /// (An `Option` would be built in memory.)
     #[inline(always)]
     fn at(&self, key: StreamKey) -> StreamEntry {
         self.0[key.line()].entry
@@ -101,7 +106,7 @@ impl StreamCache {
     }
 }
 
-/// Recently used streams of both directions.
+/// Recently used streams in both directions.
 #[derive(Debug)]
 pub(super) struct StreamCaches {
     sent: StreamCache,
@@ -123,7 +128,7 @@ impl StreamCaches {
 }
 
 impl Session {
-    /// Returns the stream of messages sent under this key; `None` if no rank has it, or the communicator isn't logged.
+    /// Returns the stream for messages sent under this key; `None` if no rank has it, or the communicator isn't logged.
     #[inline(always)]
     pub(crate) fn sent_stream(&mut self, key: StreamKey) -> Option<StreamEntry> {
         (self.streams.sent.has(key) || self.find_sent(key)).then(|| self.streams.sent.at(key))
@@ -137,7 +142,7 @@ impl Session {
         true
     }
 
-    /// Returns the stream of messages received under this key; `None` as for [`sent_stream`](Self::sent_stream).
+    /// Returns the stream for messages received under this key; `None` as for [`sent_stream`](Self::sent_stream).
     #[inline(always)]
     pub(super) fn received_stream(&mut self, key: StreamKey) -> Option<StreamEntry> {
         (self.streams.received.has(key) || self.find_received(key)).then(|| self.streams.received.at(key))
@@ -151,7 +156,7 @@ impl Session {
         true
     }
 
-    /// Returns the stream of a key, and its communicator.
+    /// Returns a key's stream and communicator.
     fn find_stream(&mut self, key: StreamKey) -> Option<(Stream, CommId)> {
         let (rank, tag) = ((key.rank_and_tag >> 32) as c_int, key.rank_and_tag as c_int);
         let id = self.comms.get(key.comm)?;
@@ -182,7 +187,7 @@ mod tests {
         for other in [StreamKey::new(itself, 3, -1), StreamKey::new(world, 3, i32::MAX), StreamKey::new(world, -1, 3)] {
             assert!(!cache.has(other), "{other:?}");
         }
-        // A tag that is RECENT lower has the same line.
+        // A tag lower by RECENT has the same line.
         let next = StreamKey::new(world, 3, -1 - RECENT as c_int);
         assert_eq!(next.line(), key.line());
         cache.put(next, entry(3, next.rank_and_tag as c_int));

@@ -1,4 +1,4 @@
-//! The summary of a rank, which `counterfoil run` gathers.
+//! A rank's summary, gathered by `counterfoil run`.
 
 use counterfoil_profile::{Ended, RankEnd, RankSummary, Traffic};
 
@@ -6,14 +6,14 @@ use super::Session;
 use crate::Operation;
 use crate::say::say;
 
-/// Writes the summary into the directory that the user gave, if any.
+/// Writes the summary into the user's directory, if any.
 pub(super) fn write(session: &Session, ended: Ended) {
     if session.host.is_none() {
         write_of(session, session.rank(), of(session, ended).to_json().as_bytes());
     }
 }
 
-/// Writes the summary of a rank, also of another one.
+/// Writes a rank's summary, also another one's.
 pub(super) fn write_of(session: &Session, rank: u32, json: &[u8]) {
     let Some(dir) = &session.settings.summary_dir else { return };
     if let Err(error) = RankSummary::write(dir, rank, json) {
@@ -21,7 +21,7 @@ pub(super) fn write_of(session: &Session, rank: u32, json: &[u8]) {
     }
 }
 
-/// Summarizes the session.
+/// Summarises the session.
 pub(super) fn of(session: &Session, ended: Ended) -> RankSummary {
     let ledger = &session.ledger;
     let (sent_to, received_from) = (ledger.all_logged(), ledger.all_received());

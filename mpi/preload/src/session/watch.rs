@@ -1,5 +1,6 @@
-//! Observations of the log while the program runs: for the summary, the live line, and the rank's profile. Made once in
-//! many messages.
+//! Observations of the log while the program runs: for the summary, the live line, and the rank's profile.
+//!
+//! Made once in many messages.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -15,14 +16,15 @@ use super::ledger::Ledger;
 use crate::Operation;
 use crate::say::say;
 
-/// Observations are shifted by fewer messages than this, in turns: a program with a regular pattern isn't always
-/// observed at the same point of it.
+/// Exclusive bound on the shifts between observations, in messages, which take turns.
+///
+/// So a program with a regular pattern isn't always observed at the same point.
 const SHIFTS: u32 = 7;
 
-/// The data of the rank's profile.
+/// Data for the rank's profile.
 #[derive(Debug)]
 pub(super) struct Watch {
-    /// Directory of the profile. Without one, nothing is gathered.
+    /// Profile directory, without which nothing is gathered.
     dir: Option<PathBuf>,
     delays: Delays,
     series: Series,
@@ -36,7 +38,7 @@ impl Watch {
         Watch { dir, delays: Delays::default(), series, observations: 0 }
     }
 
-    /// Notes how far a rank has acknowledged.
+    /// Notes a rank's acknowledgements.
     pub(super) fn released(&mut self, peer: u32, log: &Log) {
         if self.dir.is_some() {
             self.delays.acknowledged(peer, log.acked(Rank(peer)).0, Instant::now);
@@ -64,7 +66,9 @@ impl Session {
         usage
     }
 
-    /// Observes the log. Reads the clock only for a profile.
+    /// Observes the log.
+    ///
+    /// Reads the clock only for a profile.
     pub(super) fn observe(&mut self) {
         let usage = self.note_usage();
         if usage.is_some_and(|usage| usage.stopped_logging) {

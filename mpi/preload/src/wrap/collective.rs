@@ -17,7 +17,7 @@ use crate::session::{Session, requests::PersistentKind};
 /// Returns `true` for an operation that ends on no rank before all have begun it.
 ///
 /// # Safety
-/// `collective` is what the program has given MPI.
+/// `collective` is the program's argument to MPI.
 unsafe fn synchronises(collective: &Collective) -> bool {
     use Operation::{Allgather, Allreduce, Alltoall, Barrier, ReduceScatterBlock};
     match collective.operation {

@@ -1,4 +1,4 @@
-//! Communicators and datatypes that are made and freed.
+//! Communicators and datatypes: creation and release.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -32,7 +32,7 @@ unsafe fn made(comm: *const ffi::MPI_Comm, code: c_int) -> c_int {
     code
 }
 
-/// Agrees with the other members on a number that is free on all of them, and adds the communicator.
+/// Agrees with the other members on a number free on all of them, and adds the communicator.
 fn agree(proposal: Proposal) -> Result<(), CallError> {
     let names = proposal.exchange_names()?;
     for attempt in 0.. {
@@ -49,7 +49,7 @@ fn agree(proposal: Proposal) -> Result<(), CallError> {
     Ok(())
 }
 
-/// A communicator whose members are all in the call.
+/// Adds a new communicator, whose members are all in the call.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
@@ -58,7 +58,7 @@ pub(crate) unsafe fn comm_make(new: *mut ffi::MPI_Comm, call: impl FnOnce() -> c
     unsafe { made(new, call()) }
 }
 
-/// A communicator of a group of members of `comm`.
+/// Adds a new communicator for a group of `comm`'s members.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
@@ -72,7 +72,7 @@ pub(crate) unsafe fn comm_create(comm: ffi::MPI_Comm, new: *mut ffi::MPI_Comm, c
     unsafe { made(new, code) }
 }
 
-/// The same as [`comm_make`], non-blocking: the communicator is there when the request has ended.
+/// Non-blocking [`comm_make`]: the communicator is there when the request has ended.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
@@ -95,8 +95,10 @@ pub(crate) unsafe fn comm_make_immediate(
     code
 }
 
-/// Names a communicator. The name tells the control communicator of a `LoggedCommunicator`, of a program that logs by
-/// itself: its messages are sent by PMPI_ functions, and not logged.
+/// Names a communicator.
+///
+/// The name reveals the control communicator of a `LoggedCommunicator`, in a program that logs by itself: its messages
+/// are sent by PMPI_ functions, and not logged.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
@@ -141,7 +143,7 @@ pub(crate) unsafe fn comm_drop(comm: *mut ffi::MPI_Comm, call: impl FnOnce() -> 
     forget_accepted();
     // SAFETY: the program's communicator.
     let handle = unsafe { *comm };
-    // Before the call: once it has freed the handle, another thread may get it for a communicator of its own.
+    // Before the call: once it has freed the handle, another thread may get it for its own communicator.
     let freed = enter(|session| session.free_comm(handle)).flatten();
     let code = call();
     if let Some(id) = freed {

@@ -15,8 +15,9 @@ use crate::handlers;
 use crate::status::{Statuses, statuses_wanted, with_status};
 use counterfoil_mpi_logger::Determinant;
 
-/// Waits for or tests one request, which has ended if `has_ended` is true of the call's code. Programs poll in loops,
-/// so little is done for one that has not.
+/// Waits for or tests one request, ended if `has_ended` is true for the call's code.
+///
+/// Programs poll in loops, so little is done for a pending one.
 ///
 /// # Safety
 /// As for [`wait`].
@@ -38,7 +39,7 @@ unsafe fn one(
     }
 }
 
-/// [`one`] of a request that was taken out of the session, if it had to be.
+/// [`one`] for a request already taken out of the session, if necessary.
 ///
 /// # Safety
 /// As for [`wait`].
@@ -90,26 +91,27 @@ pub(crate) unsafe fn test(
     status: *mut ffi::MPI_Status,
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
 ) -> c_int {
-    // SAFETY: as for this function; the call has said whether it has ended.
+    // SAFETY: as for this function; the call has set the flag.
     unsafe { one(request, status, call, move |code| code != 0 || *flag != 0) }
 }
 
 /// Returns `true` if a test of this request needs next to nothing before its MPI call: no other thread calls, nothing
-/// is due, and no handler of the program's is noted.
+/// is due, and the program has no error handler.
 #[inline(always)]
 pub(crate) fn is_polled_directly(request: *const ffi::MPI_Request) -> bool {
     can_skip_session() && !handlers::are_any() && !request.is_null()
 }
 
-/// Makes a call in a function of its own, which saves its own registers.
+/// Makes a call in a separate function, which saves its own registers.
 #[inline(never)]
 pub(crate) fn apart(call: impl FnOnce() -> c_int) -> c_int {
     call()
 }
 
-/// Tests a request that [is polled directly](is_polled_directly). Inlined into the program's call, and stores next to
-/// nothing: a program that updates memory between its polls has these updates under way at the same time only as long
-/// as the processor has room for the stores after them.
+/// Tests a request that [is polled directly](is_polled_directly).
+///
+/// Inlined into the program's call, and stores next to nothing: a program updating memory between its polls has these
+/// updates under way at the same time only as long as the processor has room for the stores after them.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
@@ -120,11 +122,11 @@ pub(crate) unsafe fn poll_directly(
     status: *mut ffi::MPI_Status,
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
 ) -> c_int {
-    // SAFETY: as for this function; the call has said whether the request has ended.
+    // SAFETY: as for this function; the call has set the flag.
     unsafe { one_taken(None, request, status, call, move |code| code != 0 || *flag != 0) }
 }
 
-/// Records which of several requests has ended, which the program left to MPI.
+/// Records which request has ended, out of several left to MPI's choice.
 fn record_completed(count: c_int, index: c_int) {
     if count > 1
         && records_determinants()
@@ -134,7 +136,7 @@ fn record_completed(count: c_int, index: c_int) {
     }
 }
 
-/// Waits for or tests any one of several requests; one has ended if `has_ended` is true of the call's code.
+/// Waits for or tests any one of several requests; one has ended if `has_ended` is true for the call's code.
 ///
 /// # Safety
 /// As for [`wait_any`].
@@ -146,7 +148,7 @@ unsafe fn any(
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
     has_ended: impl FnOnce(c_int) -> bool,
 ) -> c_int {
-    // SAFETY: as for this function. Of one request the index is known.
+    // SAFETY: as for this function. With one request the index is known.
     unsafe {
         if count == 1 {
             one(requests, status, call, has_ended)
@@ -156,7 +158,7 @@ unsafe fn any(
     }
 }
 
-/// [`any`] of more than one, or of none.
+/// [`any`] for none or several.
 ///
 /// # Safety
 /// As for [`wait_any`].
@@ -221,11 +223,11 @@ pub(crate) unsafe fn test_any(
     status: *mut ffi::MPI_Status,
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
 ) -> c_int {
-    // SAFETY: as for this function; the call has said whether one has ended.
+    // SAFETY: as for this function; the call has set the flag.
     unsafe { any((count, requests), index, status, call, move |code| code != 0 || *flag != 0) }
 }
 
-/// Returns the completion of one of several requests by the array of statuses.
+/// Returns one request's completion from the array of statuses.
 ///
 /// # Safety
 /// `statuses` has one at `index`, filled in by a call that returned `code`.
@@ -242,7 +244,7 @@ unsafe fn completion_of<'a>(code: c_int, statuses: *const ffi::MPI_Status, index
     }
 }
 
-/// Waits for or tests all of several requests, which have ended if `have_ended` is true of the call's code.
+/// Waits for or tests all of several requests, ended if `have_ended` is true for the call's code.
 ///
 /// # Safety
 /// As for [`wait_all`].
@@ -302,7 +304,7 @@ pub(crate) unsafe fn test_all(
     statuses: *mut ffi::MPI_Status,
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
 ) -> c_int {
-    // SAFETY: as for this function; the call has said whether they have ended.
+    // SAFETY: as for this function; the call has set the flag.
     unsafe {
         all((count, requests), statuses, call, move |code| {
             code == ffi::MPI_ERR_IN_STATUS as c_int || code == 0 && *flag != 0
@@ -310,16 +312,16 @@ pub(crate) unsafe fn test_all(
     }
 }
 
-/// Places of requests in the list of those that have ended.
+/// Places of requests in the list of ended ones.
 enum Places<'a> {
-    /// Few, which are searched one by one.
+    /// Few, searched one by one.
     Few(&'a [c_int]),
     /// Pairs (index, place), in ascending order.
     Sorted(Vec<(usize, usize)>),
 }
 
 impl Places<'_> {
-    /// Most requests that are searched one by one.
+    /// Most requests searched one by one.
     const FEW: usize = 16;
 
     fn new(ended: &[c_int]) -> Places<'_> {
@@ -343,8 +345,9 @@ impl Places<'_> {
     }
 }
 
-/// Calls a function for some of several requests, and handles those that have ended. `handle` gets their indices.
-/// Returns the code, and the indices of these, which are none if the call doesn't say.
+/// Calls a function for some of several requests, and handles the ended ones.
+///
+/// `handle` gets their indices. Returns the code, and these indices: none if the call doesn't say.
 ///
 /// # Safety
 /// As for [`wait_some`].

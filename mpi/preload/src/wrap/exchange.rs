@@ -23,7 +23,7 @@ unsafe extern "C" {
 /// Starts the send, receives, then waits for the send: with several threads, none may keep others from sending.
 ///
 /// # Safety
-/// The program's arguments: see the [module](super); `sends` is the count of what is sent.
+/// The program's arguments: see the [module](super); `sends` is the count of sent elements.
 unsafe fn exchange_multiple(out: &Outgoing, sends: c_int, incoming: &Incoming, status: *mut ffi::MPI_Status) -> c_int {
     let Incoming { buf, count, datatype, source, tag, comm } = *incoming;
     // More elements come only from the large-count form, which isn't called here: see `send`.
@@ -44,7 +44,7 @@ unsafe fn exchange_multiple(out: &Outgoing, sends: c_int, incoming: &Incoming, s
     }
 }
 
-/// A blocking send and receive.
+/// Sends and receives, and blocks.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
@@ -58,8 +58,8 @@ pub(crate) unsafe fn exchange(
         return call(status);
     }
     let then = |code, status: &ffi::MPI_Status| received(incoming, status, code);
-    // SAFETY: the program's message, which is not where the other one is received; a request that is waited for; and
-    // its status.
+    // SAFETY: the program's message, in another place than the received one; a request that is waited for; and its
+    // status.
     unsafe {
         match (c_int::try_from(out.count), c_int::try_from(incoming.count)) {
             (Ok(sends), Ok(receives)) if logs_after_send() && are_valid((out, sends), (incoming, receives)) => {
@@ -78,7 +78,7 @@ pub(crate) unsafe fn exchange(
                 received(incoming, status, code)
             }),
             _ => {
-                // A truncated message doesn't concern the one that was sent.
+                // A truncated message doesn't concern the sent one.
                 let both = |status| {
                     let mut received = 0;
                     let sent = log_around(out, || {
@@ -93,16 +93,18 @@ pub(crate) unsafe fn exchange(
     }
 }
 
-/// Exchanges that MPI has accepted: number of the slot by their arguments, except for counts and buffers.
+/// Exchanges accepted by MPI: hashes of their arguments, except counts and buffers.
 static ACCEPTED: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
 
-/// Forgets which exchanges MPI has accepted: a handle is freed, and may be another one's soon.
+/// Forgets which exchanges MPI has accepted: a freed handle may be another one's soon.
 pub(super) fn forget_accepted() {
     ACCEPTED.iter().for_each(|slot| slot.store(0, Ordering::Relaxed));
 }
 
-/// Returns `true` if MPI accepts both halves of an exchange. It judges the arguments of the program's call before it
-/// sends or receives anything; of two calls, the first could take a message, or send one, before the second is refused.
+/// Returns `true` if MPI accepts both halves of an exchange.
+///
+/// It judges the arguments of the program's call before it sends or receives anything; with two calls, the first could
+/// take a message, or send one, before the second is refused.
 ///
 /// # Safety
 /// The program's messages, whose counts are `sends` and `receives`.
@@ -126,7 +128,7 @@ unsafe fn are_valid((out, sends): (&Outgoing, c_int), (incoming, receives): (&In
     are_accepted
 }
 
-/// Has MPI judge the arguments, with MPI_PROC_NULL in place of the ranks, so that nothing is sent or received.
+/// Lets MPI judge the arguments, with MPI_PROC_NULL in place of the ranks, so that nothing is sent or received.
 ///
 /// # Safety
 /// As for [`are_valid`].
@@ -193,10 +195,10 @@ unsafe fn exchange_at_once(
     }
 }
 
-/// Returns a message that is about to be overwritten, packed; `None` without a session, or if it can't be packed.
+/// Returns a message about to be overwritten, packed; `None` without a session, or if it can't be packed.
 ///
 /// # Safety
-/// `out` is the program's message, which nothing writes meanwhile.
+/// `out` is the program's message, not written meanwhile.
 unsafe fn saved(out: &Outgoing) -> Option<Vec<u8>> {
     // SAFETY: the program's message.
     enter(|session| unsafe { session.pack(out.buf, out.count, out.datatype) })?

@@ -42,7 +42,7 @@ unsafe fn begin_exchange(
     }
 }
 
-/// A non-blocking send and receive.
+/// Sends and receives, non-blocking.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).

@@ -1,4 +1,4 @@
-//! A wait for all of several requests that handles each as it ends.
+//! A wait for all of several requests, which handles each as it ends.
 
 use std::ffi::c_int;
 
@@ -10,9 +10,9 @@ use crate::next;
 use crate::session::requests::is_null;
 use crate::status::{Statuses, blank, empty, statuses_wanted};
 
-/// Requests tested together, of which the first is pending: tests of all take too long where there are very many.
+/// Requests tested together, the first of them pending: tests of all take too long where there are very many.
 const WINDOW: usize = 32;
-/// Tests of a window without an end after which all requests are tested once: one of them may have failed.
+/// Tests of a window without an end before all requests are tested once: one of them may have failed.
 const TESTS_MAX: u32 = 256;
 
 /// Progress of a wait for all of `count` requests.
@@ -26,7 +26,7 @@ struct Wait {
 
 /// Outcome of a test.
 enum Tested {
-    /// None of the requests is active any more.
+    /// No request is active any more.
     Inactive,
     /// None has ended, or some have, without an error.
     Ended { any: bool },
@@ -35,14 +35,14 @@ enum Tested {
 }
 
 impl Wait {
-    /// Tests the requests from `begin` on, at most `len`, and handles those that have ended.
+    /// Tests the requests from `begin` on, at most `len`, and handles the ended ones.
     fn test(&mut self, begin: usize, len: usize) -> Tested {
         let len = len.min(self.count - begin);
         let mut ended = 0;
         let mut indices: SmallVec<[c_int; WINDOW]> = smallvec![0; len];
         let mut statuses = Statuses::new();
         statuses.resize(len, blank());
-        // An array of the program's has no more than that.
+        // The program's arrays are no longer than this.
         let count = c_int::try_from(len).unwrap_or(c_int::MAX);
         // SAFETY: `begin` and `len` are within the program's requests.
         let requests = unsafe { self.requests.add(begin) };
@@ -66,7 +66,7 @@ impl Wait {
         }
     }
 
-    /// Tests until all have ended. Returns the code of the call.
+    /// Tests until all have ended, and returns the call's code.
     fn finish(&mut self) -> c_int {
         let (mut begin, mut failed_tests) = (0, 0);
         while begin < self.count {
@@ -86,7 +86,7 @@ impl Wait {
         0
     }
 
-    /// Says in the statuses which requests are pending after an error.
+    /// Marks pending requests in the statuses after an error.
     fn mark_pending(&mut self) {
         for index in (0..self.count).filter(|index| !self.has_ended[*index]) {
             // SAFETY: as many requests and statuses.
@@ -99,9 +99,10 @@ impl Wait {
     }
 }
 
-/// Waits for all of several requests, and handles each as it ends: their messages are acknowledged while others are
-/// awaited, which their senders may have no space for before. Ends like Open MPI's `MPI_Waitall`: when all have ended,
-/// or one has failed.
+/// Waits for all of several requests, and handles each as it ends.
+///
+/// Their messages are acknowledged while others are awaited, which their senders may lack space for until then. Ends
+/// like Open MPI's `MPI_Waitall`: when all have ended, or one has failed.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
@@ -115,7 +116,7 @@ pub(super) unsafe fn wait_in_turn(
     let count = usize::try_from(count).unwrap_or(0);
     let empty = empty();
     for index in 0..count {
-        // SAFETY: one status for each request; that of a request that isn't active is empty.
+        // SAFETY: one status for each request; an inactive request's is empty.
         unsafe { statuses.add(index).write(empty) };
     }
     Wait { count, requests, statuses, has_ended: vec![false; count] }.finish()

@@ -39,7 +39,7 @@ pub(crate) unsafe fn not_logged(name: &'static str, call: impl FnOnce() -> c_int
     call()
 }
 
-/// Returns the rank that the launcher has given this process; `None` without one.
+/// Returns this process's rank from the launcher; `None` without one.
 pub(super) fn launched_rank() -> Option<u32> {
     RANKS.iter().find_map(|name| std::env::var(name).ok()?.parse().ok())
 }

@@ -1,4 +1,4 @@
-//! Requests that a call may end: what they stand for, taken before the call, and what happens when they have ended.
+//! Requests that a call may end: their operations, taken before the call, and their ends.
 
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
@@ -17,7 +17,7 @@ use crate::session::requests::{Pending, Persistent, PersistentKind, are_any, are
 use crate::session::{FullError, Session};
 use crate::status::{arrival, has_taken, is_cancelled, is_refusal};
 
-/// A request taken out of the session for the time of a call.
+/// A request taken out of the session during a call.
 pub(super) struct TakenRequest {
     /// Index in the program's array.
     index: usize,
@@ -25,13 +25,13 @@ pub(super) struct TakenRequest {
     pending: Pending,
 }
 
-/// The requests of a call, as they were before: the call clears the handles of those that it ends.
+/// A call's requests, as they were before: the call clears the handles of ended ones.
 pub(super) enum RequestSnapshot<'a> {
-    /// None that is known.
+    /// No known request.
     Empty,
     /// Handles, where one thread at a time calls.
     Inline(&'a [ffi::MPI_Request]),
-    /// The same, on the heap.
+    /// Like `Inline`, on the heap.
     Heap(Vec<ffi::MPI_Request>),
     /// Known requests, taken out of the session: with several threads, another one may get the handle of an ended
     /// request for a new one.
@@ -48,8 +48,7 @@ impl InlineHandles {
         InlineHandles(MaybeUninit::uninit())
     }
 
-    /// Copies at most [`MAX`](Self::MAX) handles. They are loaded and stored one by one: MPI may have stored them just
-    /// now.
+    /// Copies at most [`MAX`](Self::MAX) handles, loaded and stored one by one: MPI may have stored them just now.
     #[inline(always)]
     fn copy(&mut self, requests: &[ffi::MPI_Request]) -> &[ffi::MPI_Request] {
         let to: *mut ffi::MPI_Request = self.0.as_mut_ptr().cast();
@@ -74,7 +73,7 @@ impl Session {
         taken
     }
 
-    /// Puts back a request that has not ended.
+    /// Puts back a pending request.
     fn put_back(&mut self, taken: TakenRequest) {
         self.requests.add(
             taken.request,
@@ -85,7 +84,7 @@ impl Session {
         );
     }
 
-    /// Handles a request that has ended with this status.
+    /// Handles a request ended with this status.
     fn end_request(&mut self, pending: &Pending, status: &ffi::MPI_Status) -> Result<(), (ffi::MPI_Comm, FullError)> {
         match pending {
             Pending::Receive(receiving) => self.end_with_status(*receiving, status),
@@ -122,7 +121,7 @@ impl Session {
         Ok(())
     }
 
-    /// Handles a request that has failed: nothing was received.
+    /// Handles a failed request: nothing was received.
     fn fail_request(&mut self, pending: &Pending) {
         if let Pending::Receive(receiving)
         | Pending::Persistent(Persistent { kind: PersistentKind::Receive(receiving), .. }) = pending
@@ -145,13 +144,13 @@ impl Session {
     }
 }
 
-/// State of a request after a call.
+/// A request's state after a call.
 pub(super) enum Completion<'a> {
-    /// It has not ended.
+    /// Still pending.
     Pending,
-    /// It has ended with this status.
+    /// Ended with this status.
     Ended(&'a ffi::MPI_Status),
-    /// It has ended with an error.
+    /// Ended with an error.
     Failed,
 }
 
@@ -159,12 +158,12 @@ impl Completion<'_> {
     /// Returns the completion of a request with this code.
     pub(super) fn new(code: c_int, status: &ffi::MPI_Status) -> Completion<'_> {
         if has_taken(code) {
-            // A message that is too long is an error, and was received.
+            // A truncated message is an error, and was received.
             return Completion::Ended(status);
         }
         note_failed(code);
-        // A receive from any source that a process failure has interrupted goes on, and so does what a call with wrong
-        // arguments asks about.
+        // A receive from any source stays pending when a process failure has interrupted it, and so do the requests of
+        // a call with wrong arguments.
         if is_pending(code) || is_refusal(code) { Completion::Pending } else { Completion::Failed }
     }
 }
@@ -175,7 +174,9 @@ pub(super) fn are_known() -> bool {
     are_any() || deferred::has_posted()
 }
 
-/// Takes a snapshot of the requests that a call may end. Programs poll in loops, so little is done here.
+/// Takes a snapshot of the requests that a call may end.
+///
+/// Programs poll in loops, so little is done here.
 ///
 /// # Safety
 /// `requests` has `count` handles.
@@ -205,8 +206,10 @@ fn take(requests: &[ffi::MPI_Request]) -> Vec<TakenRequest> {
     enter(|session| session.take_requests(requests)).unwrap_or_default()
 }
 
-/// Puts back requests that have not ended. Those of them that MPI has completed, while others of the call are pending,
-/// are looked at here, if a sender waits for space: no poll finds them during a call.
+/// Puts back pending requests.
+///
+/// Those that MPI has completed, while others in the call are pending, are examined here, if a sender waits for space:
+/// no poll finds them during a call.
 #[inline(never)]
 fn put_back(taken: &mut Vec<TakenRequest>) {
     enter(|session| {
@@ -225,7 +228,7 @@ impl RequestSnapshot<'_> {
         }
     }
 
-    /// Puts back what was taken out of the session, after a call that has ended none of the requests.
+    /// Puts back requests taken out of the session, after a call that has ended none of them.
     #[inline]
     pub(super) fn restore(&mut self) {
         if let RequestSnapshot::Taken(taken) = self {
@@ -233,7 +236,7 @@ impl RequestSnapshot<'_> {
         }
     }
 
-    /// Counts a call of the program's that has ended none of the requests.
+    /// Counts a program's call without an ended request.
     #[inline]
     pub(super) fn count_failure(&self) {
         if let RequestSnapshot::Taken(_) = self {
@@ -243,14 +246,16 @@ impl RequestSnapshot<'_> {
         }
     }
 
-    /// Handles a call of the program's that has ended none of the requests.
+    /// Handles a program's call without an ended request.
     #[inline]
     pub(super) fn put_back(&mut self) {
         self.restore();
         self.count_failure();
     }
 
-    /// Handles the requests by their completions. Returns a code of MPI: an error if a record was refused.
+    /// Handles the requests by their completions.
+    ///
+    /// Returns MPI's code, an error if a record was refused.
     #[inline]
     pub(super) fn end<'a>(&mut self, completion: impl Fn(usize) -> Completion<'a>) -> c_int {
         let handles = match self {
@@ -264,7 +269,7 @@ impl RequestSnapshot<'_> {
     }
 }
 
-/// Counts a test that has found no request ended, where determinants are recorded.
+/// Counts a test without an ended request, where determinants are recorded.
 #[inline(always)]
 fn count_failed_test() {
     if records_determinants() {
@@ -272,8 +277,9 @@ fn count_failed_test() {
     }
 }
 
-/// Takes a request out of the session before a call that may end it, with several threads. Handles deferred events that
-/// are due.
+/// Takes a request out of the session before a call that may end it, with several threads.
+///
+/// Handles due deferred events.
 ///
 /// # Safety
 /// `request` points to a request.
@@ -288,7 +294,7 @@ pub(super) unsafe fn take_one(request: *const ffi::MPI_Request) -> Option<Box<Ta
     enter(|session| session.take_requests(unsafe { handles(1, request) }).pop().map(Box::new))?
 }
 
-/// Handles a test that has found its request pending.
+/// Handles a test whose request is pending.
 #[inline(always)]
 pub(super) fn put_back_one(taken: Option<Box<TakenRequest>>) {
     match taken {
@@ -300,8 +306,9 @@ pub(super) fn put_back_one(taken: Option<Box<TakenRequest>>) {
     }
 }
 
-/// Handles the only request of a call that has ended it, with this code and status. Returns the code, or an error if a
-/// record was refused.
+/// Handles a call's only request, ended with this code and status.
+///
+/// Returns the code, or an error if a record was refused.
 #[inline(never)]
 pub(super) fn end_one(
     taken: Option<Box<TakenRequest>>,
@@ -316,7 +323,7 @@ pub(super) fn end_one(
     }
 }
 
-/// Handles a request by its completion, later if that is allowed.
+/// Handles a request by its completion, deferred where allowed.
 #[inline]
 fn end_or_defer(request: ffi::MPI_Request, completion: &Completion<'_>) -> c_int {
     match completion {
@@ -337,7 +344,7 @@ fn end(request: ffi::MPI_Request, completion: &Completion<'_>) -> c_int {
     finish(result, || 0)
 }
 
-/// Handles taken requests by their completions, and puts back those that are pending.
+/// Handles taken requests by their completions, and puts back pending ones.
 fn end_or_put_back<'a>(taken: Vec<TakenRequest>, completion: impl Fn(usize) -> Completion<'a>) -> c_int {
     if taken.is_empty() {
         return 0;

@@ -66,7 +66,7 @@ pub(crate) unsafe fn match_message(
 ) -> c_int {
     // SAFETY: the program's arguments, and a pointer to a local variable; the call puts a message there.
     unsafe {
-        // With several threads, none may wait in the step that numbers a message.
+        // With several threads, none may wait in the step where a message is numbered.
         while is_multiple() && !is_proc_null(incoming.source) {
             let (flag, begin) = (Cell::new(0), next::Improbe.get());
             let look = |status| begin(incoming.source, incoming.tag, incoming.comm, flag.as_ptr(), message, status);
@@ -120,7 +120,7 @@ pub(crate) unsafe fn match_immediate(
     code.unwrap_or_else(|| now(status))
 }
 
-/// Takes the receive of a matched message, whose handle the call frees unless it refuses its arguments.
+/// Takes a matched message's receive; the call frees the handle unless it refuses its arguments.
 ///
 /// # Safety
 /// `message` points to a handle of the program's.
@@ -172,7 +172,7 @@ pub(crate) unsafe fn receive_matched(
     unsafe { with_status(status, call, then) }
 }
 
-/// The same, non-blocking.
+/// Receives a matched message, non-blocking.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).

@@ -1,4 +1,4 @@
-//! Begin and end of MPI.
+//! MPI's begin and end.
 
 use std::env::var_os;
 use std::ffi::c_int;
@@ -13,7 +13,9 @@ use crate::global::{self, enter};
 use crate::say;
 use crate::session::{BeginError, Session};
 
-/// Variables of which a launcher sets one. MPI itself sets some of them in `MPI_Init`.
+/// Variables, one of which is set by a launcher.
+///
+/// MPI itself sets some of them in `MPI_Init`.
 pub(super) const RANKS: [&str; 3] = ["PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"];
 
 /// `MPI_Init`.
@@ -83,18 +85,18 @@ fn begin(is_launched: bool) {
     }
     let summary_dir = settings.summary_dir.clone();
     if let Some(dir) = &summary_dir {
-        // Of sessions that the program has begun before.
+        // From sessions begun by the program before.
         refused::withdraw(dir, rank);
     }
     match Session::begin(settings, (rank, ranks), is_multiple) {
         Ok(session) => global::begin(session, is_multiple),
-        // Those that can't make their logs report it.
+        // Ranks unable to make their logs report it.
         Err(BeginError::Others { .. }) => {}
         Err(error) => refuse(summary_dir.as_deref(), rank, &error),
     }
 }
 
-/// Returns the directory of the summaries, whatever the other settings are.
+/// Returns the summaries' directory, whatever the other settings are.
 pub(super) fn summary_dir() -> Option<PathBuf> {
     var_os(SUMMARY_DIR).filter(|dir| !dir.is_empty()).map(PathBuf::from)
 }

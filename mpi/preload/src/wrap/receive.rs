@@ -16,7 +16,7 @@ use crate::{handlers, next};
 use counterfoil_mpi_core::arguments::{Incoming, is_proc_null, is_wildcard};
 use counterfoil_mpi_core::control::failures::{failed_code, is_pending};
 
-/// Handles a receive that has returned with this code, after which nothing was posted. Returns the code.
+/// Handles a receive returned with this code, after which nothing was posted; returns the code.
 #[inline]
 pub(super) fn received(incoming: &Incoming, status: &ffi::MPI_Status, code: c_int) -> c_int {
     let (comm, is_wildcard) = (incoming.comm, incoming.is_wildcard());
@@ -28,8 +28,9 @@ pub(super) fn received(incoming: &Incoming, status: &ffi::MPI_Status, code: c_in
     code
 }
 
-/// A blocking receive, where its event [can be deferred](can_defer). Code after the call delays the answer, so it only
-/// notes the message.
+/// Receives and blocks, where the event [can be deferred](can_defer).
+///
+/// Code after the call delays the answer, so it only notes the message.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
@@ -53,7 +54,7 @@ pub(crate) unsafe fn receive_deferred(
     unsafe { with_status(status, call, then) }
 }
 
-/// Handles a receive that has returned with this code, without deferring it.
+/// Handles a receive returned with this code, without deferring it.
 #[inline(never)]
 fn received_now(comm: ffi::MPI_Comm, is_wildcard: bool, status: &ffi::MPI_Status, code: c_int) {
     if has_taken(code) {
@@ -61,7 +62,7 @@ fn received_now(comm: ffi::MPI_Comm, is_wildcard: bool, status: &ffi::MPI_Status
     }
 }
 
-/// A blocking receive.
+/// Receives and blocks.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
@@ -79,7 +80,7 @@ pub(crate) unsafe fn receive(
     unsafe { with_status(status, call, |code, status| received(incoming, status, code)) }
 }
 
-/// A blocking receive with several threads: its post is one step, in which no thread waits.
+/// Receives and blocks, with several threads: its post is one step, in which no thread waits.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
@@ -110,12 +111,13 @@ unsafe fn receive_multiple(
     }
 }
 
-/// Waits for a request of the library's own, of a blocking receive, and returns the receive's code. One from any source
-/// that a failure has left pending is withdrawn: for the program, the call has failed, unless it has taken a message
-/// meanwhile.
+/// Waits for the library's own request in a blocking receive, and returns the receive's code.
+///
+/// One from any source left pending by a failure is withdrawn: for the program, the call has failed, unless it has
+/// taken a message meanwhile.
 ///
 /// # Safety
-/// A pending request of a receive, and a status to write.
+/// A pending receive request, and a status to write.
 pub(super) unsafe fn wait_or_withdraw(request: *mut ffi::MPI_Request, status: *mut ffi::MPI_Status) -> c_int {
     let (mut flag, mut own) = (0, blank());
     // SAFETY: the caller's promise, and pointers to local variables.

@@ -1,4 +1,4 @@
-//! Requests that are started, freed and cancelled.
+//! Requests: start, free and cancel.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ impl Session {
         }
     }
 
-    /// Starts a persistent request by `call`. `begun` is that of a collective operation.
+    /// Starts a persistent request by `call`; `begun` is a collective operation's.
     fn start(
         &mut self,
         request: ffi::MPI_Request,
@@ -62,8 +62,9 @@ impl Session {
         }
     }
 
-    /// Logs the contributions of the persistent collective operations among requests that are about to be started: an
-    /// operation in place overwrites them. Returns the operations with their numbers.
+    /// Logs the contributions of persistent collective operations among requests about to be started.
+    ///
+    /// An operation in place overwrites them. Returns the operations with their numbers.
     fn contribute_all(
         &mut self,
         requests: &[ffi::MPI_Request],
@@ -88,7 +89,7 @@ impl Session {
 }
 
 impl Session {
-    /// Releases the datatypes of a persistent request that the program frees.
+    /// Releases the datatypes of a persistent request freed by the program.
     fn release_persistent(&mut self, kind: &PersistentKind) {
         match kind {
             PersistentKind::Send(out) | PersistentKind::SendPartitioned(out, _) => self.datatypes.release(out.datatype),
@@ -102,7 +103,7 @@ impl Session {
     }
 }
 
-/// Returns the code of a call that logs, or refuses it.
+/// Returns the code of a logging call, or refuses it.
 pub(super) fn finish(
     result: Option<Result<c_int, (ffi::MPI_Comm, FullError)>>,
     otherwise: impl FnOnce() -> c_int,
@@ -177,8 +178,9 @@ pub(crate) unsafe fn start_all(count: c_int, requests: *mut ffi::MPI_Request, ca
     finish(result, &mut now)
 }
 
-/// [`start_all`] where a message isn't sent before there is space for it: one request after the other. Those that need
-/// no space come first, since other ranks may wait for them; MPI leaves the order open.
+/// [`start_all`] where messages are sent only once there is space for them: one request after the other.
+///
+/// Requests that need no space come first, since other ranks may wait for them; MPI leaves the order open.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
@@ -241,7 +243,7 @@ pub(crate) unsafe fn request_free(request: *mut ffi::MPI_Request, call: impl FnO
     }
 }
 
-/// A generalized request, which the program completes and may cancel.
+/// Begins a generalized request, which the program completes and may cancel.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
@@ -265,7 +267,7 @@ pub(crate) unsafe fn cancel(request: *mut ffi::MPI_Request, call: impl FnOnce() 
     }
     // SAFETY: the program's request.
     let request = unsafe { *request };
-    // Its status tells whether it was cancelled when it has ended.
+    // Once it has ended, its status tells whether it was cancelled.
     enter(|session| session.requests.cancel(request));
     call()
 }

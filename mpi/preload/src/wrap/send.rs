@@ -1,7 +1,7 @@
 //! Sends.
 //!
-//! The calls of an `MPI_Send`, where each way of sending and logging ends in a record, its count, and the release of
-//! records that others have acknowledged:
+//! The calls of an `MPI_Send`; each way to send and log ends in a record, its count, and the release of acknowledged
+//! records:
 //!
 //! ```text
 //! MPI_Send                      OUT_DIR/calls.rs, rendered by build/render.rs
@@ -38,11 +38,12 @@ use crate::session::{CopyTime, FullError, Session, StreamKey, likely_bytes};
 use crate::{handlers, next};
 use counterfoil_mpi_core::arguments::{Mode, Outgoing, is_proc_null};
 
-/// Length in bytes from which a message is started, copied and waited for, so that it is copied while it is under way.
-/// Open MPI's blocking send of at most 256 bytes returns at once where it can (`mca_pml_ob1_send_inline`); of more,
+/// Length in bytes from which a message is started, copied and waited for, so that it is copied while under way.
+///
+/// Open MPI's blocking send returns at once for at most 256 bytes where it can (`mca_pml_ob1_send_inline`); for more,
 /// over shared memory, when they are received.
 const OVERLAP_BYTES: i64 = 257;
-/// Most bytes of an element of a predefined datatype.
+/// Largest element of a predefined datatype, in bytes.
 const LONGEST_ELEMENT: i64 = 32;
 
 /// Refuses a send: calls the program's error handler, as for any other error.
@@ -63,7 +64,7 @@ pub(super) fn refuse(comm: ffi::MPI_Comm, full: &FullError) -> c_int {
     code
 }
 
-/// Logs a message that `call` begins to send.
+/// Logs a message begun by `call`.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
@@ -85,9 +86,13 @@ pub(super) unsafe fn log_around(out: &Outgoing, call: impl FnOnce() -> c_int) ->
     }
 }
 
-/// Waits until the processor has executed all earlier instructions. A processor that runs ahead into the code after a
-/// send, and waits there for a value that it has just stored, delays the message by a sixth of the latency between two
-/// cores and more: so it was measured, in this library and in others that only pass calls on. Takes a few nanoseconds.
+/// Waits until the processor has executed all earlier instructions.
+///
+/// Takes a few nanoseconds.
+///
+/// A processor running ahead into the code after a send, and waiting there for a value just stored, delays the message
+/// by a sixth of the latency between two cores and more: measured in this library and in others that only pass calls
+/// on.
 #[inline]
 fn fence() {
     // SAFETY: every x86-64 processor has SSE2; the instruction changes nothing.
@@ -97,16 +102,18 @@ fn fence() {
     }
 }
 
-/// Returns `true` for a message that is to be started, copied and waited for. A guess, since it has to take next to no
-/// time.
+/// Returns `true` for a message to be started, copied and waited for.
+///
+/// A guess, since it has to take next to no time.
 #[inline]
 pub(super) fn is_long(count: i64, datatype: ffi::MPI_Datatype) -> bool {
     count >= OVERLAP_BYTES / LONGEST_ELEMENT && likely_bytes(count, datatype) >= OVERLAP_BYTES
 }
 
-/// Logs a message that was just sent, or begun with `request`, which is tested as by
-/// [`log_any_to`](Session::log_any_to). Returns the code of these tests. Inlined, since arguments passed to another
-/// function would be stored after the message.
+/// Logs a message just sent, or begun with `request`, which is tested as by [`log_any_to`](Session::log_any_to).
+///
+/// Returns the code of these tests. Inlined, since arguments passed to another function would be stored after the
+/// message.
 ///
 /// # Safety
 /// `out` is the program's message, which it doesn't write meanwhile, and the request is the library's own.
@@ -134,20 +141,22 @@ unsafe fn log_inline(out: Outgoing, request: *mut ffi::MPI_Request) -> c_int {
 /// [`log_inline`] as a call, where a few stores don't matter.
 ///
 /// # Safety
-/// As of [`log_inline`].
+/// See [`log_inline`].
 #[inline(never)]
 pub(super) unsafe fn log_sent(out: &Outgoing, request: *mut ffi::MPI_Request) -> c_int {
     // SAFETY: as for this function.
     unsafe { log_inline(*out, request) }
 }
 
-/// Returns `true` for a message that is sent by the program's own call and logged after it.
+/// Returns `true` for a message sent by the program's own call and logged after it.
 #[inline(always)]
 pub(crate) fn is_sent_first(mode: Mode, count: i64, datatype: ffi::MPI_Datatype) -> bool {
     logs_after_send() && (mode != Mode::Standard || !is_long(count, datatype))
 }
 
-/// Logs a message that [was sent first](is_sent_first), unless MPI refused it. Inlined into the program's call.
+/// Logs a message that [was sent first](is_sent_first), unless MPI refused it.
+///
+/// Inlined into the program's call.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
@@ -160,22 +169,25 @@ pub(crate) unsafe fn log_after_send(code: c_int, out: Outgoing) -> c_int {
     code
 }
 
-/// Returns `true` for a message that isn't [sent first](is_sent_first), but begun first. Not if an error would call a
-/// handler of the program's, which may not run while the message is logged.
+/// Returns `true` for a message not [sent first](is_sent_first), but begun first.
+///
+/// Not if an error would call the program's error handler, which may not run while the message is logged.
 #[inline(always)]
 pub(crate) fn is_begun_first(dest: c_int) -> bool {
     logs_after_send() && !is_proc_null(dest) && !handlers::are_any()
 }
 
-/// Begins a send, logs its message while it is under way, and waits for it. Inlined into the program's call: what is
-/// stored before the message is begun delays it, behind MPI's last stores for the other rank.
+/// Begins a send, logs its message while it is under way, and waits for it.
+///
+/// Inlined into the program's call: stores before the message is begun delay it, after MPI's last stores for the other
+/// rank.
 ///
 /// # Safety
-/// The program's arguments: see the [module](super). `begin` puts a request where it is told.
+/// The program's arguments: see the [module](super). `begin` puts a request at its argument.
 #[inline(always)]
 pub(crate) unsafe fn send_begun(out: Outgoing, begin: impl FnOnce(*mut ffi::MPI_Request) -> c_int) -> c_int {
-    // SAFETY: the program's message, a request of the library's that is waited for, or that MPI has ended with an
-    // error, and constants of the shim.
+    // SAFETY: the program's message, a request of the library's that is waited for or ended by MPI with an error, and
+    // constants of the shim.
     unsafe {
         let mut request = ffi::RSMPI_REQUEST_NULL;
         let at = &raw mut request;
@@ -187,13 +199,13 @@ pub(crate) unsafe fn send_begun(out: Outgoing, begin: impl FnOnce(*mut ffi::MPI_
     }
 }
 
-/// A blocking send of a message that isn't [sent](is_sent_first) or [begun](is_begun_first) first.
+/// Sends a message not [sent](is_sent_first) or [begun](is_begun_first) first, and blocks.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
 #[inline(never)]
 pub(crate) unsafe fn send(out: &Outgoing, mode: Mode, call: impl FnOnce() -> c_int) -> c_int {
-    // MPI may answer a message to nobody in another way than the calls that this one is made of.
+    // MPI may answer a message to nobody in another way than the calls made here.
     if is_absent() || is_proc_null(out.dest) {
         return call();
     }
@@ -248,7 +260,7 @@ pub(crate) unsafe fn send_immediate(out: &Outgoing, _: *mut ffi::MPI_Request, ca
     code
 }
 
-/// Adds a persistent request, if the call made one, and if it has a `kind`: one that the library has to know.
+/// Adds a persistent request, if the call made one and it has a `kind` to track.
 ///
 /// # Safety
 /// If `code` is 0, `request` points to one.

@@ -1,4 +1,4 @@
-//! Sessions of MPI.
+//! MPI sessions.
 
 use std::ffi::c_int;
 
@@ -17,12 +17,12 @@ pub(crate) unsafe fn session_init(_: *mut ffi::MPI_Session, call: impl FnOnce() 
     refuse_sessions();
     // SAFETY: as for this function.
     let code = unsafe { not_logged("MPI_Session_init", call) };
-    // Its level of thread support is its own.
+    // It has its own thread support level.
     share();
     code
 }
 
-/// Tells `counterfoil run` why this rank isn't logged, unless it is: by MPI_Init.
+/// Tells `counterfoil run` why this rank isn't logged, unless MPI_Init has begun logging.
 fn refuse_sessions() {
     if !is_absent() || is_world_initialized() {
         return;
@@ -37,7 +37,9 @@ fn refuse_sessions() {
     }
 }
 
-/// Returns `true` after MPI_Init, where nothing is logged by the user's wish.
+/// Returns `true` after MPI_Init.
+///
+/// Without logging then, the user has disabled it.
 fn is_world_initialized() -> bool {
     let mut flag = 0;
     // SAFETY: a pointer to a local variable; the call is allowed at any time.

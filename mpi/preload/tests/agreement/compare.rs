@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::logged::{Logged, Payload};
 use crate::observed::{Observed, Receipt};
 
-/// Totals of a comparison.
+/// Comparison totals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Compared {
     pub(crate) messages: u64,
@@ -14,8 +14,9 @@ pub(crate) struct Compared {
     pub(crate) unseen: u64,
 }
 
-/// Compares a stream of the log with one that was received, number by number. Returns how many messages are missing
-/// from the log; `None` if the two differ otherwise.
+/// Compares a logged stream with a received one, number by number.
+///
+/// Returns the number of messages missing from the log; `None` if the two differ otherwise.
 fn count_missing(logged: &BTreeMap<u64, Payload>, received: &[Receipt]) -> Option<u64> {
     let last = logged.keys().next_back().copied().unwrap_or(0);
     if last > received.len() as u64 || logged.contains_key(&0) {
@@ -34,7 +35,9 @@ fn count_missing(logged: &BTreeMap<u64, Payload>, received: &[Receipt]) -> Optio
     Some(missing)
 }
 
-/// Compares each channel. Streams are matched as wholes, because the witness numbers communicators differently.
+/// Compares each channel.
+///
+/// Streams are matched as wholes, because the witness numbers communicators differently.
 ///
 /// # Errors
 /// A line for each difference.

@@ -1,5 +1,7 @@
-//! Agreement of the log with the messages that were sent: an independent library (`tests/c/witness.c`) counts sent
-//! messages and hashes received ones, and the log is compared with it, channel by channel and message by message.
+//! Agreement of the log with the messages sent.
+//!
+//! An independent library (`tests/c/witness.c`) counts sent messages and hashes received ones, and the log is compared
+//! with it, channel by channel and message by message.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test's functions may")]
 
@@ -40,7 +42,7 @@ fn witness() -> &'static Path {
     &built.1
 }
 
-/// Messages of a job in the log, and as the witness observed them, by channel.
+/// A job's messages in the log, and as the witness observed them, by channel.
 struct Job {
     logged: BTreeMap<(u32, u32), Logged>,
     observed: BTreeMap<(u32, u32), Observed>,
@@ -86,7 +88,7 @@ fn the_log_has_the_messages_of_the_programs() {
 
 #[test]
 fn the_log_has_the_messages_of_the_programs_in_fortran() {
-    // Those whose channels have the same messages in each run. The witness, which is in C, observes them in C.
+    // Programs with the same messages on each channel in each run. The witness, which is in C, observes them in C.
     for (program, ranks) in [("point_to_point", 4), ("communicators", 4), ("streams", 3), ("freed", 3)] {
         let observed = job(program, ranks).observed;
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -99,7 +101,7 @@ fn the_log_has_the_messages_of_the_programs_in_fortran() {
     }
 }
 
-/// Runs a case of `tests/c/record_keeping.c` with everything kept. Returns each rank's contributions.
+/// Runs a case in `tests/c/record_keeping.c` with everything kept; returns each rank's contributions.
 fn contributions(case: &'static str, ranks: u32) -> Vec<BTreeMap<(u32, u64), Payload>> {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let mut run = run(folder.path(), "64MiB");
@@ -127,7 +129,7 @@ fn a_refused_collective_call_takes_no_number() {
     assert!(of_ranks[0].len() == 1 && of_ranks.iter().all(|of_rank| *of_rank == of_ranks[0]), "{of_ranks:?}");
 }
 
-/// The HPC Challenge of Debian: an unmodified program with tens of thousands of messages of all sizes.
+/// Debian's HPC Challenge: an unmodified program with tens of thousands of messages in all sizes.
 const HPCC: &str = "/usr/bin/hpcc";
 
 #[test]

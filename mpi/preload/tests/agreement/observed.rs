@@ -1,9 +1,9 @@
-//! Messages that the witness observed.
+//! Messages observed by the witness.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Messages that a rank sent to another one.
+/// Messages sent by a rank to another one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sent {
     pub(crate) messages: u64,
@@ -15,15 +15,15 @@ pub(crate) struct Sent {
 /// Length of a received message, and its hash if the witness could compute it.
 pub(crate) type Receipt = (u64, Option<u64>);
 
-/// Messages of one channel.
+/// Messages on one channel.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Observed {
     pub(crate) sent: Sent,
-    /// Received messages in matching order, by the receiver's number of the communicator and the tag.
+    /// Received messages in matching order, by the receiver's communicator number and the tag.
     pub(crate) received: BTreeMap<(i32, i32), Vec<Receipt>>,
 }
 
-/// Reads the output of the witnesses of all ranks, by sender and receiver.
+/// Reads the output of all ranks' witnesses, by sender and receiver.
 pub(crate) fn read(dir: &Path, ranks: u32) -> BTreeMap<(u32, u32), Observed> {
     let mut channels: BTreeMap<(u32, u32), Observed> = BTreeMap::new();
     for rank in 0..ranks {

@@ -1,5 +1,7 @@
-//! Failures of processes, and communicators of the survivors (`tests/c/shrunk.c`), with an MPI that supports them: Open
-//! MPI 5. So are revoked communicators (`tests/c/revoked.c`).
+//! Process failures, and communicators of the survivors (`tests/c/shrunk.c`), with an MPI that supports them: Open MPI
+//! 5.
+//!
+//! Also revoked communicators (`tests/c/revoked.c`).
 
 use std::path::Path;
 
@@ -9,15 +11,15 @@ use serde_json::Value;
 use super::accounts;
 use super::launch::{Run, wrapped};
 
-/// Messages that each surviving rank sends.
+/// Messages sent by each surviving rank.
 const MESSAGES: u64 = 1110;
-/// Messages of rank 0 that rank 1 has not received when it fails.
+/// Messages from rank 0 not received by rank 1 when it fails.
 const LOST: u64 = 200;
 
-/// Messages of rank 1 in `tests/c/revoked.c`.
+/// Messages from rank 1 in `tests/c/revoked.c`.
 const REVOKED: u64 = 40;
 
-/// Returns `true` if the MPI supports failures; notes what is not tested otherwise.
+/// Returns `true` if the MPI supports failures; notes untested cases otherwise.
 pub(super) fn has_ulfm() -> bool {
     let has_ulfm = wrapped().contains("MPIX_Comm_shrink");
     // Every Open MPI with sessions also has it.
@@ -28,20 +30,19 @@ pub(super) fn has_ulfm() -> bool {
     has_ulfm
 }
 
-/// Limit of the repetitions of a run in which MPI hangs.
+/// Most repetitions of a run in which MPI hangs.
 const RUNS_MAX: u32 = 5;
 
-/// Runs the program on 4 ranks with a log of 1 MiB each, too small for all messages without acknowledgements; returns
-/// the accounts of the `living` ranks, and the warnings.
+/// Runs the program on 4 ranks with a log of 1 MiB each, too small for all messages without acknowledgements.
 ///
-/// After a failure, Open MPI 5.0.11 sometimes hangs in `MPI_Finalize`, even without a library; an alarm ends the
-/// program then. The library writes the accounts before that: if they exist, it has done its part, and the run is
-/// repeated.
+/// Returns the accounts of the `living` ranks, and the warnings. After a failure, Open MPI 5.0.11 sometimes hangs in
+/// `MPI_Finalize`, even without a library; an alarm ends the program then. The library writes the accounts before: if
+/// they exist, it has done its part, and the run is repeated.
 fn run(options: &[&'static str], arguments: &[&'static str], living: &[u32]) -> (Vec<Value>, String) {
     run_with_budget("1MiB", options, arguments, living)
 }
 
-/// The same with logs of `budget` bytes.
+/// Like [`run`], with logs of `budget` bytes.
 fn run_with_budget(
     budget: &str,
     options: &[&'static str],
@@ -142,7 +143,7 @@ fn a_message_of_which_a_failure_leaves_a_part_is_not_counted() {
             options.extend(btl);
             let (accounts, stderr) = run_with_budget("40MiB", &options, &["halfway"], &[0, 2, 3]);
             let from_failed = &accounts[0]["received_from"][1];
-            // Those of the ring went to rank 2.
+            // The ring's went to rank 2.
             assert_eq!(from_failed["messages"], 0, "{btl:?}: {}, {stderr}", accounts[0]);
             let received = |account: &Value| account["messages_received"].as_u64().unwrap() - MESSAGES;
             assert_eq!(accounts.iter().map(received).collect::<Vec<_>>(), [11_000, 0, 0], "{btl:?}: {stderr}");

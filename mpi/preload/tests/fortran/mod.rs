@@ -1,4 +1,4 @@
-//! Programs that a compiler of Fortran has made, of `mpif.h`, `use mpi` and `use mpi_f08`.
+//! Programs made by a Fortran compiler, with `mpif.h`, `use mpi` and `use mpi_f08`.
 
 use std::path::Path;
 

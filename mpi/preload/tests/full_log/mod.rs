@@ -1,5 +1,6 @@
-//! Programs that send more than their logs hold (`tests/c/full_log.c`): a rank that waits for room gets it, or gives up
-//! logging if no rank can make any.
+//! Programs that send more than their logs hold (`tests/c/full_log.c`).
+//!
+//! A rank waiting for room gets it, or gives up logging if no rank can make any.
 
 use serde_json::Value;
 
@@ -7,9 +8,9 @@ use super::all_accounts;
 use super::failures::has_ulfm;
 use super::launch::{Run, wrapped};
 
-/// Warning of a rank that gives up logging.
+/// Warning from a rank that gives up logging.
 const GIVES_UP: &str = "the program goes on, and nothing more is logged";
-/// Bytes of a message or contribution.
+/// Bytes in a message or contribution.
 const MESSAGE: u64 = 200 << 10;
 
 /// Runs a case on `ranks` ranks with a log of `budget` bytes each; returns the ranks' accounts and the warnings.
@@ -24,7 +25,7 @@ fn run_with(case: &'static str, ranks: u32, settings: &[(&'static str, &str)]) -
     run_under(&[], case, ranks, settings)
 }
 
-/// Runs a case with these options of `mpirun`, too.
+/// Runs a case with these `mpirun` options, too.
 #[track_caller]
 fn run_under(
     options: &[&'static str],
@@ -50,7 +51,7 @@ fn expect_logged(case: &'static str, ranks: u32, budget: &str, messages: u64) {
     expect_logged_under(&[], case, ranks, budget, messages);
 }
 
-/// The same, with these options of `mpirun`.
+/// Like [`expect_logged`], with these `mpirun` options.
 #[track_caller]
 fn expect_logged_under(options: &[&'static str], case: &'static str, ranks: u32, budget: &str, messages: u64) {
     let (accounts, stderr) = run_under(options, case, ranks, &[("COUNTERFOIL_BUDGET", budget)]);
@@ -69,7 +70,7 @@ fn expect_logged_under(options: &[&'static str], case: &'static str, ranks: u32,
 fn contributions_are_released_on_any_communicator() {
     for (case, messages) in [
         ("world", 40),
-        // Contributors: one rank of each half, or all but one.
+        // Contributors: one rank in each half, or all but one.
         ("halves", 2 * 40),
         ("dup", 2 * 40),
         ("gather", 2 * 40),
@@ -100,7 +101,7 @@ fn a_rank_acknowledges_while_it_waits_for_a_message() {
 
 #[test]
 fn receives_that_are_waited_for_together_are_acknowledged_one_by_one() {
-    // A rank that waits until the deadlock is detected gives up.
+    // A rank waiting until the deadlock is detected gives up.
     expect_logged("posted-one-way", 2, "1MiB", 40);
     expect_logged("posted-few", 2, "1MiB", 2 * 8);
     for case in [
@@ -190,7 +191,7 @@ fn a_rank_that_gives_up_logging_keeps_what_it_has_logged() {
     assert!(bytes > 512 << 10, "{bytes} bytes of segments: {stderr}");
 }
 
-/// Returns the sizes of the segments in the directory of a rank's log.
+/// Returns the segment sizes in the directory of a rank's log.
 fn segments(dir: &std::path::Path) -> Vec<u64> {
     let files = std::fs::read_dir(dir).unwrap().map(Result::unwrap);
     let segments = files.filter(|file| file.file_name().to_string_lossy().starts_with("segment"));

@@ -1,6 +1,6 @@
 //! Runs C programs under the library with the MPI's own mpirun.
 //!
-//! `cargo xtask mpi -- test` selects the MPI. `timeout` kills processes that hang.
+//! `cargo xtask mpi -- test` selects the MPI. `timeout` kills hanging processes.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ pub(crate) const PROGRAMS: [(&str, u32); 11] = [
     ("freed", 3),
 ];
 
-/// Returns the names of the calls that the library wraps for this MPI.
+/// Returns the names of the calls wrapped by the library for this MPI.
 pub(crate) fn wrapped() -> BTreeSet<&'static str> {
     include_str!(concat!(env!("OUT_DIR"), "/wrapped.txt")).lines().collect()
 }
@@ -41,14 +41,15 @@ pub(crate) fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c")
 }
 
-/// True if there is a compiler of C++.
+/// Returns `true` if there is a C++ compiler.
 pub(crate) fn has_cpp() -> bool {
     static HAS: OnceLock<bool> = OnceLock::new();
     *HAS.get_or_init(|| Command::new("g++").arg("--version").output().is_ok_and(|output| output.status.success()))
 }
 
-/// Compiles a file of C or C++, or all files of a folder, with the MPI's compiler. Without a compiler of C++, a
-/// folder's files of C++ are left out.
+/// Compiles a C or C++ file, or all files in a folder, with the MPI's compiler.
+///
+/// Without a C++ compiler, a folder's C++ files are left out.
 pub(crate) fn compile(source: &Path, into: &Path, options: &[&str]) {
     let mut command = Command::new(variable("MPICC", "mpicc"));
     command.args(["-O1", "-Wall", "-Wno-stringop-overread", "-Wno-cast-function-type", "-Wno-nonnull"]).args(options);
@@ -76,10 +77,10 @@ pub(crate) fn compile(source: &Path, into: &Path, options: &[&str]) {
     assert!(compiled.status.success(), "{}: {}", source.display(), String::from_utf8_lossy(&compiled.stderr));
 }
 
-/// End of the name of a program that calls MPI as those in Fortran do.
+/// Suffix of a program that calls MPI like a Fortran program.
 pub(crate) const IN_FORTRAN: &str = "-in-fortran";
 
-/// Returns the path of a program of `tests/c`, which is compiled at its first use, or of a program of the system.
+/// Returns the path of a program in `tests/c`, compiled at its first use, or of a system program.
 fn program(name: &str) -> PathBuf {
     static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
     static BUILT: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
@@ -98,24 +99,24 @@ fn program(name: &str) -> PathBuf {
     path
 }
 
-/// Returns the path of the library.
+/// Returns the library's path.
 pub(crate) fn library() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| built("libcounterfoil_mpi.so")).clone()
 }
 
-/// Settings of a run.
+/// Settings for a run.
 #[derive(Default)]
 pub(crate) struct Run {
     /// Libraries to preload, in their order.
     pub(crate) libraries: Vec<PathBuf>,
-    /// Environment variables of the ranks.
+    /// Environment variables for the ranks.
     pub(crate) variables: Vec<(&'static str, String)>,
     /// Working directory; `None` for the current one.
     pub(crate) folder: Option<PathBuf>,
-    /// Options of mpirun.
+    /// Options for mpirun.
     pub(crate) options: Vec<&'static str>,
-    /// Arguments of the program.
+    /// Arguments for the program.
     pub(crate) arguments: Vec<&'static str>,
 }
 
@@ -127,7 +128,7 @@ impl Run {
         run
     }
 
-    /// Runs a test program, or a program of the system by its path.
+    /// Runs a test program, or a system program by its path.
     pub(crate) fn once(&self, name: &str, ranks: u32) -> Output {
         let mpirun = variable("COUNTERFOIL_MPIRUN", "mpirun");
         let mut command = Command::new("timeout");

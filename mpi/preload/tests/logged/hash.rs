@@ -1,4 +1,4 @@
-//! Hash of the witness (`tests/c/witness.h`).
+//! The witness's hash (`tests/c/witness.h`).
 
 pub(crate) fn hash(bytes: &[u8]) -> u64 {
     bytes.chunks(8).fold(bytes.len() as u64 + 1, |hash, chunk| {

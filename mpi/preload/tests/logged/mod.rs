@@ -1,4 +1,4 @@
-//! Messages and contributions in the logs of a job.
+//! Messages and contributions in a job's logs.
 
 pub(crate) mod hash;
 
@@ -14,15 +14,17 @@ use counterfoil_profile::{COLLECTIVE, RecordTag};
 
 use hash::hash;
 
-/// Length and hash of a message.
+/// Message length and hash.
 pub(crate) type Payload = (u64, u64);
 
-/// Streams between two ranks, by communicator and tag: messages by number. The upper half of a communicator's number is
-/// the channel of partitioned messages.
+/// Streams between two ranks, by communicator and tag: messages by number.
+///
+/// The upper half of a communicator's number is the channel for partitioned messages.
 pub(crate) type Logged = BTreeMap<(u64, i32), BTreeMap<u64, Payload>>;
 
-/// Calls `each` with every record of a rank's messages and contributions: its lane, its header and the record. Returns
-/// the checkpoint that names them.
+/// Calls `each` with every record of a rank's messages and contributions: its lane, its header and the record.
+///
+/// Returns the checkpoint naming them.
 pub(crate) fn for_each_record(
     dir: &Path,
     rank: u32,
@@ -45,11 +47,11 @@ pub(crate) fn for_each_record(
     image
 }
 
-/// Reads the messages of each channel (sender, receiver), without contributions to collective operations.
+/// Reads each channel's (sender, receiver) messages, without contributions to collective operations.
 pub(crate) fn read(dir: &Path, ranks: u32) -> BTreeMap<(u32, u32), Logged> {
     let mut channels = BTreeMap::new();
     for rank in 0..ranks {
-        // A record that was written again is in two blocks.
+        // A record written again is in two blocks.
         let mut lanes: BTreeMap<u32, BTreeMap<Ssn, (RecordTag, Payload)>> = BTreeMap::new();
         for_each_record(dir, rank, |lane, tag, record| {
             let payload = (record.payload().len() as u64, hash(record.payload()));

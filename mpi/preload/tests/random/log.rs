@@ -1,4 +1,4 @@
-//! Comparison of a log with what its programs say that they have sent (`tests/c/random/sent.c`).
+//! Comparison of a log with the messages its programs report as sent (`tests/c/random/sent.c`).
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,10 +6,10 @@ use std::path::Path;
 use crate::contributions;
 use crate::logged::{self, Logged};
 
-/// Several threads send on this tag, so the order of its messages is not that of the plan (`tests/c/random/random.h`).
+/// Tag shared by several sending threads, so its messages are not in the plan's order (`tests/c/random/random.h`).
 const SHARED_TAG: i32 = 60;
 
-/// Mixes the hash of a message with its tag and its position in its stream.
+/// Mixes a message's hash with its tag and its position in its stream.
 fn mix(hash: u64, tag: i32, position: u64) -> u64 {
     let tag = (i64::from(tag) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let state = hash.wrapping_add(tag).wrapping_add(position.wrapping_mul(0xd134_2543_de82_ef95));
@@ -19,7 +19,7 @@ fn mix(hash: u64, tag: i32, position: u64) -> u64 {
     z ^ z >> 31
 }
 
-/// Returns a number of messages and the sum of their hashes, as the programs print them.
+/// Returns a message count and the sum of their hashes, as printed by the programs.
 fn total(hashes: impl Iterator<Item = u64>) -> String {
     let (count, sum) = hashes.fold((0, 0_u64), |(count, sum), hash| (count + 1, sum.wrapping_add(hash)));
     format!("{count}/{sum:016x}")
@@ -32,7 +32,7 @@ fn messages(streams: &Logged) -> String {
     }))
 }
 
-/// Checks that a kept log has the messages of each channel, and each rank's contributions.
+/// Checks that a kept log has each channel's messages, and each rank's contributions.
 ///
 /// # Errors
 /// The first difference.

@@ -1,7 +1,7 @@
-//! Programs that a seed makes (`tests/c/random`): what they receive, and what they send, is the same with and without
-//! the library, and if the log is kept, it has the bytes that they have sent.
+//! Programs generated from a seed (`tests/c/random`).
 //!
-//! `cargo xtask soak mpi-programs` sets the number of programs and the seed.
+//! They receive and send the same with and without the library, and a kept log has the bytes they have sent. `cargo
+//! xtask soak mpi-programs` sets the number of programs and the seed.
 
 mod log;
 
@@ -14,11 +14,11 @@ use super::batch::{Batch, Lines, PLAIN_RUNS, lines};
 use super::launch::Run;
 use super::{channel_that_differs, private_shared_memory, read_accounts};
 
-/// Way in which programs run under the library.
+/// Way to run programs under the library.
 struct Way {
     name: &'static str,
     settings: &'static [(&'static str, &'static str)],
-    /// Levels of thread support, which jobs use in turn.
+    /// Thread support levels, which jobs use in turn.
     levels: &'static [&'static str],
     /// The log is in files, and kept.
     is_kept: bool,
@@ -54,11 +54,12 @@ const WAYS: [Way; 6] = [
 ];
 
 impl Batch {
-    /// Runs the programs at a level of thread support, under the library if `way` is given; returns the printed lines
-    /// by what they begin with.
+    /// Runs the programs at a thread support level, under the library if `way` is given.
+    ///
+    /// Returns the printed lines by their beginnings.
     ///
     /// # Errors
-    /// What failed, and the first program that may have.
+    /// The failure, and the first program that may have failed.
     fn run(self, level: &'static str, way: Option<&Way>) -> Result<Lines, (String, u32)> {
         let (folder, output) = self.launch(level, way);
         self.results(way, folder.path(), &output)
@@ -78,13 +79,13 @@ impl Batch {
         way.levels[self.ranks as usize % way.levels.len()]
     }
 
-    /// Returns `true` if the programs call MPI as those in Fortran do: in every other way.
+    /// Returns `true` if the programs call MPI like Fortran programs: in every other way.
     fn is_in_fortran(self, way: &Way) -> bool {
         let number = WAYS.iter().position(|other| other.name == way.name).unwrap_or_default();
         (self.ranks as usize + number).is_multiple_of(2)
     }
 
-    /// Runs the programs; returns the folder with what the library has written.
+    /// Runs the programs; returns the folder with the library's output.
     fn launch(self, level: &'static str, way: Option<&Way>) -> (TempDir, Output) {
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let log = folder.path().join("log");
@@ -104,7 +105,7 @@ impl Batch {
         (folder, output)
     }
 
-    /// Returns what the programs have printed, by name.
+    /// Returns the programs' output by name.
     fn results(self, way: Option<&Way>, folder: &Path, output: &Output) -> Result<Lines, (String, u32)> {
         let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         if !output.status.success() {
@@ -120,7 +121,7 @@ impl Batch {
         Ok(lines)
     }
 
-    /// Compares what the library has counted and logged with what the programs have sent; `err` is shown on failure.
+    /// Compares the library's counts and logs with the messages the programs have sent; `err` is shown on failure.
     fn check_log(self, way: &Way, folder: &Path, lines: &Lines, err: &str) -> Result<(), String> {
         let accounts = read_accounts(folder, self.ranks).map_err(|error| format!("{error}; {err}"))?;
         if accounts.iter().any(|account| !account["gave_up"].is_null()) {
@@ -138,8 +139,7 @@ impl Batch {
         if way.is_kept { log::has_what_was_sent(&folder.join("log"), self.ranks, lines) } else { Ok(()) }
     }
 
-    /// Adds to a failure under the library whether the programs fail without it, too, at the same level of thread
-    /// support.
+    /// Adds to a failure under the library whether the programs fail without it, too, at the same thread support level.
     fn judged_without(self, way: &Way, (what, suspect): (String, u32)) -> (String, u32) {
         let without = match self.run(self.level(way), None) {
             Ok(_) => "without the library they end".to_owned(),
@@ -148,7 +148,7 @@ impl Batch {
         (format!("{what}; {without}"), suspect)
     }
 
-    /// Returns how the programs differ under the library.
+    /// Returns the programs' difference under the library.
     fn difference(self, way: &Way) -> Option<(String, u32)> {
         let plain = self.run_plain("single");
         match self.run_under(way) {
@@ -157,8 +157,10 @@ impl Batch {
         }
     }
 
-    /// Returns how `lines` differs from what is printed without the library: `plain`, or, since some results depend on
-    /// time in some MPI at some level of thread support, what a few more runs at the same level print.
+    /// Returns the difference between `lines` and the output without the library.
+    ///
+    /// The latter is `plain`, or, since some results depend on time in some MPI at some thread support level, the
+    /// output of a few more runs at the same level.
     fn differs(self, way: &Way, plain: &Lines, lines: &Lines) -> Option<(String, u32)> {
         if let Some((name, value)) = lines.iter().find(|(name, _)| !plain.contains_key(*name)) {
             return Some((format!("{name} {value} with the library only"), self.first));
