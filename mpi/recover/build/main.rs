@@ -1,4 +1,4 @@
-//! Makes the exported functions: of the calls in the table, those that the MPI at hand has.
+//! Makes the exported functions for the calls in the table supported by the MPI at hand.
 
 // Cargo is told by printing.
 #![expect(clippy::print_stdout)]

@@ -6,7 +6,7 @@ use super::fortran::{self, Bindings, Signature};
 
 use super::arguments::{collective, either, ident, incoming, mode, names, operations, outgoing, parameters};
 
-/// Everything that is made of the table.
+/// Renders everything generated from the table.
 pub(crate) fn library(calls: &[Call], bindings: Bindings) -> String {
     let mut text = String::from("// Made from the table of calls.\n\n");
     for call in calls.iter().filter(|call| call.class != Class::Answered) {
@@ -40,7 +40,7 @@ fn export(call: &Call) -> String {
     )
 }
 
-/// Renders checks of pointers, which MPI refuses to be null.
+/// Renders checks for pointers that MPI refuses if null.
 fn checks(call: &Call) -> String {
     let count = call.named("count").or(call.named("incount")).map_or("1", |count| count.name.as_str());
     let check = |argument: &Argument| match argument.kind {
@@ -59,7 +59,7 @@ fn checks(call: &Call) -> String {
     call.arguments.iter().map(check).collect()
 }
 
-/// Renders the call of the function that handles the call.
+/// Renders the call to its handling function.
 fn body(call: &Call) -> String {
     let class = call.class;
     if class.is_collective() {
@@ -101,7 +101,7 @@ fn body(call: &Call) -> String {
     format!("calls::{}({})", class.name(), given.join(", "))
 }
 
-/// Returns `true` for a call that a rank that recovers doesn't have.
+/// Returns `true` for a call unsupported by a recovering rank.
 fn is_refused(call: &Call) -> bool {
     matches!(call.class, Class::NotLogged | Class::SessionInit | Class::CommRevoke) || call.is_extension()
 }

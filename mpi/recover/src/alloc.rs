@@ -1,8 +1,8 @@
-//! Memory from the C library: zeros, where the program has not written it yet.
+//! Memory from the C library, zeroed where the program has not written it yet.
 //!
-//! A program may send bytes that it has not written, as the padding of a structure. Memory that was used before then
-//! has what a clock, an address or the MPI has left there, and a repetition would send something else. Blocks that the
-//! C library maps have zeros, and aren't touched; smaller ones are written.
+//! A program may send bytes it has not written, as a structure's padding. Reused memory then has leftovers from a
+//! clock, an address or the MPI, and a repetition would send something else. Blocks mapped by the C library have zeros,
+//! and aren't touched; smaller ones are written.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,23 +17,23 @@ static ALIGNED: Next<unsafe extern "C" fn(usize, usize) -> *mut c_void> = Next::
 static MEMALIGN: Next<unsafe extern "C" fn(usize, usize) -> *mut c_void> = Next::new(c"memalign");
 static POSIX: Next<unsafe extern "C" fn(*mut *mut c_void, usize, usize) -> c_int> = Next::new(c"posix_memalign");
 
-/// Bytes from which on glibc maps a block, whatever it was asked for before (`DEFAULT_MMAP_THRESHOLD_MAX`).
+/// Length from which on glibc maps any block, in bytes (`DEFAULT_MMAP_THRESHOLD_MAX`).
 const MAPPED_BYTES: usize = 32 << 20;
 
-/// The process may become a rank.
+/// True if the process may become a rank.
 static IS_JOB: AtomicBool = AtomicBool::new(false);
 
-/// Begins to give out zeros: in a process of a job, before its program.
+/// Begins to give out zeros: in a job's process, before its program.
 pub(crate) fn begin() {
     IS_JOB.store(true, Ordering::Relaxed);
 }
 
-/// Returns `true` if the memory is for the program: what is allocated in a call of MPI is for this library and the MPI.
+/// Returns `true` if the memory is for the program: allocations in an MPI call are for this library and the MPI.
 fn is_for_program() -> bool {
     IS_JOB.load(Ordering::Relaxed) && !is_inside()
 }
 
-/// Writes zeros to the bytes from `from` on of a block.
+/// Writes zeros to a block's bytes from `from` on.
 ///
 /// # Safety
 /// `block` is null or was allocated, and nobody else has it.
@@ -60,10 +60,10 @@ pub extern "C" fn malloc(bytes: usize) -> *mut c_void {
 /// `realloc`
 ///
 /// # Safety
-/// As of the C library's.
+/// Same as in the C library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn realloc(block: *mut c_void, bytes: usize) -> *mut c_void {
-    // SAFETY: the caller's block, which nobody else has; the new one is it, or has its bytes.
+    // SAFETY: the caller's block, exclusively; the new one is it, or has its bytes.
     unsafe {
         let before = if block.is_null() { 0 } else { libc::malloc_usable_size(block) };
         let moved = REALLOC.get()(block, bytes);
@@ -75,7 +75,7 @@ pub unsafe extern "C" fn realloc(block: *mut c_void, bytes: usize) -> *mut c_voi
 /// `reallocarray`
 ///
 /// # Safety
-/// As of the C library's.
+/// Same as in the C library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn reallocarray(block: *mut c_void, count: usize, bytes: usize) -> *mut c_void {
     match count.checked_mul(bytes) {
@@ -114,7 +114,7 @@ pub extern "C" fn memalign(alignment: usize, bytes: usize) -> *mut c_void {
 /// `posix_memalign`
 ///
 /// # Safety
-/// As of the C library's.
+/// Same as in the C library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn posix_memalign(block: *mut *mut c_void, alignment: usize, bytes: usize) -> c_int {
     // SAFETY: the caller's variable, which has a new block if the code is 0.
@@ -131,7 +131,7 @@ pub unsafe extern "C" fn posix_memalign(block: *mut *mut c_void, alignment: usiz
 mod tests {
     use super::*;
 
-    /// Returns the bytes of a block that are not 0, and writes all.
+    /// Returns the number of nonzero bytes in a block, and writes all.
     fn use_up(block: *mut c_void, bytes: usize) -> usize {
         assert!(!block.is_null());
         // SAFETY: the block has that many bytes, written by the function under test.

@@ -1,8 +1,8 @@
-//! Messages between two ranks. A function for each class of calls in the table.
+//! Messages between two ranks, with one function for each call class in the table.
 //!
 //! # Safety
-//! The unsafe functions take the program's own arguments, given in an MPI call that has not returned. They point to
-//! what MPI demands, until the call, or the request that it makes, has ended.
+//! The unsafe functions take the program's own arguments to an MPI call still in progress. Pointers are valid as MPI
+//! demands, until the call, or the request made by it, has ended.
 
 use std::ffi::c_int;
 use std::rc::Rc;
@@ -25,7 +25,7 @@ use crate::memory::{Kept, Layout, Memory};
 use crate::requests::{Finish, Pending, State, done, partitions, sent};
 use crate::status::Outcome;
 
-/// Bit of the tag of a partitioned message, in the context of a communicator's collective operations.
+/// Tag bit for partitioned messages, in the context of a communicator's collective operations.
 const PARTITIONED: c_int = 1 << 30;
 
 /// A matched message, which no other receive can take.
@@ -34,7 +34,7 @@ pub(crate) struct Matched {
     request: Request,
 }
 
-/// Returns the destination of a message, checked; `None` for `MPI_PROC_NULL`.
+/// Returns a message's destination, checked; `None` for `MPI_PROC_NULL`.
 fn destination(comm: &Comm, out: &Outgoing) -> Result<Option<u32>, Failure> {
     if out.count < 0 {
         return Err(Failure::class(ffi::MPI_ERR_COUNT));
@@ -48,14 +48,14 @@ fn destination(comm: &Comm, out: &Outgoing) -> Result<Option<u32>, Failure> {
     comm.peer(out.dest).map(Some)
 }
 
-/// What a receive or a probe asks for.
+/// Envelope wanted by a receive or a probe.
 #[derive(Clone, Copy)]
 struct Wanted {
     source: Option<u32>,
     tag: Option<c_int>,
 }
 
-/// Returns what is asked for, checked; `None` for `MPI_PROC_NULL`.
+/// Returns the wanted envelope, checked; `None` for `MPI_PROC_NULL`.
 fn wanted(comm: &Comm, incoming: &Incoming) -> Result<Option<Wanted>, Failure> {
     if incoming.count < 0 {
         return Err(Failure::class(ffi::MPI_ERR_COUNT));
@@ -63,7 +63,7 @@ fn wanted(comm: &Comm, incoming: &Incoming) -> Result<Option<Wanted>, Failure> {
     if is_proc_null(incoming.source) {
         return Ok(None);
     }
-    // SAFETY: constants of the shim.
+    // SAFETY: shim constants.
     let (any_source, any_tag) = unsafe { (ffi::RSMPI_ANY_SOURCE, ffi::RSMPI_ANY_TAG) };
     if incoming.tag < 0 && incoming.tag != any_tag {
         return Err(Failure::class(ffi::MPI_ERR_TAG));
@@ -72,14 +72,16 @@ fn wanted(comm: &Comm, incoming: &Incoming) -> Result<Option<Wanted>, Failure> {
     Ok(Some(Wanted { source, tag: (incoming.tag != any_tag).then_some(incoming.tag) }))
 }
 
-/// Begins to send a message. Returns `None` if the send is complete.
+/// Begins to send a message.
+///
+/// Returns `None` if the send is complete.
 ///
 /// # Safety
 /// See the [module](self).
 unsafe fn begin_send(front: &Front, out: &Outgoing, mode: Mode) -> Result<Option<Pending>, Failure> {
     let comm = front.comm(out.comm)?;
     let Some(to) = destination(&comm, out)? else { return Ok(None) };
-    // SAFETY: the program's memory, which it leaves unchanged until the call has returned.
+    // SAFETY: the program's memory, left unchanged until the call has returned.
     let message = unsafe { Memory::from(out).pack(front.private) }?;
     let request = comm.context.with_view(|view| match mode {
         Mode::Synchronous => view.issend(to, out.tag, &message).map(Some),
@@ -91,7 +93,7 @@ unsafe fn begin_send(front: &Front, out: &Outgoing, mode: Mode) -> Result<Option
     Ok(request.map(|request| Pending { requests: vec![request], finish: Finish::Sent }))
 }
 
-/// Begins a receive, into memory that `keep` keeps.
+/// Begins a receive, into memory kept by `keep`.
 fn begin_receive(
     front: &Front,
     incoming: &Incoming,
@@ -116,7 +118,7 @@ unsafe fn end(front: &Front, state: State, status: *mut ffi::MPI_Status) -> Resu
     Failure::check(outcome.code)
 }
 
-/// Calls of the class `send`.
+/// Implements call class `send`.
 ///
 /// # Safety
 /// See the [module](self).
@@ -128,7 +130,7 @@ pub(crate) unsafe fn send(front: &Front, out: &Outgoing, mode: Mode) -> Result<(
     }
 }
 
-/// Calls of the class `send_immediate`.
+/// Implements call class `send_immediate`.
 ///
 /// # Safety
 /// See the [module](self).
@@ -148,7 +150,7 @@ pub(crate) unsafe fn send_immediate(
     Ok(())
 }
 
-/// Calls of the class `send_persistent`.
+/// Implements call class `send_persistent`.
 ///
 /// # Safety
 /// See the [module](self).
@@ -161,7 +163,7 @@ pub(crate) unsafe fn send_persistent(
     destination(&*front.comm(out.comm)?, out)?;
     let (kept, out) = (Kept::new(Memory::from(out), front.private)?, *out);
     let begin = move |front: &Front| {
-        // The whole of it: the datatype lives as long.
+        // Captured whole: the datatype lives as long.
         let kept = &kept;
         let out = Outgoing { datatype: kept.memory.datatype, ..out };
         // SAFETY: the program's memory, as long as the request is active.
@@ -172,7 +174,7 @@ pub(crate) unsafe fn send_persistent(
     Ok(())
 }
 
-/// Calls of the class `receive`.
+/// Implements call class `receive`.
 ///
 /// # Safety
 /// See the [module](self).
@@ -181,7 +183,7 @@ pub(crate) unsafe fn receive(front: &Front, incoming: &Incoming, status: *mut ff
     unsafe { end(front, begin_receive(front, incoming, Kept::borrowed)?, status) }
 }
 
-/// Calls of the class `receive_immediate`.
+/// Implements call class `receive_immediate`.
 ///
 /// # Safety
 /// See the [module](self).
@@ -195,7 +197,7 @@ pub(crate) unsafe fn receive_immediate(
     Ok(())
 }
 
-/// Calls of the class `receive_persistent`.
+/// Implements call class `receive_persistent`.
 ///
 /// # Safety
 /// See the [module](self).
@@ -220,7 +222,7 @@ fn partitions_of(partitions: c_int) -> Result<usize, Failure> {
     usize::try_from(partitions).ok().filter(|number| *number > 0).ok_or_else(|| Failure::class(ffi::MPI_ERR_ARG))
 }
 
-/// Calls of the class `send_partitioned`.
+/// Implements call class `send_partitioned`.
 ///
 /// # Safety
 /// See the [module](self).
@@ -248,7 +250,7 @@ pub(crate) unsafe fn send_partitioned(
     Ok(())
 }
 
-/// Calls of the class `receive_partitioned`.
+/// Implements call class `receive_partitioned`.
 ///
 /// # Safety
 /// See the [module](self).
@@ -275,12 +277,12 @@ pub(crate) unsafe fn receive_partitioned(
     Ok(())
 }
 
-/// Returns the outcome of a probe.
+/// Returns a probe's outcome.
 fn probed(found: Envelope) -> Outcome {
     Outcome { source: found.source as c_int, tag: found.tag, len: found.len, ..Outcome::empty() }
 }
 
-/// Calls of the class `probe`.
+/// Implements call class `probe`.
 ///
 /// # Safety
 /// See the [module](self).
@@ -295,7 +297,7 @@ pub(crate) unsafe fn probe(front: &Front, incoming: &Incoming, status: *mut ffi:
     Ok(())
 }
 
-/// Calls of the class `probe_immediate`.
+/// Implements call class `probe_immediate`.
 ///
 /// # Safety
 /// See the [module](self).
@@ -320,7 +322,7 @@ pub(crate) unsafe fn probe_immediate(
     Ok(())
 }
 
-/// Matches a message that was probed, and stores its handle and its envelope; `None` for `MPI_PROC_NULL`.
+/// Matches a probed message, and stores its handle and its envelope; `None` for `MPI_PROC_NULL`.
 ///
 /// # Safety
 /// See the [module](self).
@@ -331,7 +333,7 @@ unsafe fn store_match(
     message: *mut ffi::MPI_Message,
     status: *mut ffi::MPI_Status,
 ) -> Result<(), Failure> {
-    // SAFETY: the program's variables, and a constant of the shim.
+    // SAFETY: the program's variables, and a shim constant.
     unsafe {
         let Some(found) = found else {
             *message = ffi::RSMPI_MESSAGE_NO_PROC;
@@ -345,7 +347,7 @@ unsafe fn store_match(
     Ok(())
 }
 
-/// Calls of the class `match_message`.
+/// Implements call class `match_message`.
 ///
 /// # Safety
 /// See the [module](self).
@@ -362,7 +364,7 @@ pub(crate) unsafe fn match_message(
     unsafe { store_match(front, &comm, found, message, status) }
 }
 
-/// Calls of the class `match_immediate`.
+/// Implements call class `match_immediate`.
 ///
 /// # Safety
 /// See the [module](self).
@@ -395,7 +397,7 @@ unsafe fn begin_matched(
     if memory.count < 0 {
         return Err(Failure::class(ffi::MPI_ERR_COUNT));
     }
-    // SAFETY: the program's handle, and constants of the shim.
+    // SAFETY: the program's handle, and shim constants.
     unsafe {
         let handle = std::mem::replace(&mut *message, ffi::RSMPI_MESSAGE_NULL);
         if handle == ffi::RSMPI_MESSAGE_NO_PROC {
@@ -409,7 +411,7 @@ unsafe fn begin_matched(
     }
 }
 
-/// Calls of the class `receive_matched`.
+/// Implements call class `receive_matched`.
 ///
 /// # Safety
 /// See the [module](self).
@@ -426,7 +428,7 @@ pub(crate) unsafe fn receive_matched(
     }
 }
 
-/// Calls of the class `receive_matched_immediate`.
+/// Implements call class `receive_matched_immediate`.
 ///
 /// # Safety
 /// See the [module](self).
@@ -444,7 +446,7 @@ pub(crate) unsafe fn receive_matched_immediate(
     Ok(())
 }
 
-/// Begins the receive of an exchange, and sends its message.
+/// Begins an exchange's receive, and sends its message.
 ///
 /// # Safety
 /// See the [module](self).
@@ -461,7 +463,7 @@ unsafe fn begin_exchange(
     Ok(state)
 }
 
-/// Calls of the class `exchange`.
+/// Implements call class `exchange`.
 ///
 /// # Safety
 /// See the [module](self).
@@ -476,7 +478,7 @@ pub(crate) unsafe fn exchange(
     unsafe { end(front, begin_exchange(front, out, incoming, Kept::borrowed)?, status) }
 }
 
-/// Calls of the class `exchange_replace`.
+/// Implements call class `exchange_replace`.
 ///
 /// # Safety
 /// See the [module](self).
@@ -492,7 +494,7 @@ pub(crate) unsafe fn exchange_replace(
     unsafe { exchange(front, out, mode, incoming, status) }
 }
 
-/// Calls of the class `exchange_immediate`.
+/// Implements call class `exchange_immediate`.
 ///
 /// # Safety
 /// See the [module](self).
@@ -509,7 +511,7 @@ pub(crate) unsafe fn exchange_immediate(
     Ok(())
 }
 
-/// Calls of the class `exchange_replace_immediate`.
+/// Implements call class `exchange_replace_immediate`.
 ///
 /// # Safety
 /// See the [module](self).

@@ -1,8 +1,8 @@
-//! Checkpoints that the program takes: `counterfoil_checkpoint.h`.
+//! Program-level checkpoints: `counterfoil_checkpoint.h`.
 //!
 //! The program names its memory, says when it is set up, and takes checkpoints from then on. Its replacement begins at
-//! the first line, repeats what came before that call with what is kept with the checkpoint, gets the memory back in
-//! that call, and goes on from there.
+//! the first line, repeats everything before that call with the data kept in the checkpoint, gets the memory back in
+//! that call, and continues from there.
 
 use std::collections::BTreeSet;
 use std::ffi::{c_int, c_void};
@@ -22,17 +22,17 @@ use crate::process::say;
 /// Results of `counterfoil_checkpoint`.
 const TAKEN: c_int = 0;
 const REFUSED: c_int = 1;
-/// Result of `counterfoil_protect` for memory that can't be.
+/// Result of `counterfoil_protect` for memory that can't be protected.
 const INVALID: c_int = 2;
 
 unsafe extern "C" {
     fn counterfoil_recover_flush();
 }
 
-/// Longest incomplete line that a checkpoint keeps, in bytes.
+/// Longest incomplete line kept in a checkpoint, in bytes.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 
-/// Memory that the program has named.
+/// Memory named by the program.
 #[derive(Clone, Copy)]
 struct Region {
     id: c_int,
@@ -42,7 +42,7 @@ struct Region {
 
 static REGIONS: Mutex<Vec<Region>> = Mutex::new(Vec::new());
 
-/// Beginning of the program's state; the bytes of the regions follow.
+/// Header of the program's state; the regions' bytes follow.
 #[derive(Serialize, Deserialize)]
 struct Saved {
     calls: u64,
@@ -51,7 +51,7 @@ struct Saved {
     regions: Vec<(c_int, u64)>,
 }
 
-/// What a rank has printed to a stream.
+/// A rank's output to a stream.
 #[derive(Default, Serialize, Deserialize)]
 struct Printed {
     len: u64,
@@ -59,7 +59,7 @@ struct Printed {
     tail: Vec<u8>,
 }
 
-/// Returns the ids and lengths of the memory that the program has named.
+/// Returns the ids and lengths of the named memory.
 fn lengths() -> BTreeSet<(c_int, usize)> {
     regions().iter().map(|region| (region.id, region.len)).collect()
 }
@@ -68,7 +68,9 @@ fn regions() -> Vec<Region> {
     REGIONS.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// Names memory that checkpoints save, of `len` bytes at `at`. A second call with an id replaces the first.
+/// Names memory saved in checkpoints, `len` bytes at `at`.
+///
+/// A second call with an id replaces the first.
 ///
 /// # Safety
 /// The memory is valid whenever a checkpoint is taken, and when the program calls `counterfoil_restarted`.
@@ -83,15 +85,16 @@ pub unsafe extern "C-unwind" fn counterfoil_protect(id: c_int, at: *mut c_void, 
     TAKEN
 }
 
-/// Says that the program is set up. Returns 1 if the memory that it has named is now that of a checkpoint, from which
-/// it goes on, else 0.
+/// Declares that the program is set up.
+///
+/// Returns 1 if the named memory now has a checkpoint's contents, from which the program continues, else 0.
 ///
 /// # Safety
-/// The memory that the program has named is valid.
+/// The memory named by the program is valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn counterfoil_restarted() -> c_int {
     let Some(front) = running().filter(|front| front.replay.is_none()) else { return 0 };
-    // SAFETY: a function of the C library.
+    // SAFETY: a C library function.
     unsafe { counterfoil_recover_flush() };
     let _inside = Inside::enter();
     let state = match front.process.end_prologue() {
@@ -114,7 +117,7 @@ pub unsafe extern "C-unwind" fn counterfoil_restarted() -> c_int {
 /// Gives the program its memory back.
 ///
 /// # Safety
-/// The memory that the program has named is valid, and nothing else refers to it.
+/// The memory named by the program is valid, and nothing else refers to it.
 unsafe fn resume(front: &Front, state: &[u8]) -> Result<(), String> {
     let (saved, mut bytes) =
         postcard::take_from_bytes::<Saved>(state).map_err(|_| "the checkpoint is of another version".to_owned())?;
@@ -144,14 +147,16 @@ unsafe fn resume(front: &Front, state: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// Takes a checkpoint. Returns 0 if it is taken, or none is needed; 1 if it can't be, and the one before stays.
+/// Takes a checkpoint.
+///
+/// Returns 0 if it is taken, or none is needed; 1 if it can't be, and the one before stays.
 ///
 /// # Safety
-/// The memory that the program has named is valid.
+/// The memory named by the program is valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn counterfoil_checkpoint() -> c_int {
     let Some(front) = running().filter(|front| front.takes_checkpoints) else { return TAKEN };
-    // SAFETY: a function of the C library.
+    // SAFETY: a C library function.
     unsafe { counterfoil_recover_flush() };
     let _inside = Inside::enter();
     if !front.requests.borrow().are_those_of_set_up() {
@@ -182,7 +187,7 @@ pub unsafe extern "C-unwind" fn counterfoil_checkpoint() -> c_int {
     }
 }
 
-/// Says, once for each reason, why no checkpoint was taken.
+/// Reports, once for each reason, why no checkpoint was taken.
 fn refuse(why: &str) -> c_int {
     static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     if SAID.lock().unwrap_or_else(PoisonError::into_inner).insert(why.to_owned()) {
@@ -191,24 +196,24 @@ fn refuse(why: &str) -> c_int {
     REFUSED
 }
 
-/// Returns the file that this process writes a stream to, if there is one.
+/// Returns the file for this process's output to a stream, if there is one.
 fn file_of(stream: Stream) -> Option<PathBuf> {
     output::number().map(|_| PathBuf::from(format!("/proc/self/fd/{}", stream.descriptor())))
 }
 
-/// Returns what this process has printed to a stream so far.
+/// Returns this process's output to a stream so far.
 fn printed(stream: Stream) -> Option<Printed> {
     let mut file = File::open(file_of(stream)?).ok()?;
     let len = file.metadata().ok()?.len();
     file.seek(SeekFrom::Start(len.saturating_sub(LINE_BYTES_MAX))).ok()?;
     let mut end = Vec::new();
     file.take(LINE_BYTES_MAX).read_to_end(&mut end).ok()?;
-    // What was copied is no longer in the file.
+    // Copied bytes are no longer in the file.
     let tail = end.rsplit(|byte| [b'\n', 0].contains(byte)).next().unwrap_or_default().to_vec();
     Some(Printed { len, tail })
 }
 
-/// Lets a stream go on after what the process before had printed: those bytes are copied already, but for its last
+/// Continues a stream after the previous process's output: those bytes are copied already, except for the last
 /// incomplete line.
 fn skip_printed(stream: Stream, printed: &Printed) -> std::io::Result<()> {
     let Some(path) = file_of(stream) else { return Ok(()) };

@@ -1,10 +1,10 @@
-//! Clocks that the program reads: a repetition gets the times that its predecessor got.
+//! Clocks read by the program: a repetition gets its predecessor's times.
 //!
-//! `MPI_Wtime` and the clocks of the C library, which this library stands in for. Readings are recorded on the thread
-//! that has called `MPI_Init`, between `MPI_Init` and `MPI_Finalize`, and outside calls of MPI.
+//! This library stands in for `MPI_Wtime` and the C library's clocks. Readings are recorded on the thread that called
+//! `MPI_Init`, between `MPI_Init` and `MPI_Finalize`, and outside MPI calls.
 //!
-//! A program that waits for a time reads a clock millions of times. So a clock that is read without a pause stands
-//! still, for a small part of the time that the readings have taken, and what stands still needs no memory.
+//! A program waiting for a time reads a clock millions of times. So a clock read without a pause stands still, for a
+//! small part of the readings' duration, and while it stands still it needs no memory.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -19,71 +19,73 @@ use crate::process::say;
 const SECOND: u64 = 1_000_000_000;
 const MICROSECOND: u64 = 1_000;
 
-/// Readings that are closer have no pause between them, in nanoseconds.
+/// Longest time between two readings without a pause, in nanoseconds.
 const PAUSE: u64 = MICROSECOND;
 /// Readings without a pause after which a clock may stand still.
 const SPIN: u32 = 64;
-/// Part of the time of the readings for which it stands still, and its limit in nanoseconds.
+/// Part of the readings' duration for which it stands still, and its limit in nanoseconds.
 const STILL_SHARE: u64 = 64;
 const STILL_MAX: u64 = 1_000_000;
 
-/// Bytes of a reading on record.
+/// Bytes of a recorded reading.
 const READING_BYTES: u64 = 48;
-/// Readings get this part of the memory for outcomes.
+/// Divisor for the readings' part of the memory for outcomes.
 const READINGS_SHARE: u64 = 2;
-/// Time that the job is taken to have run at least, in nanoseconds.
+/// Assumed minimum duration of the job, in nanoseconds.
 const RAN_MIN: u64 = 60 * SECOND;
 
-/// Clocks, by the numbers of their readings: those of `clock_gettime` have their own.
+/// Number of clocks, numbered as their readings: those of `clock_gettime` have their own.
 const CLOCKS: usize = 20;
 /// `MPI_Wtime`
 const WTIME: u8 = 12;
-/// `getrusage`: user and system time of the process, and of its children.
+/// `getrusage`: user and system time for the process, and for its children.
 const USAGE: u8 = 13;
 /// `times`: elapsed, user and system time.
 const ELAPSED: u8 = 17;
 
 thread_local! {
-    /// The thread is the rank's.
+    /// True on the rank's thread.
     static IS_RANK: Cell<bool> = const { Cell::new(false) };
-    /// Calls of MPI that the thread is in.
+    /// Nesting depth of the thread's MPI calls.
     static INSIDE: Cell<u32> = const { Cell::new(0) };
 }
-/// Several threads may call MPI.
+/// True if several threads may call MPI.
 static HAS_THREADS: AtomicBool = AtomicBool::new(false);
-/// What a thread is in, if several may be.
+/// Current activity of any thread, if there may be several.
 static BUSY: AtomicU8 = AtomicU8::new(IDLE);
 const IDLE: u8 = 0;
 const CALL: u8 = 1;
 const READING: u8 = 2;
-/// The process is a child that the rank has forked.
+/// True in a child forked by the rank.
 static IS_CHILD: AtomicBool = AtomicBool::new(false);
 
-/// Notes that this thread is the rank's; `has_threads`: that others may call MPI, too.
+/// Marks this thread as the rank's; with `has_threads`, others may call MPI, too.
 pub(crate) fn note_thread(has_threads: bool) {
     extern "C" fn note_child() {
         IS_CHILD.store(true, Ordering::Relaxed);
     }
     IS_RANK.set(true);
     HAS_THREADS.store(has_threads, Ordering::Relaxed);
-    // SAFETY: a function that only stores. Without memory for it, children record readings of their own.
+    // SAFETY: the function only stores. Without memory for it, children record readings of their own.
     unsafe { libc::pthread_atfork(None, None, Some(note_child)) };
 }
 
-/// Returns `true` in a child that the rank has forked.
+/// Returns `true` in a child forked by the rank.
 pub(crate) fn is_child() -> bool {
     IS_CHILD.load(Ordering::Relaxed)
 }
 
-/// A call of MPI, in which clocks are not the program's, or a reading of a clock.
+/// An MPI call, in which clocks are not the program's, or a clock reading.
 pub(crate) struct Inside {
-    /// It has to say that no thread is in anything any more.
+    /// True if dropping it resets [`BUSY`].
     is_outermost: bool,
 }
 
 impl Inside {
-    /// Enters a call of MPI. A thread that reads a clock is waited for. One that is in another call breaks the promise
-    /// of `MPI_THREAD_SERIALIZED`, and ends the process.
+    /// Enters an MPI call.
+    ///
+    /// Waits for a thread reading a clock. A thread in another call breaks the promise of `MPI_THREAD_SERIALIZED`, and
+    /// ends the process.
     pub(crate) fn enter() -> Inside {
         loop {
             match Inside::try_enter(CALL) {
@@ -98,7 +100,7 @@ impl Inside {
         }
     }
 
-    /// Enters, or returns what another thread is in.
+    /// Enters, or returns another thread's activity.
     fn try_enter(what: u8) -> Result<Inside, u8> {
         INSIDE.with(|inside| {
             let is_outermost = inside.get() == 0 && HAS_THREADS.load(Ordering::Relaxed);
@@ -120,27 +122,28 @@ impl Drop for Inside {
     }
 }
 
-/// Returns `true` if this thread is in a call of MPI.
+/// Returns `true` if this thread is in an MPI call.
 pub(crate) fn is_inside() -> bool {
     INSIDE.get() > 0
 }
 
-/// Pace at which a clock is read.
+/// Pace of a clock's readings.
 #[derive(Clone, Copy, Debug, Default)]
 struct Pace {
-    /// Last time, as it was.
+    /// Last time, unadjusted.
     last: u64,
     /// Time of the first reading after a pause.
     first: u64,
     /// Readings since then.
     readings: u32,
-    /// What is added to the clock, which is behind that of the process before: one of processor time, or after another
-    /// boot.
+    /// Offset added to a clock lagging the previous process's: a processor-time clock, or any after another boot.
     ahead: u64,
 }
 
 impl Pace {
-    /// Returns the time that a clock shows at `now`, after it has shown `shown`. It stands still for at least `still`.
+    /// Returns a clock's time at `now`, after it has shown `shown`.
+    ///
+    /// It stands still for at least `still`.
     fn show(&mut self, shown: u64, now: u64, still: u64) -> u64 {
         if now < self.last || now.saturating_sub(self.last) >= PAUSE {
             (self.first, self.readings) = (now, 0);
@@ -156,18 +159,18 @@ impl Pace {
     }
 }
 
-/// Clocks of a rank.
+/// A rank's clocks.
 #[derive(Debug)]
 pub(crate) struct Clocks {
     paces: [Cell<Pace>; CLOCKS],
-    /// Readings that fit into the memory for them.
+    /// Readings that fit into their memory.
     readings_max: u64,
-    /// Beginning of the rank, in nanoseconds.
+    /// Rank's start time, in nanoseconds.
     begun: u64,
 }
 
 impl Clocks {
-    /// Makes the clocks of a rank with this memory for outcomes.
+    /// Makes a rank's clocks with this memory for outcomes.
     pub(crate) fn new(outcome_bytes: usize) -> Clocks {
         Clocks {
             paces: Default::default(),
@@ -176,8 +179,9 @@ impl Clocks {
         }
     }
 
-    /// Returns the time for which a clock stands still where much of the memory is used: with what is left of it, the
-    /// readings last for as long as the job has run, and so on.
+    /// Returns the time for which a clock stands still once much memory is used.
+    ///
+    /// The remaining memory then suffices for as long as the job has run, and so on.
     fn still(&self, recorded: u64) -> u64 {
         if recorded < self.readings_max / 2 {
             return 0;
@@ -187,10 +191,10 @@ impl Clocks {
     }
 }
 
-/// Returns a time of a clock for the program: on record, or that of `now`.
+/// Returns a clock's time for the program: on record, or from `now`.
 fn read(clock: u8, now: impl FnOnce() -> u64) -> u64 {
     let is_program = (IS_RANK.get() || clock == WTIME) && INSIDE.get() == 0 && !is_child();
-    // Where another thread is in a call, the time isn't recorded.
+    // Not recorded while another thread is in a call.
     let Some(Ok(_inside)) = is_program.then(|| Inside::try_enter(READING)) else { return now() };
     match running() {
         Some(front) => front.read_clock(clock, now),
@@ -223,7 +227,7 @@ static GETRUSAGE: Next<unsafe extern "C" fn(c_int, *mut libc::rusage) -> c_int> 
 static TIMESPEC_GET: Next<unsafe extern "C" fn(*mut libc::timespec, c_int) -> c_int> = Next::new(c"timespec_get");
 static TIMES: Next<unsafe extern "C" fn(*mut libc::tms) -> libc::clock_t> = Next::new(c"times");
 
-/// Returns the time of a clock of the system in nanoseconds, or an error as `clock_gettime` does.
+/// Returns a system clock's time in nanoseconds, or an error as `clock_gettime` does.
 fn system(clock: libc::clockid_t) -> Result<u64, c_int> {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: a pointer to a local variable.
@@ -239,7 +243,7 @@ fn timespec(nanoseconds: u64) -> libc::timespec {
     libc::timespec { tv_sec: (nanoseconds / SECOND) as i64, tv_nsec: (nanoseconds % SECOND) as i64 }
 }
 
-/// Reads a clock of the system that has a number here, or else the system's.
+/// Reads a system clock with a number here, or else the system's.
 fn read_system(clock: libc::clockid_t) -> Result<u64, c_int> {
     let now = system(clock)?;
     match u8::try_from(clock).ok().filter(|clock| *clock < WTIME) {
@@ -248,8 +252,9 @@ fn read_system(clock: libc::clockid_t) -> Result<u64, c_int> {
     }
 }
 
-/// `MPI_Wtime`: of the host's clock. The MPI's may count from the start of each process, and a rank's next process goes
-/// on with the clock of the one before.
+/// `MPI_Wtime`, on the host's clock.
+///
+/// The MPI's may count from the start of each process, while a rank's next process continues its predecessor's clock.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn MPI_Wtime() -> f64 {
     read(WTIME, || system(libc::CLOCK_MONOTONIC).unwrap_or(0)) as f64 / SECOND as f64
@@ -258,7 +263,7 @@ pub extern "C-unwind" fn MPI_Wtime() -> f64 {
 /// `clock_gettime`
 ///
 /// # Safety
-/// As of the C library's.
+/// Same as in the C library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn clock_gettime(clock: libc::clockid_t, time: *mut libc::timespec) -> c_int {
     match read_system(clock) {
@@ -274,7 +279,7 @@ pub unsafe extern "C" fn clock_gettime(clock: libc::clockid_t, time: *mut libc::
 /// `timespec_get`
 ///
 /// # Safety
-/// As of the C library's.
+/// Same as in the C library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn timespec_get(time: *mut libc::timespec, base: c_int) -> c_int {
     const TIME_UTC: c_int = 1;
@@ -290,7 +295,7 @@ pub unsafe extern "C" fn timespec_get(time: *mut libc::timespec, base: c_int) ->
 /// `gettimeofday`
 ///
 /// # Safety
-/// As of the C library's.
+/// Same as in the C library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gettimeofday(time: *mut libc::timeval, zone: *mut c_void) -> c_int {
     let now = read_system(libc::CLOCK_REALTIME).unwrap_or(0);
@@ -314,7 +319,7 @@ fn timeval(nanoseconds: u64) -> libc::timeval {
 /// `time`
 ///
 /// # Safety
-/// As of the C library's.
+/// Same as in the C library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn time(seconds: *mut libc::time_t) -> libc::time_t {
     let now = (read_system(libc::CLOCK_REALTIME_COARSE).unwrap_or(0) / SECOND) as libc::time_t;
@@ -331,10 +336,10 @@ pub extern "C" fn clock() -> libc::clock_t {
     read_system(libc::CLOCK_PROCESS_CPUTIME_ID).map_or(-1, |now| (now / MICROSECOND) as libc::clock_t)
 }
 
-/// `getrusage`: the times are repeated, other counts are those of the process.
+/// `getrusage`: the times are repeated, other counts are the process's own.
 ///
 /// # Safety
-/// As of the C library's.
+/// Same as in the C library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn getrusage(who: c_int, usage: *mut libc::rusage) -> c_int {
     // SAFETY: the caller's variable.
@@ -359,7 +364,7 @@ pub unsafe extern "C" fn getrusage(who: c_int, usage: *mut libc::rusage) -> c_in
 /// `times`: the elapsed time and the process's own are repeated.
 ///
 /// # Safety
-/// As of the C library's.
+/// Same as in the C library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn times(times: *mut libc::tms) -> libc::clock_t {
     // SAFETY: the caller's variable, and a function without preconditions.
@@ -420,7 +425,7 @@ mod tests {
     fn readings_fit_into_their_memory_however_often_clocks_are_read() {
         let clocks = Clocks::new(1 << 20);
         let (mut pace, mut shown, mut recorded) = (Pace::default(), 0, 0);
-        // Every 2 us, for a minute that has begun when the rank has.
+        // Every 2 us, for a minute starting with the rank.
         for now in (SECOND..61 * SECOND).step_by(2_000) {
             let next = pace.show(shown, now, clocks.still(recorded));
             assert!(next >= shown);

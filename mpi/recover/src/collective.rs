@@ -1,12 +1,12 @@
-//! The collective operations, made of messages.
+//! The collective operations, built on messages.
 //!
-//! A rank sends all that it contributes when it begins an operation, so no other rank waits until this one waits, and a
-//! repetition sends the same messages in the same order. Results are combined in the order of ranks: they have the same
-//! bits in every run. Barriers, broadcasts and reductions that block use the runtime's trees instead.
+//! A rank sends its whole contribution when it begins an operation, so no other rank waits until this one waits, and a
+//! repetition sends the same messages in the same order. Results are combined in rank order, with the same bits in
+//! every run. Blocking barriers, broadcasts and reductions use the runtime's trees instead.
 //!
 //! # Safety
-//! The unsafe functions take the program's own arguments, given in an MPI call that has not returned. They point to
-//! what MPI demands, until the call, or the request that it makes, has ended.
+//! The unsafe functions take the program's own arguments to an MPI call still in progress. Pointers are valid as MPI
+//! demands, until the call, or the request made by it, has ended.
 
 use std::ffi::{c_int, c_void};
 use std::rc::Rc;
@@ -35,14 +35,14 @@ unsafe extern "C" {
 /// Keeps the program's memory: in the call, or until the operation is complete.
 type Keep = fn(Memory, ffi::MPI_Comm) -> Result<Kept, Failure>;
 
-/// Root of an operation, as this rank sees it.
+/// An operation's root, as this rank sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Root {
     /// This rank.
     This,
     /// A peer.
     Peer(u32),
-    /// In an intercommunicator: another rank of this one's group, and this one takes no part.
+    /// In an intercommunicator: another rank in this one's group, and this one takes no part.
     Elsewhere,
 }
 
@@ -51,22 +51,22 @@ struct Described {
     operation: Operation,
     comm: Rc<Comm>,
     root: Root,
-    /// What is sent: one part, or one for each destination.
+    /// Send memory: one part, or one for each destination.
     send: Vec<Kept>,
-    /// Where it is received: one part, or one for each source.
+    /// Receive memory: one part, or one for each source.
     receive: Vec<Kept>,
     reducer: Option<Reducer>,
-    /// The contribution is where the result goes.
+    /// True if the contribution is in the result's memory.
     is_in_place: bool,
 }
 
 /// Returns `true` for `MPI_IN_PLACE`.
 fn is_in_place(buf: *const c_void) -> bool {
-    // SAFETY: a constant of a C file of this library.
+    // SAFETY: a constant from this library's C file.
     buf == unsafe { counterfoil_recover_in_place }.cast_const()
 }
 
-/// Returns the memory of each part of a side, for `parts` of them.
+/// Returns the memory of a side's `parts` parts.
 ///
 /// # Safety
 /// The side's arrays have that many parts.
@@ -90,7 +90,7 @@ unsafe fn parts_of(front: &Front, side: &Side, parts: usize, keep: Keep) -> Resu
 }
 
 impl Described {
-    /// Describes the operation of a call.
+    /// Describes a call's operation.
     ///
     /// # Safety
     /// The program's arguments.
@@ -108,7 +108,7 @@ impl Described {
         };
         let (sources, destinations) = described.numbers_of_parts();
         described.check_in_place(of)?;
-        // A root that receives in place in a scatter gives no memory for it.
+        // A root receiving in place in a scatter gives no memory for it.
         let receive = of.receive.as_ref().filter(|side| !is_in_place(side.buf));
         described.is_in_place |= of.receive.is_some() && receive.is_none();
         let send = of.send.as_ref().filter(|side| !is_in_place(side.buf));
@@ -122,11 +122,11 @@ impl Described {
             }
         }
         if let Some(op) = of.op {
-            // SAFETY: a constant of a C file of this library.
+            // SAFETY: a constant from this library's C file.
             if op == unsafe { counterfoil_recover_op_null } {
                 return Err(Failure::class(ffi::MPI_ERR_OP));
             }
-            // The program's handle: what is kept may be another one.
+            // The program's handle: the kept one may differ.
             // SAFETY: the caller's promise.
             let datatype = send.or(receive).and_then(|side| unsafe { side.datatype(0) });
             let datatype = datatype.unwrap_or_else(|| Memory::none().datatype);
@@ -135,7 +135,7 @@ impl Described {
         Ok(described)
     }
 
-    /// Checks that only those contribute in place that may.
+    /// Checks that a rank contributing in place may do so.
     fn check_in_place(&self, of: &Collective) -> Result<(), Failure> {
         use Operation::*;
 
@@ -155,7 +155,7 @@ impl Described {
         Ok(())
     }
 
-    /// Returns the number of parts of the receiving and of the sending side, as far as this rank has to know them.
+    /// Returns the numbers of receive and send parts, as far as this rank has to know them.
     fn numbers_of_parts(&self) -> (usize, usize) {
         use Operation::*;
 
@@ -192,15 +192,17 @@ impl Described {
         (0..self.comm.context.peers().len() as u32).filter(move |peer| Some(*peer) != own)
     }
 
-    /// Draws the tags of the operation's messages. All ranks draw them in the same order: persistent operations when
-    /// they are made, since each rank starts them in an order of its own.
+    /// Draws tags for the operation's messages.
+    ///
+    /// All ranks draw them in the same order: persistent operations when they are made, since each rank starts them in
+    /// its own order.
     fn draw_tags(&self) -> Vec<InternalTag> {
         // A tag for each slot: two neighbours may be one rank, and in a grid its messages cross.
         let count = if self.is_of_neighbours() { self.comm.slots() } else { 1 };
         (0..count).map(|_| self.comm.context.begin_collective()).collect()
     }
 
-    /// Begins the operation with its tags: sends what this rank contributes, and posts the receives of what it gets.
+    /// Begins the operation with its tags: sends this rank's contribution, and posts its receives.
     ///
     /// # Safety
     /// The program's memory, until the operation is complete.
@@ -228,30 +230,31 @@ impl Described {
         }
         let described = Rc::clone(self);
         let store = move |front: &Front, messages: &[Bytes]| {
-            // SAFETY: the program's memory, which is the operation's until now.
+            // SAFETY: the program's memory, owned by the operation until now.
             unsafe { described.store(front, messages, own) }
         };
         Ok(Pending { requests, finish: Finish::Collective(Box::new(store)) })
     }
 
-    /// Returns those that this rank gets a message of, ascending.
+    /// Returns the ranks sending a message to this one, ascending.
     fn sources(&self) -> Vec<u32> {
         self.others().filter(|from| self.has_message(*from, self.own().unwrap_or(u32::MAX))).collect()
     }
 
-    /// Returns those that this rank sends a message to, ascending.
+    /// Returns the ranks receiving a message from this one, ascending.
     fn receivers(&self) -> Vec<u32> {
         self.others().filter(|to| self.sends_to(*to)).collect()
     }
 
-    /// Returns `true` if this rank's result depends on what `from` contributes. `to` is this rank, or `u32::MAX` in an
-    /// intercommunicator.
+    /// Returns `true` if this rank's result depends on the contribution of `from`.
+    ///
+    /// `to` is this rank, or `u32::MAX` in an intercommunicator.
     fn has_message(&self, from: u32, to: u32) -> bool {
         use Operation::*;
 
         match self.operation {
             Bcast | Scatter | Scatterv => match self.root {
-                // Its own part of a scatter.
+                // Its own part in a scatter.
                 Root::This => from == to && self.operation != Bcast && !self.is_in_place,
                 Root::Peer(root) => from == root,
                 Root::Elsewhere => false,
@@ -275,7 +278,7 @@ impl Described {
         }
     }
 
-    /// Returns what this rank contributes to the result of a peer.
+    /// Returns this rank's contribution to a peer's result.
     ///
     /// # Safety
     /// The program's memory.
@@ -307,7 +310,7 @@ impl Described {
         Ok(Bytes::from(unsafe { part.memory.pack(front.private) }?.into_owned()))
     }
 
-    /// Stores the messages of the sources, and this rank's own part.
+    /// Stores the sources' messages, and this rank's own part.
     ///
     /// # Safety
     /// The program's memory.
@@ -337,7 +340,7 @@ impl Described {
                 }
             }
             let Some(combined) = combined else { return Ok(()) };
-            // The result of a scattered reduction is at the beginning of the memory.
+            // A scattered reduction's result is at the beginning of the memory.
             let first = self.receive.first().map_or(kept.memory.at, |first| first.memory.at);
             // SAFETY: the caller's promise.
             return unsafe { Memory { at: first, ..kept.memory }.unpack(&combined, front.private) }.map(drop);
@@ -390,7 +393,7 @@ impl Described {
         let store = move |front: &Front, messages: &[Bytes]| {
             for (place, message) in places.iter().zip(messages) {
                 let Some(kept) = described.receive.get(*place) else { continue };
-                // SAFETY: the program's memory, which is the operation's until now.
+                // SAFETY: the program's memory, owned by the operation until now.
                 unsafe { kept.memory.unpack_whole(message, front.private) }?;
             }
             Ok(())
@@ -465,7 +468,7 @@ impl Described {
         }
     }
 
-    /// Returns this rank's contribution to a reduction, where the `result` goes if that has no gaps.
+    /// Returns this rank's contribution to a reduction, directly in the `result`'s memory if that has no gaps.
     ///
     /// # Safety
     /// The program's memory.
@@ -478,15 +481,15 @@ impl Described {
         };
         if let (false, Some(sent)) = (self.is_in_place, self.send.first()) {
             sent.memory.check(Layout::of(sent.memory.datatype)?)?;
-            // SAFETY: a contribution has the datatype and the number of elements of the result. It may be the same
-            // memory in an erroneous program.
+            // SAFETY: a contribution has the result's datatype and number of elements. It may be the same memory in an
+            // erroneous program.
             unsafe { std::ptr::copy(sent.memory.at.cast(), place.as_mut_ptr(), place.len()) };
         }
         Ok(Values::InPlace(place))
     }
 }
 
-/// Elements that are combined.
+/// Elements to combine.
 enum Values<'m> {
     /// In the program's memory.
     InPlace(&'m mut [u8]),
@@ -502,16 +505,16 @@ impl Values<'_> {
     }
 }
 
-/// Sends a message of a collective operation.
+/// Sends a message in a collective operation.
 fn send(comm: &Comm, to: u32, tag: InternalTag, message: &[u8]) -> Result<(), Failure> {
     Ok(comm.context.with_view(|view| collectives::send_internal(view, to, tag, message))?)
 }
 
-/// Returns the root of an operation, as this rank sees it.
+/// Returns an operation's root, as this rank sees it.
 fn root_of(comm: &Comm, root: Option<c_int>) -> Result<Root, Failure> {
     let Some(root) = root else { return Ok(Root::This) };
     if comm.context.is_inter() {
-        // SAFETY: constants of the shim and of a C file of this library.
+        // SAFETY: constants from the shim and from this library's C file.
         let (this, elsewhere) = unsafe { (counterfoil_recover_root, ffi::RSMPI_PROC_NULL) };
         if root == this {
             return Ok(Root::This);
@@ -525,7 +528,7 @@ fn root_of(comm: &Comm, root: Option<c_int>) -> Result<Root, Failure> {
     Ok(if is_this { Root::This } else { Root::Peer(peer) })
 }
 
-/// Calls of the class `collective`.
+/// Implements call class `collective`.
 ///
 /// # Safety
 /// See the [module](self).
@@ -534,7 +537,7 @@ pub(crate) unsafe fn collective(front: &Front, of: &Collective) -> Result<(), Fa
     unsafe { Rc::new(Described::of(front, of, Kept::borrowed)?).run(front) }
 }
 
-/// Calls of the class `collective_immediate`.
+/// Implements call class `collective_immediate`.
 ///
 /// # Safety
 /// See the [module](self).
@@ -552,7 +555,7 @@ pub(crate) unsafe fn collective_immediate(
     Ok(())
 }
 
-/// Calls of the class `collective_persistent`.
+/// Implements call class `collective_persistent`.
 ///
 /// # Safety
 /// See the [module](self).

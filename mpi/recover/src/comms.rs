@@ -1,11 +1,11 @@
-//! Communicators: what they are made of, and every way to make them.
+//! Communicators: their parts, and every way to make them.
 //!
-//! A handle is a communicator of the MPI's with this process alone. Attributes with their functions, names, info
-//! objects, error handlers and numbers for Fortran stay the MPI's; ranks, groups, topologies and messages are ours.
+//! A handle is an MPI communicator with this process alone. Attributes with their functions, names, info objects, error
+//! handlers and Fortran numbers stay the MPI's; ranks, groups, topologies and messages are ours.
 //!
 //! # Safety
-//! The unsafe functions take the program's own arguments, given in an MPI call that has not returned. They point to
-//! what MPI demands, until the call, or the request that it makes, has ended.
+//! The unsafe functions take the program's own arguments to an MPI call still in progress. Pointers are valid as MPI
+//! demands, until the call, or the request made by it, has ended.
 
 mod inter;
 mod topologies;
@@ -37,20 +37,20 @@ pub(crate) use topologies::{
 pub(crate) struct Comm {
     pub(crate) handle: ffi::MPI_Comm,
     pub(crate) context: Rc<Context>,
-    /// The local group of an intercommunicator, as a communicator.
+    /// An intercommunicator's local group, as a communicator.
     pub(crate) local: Option<Rc<Context>>,
     pub(crate) topology: Topology,
 }
 
 impl Comm {
-    /// Returns a rank that a message may come from or go to.
+    /// Returns a rank for a message's source or destination.
     pub(crate) fn peer(&self, rank: c_int) -> Result<u32, Failure> {
         let peer = u32::try_from(rank).ok().filter(|peer| (*peer as usize) < self.context.peers().len());
         peer.ok_or_else(|| Failure::class(ffi::MPI_ERR_RANK))
     }
 }
 
-/// Returns numbers of the program's.
+/// Returns the program's numbers.
 ///
 /// # Safety
 /// See the [module](self).
@@ -64,15 +64,16 @@ unsafe fn ints<'a>(count: c_int, at: *const c_int) -> Result<&'a [c_int], Failur
 }
 
 impl Front {
-    /// Makes the handle of a new communicator, with the error handler of another one. With `copies`, its attributes are
-    /// copied, too.
+    /// Makes a new communicator's handle, with another one's error handler.
+    ///
+    /// With `copies`, its attributes are copied, too.
     pub(crate) fn make_handle(&self, parent: ffi::MPI_Comm, copies: bool) -> Result<ffi::MPI_Comm, Failure> {
         let from = match copies {
             true if parent == self.world.handle => self.world_attributes,
             true => parent,
             false => self.private,
         };
-        // SAFETY: valid communicators of this process alone, and pointers to local variables.
+        // SAFETY: valid communicators with this process alone, and pointers to local variables.
         unsafe {
             let (mut handle, mut handler) = (ffi::RSMPI_COMM_NULL, ffi::RSMPI_ERRORS_RETURN);
             Failure::check(ffi::PMPI_Comm_dup(from, &raw mut handle))?;
@@ -87,7 +88,9 @@ impl Front {
         self.comms.borrow_mut().insert(bits(comm.handle), Rc::new(comm));
     }
 
-    /// Adds a new communicator; returns its handle. `None` for a rank that isn't in it: the null handle.
+    /// Adds a new communicator; returns its handle.
+    ///
+    /// `None` for a rank outside it: the null handle.
     fn made(
         &self,
         parent: &Comm,
@@ -95,7 +98,7 @@ impl Front {
         topology: Topology,
         copies: bool,
     ) -> Result<ffi::MPI_Comm, Failure> {
-        // SAFETY: a constant of the shim.
+        // SAFETY: a shim constant.
         let Some(context) = context else { return Ok(unsafe { ffi::RSMPI_COMM_NULL }) };
         let handle = self.make_handle(parent.handle, copies)?;
         self.add_comm(Comm { handle, context, local: None, topology });
@@ -103,7 +106,7 @@ impl Front {
     }
 }
 
-/// Returns the ranks in a communicator of those that a group stands for.
+/// Returns the ranks in a communicator for those in a group.
 fn ranks_in(comm: &Comm, ranks: &[u32]) -> Result<Vec<u32>, Failure> {
     let place = |rank: &u32| comm.context.members().iter().position(|member| member == rank);
     let ranks = ranks.iter().map(|rank| place(rank).map(|place| place as u32));
@@ -155,12 +158,12 @@ pub(crate) unsafe fn comm_dup_with_info(
     }
 }
 
-/// Gives a communicator the program's hints.
+/// Sets the program's hints on a communicator.
 ///
 /// # Safety
 /// See the [module](self).
 unsafe fn set_info(comm: ffi::MPI_Comm, info: ffi::MPI_Info) -> Result<(), Failure> {
-    // SAFETY: constants of the shim, a valid communicator and an object of the program's.
+    // SAFETY: shim constants, a valid communicator and the program's object.
     unsafe {
         if info == ffi::RSMPI_INFO_NULL {
             return Ok(());
@@ -183,7 +186,7 @@ pub(crate) unsafe fn comm_idup(
     check_intra(&parent, "MPI_Comm_idup")?;
     let handle = front.make_handle(comm, true)?;
     let (context, tag) = (&parent.context, parent.context.begin_collective());
-    // The first rank alone decides on the number, so that none waits for the others here.
+    // The first rank alone chooses the number, so none waits for the others here.
     let (number, requests) = if context.rank() == 0 {
         let number = front.process.lead_number();
         let number = number.ok_or_else(|| Failure::Fatal("MPI_Comm_idup was called too often".to_owned()))?;
@@ -267,9 +270,9 @@ pub(crate) unsafe fn comm_create_group(
     Ok(())
 }
 
-/// Returns the color of a rank; `None` for one that gets no communicator.
+/// Returns a rank's color; `None` for a rank without a communicator.
 fn color_of(color: c_int) -> Result<Option<u32>, Failure> {
-    // SAFETY: a constant of the shim.
+    // SAFETY: a shim constant.
     if color == unsafe { ffi::RSMPI_UNDEFINED } {
         return Ok(None);
     }
@@ -309,7 +312,7 @@ pub(crate) unsafe fn comm_split_type(
 ) -> Result<(), Failure> {
     let comm = front.comm(comm)?;
     check_intra(&comm, "MPI_Comm_split_type")?;
-    // SAFETY: constants of the shim.
+    // SAFETY: shim constants.
     let (shared, none) = unsafe { (ffi::RSMPI_COMM_TYPE_SHARED, ffi::RSMPI_UNDEFINED) };
     if split_type != shared && split_type != none {
         return Err(Failure::refused("MPI_Comm_split_type of another type than MPI_COMM_TYPE_SHARED"));
@@ -345,7 +348,7 @@ pub(crate) unsafe fn comm_free(front: &Front, comm: *mut ffi::MPI_Comm) -> Resul
         if *comm == front.world.handle || *comm == ffi::RSMPI_COMM_SELF {
             return Err(Failure::class(ffi::MPI_ERR_COMM));
         }
-        // Operations under way keep what they need.
+        // Pending operations keep the state that they need.
         front.comms.borrow_mut().remove(&bits(*comm));
         Failure::check(ffi::PMPI_Comm_free(&mut *comm))
     }

@@ -1,4 +1,4 @@
-//! Failures of calls: errors of MPI, which the program may handle, and those that end the job.
+//! Call failures: MPI errors, which the program may handle, and failures ending the job.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -15,11 +15,11 @@ use crate::replay::Reason;
 /// Failure of a call.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// An error for the error handler of a communicator: `None` for that of the call.
+    /// An error for a communicator's error handler; `None` for the call's own communicator.
     Mpi { code: c_int, comm: Option<ffi::MPI_Comm> },
     /// The job ends.
     Fatal(String),
-    /// A replay ends, or a repetition isn't one.
+    /// A replay ends, or a repetition diverges.
     Replay { reason: Reason, why: String },
     /// A dead rank can't be replaced: the job is to be started again.
     Lost(String),
@@ -28,17 +28,17 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// Returns an error of a class: `MPI_ERR_*`.
+    /// Returns an error in a class: `MPI_ERR_*`.
     pub(crate) fn class(class: u32) -> Failure {
         Failure::Mpi { code: class as c_int, comm: None }
     }
 
-    /// Returns the error of a call that recovery doesn't have.
+    /// Returns the error for a call unsupported by recovery.
     pub(crate) fn refused(call: &str) -> Failure {
         Failure::Fatal(refusal(call))
     }
 
-    /// Returns the error of a call of the MPI's own.
+    /// Returns the error from one of the MPI's own calls.
     pub(crate) fn check(code: c_int) -> Result<(), Failure> {
         if code == 0 { Ok(()) } else { Err(Failure::Mpi { code, comm: None }) }
     }
@@ -71,7 +71,7 @@ impl From<OperationError> for Failure {
     }
 }
 
-/// Returns `true` if the log of this rank is full.
+/// Returns `true` if this rank's log is full.
 fn is_full(error: &Error) -> bool {
     matches!(error, Error::Append { source: AppendError::Full(_), .. } | Error::StillFull { .. })
 }
@@ -82,7 +82,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// Returns the text about a call that recovery doesn't have.
+/// Returns the text about a call unsupported by recovery.
 pub(crate) fn refusal(call: &str) -> String {
     format!("{call} is not available to a program that recovers: run it without --recover, which logs its messages")
 }
@@ -91,7 +91,7 @@ pub(crate) fn refusal(call: &str) -> String {
 pub(crate) fn text_of(code: c_int) -> String {
     let mut text = [0 as c_char; ffi::MPI_MAX_ERROR_STRING as usize + 1];
     let mut len = 0;
-    // SAFETY: the buffer has the length that MPI asks for, and a zero at its end.
+    // SAFETY: the buffer has the length required by MPI, and a zero at its end.
     unsafe {
         ffi::PMPI_Error_string(code, text.as_mut_ptr(), &raw mut len);
         CStr::from_ptr(text.as_ptr()).to_string_lossy().into_owned()

@@ -1,4 +1,4 @@
-//! Calls of Fortran: conversions of the handles that this library makes, attributes and the clock.
+//! Fortran calls: conversions of this library's handles, attributes and the clock.
 
 use counterfoil_mpi_core::fortran as mpi_fortran;
 pub(crate) use counterfoil_mpi_core::fortran::*;
@@ -11,7 +11,7 @@ use crate::handle::{number_of, of_number};
 use crate::next::Next;
 use crate::queries::attributes_of;
 
-/// Exports conversions of handles that this library makes; the MPI's own are converted by that.
+/// Exports conversions for this library's handles; the MPI's own handles are converted by the MPI.
 macro_rules! conversions {
     ($($handle:ty: $of:ident $number:ident $f2c:ident $c2f:ident,)+) => {
         $(
@@ -44,7 +44,7 @@ conversions! {
     ffi::MPI_Message: message message_number MPI_Message_f2c MPI_Message_c2f,
 }
 
-/// Returns the numbers of parts that a rank sends and receives in an operation from all to all.
+/// Returns the numbers of parts sent and received by a rank in an all-to-all operation.
 pub(crate) fn parts(comm: ffi::MPI_Comm) -> Option<(usize, usize)> {
     let peers = running()?.comm(comm).ok()?.context.peers().len();
     Some((peers, peers))
@@ -56,7 +56,8 @@ pub(crate) fn neighbours(comm: ffi::MPI_Comm) -> Option<(usize, usize)> {
     Some((comm.destinations().len(), comm.sources().len()))
 }
 
-/// Exports functions of attributes, whose values differ between the languages: the MPI's own binding converts them.
+/// Exports attribute functions, whose values differ between the languages: the MPI's own binding converts them.
+///
 /// Arguments after the communicator and the key are passed on.
 macro_rules! attributes {
     ($($name:ident $symbol:literal $call:literal ($($argument:ident: $kind:ty),*))*) => {
@@ -64,7 +65,7 @@ macro_rules! attributes {
             #[doc = concat!("`", $call, "` of Fortran.")]
             ///
             /// # Safety
-            /// As MPI says of its arguments.
+            /// MPI's conditions on its arguments hold.
             #[unsafe(no_mangle)]
             pub unsafe extern "C-unwind" fn $name(
                 on: *const Fint,
@@ -101,13 +102,13 @@ attributes! {
     mpi_attr_delete_ c"mpi_attr_delete_" "MPI_Attr_delete" ()
 }
 
-/// `MPI_Wtime` of Fortran.
+/// Fortran's `MPI_Wtime`.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn mpi_wtime_() -> f64 {
     MPI_Wtime()
 }
 
-/// `MPI_Wtime` of `use mpi_f08` in MPICH; in Open MPI that is the function of C.
+/// `MPI_Wtime` in MPICH's `use mpi_f08`; in Open MPI that is the C function.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn mpi_wtime_f08_() -> f64 {
     MPI_Wtime()

@@ -1,7 +1,7 @@
-//! State of the rank between `MPI_Init` and `MPI_Finalize`.
+//! The rank's state between `MPI_Init` and `MPI_Finalize`.
 //!
-//! The program may call MPI from several threads, one at a time (`MPI_THREAD_SERIALIZED`). Nothing is borrowed while a
-//! function of the program's runs (an error handler, an attribute's function), so that it may call MPI.
+//! The program may call MPI from several threads, one at a time (`MPI_THREAD_SERIALIZED`). Nothing is borrowed while
+//! one of the program's functions runs (an error handler, an attribute's function), so it may call MPI.
 
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::collections::BTreeSet;
@@ -25,10 +25,10 @@ use crate::replay::{Reason, Replay};
 use crate::requests::Requests;
 use crate::slab::Slab;
 
-/// Exit code of a job that ends because a call failed.
+/// Exit code of a job ending because a call failed.
 const FAILED: c_int = 1;
 
-/// State of the rank.
+/// The rank's state.
 pub(crate) struct Front {
     pub(crate) process: Rc<Recovering>,
     /// Communicators by handle.
@@ -37,46 +37,45 @@ pub(crate) struct Front {
     pub(crate) requests: RefCell<Requests>,
     /// Matched messages.
     pub(crate) matched: RefCell<Slab<Matched>>,
-    /// Ranks of the job in the program's groups.
+    /// Job ranks in the program's groups.
     pub(crate) groups: RefCell<Slab<Vec<u32>>>,
-    /// A communicator of this process alone, without attributes, for calls of the MPI's own that need one.
+    /// A communicator with this process alone, without attributes, for the MPI's own calls that need one.
     pub(crate) private: ffi::MPI_Comm,
-    /// The same with the attributes that the program sets on `MPI_COMM_WORLD`.
+    /// Same, with the attributes set by the program on `MPI_COMM_WORLD`.
     pub(crate) world_attributes: ffi::MPI_Comm,
     pub(crate) clocks: Clocks,
-    /// Calls of the program since `MPI_Init`.
+    /// The program's calls since `MPI_Init`.
     pub(crate) calls: Cell<u64>,
-    /// Name of the last one.
+    /// Name of the last call.
     pub(crate) last: Cell<&'static str>,
     /// Number of the next call before which this process kills itself or stops its replay.
     pub(crate) stops_in: Cell<Option<u64>>,
-    /// The program goes on when it sends other bytes than are on record, and has not done so yet.
+    /// True until the program first sends bytes other than the recorded ones, if it may continue then.
     pub(crate) looks_for_divergence: Cell<bool>,
-    /// Number of times that the rank has been replaced, while this process has not caught up with the one before.
+    /// Number of times the rank has been replaced, until this process has caught up with its predecessor.
     pub(crate) catches_up: Cell<Option<u32>>,
-    /// Count of the calls for a replay, where the job keeps its logs.
+    /// Call count for a replay, where the job keeps its logs.
     pub(crate) mark: Option<Mark>,
-    /// The program may take checkpoints.
+    /// True if the program may take checkpoints.
     pub(crate) takes_checkpoints: bool,
-    /// Ids and lengths of the memory that it had named when it was set up.
+    /// Ids and lengths of the memory named when the program was set up.
     pub(crate) set_up: RefCell<Option<BTreeSet<(c_int, usize)>>>,
     /// `None` in a job.
     pub(crate) replay: Option<Replay>,
     pub(crate) handle: Cell<Option<RankHandle>>,
 }
 
-/// State of this process.
+/// This process's state.
 enum State {
     Before,
     Running(Box<Front>),
     After,
 }
 
-/// A cell for the only state, which calls share that are made one at a time.
+/// A cell for the only state, shared by calls made one at a time.
 struct Global(UnsafeCell<State>);
 
-// SAFETY: MPI's thread level promises that the calls of several threads don't overlap, and that there is an order
-// between them.
+// SAFETY: MPI's thread level promises that calls from several threads don't overlap, and that they are ordered.
 unsafe impl Sync for Global {}
 
 static GLOBAL: Global = Global(UnsafeCell::new(State::Before));
@@ -111,7 +110,7 @@ pub(crate) fn take() -> Option<Box<Front>> {
     }
 }
 
-/// Refuses a call that recovery doesn't have: ends the job, or the process before it is a rank.
+/// Refuses a call unsupported by recovery: ends the job, or the process before it is a rank.
 pub(crate) fn refuse(name: &'static str) -> c_int {
     if running().is_some() {
         return enter(name, None, |_| Err(Failure::refused(name)));
@@ -120,7 +119,7 @@ pub(crate) fn refuse(name: &'static str) -> c_int {
     process::exit_at_once(FAILED);
 }
 
-/// Makes a call of the program's, and hands an error to the handler of its communicator.
+/// Makes one of the program's calls, and hands an error to its communicator's handler.
 pub(crate) fn enter(
     name: &'static str,
     comm: Option<ffi::MPI_Comm>,
@@ -155,12 +154,12 @@ pub(crate) fn check<T>(at: *mut T, count: c_int) -> Result<(), Failure> {
 }
 
 impl Front {
-    /// Returns the rank of the job.
+    /// Returns the process's rank in the job.
     pub(crate) fn rank(&self) -> u32 {
         self.process.rank()
     }
 
-    /// Counts a call, and stops before the one that the user has named.
+    /// Counts a call, and stops before the one named by the user.
     pub(crate) fn count_call(&self, name: &'static str) {
         let calls = self.calls.get() + 1;
         self.calls.set(calls);
@@ -172,7 +171,7 @@ impl Front {
             self.stop(name, last);
         }
         if self.replay.as_ref().is_some_and(Replay::has_history) {
-            // It fails in the call itself, if it does.
+            // An error recurs in the call itself.
             let _ = self.process.call(|endpoint| {
                 endpoint.set_place(calls, name);
                 Ok(())
@@ -194,7 +193,7 @@ impl Front {
         }
     }
 
-    /// Reports the steps of the recovery, once this process has caught up with the one before.
+    /// Reports the recovery's steps, once this process has caught up with its predecessor.
     #[cold]
     fn report_recovery(&self, incarnation: u32) {
         let times = self.process.call(|endpoint| Ok(endpoint.transport_mut().recovery_times())).unwrap_or_default();
@@ -204,7 +203,7 @@ impl Front {
         }
     }
 
-    /// Says that the program has sent other bytes than are on record, once.
+    /// Warns, once, that the program has sent bytes other than the recorded ones.
     #[cold]
     fn warn_of_divergence(&self, name: &str) {
         if let Ok(Some(first)) = self.process.call(|endpoint| Ok(endpoint.take_divergence())) {
@@ -223,11 +222,11 @@ impl Front {
             return Ok(Rc::clone(&self.world));
         }
         let found = self.comms.borrow().get(&bits(handle)).cloned();
-        // The handler is that of MPI_COMM_WORLD: there is no other.
+        // Handled by MPI_COMM_WORLD's handler: there is no other.
         found.ok_or_else(|| Failure::class(ffi::MPI_ERR_COMM).on(self.world.handle))
     }
 
-    /// Handles a failure as the handler of its communicator wants it; returns the code for the program.
+    /// Handles a failure as its communicator's handler demands; returns the code for the program.
     pub(crate) fn fail(&self, name: &str, comm: Option<ffi::MPI_Comm>, failure: Failure) -> c_int {
         let inside = Inside::enter();
         let (code, on) = match failure {
@@ -263,7 +262,7 @@ impl Front {
         code
     }
 
-    /// Ends all processes of the job, or the replay, because of a call that has failed.
+    /// Ends all processes of the job, or the replay, because of a failed call.
     fn end_job_in(&self, call: &str, code: c_int, why: &str, end: ReplayEnd) -> ! {
         let _inside = Inside::enter();
         match &self.replay {
@@ -272,7 +271,7 @@ impl Front {
         }
     }
 
-    /// Ends all processes of the job, because the program wants it.
+    /// Ends all processes of the job at the program's request.
     pub(crate) fn end_job(&self, code: c_int, why: &str) -> ! {
         let _inside = Inside::enter();
         if let Some(replay) = &self.replay {

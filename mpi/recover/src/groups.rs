@@ -1,7 +1,7 @@
-//! Groups: lists of ranks of the job, whose handles are this library's.
+//! Groups: lists of job ranks, with handles made by this library.
 //!
 //! # Safety
-//! As MPI says of the arguments: they are the program's own, given in a call that has not returned.
+//! MPI's conditions on the arguments hold: they are the program's own, passed to a call still in progress.
 
 use std::collections::BTreeSet;
 use std::ffi::c_int;
@@ -14,9 +14,9 @@ use crate::handle::{number_of, of_number};
 use crate::queries::{exports, relation};
 
 impl Front {
-    /// Returns the ranks of the job that a group stands for.
+    /// Returns the job ranks in a group.
     pub(crate) fn ranks_of(&self, group: ffi::MPI_Group) -> Result<Vec<u32>, Failure> {
-        // SAFETY: a constant of the shim.
+        // SAFETY: a shim constant.
         if group == unsafe { ffi::RSMPI_GROUP_EMPTY } {
             return Ok(Vec::new());
         }
@@ -25,17 +25,17 @@ impl Front {
         ranks.cloned().ok_or_else(|| Failure::class(ffi::MPI_ERR_GROUP))
     }
 
-    /// Returns a new group of those ranks of one that are in another, or are not.
+    /// Returns a new group with one group's ranks that are in another, or are not.
     fn filter(&self, one: ffi::MPI_Group, other: ffi::MPI_Group, are_in: bool) -> Result<ffi::MPI_Group, Failure> {
         let (mut ranks, others) = (self.ranks_of(one)?, self.ranks_of(other)?);
         ranks.retain(|rank| others.contains(rank) == are_in);
         Ok(self.group_of(ranks))
     }
 
-    /// Returns a new group of ranks of the job.
+    /// Returns a new group of job ranks.
     pub(crate) fn group_of(&self, ranks: Vec<u32>) -> ffi::MPI_Group {
         match ranks.is_empty() {
-            // SAFETY: a constant of the shim.
+            // SAFETY: a shim constant.
             true => unsafe { ffi::RSMPI_GROUP_EMPTY },
             false => of_number(self.groups.borrow_mut().add(ranks)),
         }
@@ -44,11 +44,11 @@ impl Front {
 
 /// Returns a place as MPI does: `None` is `MPI_UNDEFINED`.
 fn or_undefined(place: Option<usize>) -> c_int {
-    // SAFETY: a constant of the shim.
+    // SAFETY: a shim constant.
     place.map_or(unsafe { ffi::RSMPI_UNDEFINED }, |place| place as c_int)
 }
 
-/// Returns the places in a group that an array of the program's names: each once.
+/// Returns the places in a group named by the program's array: each once.
 ///
 /// # Safety
 /// See the [module](self).
@@ -59,7 +59,7 @@ unsafe fn places(count: c_int, at: *const c_int, size: usize) -> Result<Vec<usiz
     distinct(named, size)
 }
 
-/// Returns the places in a group that ranges of the program's name: each once.
+/// Returns the places in a group named by the program's ranges: each once.
 ///
 /// # Safety
 /// See the [module](self).
@@ -74,13 +74,13 @@ unsafe fn places_of_ranges(count: c_int, at: *const [c_int; 3], size: usize) -> 
         }
         let is_in = |place: &c_int| if stride > 0 { *place <= last } else { *place >= last };
         let range = std::iter::successors(Some(first), |place| place.checked_add(stride)).take_while(is_in);
-        // More than the group has are an error anyway.
+        // More places than the group has are an error anyway.
         named.extend(range.take(size + 1));
     }
     distinct(named.into_iter(), size)
 }
 
-/// Checks that places are in a group of this size, and that none is named twice.
+/// Checks that places are within a group of this size, and distinct.
 fn distinct(named: impl Iterator<Item = c_int>, size: usize) -> Result<Vec<usize>, Failure> {
     let (mut places, mut seen) = (Vec::new(), BTreeSet::new());
     for place in named {

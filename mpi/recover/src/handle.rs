@@ -1,16 +1,17 @@
-//! Handles that this library makes: numbers in the place of the MPI's own requests, messages and groups.
+//! Handles made by this library: numbers in place of the MPI's own requests, messages and groups.
 //!
-//! A handle of an MPI is a pointer (Open MPI) or an `int` (MPICH). Programs pass these handles to MPI only, so that any
-//! value serves that the MPI doesn't use itself.
+//! An MPI handle is a pointer (Open MPI) or an `int` (MPICH). Programs pass these handles to MPI only, so any value
+//! unused by the MPI itself serves.
 
 use std::mem::size_of;
 
 pub(crate) use counterfoil_mpi_core::arguments::bits;
 
-/// First of the values. As an `int` it is no such handle of MPICH; as a pointer it is below all that a library
-/// allocates.
+/// First value.
+///
+/// As an `int` it is no such handle in MPICH; as a pointer it is below a library's allocations.
 const FIRST: usize = 0x6000_0000;
-/// Number of the values.
+/// Number of values.
 const COUNT: usize = 1 << 28;
 
 /// Returns the handle with a number.
@@ -22,7 +23,7 @@ pub(crate) fn of_number<H: Copy>(number: u32) -> H {
     unsafe { std::mem::transmute_copy(&word) }
 }
 
-/// Returns the number of a handle of this library.
+/// Returns the number of one of this library's handles.
 pub(crate) fn number_of<H: Copy>(handle: H) -> Option<u32> {
     let number = bits(handle).checked_sub(FIRST).filter(|number| *number < COUNT)?;
     u32::try_from(number).ok()

@@ -1,26 +1,26 @@
 //! Recovers an unmodified MPI program.
 //!
-//! The library exports MPI's functions and is loaded before the MPI (`LD_PRELOAD`), so the program's calls come here.
-//! They become calls of the runtime's endpoint over the MPI: every message is logged by its sender, every outcome that
-//! depends on timing is recorded, and a rank whose process is killed is run again by a spare process, which gets the
-//! same messages and outcomes. After `MPI_Init` the MPI carries the endpoint's frames; no call of the program's reaches
-//! it that involves another process.
+//! The library exports MPI's functions and is loaded before the MPI (`LD_PRELOAD`), so it receives the program's calls.
+//! They become calls to the runtime's endpoint over the MPI: every message is logged by its sender, every outcome
+//! depending on timing is recorded, and a rank whose process is killed is run again by a spare process, which gets the
+//! same messages and outcomes. After `MPI_Init` the MPI carries the endpoint's frames; none of the program's calls
+//! involving another process reach it.
 //!
 //! | module | contents |
 //! |---|---|
 //! | `exports`, `queries` | the exported functions: generated from the table in `../calls`, and others |
-//! | `process`, `output` | beginning and end of the rank; what it prints |
-//! | `front`, `failure` | state of the rank; errors |
+//! | `process`, `output` | the rank's beginning, end and output |
+//! | `front`, `failure` | the rank's state; errors |
 //! | `clocks`, `alloc`, `next` | clocks and memory, in place of the C library's |
-//! | `replay`, `mark` | the rank replayed alone; how far it had come |
+//! | `replay`, `mark` | the rank replayed alone; its progress so far |
 //! | `calls` | messages between two ranks |
 //! | `requests`, `status` | requests, and every way to wait |
 //! | `collective`, `reduction` | collective operations |
 //! | `comms`, `groups` | communicators and topologies; groups |
 //! | `memory` | datatypes: the program's memory as messages |
-//! | `checkpoint` | checkpoints that the program takes |
-//! | `fortran` | calls of Fortran, which are converted to those of C |
-//! | `handle`, `slab` | handles of requests, messages and groups |
+//! | `checkpoint` | checkpoints taken by the program |
+//! | `fortran` | Fortran calls, converted to C |
+//! | `handle`, `slab` | handles for requests, messages and groups |
 
 #![cfg_attr(not(has = "Psend_init"), expect(dead_code, reason = "what only partitioned messages need"))]
 

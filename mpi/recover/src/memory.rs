@@ -1,4 +1,4 @@
-//! The program's memory: elements of a datatype, as a contiguous message and back.
+//! The program's memory: a datatype's elements, as a contiguous message and back.
 
 use std::borrow::Cow;
 use std::ffi::{c_int, c_void};
@@ -20,25 +20,25 @@ pub(crate) struct Memory {
     pub(crate) datatype: ffi::MPI_Datatype,
 }
 
-/// What a datatype looks like in memory.
+/// A datatype's layout in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
-    /// Bytes of an element in a message.
+    /// Bytes per element in a message.
     pub(crate) size: usize,
     /// Bytes from an element to the next.
     pub(crate) extent: isize,
-    /// It is one of MPI's, and elements in memory are what they are in a message.
+    /// True for a predefined datatype whose elements are the same bytes in memory and in a message.
     pub(crate) is_plain: bool,
 }
 
 impl Layout {
     pub(crate) fn of(datatype: ffi::MPI_Datatype) -> Result<Layout, Failure> {
-        // SAFETY: a constant of the shim.
+        // SAFETY: a shim constant.
         if datatype == unsafe { ffi::RSMPI_DATATYPE_NULL } {
             return Err(Failure::class(ffi::MPI_ERR_TYPE));
         }
         let (mut size, mut lb, mut extent) = (0, 0, 0);
-        // SAFETY: a datatype of the program's, and pointers to local variables.
+        // SAFETY: the program's datatype, and pointers to local variables.
         unsafe {
             Failure::check(ffi::PMPI_Type_size_x(datatype, &raw mut size))?;
             Failure::check(ffi::PMPI_Type_get_extent(datatype, &raw mut lb, &raw mut extent))?;
@@ -49,16 +49,16 @@ impl Layout {
     }
 }
 
-/// Checks that a datatype may be used for messages: the program has committed it.
+/// Checks that a datatype may be used for messages, as committed by the program.
 fn check_committed(datatype: ffi::MPI_Datatype, comm: ffi::MPI_Comm) -> Result<(), Failure> {
     let (mut byte, mut position) = (0_u8, 0);
     let at = (&raw mut byte).cast::<c_void>();
-    // SAFETY: a datatype of the program's, no elements of it, and pointers to local variables.
+    // SAFETY: the program's datatype, no elements of it, and pointers to local variables.
     Failure::check(unsafe { ffi::PMPI_Pack(at, 0, datatype, at, 1, &raw mut position, comm) })
         .map_err(|_| Failure::class(ffi::MPI_ERR_TYPE))
 }
 
-/// Where the addresses of absolute datatypes begin for functions that refuse a null pointer.
+/// Base address of absolute datatypes for functions that refuse a null pointer.
 const BASE: usize = 1 << 12;
 
 /// Elements for MPI's functions.
@@ -66,14 +66,14 @@ struct Based {
     at: *mut c_void,
     count: c_int,
     datatype: ffi::MPI_Datatype,
-    /// The datatype is freed with this.
+    /// True if the datatype is freed with this.
     is_own: bool,
 }
 
 impl Drop for Based {
     fn drop(&mut self) {
         if self.is_own {
-            // SAFETY: a datatype that this process has made, freed once.
+            // SAFETY: a datatype made by this process, freed once.
             unsafe { ffi::PMPI_Type_free(&raw mut self.datatype) };
         }
     }
@@ -87,18 +87,19 @@ fn int(count: usize) -> Result<c_int, Failure> {
 impl Memory {
     /// Returns no elements.
     pub(crate) fn none() -> Memory {
-        // SAFETY: a constant of the shim.
+        // SAFETY: a shim constant.
         Memory { at: std::ptr::null_mut(), count: 0, datatype: unsafe { ffi::RSMPI_UINT8_T } }
     }
 
-    /// Returns `count` elements for MPI's functions that pack, of which MPICH's refuse a null pointer. At `MPI_BOTTOM`,
-    /// they are elements of a datatype whose addresses begin elsewhere.
+    /// Returns `count` elements for MPI's packing functions, which refuse a null pointer in MPICH.
+    ///
+    /// At `MPI_BOTTOM`, they are elements of a datatype with another base address.
     fn based(&self, count: usize) -> Result<Based, Failure> {
         let count = int(count)?;
         let mut based = Based { at: self.at, count, datatype: self.datatype, is_own: false };
         if self.at.is_null() && count > 0 {
             let displacement = -(BASE as ffi::MPI_Aint);
-            // SAFETY: pointers to local variables; a datatype of the program's.
+            // SAFETY: pointers to local variables; the program's datatype.
             unsafe {
                 let made = &raw mut based.datatype;
                 Failure::check(ffi::PMPI_Type_create_hindexed(1, &count, &displacement, self.datatype, made))?;
@@ -114,7 +115,7 @@ impl Memory {
         usize::try_from(self.count).map_err(|_| Failure::class(ffi::MPI_ERR_COUNT))
     }
 
-    /// Returns the length of the message in bytes.
+    /// Returns the message length in bytes.
     pub(crate) fn len(&self) -> Result<usize, Failure> {
         Ok(Layout::of(self.datatype)?.size * self.count()?)
     }
@@ -143,7 +144,7 @@ impl Memory {
         let mut message = vec![0; len];
         let mut position = 0;
         let based = self.based(count)?;
-        // SAFETY: the program's memory, and a buffer of the message's length.
+        // SAFETY: the program's memory, and a buffer as long as the message.
         Failure::check(unsafe {
             let into = message.as_mut_ptr().cast::<c_void>();
             ffi::PMPI_Pack(based.at, based.count, based.datatype, into, int(len)?, &raw mut position, comm)
@@ -151,10 +152,10 @@ impl Memory {
         Ok(Cow::Owned(message))
     }
 
-    /// Returns the elements, if they are in memory what they are in a message.
+    /// Returns the elements, if their bytes are the same in memory and in a message.
     ///
     /// # Safety
-    /// The program's memory, which nothing else uses.
+    /// The program's memory, used by nothing else.
     pub(crate) unsafe fn plain_bytes<'m>(&self) -> Result<Option<&'m mut [u8]>, Failure> {
         let (layout, count) = (Layout::of(self.datatype)?, self.count()?);
         self.check(layout)?;
@@ -166,11 +167,12 @@ impl Memory {
         Ok(Some(unsafe { std::slice::from_raw_parts_mut(self.at.cast::<u8>(), len) }))
     }
 
-    /// Stores a message. Returns the number of bytes, which is less than those of the message if there is no room for
-    /// them.
+    /// Stores a message.
+    ///
+    /// Returns the number of bytes, which is less than the message's if there is no room for them.
     ///
     /// # Safety
-    /// The program's memory, which nothing else uses.
+    /// The program's memory, used by nothing else.
     pub(crate) unsafe fn unpack(&self, message: &[u8], comm: ffi::MPI_Comm) -> Result<usize, Failure> {
         let (layout, count) = (Layout::of(self.datatype)?, self.count()?);
         let len = message.len().min(layout.size * count);
@@ -178,7 +180,7 @@ impl Memory {
             return Ok(0);
         }
         if layout.is_plain {
-            // SAFETY: so many bytes of the program's memory, which is not that of the message.
+            // SAFETY: so many bytes of the program's memory, distinct from the message's.
             unsafe { std::ptr::copy_nonoverlapping(message.as_ptr(), self.at.cast::<u8>(), len) };
             return Ok(len);
         }
@@ -191,10 +193,10 @@ impl Memory {
             ffi::PMPI_Unpack(from, int(len)?, &raw mut position, based.at, based.count, based.datatype, comm)
         })?;
         if rest > 0 {
-            // A part of an element: the others of its bytes stay as they are.
+            // Part of an element: its other bytes stay as they are.
             let at = self.at.wrapping_byte_offset(whole as isize * layout.extent);
             let last = Memory { at, count: 1, datatype: self.datatype };
-            // SAFETY: the element after those, which the count includes.
+            // SAFETY: the element after those, included in the count.
             unsafe {
                 let mut element = last.pack(comm)?.into_owned();
                 element[..rest].copy_from_slice(&message[len - rest..len]);
@@ -207,7 +209,7 @@ impl Memory {
     /// Stores a whole message.
     ///
     /// # Errors
-    /// The error of a truncated message if there is no room for all of it.
+    /// The truncation error if there is no room for all bytes.
     ///
     /// # Safety
     /// Same as [`unpack`](Self::unpack).
@@ -218,7 +220,9 @@ impl Memory {
     }
 }
 
-/// Memory that an operation uses after the call has returned. It keeps the datatype, which the program may free.
+/// Memory used by an operation after the call has returned.
+///
+/// Keeps the datatype, which the program may free.
 #[derive(Debug)]
 pub(crate) struct Kept {
     pub(crate) memory: Memory,
@@ -226,7 +230,7 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// Returns memory for an operation that ends in the call.
+    /// Returns memory for an operation ending in the call.
     pub(crate) fn borrowed(memory: Memory, comm: ffi::MPI_Comm) -> Result<Kept, Failure> {
         if !Layout::of(memory.datatype)?.is_plain {
             check_committed(memory.datatype, comm)?;
@@ -234,15 +238,15 @@ impl Kept {
         Ok(Kept { memory, is_owned: false })
     }
 
-    /// Returns memory for an operation that ends later.
+    /// Returns memory for an operation ending later.
     pub(crate) fn new(memory: Memory, comm: ffi::MPI_Comm) -> Result<Kept, Failure> {
         if Layout::of(memory.datatype)?.is_plain {
             return Ok(Kept { memory, is_owned: false });
         }
         check_committed(memory.datatype, comm)?;
         let mut datatype = memory.datatype;
-        // A datatype that contains it keeps it. A duplicate would have the program's functions for attributes called.
-        // SAFETY: a datatype of the program's, and pointers to local variables.
+        // A containing datatype keeps it. A duplicate would call the program's functions for attributes.
+        // SAFETY: the program's datatype, and pointers to local variables.
         unsafe {
             Failure::check(ffi::PMPI_Type_contiguous(1, memory.datatype, &raw mut datatype))?;
             Failure::check(ffi::PMPI_Type_commit(&raw mut datatype))?;

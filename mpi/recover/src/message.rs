@@ -1,4 +1,4 @@
-//! Arguments of the program's calls.
+//! The program's call arguments.
 
 use std::ffi::c_int;
 

@@ -1,7 +1,7 @@
 //! Standard output and error of a process that may become a rank.
 //!
-//! A rank that is replaced prints again what its predecessor had printed. So each process writes to files of its own,
-//! and `counterfoil run` copies what a rank has not printed before.
+//! A replaced rank repeats its predecessor's output. So each process writes to its own files, and `counterfoil run`
+//! copies only output not printed before by the rank.
 
 use std::env;
 use std::ffi::{c_int, c_void};
@@ -21,11 +21,11 @@ unsafe extern "C" {
     pub(crate) fn on_exit(function: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
 }
 
-/// Id of this process; another one in a child that it has forked.
+/// This process's id; a forked child has another one.
 static PROCESS_ID: AtomicU32 = AtomicU32::new(0);
 static HAS_CALLED_INIT: AtomicBool = AtomicBool::new(false);
 
-/// Numbers of a process in its job, as the launchers of the MPIs give them.
+/// Variables for a process's number in its job, as set by the MPIs' launchers.
 const PROCESS: [&str; 3] = ["OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"];
 
 /// Runs when the library is loaded, before the program.
@@ -33,13 +33,14 @@ const PROCESS: [&str; 3] = ["OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"];
 #[unsafe(link_section = ".init_array")]
 static REDIRECT: extern "C" fn() = redirect;
 
-/// Returns the number of the files that this process writes to, if there are any.
+/// Returns the number of this process's output files, if there are any.
 pub(crate) fn number() -> Option<u32> {
     env::var(OUTPUT).ok()?.parse().ok()
 }
 
-/// Returns `true` if standard output is a file of this process to which something could not be written. Programs seldom
-/// look.
+/// Returns `true` if standard output is this process's file and a write has failed.
+///
+/// Programs seldom check.
 pub(crate) fn has_lost_output() -> bool {
     // SAFETY: a C function without preconditions.
     number().is_some() && unsafe { counterfoil_recover_has_printed() } == 0
@@ -53,10 +54,11 @@ pub(crate) fn note_init(settings: &RecoverSettings) {
     }
 }
 
-/// Leaves a file if this process exits by itself before it has called `MPI_Init`: it was not killed then, nor by an MPI
-/// that has lost others.
+/// Leaves a file if this process exits by itself before it has called `MPI_Init`.
+///
+/// It was not killed then, nor ended by an MPI that has lost other processes.
 extern "C" fn note_exit(_: c_int, _: *mut c_void) {
-    // A child that the program has forked has the same function.
+    // A child forked by the program has the same function.
     let is_own = PROCESS_ID.load(Ordering::Relaxed) == std::process::id();
     if let Some(number) = number().filter(|_| is_own && !HAS_CALLED_INIT.load(Ordering::Relaxed))
         && let Ok(Some(settings)) = RecoverSettings::from_env()
@@ -69,12 +71,12 @@ extern "C" fn note_exit(_: c_int, _: *mut c_void) {
 extern "C" fn redirect() {
     let Ok(Some(settings)) = RecoverSettings::from_env() else { return };
     alloc::begin();
-    // What starts the ranks, and what they start, has no files of its own.
+    // The ranks' launcher and the ranks' children have no files of their own.
     if number().is_some() {
         return;
     }
     let Some(process) = PROCESS.iter().find_map(|name| env::var(name).ok()?.parse::<u32>().ok()) else { return };
-    // A directory that isn't here is an error of MPI_Init.
+    // A missing directory is an error in MPI_Init.
     if settings.replay.is_some() || !settings.report_dir.is_dir() {
         return;
     }
@@ -82,7 +84,7 @@ extern "C" fn redirect() {
     for stream in Stream::ALL {
         let path = settings.report_dir.join(stream.file(number));
         let Ok(file) = OpenOptions::new().create(true).append(true).open(path) else { continue };
-        // SAFETY: two descriptors of this process.
+        // SAFETY: two of this process's descriptors.
         is_redirected |= unsafe { libc::dup2(file.as_raw_fd(), stream.descriptor()) } >= 0;
     }
     report(&settings, &Started::file(number), &Started::own(false));

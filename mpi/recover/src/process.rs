@@ -1,8 +1,8 @@
-//! Beginning and end of the rank.
+//! The rank's beginning and end.
 //!
 //! # Safety
-//! The unsafe functions take the program's own arguments, given in an MPI call that has not returned. They point to
-//! what MPI demands, until the call, or the request that it makes, has ended.
+//! The unsafe functions take the program's own arguments to an MPI call still in progress. Pointers are valid as MPI
+//! demands, until the call, or the request made by it, has ended.
 
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
@@ -36,22 +36,22 @@ unsafe extern "C" {
     fn counterfoil_recover_flush();
 }
 
-/// Exit code of a job that is to be started again.
+/// Exit code of a job to be started again.
 const LOST: c_int = 75;
-/// Exit code of a process that a signal has killed, less the signal: as of a shell.
+/// Exit code of a process killed by a signal, less the signal: as in a shell.
 const KILLED: c_int = 128;
 
-/// Rank that this process was, once it has called `MPI_Finalize`; negative before.
+/// Rank of this process, once it has called `MPI_Finalize`; negative before.
 static ENDED: AtomicI64 = AtomicI64::new(-1);
 
-/// Says something on standard error.
+/// Prints a message on standard error.
 pub(crate) fn say(what: &str) {
     eprintln!("counterfoil: {what}");
 }
 
-/// Ends this process, without the program's functions for that.
+/// Ends this process, without the program's exit functions.
 pub(crate) fn exit_at_once(code: c_int) -> ! {
-    // SAFETY: functions of libc, without arguments that could be wrong. What the program has printed is written first.
+    // SAFETY: libc functions, without arguments that could be wrong. The program's buffered output is written first.
     unsafe {
         counterfoil_recover_flush();
         libc::_exit(code)
@@ -63,7 +63,7 @@ pub(crate) fn end_job(universe: &Rc<Universe>, code: c_int, why: &str) -> ! {
     stop_job(universe, code, why, Aborted::FILE)
 }
 
-/// Ends all processes of the job, because of `why`: it goes on if it is started again.
+/// Ends all processes of the job, because of `why`: it continues if it is started again.
 pub(crate) fn lose_job(universe: &Rc<Universe>, why: &str) -> ! {
     stop_job(universe, LOST, why, Aborted::LOST_FILE)
 }
@@ -73,7 +73,7 @@ fn stop_job(universe: &Rc<Universe>, code: c_int, why: &str, file: &str) -> ! {
     if let Ok(Some(settings)) = settings() {
         report(&settings, file, &Aborted { why: why.to_owned(), code, output: output::number() });
     }
-    // SAFETY: a function of a C file of this library.
+    // SAFETY: a function from this library's C file.
     unsafe { counterfoil_recover_flush() };
     universe.world().abort(code);
     exit_at_once(code)
@@ -93,7 +93,9 @@ pub(crate) unsafe fn init(_: *mut c_int, _: *mut *mut *mut c_char) -> c_int {
     0
 }
 
-/// `MPI_Init_thread`. Calls of several threads are made one at a time.
+/// `MPI_Init_thread`.
+///
+/// Calls from several threads are made one at a time.
 ///
 /// # Safety
 /// See the [module](self).
@@ -103,7 +105,7 @@ pub(crate) unsafe fn init_thread(
     required: c_int,
     provided: *mut c_int,
 ) -> c_int {
-    // SAFETY: constants of the shim, and the program's variable.
+    // SAFETY: shim constants, and the program's variable.
     unsafe {
         let (threads, level) = if required == ffi::RSMPI_THREAD_SINGLE {
             (Threads::Single, ffi::RSMPI_THREAD_SINGLE)
@@ -123,7 +125,7 @@ pub(crate) unsafe fn init_thread(
     0
 }
 
-/// Returns what `counterfoil run` has set; by default, a job of all processes.
+/// Returns the settings from `counterfoil run`; by default, a job with all processes.
 fn settings() -> Result<Option<RecoverSettings>, String> {
     RecoverSettings::from_env().map_err(|error| error.to_string())
 }
@@ -133,7 +135,7 @@ fn takes_checkpoints(settings: &RecoverSettings) -> bool {
     settings.checkpoints && !settings.keeps_logs && settings.replay.is_none()
 }
 
-/// Returns the options of the job.
+/// Returns the job's options.
 fn options(settings: Option<&RecoverSettings>, started: u32) -> Result<Options, String> {
     let mut options = Options::new(settings.map_or(started, |settings| settings.ranks));
     let Some(settings) = settings else { return Ok(options) };
@@ -160,7 +162,9 @@ fn options(settings: Option<&RecoverSettings>, started: u32) -> Result<Options, 
     Ok(options)
 }
 
-/// Makes this process a rank. Returns on a rank only.
+/// Makes this process a rank.
+///
+/// Returns on a rank only.
 fn begin(threads: Threads) {
     if running().is_some() || front::is_over() {
         say("MPI was initialised before");
@@ -198,7 +202,7 @@ fn begin(threads: Threads) {
             Ok(front) => front::begin(front),
             Err(why) => fail(why),
         },
-        // A spare that was not needed.
+        // An unneeded spare.
         Ok(None) => {
             drop(universe);
             exit_at_once(0);
@@ -211,7 +215,7 @@ fn begin(threads: Threads) {
     unsafe { output::on_exit(handle_exit, std::ptr::null_mut()) };
 }
 
-/// Makes this process a rank that is replayed.
+/// Makes this process a replayed rank.
 fn begin_replay(universe: &Rc<Universe>, options: &Options, settings: Option<&RecoverSettings>, replay: Replay) {
     match RankHandle::replay(universe, &replay.options(&options.settings)).map_err(|error| error.to_string()) {
         Ok(handle) => match make(settings, Some(replay.clone()), handle) {
@@ -224,15 +228,15 @@ fn begin_replay(universe: &Rc<Universe>, options: &Options, settings: Option<&Re
     unsafe { output::on_exit(handle_exit, std::ptr::null_mut()) };
 }
 
-/// Makes the state of a rank.
+/// Makes a rank's state.
 fn make(settings: Option<&RecoverSettings>, replay: Option<Replay>, handle: RankHandle) -> Result<Front, String> {
     let process = Rc::clone(handle.rank());
     let (rank, failed) = (process.rank(), |error: counterfoil_mpi::error::OperationError| error.to_string());
     let world = process.world().map_err(failed)?;
     let itself = process.itself();
     let incarnation = process.incarnation().map_err(failed)?;
-    // SAFETY: constants of the shim, communicators of this process alone, and pointers to local variables. Errors are
-    // looked at; those of the program's own calls are handed to its handlers, which are MPI's default ones at first.
+    // SAFETY: shim constants, communicators with this process alone, and pointers to local variables. Errors are
+    // checked; those in the program's own calls are handed to its handlers, initially MPI's default ones.
     let (private, world_attributes, world_handle, self_handle) = unsafe {
         let (mut private, mut attributes) = (ffi::RSMPI_COMM_NULL, ffi::RSMPI_COMM_NULL);
         let code = [
@@ -308,7 +312,7 @@ fn make(settings: Option<&RecoverSettings>, replay: Option<Replay>, handle: Rank
     })
 }
 
-/// Writes a file for `counterfoil run`. What can't be written is missing in its report.
+/// Writes a file for `counterfoil run`, whose report lacks any unwritten file.
 pub(crate) fn report(settings: &RecoverSettings, name: &str, what: &impl serde::Serialize) {
     let Ok(text) = serde_json::to_vec(what) else { return };
     let (path, new) = (settings.report_dir.join(name), settings.report_dir.join(format!("{name}.new")));
@@ -338,7 +342,7 @@ pub(crate) unsafe fn finalize() -> c_int {
     };
     let (universe, rank, calls) = (Rc::clone(front.process.universe()), front.rank(), front.calls.get());
     let (tally, _) = front.process.counts();
-    // SAFETY: communicators that this process has made, freed once.
+    // SAFETY: communicators made by this process, freed once.
     unsafe {
         for comm in front.comms.get_mut().drain().map(|(_, comm)| comm.handle) {
             if comm != ffi::RSMPI_COMM_WORLD && comm != ffi::RSMPI_COMM_SELF {
@@ -379,7 +383,7 @@ pub(crate) unsafe fn finalize() -> c_int {
     0
 }
 
-/// Reports the steps by which this process has replaced another one.
+/// Reports the steps of this process's replacement of another one.
 pub(crate) fn report_recovery(rank: u32, incarnation: u32, times: &RecoveryTimes) {
     let ms = |time: Option<Duration>| Some(time?.as_secs_f64() * 1e3);
     let RecoveryTimes { noticed, repair, start, replay, catch_up, .. } = *times;
@@ -420,10 +424,11 @@ pub(crate) unsafe fn abort(_: ffi::MPI_Comm, code: c_int) -> c_int {
     }
 }
 
-/// Handles the exit of a process that was a rank. One that has not called MPI_Finalize ends the job: a replacement
-/// would do the same.
+/// Handles the exit of a process that was a rank.
+///
+/// One that has not called MPI_Finalize ends the job: a replacement would do the same.
 extern "C" fn handle_exit(code: c_int, _: *mut c_void) {
-    // A child that the rank has forked has the same function.
+    // A child forked by the rank has the same function.
     if clocks::is_child() {
         return;
     }

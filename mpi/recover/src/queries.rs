@@ -1,7 +1,7 @@
-//! Calls that the logging library passes on, and that are answered here.
+//! Calls passed on by the logging library, but answered here.
 //!
 //! # Safety
-//! As MPI says of the arguments: they are the program's own, given in a call that has not returned.
+//! MPI's conditions on the arguments hold: they are the program's own, passed to a call still in progress.
 
 use std::ffi::{c_int, c_void};
 
@@ -16,14 +16,16 @@ unsafe extern "C" {
     fn counterfoil_recover_is_predefined(key: c_int) -> c_int;
 }
 
-/// Exports functions that return an error code. The communicator is the one whose handler gets an error.
+/// Exports functions returning an error code.
+///
+/// Errors go to the handler of the communicator.
 macro_rules! exports {
     ($($name:ident($($argument:ident: $kind:ty),* $(,)?) on $comm:expr, |$front:ident| $body:block)*) => {
         $(
             #[doc = concat!("`", stringify!($name), "`")]
             ///
             /// # Safety
-            /// As MPI says of its arguments.
+            /// MPI's conditions on its arguments hold.
             #[unsafe(no_mangle)]
             #[allow(clippy::too_many_arguments, unused_unsafe)]
             pub unsafe extern "C-unwind" fn $name($($argument: $kind),*) -> c_int {
@@ -38,7 +40,7 @@ macro_rules! exports {
 
 pub(crate) use exports;
 
-/// Stores numbers in an array of the program's with room for `max`.
+/// Stores numbers in the program's array with room for `max`.
 ///
 /// # Safety
 /// See the [module](self).
@@ -55,7 +57,7 @@ fn topology_error() -> Failure {
 
 /// Returns a rank as MPI does: `None` is `MPI_PROC_NULL`.
 fn or_nobody(rank: Option<u32>) -> c_int {
-    // SAFETY: a constant of the shim.
+    // SAFETY: a shim constant.
     rank.map_or(unsafe { ffi::RSMPI_PROC_NULL }, |rank| rank as c_int)
 }
 
@@ -66,9 +68,9 @@ fn distributed(comm: &Comm) -> Result<&Distributed, Failure> {
     }
 }
 
-/// Returns how two lists of ranks compare: `MPI_CONGRUENT` if they are equal.
+/// Compares two lists of ranks: `MPI_CONGRUENT` if they are equal.
 pub(crate) fn relation(one: &[u32], other: &[u32]) -> c_int {
-    // SAFETY: constants of the shim.
+    // SAFETY: shim constants.
     unsafe {
         if one == other {
             ffi::RSMPI_CONGRUENT
@@ -80,10 +82,10 @@ pub(crate) fn relation(one: &[u32], other: &[u32]) -> c_int {
     }
 }
 
-/// Returns the communicator of the MPI's that has the attribute.
+/// Returns the MPI's communicator with the attribute.
 pub(crate) fn attributes_of(front: &Front, comm: ffi::MPI_Comm, key: c_int) -> Result<ffi::MPI_Comm, Failure> {
     let comm = front.comm(comm)?.handle;
-    // SAFETY: a function of a C file of this library, which compares numbers.
+    // SAFETY: a function from this library's C file, comparing numbers.
     let is_own = comm == front.world.handle && unsafe { counterfoil_recover_is_predefined(key) } == 0;
     Ok(if is_own { front.world_attributes } else { comm })
 }
@@ -356,7 +358,7 @@ exports! {
 /// `MPI_Pready_list`, whose array is const in the standard and not in Open MPI.
 ///
 /// # Safety
-/// As MPI says of its arguments.
+/// MPI's conditions on its arguments hold.
 #[cfg(has = "Psend_init")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn MPI_Pready_list(

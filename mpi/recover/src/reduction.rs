@@ -9,7 +9,7 @@ use zerocopy::IntoBytes;
 use crate::failure::Failure;
 use crate::memory::{Kept, Layout, Memory};
 
-/// Operation and datatype of a reduction.
+/// A reduction's operation and datatype.
 pub(crate) struct Reducer {
     op: ffi::MPI_Op,
     /// The program's handle: MPI's operations are defined for its own datatypes.
@@ -20,7 +20,7 @@ pub(crate) struct Reducer {
     is_commutative: bool,
 }
 
-/// Memory with the alignment that any element needs.
+/// Memory aligned for any element.
 struct Aligned(Vec<u128>);
 
 impl Aligned {
@@ -44,7 +44,7 @@ impl Reducer {
         let layout = Layout::of(datatype)?;
         let element = Kept::new(Memory { at: std::ptr::null_mut(), count: 1, datatype }, comm)?;
         let mut is_commutative = 0;
-        // SAFETY: an operation of the program's, and a pointer to a local variable.
+        // SAFETY: the program's operation, and a pointer to a local variable.
         Failure::check(unsafe { ffi::PMPI_Op_commutative(op, &raw mut is_commutative) })?;
         Ok(Reducer { op, datatype, _element: element, layout, is_commutative: is_commutative != 0 })
     }
@@ -55,7 +55,7 @@ impl Reducer {
         bytes.as_ptr().addr().is_multiple_of(needed)
     }
 
-    /// Combines the elements of `lower` and `higher`, which are messages of lower and of higher ranks, in `lower`.
+    /// Combines the elements of `lower` and `higher`, messages from lower and from higher ranks, in `lower`.
     ///
     /// # Errors
     /// The error of the operation.
@@ -69,7 +69,7 @@ impl Reducer {
         if self.layout.is_plain {
             let len = elements * self.layout.size;
             let (lower, higher) = (&mut lower[..len], &higher[..len]);
-            // The order of the operands is the same at every alignment: that of two zeros may decide which one remains.
+            // The operands' order is the same at every alignment: it may decide which of two zeros remains.
             // SAFETY: all have `elements` elements, are aligned, and are distinct.
             unsafe {
                 if self.is_commutative && self.is_aligned(lower) && self.is_aligned(higher) {
@@ -83,7 +83,7 @@ impl Reducer {
             return Ok(());
         }
         let (mut lb, mut span) = (0, 0);
-        // SAFETY: a datatype that is kept, and pointers to local variables.
+        // SAFETY: a kept datatype, and pointers to local variables.
         Failure::check(unsafe { ffi::PMPI_Type_get_true_extent(datatype, &raw mut lb, &raw mut span) })?;
         let len = span as usize + (elements - 1) * self.layout.extent.unsigned_abs();
         let (mut from, mut into) = (Aligned::new(len), Aligned::new(len));

@@ -1,4 +1,4 @@
-//! Replay of the rank alone: where it stops, and what it reports.
+//! Replay of the rank alone: its stops and its report.
 
 use std::backtrace::Backtrace;
 use std::cell::Cell;
@@ -17,23 +17,23 @@ use crate::process::{exit_at_once, report, say};
 pub(crate) struct Replay {
     job: RecoverSettings,
     settings: ReplaySettings,
-    /// The replay has stopped where it was to stop first.
+    /// True once the replay has made its first requested stop.
     is_past_until: Cell<bool>,
 }
 
-/// Reason for which a call ends a replay.
+/// Reason for a call to end a replay.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Reason {
-    /// It isn't what it was.
+    /// The call differs from the recorded one.
     Differs,
-    /// It sends other bytes than are on record, as many.
+    /// The call sends bytes other than the recorded ones, as many.
     OtherBytes,
-    /// It is on no record.
+    /// The call is on no record.
     NoRecord(RecordEnd),
 }
 
 impl Reason {
-    /// Returns the reason for which a call has failed, if a replay can have it.
+    /// Returns the reason for a call's failure, if a replay can have it.
     pub(crate) fn of(error: &Error) -> Option<Reason> {
         match RecordEnd::of(error) {
             Some(end) => Some(Reason::NoRecord(end)),
@@ -51,7 +51,7 @@ impl Replay {
         Some(Replay { job: job.clone(), settings, is_past_until: Cell::new(false) })
     }
 
-    /// Returns the options for the runtime, of a job with these settings.
+    /// Returns the runtime's options, for a job with these settings.
     pub(crate) fn options(&self, settings: &RankSettings) -> ReplayOptions {
         let ReplaySettings { rank, log_directory, history, .. } = &self.settings;
         ReplayOptions {
@@ -62,20 +62,22 @@ impl Replay {
         }
     }
 
-    /// Returns the number of the next call in which the replay stops, if it gets there: that of `--until`, or the first
-    /// that the rank had not begun.
+    /// Returns the number of the next call in which the replay stops, if it gets there.
+    ///
+    /// This is the call in `--until`, or the first one not begun by the rank.
     pub(crate) fn stops_in(&self) -> Option<u64> {
         let until = self.settings.until.filter(|_| !self.is_past_until.get());
         until.into_iter().chain(self.settings.died_in.map(|died_in| died_in + 1)).min()
     }
 
-    /// Returns `true` if what the rank does is recorded.
+    /// Returns `true` if the rank's actions are recorded.
     pub(crate) fn has_history(&self) -> bool {
         self.settings.history.is_some()
     }
 
-    /// Stops in a call that [`stops_in`](Self::stops_in) has named; `last` is the one before it. Returns under a
-    /// debugger, which can go on.
+    /// Stops in a call named by [`stops_in`](Self::stops_in); `last` is the one before it.
+    ///
+    /// Returns under a debugger, which can continue.
     pub(crate) fn stop(&self, front: &Front, call: &str, last: &str) {
         let calls = front.calls.get();
         let is_until = self.stops_in() == self.settings.until && !self.is_past_until.replace(true);
@@ -109,13 +111,15 @@ impl Replay {
         exit_at_once(c_int::from(matches!(end, ReplayEnd::Differs | ReplayEnd::Failed)));
     }
 
-    /// Returns `true` if the rank had gone on after this call.
+    /// Returns `true` if the rank had continued after this call.
     fn had_come_further(&self, call: u64) -> bool {
         self.settings.ended.is_some() || self.settings.died_in.is_some_and(|died_in| call < died_in)
     }
 
-    /// Returns the end of a replay in this call. The record of a rank that had come further is complete up to there,
-    /// but for the last calls that found nothing.
+    /// Returns a replay's end in this call.
+    ///
+    /// The record of a rank that had come further is complete up to there, except for the last calls that found
+    /// nothing.
     pub(crate) fn end_for(&self, reason: Reason, call: u64) -> ReplayEnd {
         let Reason::NoRecord(end) = reason else { return ReplayEnd::Differs };
         let may_have_found_nothing = self.settings.ended.is_none() && end == RecordEnd::Outcome;
@@ -181,12 +185,12 @@ fn trap() {
     unsafe { libc::raise(libc::SIGTRAP) };
 }
 
-/// Returns the stack of the program, which has made this call.
+/// Returns the stack of the program making this call.
 fn stack(call: &str) -> String {
     functions_before(&Backtrace::force_capture().to_string(), call)
 }
 
-/// Returns the functions that led to a call, a line each, with their places in the source where these are known.
+/// Returns the functions leading to a call, a line each, with their places in the source where known.
 fn functions_before(backtrace: &str, call: &str) -> String {
     let mut functions: Vec<(&str, Option<&str>)> = Vec::new();
     for line in backtrace.lines().map(str::trim_start) {
@@ -195,14 +199,14 @@ fn functions_before(backtrace: &str, call: &str) -> String {
                 function.1 = Some(place);
             }
         } else if let Some((_, name)) = line.split_once(": ") {
-            // The C library's function that calls `main`.
+            // The C library function calling `main`.
             if name.starts_with("__libc_start") || name == "_start" {
                 break;
             }
             functions.push((name, None));
         }
     }
-    // This library's come first. The exported function may have left its frame to the one that it calls.
+    // This library's come first. The exported function may have left its frame to its callee.
     let exported = functions.iter().rposition(|(name, _)| *name == call);
     let is_rust = |place: &Option<&str>| place.is_some_and(|place| place.contains(".rs:"));
     let own = exported.or_else(|| functions.iter().rposition(|(_, place)| is_rust(place)));

@@ -1,12 +1,12 @@
-//! Requests of the program: what is pending, and what has its outcome.
+//! The program's requests: pending ones, and those with an outcome.
 //!
-//! An outcome that depends on timing is the endpoint's: `wait_any` and `test_any` record it before the program sees it.
-//! A request that is complete without the endpoint (a send, an operation whose outcome was taken before) is found in
-//! the order of the program's array, which a repetition repeats.
+//! Outcomes depending on timing come from the endpoint: `wait_any` and `test_any` record them before the program sees
+//! them. A request complete without the endpoint (a send, an operation whose outcome was taken before) is found in the
+//! order of the program's array, which a repetition repeats.
 //!
 //! # Safety
-//! The unsafe functions take the program's own arguments, given in an MPI call that has not returned. They point to
-//! what MPI demands, until the call, or the request that it makes, has ended.
+//! The unsafe functions take the program's own arguments to an MPI call still in progress. Pointers are valid as MPI
+//! demands, until the call, or the request made by it, has ended.
 
 mod wait;
 
@@ -29,40 +29,40 @@ use crate::status::Outcome;
 
 pub(crate) use wait::{request_status, test, test_all, test_any, test_some, wait, wait_all, wait_any, wait_some};
 
-/// Number of the handle of sends that are complete from the start.
+/// Handle number for sends complete from the start.
 const SENT: u32 = (1 << 28) - 1;
-/// Begins the operation of a persistent request.
+/// Begins a persistent request's operation.
 pub(crate) type Begin = Rc<dyn Fn(&Front) -> Result<State, Failure>>;
-/// Sends the message of a partitioned send.
+/// Sends a partitioned send's message.
 type Send = Rc<dyn Fn(&Front) -> Result<(), Failure>>;
-/// Stores the messages of an operation.
+/// Stores an operation's messages.
 type Store = Box<dyn FnOnce(&Front, &[Bytes]) -> Result<(), Failure>>;
 
-/// What becomes of the messages of an operation.
+/// Destination of an operation's messages.
 pub(crate) enum Finish {
     /// The operation is a send.
     Sent,
     /// Its message goes to the program's memory.
     Receive(Rc<Comm>, Kept),
-    /// Its messages are those of a collective operation.
+    /// Its messages belong to a collective operation.
     Collective(Store),
 }
 
-/// An operation under way.
+/// A pending operation.
 pub(crate) struct Pending {
-    /// The endpoint's requests, in the order in which their messages are wanted.
+    /// The endpoint's requests, in the order of their expected messages.
     pub(crate) requests: Vec<Request>,
     pub(crate) finish: Finish,
 }
 
-/// A partitioned send under way.
+/// A pending partitioned send.
 pub(crate) struct Parts {
     is_ready: Vec<bool>,
     left: usize,
     send: Send,
 }
 
-/// A generalized request, which the program completes.
+/// A generalized request, completed by the program.
 pub(crate) struct Generalized {
     query: ffi::MPI_Grequest_query_function,
     free: ffi::MPI_Grequest_free_function,
@@ -86,22 +86,22 @@ pub(crate) enum State {
 struct Entry {
     /// Communicator whose error handler gets its errors.
     comm: ffi::MPI_Comm,
-    /// What a persistent request starts.
+    /// Operation started by a persistent request.
     begin: Option<Begin>,
     state: State,
 }
 
-/// Requests of the program.
+/// The program's requests.
 #[derive(Default)]
 pub(crate) struct Requests {
     entries: Slab<Entry>,
-    /// Receives that the program has freed, and that still write to its memory.
+    /// Receives freed by the program that still write to its memory.
     orphans: Vec<Pending>,
-    /// Persistent ones that the program had when it was set up, and has not freed: a replacement has them.
+    /// Persistent requests made before the program was set up and not freed: a replacement has them.
     of_set_up: BTreeSet<u32>,
 }
 
-/// What a handle stands for.
+/// Meaning of a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Named {
     Null,
@@ -110,22 +110,22 @@ enum Named {
 }
 
 fn null() -> ffi::MPI_Request {
-    // SAFETY: a constant of the shim.
+    // SAFETY: a shim constant.
     unsafe { ffi::RSMPI_REQUEST_NULL }
 }
 
-/// Returns the handle of a send that is complete.
+/// Returns the handle for a completed send.
 pub(crate) fn sent() -> ffi::MPI_Request {
     of_number(SENT)
 }
 
-/// Returns a state for what is complete from the start.
+/// Returns the state for operations complete from the start.
 pub(crate) fn done() -> State {
     State::Done(Outcome::empty())
 }
 
 impl Requests {
-    /// Notes that the program is set up.
+    /// Records that the program is set up.
     pub(crate) fn end_set_up(&mut self) {
         self.of_set_up = self.entries.numbers().collect();
     }
@@ -139,7 +139,7 @@ impl Requests {
         self.orphans.is_empty() && self.entries.numbers().all(is_kept)
     }
 
-    /// Leaves what a checkpoint has: persistent requests that aren't started.
+    /// Leaves the contents of a checkpoint: persistent requests that aren't started.
     pub(crate) fn resume(&mut self) {
         self.orphans.clear();
         for number in self.entries.numbers().collect::<Vec<_>>() {
@@ -186,7 +186,7 @@ impl Requests {
         }
     }
 
-    /// Returns the endpoint's requests of a pending one.
+    /// Returns a pending request's endpoint requests.
     fn pending(&self, named: Named) -> Option<&[Request]> {
         match self.state(named) {
             Some(State::Pending(pending)) => Some(&pending.requests),
@@ -207,7 +207,7 @@ impl Front {
         of_number(self.requests.borrow_mut().entries.add(entry))
     }
 
-    /// Returns the outcome of an operation, after it has ended.
+    /// Returns an operation's outcome, after it has ended.
     pub(crate) fn complete(&self, pending: Pending) -> Result<Outcome, Failure> {
         let Pending { requests, finish } = pending;
         let mut received = requests.into_iter().map(|request| self.process.call(|endpoint| endpoint.wait(request)));
@@ -232,16 +232,16 @@ impl Front {
         Ok(Outcome::empty())
     }
 
-    /// Stores a received message; one that is too long is truncated, which is an error.
+    /// Stores a received message; a longer one is truncated, which is an error.
     pub(crate) fn store(&self, comm: &Comm, kept: &Kept, status: Status, message: &[u8]) -> Result<Outcome, Failure> {
-        // SAFETY: the program's memory, which it has given to a receive that ends now.
+        // SAFETY: the program's memory, given to a receive that ends now.
         let len = unsafe { kept.memory.unpack(message, self.private) }?;
         let code = if len < message.len() { ffi::MPI_ERR_TRUNCATE as c_int } else { 0 };
         let source = comm.context.rank_of(status.source) as c_int;
         Ok(Outcome { source, tag: status.tag, len, code, ..Outcome::empty() })
     }
 
-    /// Returns the outcome of a request, after its operation has ended.
+    /// Returns a request's outcome, after its operation has ended.
     pub(crate) fn outcome(&self, state: State) -> Result<Outcome, Failure> {
         match state {
             State::Inactive => Ok(Outcome::empty()),
@@ -254,8 +254,9 @@ impl Front {
         }
     }
 
-    /// Takes a request that is complete or whose end is waited for: returns its outcome and the communicator for its
-    /// errors. The handle becomes null, unless the request is persistent.
+    /// Takes a request that is complete or being waited for; returns its outcome and the communicator for its errors.
+    ///
+    /// The handle becomes null, unless the request is persistent.
     fn take(&self, handle: &mut ffi::MPI_Request, named: Named) -> Result<(Outcome, ffi::MPI_Comm), Failure> {
         let Named::Entry(number) = named else {
             *handle = null();
@@ -273,7 +274,7 @@ impl Front {
         Ok((self.outcome(state)?, comm))
     }
 
-    /// Lets receives that the program has freed store what has arrived.
+    /// Lets receives freed by the program store arrived messages.
     pub(crate) fn settle_orphans(&self) -> Result<(), Failure> {
         loop {
             let mut requests = self.requests.borrow_mut();
@@ -298,7 +299,7 @@ impl Generalized {
         let mut status: ffi::MPI_Status = unsafe { std::mem::zeroed() };
         let mut code = 0;
         Outcome::empty_into(&mut status);
-        // SAFETY: the program's functions, with the state that it has given for them.
+        // SAFETY: the program's functions, with the state given for them.
         unsafe {
             if let Some(query) = self.query {
                 code = query(self.state, &raw mut status);
@@ -317,7 +318,7 @@ impl Outcome {
         unsafe { Outcome::empty().store(status) };
     }
 
-    /// Stores it in the status of a call that completes one request.
+    /// Stores it in the status of a call completing one request.
     ///
     /// # Errors
     /// The error of the operation.
@@ -344,7 +345,7 @@ unsafe fn handles<'a>(count: c_int, requests: *mut ffi::MPI_Request) -> Result<&
     }
 }
 
-/// Calls of the class `start`.
+/// Implements call class `start`.
 ///
 /// # Safety
 /// See the [module](self).
@@ -364,7 +365,7 @@ pub(crate) unsafe fn start(front: &Front, request: *mut ffi::MPI_Request) -> Res
     Ok(())
 }
 
-/// Calls of the class `start_all`.
+/// Implements call class `start_all`.
 ///
 /// # Safety
 /// See the [module](self).
@@ -373,7 +374,7 @@ pub(crate) unsafe fn start_all(front: &Front, count: c_int, requests: *mut ffi::
     unsafe { handles(count, requests)?.iter_mut().try_for_each(|request| start(front, request)) }
 }
 
-/// Calls of the class `request_free`.
+/// Implements call class `request_free`.
 ///
 /// # Safety
 /// See the [module](self).
@@ -403,7 +404,7 @@ pub(crate) unsafe fn request_free(front: &Front, request: *mut ffi::MPI_Request)
     }
 }
 
-/// Calls of the class `cancel`.
+/// Implements call class `cancel`.
 ///
 /// # Safety
 /// See the [module](self).
@@ -436,7 +437,7 @@ pub(crate) unsafe fn cancel(front: &Front, request: *mut ffi::MPI_Request) -> Re
             entry.state = State::Generalized(generalized);
             drop(requests);
             if let Some(cancel) = cancel {
-                // SAFETY: the program's function, with the state that it has given for it.
+                // SAFETY: the program's function, with the state given for it.
                 Failure::check(unsafe { cancel(state, c_int::from(is_complete)) })?;
             }
         }
@@ -473,7 +474,7 @@ pub(crate) fn complete_generalized(front: &Front, request: ffi::MPI_Request) -> 
     }
 }
 
-/// Returns the state of a partitioned send that is started.
+/// Returns the state of a started partitioned send.
 pub(crate) fn partitions(number: usize, send: Send) -> State {
     State::Parts(Parts { is_ready: vec![false; number], left: number, send })
 }

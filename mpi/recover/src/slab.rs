@@ -1,6 +1,6 @@
-//! Values with numbers, which are used again.
+//! Numbered values, with reused numbers.
 
-/// Values with numbers.
+/// Numbered values.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     values: Vec<Option<T>>,
@@ -31,7 +31,7 @@ impl<T> Slab<T> {
         self.values.get_mut(number as usize)?.as_mut()
     }
 
-    /// Returns the numbers of all values, ascending.
+    /// Returns all values' numbers, ascending.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = u32> {
         (0..).zip(&self.values).filter(|(_, value)| value.is_some()).map(|(number, _)| number)
     }

@@ -14,31 +14,32 @@ pub(crate) struct Outcome {
     pub(crate) is_cancelled: bool,
     /// Error code, or 0.
     pub(crate) code: c_int,
-    /// Status of a generalized request, which the program's function has filled in.
+    /// Status of a generalized request, filled in by the program's function.
     pub(crate) own: Option<Box<ffi::MPI_Status>>,
 }
 
 impl Outcome {
-    /// Returns the outcome of a send, of a collective operation, or of a request that isn't active.
+    /// Returns the outcome of a send, a collective operation, or an inactive request.
     pub(crate) fn empty() -> Outcome {
-        // SAFETY: constants of the shim.
+        // SAFETY: shim constants.
         let (source, tag) = unsafe { (ffi::RSMPI_ANY_SOURCE, ffi::RSMPI_ANY_TAG) };
         Outcome { source, tag, len: 0, is_cancelled: false, code: 0, own: None }
     }
 
-    /// Returns the outcome of a receive from `MPI_PROC_NULL`.
+    /// Returns a receive's outcome from `MPI_PROC_NULL`.
     pub(crate) fn of_nobody() -> Outcome {
-        // SAFETY: a constant of the shim.
+        // SAFETY: a shim constant.
         Outcome { source: unsafe { ffi::RSMPI_PROC_NULL }, ..Outcome::empty() }
     }
 
-    /// Stores it, unless the program ignores the status. `MPI_ERROR` is left as it is: only calls that complete several
-    /// requests set it.
+    /// Stores it, unless the program ignores the status.
+    ///
+    /// `MPI_ERROR` is left as it is: only calls completing several requests set it.
     ///
     /// # Safety
     /// The program's status.
     pub(crate) unsafe fn store(&self, status: *mut ffi::MPI_Status) {
-        // SAFETY: a status of the program's; the functions are local.
+        // SAFETY: the program's status; the functions are local.
         unsafe {
             if status == ffi::RSMPI_STATUS_IGNORE {
                 return;

@@ -1,8 +1,8 @@
-//! Intercommunicators, and communicators that are made of groups without a communicator.
+//! Intercommunicators, and communicators made from groups without a communicator.
 //!
 //! # Safety
-//! The unsafe functions take the program's own arguments, given in an MPI call that has not returned. They point to
-//! what MPI demands until then.
+//! The unsafe functions take the program's own arguments to an MPI call still in progress. Pointers are valid as MPI
+//! demands until it returns.
 
 #[cfg(has = "Comm_create_from_group")]
 use std::ffi::c_char;
@@ -19,28 +19,30 @@ use super::{Comm, Topology, check_intra, number_of};
 use crate::failure::Failure;
 use crate::front::Front;
 
-/// Tag of messages about a new intercommunicator between its leaders, in the context of collective operations.
+/// Tag for messages about a new intercommunicator between its leaders, in the collective context.
 const LEADERS: c_int = 1 << 29;
 
-/// Tag of messages about new communicators of groups, there.
+/// Tag for messages about new communicators of groups, there.
 #[cfg(has = "Comm_create_from_group")]
 const GROUPS: c_int = 1 << 27;
 
-/// Takes the highest number that any rank of a group has free, and one more for the group alone.
+/// Takes the highest number free on any rank of a group, and one more for the group alone.
 fn take_numbers(context: &Context, free: u32) -> u32 {
     let number = context.take_number([free].into_iter());
     context.take_number([number + 1].into_iter());
     number
 }
 
-/// Returns the highest number that is free on a rank of a communicator. Collective.
+/// Returns the highest number free on a communicator's ranks.
+///
+/// Collective.
 fn highest_free(context: &Context) -> Result<u32, Failure> {
     let own = context.free_number().to_le_bytes();
     let all = context.with_view(|view| collectives::allgather(view, &own))?;
     Ok(all.iter().map(|bytes| number_of(bytes)).max().unwrap_or_default())
 }
 
-/// Makes the contexts of an intercommunicator: its own, and that of its local group.
+/// Makes an intercommunicator's contexts: its own, and its local group's.
 pub(super) fn make_inter(
     of: &Context,
     number: u32,
@@ -52,8 +54,9 @@ pub(super) fn make_inter(
     (of.create_of_job(number, members, Some(remote)), Some(local))
 }
 
-/// Exchanges a message between the leaders of two groups, and tells this group what the other leader said. `peer`:
-/// on the leader, the communicator with the other one, its rank there, and the tag.
+/// Exchanges a message between two groups' leaders, and sends this group the other leader's message.
+///
+/// `peer`: on the leader, the communicator with the other one, its rank there, and the tag.
 fn exchange_of_leaders(
     local: &Context,
     leader: u32,
@@ -69,7 +72,9 @@ fn exchange_of_leaders(
     Ok(local.with_view(|view| collectives::bcast(view, leader, &told))?)
 }
 
-/// Returns the highest number that is free on a rank of either group of an intercommunicator. Collective.
+/// Returns the highest number free on any rank in an intercommunicator's two groups.
+///
+/// Collective.
 pub(super) fn agree_between(comm: &Comm) -> Result<u32, Failure> {
     let Some(local) = &comm.local else { return Err(Failure::class(ffi::MPI_ERR_COMM)) };
     let own = highest_free(local)?;
@@ -143,10 +148,10 @@ pub(crate) unsafe fn intercomm_merge(
     Ok(())
 }
 
-/// Returns a tag of messages about a new communicator of a group, from the program's string.
+/// Returns a tag for messages about a group's new communicator, from the program's string.
 ///
 /// # Safety
-/// A string of the program's.
+/// One of the program's strings.
 #[cfg(has = "Comm_create_from_group")]
 unsafe fn tag_of(stringtag: *const c_char) -> c_int {
     // SAFETY: the caller's promise.
@@ -156,7 +161,7 @@ unsafe fn tag_of(stringtag: *const c_char) -> c_int {
     GROUPS | (std::hash::Hasher::finish(&hasher) & (GROUPS as u64 - 1)) as c_int
 }
 
-/// Makes a communicator of a group, with the error handler that the program gives for it.
+/// Makes a group's communicator, with the error handler given by the program.
 ///
 /// # Safety
 /// See the [module](self).

@@ -1,8 +1,8 @@
-//! Topologies: who is whose neighbour, and every way to make a communicator with one.
+//! Topologies: each rank's neighbours, and every way to make a communicator with them.
 //!
 //! # Safety
-//! The unsafe functions take the program's own arguments, given in an MPI call that has not returned. They point to
-//! what MPI demands until then.
+//! The unsafe functions take the program's own arguments to an MPI call still in progress. Pointers are valid as MPI
+//! demands until it returns.
 
 use std::ffi::c_int;
 use std::rc::Rc;
@@ -19,7 +19,7 @@ unsafe extern "C" {
     fn counterfoil_recover_is_no_weights(weights: *const c_int) -> c_int;
 }
 
-/// Topology of a communicator.
+/// A communicator's topology.
 #[derive(Clone, Debug)]
 pub(crate) enum Topology {
     None,
@@ -28,7 +28,7 @@ pub(crate) enum Topology {
     Distributed(Rc<Distributed>),
 }
 
-/// Edges of a rank in a distributed graph.
+/// A rank's edges in a distributed graph.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Distributed {
     pub(crate) sources: Vec<c_int>,
@@ -38,11 +38,11 @@ pub(crate) struct Distributed {
     pub(crate) is_weighted: bool,
 }
 
-/// A neighbour: `None` for none at the border of a grid.
+/// A neighbour: `None` for none at a grid's border.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Edge {
     pub(crate) peer: Option<u32>,
-    /// Number that tells messages between the same two ranks apart.
+    /// Number distinguishing messages between the same two ranks.
     pub(crate) slot: usize,
 }
 
@@ -55,7 +55,7 @@ impl Comm {
     pub(crate) fn sources(&self) -> Vec<Edge> {
         match &self.topology {
             Topology::None => Vec::new(),
-            // What leaves a rank downwards arrives from above.
+            // Messages sent downwards arrive from above.
             Topology::Cart(grid) => self.grid_edges(grid, |slot| slot ^ 1),
             Topology::Graph { .. } => edges(&self.neighbours_of(self.context.rank())),
             Topology::Distributed(graph) => edges(&graph.sources),
@@ -89,7 +89,7 @@ impl Comm {
         (0..grid.dims.len()).flat_map(of_dimension).collect()
     }
 
-    /// Returns the neighbours of a rank in a graph.
+    /// Returns a rank's neighbours in a graph.
     pub(crate) fn neighbours_of(&self, rank: u32) -> Vec<c_int> {
         let Topology::Graph { index, edges } = &self.topology else { return Vec::new() };
         let rank = rank as usize;
@@ -180,12 +180,12 @@ pub(crate) unsafe fn graph_create(
     Ok(())
 }
 
-/// Returns the weights of edges, 1 each without any; and whether there are some.
+/// Returns edge weights, 1 each without any; and whether there are some.
 ///
 /// # Safety
 /// See the [module](self).
 unsafe fn weights(count: c_int, at: *const c_int) -> Result<(Vec<c_int>, bool), Failure> {
-    // SAFETY: constants of the shim and of a C file of this library, and the program's array.
+    // SAFETY: constants from the shim and from this library's C file, and the program's array.
     unsafe {
         if at.cast_mut() == ffi::RSMPI_UNWEIGHTED() {
             return Ok((vec![1; usize::try_from(count).unwrap_or(0)], false));
@@ -253,7 +253,7 @@ pub(crate) unsafe fn dist_graph_create(
 ) -> Result<(), Failure> {
     let comm = front.comm(comm)?;
     check_intra(&comm, "MPI_Dist_graph_create")?;
-    // Each rank names edges of any ranks: all get all, as (source, destination, weight).
+    // Each rank names edges between any ranks: all get all, as (source, destination, weight).
     let mut own: Vec<c_int> = Vec::new();
     // SAFETY: the program's arrays.
     let is_weighted = unsafe {

@@ -1,8 +1,8 @@
 //! Every way to wait for requests, and to test them.
 //!
 //! # Safety
-//! The unsafe functions take the program's own arguments, given in an MPI call that has not returned. They point to
-//! what MPI demands until then.
+//! The unsafe functions take the program's own arguments to an MPI call still in progress. Pointers are valid as MPI
+//! demands until it returns.
 
 use std::ffi::c_int;
 use std::rc::Rc;
@@ -16,17 +16,18 @@ use crate::failure::Failure;
 use crate::front::Front;
 use crate::status::Outcome;
 
-/// Time between two looks at a generalized request, which another thread completes.
+/// Time between two checks of a generalized request, completed by another thread.
 const NAP: Duration = Duration::from_micros(50);
 
 fn undefined() -> c_int {
-    // SAFETY: a constant of the shim.
+    // SAFETY: a shim constant.
     unsafe { ffi::RSMPI_UNDEFINED }
 }
 
 impl Front {
-    /// Returns the place in `named` of a request that is complete; with `wait`, waits for one. `None` if none is.
-    /// `named`: those that take part, with their indices.
+    /// Returns the place in `named` of a completed request; with `wait`, waits for one.
+    ///
+    /// `None` if none is complete. `named`: the participating requests, with their indices.
     fn find_complete(&self, named: &[(usize, Named)], wait: bool) -> Result<Option<usize>, Failure> {
         loop {
             let requests = self.requests.borrow();
@@ -68,7 +69,7 @@ impl Front {
         }
     }
 
-    /// Returns `true` if the endpoint's requests of all these are complete.
+    /// Returns `true` if the endpoint's requests for all these are complete.
     fn are_all_complete(&self, named: &[(usize, Named)]) -> Result<bool, Failure> {
         let requests = self.requests.borrow();
         let is_open = |named: Named| requests.pending(named).is_none() && !requests.is_done(named);
@@ -82,7 +83,7 @@ impl Front {
         Ok(self.process.call(|endpoint| endpoint.test_any(&[&list]))?.is_some())
     }
 
-    /// Returns what the handles stand for, without those that take no part.
+    /// Returns the handles' meanings, without those that take no part.
     fn named(&self, handles: &[ffi::MPI_Request]) -> Result<Vec<(usize, Named)>, Failure> {
         let requests = self.requests.borrow();
         let mut named = Vec::with_capacity(handles.len());
@@ -107,16 +108,18 @@ impl Front {
     }
 }
 
-/// Returns the status of a request in an array; the one to ignore if all are.
+/// Returns a request's status in an array; the one to ignore if all are.
 ///
 /// # Safety
 /// See the [module](self).
 unsafe fn status_of(statuses: *mut ffi::MPI_Status, index: usize) -> *mut ffi::MPI_Status {
-    // SAFETY: constants of the shim, and the program's array.
+    // SAFETY: shim constants, and the program's array.
     unsafe { if statuses == ffi::RSMPI_STATUSES_IGNORE { ffi::RSMPI_STATUS_IGNORE } else { statuses.add(index) } }
 }
 
-/// Stores the outcomes of several requests, with the code of each. Returns an error if one has failed.
+/// Stores the outcomes of several requests, with each one's code.
+///
+/// Returns an error if one has failed.
 ///
 /// # Safety
 /// See the [module](self).
@@ -138,7 +141,7 @@ unsafe fn end_several(statuses: *mut ffi::MPI_Status, outcomes: &[(Outcome, ffi:
     }
 }
 
-/// Calls of the class `wait`.
+/// Implements call class `wait`.
 ///
 /// # Safety
 /// See the [module](self).
@@ -156,7 +159,7 @@ pub(crate) unsafe fn wait(
     }
 }
 
-/// Calls of the class `wait_any`.
+/// Implements call class `wait_any`.
 ///
 /// # Safety
 /// See the [module](self).
@@ -180,7 +183,7 @@ pub(crate) unsafe fn wait_any(
     }
 }
 
-/// Takes the request that was found, by its place in `named`, and stores index and outcome.
+/// Takes the request found, by its place in `named`, and stores index and outcome.
 ///
 /// # Safety
 /// See the [module](self).
@@ -201,7 +204,7 @@ unsafe fn end_one(
     }
 }
 
-/// Calls of the class `wait_all`.
+/// Implements call class `wait_all`.
 ///
 /// # Safety
 /// See the [module](self).
@@ -225,7 +228,7 @@ pub(crate) unsafe fn wait_all(
     }
 }
 
-/// Calls of the class `wait_some`.
+/// Implements call class `wait_some`.
 ///
 /// # Safety
 /// See the [module](self).
@@ -241,7 +244,7 @@ pub(crate) unsafe fn wait_some(
     unsafe { take_some(front, (count, requests), completed, indices, statuses, true) }
 }
 
-/// Calls of the class `test_some`.
+/// Implements call class `test_some`.
 ///
 /// # Safety
 /// See the [module](self).
@@ -287,7 +290,7 @@ unsafe fn take_some(
     }
 }
 
-/// Calls of the class `test`.
+/// Implements call class `test`.
 ///
 /// # Safety
 /// See the [module](self).
@@ -311,7 +314,7 @@ pub(crate) unsafe fn test(
     }
 }
 
-/// Calls of the class `test_any`.
+/// Implements call class `test_any`.
 ///
 /// # Safety
 /// See the [module](self).
@@ -338,7 +341,7 @@ pub(crate) unsafe fn test_any(
     }
 }
 
-/// Calls of the class `test_all`.
+/// Implements call class `test_all`.
 ///
 /// # Safety
 /// See the [module](self).
@@ -358,7 +361,7 @@ pub(crate) unsafe fn test_all(
     }
 }
 
-/// Calls of the class `request_status`.
+/// Implements call class `request_status`.
 ///
 /// # Safety
 /// See the [module](self).

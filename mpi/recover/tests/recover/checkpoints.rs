@@ -1,4 +1,4 @@
-//! Programs that take checkpoints: a replacement goes on from the last one.
+//! Programs taking checkpoints: a replacement continues from the last one.
 
 use counterfoil_settings::recover::{KillAtCall, RecoverSettings};
 
@@ -14,8 +14,11 @@ fn run(program: &Program, kills: &[KillAtCall]) -> Ran {
     program.run(spares, &settings)
 }
 
-/// Runs a program with kills of a rank that are spread over its calls. Each run ends as one without kills. Returns how
-/// often a process went on from a checkpoint.
+/// Runs a program with a rank's kills spread over its calls.
+///
+/// Each run ends as one without kills.
+///
+/// Returns the number of times a process continued from a checkpoint.
 fn kill_at_calls(program: &Program, kills: u64) -> usize {
     let calls = {
         let ran = run(program, &[]);

@@ -17,14 +17,18 @@ use crate::mpirun::mpirun;
 use crate::output::output;
 use crate::ulfm::{outlives_failures, version};
 
-/// Longest run of a job, in seconds. It is killed then.
+/// Longest run of a job, in seconds.
+///
+/// It is killed then.
 const SECONDS_MAX: &str = "60";
 
-/// Most processes of a job.
+/// Maximum number of processes in a job.
 const PROCESSES_MAX: u32 = 16;
 
-/// Programs of the logging library's tests, each with its number of ranks. Of the others, `errors` relies on an
-/// `MPI_Waitall` that returns before its receives are complete, and the rest on what recovery doesn't have.
+/// Programs from the logging library's tests, each with its number of ranks.
+///
+/// Among the others, `errors` relies on an `MPI_Waitall` that returns before its receives are complete, and the rest on
+/// calls unsupported by recovery.
 pub(crate) const PROGRAMS: [(&str, u32); 9] = [
     ("point_to_point", 4),
     ("collectives", 4),
@@ -37,15 +41,15 @@ pub(crate) const PROGRAMS: [(&str, u32); 9] = [
     ("strangers", 2),
 ];
 
-/// A program that is compiled.
+/// A compiled program.
 pub(crate) struct Program {
     pub(crate) path: PathBuf,
-    /// What runs without the library.
+    /// Executable for runs without the library.
     plain_path: PathBuf,
     pub(crate) ranks: u32,
     pub(crate) arguments: Vec<String>,
     pub(crate) folder: TempDir,
-    /// Log of each rank, in bytes.
+    /// Log size per rank, in bytes.
     pub(crate) log_bytes: usize,
     /// A run without the library.
     plain: OnceLock<Output>,
@@ -54,18 +58,18 @@ pub(crate) struct Program {
 /// A run under the library.
 pub(crate) struct Ran {
     pub(crate) output: Output,
-    /// What each rank has printed: its last process repeats what earlier ones printed.
+    /// Each rank's output: its last process repeats the output of earlier ones.
     pub(crate) printed: Vec<String>,
     /// Standard error of all processes.
     pub(crate) errors: String,
-    /// Processes of each rank.
+    /// Number of processes per rank.
     pub(crate) processes: BTreeMap<u32, usize>,
-    /// Calls of each rank that has called `MPI_Finalize`.
+    /// Number of calls per rank that has called `MPI_Finalize`.
     pub(crate) calls: BTreeMap<u32, u64>,
 }
 
 impl Program {
-    /// Compiles a source file, or all files of a folder, given by its path in `mpi`.
+    /// Compiles a source file, or all files in a folder, given by its path in `mpi`.
     pub(crate) fn compile(source: &str, ranks: u32) -> Program {
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let path = folder.path().join("program");
@@ -74,7 +78,7 @@ impl Program {
         Program { path, plain_path, ranks, arguments: Vec::new(), folder, log_bytes: 64 << 20, plain }
     }
 
-    /// Compiles it so that under the library it calls MPI as programs in Fortran do.
+    /// Compiles it to make MPI calls under the library like a Fortran program.
     pub(crate) fn compile_in_fortran(source: &str, ranks: u32) -> Program {
         let program = Program::compile(source, ranks);
         let path = program.folder.path().join("in-fortran");
@@ -82,7 +86,7 @@ impl Program {
         Program { path, ..program }
     }
 
-    /// Compiles a program with a compiler of Fortran; `None` if there is none.
+    /// Compiles a program with a Fortran compiler; `None` if there is none.
     pub(crate) fn compiled_by_fortran(source: (&str, &[&str]), ranks: u32) -> Option<Program> {
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let path = folder.path().join("program");
@@ -133,7 +137,7 @@ impl Program {
         self.run(spares, &self.settings(reports.path(), kills))
     }
 
-    /// Returns the settings of a job.
+    /// Returns a job's settings.
     pub(crate) fn settings(&self, reports: &Path, kills: impl IntoIterator<Item = KillAtCall>) -> RecoverSettings {
         RecoverSettings {
             ranks: self.ranks,
@@ -165,7 +169,7 @@ impl Program {
         Ran::read(output, &settings.report_dir, self.ranks)
     }
 
-    /// Runs the program under the library; it has to do what it does without.
+    /// Runs the program under the library, expecting the same result as without.
     #[track_caller]
     pub(crate) fn expect_same(&self, spares: u32, kill: Option<KillAtCall>) -> Ran {
         let ran = self.recovered(spares, kill);
@@ -173,7 +177,7 @@ impl Program {
         ran
     }
 
-    /// Checks that a run under the library has done what one without does.
+    /// Checks that a run under the library has the same result as one without.
     #[track_caller]
     pub(crate) fn check_same(&self, ran: &Ran, kill: Option<KillAtCall>) {
         let plain = self.plain.get_or_init(|| self.run_plain());
@@ -189,7 +193,7 @@ impl Program {
     }
 }
 
-/// Compiles a source file, or all files of a folder, given by its path in `mpi`.
+/// Compiles a source file, or all files in a folder, given by its path in `mpi`.
 fn compile(source: &str, into: &Path, options: &[String]) {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut command = Command::new(std::env::var("MPICC").unwrap_or_else(|_| "mpicc".to_owned()));
@@ -211,7 +215,7 @@ fn is_mpich() -> bool {
     version().starts_with("HYDRA")
 }
 
-/// Sets a variable of the processes that a launcher starts.
+/// Sets a variable for a launcher's processes.
 fn export(command: &mut Command, name: &str, value: &OsStr) {
     if is_mpich() {
         command.args(["-genv".as_ref(), name.as_ref(), value]);
@@ -253,14 +257,14 @@ impl Ran {
     }
 }
 
-/// Returns what a rank has printed with a process more, which has printed the complete lines before it, too, or has
-/// gone on after them.
+/// Returns a rank's output with one more process, which has repeated the complete lines before it, or continued after
+/// them.
 fn go_on(before: String, process: String) -> String {
     let complete = before.rfind('\n').map_or(0, |end| end + 1);
     process.get(complete..).map_or(before.clone(), |more| before[..complete].to_owned() + more)
 }
 
-/// Returns the lines of all ranks, sorted: their order is up to mpirun.
+/// Returns all ranks' lines, sorted: their order is up to mpirun.
 pub(crate) fn lines(texts: &[String]) -> Vec<&str> {
     let mut lines: Vec<&str> = texts.iter().flat_map(|text| text.lines()).collect();
     lines.sort_unstable();

@@ -1,5 +1,7 @@
-//! Programs that a seed makes (`mpi/preload/tests/c/random`): what they receive, and what they send, is the same
-//! without the library, under it and when ranks are killed at some calls; and each rank does the same alone.
+//! Programs made from a seed (`mpi/preload/tests/c/random`).
+//!
+//! They receive and send the same without the library, under it and when ranks are killed at some calls; and each rank
+//! does the same alone.
 //!
 //! `cargo xtask soak mpi-programs --recover` sets the number of programs and the seed.
 
@@ -15,12 +17,13 @@ use crate::recovers::reach;
 use crate::replays::Kept;
 use crate::ulfm::outlives_failures;
 
-/// Log of each rank, in bytes.
+/// Log size per rank, in bytes.
 const LOG_BYTES: usize = 1 << 30;
 
 impl Batch {
-    /// Returns the compiled programs, with the arguments of this batch. Every other batch calls MPI as programs in
-    /// Fortran do.
+    /// Returns the compiled programs, with this batch's arguments.
+    ///
+    /// Every other batch calls MPI like Fortran programs.
     fn program(self) -> Program {
         let compile = if self.ranks.is_multiple_of(2) { Program::compile_in_fortran } else { Program::compile };
         let mut program = compile("preload/tests/c/random", self.ranks);
@@ -37,10 +40,10 @@ impl Batch {
         lines([&*text])
     }
 
-    /// Compares a run under the library with what is printed without it.
+    /// Compares the output under the library with that without it.
     ///
     /// # Errors
-    /// How they differ.
+    /// Their differences.
     fn compare(self, program: &Program, plain: &Lines, ran: &Ran) -> Result<(), String> {
         if !ran.output.status.success() {
             return Err(ran.said());
@@ -67,10 +70,10 @@ impl Batch {
     }
 }
 
-/// Most kills in one job, each with a spare.
+/// Maximum number of kills in one job, each with a spare.
 const KILLS_OF_A_JOB: usize = 8;
 
-/// Draws the call of a rank before which it is killed.
+/// Draws a rank's call before which it is killed.
 fn draw(random: &mut SplitMix64, batch: Batch, calls: &BTreeMap<u32, u64>) -> KillAtCall {
     let rank = (random.next_u64() % u64::from(batch.ranks)) as u32;
     KillAtCall { rank, call: random.next_u64() % calls[&rank] + 1 }
@@ -95,7 +98,7 @@ fn random_programs_do_the_same_when_ranks_are_killed() {
         let drawn = (0..if outlives_failures() { kills } else { 0 }).map(|_| draw(&mut random, batch, &kept.ran.calls));
         let mut drawn: Vec<KillAtCall> = drawn.collect();
         for kills in drawn.chunks_mut(KILLS_OF_A_JOB) {
-            // The first of a rank is for its first process, and the others repeat its calls.
+            // A rank's first is for its first process, and the others repeat its calls.
             kills.sort_unstable_by_key(|kill| kill.call);
             killed += reach(kills, |kills| {
                 let kept = Kept::run(&program, kills.len() as u32, kills.iter().copied());

@@ -38,7 +38,7 @@ fn programs_of_a_fortran_compiler_do_the_same() {
     }
 }
 
-/// Runs a program without a kill, and with a kill at some of its calls.
+/// Runs a program without a kill, and with a kill at some calls.
 fn kill_at_calls(program: &Program) {
     let calls = program.expect_same(1, None).calls;
     for part in 1..=4 {
@@ -112,7 +112,7 @@ fn wildcards_and_polls_are_repeated() {
     if !outlives_failures() {
         return;
     }
-    // The program prints what it has received in its order: two runs differ, a run and its repetition must not.
+    // The program prints its messages in the order received: two runs differ, a run and its repetition must not.
     let program = Program::own("racy", 4);
     let calls = program.recovered(1, None).calls;
     for part in 1..=6 {
@@ -130,8 +130,9 @@ fn wildcards_and_polls_are_repeated() {
     }
 }
 
-/// Runs a program whose ranks are killed before calls, and returns the number of processes that were replaced. A rank
-/// that polls makes more calls in one run than in another: if all have ended before these, earlier ones are tried.
+/// Runs a program whose ranks are killed before calls, and returns the number of replaced processes.
+///
+/// A polling rank makes more calls in one run than in another: if all have ended before these, earlier ones are tried.
 #[track_caller]
 pub(crate) fn reach(kills: &mut [KillAtCall], mut run: impl FnMut(&[KillAtCall]) -> Ran) -> usize {
     loop {

@@ -13,10 +13,10 @@ use crate::build::built;
 use crate::program::{PROGRAMS, Program, Ran};
 use crate::ulfm::outlives_failures;
 
-/// Name of a job.
+/// Job name.
 const JOB: &str = "replayed";
 
-/// A job that has kept its logs.
+/// A job with kept logs.
 pub(crate) struct Kept<'a> {
     program: &'a Program,
     settings: RecoverSettings,
@@ -48,7 +48,9 @@ impl<'a> Kept<'a> {
         CallMark::parse(&std::fs::read(self.report(CallMark::file(rank))).unwrap())
     }
 
-    /// Replays a rank with these arguments. Returns its report and what it has printed.
+    /// Replays a rank with these arguments.
+    ///
+    /// Returns its report and output.
     fn replay(&self, rank: u32, until: Option<u64>, arguments: &[&str]) -> (Replayed, String) {
         let ended: Option<Ended> = read_report(&self.report(Ended::file(rank)));
         let reports = tempfile::tempdir_in(self.program.folder.path()).unwrap();
@@ -96,7 +98,7 @@ impl<'a> Kept<'a> {
 #[test]
 fn programs_do_the_same_under_the_library_and_each_of_their_ranks_alone() {
     let programs = PROGRAMS.iter().map(|(name, ranks)| {
-        // Of its non-blocking barriers, Open MPI 4 takes one.
+        // Open MPI 4 takes one of its non-blocking barriers.
         let arguments: &[_] = if *name == "graphs" { &["1"] } else { &[] };
         Program::of_logging(name, *ranks).with(arguments)
     });
@@ -170,7 +172,7 @@ fn a_program_that_ends_by_itself_does_so_again() {
         // The call before it.
         let found = (replayed.end, replayed.call.as_str());
         assert_eq!(found, (ReplayEnd::Aborted, "MPI_Barrier"), "{way}: {replayed:?}");
-        // What goes on instead.
+        // A program that continues instead.
         let (replayed, _) = kept.replay(1, None, &["return"]);
         assert_eq!((replayed.end, replayed.call.as_str()), (ReplayEnd::Died, "MPI_Barrier"), "{way}: {replayed:?}");
     }
