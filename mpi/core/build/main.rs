@@ -1,4 +1,4 @@
-//! Compiles the C files: of what MPI has as macros, and whether processes of this MPI may fail while others continue.
+//! Compiles the C files: MPI's macros as functions, and whether this MPI's processes may fail while others continue.
 
 // Build scripts talk to cargo on standard output.
 #![expect(clippy::print_stdout)]

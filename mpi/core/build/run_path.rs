@@ -1,8 +1,8 @@
-//! Search for the MPI, and the path by which programs find its library.
+//! Search for the MPI, and the path to its library for programs.
 
 use std::error::Error;
 
-/// Lets the programs, examples and tests of the package that is built find their MPI without `mpirun`.
+/// Lets the built package's programs, examples and tests find their MPI without `mpirun`.
 ///
 /// The path is an argument of their link step alone: in `RUSTFLAGS` it would have all crates compiled anew.
 pub(crate) fn set_run_path() -> Result<(), Box<dyn Error>> {

@@ -1,4 +1,4 @@
-//! The end of a job by one of its ranks.
+//! A job's end, initiated by one of its ranks.
 
 use std::thread;
 use std::time::Duration;
@@ -9,20 +9,20 @@ use crate::comm::Comm;
 use crate::control::failures::{is_world_revoked, outlives_failures, revoke_world};
 use crate::exit::exit;
 
-/// Time between the ends of a job by a rank and by the next one.
+/// Time between one rank ending the job and the next one doing so.
 const ABORT_INTERVAL: Duration = Duration::from_millis(200);
-/// Most intervals that a rank waits.
+/// Maximum number of intervals for a rank to wait.
 const ABORT_INTERVALS_MAX: u32 = 10;
-/// Time after which a process that ends its job ends, whether `MPI_Abort` has returned or not.
+/// Time after which a process ending its job exits, whether `MPI_Abort` has returned or not.
 const ABORT_MAX: Duration = Duration::from_secs(15);
 
 impl Comm {
-    /// Ends all processes of the job, for failures that the other ranks could not notice.
+    /// Ends all processes of the job, for failures unnoticed by the other ranks.
     ///
-    /// If the job outlives failures, the others are told first, by a revocation of `MPI_COMM_WORLD`: in Open MPI 5.0.11
-    /// `MPI_Abort` ends those only that aren't in a call of MPI. Then a rank other than 0 waits up to 2 s, and after
-    /// another one that has told this one, as long again: when several processes call `MPI_Abort` at once, the launcher
-    /// often hangs. It may also hang if the launcher ends meanwhile, so this process exits by itself after 15 s.
+    /// If the job survives failures, the others are told first, by revoking `MPI_COMM_WORLD`: in Open MPI 5.0.11
+    /// `MPI_Abort` ends only those outside MPI calls. Then a rank other than 0 waits up to 2 s, and any rank 2.2 s more
+    /// if another one has told it: when several processes call `MPI_Abort` at once, the launcher often hangs. It may
+    /// also hang if the launcher ends meanwhile, so this process exits by itself after 15 s.
     pub fn abort(&self, code: i32) {
         thread::spawn(move || {
             thread::sleep(ABORT_MAX);

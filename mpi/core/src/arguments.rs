@@ -1,6 +1,6 @@
-//! Arguments of a program's calls, for the libraries that stand between a program and its MPI.
+//! Arguments of a program's calls, for libraries between a program and its MPI.
 //!
-//! They are what the program has given, unchecked: pointers are its own, and valid as MPI demands.
+//! They are as given by the program, unchecked: pointers are its own, and valid as MPI demands.
 
 use std::ffi::{c_int, c_void};
 
@@ -13,11 +13,11 @@ pub struct Outgoing {
     pub buf: *const c_void,
     /// Number of elements.
     pub count: i64,
-    /// Datatype of an element.
+    /// Element datatype.
     pub datatype: ffi::MPI_Datatype,
-    /// Rank of the receiver.
+    /// Receiver's rank.
     pub dest: c_int,
-    /// Tag of the message.
+    /// Message tag.
     pub tag: c_int,
     /// Communicator.
     pub comm: ffi::MPI_Comm,
@@ -30,11 +30,11 @@ pub struct Incoming {
     pub buf: *mut c_void,
     /// Number of elements.
     pub count: i64,
-    /// Datatype of an element.
+    /// Element datatype.
     pub datatype: ffi::MPI_Datatype,
-    /// Rank of the sender, or a wildcard.
+    /// Sender's rank, or a wildcard.
     pub source: c_int,
-    /// Tag of the message, or a wildcard.
+    /// Message tag, or a wildcard.
     pub tag: c_int,
     /// Communicator.
     pub comm: ffi::MPI_Comm,
@@ -43,7 +43,7 @@ pub struct Incoming {
 impl Incoming {
     /// Returns a receive without a buffer.
     pub fn envelope(source: c_int, tag: c_int, comm: ffi::MPI_Comm) -> Incoming {
-        // SAFETY: a constant of the shim.
+        // SAFETY: a shim constant.
         let datatype = unsafe { ffi::RSMPI_UINT8_T };
         Incoming { buf: std::ptr::null_mut(), count: 0, datatype, source, tag, comm }
     }
@@ -58,18 +58,18 @@ impl Incoming {
 /// Returns `true` if a source or tag is a wildcard.
 #[inline]
 pub fn is_wildcard(source: c_int, tag: c_int) -> bool {
-    // SAFETY: constants of the shim.
+    // SAFETY: shim constants.
     unsafe { source == ffi::RSMPI_ANY_SOURCE || tag == ffi::RSMPI_ANY_TAG }
 }
 
-/// Returns `true` for MPI_PROC_NULL: what is sent to it, and received from it, is nothing.
+/// Returns `true` for MPI_PROC_NULL: sends to it and receives from it transfer nothing.
 #[inline]
 pub fn is_proc_null(rank: c_int) -> bool {
-    // SAFETY: a constant of the shim.
+    // SAFETY: a shim constant.
     rank == unsafe { ffi::RSMPI_PROC_NULL }
 }
 
-/// Send mode of a call.
+/// A call's send mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// `MPI_Send`.
@@ -82,7 +82,7 @@ pub enum Mode {
     Ready,
 }
 
-/// Numbers of elements.
+/// Element counts.
 #[derive(Clone, Copy, Debug)]
 pub enum Counts {
     /// One number, for each part if there are several.
@@ -93,14 +93,14 @@ pub enum Counts {
     ManyLarge(*const ffi::MPI_Count),
 }
 
-/// Displacements of the parts.
+/// Part displacements.
 #[derive(Clone, Copy, Debug)]
 pub enum Displs {
     /// None: each part follows the one before.
     Contiguous,
-    /// In extents of the datatype.
+    /// In datatype extents.
     Elements(*const c_int),
-    /// In extents of the datatype.
+    /// In datatype extents.
     ElementsLarge(*const ffi::MPI_Aint),
     /// In bytes.
     Bytes(*const c_int),
@@ -117,12 +117,12 @@ pub enum Types {
     Many(*const ffi::MPI_Datatype),
 }
 
-/// The memory of one side of a collective operation: a part, or one for each rank.
+/// One side's memory in a collective operation: one part, or one for each rank.
 #[derive(Clone, Copy, Debug)]
 pub struct Side {
-    /// Where displacements begin.
+    /// Base address for displacements.
     pub buf: *const c_void,
-    /// Numbers of elements.
+    /// Element counts.
     pub counts: Counts,
     /// Displacements.
     pub displs: Displs,
@@ -131,7 +131,7 @@ pub struct Side {
 }
 
 impl Side {
-    /// Returns the number of elements of a part; `None` without an array of numbers, which is an error of the program.
+    /// Returns a part's element count; `None` if the program erroneously gave no array of counts.
     ///
     /// # Safety
     /// The program has given MPI a count for the part.
@@ -147,10 +147,10 @@ impl Side {
         }
     }
 
-    /// Returns the datatype of a part; `None` without an array of datatypes.
+    /// Returns a part's datatype; `None` without an array of datatypes.
     ///
     /// # Safety
-    /// As for [`count`](Self::count), of datatypes.
+    /// Same as for [`count`](Self::count), but for datatypes.
     #[inline]
     pub unsafe fn datatype(&self, part: usize) -> Option<ffi::MPI_Datatype> {
         match self.types {
@@ -160,10 +160,10 @@ impl Side {
         }
     }
 
-    /// Returns the offset of a part in bytes, whose datatype has this extent; `None` without an array of displacements.
+    /// Returns a part's offset in bytes, given its datatype's extent; `None` without an array of displacements.
     ///
     /// # Safety
-    /// As for [`count`](Self::count), of the displacement; without displacements, of all counts before it.
+    /// Same as for [`count`](Self::count), but for the displacement; without displacements, for all counts before it.
     pub unsafe fn offset(&self, part: usize, extent: isize) -> Option<isize> {
         // SAFETY: the caller's promise.
         unsafe {
@@ -174,7 +174,7 @@ impl Side {
                 Displs::BytesLarge(displs) => of_address(at(displs, part)?),
                 Displs::Contiguous => match self.counts {
                     Counts::One(count) => part as isize * count as isize * extent,
-                    // Contiguous parts of different lengths.
+                    // Contiguous parts with different lengths.
                     _ => (0..part).map(|before| self.count(before).unwrap_or(0) as isize).sum::<isize>() * extent,
                 },
             })
@@ -182,7 +182,7 @@ impl Side {
     }
 }
 
-/// Returns an address or a displacement as Rust has them: its type differs between MPIs, and has the same size.
+/// Returns an address or a displacement in Rust's type: MPIs use different types of the same size.
 #[inline]
 pub fn of_address(address: ffi::MPI_Aint) -> isize {
     #[expect(clippy::unnecessary_cast, reason = "another type in another MPI")]
@@ -191,7 +191,7 @@ pub fn of_address(address: ffi::MPI_Aint) -> isize {
     }
 }
 
-/// Returns an element of an array that the program may not have given.
+/// Returns an array element; `None` if the program has given no array.
 ///
 /// # Safety
 /// `array` is null, or has an element at `index`.
@@ -201,15 +201,15 @@ unsafe fn at<T: Copy>(array: *const T, index: usize) -> Option<T> {
     (!array.is_null()).then(|| unsafe { *array.add(index) })
 }
 
-/// Returns the number of ranks of a process's own group; `None` if the communicator isn't valid.
+/// Returns the number of ranks in a process's own group; `None` if the communicator is invalid.
 pub fn group_size(comm: ffi::MPI_Comm) -> Option<usize> {
     let mut size = 0;
-    // SAFETY: the MPI refuses what is no communicator; a pointer to a local variable.
+    // SAFETY: the MPI refuses an invalid communicator; a pointer to a local variable.
     let code = unsafe { ffi::PMPI_Comm_size(comm, &raw mut size) };
     usize::try_from(size).ok().filter(|_| code == 0)
 }
 
-/// Returns the numbers of parts that a rank sends and receives in an operation from all to all.
+/// Returns the numbers of parts sent and received by a rank in an all-to-all operation.
 pub fn parts(comm: ffi::MPI_Comm) -> Option<(usize, usize)> {
     let (mut is_inter, mut size) = (0, 0);
     // SAFETY: as in `group_size`.
@@ -228,7 +228,7 @@ pub fn parts(comm: ffi::MPI_Comm) -> Option<(usize, usize)> {
 /// Returns the numbers of neighbours that a rank sends to and receives from; `None` without a topology.
 pub fn neighbours(comm: ffi::MPI_Comm) -> Option<(usize, usize)> {
     let (mut topology, mut rank, mut sends, mut receives) = (0, 0, 0, 0);
-    // SAFETY: as in `group_size`; constants of the shim.
+    // SAFETY: as in `group_size`; shim constants.
     let code = unsafe {
         if ffi::PMPI_Topo_test(comm, &raw mut topology) != 0 {
             return None;
@@ -253,7 +253,7 @@ pub fn neighbours(comm: ffi::MPI_Comm) -> Option<(usize, usize)> {
     Some((usize::try_from(sends).ok()?, usize::try_from(receives).ok()?)).filter(|_| code == 0)
 }
 
-/// Returns the bits of a handle.
+/// Returns a handle's bits.
 pub fn bits<H: Copy>(handle: H) -> usize {
     let mut word = 0_usize;
     assert!(size_of::<H>() <= size_of::<usize>(), "a handle is a pointer or an int");

@@ -1,4 +1,6 @@
-//! Collective operations on bytes, and reductions. All ranks of a communicator call them, in the same order.
+//! Collective operations on bytes, and reductions.
+//!
+//! All ranks of a communicator call them, in the same order.
 
 mod call;
 
@@ -14,7 +16,7 @@ use crate::comm::Comm;
 use crate::error::{MpiError, count};
 use crate::operation::{Operation, UserHandles, reduce_local};
 
-/// Ranks that receive the result of a reduction.
+/// Ranks receiving a reduction's result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reduction {
     /// All ranks receive the whole result.
@@ -23,13 +25,15 @@ pub enum Reduction {
     To(u32),
     /// Every rank receives its part of the result.
     Scattered,
-    /// Every rank receives the result over the ranks up to and including itself.
+    /// Every rank receives the result over ranks up to and including itself.
     UpToSelf,
-    /// Every rank receives the result over the ranks before itself; rank 0 receives nothing.
+    /// Every rank receives the result over ranks before itself; rank 0 receives nothing.
     BeforeSelf,
 }
 
-/// A collective operation. The numbers are ranks of roots; the `Varcount` forms have parts of different lengths.
+/// A collective operation.
+///
+/// Numbers are root ranks; the `Varcount` forms have parts with different lengths.
 #[derive(Clone, Debug)]
 pub enum Collective {
     /// `MPI_Barrier`.
@@ -52,40 +56,40 @@ pub enum Collective {
     AllToAll,
     /// `MPI_Alltoallv`.
     AllToAllVarcount,
-    /// A reduction, with the ranks that get its result.
+    /// A reduction, with the ranks receiving its result.
     Reduce(Reduction, Elements),
 }
 
-/// Operation and elements of a reduction.
+/// A reduction's operation and elements.
 #[derive(Clone, Debug)]
 pub struct Elements {
     operation: ffi::MPI_Op,
     datatype: ffi::MPI_Datatype,
-    /// Size of an element.
+    /// Element size in bytes.
     bytes: usize,
-    /// Keeps an operation of the program for calls that are made after it was dropped.
+    /// Keeps a program's operation for calls made after it was dropped.
     _handles: Option<Rc<UserHandles>>,
 }
 
 impl Elements {
-    /// Returns the elements and the operation of a reduction.
+    /// Returns a reduction's elements and operation.
     pub fn of<T>(of: impl Operation<T>) -> Elements {
         let (operation, datatype) = of.raw();
         Elements { operation, datatype, bytes: size_of::<T>().max(1), _handles: of.handles() }
     }
 
-    /// Returns the size of an element.
+    /// Returns the element size in bytes.
     pub fn element_bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Combines as many elements of `lower` and `higher`, which come from lower and from higher ranks, in `lower`.
+    /// Combines as many elements of `lower` and `higher`, from lower and from higher ranks, in `lower`.
     ///
     /// # Errors
-    /// [`MpiError`] if the operation isn't one for these elements.
+    /// [`MpiError`] if the operation is undefined for these elements.
     pub fn combine(&self, lower: &mut [u8], higher: &[u8]) -> Result<(), MpiError> {
         let elements = lower.len().min(higher.len()) / self.bytes;
-        // MPI may rely on the alignment of the elements.
+        // MPI may rely on the elements' alignment.
         let aligned = |bytes: &[u8]| {
             let mut copy = vec![0_u64; bytes.len().div_ceil(size_of::<u64>())];
             copy.as_mut_bytes()[..bytes.len()].copy_from_slice(bytes);
@@ -111,14 +115,14 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Converts `counts` and `displacements` of elements of `element` bytes.
+    /// Converts `counts` and `displacements` in elements of `element` bytes.
     pub fn new(element: usize, counts: &[usize], displacements: &[usize]) -> Result<Parts, MpiError> {
         let bytes = |elements: &usize| count("parts of a collective operation", elements.saturating_mul(element));
         let lens = counts.iter().map(bytes).collect::<Result<_, _>>()?;
         Ok(Parts { lens, displacements: displacements.iter().map(bytes).collect::<Result<_, _>>()? })
     }
 
-    /// Returns displacement and length of each part.
+    /// Returns each part's displacement and length.
     pub fn each(&self) -> impl Iterator<Item = (usize, usize)> {
         self.displacements.iter().zip(&self.lens).map(|(at, len)| (*at as usize, *len as usize))
     }
@@ -135,7 +139,7 @@ impl<'b> Outgoing<'b> {
     /// No buffer.
     pub const NOTHING: Outgoing<'static> = Outgoing { bytes: &[], parts: None };
 
-    /// Returns the whole of `send`.
+    /// Returns all of `send` as one buffer.
     pub fn of<S: IntoBytes + Immutable + ?Sized>(send: &'b S) -> Outgoing<'b> {
         Outgoing { bytes: send.as_bytes(), parts: None }
     }
@@ -165,7 +169,7 @@ impl Incoming<'static> {
 }
 
 impl<'b, B: FromBytes + IntoBytes + ?Sized> Incoming<'b, B> {
-    /// Returns the whole of `receive`.
+    /// Returns all of `receive` as one buffer.
     pub fn of(receive: &'b mut B) -> Incoming<'b, B> {
         let memory: *mut B = receive;
         // SAFETY: borrowed for `'b`, and accessed only through `memory` from here on: the bytes are derived from that
@@ -181,19 +185,19 @@ impl<'b, B: FromBytes + IntoBytes + ?Sized> Incoming<'b, B> {
 }
 
 impl<'b, B: ?Sized> Incoming<'b, B> {
-    /// Returns the memory, which is borrowed for `'b`.
+    /// Returns the memory, borrowed for `'b`.
     pub fn memory(&self) -> *mut B {
         self.memory
     }
 
-    /// Returns the same buffer without the type of its memory.
+    /// Returns the same buffer without its memory's type.
     fn erased(self) -> Incoming<'b> {
         let Incoming { bytes, parts, .. } = self;
         Incoming { memory: bytes.0.cast(), bytes, parts, _memory: PhantomData }
     }
 }
 
-/// An operation whose buffers have been checked, about to begin.
+/// An operation with checked buffers, about to begin.
 #[derive(Debug)]
 pub struct Ready<'b> {
     operation: Collective,
@@ -217,7 +221,7 @@ impl Comm {
         Ready::new(operation, self.rank()?, self.size()?, send, receive)
     }
 
-    /// Gathers the `send` of every rank into `receive` of every rank, in the order of the ranks.
+    /// Gathers every rank's `send` into every rank's `receive`, in rank order.
     ///
     /// # Errors
     /// [`MpiError`]; [`MpiError::Length`] if `receive` isn't as long as all of them.
@@ -225,8 +229,9 @@ impl Comm {
         self.prepare(Collective::AllGather, Outgoing::of(send), Incoming::of(receive))?.run_on(self)
     }
 
-    /// Sends each rank its part of `send`, and receives a part from each into `receive`: as many parts of the same
-    /// length as there are ranks.
+    /// Sends each rank its part of `send`, and receives a part from each into `receive`.
+    ///
+    /// Both have one part per rank, all equally long.
     ///
     /// # Errors
     /// [`MpiError`]; [`MpiError::Length`] if the two differ in length, or don't divide into such parts.
@@ -234,7 +239,7 @@ impl Comm {
         self.prepare(Collective::AllToAll, Outgoing::of(send), Incoming::of(receive))?.run_on(self)
     }
 
-    /// Reduces the `send` of all ranks, element by element, into `receive` of every rank.
+    /// Reduces all ranks' `send`, element by element, into every rank's `receive`.
     ///
     /// # Errors
     /// [`MpiError`]; [`MpiError::Length`] if the two differ in length.
@@ -248,7 +253,7 @@ impl Comm {
 }
 
 impl<'b> Ready<'b> {
-    /// Checks the buffers of `rank` of `ranks` ranks.
+    /// Checks the buffers of `rank` in a communicator with `ranks` ranks.
     pub fn new<B: ?Sized>(
         operation: Collective,
         rank: u32,
@@ -281,13 +286,15 @@ impl<'b> Ready<'b> {
         (self.send.bytes, self.send.parts.as_ref())
     }
 
-    /// Returns the memory that this rank receives into, with its parts. It is borrowed for `'b`.
+    /// Returns the memory that this rank receives into, with its parts.
+    ///
+    /// It is borrowed for `'b`.
     pub fn memory(&self) -> (*mut [u8], Option<&Parts>) {
         let (at, len) = self.receive.bytes;
         (std::ptr::slice_from_raw_parts_mut(at, len), self.receive.parts.as_ref())
     }
 
-    /// Checks that the operation is one for the elements.
+    /// Checks that the operation is defined for the elements.
     ///
     /// # Errors
     /// [`MpiError`].
@@ -298,7 +305,7 @@ impl<'b> Ready<'b> {
         }
     }
 
-    /// Checks the buffers that MPI will read and write, as far as this rank knows their lengths.
+    /// Checks the buffers read and written by MPI, as far as this rank knows their lengths.
     fn check_buffers(&self) -> Result<(), MpiError> {
         use Collective::*;
 
@@ -341,7 +348,7 @@ impl<'b> Ready<'b> {
         }
     }
 
-    /// Returns the name of the MPI function.
+    /// Returns the MPI function's name.
     pub fn name(&self) -> &'static str {
         use Collective::*;
 
@@ -376,8 +383,9 @@ impl<'b> Ready<'b> {
         }
     }
 
-    /// Returns what this rank contributes, in the order of the receiving ranks; `None` if it contributes nothing. A
-    /// root's part of its own result is not included: a repetition of the root produces it again.
+    /// Returns this rank's contribution, in the order of the receiving ranks; `None` if there is none.
+    ///
+    /// A root's part in its own result is excluded: a repetition of the root produces it again.
     pub fn contribution(&self) -> Option<Vec<&[u8]>> {
         if !self.contributes() {
             return None;
@@ -392,7 +400,7 @@ impl<'b> Ready<'b> {
         })
     }
 
-    /// Returns the bytes of the memory that this rank receives into.
+    /// Returns the bytes of this rank's receive memory.
     pub fn received(&self) -> &[u8] {
         let (at, len) = self.receive.bytes;
         // SAFETY: borrowed for `'b`, and nothing writes them while `self` is borrowed.

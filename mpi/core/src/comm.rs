@@ -1,4 +1,4 @@
-//! Communicators: messages of bytes, with errors instead of aborts.
+//! Communicators: byte messages, with errors instead of aborts.
 
 use std::ffi::{c_int, c_void};
 use std::mem::{ManuallyDrop, MaybeUninit};
@@ -10,10 +10,12 @@ use crate::error::{MpiError, check, count};
 use crate::universe::{Universe, by_name};
 use crate::watchdog::Call;
 
-/// Longest message that Open MPI's transports send as a whole by default, so that it has arrived when it is matched.
+/// Longest message sent whole by default in Open MPI's transports, so it has arrived once matched.
 const EAGER_BYTES: usize = 4 << 10;
 
-/// A communicator. Dropping it frees it, unless it is predefined.
+/// A communicator.
+///
+/// Dropping it frees it, unless it is predefined.
 #[derive(Debug)]
 pub struct Comm {
     raw: ffi::MPI_Comm,
@@ -22,7 +24,7 @@ pub struct Comm {
     pub(crate) universe: Rc<Universe>,
 }
 
-/// A matched message that has not been received yet: no other receive can take it.
+/// A matched message, not yet received: no other receive can take it.
 #[derive(Debug)]
 #[must_use = "a matched message has to be received: no other receive can take it"]
 pub struct Matched {
@@ -55,12 +57,14 @@ impl Comm {
         Comm { raw, is_owned: true, universe }
     }
 
-    /// Returns the MPI that it is a communicator of.
+    /// Returns the MPI instance it belongs to.
     pub fn universe(&self) -> &Rc<Universe> {
         &self.universe
     }
 
-    /// Returns the handle, for calls that this type lacks. It is valid as long as this communicator.
+    /// Returns the handle, for calls missing from this type.
+    ///
+    /// It is valid as long as this communicator.
     pub fn raw(&self) -> ffi::MPI_Comm {
         self.raw
     }
@@ -87,7 +91,9 @@ impl Comm {
         Ok(size.unsigned_abs())
     }
 
-    /// Duplicates the communicator: same ranks, separate messages. Collective.
+    /// Duplicates the communicator: same ranks, separate messages.
+    ///
+    /// Collective.
     ///
     /// # Errors
     /// [`MpiError`].
@@ -107,7 +113,7 @@ impl Comm {
         check("MPI_Barrier", unsafe { by_name!(self.universe, MPI_Barrier, PMPI_Barrier)(self.raw) })
     }
 
-    /// Copies `bytes` of rank `root` to every rank; they have the same length on all ranks.
+    /// Copies `bytes` from rank `root` to every rank; they have the same length on all ranks.
     ///
     /// # Errors
     /// [`MpiError`].
@@ -148,10 +154,12 @@ impl Comm {
         Ok(sending)
     }
 
-    /// Receives a message into `bytes` and returns its length. `None` is a wildcard.
+    /// Receives a message into `bytes` and returns its length.
+    ///
+    /// `None` is a wildcard.
     ///
     /// # Errors
-    /// [`MpiError`]; of class `MPI_ERR_TRUNCATE` for a message longer than `bytes`, which is lost.
+    /// [`MpiError`]; class `MPI_ERR_TRUNCATE` for a message longer than `bytes`, which is lost.
     #[inline]
     pub fn recv(&self, bytes: &mut [u8], source: Option<u32>, tag: Option<i32>) -> Result<usize, MpiError> {
         let len = count("MPI_Recv", bytes.len())?;
@@ -167,14 +175,16 @@ impl Comm {
         }
     }
 
-    /// Matches a message that has arrived, if there is one, so that no other receive can take it. `None` is a wildcard.
+    /// Matches an arrived message, if there is one, so no other receive can take it.
+    ///
+    /// `None` is a wildcard.
     ///
     /// # Errors
     /// [`MpiError`].
     pub fn improbe(&self, source: Option<u32>, tag: Option<i32>) -> Result<Option<Matched>, MpiError> {
         let mut flag = 0;
         let mut status = MaybeUninit::uninit();
-        // SAFETY: a constant of the shim.
+        // SAFETY: a shim constant.
         let mut message = unsafe { ffi::RSMPI_MESSAGE_NULL };
         let (source, tag) = (any_source(source), any_tag(tag));
         let improbe = by_name!(self.universe, MPI_Improbe, PMPI_Improbe);
@@ -185,7 +195,7 @@ impl Comm {
         if flag == 0 {
             return Ok(None);
         }
-        // SAFETY: the flag says that there is a message, so the call has filled in the status.
+        // SAFETY: the flag reports a message, so the call has filled in the status.
         let status = unsafe { status.assume_init() };
         let (source, tag) = (status.MPI_SOURCE.unsigned_abs(), status.MPI_TAG);
         let len = received_len(&status)?;
@@ -196,13 +206,13 @@ impl Comm {
 impl Universe {
     /// Returns `MPI_COMM_WORLD`.
     pub fn world(self: &Rc<Universe>) -> Comm {
-        // SAFETY: a constant of the shim that `mpi-sys` links; it is never written.
+        // SAFETY: a shim constant linked by `mpi-sys`, never written.
         Comm::predefined(unsafe { ffi::RSMPI_COMM_WORLD }, Rc::clone(self))
     }
 
     /// Returns `MPI_COMM_SELF`.
     pub fn self_comm(self: &Rc<Universe>) -> Comm {
-        // SAFETY: a constant of the shim that `mpi-sys` links; it is never written.
+        // SAFETY: a shim constant linked by `mpi-sys`, never written.
         Comm::predefined(unsafe { ffi::RSMPI_COMM_SELF }, Rc::clone(self))
     }
 }
@@ -219,7 +229,7 @@ impl Drop for Comm {
     }
 }
 
-/// Tests of an incomplete receive before the question whether it is given up: that may be a system call.
+/// Tests of an incomplete receive between two calls of `gives_up`, each possibly a system call.
 const TESTS_PER_QUESTION: u32 = 64;
 
 impl Matched {
@@ -231,8 +241,9 @@ impl Matched {
         self.receive_reusing(Vec::new())
     }
 
-    /// Receives the message into the memory of `bytes`, which is grown if needed; what it contained is dropped. Waits
-    /// for the sender of a long message.
+    /// Receives the message into the memory of `bytes`, grown if needed; its earlier contents are dropped.
+    ///
+    /// Waits for a long message's sender.
     ///
     /// # Errors
     /// [`MpiError`].
@@ -240,9 +251,10 @@ impl Matched {
         Ok(self.receive_unless(bytes, || false)?.unwrap_or_default())
     }
 
-    /// Receives the message as [`receive_reusing`](Self::receive_reusing) does, or returns `None` once `gives_up` does
-    /// while a long message isn't complete: then the sender may be dead, which MPI doesn't tell every process. The
-    /// memory is MPI's from then on.
+    /// Receives the message as [`receive_reusing`](Self::receive_reusing) does, or returns `None` once `gives_up`
+    /// returns `true` while a long message is incomplete.
+    ///
+    /// The sender may be dead then, which MPI doesn't report to every process. MPI keeps the memory from then on.
     ///
     /// # Errors
     /// [`MpiError`].
@@ -258,17 +270,17 @@ impl Matched {
         } else if !self.receive_long(&mut bytes, gives_up)? {
             return Ok(None);
         }
-        // SAFETY: the message has this length, as the probe that matched it has said, and was received as a whole.
+        // SAFETY: the matching probe reported this length, and the message was received whole.
         unsafe { bytes.set_len(self.len) };
         Ok(Some(bytes))
     }
 
-    /// Receives the message into a vector that has room for it.
+    /// Receives the message into a vector with room for it.
     fn receive_short(&mut self, bytes: &mut Vec<u8>) -> Result<(), MpiError> {
         let len = count("MPI_Mrecv", self.len)?;
         let (at, message) = (bytes.as_mut_ptr().cast::<c_void>(), &raw mut self.message);
-        // SAFETY: the vector has room for `len` bytes at `at`, and the message was matched and not received: each of
-        // the callers consumes `self`.
+        // SAFETY: the vector has room for `len` bytes at `at`, and the message was matched and not received: each
+        // caller consumes `self`.
         check("MPI_Mrecv", unsafe {
             by_name!(self.universe, MPI_Mrecv, PMPI_Mrecv)(
                 at,
@@ -280,8 +292,10 @@ impl Matched {
         })
     }
 
-    /// Same as [`receive_short`](Self::receive_short), by calls that don't wait, so that one that hangs is noticed.
-    /// Returns `false` if it was given up.
+    /// Receives as [`receive_short`](Self::receive_short) does, but in calls that don't wait, so a hanging one is
+    /// noticed.
+    ///
+    /// Returns `false` after giving up.
     fn receive_long(&mut self, bytes: &mut Vec<u8>, mut gives_up: impl FnMut() -> bool) -> Result<bool, MpiError> {
         let len = count("MPI_Imrecv", self.len)?;
         let (at, message) = (bytes.as_mut_ptr().cast::<c_void>(), &raw mut self.message);
@@ -294,7 +308,7 @@ impl Matched {
         let mut is_given_up = false;
         while flag == 0 && tested.is_ok() && !is_given_up {
             let _call = Call::begin();
-            // SAFETY: the request of the call before, and pointers to local variables.
+            // SAFETY: the request made above, and pointers to local variables.
             tested = check("MPI_Test", unsafe {
                 by_name!(self.universe, MPI_Test, PMPI_Test)(&raw mut request, &raw mut flag, ffi::RSMPI_STATUS_IGNORE)
             });
@@ -317,7 +331,7 @@ impl Sending {
     pub fn test(&mut self) -> Result<bool, MpiError> {
         let mut flag = 0;
         let _call = Call::begin();
-        // SAFETY: a request of `MPI_Isend`, or the null request that an earlier test left.
+        // SAFETY: a request from `MPI_Isend`, or the null request left by an earlier test.
         let code = unsafe {
             by_name!(self.universe, MPI_Test, PMPI_Test)(&raw mut self.request, &raw mut flag, ffi::RSMPI_STATUS_IGNORE)
         };
@@ -336,20 +350,21 @@ impl Sending {
         })
     }
 
-    /// Drops a send that nobody will wait for. Its bytes are leaked, because MPI may still read them, and so is its
-    /// request, which MPI may still complete.
+    /// Drops a send without waiting for it.
+    ///
+    /// Its bytes are leaked, because MPI may still read them, and so is its request, which MPI may still complete.
     pub fn abandon(mut self) {
-        // SAFETY: a constant of the shim.
+        // SAFETY: a shim constant.
         self.request = unsafe { ffi::RSMPI_REQUEST_NULL };
         std::mem::forget(std::mem::take(&mut *self.bytes));
     }
 
-    /// Returns the bytes of a send that is complete, or the send if it is not.
+    /// Returns a completed send's bytes, or the send if it is incomplete.
     ///
     /// # Errors
     /// The send.
     pub fn into_bytes(mut self) -> Result<Vec<u8>, Sending> {
-        // SAFETY: a constant of the shim.
+        // SAFETY: a shim constant.
         let is_complete = self.request == unsafe { ffi::RSMPI_REQUEST_NULL };
         if is_complete { Ok(std::mem::take(&mut *self.bytes)) } else { Err(self) }
     }
@@ -367,8 +382,8 @@ impl Sending {
 
 impl Drop for Sending {
     fn drop(&mut self) {
-        // SAFETY: a constant of the shim. If the request is complete, MPI no longer uses the bytes, and they are
-        // dropped once, here. Otherwise they are leaked, because MPI may still read them.
+        // SAFETY: a shim constant. If the request is complete, MPI no longer uses the bytes, and they are dropped once,
+        // here. Otherwise they are leaked, because MPI may still read them.
         unsafe {
             if self.request == ffi::RSMPI_REQUEST_NULL {
                 ManuallyDrop::drop(&mut self.bytes);
@@ -381,24 +396,24 @@ impl Drop for Sending {
 
 /// Returns `MPI_REQUEST_NULL`.
 pub(crate) fn null_request() -> ffi::MPI_Request {
-    // SAFETY: a constant of the shim that `mpi-sys` links; it is never written.
+    // SAFETY: a shim constant linked by `mpi-sys`, never written.
     unsafe { ffi::RSMPI_REQUEST_NULL }
 }
 
 pub(crate) fn any_source(source: Option<u32>) -> c_int {
-    // SAFETY: a constant of the shim that `mpi-sys` links; it is never written.
+    // SAFETY: a shim constant linked by `mpi-sys`, never written.
     source.map_or(unsafe { ffi::RSMPI_ANY_SOURCE }, |source| source as c_int)
 }
 
 pub(crate) fn any_tag(tag: Option<i32>) -> c_int {
-    // SAFETY: a constant of the shim that `mpi-sys` links; it is never written.
+    // SAFETY: a shim constant linked by `mpi-sys`, never written.
     tag.unwrap_or(unsafe { ffi::RSMPI_ANY_TAG })
 }
 
 #[inline]
 pub(crate) fn received_len(status: &ffi::MPI_Status) -> Result<usize, MpiError> {
     let mut len = 0;
-    // SAFETY: a status that MPI filled in, and a pointer to a local variable.
+    // SAFETY: a status filled in by MPI, and a pointer to a local variable.
     check("MPI_Get_count", unsafe { ffi::PMPI_Get_count(status, ffi::RSMPI_UINT8_T, &raw mut len) })?;
     Ok(usize::try_from(len).unwrap_or(0))
 }

@@ -7,7 +7,9 @@ use mpi_sys as ffi;
 use crate::error::{MpiError, check, count};
 use crate::request::{Completion, MpiOperation, empty_status};
 
-/// Passes the requests of `pending` to `make`, and stores them again as it leaves them. Returns the code.
+/// Passes the requests in `pending` to `make`, and stores them again as it leaves them.
+///
+/// Returns the code.
 fn with_requests(
     call: &'static str,
     pending: &[&MpiOperation],
@@ -27,8 +29,9 @@ fn valid_index(index: c_int, len: usize) -> Option<usize> {
     usize::try_from(index).ok().filter(|index| *index < len)
 }
 
-/// Returns the index and outcome of an operation that is complete. `None` if no operation is pending or, without
-/// `wait`, none is complete.
+/// Returns the index and outcome of a completed operation.
+///
+/// `None` if no operation is pending or, without `wait`, none is complete.
 ///
 /// # Errors
 /// [`MpiError`]: no operation was completed.
@@ -52,7 +55,7 @@ pub fn any(pending: &[&MpiOperation], wait: bool) -> Result<Option<(usize, Compl
     }
 }
 
-/// Returns the outcome of one of the operations of a call, by its status; `None` if it is still pending.
+/// Returns the outcome of one operation in a call, by its status; `None` if it is still pending.
 fn one_of_several(
     call: &'static str,
     code: c_int,
@@ -68,12 +71,12 @@ fn one_of_several(
     }
 }
 
-/// Returns `true` if the statuses say how each operation ended.
+/// Returns `true` if the statuses contain each operation's outcome.
 fn has_statuses(code: c_int) -> bool {
     code == 0 || code == ffi::MPI_ERR_IN_STATUS as c_int
 }
 
-/// Returns index and outcome of all operations that are complete; with `wait`, at least one, if any is pending.
+/// Returns index and outcome for all completed operations; with `wait`, at least one, if any is pending.
 ///
 /// # Errors
 /// [`MpiError`]: no operation was completed.
@@ -103,8 +106,9 @@ pub fn some(pending: &[&MpiOperation], wait: bool) -> Result<Vec<(usize, Complet
     Ok(completed.collect())
 }
 
-/// Returns the outcome of each operation; `None`, without `wait`, if one is still pending. An outcome is `None` if the
-/// failure of another operation ended the call first.
+/// Returns each operation's outcome; `None`, without `wait`, if one is still pending.
+///
+/// An outcome is `None` if another operation's failure ended the call first.
 ///
 /// # Errors
 /// [`MpiError`]: no operation was completed.

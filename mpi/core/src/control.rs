@@ -1,5 +1,7 @@
-//! The control communicator: carries the messages between the loggers of a job. It calls MPI's profiling interface, so
-//! that no tool between a program and its MPI takes its calls for the program's.
+//! The control communicator, carrying messages between a job's loggers.
+//!
+//! It calls MPI's profiling interface, so a tool between a program and its MPI doesn't take these calls for the
+//! program's.
 
 pub mod failures;
 pub mod progress_hook;
@@ -18,27 +20,30 @@ use crate::universe::Universe;
 use failures::Failures;
 use progress_hook::be_eager;
 
-/// Name of the communicator, for debuggers. The library under unmodified programs sees by it that a program logs by
-/// itself.
+/// Name of the communicator, for debuggers.
+///
+/// Tells the library under unmodified programs when a program logs by itself.
 pub const CONTROL_NAME: &CStr = c"counterfoil acknowledgements";
-/// Longest message in bytes: entries of 16 bytes. More entries go in several messages.
+/// Longest message in bytes: entries of 16 bytes.
+///
+/// More entries go in several messages.
 const BYTES_MAX: usize = 64 * 16;
 
-/// A barrier of all living ranks that was begun.
+/// A started barrier over all living ranks.
 #[derive(Debug)]
 pub struct Barrier(ffi::MPI_Request);
 
-/// Makes a communicator of all ranks.
+/// Makes a communicator over all ranks.
 ///
-/// Open MPI 4 takes the tag of each non-blocking collective on a communicator from a count, which passes the tags of
-/// the messages in MPI_Dist_graph_create: a call made at that moment may hang. MPI_Comm_dup is three such collectives,
-/// so that after it other programs would hang than without. MPI_Comm_create_group is none.
+/// Open MPI 4 takes each non-blocking collective's tag on a communicator from a counter, which passes the message tags
+/// used in MPI_Dist_graph_create: a call made at that moment may hang. MPI_Comm_dup is three such collectives, so
+/// different programs would hang after it. MPI_Comm_create_group is none.
 ///
 /// # Safety
 /// MPI is initialised and not finalised.
 unsafe fn duplicate_world() -> Result<ffi::MPI_Comm, MpiError> {
     let counts_tags = Universe::library_version()?.starts_with("Open MPI v4.");
-    // SAFETY: MPI is initialised; constants of the shim, and pointers to local variables.
+    // SAFETY: MPI is initialised; shim constants, and pointers to local variables.
     unsafe {
         let mut made = ffi::RSMPI_COMM_NULL;
         if !counts_tags {
@@ -54,43 +59,50 @@ unsafe fn duplicate_world() -> Result<ffi::MPI_Comm, MpiError> {
     }
 }
 
-/// The control communicator with its pending receive and sends. Dropped without [`end`](Self::end), it leaves pending
-/// sends to MPI.
+/// The control communicator with its pending receive and sends.
+///
+/// Dropped without [`end`](Self::end), it leaves pending sends to MPI.
 #[derive(Debug)]
 pub struct Control {
     comm: ffi::MPI_Comm,
     receive: ffi::MPI_Request,
-    /// Buffer of the pending receive. Never freed; a process has one.
+    /// Buffer for the pending receive, one per process and never freed.
     buffer: NonNull<u8>,
     sending: Vec<(ffi::MPI_Request, Box<[u8]>)>,
-    /// Messages sent to each rank, for the end.
+    /// Messages sent to each rank; exchanged at the end.
     sent: Vec<u64>,
     received: Vec<u64>,
     expected: Vec<u64>,
-    /// Ranks that have failed while this one lives on.
+    /// Failed ranks that this one survives.
     pub failures: Failures,
-    /// Keeps MPI initialised. Declared last, so dropped last.
+    /// Keeps MPI initialised.
+    ///
+    /// Declared last, so dropped last.
     universe: Option<Rc<Universe>>,
 }
 
 impl Control {
-    /// Makes the communicator. Collective over MPI_COMM_WORLD.
+    /// Makes the communicator.
+    ///
+    /// Collective over MPI_COMM_WORLD.
     ///
     /// # Errors
     /// [`MpiError`].
     pub fn of(world: &Comm) -> Result<Control, MpiError> {
         // SAFETY: the universe lives as long as this value, and neither can leave its thread.
         let mut control = unsafe { Control::new(world.size()?) }?;
-        // Named by the call that tools can see: the library under unmodified programs looks for the name.
-        // SAFETY: the communicator of the line before, and a text that MPI copies.
+        // Named by the call visible to tools: the library under unmodified programs looks for the name.
+        // SAFETY: the communicator made above, and a text copied by MPI.
         check("MPI_Comm_set_name", unsafe { ffi::MPI_Comm_set_name(control.comm, CONTROL_NAME.as_ptr()) })?;
         control.universe = Some(Rc::clone(&world.universe));
-        // An application that uses this type handles a failure as any other error.
+        // An application using this type handles a failure as any other error.
         control.failures = Failures::fatal(world.size()?);
         Ok(control)
     }
 
-    /// Makes the communicator of a job of `ranks` ranks. Collective over MPI_COMM_WORLD.
+    /// Makes the communicator for a job of `ranks` ranks.
+    ///
+    /// Collective over MPI_COMM_WORLD.
     ///
     /// # Errors
     /// [`MpiError`].
@@ -100,7 +112,7 @@ impl Control {
     /// level demands.
     pub unsafe fn new(ranks: u32) -> Result<Control, MpiError> {
         let none = || vec![0; ranks as usize];
-        // SAFETY: constants of the shim that `mpi-sys` links; nothing writes them.
+        // SAFETY: shim constants linked by `mpi-sys`, never written.
         let mut control = unsafe {
             Control {
                 comm: ffi::RSMPI_COMM_NULL,
@@ -114,8 +126,7 @@ impl Control {
                 universe: None,
             }
         };
-        // SAFETY: MPI is initialised; constants of the shim, pointers to fields, and a name that MPI copies; the
-        // handler is MPI's own.
+        // SAFETY: shim constants, pointers to fields, and a name copied by MPI; the handler is MPI's own.
         unsafe {
             control.comm = duplicate_world()?;
             check("MPI_Comm_set_name", ffi::PMPI_Comm_set_name(control.comm, CONTROL_NAME.as_ptr()))?;
@@ -139,12 +150,16 @@ impl Control {
         Ok(control)
     }
 
-    /// Returns the communicator's handle, for local calls. Errors on it are returned.
+    /// Returns the communicator's handle, for local calls.
+    ///
+    /// Errors on it are returned.
     pub fn handle(&self) -> ffi::MPI_Comm {
         self.comm
     }
 
-    /// Returns the number of ranks that call this with `true`. Collective.
+    /// Returns the number of ranks calling this with `true`.
+    ///
+    /// Collective.
     ///
     /// # Errors
     /// [`MpiError`].
@@ -158,7 +173,9 @@ impl Control {
         Ok(all)
     }
 
-    /// Returns the lowest rank that calls this with `true`. Collective.
+    /// Returns the lowest rank calling this with `true`.
+    ///
+    /// Collective.
     ///
     /// # Errors
     /// [`MpiError`].
@@ -174,7 +191,9 @@ impl Control {
         Ok((lowest != c_int::MAX).then_some(lowest.unsigned_abs()))
     }
 
-    /// Returns the `bytes` of every rank on rank `root`, and nothing on the others. Collective.
+    /// Gathers each rank's `bytes` on rank `root`; returns nothing on the others.
+    ///
+    /// Collective.
     ///
     /// # Errors
     /// [`MpiError`].
@@ -235,7 +254,7 @@ impl Control {
         }
     }
 
-    /// Drops the messages that have been sent.
+    /// Drops completed sends.
     fn drop_sent(&mut self) -> Result<(), MpiError> {
         let mut at = 0;
         while let Some((request, _)) = self.sending.get_mut(at) {
@@ -252,7 +271,7 @@ impl Control {
         Ok(())
     }
 
-    /// Asks MPI for ranks that have failed, of which no call on the control communicator has told yet.
+    /// Asks MPI for failed ranks not yet reported by a call on the control communicator.
     ///
     /// # Errors
     /// [`MpiError`].
@@ -265,7 +284,7 @@ impl Control {
         unsafe { check("MPI_Start", ffi::PMPI_Start(&raw mut self.receive)) }
     }
 
-    /// Begins a barrier of all living ranks.
+    /// Begins a barrier over all living ranks.
     ///
     /// # Errors
     /// [`MpiError`].
@@ -273,7 +292,7 @@ impl Control {
         if self.failures.are_survivable() {
             return self.failures.meet(self.comm).map(Barrier);
         }
-        // SAFETY: a constant of the shim and a pointer to a local variable; all ranks call this.
+        // SAFETY: a shim constant and a pointer to a local variable; all ranks call this.
         unsafe {
             let mut request = ffi::RSMPI_REQUEST_NULL;
             check("MPI_Ibarrier", ffi::PMPI_Ibarrier(self.comm, &raw mut request))?;
@@ -281,7 +300,7 @@ impl Control {
         }
     }
 
-    /// Returns `true` if all living ranks have come to a barrier, even if it reports a failure.
+    /// Returns `true` if all living ranks have reached a barrier, even if it reports a failure.
     ///
     /// # Errors
     /// [`MpiError`].
@@ -292,7 +311,7 @@ impl Control {
         }
     }
 
-    /// Tells all living ranks how many messages this one has sent them.
+    /// Sends every living rank the number of messages sent to it.
     fn exchange_counts(&mut self) -> Result<(), MpiError> {
         self.expected = if self.failures.are_survivable() {
             failures::exchange_counts(self.comm, &self.sent)?
@@ -311,20 +330,22 @@ impl Control {
         Ok(())
     }
 
-    /// Returns `true` while messages of living ranks are under way to this one, by the
+    /// Returns `true` while messages from living ranks are in flight to this one, by the
     /// [exchanged](Self::exchange_counts) counts.
     fn has_outstanding(&self) -> bool {
         let mut each = (0..).zip(self.expected.iter().zip(&self.received));
         each.any(|(rank, (expected, received))| expected > received && !self.failures.has_failed(rank))
     }
 
-    /// Waits for the sends and frees the communicator. No message is under way to this rank any more.
+    /// Waits for the sends and frees the communicator.
+    ///
+    /// No message to this rank is in flight any more.
     ///
     /// # Errors
     /// [`MpiError`].
     pub fn end(mut self) -> Result<(), MpiError> {
         for (request, _) in &mut self.sending {
-            // SAFETY: a request of `send_part`.
+            // SAFETY: a request from `send_part`.
             let ended = check("MPI_Wait", unsafe { ffi::PMPI_Wait(request, ffi::RSMPI_STATUS_IGNORE) });
             self.failures.ignore(ended)?;
         }
@@ -332,7 +353,7 @@ impl Control {
     }
 
     fn free(&mut self) -> Result<(), MpiError> {
-        // SAFETY: a constant of the shim; then the started receive, and the communicator, each freed once.
+        // SAFETY: a shim constant; then the started receive, and the communicator, each freed once.
         unsafe {
             let mut comm = std::mem::replace(&mut self.comm, ffi::RSMPI_COMM_NULL);
             if comm == ffi::RSMPI_COMM_NULL {
@@ -351,7 +372,9 @@ impl Control {
 impl ControlChannel for Control {
     type Error = MpiError;
 
-    /// Begins to send a message, in parts if it is long. A message to a failed rank is dropped.
+    /// Begins to send a message, in parts if it is long.
+    ///
+    /// A message to a failed rank is dropped.
     fn send(&mut self, message: &ControlMessage) -> Result<(), MpiError> {
         if self.failures.has_failed(message.to) {
             return Ok(());
@@ -375,17 +398,17 @@ impl ControlChannel for Control {
         if is_interrupted {
             self.failures.update(self.comm)?;
         }
-        // An interrupted receive goes on.
+        // The receive continues after an interruption.
         if flag == 0 {
             return Ok(None);
         }
         // SAFETY: the receive has ended, so the status is filled in.
         let status = unsafe { status.assume_init() };
         let mut len = 0;
-        // SAFETY: a status that MPI filled in, and a pointer to a local variable.
+        // SAFETY: a status filled in by MPI, and a pointer to a local variable.
         unsafe { check("MPI_Get_count", ffi::PMPI_Get_count(&raw const status, ffi::RSMPI_UINT8_T, &raw mut len))? };
         let from = status.MPI_SOURCE.unsigned_abs();
-        // An interrupted receive may have taken a message of a living rank: Open MPI leaves the code as it was.
+        // An interrupted receive may have taken a living rank's message: Open MPI leaves the code as it was.
         if is_interrupted && self.failures.has_failed(from) {
             self.restart()?;
             return Ok(None);
@@ -402,8 +425,9 @@ impl ControlChannel for Control {
         Ok(Some(ReceivedControl { kind, from, bytes }))
     }
 
-    /// Receives the messages that are under way to this rank, and returns the acknowledgements among them. Collective;
-    /// all living ranks have [met](Self::begin_barrier), and nothing is sent after it.
+    /// Receives the messages in flight to this rank, and returns the acknowledgements among them.
+    ///
+    /// Collective; all living ranks have [met](Self::begin_barrier), and nothing is sent after it.
     fn drain(&mut self) -> Result<Vec<ReceivedControl>, MpiError> {
         self.exchange_counts()?;
         let mut acks = Vec::new();
@@ -427,7 +451,7 @@ impl Drop for Control {
     fn drop(&mut self) {
         for (mut request, bytes) in self.sending.drain(..) {
             if has_ended(&mut request) != Ok(true) {
-                // MPI may still read the bytes. SAFETY: a pending request, which nothing uses afterwards.
+                // MPI may still read the bytes. SAFETY: a pending request, not used afterwards.
                 unsafe { ffi::PMPI_Request_free(&raw mut request) };
                 std::mem::forget(bytes);
             }
@@ -437,11 +461,11 @@ impl Drop for Control {
     }
 }
 
-/// Returns `true` if a request of this module has ended.
+/// Returns `true` if one of this module's requests has ended.
 fn has_ended(request: &mut ffi::MPI_Request) -> Result<bool, MpiError> {
     let mut flag = 0;
-    // SAFETY: a request that MPI has made, or the null one that an earlier test left; a pointer to a local variable,
-    // and no status.
+    // SAFETY: a request made by MPI, or the null one left by an earlier test; a pointer to a local variable, and no
+    // status.
     check("MPI_Test", unsafe { ffi::PMPI_Test(request, &raw mut flag, ffi::RSMPI_STATUS_IGNORE) })?;
     Ok(flag != 0)
 }

@@ -1,16 +1,16 @@
-//! The envelope of a message.
+//! Message envelopes.
 
 use mpi_sys as ffi;
 
 use crate::comm::received_len;
 use crate::error::MpiError;
 
-/// Envelope of a message: its source, tag and length.
+/// Message envelope: source, tag and length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Envelope {
-    /// Rank of the sender.
+    /// Sender's rank.
     pub source: u32,
-    /// Tag of the message.
+    /// Message tag.
     pub tag: i32,
     /// Length in bytes.
     pub len: usize,

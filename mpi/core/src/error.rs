@@ -1,4 +1,4 @@
-//! Errors of MPI calls.
+//! Errors from MPI calls.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -13,37 +13,37 @@ pub enum MpiError {
     /// MPI returned an error.
     #[error("{call}: {text} (error {code} of class {class})")]
     Call {
-        /// Name of the function.
+        /// Function name.
         call: &'static str,
-        /// Code that the function returned.
+        /// Code returned by the function.
         code: i32,
-        /// Class of the error: one of `MPI_ERR_*`.
+        /// Error class: one of `MPI_ERR_*`.
         class: i32,
-        /// MPI's description of the error.
+        /// MPI's error description.
         text: String,
     },
-    /// The length exceeds an `int`, with which MPI counts.
+    /// The length exceeds an `int`, MPI's type for counts.
     #[error("{call}: {len} bytes, and a message of MPI has at most {} here", i32::MAX)]
     TooLong {
-        /// Name of the function.
+        /// Function name.
         call: &'static str,
         /// Length in bytes.
         len: usize,
     },
-    /// A buffer doesn't have the length that the operation needs.
+    /// A buffer's length differs from the one needed by the operation.
     #[error("{call}: {len} bytes were given where {needed} are needed")]
     Length {
-        /// Name of the function.
+        /// Function name.
         call: &'static str,
-        /// Length of the buffer in bytes.
+        /// Buffer length in bytes.
         len: usize,
-        /// Length that is needed, in bytes.
+        /// Needed length in bytes.
         needed: usize,
     },
     /// A buffer doesn't have as many parts as there are ranks.
     #[error("{call}: {parts} parts were given where there are {ranks} ranks")]
     Parts {
-        /// Name of the function.
+        /// Function name.
         call: &'static str,
         /// Number of parts.
         parts: usize,
@@ -56,14 +56,14 @@ pub enum MpiError {
     /// The MPI library doesn't support the thread level.
     #[error("this MPI provides the thread level {given:?}, and {asked:?} is needed")]
     Threads {
-        /// Thread level that was asked for.
+        /// Requested thread level.
         asked: Threads,
-        /// Thread level that the library provides; `None` for a number outside the standard.
+        /// Thread level provided by the library; `None` for a number outside the standard.
         given: Option<Threads>,
     },
 }
 
-/// Returns an error if `code`, which `call` returned, is one.
+/// Returns an error if `code`, returned by `call`, is one.
 ///
 /// # Errors
 /// [`MpiError::Call`] with MPI's text.

@@ -1,6 +1,6 @@
-//! The end of this process.
+//! This process's end.
 
-/// Ends this process without handlers of exit, which may wait for MPI.
+/// Ends this process without exit handlers, which may wait for MPI.
 pub fn exit(code: i32) -> ! {
     // SAFETY: allowed at any time.
     unsafe { libc::_exit(code) }

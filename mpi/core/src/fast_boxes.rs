@@ -1,8 +1,8 @@
-//! Buffers between each two processes of a host, in place of the queue that all of them append to.
+//! Pairwise buffers between a host's processes, in place of the queue shared by all writers.
 //!
-//! A process that is killed while it appends to another one's queue damages that ([`watchdog`](crate::watchdog)). In a
-//! fast box, which has one writer, a message is complete or isn't there. Open MPI 5.0.11 begins to use a box of 4 KiB
-//! after 16 messages, for messages of up to a quarter of it, and falls back to the queue while it is full.
+//! A process killed during an append damages the other's queue ([`watchdog`](crate::watchdog)). In a fast box, which
+//! has one writer, a message is complete or absent. Open MPI 5.0.11 begins to use a 4 KiB box after 16 messages, for
+//! messages up to a quarter of it, and falls back to the queue while it is full.
 
 use std::env;
 
@@ -10,19 +10,22 @@ use counterfoil_mpi_discovery::environment::LIVES_ON;
 
 /// Set by `mpirun --with-ft ulfm`.
 const OUTLIVES_FAILURES: &str = "OMPI_MCA_mpi_ft_enable";
-/// The component of Open MPI 5 that has the boxes, and that of Open MPI 4.
+/// Component with the boxes in Open MPI 5, and in Open MPI 4.
 const COMPONENTS: [&str; 2] = ["sm", "vader"];
 /// Number of processes on this host; set by `mpirun`.
 const LOCAL_PROCESSES: &str = "OMPI_COMM_WORLD_LOCAL_SIZE";
-/// Memory for the boxes of a process, in bytes: a quarter of what it shares in Open MPI.
+/// Memory for a process's boxes, in bytes: a quarter of its shared memory in Open MPI.
 const BOXES_BYTES: usize = 4 << 20;
-/// Least and greatest length of a box in bytes: that of Open MPI, and one that takes all messages that Open MPI doesn't
-/// split, and as many as may be on their way between two ranks. A multiple of the least one.
+/// Shortest and longest box in bytes.
+///
+/// Open MPI's default, and one for all messages that Open MPI doesn't split, as many as may be in flight between two
+/// ranks. The longest is a multiple of the shortest.
 const BOX_BYTES_MIN: usize = 4 << 10;
 const BOX_BYTES_MAX: usize = 64 << 10;
 
-/// Prefers fast boxes in a job that outlives failures: the first message to a process makes one. Parameters that the
-/// user has set stay.
+/// Prefers fast boxes in a job that survives failures: the first message to a process makes one.
+///
+/// Parameters set by the user stay.
 ///
 /// # Safety
 /// MPI is not initialised, and no other thread reads or writes the environment.
@@ -45,12 +48,12 @@ pub(crate) unsafe fn prefer_fast_boxes() {
     }
 }
 
-/// Returns `true` in a process that goes on when another one dies, although MPI tells it nothing.
+/// Returns `true` in a process that continues when another one dies, although MPI doesn't notify it.
 pub fn lives_on() -> bool {
     env::var_os(LIVES_ON.0).is_some()
 }
 
-/// Returns the length of a box in bytes, where this many processes are on the host.
+/// Returns the box length in bytes, for this many processes on the host.
 fn box_bytes(processes: usize) -> usize {
     let bytes = (BOXES_BYTES / processes.max(1)).clamp(BOX_BYTES_MIN, BOX_BYTES_MAX);
     bytes - bytes % BOX_BYTES_MIN

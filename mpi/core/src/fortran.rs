@@ -1,18 +1,18 @@
-//! Arguments of Fortran calls, as those of C: for interposition libraries.
+//! Fortran call arguments converted to C, for interposition libraries.
 //!
-//! A call of `mpif.h`, of `use mpi` or of `use mpi_f08` passes an address for each argument; the length of a character
-//! string follows after all others, by value. In `use mpi_f08` a handle is a structure of one `INTEGER`, and the error
-//! code may be absent. An interposition library converts a call and makes it in C, as Open MPI's own bindings do, so
-//! that it comes to the same wrapper.
+//! A call through `mpif.h`, `use mpi` or `use mpi_f08` passes an address for each argument; a character string's length
+//! follows after all others, by value. In `use mpi_f08` a handle is a structure with one `INTEGER`, and the error code
+//! may be absent. An interposition library converts a call and makes it in C, as Open MPI's own bindings do, so it
+//! reaches the same wrapper.
 //!
-//! Constants such as `MPI_BOTTOM` are variables whose addresses count. The dynamic linker binds them to the first
-//! definition, which may be the program's own, so they are looked up as it does, at the first call from Fortran.
+//! Constants such as `MPI_BOTTOM` are variables identified by address. The dynamic linker binds them to the first
+//! definition, possibly the program's own, so they are looked up in the same way, at the first call from Fortran.
 //!
 //! A status is the same memory in both languages; in Fortran it is aligned to 4 bytes only.
 //!
 //! # Safety
-//! The unsafe functions take addresses from a program's call of MPI, which has not returned. They point to what MPI
-//! demands of this argument.
+//! The unsafe functions take addresses from a program's MPI call still in progress. They point to what MPI demands for
+//! this argument.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -30,7 +30,7 @@ pub use generalized::{Cancel, Free, Generalized, Query, cancel, free, query};
 /// `INTEGER`.
 pub type Fint = c_int;
 
-/// Value of a variable that a call has not set: neither an index, nor a number, nor a flag.
+/// Value of a variable not set by a call: neither an index, nor a number, nor a flag.
 const UNSET: c_int = c_int::MIN + 1;
 
 unsafe extern "C" {
@@ -43,7 +43,7 @@ macro_rules! handles {
     ($($handle:ty: $of:ident $number:ident $f2c:ident $f2c_of_mpi:literal $c2f:ident $c2f_of_mpi:literal,)+) => {
         $(
             unsafe extern "C" {
-                // In MPICH they are macros, which a C file of this crate makes functions.
+                // Macros in MPICH, made functions by a C file in this crate.
                 #[cfg_attr(open_mpi, link_name = $f2c_of_mpi)]
                 fn $f2c(number: Fint) -> $handle;
                 #[cfg_attr(open_mpi, link_name = $c2f_of_mpi)]
@@ -53,14 +53,14 @@ macro_rules! handles {
             /// Returns the handle with a number.
             #[inline]
             pub fn $of(number: Fint) -> $handle {
-                // SAFETY: the MPI refuses numbers of no handle.
+                // SAFETY: the MPI refuses numbers without a handle.
                 unsafe { $f2c(number) }
             }
 
-            /// Returns the number of a handle.
+            /// Returns a handle's number.
             #[inline]
             pub fn $number(handle: $handle) -> Fint {
-                // SAFETY: a handle that the MPI has given.
+                // SAFETY: a handle given by the MPI.
                 unsafe { $c2f(handle) }
             }
         )+
@@ -86,7 +86,7 @@ handles! {
         counterfoil_fortran_errhandler_c2f "PMPI_Errhandler_c2f",
 }
 
-/// Addresses that stand for constants; null where the MPI's bindings have none.
+/// Addresses representing constants; null where the MPI's bindings have none.
 struct Sentinels {
     bottom: usize,
     in_place: usize,
@@ -97,7 +97,7 @@ struct Sentinels {
 }
 
 static SENTINELS: LazyLock<Sentinels> = LazyLock::new(|| {
-    // Open MPI's for all bindings; MPICH's of `mpi_f08`, whose other calls come in C.
+    // Open MPI's for all bindings; MPICH's for `mpi_f08`, whose other calls come in C.
     Sentinels {
         bottom: find(&[c"mpi_fortran_bottom_"]),
         in_place: find(&[c"mpi_fortran_in_place_"]),
@@ -108,7 +108,7 @@ static SENTINELS: LazyLock<Sentinels> = LazyLock::new(|| {
     }
 });
 
-/// Returns the address of the first of these symbols that the process has, or 0.
+/// Returns the address of the first symbol found in the process, or 0.
 fn find(names: &[&CStr]) -> usize {
     let look_up = |name: &&CStr| {
         // SAFETY: a name with a zero at its end; looking it up changes nothing.
@@ -124,7 +124,7 @@ static TRUE: LazyLock<Fint> = LazyLock::new(|| {
         return 1;
     }
     let (mut flag, mut code) = (0, 0);
-    // SAFETY: `MPI_Initialized` of Fortran, which sets both. MPI is initialised in all calls that ask here.
+    // SAFETY: Fortran's `MPI_Initialized`, which sets both. MPI is initialised in every call that asks here.
     unsafe {
         let initialized: unsafe extern "C" fn(*mut Fint, *mut Fint) = std::mem::transmute(initialized as *const c_void);
         initialized(&raw mut flag, &raw mut code);
@@ -132,7 +132,7 @@ static TRUE: LazyLock<Fint> = LazyLock::new(|| {
     if flag == 0 { 1 } else { flag }
 });
 
-/// Returns a buffer: that of C for `MPI_BOTTOM` and `MPI_IN_PLACE`.
+/// Returns a buffer, with `MPI_BOTTOM` and `MPI_IN_PLACE` converted to C's.
 #[inline]
 pub fn buffer(at: *const c_void) -> *mut c_void {
     let sentinels = &*SENTINELS;
@@ -140,7 +140,7 @@ pub fn buffer(at: *const c_void) -> *mut c_void {
         return std::ptr::null_mut();
     }
     if at.addr() == sentinels.in_place {
-        // SAFETY: a constant of a C file of this crate.
+        // SAFETY: a constant from this crate's C file.
         return unsafe { counterfoil_fortran_in_place() };
     }
     at.cast_mut()
@@ -151,10 +151,10 @@ pub fn is_in_place(at: *const c_void) -> bool {
     at.addr() == SENTINELS.in_place && !at.is_null()
 }
 
-/// Returns an array of weights: that of C for `MPI_UNWEIGHTED` and `MPI_WEIGHTS_EMPTY`.
+/// Returns an array of weights, with `MPI_UNWEIGHTED` and `MPI_WEIGHTS_EMPTY` converted to C's.
 pub fn weights(at: *const Fint) -> *mut c_int {
     let sentinels = &*SENTINELS;
-    // SAFETY: constants of a C file of this crate.
+    // SAFETY: constants from this crate's C file.
     unsafe {
         match at.addr() {
             address if address == sentinels.unweighted => counterfoil_fortran_unweighted(),
@@ -164,7 +164,9 @@ pub fn weights(at: *const Fint) -> *mut c_int {
     }
 }
 
-/// Returns a string without the blanks at its end. It ends at a zero, if it has one.
+/// Returns a string without trailing blanks.
+///
+/// It ends at a zero, if it has one.
 ///
 /// # Safety
 /// See the [module](self).
@@ -176,7 +178,7 @@ pub unsafe fn string(at: *const c_char, len: usize) -> CString {
     CString::new(bytes).unwrap_or_default()
 }
 
-/// Stores the error code, where the program wants it.
+/// Stores the error code, unless the program omits it.
 ///
 /// # Safety
 /// See the [module](self).
@@ -188,7 +190,7 @@ pub unsafe fn end(ierror: *mut Fint, code: c_int) {
     }
 }
 
-/// A handle that a call changes.
+/// A handle changed by a call.
 pub struct Handle<H> {
     at: *mut Fint,
     handle: H,
@@ -208,13 +210,13 @@ impl<H: Copy + PartialEq> Handle<H> {
         Handle { at, handle, before: handle, number }
     }
 
-    /// Takes the variable of a handle that a call makes; `handle` is any.
+    /// Takes the variable for a handle made by a call; `handle` is any.
     #[inline]
     pub fn made(at: *mut Fint, handle: H, number: fn(H) -> Fint) -> Handle<H> {
         Handle { at, handle, before: handle, number }
     }
 
-    /// Stores the handle that a call has made, unless it has failed.
+    /// Stores the handle made by a call, unless the call has failed.
     ///
     /// # Safety
     /// See the [module](self).
@@ -226,7 +228,7 @@ impl<H: Copy + PartialEq> Handle<H> {
         }
     }
 
-    /// Returns the variable of C.
+    /// Returns the C variable.
     #[inline]
     pub fn at(&mut self) -> *mut H {
         &raw mut self.handle
@@ -248,7 +250,7 @@ impl<H: Copy + PartialEq> Handle<H> {
 /// Handles that fit without an allocation.
 const INLINE: usize = 16;
 
-/// Requests that a call may complete.
+/// Requests completed by a call.
 pub struct Requests {
     at: *mut Fint,
     handles: SmallVec<[ffi::MPI_Request; INLINE]>,
@@ -273,12 +275,12 @@ impl Requests {
         Requests { at, before: handles.clone(), handles, number }
     }
 
-    /// Returns the array of C.
+    /// Returns the C array.
     pub fn at(&mut self) -> *mut ffi::MPI_Request {
         self.handles.as_mut_ptr()
     }
 
-    /// Stores the requests that the call has changed.
+    /// Stores the requests changed by the call.
     ///
     /// # Safety
     /// See the [module](self).
@@ -292,10 +294,10 @@ impl Requests {
     }
 }
 
-/// Status or statuses that a call may set: the program's own memory where that is aligned.
+/// Status or statuses set by a call: the program's own memory if it is aligned.
 pub struct Statuses {
     at: *mut ffi::MPI_Status,
-    /// Copies of statuses that aren't.
+    /// Copies of unaligned statuses.
     copies: SmallVec<[ffi::MPI_Status; 1]>,
 }
 
@@ -306,7 +308,7 @@ impl Statuses {
     /// See the [module](self).
     #[inline]
     pub unsafe fn one(at: *mut Fint) -> Statuses {
-        // SAFETY: as for this function; a constant of the shim.
+        // SAFETY: as for this function; a shim constant.
         unsafe { Statuses::new(at, 1, SENTINELS.status_ignore, ffi::RSMPI_STATUS_IGNORE) }
     }
 
@@ -315,7 +317,7 @@ impl Statuses {
     /// # Safety
     /// See the [module](self).
     pub unsafe fn several(at: *mut Fint, count: Fint) -> Statuses {
-        // SAFETY: as for this function; a constant of the shim.
+        // SAFETY: as for this function; a shim constant.
         unsafe { Statuses::new(at, count, SENTINELS.statuses_ignore, ffi::RSMPI_STATUSES_IGNORE) }
     }
 
@@ -335,13 +337,13 @@ impl Statuses {
         Statuses { at, copies: copies.collect() }
     }
 
-    /// Returns the variable of C.
+    /// Returns the C variable.
     #[inline]
     pub fn at(&mut self) -> *mut ffi::MPI_Status {
         if self.copies.is_empty() { self.at } else { self.copies.as_mut_ptr() }
     }
 
-    /// Stores what the call has set.
+    /// Stores the statuses set by the call.
     ///
     /// # Safety
     /// See the [module](self).
@@ -354,7 +356,7 @@ impl Statuses {
     }
 }
 
-/// Integer that a call sets, and that means something else in Fortran.
+/// Integer set by a call, with a different meaning in Fortran.
 pub struct Number {
     at: *mut Fint,
     value: c_int,
@@ -367,7 +369,7 @@ impl Number {
         Number { at, value: UNSET }
     }
 
-    /// Returns the variable of C.
+    /// Returns the C variable.
     #[inline]
     pub fn at(&mut self) -> *mut c_int {
         &raw mut self.value
@@ -397,7 +399,7 @@ impl Number {
         }
     }
 
-    /// Stores the number of indices that the call has put at `indices`, and lets them begin at 1.
+    /// Stores the number of indices put at `indices` by the call, and makes them begin at 1.
     ///
     /// # Safety
     /// See the [module](self).
@@ -405,7 +407,7 @@ impl Number {
         if self.value == UNSET {
             return;
         }
-        // SAFETY: as for this function; a constant of the shim.
+        // SAFETY: as for this function; a shim constant.
         unsafe {
             let count = if self.value == ffi::RSMPI_UNDEFINED { 0 } else { usize::try_from(self.value).unwrap_or(0) };
             for index in 0..count {
@@ -419,11 +421,11 @@ impl Number {
 /// Returns an index that begins at 1.
 #[inline]
 fn from_one(index: c_int) -> Fint {
-    // SAFETY: a constant of the shim.
+    // SAFETY: a shim constant.
     if index == unsafe { ffi::RSMPI_UNDEFINED } { index } else { index + 1 }
 }
 
-/// Converts truth values that a call has stored.
+/// Converts truth values stored by a call.
 ///
 /// # Safety
 /// See the [module](self).
@@ -441,13 +443,14 @@ pub unsafe fn store_flags(at: *mut Fint, count: Fint, code: c_int) {
     }
 }
 
-/// Returns the datatypes of `count` parts. The list stays where it is, for an operation that ends later: each list is
-/// kept once.
+/// Returns the datatypes for `count` parts.
+///
+/// The list stays in place for an operation that ends later: each list is kept once.
 ///
 /// # Safety
 /// See the [module](self).
 pub unsafe fn datatypes(at: *const Fint, count: usize) -> *const ffi::MPI_Datatype {
-    /// Lists, by the bits of their handles, and their addresses.
+    /// List addresses by the bits of their handles.
     static LISTS: Mutex<BTreeMap<Vec<usize>, usize>> = Mutex::new(BTreeMap::new());
     if at.is_null() {
         return std::ptr::null();
@@ -461,7 +464,7 @@ pub unsafe fn datatypes(at: *const Fint, count: usize) -> *const ffi::MPI_Dataty
     std::ptr::with_exposed_provenance(address)
 }
 
-/// Keeps a variable of C for an operation that sets it later.
+/// Keeps a C variable for an operation that sets it later.
 pub fn keep<T>(value: T) -> *mut T {
     Box::leak(Box::new(value))
 }

@@ -1,7 +1,7 @@
 //! MPI as far as Counterfoil needs it, with errors in place of aborts.
 //!
-//! The bindings are `mpi-sys`: every call's return code is looked at, and what MPI says of an error is in [`MpiError`].
-//! MPI is initialised once a process, by [`Universe`]; a [`Comm`] is a communicator of it.
+//! The bindings are `mpi-sys`: every call's return code is checked, and MPI's description of an error is in
+//! [`MpiError`]. MPI is initialised once per process, by [`Universe`]; a [`Comm`] is one of its communicators.
 //!
 //! | module | contents |
 //! |---|---|
@@ -11,13 +11,13 @@
 //! | [`collective`], [`operation`] | collective operations and reductions |
 //! | [`request`], [`completion`] | operations that are waited for later |
 //! | [`ulfm`], [`control::failures`] | process failures that others survive |
-//! | [`arguments`], [`fortran`] | arguments of a program's calls, for interposition libraries |
+//! | [`arguments`], [`fortran`] | a program's call arguments, for interposition libraries |
 //! | `abort`, `exit`, `parent` | the end of a job and of this process |
-//! | [`watchdog`], `fast_boxes` | what a killed process damages in shared memory |
+//! | [`watchdog`], `fast_boxes` | shared-memory damage by a killed process |
 //! | [`idle`] | waits |
-//! | [`control`] | the control communicator of the loggers ([`counterfoil_mpi_logger`]) |
+//! | [`control`] | the loggers' control communicator ([`counterfoil_mpi_logger`]) |
 //!
-//! `unsafe` is here because MPI is a C interface; every block says what it rests on.
+//! `unsafe` is here because MPI is a C interface; every block states its guarantees.
 
 mod abort;
 pub mod arguments;

@@ -1,4 +1,4 @@
-//! Operations of reductions: MPI's own on numbers, and the program's on elements of any type.
+//! Reduction operations: MPI's own on numbers, and the program's on elements of any type.
 
 use std::ffi::{c_int, c_void};
 use std::marker::PhantomData;
@@ -22,18 +22,19 @@ mod sealed {
     }
 
     pub trait Operation<T> {
-        /// Returns the operation and the datatype of its elements. Both are valid as long as `self`, and in calls begun
-        /// before that.
+        /// Returns the operation and its elements' datatype.
+        ///
+        /// Both are valid as long as `self`, and in calls begun before that.
         fn raw(&self) -> (ffi::MPI_Op, ffi::MPI_Datatype);
 
-        /// Returns what keeps the two valid for longer, if they are the program's.
+        /// Returns an owner keeping the two valid for longer, if they are the program's.
         fn handles(&self) -> Option<Rc<UserHandles>> {
             None
         }
     }
 }
 
-/// A number that MPI can reduce: integers of 8 to 64 bits and floating-point numbers.
+/// A number that MPI can reduce: 8 to 64-bit integers and floating-point numbers.
 pub trait Number: sealed::Number + IntoBytes + FromBytes + Immutable + Copy {}
 
 macro_rules! numbers {
@@ -41,7 +42,7 @@ macro_rules! numbers {
         $(
             impl sealed::Number for $number {
                 fn datatype() -> ffi::MPI_Datatype {
-                    // SAFETY: a constant of the shim that `mpi-sys` links; it is never written.
+                    // SAFETY: a shim constant linked by `mpi-sys`, never written.
                     unsafe { ffi::$datatype }
                 }
             }
@@ -59,11 +60,12 @@ numbers! {
 #[cfg(target_pointer_width = "64")]
 numbers! { isize: RSMPI_INT64_T, usize: RSMPI_UINT64_T }
 
-/// Operation that a reduction applies to two elements: a [`SystemOperation`] on numbers, or a [`UserOperation`].
+/// Operation applied to two elements by a reduction: a [`SystemOperation`] on numbers, or a [`UserOperation`].
 pub trait Operation<T>: sealed::Operation<T> {}
 
-/// Operation that MPI predefines. The bitwise and the logical ones are for integers only; for the latter, zero is
-/// false.
+/// Operation predefined by MPI.
+///
+/// The bitwise and the logical ones are for integers only; for the latter, zero is false.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SystemOperation {
@@ -91,7 +93,7 @@ pub enum SystemOperation {
 
 impl<T: Number> sealed::Operation<T> for SystemOperation {
     fn raw(&self) -> (ffi::MPI_Op, ffi::MPI_Datatype) {
-        // SAFETY: constants of the shim that `mpi-sys` links; they are never written.
+        // SAFETY: shim constants linked by `mpi-sys`, never written.
         let operation = unsafe {
             match self {
                 SystemOperation::Max => ffi::RSMPI_MAX,
@@ -112,14 +114,14 @@ impl<T: Number> sealed::Operation<T> for SystemOperation {
 
 impl<T: Number> Operation<T> for SystemOperation {}
 
-/// Operation that the program defines, on elements that are plain bytes.
+/// Operation defined by the program, on plain-byte elements.
 #[derive(Debug)]
 pub struct UserOperation<T> {
     handles: Rc<UserHandles>,
     _of: PhantomData<fn(T)>,
 }
 
-/// MPI's handles of an operation of the program.
+/// MPI's handles for a program's operation.
 #[derive(Debug)]
 pub struct UserHandles {
     operation: ffi::MPI_Op,
@@ -128,7 +130,7 @@ pub struct UserHandles {
 }
 
 impl<T: FromBytes + IntoBytes + Immutable> UserOperation<T> {
-    /// Creates an operation of an associative function that stores its result in its second argument.
+    /// Creates an operation from an associative function storing its result in its second argument.
     ///
     /// # Errors
     /// [`MpiError`].
@@ -140,8 +142,8 @@ impl<T: FromBytes + IntoBytes + Immutable> UserOperation<T> {
         const { assert!(size_of::<F>() == 0, "MPI passes no context to the function, so it can't capture anything") };
         const { assert!(size_of::<T>() > 0, "elements without bytes can't be counted") };
         let element = count("MPI_Type_contiguous", size_of::<T>())?;
-        // SAFETY: constants of the shim, pointers to local variables, and a function of the signature that MPI calls.
-        // MPI is initialised.
+        // SAFETY: shim constants, pointers to local variables, and a function with the signature that MPI calls. MPI is
+        // initialised.
         unsafe {
             let mut datatype = ffi::RSMPI_DATATYPE_NULL;
             let byte = ffi::RSMPI_UINT8_T;
@@ -161,7 +163,9 @@ impl<T: FromBytes + IntoBytes + Immutable> UserOperation<T> {
     }
 }
 
-/// Function that MPI calls. A panic in it ends the process, because it can't unwind through MPI.
+/// Function called by MPI.
+///
+/// A panic in it ends the process, because it can't unwind through MPI.
 ///
 /// # Safety
 /// `from` and `into` have `len` elements; `F` is zero-sized, and a value of it exists.
@@ -171,8 +175,8 @@ unsafe extern "C" fn apply<T: FromBytes + IntoBytes + Immutable, F: Fn(&T, &mut 
     len: *mut c_int,
     _: *mut ffi::MPI_Datatype,
 ) {
-    // SAFETY: `F` is zero-sized, so these zero bytes are a value of it, equal to the one that `UserOperation::new` was
-    // given: `F` is `Copy` and `'static`.
+    // SAFETY: `F` is zero-sized, so these zero bytes are a value of it, equal to the one given to `UserOperation::new`:
+    // `F` is `Copy` and `'static`.
     let function = unsafe { std::mem::zeroed::<F>() };
     let (from, into) = (from.cast::<T>(), into.cast::<T>());
     // SAFETY: MPI passes a pointer to the number of elements.
@@ -203,7 +207,7 @@ impl<T> Operation<T> for &UserOperation<T> {}
 
 impl Drop for UserHandles {
     fn drop(&mut self) {
-        // SAFETY: created by `new`, and MPI is still initialised. MPI keeps both until operations that use them have
+        // SAFETY: created by `new`, and MPI is still initialised. MPI keeps both until the operations using them have
         // ended.
         unsafe {
             ffi::MPI_Op_free(&raw mut self.operation);
@@ -212,7 +216,9 @@ impl Drop for UserHandles {
     }
 }
 
-/// Reduces `send` and `receive`, element by element, into `receive`, without other ranks. Nothing is logged.
+/// Reduces `send` and `receive`, element by element, into `receive`, without other ranks.
+///
+/// Nothing is logged.
 ///
 /// # Errors
 /// [`MpiError`]; [`MpiError::Length`] if the two differ in length.
@@ -226,7 +232,7 @@ where
     if len != needed {
         return Err(MpiError::Length { call, len, needed });
     }
-    // SAFETY: both slices have that many elements, and the handles are those of `operation`.
+    // SAFETY: both slices have that many elements, and the handles belong to `operation`.
     unsafe { reduce_local(send.as_ptr().cast(), receive.as_mut_ptr().cast(), send.len(), operation.raw()) }
 }
 

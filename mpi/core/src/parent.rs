@@ -1,4 +1,4 @@
-//! The parent of this process: `mpirun`, or its daemon on this host.
+//! This process's parent: `mpirun`, or its daemon on this host.
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::control::failures::outlives_failures;
 use crate::exit::exit;
 
-/// Time between two looks at the parent.
+/// Time between two checks of the parent.
 const NAP: Duration = Duration::from_millis(100);
 /// Longest time in `MPI_Finalize` after all processes have met.
 const FINALIZE_MAX: Duration = Duration::from_secs(30);
@@ -15,7 +15,7 @@ const FINALIZE_MAX: Duration = Duration::from_secs(30);
 /// The process that started this one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parent {
-    /// Its number.
+    /// Process id.
     process: i32,
 }
 
@@ -24,15 +24,18 @@ impl Parent {
         Parent { process: parent() }
     }
 
-    /// Returns `true` if the parent is dead. MPI doesn't always tell a process of that, and under User-Level Failure
-    /// Mitigation the process would go on.
+    /// Returns `true` if the parent is dead.
+    ///
+    /// MPI doesn't always notify a process, and under User-Level Failure Mitigation the process would continue.
     pub(crate) fn is_dead(self) -> bool {
         parent() != self.process
     }
 
-    /// Ends this process if `MPI_Finalize`, which is called next, outlasts the parent or, after all processes have
-    /// met, half a minute: in Open MPI 5.0.11 it may wait for a dead process of which MPI hasn't told this one. The
-    /// result is to be dropped when it has returned.
+    /// Ends this process if `MPI_Finalize`, called next, outlasts the parent or, after all processes have met, half a
+    /// minute.
+    ///
+    /// In Open MPI 5.0.11 it may wait for a dead process unknown to this one. The result is to be dropped when it has
+    /// returned.
     pub(crate) fn limit_finalize(self, have_met: bool) -> Option<Sender<()>> {
         if !outlives_failures() {
             return None;
@@ -54,7 +57,7 @@ impl Parent {
     }
 }
 
-/// Returns the number of this process's parent: of another one after its death.
+/// Returns the process id of this process's parent, a different one after its death.
 fn parent() -> i32 {
     // SAFETY: has no precondition.
     unsafe { libc::getppid() }

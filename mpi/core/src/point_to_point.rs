@@ -20,7 +20,7 @@ pub enum Mode {
     Buffered,
     /// The send ends after its receive has begun.
     Synchronous,
-    /// To a receive that is posted.
+    /// To a posted receive.
     Ready(IsPosted),
 }
 
@@ -48,7 +48,7 @@ impl Mode {
     }
 }
 
-/// Proof that the receive of a message is posted.
+/// Proof that a message's receive is posted.
 #[derive(Clone, Copy, Debug)]
 pub struct IsPosted(());
 
@@ -56,13 +56,13 @@ impl IsPosted {
     /// Makes the proof.
     ///
     /// # Safety
-    /// The receive that matches the message is posted before the message is sent.
+    /// The matching receive is posted before the message is sent.
     pub unsafe fn promised() -> IsPosted {
         IsPosted(())
     }
 }
 
-/// Returns the outcome of a receive that took a message, with an error if the message was truncated.
+/// Returns the outcome of a receive that took a message, with an error if it was truncated.
 fn taken(received: Result<(), MpiError>, status: MaybeUninit<ffi::MPI_Status>) -> Result<Completion, MpiError> {
     match &received {
         Ok(()) => {}
@@ -87,8 +87,9 @@ impl Comm {
         })
     }
 
-    /// Sends `bytes` in this mode. `around` is given a function that starts the send; after `around` returns, this
-    /// waits until `bytes` may be reused.
+    /// Sends `bytes` in this mode.
+    ///
+    /// `around` is given a function to start the send; after `around` returns, this waits until `bytes` may be reused.
     ///
     /// # Errors
     /// Any error of `around`; [`MpiError`].
@@ -106,7 +107,7 @@ impl Comm {
         impl Wait {
             #[inline]
             fn wait(&mut self) -> c_int {
-                // SAFETY: a request that was started here, or the null request, which an earlier wait may have left.
+                // SAFETY: a request started here, or the null request left by an earlier wait.
                 unsafe { ffi::MPI_Wait(&raw mut self.0, ffi::RSMPI_STATUS_IGNORE) }
             }
         }
@@ -128,7 +129,7 @@ impl Comm {
             }
             let mut request = null_request();
             // SAFETY: `bytes` is borrowed until this function returns, and `sending` waits for the request before that.
-            // `IsPosted` proves that the receive which a ready send needs is posted.
+            // `IsPosted` proves that a ready send's receive is posted.
             check(call, unsafe { send(at, len, ffi::RSMPI_UINT8_T, to as c_int, tag, self.raw(), &raw mut request) })?;
             // Set only on success: a failed send may leave a request that never ends.
             sending.0 = request;
@@ -146,18 +147,19 @@ impl Comm {
         self.send_within(Mode::Synchronous, bytes, to, tag, |begin| begin())
     }
 
-    /// Starts to send `bytes` in this mode. Dropping the request doesn't cancel the send.
+    /// Starts to send `bytes` in this mode.
+    ///
+    /// Dropping the request doesn't cancel the send.
     ///
     /// # Errors
-    /// [`MpiError`]: of class `MPI_ERR_BUFFER` if the buffer has no room for a buffered message, which is not sent
-    /// then.
+    /// [`MpiError`]; class `MPI_ERR_BUFFER` if the buffer has no room for a buffered message, which is not sent then.
     pub fn begin_send(&self, mode: Mode, bytes: Vec<u8>, to: u32, tag: i32) -> Result<MpiOperation, MpiError> {
         let (call, send) = mode.immediate();
         let (len, mut request) = (count(call, bytes.len())?, null_request());
         let at = bytes.as_ptr().cast::<c_void>();
         let to = to as c_int;
         // SAFETY: the bytes are on the heap, where `MpiOperation` leaves them untouched until the request is complete.
-        // `IsPosted` proves that the receive which a ready send needs is posted.
+        // `IsPosted` proves that a ready send's receive is posted.
         unsafe {
             check(call, send(at, len, ffi::RSMPI_UINT8_T, to, tag, self.raw(), &raw mut request))?;
             let memory = Memory { bytes, ..Memory::default() };
@@ -166,7 +168,7 @@ impl Comm {
     }
 
     /// Receives a message into `bytes` and returns its envelope, together with a truncation error if the message was
-    /// longer: the rest of it is lost.
+    /// longer: its rest is lost.
     ///
     /// # Errors
     /// [`MpiError`]: no message was received.
@@ -184,8 +186,9 @@ impl Comm {
         taken(received, status)
     }
 
-    /// Posts a receive of at most `len` bytes, which the request owns. `None` is a wildcard. Dropping the request
-    /// cancels the receive.
+    /// Posts a receive for at most `len` bytes, owned by the request.
+    ///
+    /// `None` is a wildcard. Dropping the request cancels the receive.
     ///
     /// # Errors
     /// [`MpiError`].
@@ -203,7 +206,9 @@ impl Comm {
         }
     }
 
-    /// Posts a receive of a message of at most the length of `memory` into it. `None` is a wildcard.
+    /// Posts a receive into `memory` for a message no longer than it.
+    ///
+    /// `None` is a wildcard.
     ///
     /// # Errors
     /// [`MpiError`].
@@ -227,7 +232,9 @@ impl Comm {
         }
     }
 
-    /// Waits for a message that such a receive would take, without receiving it. `None` is a wildcard.
+    /// Waits for a matching message, without receiving it.
+    ///
+    /// `None` is a wildcard.
     ///
     /// # Errors
     /// [`MpiError`].
@@ -256,15 +263,16 @@ impl Comm {
         }
     }
 
-    /// Waits for a message that such a receive would take, and matches it, so that no other receive can take it. `None`
-    /// is a wildcard.
+    /// Waits for a message and matches it, so no other receive can take it.
+    ///
+    /// `None` is a wildcard.
     ///
     /// # Errors
     /// [`MpiError`].
     pub fn mprobe(&self, source: Option<u32>, tag: Option<i32>) -> Result<Matched, MpiError> {
         let mut status = MaybeUninit::uninit();
         let (source, tag) = (any_source(source), any_tag(tag));
-        // SAFETY: constants of the shim, a valid communicator, and pointers to local variables that the call fills in.
+        // SAFETY: shim constants, a valid communicator, and pointers to local variables filled in by the call.
         unsafe {
             let mut message = ffi::RSMPI_MESSAGE_NULL;
             let code = ffi::MPI_Mprobe(source, tag, self.raw(), &raw mut message, status.as_mut_ptr());
@@ -277,7 +285,7 @@ impl Comm {
 
 impl Matched {
     /// Receives the message into `bytes` and returns its envelope, together with a truncation error if the message was
-    /// longer: the rest of it is lost.
+    /// longer: its rest is lost.
     ///
     /// # Errors
     /// [`MpiError`]: the message was not received.
@@ -291,7 +299,7 @@ impl Matched {
         taken(check("MPI_Mrecv", code), status)
     }
 
-    /// Starts to receive the message, of at most the length of `memory`, into it.
+    /// Starts to receive the message into `memory`, which limits its length.
     ///
     /// # Errors
     /// [`MpiError`].

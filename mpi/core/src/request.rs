@@ -1,6 +1,6 @@
-//! Immediate operations, and the memory that MPI uses until they complete.
+//! Immediate operations, and the memory used by MPI until they complete.
 //!
-//! A leaked operation that owns its memory leaks the memory as well.
+//! A leaked operation leaks the memory it owns.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
@@ -17,9 +17,9 @@ use crate::universe::Universe;
 /// Outcome of an operation.
 #[derive(Debug)]
 pub struct Completion<E = MpiError> {
-    /// Envelope of the message that a receive took, even if the message was truncated.
+    /// Envelope of the message taken by a receive, even if the message was truncated.
     pub envelope: Option<Envelope>,
-    /// Error of the operation.
+    /// Error from the operation.
     pub result: Result<(), E>,
 }
 
@@ -44,16 +44,16 @@ pub enum Kind {
     Collective,
 }
 
-/// Memory that an operation owns.
+/// Memory owned by an operation.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
-    /// Bytes that are sent or received.
+    /// Bytes sent or received.
     pub(crate) bytes: Vec<u8>,
     /// Lengths and displacements of parts.
     pub(crate) _numbers: Vec<Vec<c_int>>,
 }
 
-/// An operation that MPI carries out, until it is dropped.
+/// An operation carried out by MPI, until it is dropped.
 #[derive(Debug)]
 pub struct MpiOperation {
     /// Active, or the null request.
@@ -71,10 +71,10 @@ pub(crate) fn empty_status() -> ffi::MPI_Status {
 }
 
 impl MpiOperation {
-    /// Takes ownership of the request of an operation that has just begun.
+    /// Takes ownership of a started operation's request.
     ///
     /// # Safety
-    /// `request` is active or null, and no other copy of it is used. Memory that the operation uses is in `memory`, or
+    /// `request` is active or null, and no other copy of it is used. Memory used by the operation is in `memory`, or
     /// stays exclusive to MPI until the operation is complete.
     pub(crate) unsafe fn begun(
         request: ffi::MPI_Request,
@@ -94,17 +94,17 @@ impl MpiOperation {
     /// Stores the request as MPI has left it.
     ///
     /// # Safety
-    /// A call of MPI has replaced the request that [`raw`](Self::raw) returned by `request`.
+    /// An MPI call has replaced the request returned by [`raw`](Self::raw) with `request`.
     pub(crate) unsafe fn set(&self, request: ffi::MPI_Request) {
         self.request.set(request);
     }
 
-    /// Returns `true` if the operation is complete, so that MPI no longer uses its memory.
+    /// Returns `true` if the operation is complete, so MPI no longer uses its memory.
     pub fn is_complete(&self) -> bool {
         self.request.get() == null_request()
     }
 
-    /// Returns the outcome of an operation that `call` has completed with this code and status.
+    /// Returns the outcome of an operation completed by `call` with this code and status.
     pub(crate) fn complete(&self, call: &'static str, code: c_int, status: &ffi::MPI_Status) -> Completion {
         let mut result = check(call, code);
         let is_taken = match &result {
@@ -113,7 +113,7 @@ impl MpiOperation {
             Err(_) => false,
         };
         let mut cancelled = 0;
-        // SAFETY: a status that MPI has filled in, or a zeroed one, and a pointer to a local variable.
+        // SAFETY: a status filled in by MPI, or a zeroed one, and a pointer to a local variable.
         unsafe { ffi::MPI_Test_cancelled(status, &raw mut cancelled) };
         if self.kind != Kind::Receive || !is_taken || cancelled != 0 {
             return Completion { envelope: None, result };
@@ -161,7 +161,9 @@ impl MpiOperation {
         Ok(flag != 0)
     }
 
-    /// Cancels a receive, and waits until it completes, with or without a message. Other operations are waited for.
+    /// Cancels a receive, and waits until it completes, with or without a message.
+    ///
+    /// Other operations are waited for.
     pub fn cancel(&self) -> Completion {
         if self.kind == Kind::Receive && !self.is_complete() {
             let mut request = self.raw();
@@ -171,7 +173,7 @@ impl MpiOperation {
         self.wait()
     }
 
-    /// Takes the bytes that the operation owned; none while it is pending.
+    /// Takes the bytes owned by the operation; none while it is pending.
     pub fn take_bytes(&self) -> Vec<u8> {
         if self.is_complete() { std::mem::take(&mut self.memory.borrow_mut().bytes) } else { Vec::new() }
     }
@@ -195,13 +197,13 @@ impl Drop for MpiOperation {
         if !self.is_complete() {
             let mut request = self.raw();
             match self.kind {
-                // The send continues. SAFETY: an active request, which isn't used afterwards.
+                // The send continues. SAFETY: an active request, not used afterwards.
                 Kind::Send => unsafe {
                     ffi::MPI_Request_free(&raw mut request);
                     return;
                 },
                 Kind::Receive => drop(self.cancel()),
-                // MPI can't free the request of a collective operation before it is complete.
+                // MPI can't free a collective operation's request before it is complete.
                 Kind::Collective if std::thread::panicking() => return,
                 Kind::Collective => drop(self.wait()),
             }

@@ -21,7 +21,7 @@ impl Threads {
     pub(crate) const ALL: [Threads; 4] = [Threads::Single, Threads::Funneled, Threads::Serialized, Threads::Multiple];
 
     pub(crate) fn raw(self) -> c_int {
-        // SAFETY: constants of the shim that `mpi-sys` links; they are never written.
+        // SAFETY: shim constants linked by `mpi-sys`, never written.
         unsafe {
             match self {
                 Threads::Single => ffi::RSMPI_THREAD_SINGLE,

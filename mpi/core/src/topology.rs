@@ -33,41 +33,41 @@ pub struct CartesianLayout {
 }
 
 impl Comm {
-    /// Returns the communicator that `make`, a call of `call`, has created; `None` if it has created none for this
-    /// rank.
+    /// Returns the communicator created by `make`, a call of `call`; `None` if there is none for this rank.
     fn create_with(
         &self,
         call: &'static str,
         make: impl FnOnce(*mut ffi::MPI_Comm) -> c_int,
     ) -> Result<Option<Comm>, MpiError> {
-        // SAFETY: a constant of the shim that `mpi-sys` links; it is never written.
+        // SAFETY: a shim constant linked by `mpi-sys`, never written.
         let none = unsafe { ffi::RSMPI_COMM_NULL };
         let mut raw = none;
         check(call, make(&raw mut raw))?;
         Ok(if raw == none { None } else { Some(Comm::made(raw, Rc::clone(&self.universe))) })
     }
 
-    /// Splits the communicator into one for each `color`, whose ranks are in the order of `key`. Returns `None` for the
-    /// color `None`.
+    /// Splits the communicator into one for each `color`, with ranks ordered by `key`.
+    ///
+    /// Returns `None` for the color `None`.
     ///
     /// # Errors
     /// [`MpiError`].
     pub fn split(&self, color: Option<u32>, key: i32) -> Result<Option<Comm>, MpiError> {
-        // SAFETY: a constant of the shim.
+        // SAFETY: a shim constant.
         let color = color.map_or(unsafe { ffi::RSMPI_UNDEFINED }, |color| color as c_int);
         // SAFETY: a valid communicator, and a pointer to a local variable.
         self.create_with("MPI_Comm_split", |created| unsafe { ffi::MPI_Comm_split(self.raw(), color, key, created) })
     }
 
-    /// Splits off the ranks that share memory with this one, in the order of `key`.
+    /// Splits off the ranks sharing memory with this one, ordered by `key`.
     pub fn split_shared(&self, key: i32) -> Result<Option<Comm>, MpiError> {
-        // SAFETY: a valid communicator, constants of the shim, and a pointer to a local variable.
+        // SAFETY: a valid communicator, shim constants, and a pointer to a local variable.
         self.create_with("MPI_Comm_split_type", |created| unsafe {
             ffi::MPI_Comm_split_type(self.raw(), ffi::RSMPI_COMM_TYPE_SHARED, key, ffi::RSMPI_INFO_NULL, created)
         })
     }
 
-    /// Runs `work` with a temporary group of these ranks of the communicator.
+    /// Runs `work` with a temporary group of these ranks.
     fn with_group<T>(
         &self,
         ranks: &[u32],
@@ -76,7 +76,7 @@ impl Comm {
         let call = "MPI_Group_incl";
         let len = count(call, ranks.len())?;
         let ranks: Vec<c_int> = ranks.iter().map(|rank| *rank as c_int).collect();
-        // SAFETY: a valid communicator, groups that are created and freed once here, and pointers to local variables.
+        // SAFETY: a valid communicator, groups created and freed once here, and pointers to local variables.
         unsafe {
             let (mut all, mut some) = (ffi::RSMPI_GROUP_NULL, ffi::RSMPI_GROUP_NULL);
             check("MPI_Comm_group", ffi::MPI_Comm_group(self.raw(), &raw mut all))?;
@@ -91,16 +91,18 @@ impl Comm {
         }
     }
 
-    /// Creates a communicator of `ranks` of this one; `None` if this rank isn't among them. Collective over this
-    /// communicator; the ranks may name different groups if these are disjoint.
+    /// Creates a communicator from this one's `ranks`; `None` if this rank isn't among them.
+    ///
+    /// Collective over this communicator; the ranks may name different groups if these are disjoint.
     pub fn create(&self, ranks: &[u32]) -> Result<Option<Comm>, MpiError> {
         self.with_group(ranks, |group| {
-            // SAFETY: a valid communicator and a group of its ranks, and a pointer to a local variable.
+            // SAFETY: a valid communicator, a group of its ranks, and a pointer to a local variable.
             self.create_with("MPI_Comm_create", |created| unsafe { ffi::MPI_Comm_create(self.raw(), group, created) })
         })
     }
 
-    /// Creates a communicator of `ranks`, as [`create`](Self::create) does, but is collective over these ranks alone.
+    /// Creates a communicator as [`create`](Self::create) does, but collectively over `ranks` alone.
+    ///
     /// Concurrent calls need different tags.
     pub fn create_group(&self, ranks: &[u32], tag: i32) -> Result<Option<Comm>, MpiError> {
         self.with_group(ranks, |group| {
@@ -114,7 +116,7 @@ impl Comm {
     /// Returns the relation between this communicator and another one.
     pub fn compare(&self, other: &Comm) -> Result<CommunicatorRelation, MpiError> {
         let mut relation = 0;
-        // SAFETY: valid communicators, a pointer to a local variable, and constants of the shim.
+        // SAFETY: valid communicators, a pointer to a local variable, and shim constants.
         unsafe {
             check("MPI_Comm_compare", ffi::MPI_Comm_compare(self.raw(), other.raw(), &raw mut relation))?;
             Ok(match relation {
@@ -157,9 +159,13 @@ fn flags(flags: &[bool]) -> Vec<c_int> {
     flags.iter().map(|flag| c_int::from(*flag)).collect()
 }
 
-/// Cartesian topologies. The caller ensures that slices have as many elements as the grid has dimensions.
+/// Cartesian topologies.
+///
+/// The caller ensures that slices have an element for each grid dimension.
 impl Comm {
-    /// Creates a communicator with a grid; `None` if the grid has no place for this rank. Collective.
+    /// Creates a communicator with a grid; `None` if the grid has no place for this rank.
+    ///
+    /// Collective.
     pub fn cart_create(&self, dims: &[u32], periods: &[bool], may_reorder: bool) -> Result<Option<Comm>, MpiError> {
         let call = "MPI_Cart_create";
         let (len, dims, periods) = (count(call, dims.len().min(periods.len()))?, ints(dims), flags(periods));
@@ -169,19 +175,19 @@ impl Comm {
         })
     }
 
-    /// Returns the rank that this process would have on such a grid; `None` if the grid has no place for it.
+    /// Returns this process's rank on such a grid; `None` if the grid has no place for it.
     pub fn cart_map(&self, dims: &[u32], periods: &[bool]) -> Result<Option<u32>, MpiError> {
         let call = "MPI_Cart_map";
         let (len, dims, periods) = (count(call, dims.len().min(periods.len()))?, ints(dims), flags(periods));
         let mut rank = -1;
         // SAFETY: as in `cart_create`.
         check(call, unsafe { ffi::MPI_Cart_map(self.raw(), len, dims.as_ptr(), periods.as_ptr(), &raw mut rank) })?;
-        // Open MPI returns the old rank of a process that has no place.
+        // Open MPI returns the old rank for a process without a place.
         let places = dims.iter().map(|ranks| i64::from(*ranks)).product::<i64>();
         Ok(u32::try_from(rank).ok().filter(|rank| i64::from(*rank) < places))
     }
 
-    /// Returns the grid of this communicator.
+    /// Returns this communicator's grid.
     pub fn cart_get(&self) -> Result<CartesianLayout, MpiError> {
         let mut len = 0;
         // SAFETY: a valid communicator, and a pointer to a local variable.
@@ -204,7 +210,7 @@ impl Comm {
         Ok(rank.unsigned_abs())
     }
 
-    /// Returns the coordinates of a rank.
+    /// Returns a rank's coordinates.
     pub fn cart_coords(&self, rank: u32, dims: usize) -> Result<Vec<u32>, MpiError> {
         let (len, mut coords) = (count("MPI_Cart_coords", dims)?, vec![0; dims]);
         // SAFETY: a valid communicator, and room for `len` numbers.
@@ -222,7 +228,8 @@ impl Comm {
         Ok((u32::try_from(source).ok(), u32::try_from(destination).ok()))
     }
 
-    /// Splits the grid into subgrids of the dimensions that `retain` marks, and returns the one with this rank.
+    /// Splits the grid into subgrids of the dimensions marked in `retain`, and returns this rank's.
+    ///
     /// Collective.
     pub fn cart_sub(&self, retain: &[bool]) -> Result<Option<Comm>, MpiError> {
         let retain = flags(retain);

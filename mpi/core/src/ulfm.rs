@@ -11,13 +11,15 @@ use crate::error::{MpiError, check};
 use crate::watchdog::Call;
 
 impl MpiError {
-    /// Returns `true` if the error reports a failed process, or a communicator that was revoked after a failure.
+    /// Returns `true` if the error reports a failed process, or a communicator revoked after a failure.
     pub fn is_process_failure(&self) -> bool {
         matches!(self, MpiError::Call { code, .. } if is_failure(*code))
     }
 }
 
-/// Barrier of the living ranks that was begun. Dropped before its completion, it leaves its flag to MPI.
+/// A started barrier over the living ranks.
+///
+/// Dropped before its completion, it leaves its flag to MPI.
 #[derive(Debug)]
 pub struct Meeting {
     request: ffi::MPI_Request,
@@ -26,31 +28,33 @@ pub struct Meeting {
 }
 
 impl Comm {
-    /// Returns the ranks that have failed, and acknowledges these failures: receives from any source go on without
-    /// them.
+    /// Returns and acknowledges the failed ranks, so receives from any source continue without them.
     pub fn failed_ranks(&self) -> Result<Vec<u32>, MpiError> {
         // SAFETY: a valid communicator.
         unsafe { acknowledge_failures(self.raw()) }
     }
 
-    /// Begins a barrier of the living ranks, which completes in spite of failures, and compares what each rank gives
-    /// it.
+    /// Begins a barrier over the living ranks, comparing each rank's value.
+    ///
+    /// It completes in spite of failures.
     pub fn meet(&self, compared: u16) -> Result<Meeting, MpiError> {
         let flag = Box::into_raw(Box::new(with_complement(compared)));
-        // SAFETY: a valid communicator, and a flag that is not freed before the request is complete.
+        // SAFETY: a valid communicator, and a flag not freed before the request is complete.
         let request = unsafe { begin_agreement(self.raw(), flag) }?;
         Ok(Meeting { request, flag })
     }
 }
 
 impl Meeting {
-    /// Returns `Some` once all living ranks have begun the barrier: `true` if all have given it the same, `false` on
-    /// all of them otherwise, or if MPI found a failure meanwhile that not all had acknowledged. (It doesn't find all
-    /// of them: a rank that takes part without knowing of a failure is no reason for it to fail.)
+    /// Returns `Some` once all living ranks have begun the barrier.
+    ///
+    /// `true` if all have given it the same value; otherwise, or if MPI meanwhile found a failure not acknowledged by
+    /// all, `false` on every rank. (It doesn't find every failure: a participating rank unaware of one doesn't make it
+    /// fail.)
     pub fn poll(&mut self) -> Result<Option<bool>, MpiError> {
         let mut flag = 0;
         let _call = Call::begin();
-        // SAFETY: a request of `meet`, or the null request that an earlier test left.
+        // SAFETY: a request from `meet`, or the null request left by an earlier test.
         let code = unsafe { ffi::PMPI_Test(&raw mut self.request, &raw mut flag, ffi::RSMPI_STATUS_IGNORE) };
         let is_agreed = match check("MPI_Test", code) {
             Err(error) if error.is_process_failure() => false,
@@ -67,13 +71,14 @@ impl Meeting {
     }
 }
 
-/// Returns a number with its complement: combined by a bitwise and, as an agreement does, two different ones lose a bit
-/// in both halves.
+/// Returns a number with its complement.
+///
+/// Combined by a bitwise and, as in an agreement, two different ones lose a bit in both halves.
 fn with_complement(compared: u16) -> c_int {
     (u32::from(compared) << 16 | u32::from(!compared)).cast_signed()
 }
 
-/// Returns `true` if all the numbers that were combined are the same.
+/// Returns `true` if all combined numbers are the same.
 fn is_same(combined: c_int) -> bool {
     let combined = combined.cast_unsigned();
     (combined >> 16) as u16 == !(combined as u16)

@@ -12,10 +12,10 @@ use crate::fast_boxes::prefer_fast_boxes;
 use crate::parent::Parent;
 use crate::threads::Threads;
 
-/// Bytes that a buffered message takes in addition to its length.
+/// Space taken by a buffered message in addition to its length, in bytes.
 pub const BUFFER_OVERHEAD: usize = ffi::MPI_BSEND_OVERHEAD as usize;
 
-/// An MPI function under the name that this [`Universe`] calls it by.
+/// An MPI function under the name by which this [`Universe`] calls it.
 macro_rules! by_name {
     ($universe:expr, $seen:ident, $unseen:ident) => {
         if $universe.is_unseen() { ffi::$unseen } else { ffi::$seen }
@@ -26,8 +26,9 @@ pub(crate) use by_name;
 /// `MPI_Init_thread`, by either of its names.
 type InitThread = unsafe extern "C" fn(*mut c_int, *mut *mut *mut c_char, c_int, *mut c_int) -> c_int;
 
-/// Lifetime of MPI in this process: MPI is finalised when this and every [`Comm`](crate::Comm) are dropped. Neither can
-/// leave its thread.
+/// MPI's lifetime in this process: MPI is finalised when this and every [`Comm`](crate::Comm) are dropped.
+///
+/// Neither can leave its thread.
 #[derive(Debug)]
 pub struct Universe {
     threads: Threads,
@@ -54,8 +55,9 @@ impl Universe {
         Universe::init_by(threads, ffi::MPI_Init_thread, false)
     }
 
-    /// Initialises MPI as [`init`](Self::init) does, for a library that stands between the program and its MPI. Calls
-    /// of [`Comm`](crate::Comm) for messages of bytes use MPI's profiling names, which such libraries do not see.
+    /// Initialises MPI as [`init`](Self::init) does, for a library between the program and its MPI.
+    ///
+    /// [`Comm`](crate::Comm) calls for byte messages use MPI's profiling names, which such libraries don't see.
     ///
     /// # Errors
     /// Same as [`init`](Self::init).
@@ -73,8 +75,8 @@ impl Universe {
         if before != 0 {
             return Err(MpiError::Used);
         }
-        // SAFETY: MPI is not initialised, as the lines before say. `MPI_Init` writes to the environment, too, so that a
-        // program with other threads that read it is wrong already.
+        // SAFETY: MPI is not initialised, as checked above. `MPI_Init` writes to the environment, too, so a program
+        // with other threads reading it is wrong already.
         unsafe { prefer_fast_boxes() };
         let parent = Parent::of_this_process();
         let none = std::ptr::null_mut::<c_int>();
@@ -114,7 +116,7 @@ impl Universe {
         self.threads
     }
 
-    /// Returns `true` if the launcher that started this process is dead.
+    /// Returns `true` if this process's launcher is dead.
     pub fn is_orphaned(&self) -> bool {
         self.parent.is_dead()
     }
@@ -124,13 +126,14 @@ impl Universe {
         self.have_met.set(true);
     }
 
-    /// Returns the size in bytes of the buffer for buffered messages.
+    /// Returns the size of the buffer for buffered messages, in bytes.
     pub fn buffer_size(&self) -> usize {
         self.buffer.get().map_or(0, <*mut [u8]>::len)
     }
 
-    /// Replaces the buffer for buffered messages by one of `bytes` bytes, after the old one has drained. Each message
-    /// in flight takes its length and [`BUFFER_OVERHEAD`] bytes.
+    /// Replaces the buffer for buffered messages by one of `bytes` bytes, after the old one has drained.
+    ///
+    /// Each message in flight takes its length and [`BUFFER_OVERHEAD`] bytes.
     ///
     /// # Errors
     /// [`MpiError`]; no buffer is attached then.
@@ -152,8 +155,9 @@ impl Universe {
         attached
     }
 
-    /// Detaches and frees the buffer, after all buffered messages have been sent. Without a buffer, buffered sends
-    /// fail, except short ones for which the MPI needs no buffer.
+    /// Detaches and frees the buffer, after all buffered messages have been sent.
+    ///
+    /// Without a buffer, buffered sends fail, except short ones for which the MPI needs no buffer.
     ///
     /// # Errors
     /// [`MpiError`]; the memory is leaked, because MPI may still use it.

@@ -1,12 +1,11 @@
-//! Watchdog over calls of MPI that don't wait: ends this process when one of them hangs.
+//! Watchdog over non-waiting MPI calls: ends this process when one hangs.
 //!
-//! In Open MPI 5.0.11 each process has a queue in shared memory, to which the others on its host append. A process that
-//! is killed between the two stores of an append leaves the queue without its end, and the owner then spins in
-//! `sm_fifo_read` in whatever call makes progress, for ever. Only its death helps: the job replaces it as any other
-//! dead process.
+//! In Open MPI 5.0.11 each process has a queue in shared memory, to which the others on its host append. A process
+//! killed between an append's two stores leaves the queue without its end, and the owner then spins in `sm_fifo_read`
+//! for ever, in any call making progress. Only its death helps: the job replaces it like any other dead process.
 //!
-//! The limit is in processor time of the calling thread, so that neither a busy machine, nor SIGSTOP, nor a debugger
-//! ends a process.
+//! The limit is in processor time of the calling thread, so a busy machine, SIGSTOP or a debugger doesn't end a
+//! process.
 
 use std::cell::Cell;
 use std::sync::Once;
@@ -14,23 +13,26 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// Longest processor time of a call that doesn't wait. It may handle many messages that have arrived, and copies those
-/// whose receives have begun.
+/// Longest processor time of a call that doesn't wait.
+///
+/// It may handle many arrived messages, and copies those whose receives have begun.
 const CALL_MAX: Duration = Duration::from_secs(5);
-/// Time between two looks.
+/// Time between two checks.
 const NAP: Duration = Duration::from_millis(500);
 
-/// Number of begins and ends of calls: odd within a call.
+/// Number of call begins and ends: odd within a call.
 static CALLS: AtomicU64 = AtomicU64::new(0);
-/// Clock of the processor time of the thread that made the last call.
+/// Processor-time clock of the thread that made the last call.
 static CLOCK: AtomicI32 = AtomicI32::new(0);
 
 thread_local! {
-    /// Clock of this thread's processor time.
+    /// This thread's processor-time clock.
     static OWN_CLOCK: Cell<Option<libc::clockid_t>> = const { Cell::new(None) };
 }
 
-/// A call of MPI that doesn't wait, until this is dropped. The calls of several threads don't overlap.
+/// A non-waiting MPI call, until this is dropped.
+///
+/// Calls from several threads don't overlap.
 #[derive(Debug)]
 pub(crate) struct Call(());
 
@@ -67,7 +69,7 @@ fn find_own_clock() -> libc::clockid_t {
     clock
 }
 
-/// Returns the processor time on a clock; `None` if its thread has ended.
+/// Returns a clock's processor time; `None` if its thread has ended.
 fn processor_time(clock: libc::clockid_t) -> Option<Duration> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: a pointer to a local variable; the call refuses a clock that doesn't exist.
@@ -75,7 +77,7 @@ fn processor_time(clock: libc::clockid_t) -> Option<Duration> {
     (code == 0).then(|| Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32))
 }
 
-/// Begins to watch the calls of this process, for its lifetime.
+/// Begins to watch this process's calls, for its lifetime.
 pub fn watch_calls() {
     static BEGUN: Once = Once::new();
     BEGUN.call_once(|| {
@@ -87,9 +89,9 @@ pub fn watch_calls() {
     });
 }
 
-/// Looks at the calls every `nap`, until one has used `max` of processor time, and calls `end` then.
+/// Checks the calls every `nap`, until one has used `max` processor time, and calls `end` then.
 fn watch(max: Duration, nap: Duration, end: fn()) {
-    // Number of the call at the last look, its clock, and the time on it then.
+    // Call number at the last check, its clock, and the clock's time then.
     let mut seen = None;
     loop {
         thread::sleep(nap);
@@ -109,7 +111,7 @@ fn watch(max: Duration, nap: Duration, end: fn()) {
     }
 }
 
-/// Ends this process as a failure from outside does, so that MPI tells the others of it.
+/// Ends this process like an external failure, so MPI reports it to the others.
 fn end_process() {
     eprintln!(
         "error: a call of MPI that doesn't wait has not returned after {} s of processor time, as when another process \
@@ -141,7 +143,7 @@ mod tests {
     fn only_a_call_that_hangs_is_found() {
         let (max, nap) = (Duration::from_millis(200), Duration::from_millis(10));
         thread::spawn(move || watch(max, nap, || ENDED.store(true, Ordering::Relaxed)));
-        // Many calls, a call that sleeps, and a program that computes.
+        // Many calls, a sleeping call, and a computing program.
         let begun = Instant::now();
         while begun.elapsed() < 2 * max {
             drop(Call::begin());

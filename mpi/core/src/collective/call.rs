@@ -1,4 +1,4 @@
-//! The MPI functions of the collective operations, in their blocking and immediate forms.
+//! The MPI functions for collective operations, in their blocking and immediate forms.
 
 use std::ffi::{c_int, c_void};
 use std::rc::Rc;
@@ -10,7 +10,7 @@ use crate::comm::{Comm, null_request};
 use crate::error::{MpiError, check};
 use crate::request::{Kind, Memory, MpiOperation};
 
-/// Calls the blocking function, or with a request the immediate one: the function's name, and the code that it returns.
+/// Calls the blocking function, or with a request the immediate one: the function's name, and the returned code.
 macro_rules! call {
     ($request:expr, $blocking:ident | $immediate:ident: $($argument:expr),*) => {
         match $request {
@@ -23,7 +23,7 @@ macro_rules! call {
 impl Ready<'_> {
     /// # Safety
     /// Nothing else uses the memory until the operation has ended. `request`, if given, is valid for a write, and the
-    /// request that is put there is ended afterwards.
+    /// request put there is ended afterwards.
     unsafe fn call(&self, comm: &Comm, request: Option<*mut ffi::MPI_Request>) -> Result<(), MpiError> {
         let expected = (self.rank, self.ranks);
         if (comm.rank()?, comm.size()?) != expected {
@@ -106,7 +106,7 @@ impl Ready<'_> {
     /// # Errors
     /// [`MpiError`].
     pub fn run_on(self, comm: &Comm) -> Result<(), MpiError> {
-        // SAFETY: `self` has the borrows of the memory, and the operation has ended when the call returns.
+        // SAFETY: `self` holds the memory borrows, and the operation has ended when the call returns.
         unsafe { self.call(comm, None) }
     }
 

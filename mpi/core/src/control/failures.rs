@@ -1,5 +1,7 @@
-//! Process failures that the others outlive, where the MPI supports that (User-Level Failure Mitigation:
-//! `mpirun --with-ft ulfm` of Open MPI 5). Failed ranks are waited for no more, and everything else goes on.
+//! Survivable process failures, where the MPI supports them.
+//!
+//! This is User-Level Failure Mitigation: `mpirun --with-ft ulfm` in Open MPI 5. Failed ranks are waited for no more,
+//! and everything else continues.
 
 use std::ffi::c_int;
 use std::time::{Duration, Instant};
@@ -8,7 +10,7 @@ use mpi_sys as ffi;
 
 use crate::error::{MpiError, check};
 
-/// Time in which the other processes learn of a revocation.
+/// Time for the other processes to learn about a revocation.
 const REVOCATION_TIME: Duration = Duration::from_millis(50);
 
 // failures.c, next to this file, which includes mpi-ext.h.
@@ -24,49 +26,48 @@ unsafe extern "C" {
     fn counterfoil_is_revoked(comm: ffi::MPI_Comm) -> c_int;
 }
 
-/// Returns `true` for an error code of MPI that reports a process failure, or a communicator that was revoked after
-/// one.
+/// Returns `true` for an MPI error code reporting a process failure, or a communicator revoked after one.
 #[inline]
 pub fn is_failure(code: c_int) -> bool {
     code != 0 && counterfoil_is_failure(code) != 0
 }
 
-/// Returns `true` for the error code of a receive that a failure has interrupted and that is still pending
+/// Returns `true` for the error code of an interrupted receive still pending after a failure
 /// (`MPIX_ERR_PROC_FAILED_PENDING`).
 #[inline]
 pub fn is_pending(code: c_int) -> bool {
     code != 0 && counterfoil_is_pending(code) != 0
 }
 
-/// Returns the error code of a blocking call that a failure has interrupted (`MPIX_ERR_PROC_FAILED`).
+/// Returns the error code for a blocking call interrupted by a failure (`MPIX_ERR_PROC_FAILED`).
 pub fn failed_code() -> c_int {
     counterfoil_failed_code()
 }
 
-/// Returns `true` for an error that reports a process failure.
+/// Returns `true` for an error reporting a process failure.
 pub(super) fn reports_failure(error: &MpiError) -> bool {
     matches!(error, MpiError::Call { code, .. } if is_failure(*code))
 }
 
-/// The ranks of MPI_COMM_WORLD that have failed.
+/// Failed ranks in MPI_COMM_WORLD.
 #[derive(Debug)]
 pub struct Failures {
-    /// True if other processes outlive a failure.
+    /// True if other processes survive a failure.
     is_survivable: bool,
     has_failed: Vec<bool>,
-    /// Failed ranks that [`poll`](Self::poll) has not returned yet.
+    /// Failed ranks not yet returned by [`poll`](Self::poll).
     unreported: Vec<u32>,
-    /// Result of the agreement in [`meet`](Self::meet). Never freed; a process has one.
+    /// Agreement result in [`meet`](Self::meet); one per process, never freed.
     flag: &'static mut c_int,
 }
 
 impl Failures {
-    /// Returns the failures of a job of `ranks` ranks, survivable if the MPI says so.
+    /// Returns the failures for a job of `ranks` ranks, survivable if the MPI supports it.
     pub(super) fn new(ranks: u32) -> Failures {
         Failures { is_survivable: outlives_failures(), ..Failures::fatal(ranks) }
     }
 
-    /// Returns the failures of a job that ends with its first failed rank, whatever the MPI supports.
+    /// Returns the failures for a job ending with its first failed rank, whatever the MPI supports.
     pub(super) fn fatal(ranks: u32) -> Failures {
         Failures {
             is_survivable: false,
@@ -81,12 +82,12 @@ impl Failures {
         self.is_survivable
     }
 
-    /// Returns `true` for an error that reports a survivable failure.
+    /// Returns `true` for an error reporting a survivable failure.
     pub(super) fn explain(&self, error: &MpiError) -> bool {
         self.is_survivable && reports_failure(error)
     }
 
-    /// Turns errors that report survivable failures into success, where they make no difference.
+    /// Turns errors for survivable failures into success, where they make no difference.
     pub(super) fn ignore(&self, done: Result<(), MpiError>) -> Result<(), MpiError> {
         match done {
             Err(error) if self.explain(&error) => Ok(()),
@@ -104,12 +105,12 @@ impl Failures {
         self.has_failed.contains(&true)
     }
 
-    /// Takes the ranks that have failed since the last call.
+    /// Takes the ranks that failed since the last call.
     pub fn poll(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.unreported)
     }
 
-    /// Asks MPI for the failed members of a duplicate of MPI_COMM_WORLD, after a call on it has reported a failure.
+    /// Asks MPI for failed members of an MPI_COMM_WORLD duplicate, after a call on it has reported a failure.
     pub(super) fn update(&mut self, comm: ffi::MPI_Comm) -> Result<(), MpiError> {
         // SAFETY: the control communicator, which is valid.
         for rank in unsafe { acknowledge_failures(comm) }? {
@@ -122,22 +123,25 @@ impl Failures {
         Ok(())
     }
 
-    /// Begins a barrier of all living ranks: an agreement, which completes in spite of failures.
+    /// Begins a barrier over all living ranks: an agreement, which completes in spite of failures.
     pub(super) fn meet(&mut self, comm: ffi::MPI_Comm) -> Result<ffi::MPI_Request, MpiError> {
-        // SAFETY: the control communicator, which is valid, and a flag that is never freed and that nothing else uses.
+        // SAFETY: the control communicator, which is valid, and a flag never freed and used by nothing else.
         unsafe { begin_agreement(comm, &raw mut *self.flag) }
     }
 }
 
-/// Returns `true` if processes outlive the failure of another one. MPI is initialised.
+/// Returns `true` if processes survive another one's failure.
+///
+/// MPI is initialised.
 pub fn outlives_failures() -> bool {
     counterfoil_outlives_failures() != 0
 }
 
 /// Tells all processes that the job ends: revokes MPI_COMM_WORLD, and makes progress for [`REVOCATION_TIME`].
+///
 /// Survivable failures only.
 pub(crate) fn revoke_world() {
-    // SAFETY: a predefined communicator. If MPI fails, the others don't learn of it.
+    // SAFETY: a predefined communicator. If MPI fails, the others don't learn about it.
     unsafe { counterfoil_revoke(ffi::RSMPI_COMM_WORLD) };
     let begun = Instant::now();
     while begun.elapsed() < REVOCATION_TIME {
@@ -153,8 +157,9 @@ pub fn is_world_revoked() -> bool {
     unsafe { counterfoil_is_revoked(ffi::RSMPI_COMM_WORLD) != 0 }
 }
 
-/// Returns the members of a communicator that have failed, and acknowledges these failures: receives from any source go
-/// on without them. None has failed where the MPI doesn't outlive failures.
+/// Returns and acknowledges a communicator's failed members, so receives from any source continue without them.
+///
+/// Returns none where the MPI doesn't survive failures.
 ///
 /// # Safety
 /// `comm` is valid.
@@ -162,7 +167,7 @@ pub(crate) unsafe fn acknowledge_failures(comm: ffi::MPI_Comm) -> Result<Vec<u32
     if !outlives_failures() {
         return Ok(Vec::new());
     }
-    // SAFETY: the caller's promise, a pointer to a local variable, and a group of members of `comm`.
+    // SAFETY: the caller's promise, a pointer to a local variable, and a group of `comm`'s members.
     unsafe {
         let mut failed = ffi::RSMPI_GROUP_NULL;
         check("MPIX_Comm_failure_get_acked", counterfoil_failed(comm, &raw mut failed))?;
@@ -170,12 +175,12 @@ pub(crate) unsafe fn acknowledge_failures(comm: ffi::MPI_Comm) -> Result<Vec<u32
     }
 }
 
-/// Begins an agreement of the living members of a communicator, which completes in spite of failures.
+/// Begins an agreement among a communicator's living members, which completes in spite of failures.
 ///
 /// # Safety
 /// `comm` is valid. Nothing else uses `flag`, which stays valid until the request is complete.
 pub(crate) unsafe fn begin_agreement(comm: ffi::MPI_Comm, flag: *mut c_int) -> Result<ffi::MPI_Request, MpiError> {
-    // SAFETY: the caller's promise, a constant of the shim, and a pointer to a local variable.
+    // SAFETY: the caller's promise, a shim constant, and a pointer to a local variable.
     unsafe {
         let mut request = ffi::RSMPI_REQUEST_NULL;
         check("MPIX_Comm_iagree", counterfoil_meet(comm, flag, &raw mut request))?;
@@ -183,7 +188,7 @@ pub(crate) unsafe fn begin_agreement(comm: ffi::MPI_Comm, flag: *mut c_int) -> R
     }
 }
 
-/// Returns the ranks in a communicator of a group's members, and frees the group.
+/// Returns the ranks of a group's members in a communicator, and frees the group.
 ///
 /// # Safety
 /// `comm` is valid, and the group's members are among its members.
@@ -206,8 +211,9 @@ unsafe fn ranks_of(mut group: ffi::MPI_Group, comm: ffi::MPI_Comm) -> Result<Vec
     }
 }
 
-/// Exchanges the numbers of messages sent between all living ranks, which all call this. Returns for each rank the
-/// number that it has sent to this one; 0 for failed ranks.
+/// Exchanges the numbers of messages sent between all living ranks; all of them call this.
+///
+/// Returns for each rank the number sent to this one; 0 for failed ranks.
 pub(super) fn exchange_counts(comm: ffi::MPI_Comm, sent: &[u64]) -> Result<Vec<u64>, MpiError> {
     // SAFETY: a communicator whose living ranks all call this, pointers to local variables, and arrays with an element
     // for each living rank.
@@ -216,7 +222,7 @@ pub(super) fn exchange_counts(comm: ffi::MPI_Comm, sent: &[u64]) -> Result<Vec<u
         check("MPIX_Comm_shrink", counterfoil_living(comm, &raw mut living))?;
         let exchanged = exchange_among_living(comm, living, sent);
         if exchanged.is_err() {
-            // Another rank has failed: those that wait for this one must not do so for ever.
+            // Another rank has failed: revoke, so ranks waiting for this one don't do so for ever.
             counterfoil_revoke(living);
         }
         check("MPI_Comm_free", ffi::PMPI_Comm_free(&raw mut living))?;
@@ -224,7 +230,7 @@ pub(super) fn exchange_counts(comm: ffi::MPI_Comm, sent: &[u64]) -> Result<Vec<u
     }
 }
 
-/// [`exchange_counts`] on the communicator of the living ranks.
+/// Implements [`exchange_counts`] on the communicator of living ranks.
 ///
 /// # Safety
 /// Both communicators are valid, the members of `living` are members of `comm`, and all of them call this.

@@ -1,9 +1,8 @@
 //! Handles control messages while the program waits in an MPI call.
 //!
-//! A rank that waits for space may wait for one that is in `MPI_Recv`, which would answer only after the call. Open MPI
-//! calls registered functions wherever it waits; its own non-blocking collectives make progress in this way. The
-//! function that registers is no part of MPI, so it is looked up by name: without it, a rank answers when it next calls
-//! MPI.
+//! A rank waiting for space may depend on one in `MPI_Recv`, which would answer only after the call. Open MPI calls
+//! registered functions wherever it waits; its own non-blocking collectives make progress in this way. The registering
+//! function isn't in the MPI standard, so it is looked up by name: without it, a rank answers in its next MPI call.
 
 use std::ffi::c_int;
 use std::rc::Rc;
@@ -12,14 +11,16 @@ use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
 use crate::universe::Universe;
 
-/// Number of calls of Open MPI that all poll after a query has come: more are likely.
+/// Number of Open MPI calls that all poll after a query has arrived: more are likely.
 const EAGER_POLLS: u32 = 10_000;
 
-/// A function that Open MPI calls. Returns the number of events that it handled.
+/// A function called by Open MPI.
+///
+/// Returns the number of events handled.
 type Callback = unsafe extern "C" fn() -> c_int;
 type Register = unsafe extern "C" fn(Callback) -> c_int;
 
-/// Time of the last poll, in nanoseconds of the kernel's coarse clock (ticks of 1 to 4 ms).
+/// Time of the last poll, in nanoseconds on the kernel's coarse clock (ticks of 1 to 4 ms).
 static POLLED_AT: AtomicI64 = AtomicI64::new(0);
 static EAGER: AtomicU32 = AtomicU32::new(0);
 static POLL: OnceLock<fn()> = OnceLock::new();
@@ -30,16 +31,17 @@ fn registrar(name: &std::ffi::CStr) -> Option<Register> {
     if found.is_null() {
         return None;
     }
-    // SAFETY: Open MPI's functions of these names, from 1.0 to 5.0, take one function without arguments that returns an
+    // SAFETY: Open MPI's functions with these names, from 1.0 to 5.0, take one function without arguments returning an
     // int, and return an int (opal/runtime/opal_progress.h). A function pointer has the size of a data pointer here.
     Some(unsafe { std::mem::transmute::<*mut libc::c_void, Register>(found) })
 }
 
-/// Registers `poll`: from now on every thread that waits in an MPI call calls it, also in calls that `poll` itself
-/// makes. A process has one.
+/// Registers `poll`: from now on every thread waiting in an MPI call calls it, also in calls made by `poll` itself.
+///
+/// A process has one.
 ///
 /// # Safety
-/// MPI is initialised, and the code that this function is a part of stays loaded until [`end`].
+/// MPI is initialised, and the code containing this function stays loaded until [`end`].
 pub unsafe fn begin(poll: fn()) {
     let _ = POLL.set(poll);
     if let Some(register) = registrar(c"opal_progress_register_lp") {
@@ -54,7 +56,7 @@ pub unsafe fn begin(poll: fn()) {
 /// MPI is initialised and not finalised.
 pub unsafe fn end() {
     if let Some(unregister) = registrar(c"opal_progress_unregister") {
-        // SAFETY: the function that was registered; for one that wasn't, the call does nothing.
+        // SAFETY: the registered function; for one never registered, the call does nothing.
         unsafe { unregister(poll_if_due) };
     }
 }
@@ -69,7 +71,7 @@ impl ProgressHook {
     /// Registers `poll`, as [`begin`] does.
     pub fn begin(universe: &Rc<Universe>, poll: fn()) -> ProgressHook {
         // SAFETY: MPI is initialised as long as the universe lives; leaked, it stays so. Unloading code that MPI has a
-        // pointer to is unsafe for the one that does it.
+        // pointer to is unsafe for the caller doing it.
         unsafe { begin(poll) };
         ProgressHook { _universe: Rc::clone(universe) }
     }
@@ -82,13 +84,14 @@ impl Drop for ProgressHook {
     }
 }
 
-/// Polls on every call of Open MPI for a while: a query has come.
+/// Polls on every Open MPI call for a while, since a query has arrived.
 pub fn be_eager() {
     EAGER.store(EAGER_POLLS, Ordering::Relaxed);
 }
 
-/// Called by Open MPI in the waiting thread, every eighth time that it looks for something to do. Most calls only read
-/// a clock.
+/// Called by Open MPI in the waiting thread, every eighth time it looks for work.
+///
+/// Most calls only read a clock.
 extern "C" fn poll_if_due() -> c_int {
     let eager = EAGER.load(Ordering::Relaxed);
     if eager > 0 {

@@ -1,4 +1,4 @@
-//! Functions of Fortran for generalized requests, in the place of those of C.
+//! Fortran functions for generalized requests, in place of C's.
 
 use std::ffi::{c_int, c_void};
 
@@ -13,7 +13,7 @@ pub type Free = unsafe extern "C-unwind" fn(*mut ffi::MPI_Aint, *mut Fint);
 /// `MPI_Grequest_cancel_function`: state, whether the operation is complete, error code.
 pub type Cancel = unsafe extern "C-unwind" fn(*mut ffi::MPI_Aint, *mut Fint, *mut Fint);
 
-/// What the functions of C get as their state.
+/// State passed to the C functions.
 pub struct Generalized {
     query: Query,
     free: Free,
