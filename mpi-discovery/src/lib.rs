@@ -1,13 +1,13 @@
-//! Installed MPIs, and the places of builds for them.
+//! Installed MPIs and the locations of their builds.
 //!
 //! `counterfoil` finds an MPI by its launcher, `cargo xtask` by its compiler wrapper, which a machine without the MPI's
-//! headers lacks. Both must come to the same names of directories: `cargo xtask` builds into them, `counterfoil` looks
-//! there.
+//! headers lacks. Both must derive the same directory names: `cargo xtask` builds into these directories, `counterfoil`
+//! looks there.
 //!
 //! | module | contents |
 //! |---|---|
-//! | `installation` | versions, names and well-known paths of installations |
-//! | [`environment`] | variables that permit root and more processes than processors |
+//! | `installation` | installation versions, names and well-known paths |
+//! | [`environment`] | variables permitting root and more processes than processors |
 //! | [`layout`] | directories below cargo's target directory |
 
 #![forbid(unsafe_code)]

@@ -1,9 +1,9 @@
-//! Acknowledgements of messages that carry nothing: batches of (communicator, tag, count) on a control communicator.
+//! Message acknowledgements without piggybacked data: batches of (communicator, tag, count) on a control communicator.
 //!
-//! The receiver counts within streams, and after a number of messages or bytes tells the sender the count of each
-//! stream that moved ([`AckBatcher`]). A sender's record begins with its stream and its number there ([`RecordTag`]),
-//! so the log itself knows which record is which: [`Releaser`] walks the lane from the first unacknowledged record as
-//! far as the counts cover it. A record costs one step of the walk, and nothing is kept apart from the log.
+//! The receiver counts within streams, and after some messages or bytes tells the sender the count of each changed
+//! stream ([`AckBatcher`]). A sender's record begins with its stream and its number there ([`RecordTag`]), so the log
+//! itself knows which record is which: [`Releaser`] walks the lane from the first unacknowledged record as far as the
+//! counts cover it. A record costs one step of the walk, and nothing is kept apart from the log.
 
 use counterfoil::{Ack, AckError, Cursor, Epoch, Log, Phase, Rank, ReplayError, Ssn};
 use counterfoil_profile::RecordTag;
@@ -11,7 +11,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::stream::{PackedStream, Stream, StreamId, StreamTable};
 
-/// Returns the number of records in a log that no rank has acknowledged.
+/// Returns the number of unacknowledged records in a log.
 pub fn unacknowledged(log: &Log) -> u64 {
     let of = |peer| log.next_ssn(peer).0.saturating_sub(1).saturating_sub(log.acked(peer).0);
     (0..log.options().ranks).map(Rank).map(of).sum()
@@ -22,7 +22,7 @@ pub fn unacknowledged(log: &Log) -> u64 {
 pub struct BatchLimits {
     /// Messages from one rank.
     pub messages_max: u32,
-    /// Bytes of payload from one rank.
+    /// Payload bytes from one rank.
     pub bytes_max: u64,
 }
 
@@ -38,7 +38,7 @@ impl Default for BatchLimits {
 struct Unreported {
     messages: u32,
     bytes: u64,
-    /// Streams that moved, each once.
+    /// Changed streams, each once.
     moved: Vec<StreamId>,
 }
 
@@ -47,11 +47,11 @@ struct Unreported {
 struct Received {
     stream: PackedStream,
     messages: u64,
-    /// True if it moved since the last batch.
+    /// True if it changed since the last batch.
     has_moved: bool,
 }
 
-/// The receiver's side: counts messages and tells when a batch is due.
+/// The receiver's side: counts messages until a batch is due.
 #[derive(Debug)]
 pub struct AckBatcher {
     limits: BatchLimits,
@@ -67,8 +67,9 @@ impl AckBatcher {
         AckBatcher { limits, received: StreamTable::default(), unreported }
     }
 
-    /// Counts a received message and returns `true` if a batch to its sender is due. A message of a rank outside the
-    /// job is ignored.
+    /// Counts a received message and returns `true` if a batch to its sender is due.
+    ///
+    /// Messages from ranks outside the job are ignored.
     #[inline]
     pub fn count(&mut self, stream: Stream, bytes: usize) -> bool {
         let id = self.id(stream);
@@ -82,7 +83,7 @@ impl AckBatcher {
         self.received.id(stream, || Received { stream, messages: 0, has_moved: false })
     }
 
-    /// [`count`](Self::count) of the stream with this index.
+    /// Same as [`count`](Self::count), by stream index.
     ///
     /// # Panics
     /// If the index is another table's.
@@ -105,13 +106,16 @@ impl AckBatcher {
         self.unreported.get(peer as usize).is_some_and(|unreported| unreported.messages > 0)
     }
 
-    /// Returns the number of messages of all streams. Takes time linear in the number of streams.
+    /// Returns the total message count.
+    ///
+    /// Takes time linear in the number of streams.
     pub fn total(&self) -> u64 {
         self.received.values().map(|received| received.messages).sum()
     }
 
-    /// Takes the batch for `peer`: a [`RecordTag`] for each stream that moved, with the number of its messages. Empty
-    /// if none did.
+    /// Takes the batch for `peer`: a [`RecordTag`] with the message count for each changed stream.
+    ///
+    /// Empty if none changed.
     pub fn take(&mut self, peer: u32) -> Vec<u8> {
         let Some(unreported) = self.unreported.get_mut(peer as usize) else { return Vec::new() };
         (unreported.messages, unreported.bytes) = (0, 0);
@@ -130,35 +134,35 @@ impl AckBatcher {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReleaseError {
-    /// The bytes are no batch.
+    /// The bytes aren't a batch.
     #[error("rank {peer} sent an acknowledgement of {len} bytes, which is no multiple of {}", RecordTag::LEN)]
     Malformed {
-        /// Sender of the acknowledgement.
+        /// The acknowledgement's sender.
         peer: u32,
         /// Its length in bytes.
         len: usize,
     },
-    /// A receiver has counted messages of a stream that this rank never sent, as far as it knows.
+    /// A receiver has counted more messages on a stream than this rank knows to have sent.
     #[error(
         "rank {peer} has received {received} messages with tag {tag} on communicator {comm}, and only {sent} of them were seen when they \
          were sent: the program sends by calls that can't be logged (PMPI_ functions called directly)"
     )]
     Overcounted {
-        /// Receiver of the messages.
+        /// The messages' receiver.
         peer: u32,
         /// Number of the communicator.
         comm: u32,
         /// MPI tag.
         tag: i32,
-        /// Messages that the receiver has counted.
+        /// Messages counted by the receiver.
         received: u64,
-        /// Messages that this rank has counted.
+        /// Messages counted by this rank.
         sent: u64,
     },
     /// The lane can't be read.
     #[error("the log of what was sent to rank {peer} can't be read: {source}")]
     Read {
-        /// Receiver of the lane's messages.
+        /// The lane's receiver.
         peer: u32,
         /// Error of the cursor.
         source: ReplayError,
@@ -166,27 +170,29 @@ pub enum ReleaseError {
     /// A record doesn't begin with its stream.
     #[error("message {ssn} to rank {peer} doesn't say which stream it belongs to")]
     Untagged {
-        /// Receiver of the message.
+        /// The message's receiver.
         peer: u32,
-        /// SSN of the record.
+        /// The record's SSN.
         ssn: u64,
     },
     /// The log refused.
     #[error("rank {peer} acknowledged something that was not sent: {source}")]
     Refused {
-        /// Sender of the acknowledgement.
+        /// The acknowledgement's sender.
         peer: u32,
         /// Error of the log.
         source: AckError,
     },
 }
 
-/// The sender's side, for one receiver: releases the records that its batches cover.
+/// The sender's side, for one receiver: releases the records covered by its batches.
 #[derive(Debug)]
 pub struct Releaser {
     peer: Rank,
-    /// Acknowledged count of each stream. A count is dropped when the record that it ends with is released, so there
-    /// are no more of them than records held back by earlier ones, and streams whose last number has no record.
+    /// Acknowledged count of each stream.
+    ///
+    /// A count is dropped when its last record is released. So there are at most as many counts as records held back by
+    /// earlier ones, plus streams without a record for their last number.
     acked: FxHashMap<PackedStream, u64>,
     /// Revoked communicators, whose records count as acknowledged.
     revoked: FxHashSet<u32>,
@@ -200,12 +206,14 @@ impl Releaser {
         Releaser { peer: Rank(peer), acked: FxHashMap::default(), revoked: FxHashSet::default(), cursor: None }
     }
 
-    /// Closes the cursor, which keeps a chunk in memory. The next release opens another one.
+    /// Closes the cursor, which keeps a chunk in memory.
+    ///
+    /// The next release opens another one.
     pub(crate) fn close_cursor(&mut self) {
         self.cursor = None;
     }
 
-    /// Notes a batch. The records that it covers are still to be [released](Self::release).
+    /// Notes a batch without [releasing](Self::release) the covered records.
     ///
     /// # Errors
     /// [`ReleaseError::Malformed`].
@@ -222,13 +230,14 @@ impl Releaser {
         Ok(())
     }
 
-    /// Notes a communicator that was revoked. Its records are still to be [released](Self::release).
+    /// Notes a revoked communicator without [releasing](Self::release) its records.
     pub(crate) fn note_revoked(&mut self, comm: u32) {
         self.revoked.insert(comm);
     }
 
-    /// Releases at most `records_max` of the records that batches cover without a gap. Returns `true` if it released as
-    /// many, so that there may be more: a rank that others wait for releases a few at a time.
+    /// Releases at most `records_max` records covered by batches without a gap.
+    ///
+    /// Returns `true` at the limit, with possibly more to release: a rank awaited by others releases a few at a time.
     ///
     /// # Errors
     /// [`ReleaseError`].
@@ -289,7 +298,7 @@ mod tests {
         claim.commit();
     }
 
-    /// Notes a batch and releases all that it covers.
+    /// Notes a batch and releases all covered records.
     fn take(releaser: &mut Releaser, log: &mut Log, batch: &[u8]) -> Result<(), ReleaseError> {
         releaser.note(batch)?;
         releaser.release(log, usize::MAX).map(|_| ())
@@ -379,7 +388,7 @@ mod tests {
         for i in 0..64 * 50 {
             let tag = i % 16;
             append(&mut log, &mut sent, tag);
-            // The other side, which sees rank 0 as its peer.
+            // The other side, with rank 0 as its peer.
             if batcher.count(Stream::new(0, 0, tag), 100) {
                 let batch = batcher.take(0);
                 assert_eq!(batch.len(), 16 * RecordTag::LEN);

@@ -1,5 +1,6 @@
-//! Space in a full log: which ranks a rank asks for progress, who answers when, and how long it waits.
-//! `docs/book/src/explanation/counting.md`, "Backpressure", says why this suffices.
+//! Space in a full log: progress queries to other ranks, their answers, and the length of the wait.
+//!
+//! See `docs/book/src/explanation/counting.md`, "Backpressure", for why this suffices.
 
 mod queries;
 mod wait;

@@ -9,17 +9,18 @@ pub const WORLD: u32 = 0;
 /// Number of MPI_COMM_SELF.
 pub const SELF: u32 = 1;
 const FIRST_FREE: u32 = 2;
-/// Set in numbers that follow from a hash: of communicators that are made where members can't agree on the lowest free
-/// number. The bit below it is free, for the headers of records.
+/// Set in hashed numbers: of communicators made where members can't agree on the lowest free number.
+///
+/// The bit below it stays clear, for record headers.
 const HASHED: u32 = 1 << 31;
-/// Set in hashed numbers that follow from the names of groups, and not in those that are derived from a parent: no
-/// number is both.
+/// Set in hashed numbers made from group names, clear in those derived from a parent: no number is both.
 const NAMED: u32 = 1 << 29;
-/// Bits of a hashed number that differ.
+/// Number of hash bits in a hashed number.
 const HASH_BITS: u32 = 29;
 
-/// A communicator of a [`CommTable`]. It stays valid after the communicator is freed, until the last pending receive on
-/// it has ended.
+/// A communicator of a [`CommTable`].
+///
+/// It stays valid after the communicator is freed, until the last pending receive on it has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CommId {
     index: u32,
@@ -27,7 +28,7 @@ pub struct CommId {
 }
 
 impl CommId {
-    /// Id of no communicator.
+    /// Id without a communicator.
     pub const NONE: CommId = CommId { index: u32::MAX, number: u32::MAX };
 
     /// Returns the communicator's number.
@@ -37,13 +38,12 @@ impl CommId {
     }
 }
 
-/// Members of a communicator that is being added.
+/// Members of a new communicator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Members {
-    /// Rank in MPI_COMM_WORLD of each rank that messages go to and come from: for an intercommunicator, of the remote
-    /// group.
+    /// Rank in MPI_COMM_WORLD of each peer; in an intercommunicator, of each member of the remote group.
     pub world: Box<[u32]>,
-    /// Rank of this process in its (local) group.
+    /// This process's rank in its (local) group.
     pub rank: i32,
     /// True for an intercommunicator.
     pub is_inter: bool,
@@ -54,14 +54,15 @@ pub struct Members {
 pub struct CommState {
     number: u32,
     members: Members,
-    /// Communicators that were derived from this one without agreement.
+    /// Number of communicators derived from this one without agreement.
     derived: u32,
     /// Collective operations begun.
     pub(crate) begun: u64,
-    /// Last operation that has ended here. An operation that the program doesn't wait for counts as ended when it has
-    /// begun.
+    /// Last operation ended here.
+    ///
+    /// An operation not waited for by the program counts as ended when it has begun.
     pub(crate) ended: u64,
-    /// Last operation that the program waited for in the call that began it.
+    /// Last operation the program waited for in the call beginning it.
     pub(crate) waited: u64,
     /// Last operation with a contribution in the log.
     kept: u64,
@@ -89,13 +90,12 @@ impl CommState {
         self.members.is_inter
     }
 
-    /// Returns the number of ranks that messages can go to.
+    /// Returns the number of possible receivers.
     pub fn peers(&self) -> usize {
         self.members.world.len()
     }
 
-    /// Returns the rank in MPI_COMM_WORLD of one of its ranks; `None` for MPI_PROC_NULL and every other value that is
-    /// no rank.
+    /// Translates a rank to its rank in MPI_COMM_WORLD; `None` for MPI_PROC_NULL and any other value that isn't a rank.
     #[inline]
     pub fn world_rank(&self, rank: i32) -> Option<u32> {
         self.members.world.get(usize::try_from(rank).ok()?).copied()
@@ -106,18 +106,18 @@ impl CommState {
         self.kept
     }
 
-    /// Returns `true` if the log has contributions to operations that aren't known to be complete.
+    /// Returns `true` if the log has contributions to operations not known to be complete.
     fn is_open(&self) -> bool {
         self.kept > self.complete && !self.is_freed
     }
 
-    /// Returns the ranks in MPI_COMM_WORLD of its members other than `rank`.
+    /// Returns its members other than `rank`, as ranks in MPI_COMM_WORLD.
     pub(crate) fn others(&self, rank: u32) -> impl Iterator<Item = u32> {
         self.members.world.iter().copied().filter(move |member| *member != rank)
     }
 }
 
-/// Two communicators of a process have the same hashed number.
+/// Two communicators in a process have the same hashed number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("two communicators have the number {number}, so their messages can't be told apart")]
 pub struct NumberTaken {
@@ -125,7 +125,7 @@ pub struct NumberTaken {
     pub number: u32,
 }
 
-/// The communicators of a process whose messages are logged.
+/// A process's logged communicators.
 #[derive(Debug)]
 pub struct CommTable {
     states: Vec<Option<CommState>>,
@@ -134,13 +134,15 @@ pub struct CommTable {
     /// Indices of [open](CommState::is_open) communicators: a program may have many others.
     open: FxHashSet<usize>,
     numbers: FxHashMap<u32, usize>,
-    /// Hashed numbers that communicators have or had. Other numbers ascend.
+    /// Hashed numbers in use now or earlier.
+    ///
+    /// Other numbers ascend.
     used: FxHashSet<u32>,
-    /// Hashed numbers of communicators that are being made.
+    /// Hashed numbers of communicators under construction.
     reserved: FxHashSet<u32>,
     /// Communicators with pending receives.
     busy: usize,
-    /// Lowest number that no communicator of this process has.
+    /// Lowest number unused by this process's communicators.
     next: u32,
 }
 
@@ -160,13 +162,14 @@ impl Default for CommTable {
 }
 
 impl CommTable {
-    /// Returns this process's proposal for the number of a new communicator: the lowest that it has free. The members
-    /// take the highest.
+    /// Returns this process's proposal for a new communicator's number: its lowest free number.
+    ///
+    /// The members take the highest proposal.
     pub fn propose(&self) -> u32 {
         self.next
     }
 
-    /// Adds a communicator under the number that its members agreed on.
+    /// Adds a communicator under the number agreed on by its members.
     ///
     /// # Errors
     /// [`NumberTaken`] if another communicator of this process has or had the number.
@@ -202,7 +205,7 @@ impl CommTable {
         Ok(CommId { index: index as u32, number })
     }
 
-    /// Returns the state of a communicator, also of one that was freed while receives are pending on it.
+    /// Returns a communicator's state, also after it was freed while receives are pending on it.
     #[inline]
     pub fn get(&mut self, id: CommId) -> Option<&mut CommState> {
         self.states.get_mut(id.index as usize)?.as_mut().filter(|state| state.number == id.number)
@@ -212,7 +215,9 @@ impl CommTable {
         self.states.get(*self.numbers.get(&number)?)?.as_ref()
     }
 
-    /// Frees a communicator. Receives that are pending on it end all the same.
+    /// Frees a communicator.
+    ///
+    /// Receives pending on it end all the same.
     pub fn free(&mut self, id: CommId) {
         if let Some(state) = self.get(id) {
             state.is_freed = true;
@@ -222,7 +227,7 @@ impl CommTable {
         self.drop_if_idle(id);
     }
 
-    /// Drops the state of a freed communicator without pending receives.
+    /// Drops a freed communicator's state if no receive is pending on it.
     #[inline]
     pub(crate) fn drop_if_idle(&mut self, id: CommId) {
         if self.get(id).is_some_and(|state| state.is_freed && state.matching.is_idle()) {
@@ -237,7 +242,7 @@ impl CommTable {
         self.busy == 0 || self.get(id).is_some_and(|state| state.matching.is_idle())
     }
 
-    /// Posts a receive; `None` for a communicator that is unknown.
+    /// Posts a receive; `None` for an unknown communicator.
     pub fn post(&mut self, id: CommId, source: Option<i32>, tag: Option<i32>) -> Option<PostedReceive> {
         let matching = &mut self.get(id)?.matching;
         let was_idle = matching.is_idle();
@@ -260,7 +265,7 @@ impl CommTable {
         self.busy -= usize::from(!was_idle && matching.is_idle());
     }
 
-    /// Notes a contribution in the log to an operation.
+    /// Notes a logged contribution to an operation.
     pub(crate) fn keep(&mut self, id: CommId, operation: u64) {
         let Some(state) = self.get(id) else { return };
         let was_open = state.is_open();
@@ -270,12 +275,12 @@ impl CommTable {
         }
     }
 
-    /// Returns the communicators with contributions in the log that aren't known to be complete.
+    /// Returns the communicators with logged contributions to operations not known to be complete.
     pub(crate) fn open(&self) -> impl Iterator<Item = &CommState> {
         self.open.iter().filter_map(|index| self.states[*index].as_ref())
     }
 
-    /// Notes that all ranks have ended the operations up to `operation`.
+    /// Marks the operations up to `operation` ended on all ranks.
     pub(crate) fn complete_upto(&mut self, number: u32, operation: u64) {
         let Some(&index) = self.numbers.get(&number) else { return };
         let Some(state) = &mut self.states[index] else { return };
@@ -286,8 +291,8 @@ impl CommTable {
         }
     }
 
-    /// Returns the number of operations that this process has ended on a communicator that it is a member of:
-    /// `u64::MAX` for one that it has freed, 0 for one that it doesn't know yet.
+    /// Returns the number of operations ended by this process on a communicator: `u64::MAX` for a freed communicator, 0
+    /// for an unknown one.
     pub(crate) fn ended(&self, number: u32) -> u64 {
         if let Some(state) = self.by_number(number) {
             return state.ended;
@@ -295,42 +300,46 @@ impl CommTable {
         if self.is_freed(number) { u64::MAX } else { 0 }
     }
 
-    /// Returns `true` if this process has or had a communicator with this number, of which it is told by a member.
+    /// Returns `true` if this process has or had a communicator with this number, as told by a member.
     pub(crate) fn is_known(&self, number: u32) -> bool {
         self.numbers.contains_key(&number) || self.is_freed(number)
     }
 
-    /// Returns `true` for the number of a communicator that this process has freed.
+    /// Returns `true` for the number of a freed communicator.
     fn is_freed(&self, number: u32) -> bool {
         // Agreed numbers ascend.
         if number & HASHED == 0 { number < self.next } else { self.used.contains(&number) }
     }
 
-    /// Returns the number of a communicator that all members of `parent` derive from it in the same order, without
-    /// communication. `None` for an unknown parent.
+    /// Derives a communicator's number from `parent` without communication; all members derive in the same order.
+    ///
+    /// Returns `None` for an unknown parent.
     pub fn derive(&mut self, parent: CommId) -> Option<u32> {
         let parent = self.get(parent)?;
         parent.derived += 1;
         Some(hashed(u64::from(parent.number) << 32 | u64::from(parent.derived)) | HASHED)
     }
 
-    /// Reserves the number that follows from the names of a new communicator's groups: `(first, second)`, with 0 for
-    /// the second of an intracommunicator, and `attempt` from 0. Returns the number and whether it is free here. If it
-    /// isn't on every member, all of them [give it back](Self::give_back_number) and make another attempt.
+    /// Reserves the number computed from a new communicator's group names: `(first, second)`, with second 0 for an
+    /// intracommunicator, and `attempt` from 0.
+    ///
+    /// Returns the number, and `true` if it is free here. If it isn't free on every member, all members [give it
+    /// back](Self::give_back_number) and make another attempt.
     pub fn reserve_number(&mut self, names: (u64, u64), attempt: u32) -> (u32, bool) {
         let (low, high) = (names.0.min(names.1), names.0.max(names.1));
         let number = hashed((high ^ low.rotate_left(17)).wrapping_add(u64::from(attempt) << 48)) | HASHED | NAMED;
         (number, !self.used.contains(&number) && self.reserved.insert(number))
     }
 
-    /// Gives back a number that was reserved here and is not free on another member.
+    /// Gives back a number reserved here and taken on another member.
     pub fn give_back_number(&mut self, number: u32) {
         self.reserved.remove(&number);
     }
 }
 
-/// Returns the [`HASH_BITS`] of a number that follow from `from`. Some two of n have the same with a probability of
-/// n² / 2³⁰.
+/// Hashes `from` to the [`HASH_BITS`] of a number.
+///
+/// Among n numbers, two collide with probability n² / 2³⁰.
 fn hashed(from: u64) -> u32 {
     (from.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - HASH_BITS)) as u32
 }
@@ -402,7 +411,7 @@ mod tests {
             let parent = comms.add(parent, members(&[0])).unwrap();
             for count in 1..100 {
                 let derived = comms.derive(parent).unwrap();
-                // The group's first rank has given as many names, and is the one whose number makes the names alike.
+                // The group's first rank has given as many names, and its number makes the names alike.
                 let name = u64::from(parent.number()) << 32 | count;
                 assert_ne!(comms.reserve_number((name, 0), 0).0, derived, "{parent:?} {count}");
             }

@@ -1,11 +1,9 @@
-//! Deadlock detection: a rank that has waited long for space asks all others, in rounds, how much has happened to their
-//! programs.
+//! Deadlock detection: after a long wait for space, a rank asks all others for their programs' activity, in rounds.
 //!
-//! A rank that computes doesn't reply, and one that makes progress has another number in the next round. If two rounds,
-//! one of which begins after the other has ended, bring the same numbers from all ranks, each of them was between the
-//! two in one and the same MPI call, or waited for space. What was under way then can still arrive; if nothing has for
-//! ten seconds, nothing will. With MPI_THREAD_MULTIPLE a thread that computes doesn't show; the limit is a minute
-//! there.
+//! A computing rank doesn't reply, and a progressing rank has another number in the next round. If two rounds, one
+//! beginning after the other has ended, bring the same numbers from all ranks, each rank spent the time between them in
+//! a single MPI call, or waited for space. Messages in flight then can still arrive; if none has for ten seconds, none
+//! will. With MPI_THREAD_MULTIPLE a computing thread doesn't show, so the limit is a minute.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +20,7 @@ const MULTITHREADED: i32 = 2;
 /// Time between two rounds.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// A round's question: how much has happened?
+/// A round's question about a rank's activity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProgressRequest {
     round: u32,
@@ -34,12 +32,12 @@ impl ProgressRequest {
         RecordTag { comm: self.round, tag: 0, number: 0 }.encode()
     }
 
-    /// Decodes a request; `None` if it is too short.
+    /// Decodes a request; `None` if too short.
     pub fn decode(bytes: &[u8]) -> Option<ProgressRequest> {
         RecordTag::decode(bytes).map(|entry| ProgressRequest { round: entry.comm })
     }
 
-    /// Returns the encoded reply of a rank in this state.
+    /// Encodes the reply of a rank in this state.
     pub fn reply(self, state: ProgressReply) -> [u8; RecordTag::LEN] {
         let waits = if state.waits { WAITS } else { 0 };
         let multithreaded = if state.is_multithreaded { MULTITHREADED } else { 0 };
@@ -47,10 +45,10 @@ impl ProgressRequest {
     }
 }
 
-/// State of a rank, as it replies to a [`ProgressRequest`].
+/// A rank's state, sent in reply to a [`ProgressRequest`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProgressReply {
-    /// Number that changes with everything that MPI does for the program.
+    /// Number changed by everything MPI does for the program.
     pub activity: u64,
     /// True while the rank waits for space in its log.
     pub waits: bool,
@@ -58,18 +56,20 @@ pub struct ProgressReply {
     pub is_multithreaded: bool,
 }
 
-/// What a rank that has waited long does next.
+/// Next step of a rank after a long wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeadlockStep {
     /// Waits on.
     Wait,
     /// Sends this request to all others.
     Request(ProgressRequest),
-    /// Gives up: nothing has happened to any rank for this long, and it is this rank's turn.
+    /// Gives up: no rank was active for this long, and it is this rank's turn.
     GiveUp(Duration),
 }
 
-/// Rounds of requests. A rank's reply to one comes before the next request to it.
+/// Rounds of requests.
+///
+/// A rank replies before it gets the next request.
 #[derive(Debug)]
 pub struct DeadlockDetector {
     rank: u32,
@@ -79,24 +79,27 @@ pub struct DeadlockDetector {
     /// By rank: true while its reply in this round is missing.
     is_awaited: Vec<bool>,
     missing: u32,
-    /// By rank: true once it has left the job or failed. It waits for nothing, and nothing happens to it.
+    /// By rank: true once it has left the job or failed.
+    ///
+    /// It waits for nothing and has no activity.
     has_left: Vec<bool>,
-    /// Activity that each rank has replied; this rank's own as the round began.
+    /// Activity replied by each rank; for this rank, as of the round's begin.
     activity: Vec<u64>,
-    /// The same, of the round before; empty if that belonged to another wait.
+    /// Activity in the previous round; empty if it belonged to another wait.
     before: Vec<u64>,
     /// True if a lower rank waits for space, too: it gives up first.
     lower_rank_waits: bool,
     is_multithreaded: bool,
     /// End of the last round.
     completed: Option<Instant>,
-    /// Begin of the time without activity.
+    /// Start of the time without activity.
     still_since: Option<Instant>,
 }
 
 impl DeadlockDetector {
-    /// Returns the detector of `rank` in a job of `ranks` ranks, which gives up after this time without activity:
-    /// usually [`DEADLOCK_AFTER`].
+    /// Returns the detector of `rank` in a job of `ranks` ranks.
+    ///
+    /// It gives up after this time without activity, usually [`DEADLOCK_AFTER`].
     pub fn new(rank: u32, ranks: u32, after: Duration) -> DeadlockDetector {
         DeadlockDetector {
             rank,
@@ -123,11 +126,11 @@ impl DeadlockDetector {
     pub fn begin(&mut self) {
         self.before.clear();
         self.still_since = None;
-        // The activity of a round under way is compared when it ends, so it has to be the first of two.
+        // The current round's activity is compared when it ends, so it has to be the first of two.
         self.completed = None;
     }
 
-    /// Returns what a rank in state `own` that has waited long does now.
+    /// Returns the next step of a rank in state `own` after a long wait.
     pub fn step(&mut self, now: Instant, own: ProgressReply) -> DeadlockStep {
         let is_recent = self.completed.is_some_and(|last| now.saturating_duration_since(last) < PAUSE);
         if self.missing > 0 || is_recent {
@@ -165,7 +168,7 @@ impl DeadlockDetector {
         }
     }
 
-    /// Notes that a rank has left the job or failed, and replies no more.
+    /// Notes a rank that has left the job or failed, and replies no more.
     pub fn handle_left(&mut self, rank: u32, now: Instant) {
         if let Some(has_left) = self.has_left.get_mut(rank as usize) {
             *has_left = true;
@@ -175,14 +178,14 @@ impl DeadlockDetector {
         }
     }
 
-    /// Returns `true` if a reply of this rank was missing; from now on it isn't.
+    /// Returns `true` if this rank's reply was missing; from now on it isn't.
     fn take_awaited(&mut self, from: u32) -> bool {
         let is_awaited = self.is_awaited.get_mut(from as usize).is_some_and(std::mem::take);
         self.missing -= u32::from(is_awaited);
         is_awaited
     }
 
-    /// Returns the ranks that have left or failed.
+    /// Returns the departed or failed ranks.
     pub fn left(&self) -> impl Iterator<Item = u32> {
         (0..).zip(&self.has_left).filter(|(_, has_left)| **has_left).map(|(rank, _)| rank)
     }
@@ -226,7 +229,9 @@ mod tests {
         assert_eq!(detector.still_since, Some(at(7)));
     }
 
-    /// Lets ranks in these states step once a second. Returns the first that gives up, the second of it, and its limit.
+    /// Lets ranks in these states step once a second.
+    ///
+    /// Returns the first rank to give up, the second, and its limit.
     fn first_to_give_up(
         states: [impl Fn(u64) -> Option<ProgressReply>; 3],
         after: Duration,

@@ -1,28 +1,28 @@
-//! Determinants: outcomes that the program left to MPI, and that a repetition has to be told.
+//! Determinants: outcomes left to MPI by the program, and needed to repeat it.
 
 use counterfoil::{Keep, LocalLogError, Log};
 
-/// Kind of the local log's entries that are determinants.
+/// Kind of the determinant entries in the local log.
 pub const DETERMINANT_ENTRY: u8 = 1;
 
-/// An outcome that the program's own state doesn't determine.
+/// An outcome not determined by the program's own state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Determinant {
-    /// Message taken by a receive with a wildcard: its source in MPI_COMM_WORLD, and its tag.
+    /// Message taken by a wildcard receive: its source in MPI_COMM_WORLD, and its tag.
     Receive {
         /// Rank in MPI_COMM_WORLD.
         source: u32,
         /// MPI tag.
         tag: i32,
     },
-    /// Message found by a probe with a wildcard.
+    /// Message found by a wildcard probe.
     Probe {
         /// Rank in MPI_COMM_WORLD.
         source: u32,
         /// MPI tag.
         tag: i32,
     },
-    /// Request that ended, of several: its index in the program's array.
+    /// Ended request among several: its index in the program's array.
     Completed {
         /// Index from 0.
         index: u32,
@@ -33,8 +33,8 @@ impl Determinant {
     /// Length of an encoded determinant in bytes.
     pub const LEN: usize = 13;
 
-    /// Encodes the determinant, little-endian: kind (1 byte), two numbers, and the number of polls that found nothing
-    /// before it (4 bytes each).
+    /// Encodes the determinant, little-endian: kind (1 byte), two numbers, and the number of failed polls before it (4
+    /// bytes each).
     pub fn encode(self, failed_polls: u32) -> [u8; Self::LEN] {
         let (kind, one, other) = match self {
             Determinant::Receive { source, tag } => (0, source, tag),
@@ -49,33 +49,34 @@ impl Determinant {
     }
 }
 
-/// The determinants of a rank, in the order in which they happened.
+/// A rank's determinants, in order of occurrence.
 #[derive(Debug, Default)]
 pub(crate) struct DeterminantLog {
     /// Determinants recorded.
     pub(crate) recorded: u64,
-    /// Polls (tests, probes) that found nothing.
+    /// Failed polls (tests, probes).
     pub(crate) failed_polls: u64,
     /// The same, up to the last outcome.
     polls_before: u64,
-    /// True once the local log has refused one.
+    /// True once the local log has refused a determinant.
     is_full: bool,
 }
 
 impl DeterminantLog {
-    /// Counts polls that found nothing before the log began as told.
+    /// Makes an empty log after `failed_polls` earlier failed polls.
     pub(crate) fn starting_at(failed_polls: u64) -> DeterminantLog {
         DeterminantLog { failed_polls, polls_before: failed_polls, ..DeterminantLog::default() }
     }
 
-    /// Returns the number of polls that found nothing since the last outcome, and notes another outcome.
+    /// Returns the number of failed polls since the last outcome, and notes another outcome.
     pub(crate) fn skip(&mut self) -> u32 {
         let before = std::mem::replace(&mut self.polls_before, self.failed_polls);
         u32::try_from(self.failed_polls - before).unwrap_or(u32::MAX)
     }
 
-    /// Records a determinant in the local log, unless no record of the rank can be replayed (`Keep::Acked`). Returns
-    /// `true` if it did.
+    /// Records a determinant in the local log, unless the rank's records can't be replayed (`Keep::Acked`).
+    ///
+    /// Returns `true` if recorded.
     ///
     /// # Errors
     /// The local log's refusal, once: after it nothing is recorded.

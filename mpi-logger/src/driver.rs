@@ -1,4 +1,4 @@
-//! What the drivers of a logger share: they carry its control messages over a channel, and wait for space in its log.
+//! Common steps of a logger's drivers: carrying control messages over a channel, and waiting for log space.
 
 use std::time::Instant;
 
@@ -8,20 +8,22 @@ use crate::acks::ReleaseError;
 use crate::control::{ControlKind, ControlMessage, ReceivedControl};
 use crate::logger::{Logger, SpacePoll, SpaceRefusal};
 
-/// Messages logged or received between two times at which a driver makes progress.
+/// Messages logged or received between two progress steps of a driver.
 pub const PROGRESS_EVERY: u32 = 64;
-/// Bytes that count as one more message.
+/// Bytes counted as one more message.
 const PROGRESS_BYTES: usize = (256 << 10) / PROGRESS_EVERY as usize;
 
-/// Returns what a message of `bytes` bytes counts towards [`PROGRESS_EVERY`].
+/// Returns the weight of a message with `bytes` bytes towards [`PROGRESS_EVERY`].
 #[inline(always)]
 pub fn progress_weight(bytes: usize) -> u32 {
     1 + u32::try_from(bytes / PROGRESS_BYTES).unwrap_or(PROGRESS_EVERY).min(PROGRESS_EVERY)
 }
 
-/// Channel of control messages between all ranks of a job. It keeps the order between two ranks.
+/// Control message channel between all ranks of a job.
+///
+/// It keeps the order between two ranks.
 pub trait ControlChannel {
-    /// Failure of the channel.
+    /// Channel failure.
     type Error;
 
     /// Begins to send a message.
@@ -30,13 +32,15 @@ pub trait ControlChannel {
     /// [`Self::Error`].
     fn send(&mut self, message: &ControlMessage) -> Result<(), Self::Error>;
 
-    /// Receives a message that has come, if one has.
+    /// Receives an arrived message, if any.
     ///
     /// # Errors
     /// [`Self::Error`].
     fn poll(&mut self) -> Result<Option<ReceivedControl>, Self::Error>;
 
-    /// Receives the acknowledgements that are under way, once all ranks have met at the end. Collective.
+    /// Receives the acknowledgements in flight, once all ranks have met at the end.
+    ///
+    /// Collective.
     ///
     /// # Errors
     /// [`Self::Error`].
@@ -46,7 +50,7 @@ pub trait ControlChannel {
     fn be_eager(&mut self);
 }
 
-/// Failure of a driver.
+/// Driver failure.
 #[derive(Debug)]
 pub enum DriverError<E> {
     /// The channel failed.
@@ -64,16 +68,16 @@ impl<E> From<ReleaseError> for DriverError<E> {
 /// Outcome of an attempt to find space.
 #[derive(Debug)]
 pub struct SpaceAttempt {
-    /// What the log says.
+    /// The log's state.
     pub poll: SpacePoll,
-    /// Records to failed ranks that were discarded, although none has acknowledged them.
+    /// Discarded unacknowledged records to failed ranks.
     pub discarded: u64,
 }
 
 /// A logger and the channel that carries its control messages.
 ///
-/// Each driver has its own schedule, and its own reaction to errors. So this borrows the two, and its methods are the
-/// steps that are the same in all drivers.
+/// Each driver has its own schedule and error handling. So this borrows the two, and its methods are the steps common
+/// to all drivers.
 #[derive(Debug)]
 pub struct Driver<'a, C> {
     /// The logger.
@@ -95,12 +99,12 @@ impl<C: ControlChannel> Driver<'_, C> {
         Ok(())
     }
 
-    /// Handles the control messages that have come, of which `observe` is told first. Afterwards the driver calls
-    /// [`flush`](Self::flush).
+    /// Handles the arrived control messages, after passing each kind to `observe`.
+    ///
+    /// Afterwards the driver calls [`flush`](Self::flush).
     ///
     /// # Errors
-    /// [`DriverError`]. After [`DriverError::Release`] it may be called again, for the messages that have not been
-    /// handled.
+    /// [`DriverError`]. After [`DriverError::Release`] it may be called again, for the remaining messages.
     #[inline]
     pub fn receive(&mut self, mut observe: impl FnMut(ControlKind)) -> Result<(), DriverError<C::Error>> {
         while let Some(ReceivedControl { kind, from, bytes }) = self.channel.poll().map_err(DriverError::Channel)? {
@@ -113,8 +117,9 @@ impl<C: ControlChannel> Driver<'_, C> {
         Ok(())
     }
 
-    /// Queries the ranks whose acknowledgements this one waits for, or is about to: much is kept. `check` compares
-    /// acknowledged counts with the messages sent, where all that have left are counted.
+    /// Queries ranks for their acknowledgements if this rank waits for them, or keeps so much that it soon will.
+    ///
+    /// `check` compares acknowledged counts with the messages sent, where all departed messages are counted.
     ///
     /// # Errors
     /// [`DriverError`].
@@ -126,8 +131,10 @@ impl<C: ControlChannel> Driver<'_, C> {
         self.flush().map_err(DriverError::Channel)
     }
 
-    /// Begins an attempt to find space, after the log has refused a record: queries the ranks that may free some, if
-    /// it is for them to do. Returns what the wait waits for.
+    /// Begins an attempt to find space, after the log has refused a record: queries the ranks able to free some, if it
+    /// is up to them.
+    ///
+    /// Returns the wait's condition.
     ///
     /// # Errors
     /// [`DriverError`].
@@ -140,8 +147,10 @@ impl<C: ControlChannel> Driver<'_, C> {
         Ok(refusal)
     }
 
-    /// Ends an attempt, after control messages were handled: releases what is acknowledged, and what was sent to failed
-    /// ranks, and looks for space. Calls `released` with each receiver that has acknowledged any records.
+    /// Ends an attempt, after control messages were handled: releases acknowledged records and records to failed ranks,
+    /// and looks for space.
+    ///
+    /// Calls `released` with each receiver that has acknowledged any records.
     ///
     /// # Errors
     /// [`DriverError`].
@@ -160,7 +169,9 @@ impl<C: ControlChannel> Driver<'_, C> {
         Ok(SpaceAttempt { poll, discarded })
     }
 
-    /// Handles the acknowledgements that are under way, once all ranks have met at the end. Collective.
+    /// Handles the acknowledgements in flight, once all ranks have met at the end.
+    ///
+    /// Collective.
     ///
     /// # Errors
     /// [`DriverError`].

@@ -1,11 +1,11 @@
-//! The state machine that logs an MPI program's messages, without MPI.
+//! The state machine for logging an MPI program's messages, without MPI.
 //!
-//! A [`Logger`] holds what a rank knows of its program's traffic: the log, the counts of each stream, pending receives,
-//! collective operations, and what other ranks have acknowledged. Like a protocol in `quinn-proto`, it does no I/O: a
-//! driver tells it what happened (`handle_*` methods) and carries the messages that it wants sent
-//! ([`Logger::poll_control`]). Two drivers exist: the library under unmodified programs (`mpi/preload`) and
-//! `LoggedCommunicator` (`mpi/src/logged`); their common steps are [`Driver`]'s. Nothing is added to the program's
-//! messages; `docs/book/src/explanation/counting.md` says why counting suffices.
+//! A [`Logger`] holds a rank's knowledge of its program's traffic: the log, stream counts, pending receives, collective
+//! operations, and the other ranks' acknowledgements. Like a protocol in `quinn-proto`, it does no I/O: a driver
+//! reports events (`handle_*` methods) and carries the messages to send ([`Logger::poll_control`]). Two drivers exist:
+//! the library under unmodified programs (`mpi/preload`) and `LoggedCommunicator` (`mpi/src/logged`); they share
+//! [`Driver`]. Nothing is added to the program's messages; see `docs/book/src/explanation/counting.md` for why counting
+//! suffices.
 //!
 //! ```
 //! use counterfoil::{Keep, Log, Options, Rank};
@@ -46,14 +46,14 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `logger` | [`Logger`], which joins the parts |
-//! | `stream`, `matching`, `acks` | counts of streams, numbers of received messages, acknowledgements |
+//! | `logger` | [`Logger`], joining the parts |
+//! | `stream`, `matching`, `acks` | stream counts, numbers of received messages, acknowledgements |
 //! | `sender` | the log and the releases in it |
-//! | `comms` | communicators: numbers, members, counts of collective operations |
-//! | `determinant` | outcomes that the program left to MPI |
+//! | `comms` | communicators: numbers, members, collective operation counts |
+//! | `determinant` | outcomes left to MPI by the program |
 //! | `backpressure`, `deadlock` | space in a full log: queries, waits, and when a wait is given up |
 //! | `control` | messages between loggers |
-//! | `driver` | [`Driver`]: what both drivers do alike |
+//! | `driver` | [`Driver`]: steps common to both drivers |
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

@@ -1,4 +1,4 @@
-//! The logger of a rank: joins the log with what its driver observes of the program and of other ranks.
+//! A rank's logger: joins the log with its driver's observations of the program and other ranks.
 
 mod collectives;
 mod space;
@@ -28,7 +28,7 @@ pub struct LoggerOptions {
     pub deadlock_after: Duration,
     /// True if threads call MPI at any time (MPI_THREAD_MULTIPLE).
     pub is_multithreaded: bool,
-    /// Polls that found nothing before logging began: [`Logger::set_failed_polls`].
+    /// Failed polls before logging began: [`Logger::set_failed_polls`].
     pub failed_polls: u64,
 }
 
@@ -36,9 +36,9 @@ fn open_channel(channels: &mut StreamCounts, stream: Stream) -> Stream {
     Stream { channel: channels.next(stream) as u32, ..stream }
 }
 
-/// The state of logging on one rank.
+/// Logging state on one rank.
 ///
-/// A driver calls `handle_*` methods as the program sends and receives, carries the messages of
+/// A driver calls `handle_*` methods as the program sends and receives, carries the messages from
 /// [`poll_control`](Self::poll_control) to other ranks and hands theirs to [`handle_control`](Self::handle_control). No
 /// method blocks, does I/O, or asks for the time.
 #[derive(Debug)]
@@ -47,24 +47,24 @@ pub struct Logger {
     ranks: u32,
     sender: SenderLog,
     acks: AckBatcher,
-    /// Channels of partitioned messages that are received, by stream.
+    /// Channels of received partitioned messages, by stream.
     receive_channels: StreamCounts,
-    /// Communicators that are logged.
+    /// Logged communicators.
     pub comms: CommTable,
     queries: ProgressQueries,
     detector: DeadlockDetector,
     determinants: DeterminantLog,
-    /// The wait for space in the log, while there is one.
+    /// The current wait for log space, if any.
     wait: Option<SpaceWait>,
     is_multithreaded: bool,
     keep: Keep,
-    /// Bytes of memory that the log may take.
+    /// The log's memory limit in bytes.
     budget: usize,
-    /// Activity that no other counter covers; feeds deadlock detection.
+    /// Activity not covered by another counter; feeds deadlock detection.
     activity: u64,
-    /// Bytes of contributions ever logged, with their records' overhead.
+    /// Total contribution bytes logged, with their records' overhead.
     contributed_bytes: u64,
-    /// Messages whose number has just become known; empty between two calls.
+    /// Messages just numbered; empty between two calls.
     numbered: Vec<Arrival>,
     /// By rank: true once it has failed.
     has_failed: Vec<bool>,
@@ -98,8 +98,9 @@ impl Logger {
         }
     }
 
-    /// Notes that threads of this rank may be in MPI calls at the same time from now on. Other ranks don't know: they
-    /// may release contributions to collective operations that this rank has yet to begin.
+    /// Enables MPI_THREAD_MULTIPLE from now on.
+    ///
+    /// Other ranks don't know: they may release contributions to collective operations this rank has yet to begin.
     pub fn set_multithreaded(&mut self) {
         self.is_multithreaded = true;
     }
@@ -128,29 +129,31 @@ impl Logger {
         self.sender.log.as_mut()
     }
 
-    /// Returns the counts of messages sent.
+    /// Returns the sent message counts.
     #[inline(always)]
     pub fn sent(&mut self) -> &mut StreamCounts {
         &mut self.sender.sent
     }
 
-    /// Returns the log and the counts of messages sent, for a record that is claimed and counted in one step.
+    /// Returns the log and the sent message counts, to claim and count a record in one step.
     #[inline(always)]
     pub fn log_and_sent(&mut self) -> (Option<&mut Log>, &mut StreamCounts) {
         (self.sender.log.as_mut(), &mut self.sender.sent)
     }
 
-    /// Disables logging for good and returns the log. Receives are still counted and acknowledged.
+    /// Disables logging for good and returns the log.
+    ///
+    /// Receives are still counted and acknowledged.
     pub fn disable(&mut self) -> Option<Log> {
         self.sender.take_log()
     }
 
-    /// Returns the number of records that receivers have acknowledged.
+    /// Returns the number of acknowledged records.
     pub fn acknowledged(&self) -> u64 {
         self.sender.acknowledged
     }
 
-    /// Returns the number of records that no rank has acknowledged.
+    /// Returns the number of unacknowledged records.
     pub fn unacknowledged(&self) -> u64 {
         self.log().map_or(0, unacknowledged)
     }
@@ -160,20 +163,22 @@ impl Logger {
         self.determinants.recorded
     }
 
-    /// Notes activity of the program that no other call covers, such as a wait that has ended: deadlock detection takes
-    /// the program for stuck otherwise.
+    /// Notes program activity not covered by another call, such as an ended wait: without it, deadlock detection takes
+    /// the program for stuck.
     #[inline]
     pub fn note_activity(&mut self) {
         self.activity += 1;
     }
 
-    /// Sets the number of polls (tests, probes) that found nothing. It never falls.
+    /// Sets the number of failed polls (tests, probes).
+    ///
+    /// It never falls.
     #[inline]
     pub fn set_failed_polls(&mut self, failed_polls: u64) {
         self.determinants.failed_polls = failed_polls;
     }
 
-    /// Counts a poll that found nothing.
+    /// Counts a failed poll.
     #[inline]
     pub fn count_failed_poll(&mut self) {
         self.determinants.failed_polls += 1;
@@ -186,22 +191,25 @@ impl Logger {
 
     // Sends.
 
-    /// Counts a message that leaves without a record, for example of a datatype that can't be packed: the receiver
-    /// counts it, too.
+    /// Counts a message sent without a record, for example with a datatype that can't be packed: the receiver counts
+    /// it, too.
     #[cold]
     pub fn count_unlogged(&mut self, stream: Stream) {
         self.sender.sent.next(stream);
     }
 
-    /// Handles an MPI_Psend_init. Returns the stream of its messages.
+    /// Handles an MPI_Psend_init.
+    ///
+    /// Returns its messages' stream.
     pub fn open_send_channel(&mut self, stream: Stream) -> Stream {
         open_channel(&mut self.sender.channels, stream)
     }
 
     // Receives.
 
-    /// Handles an MPI_Precv_init. Returns the stream of its messages, which are counted as they end, by
-    /// [`handle_received`](Self::handle_received).
+    /// Handles an MPI_Precv_init.
+    ///
+    /// Returns its messages' stream; they are counted as they end, by [`handle_received`](Self::handle_received).
     pub fn open_receive_channel(&mut self, stream: Stream) -> Stream {
         open_channel(&mut self.receive_channels, stream)
     }
@@ -212,18 +220,21 @@ impl Logger {
         self.acks.id(stream)
     }
 
-    /// Counts a message of a stream that was received while its communicator was [idle](CommTable::is_idle). Returns
-    /// `true` if an acknowledgement is due to its source: the driver calls [`acknowledge`](Self::acknowledge) then.
+    /// Counts a message received while its communicator was [idle](CommTable::is_idle).
+    ///
+    /// Returns `true` if an acknowledgement is due to its source; the driver then calls
+    /// [`acknowledge`](Self::acknowledge).
     #[inline(always)]
     pub fn handle_received(&mut self, id: StreamId, bytes: usize) -> bool {
         self.acks.count_at(id, bytes)
     }
 
-    /// Handles the end of a posted receive: with a message, or with none if it was cancelled or failed. Counts the
-    /// messages whose numbers are known from now on.
+    /// Handles a posted receive's end: with a message, or with none if it was cancelled or failed.
+    ///
+    /// Counts the messages numbered by it.
     ///
     /// # Errors
-    /// [`ReleaseError`], of a message of this rank to itself.
+    /// [`ReleaseError`], for a message from this rank to itself.
     pub fn handle_receive_ended(
         &mut self,
         comm: CommId,
@@ -245,10 +256,10 @@ impl Logger {
         Ok(())
     }
 
-    /// Sends the counts of messages from `peer` that it hasn't been told yet.
+    /// Sends `peer` its unreported message counts.
     ///
     /// # Errors
-    /// [`ReleaseError`], of messages of this rank to itself.
+    /// [`ReleaseError`], for messages from this rank to itself.
     pub fn acknowledge(&mut self, peer: u32) -> Result<(), ReleaseError> {
         let batch = self.acks.take(peer);
         if batch.is_empty() {
@@ -261,15 +272,17 @@ impl Logger {
         }
     }
 
-    /// Sends every rank the counts that it hasn't been told yet.
+    /// Sends every rank its unreported message counts.
     ///
     /// # Errors
-    /// As of [`acknowledge`](Self::acknowledge).
+    /// Same as [`acknowledge`](Self::acknowledge).
     pub fn acknowledge_all(&mut self) -> Result<(), ReleaseError> {
         (0..self.ranks).try_for_each(|peer| self.acknowledge(peer))
     }
 
-    /// Records a determinant, where a record of this rank can be replayed. Returns `true` if it did.
+    /// Records a determinant, where this rank's records can be replayed.
+    ///
+    /// Returns `true` if recorded.
     ///
     /// # Errors
     /// The local log's refusal, once: after it no determinant is recorded.
@@ -278,8 +291,7 @@ impl Logger {
         self.determinants.record(self.sender.log.as_mut(), determinant)
     }
 
-    /// Passes over a determinant, where the driver doesn't log: the polls that failed before it don't count for the
-    /// next.
+    /// Skips a determinant that the driver doesn't log: the failed polls before it don't count for the next one.
     pub fn skip_determinant(&mut self) {
         self.determinants.skip();
     }
@@ -292,8 +304,9 @@ impl Logger {
         self.sender.is_releasing()
     }
 
-    /// Releases at most `records_max` acknowledged records of one lane, and calls `released` with its receiver. Others
-    /// may wait for this rank: a few records with each message delay them less than all at once.
+    /// Releases at most `records_max` acknowledged records in one lane, and calls `released` with its receiver.
+    ///
+    /// Others may wait for this rank: a few records with each message delay them less than all at once.
     ///
     /// # Errors
     /// [`ReleaseError`].
@@ -309,7 +322,9 @@ impl Logger {
         self.sender.release_all(released)
     }
 
-    /// Checks acknowledged counts against the messages sent. To be called where every message that has left is counted.
+    /// Checks acknowledged counts against the messages sent.
+    ///
+    /// Call it where every departed message is counted.
     ///
     /// # Errors
     /// [`ReleaseError::Overcounted`].
@@ -343,8 +358,9 @@ impl Logger {
         self.outbox.pop_front()
     }
 
-    /// Handles a control message of another rank. After the last that has come the driver calls
-    /// [`answer_queries`](Self::answer_queries).
+    /// Handles a control message from another rank.
+    ///
+    /// After the last arrived one, the driver calls [`answer_queries`](Self::answer_queries).
     ///
     /// # Errors
     /// [`ReleaseError`].
@@ -384,13 +400,13 @@ impl Logger {
         Ok(())
     }
 
-    /// Returns `true` if another rank waits for news of this one.
+    /// Returns `true` if another rank awaits news from this one.
     #[inline]
     pub fn has_pending_queries(&self) -> bool {
         self.queries.has_pending()
     }
 
-    /// Answers the queries of which there is news.
+    /// Answers the queries with news.
     ///
     /// # Errors
     /// [`ReleaseError`].
@@ -401,24 +417,24 @@ impl Logger {
         let (acks, comms) = (&self.acks, &self.comms);
         let answers = self.queries.answers(|by| acks.has_unreported(by), |comm| comms.ended(comm));
         for (to, bytes) in answers {
-            // The answer says that there are no more, so the counts come first.
+            // The answer announces no further counts, so they come first.
             self.acknowledge(to)?;
             self.send(to, ControlKind::Answer, bytes);
         }
         Ok(())
     }
 
-    /// Tells all other ranks that this one leaves without waiting for their end.
+    /// Tells all other ranks of this one's departure without waiting for their end.
     pub fn leave(&mut self) {
         self.send_to_others(ControlKind::Leave, &[0; RecordTag::LEN]);
     }
 
-    /// Returns the ranks that have left or failed.
+    /// Returns the departed or failed ranks.
     pub fn left(&self) -> impl Iterator<Item = u32> {
         self.detector.left()
     }
 
-    /// Handles the failure of a rank while this one lives on: it is waited for no more.
+    /// Handles another rank's failure: it is waited for no more.
     ///
     /// # Errors
     /// [`ReleaseError`].
@@ -431,8 +447,8 @@ impl Logger {
         self.complete(&complete)
     }
 
-    /// Handles a communicator that the program has revoked on this rank, and tells its `members`: what was sent on it
-    /// and not received never will be, so its records are released like acknowledged ones.
+    /// Handles a communicator revoked by the program on this rank, and tells its `members`: its unreceived messages
+    /// stay unreceived, so its records are released like acknowledged ones.
     ///
     /// # Errors
     /// [`ReleaseError`].
@@ -450,7 +466,7 @@ impl Logger {
     }
 
     fn release_revoked(&mut self, comm: u32) -> Result<(), ReleaseError> {
-        // A member on which the communicator could not be made may give the number to another one.
+        // A member may reuse the number if it could not make the communicator.
         if !self.comms.is_known(comm) {
             return Ok(());
         }
@@ -458,8 +474,10 @@ impl Logger {
         self.complete(&[(comm, u64::MAX)])
     }
 
-    /// Releases what was sent to failed ranks, under `Keep::Acked`: they acknowledge nothing more, and a rank waits for
-    /// space. Returns the number of records.
+    /// Releases records to failed ranks, under `Keep::Acked`: they acknowledge nothing more, and a rank waits for
+    /// space.
+    ///
+    /// Returns the number of records.
     ///
     /// # Errors
     /// [`ReleaseError`].

@@ -1,22 +1,24 @@
-//! Numbers of received messages. MPI matches the messages of a stream to receives in the order in which these were
-//! posted, in whatever order the program waits for them.
+//! Numbers of received messages.
+//!
+//! MPI matches a stream's messages to receives in posting order, in whatever order the program waits for them.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use rustc_hash::FxHashMap;
 
-/// Number of streams, or of classes, at which those without receives are looked for and dropped. Below it they stay, so
-/// that no message allocates one.
+/// Number of streams, or classes, from which on those without receives are dropped.
+///
+/// Below it they stay, so that no message allocates one.
 const RETAINED_MIN: usize = 256;
 
-/// Source and tag of messages.
+/// Message source and tag.
 type Stream = (i32, i32);
 
-/// A message that a receive took, as its status describes it.
+/// A received message, as described by its status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// Rank of the source in the receive's communicator.
+    /// The source's rank in the receive's communicator.
     pub source: i32,
     /// MPI tag.
     pub tag: i32,
@@ -24,10 +26,12 @@ pub struct Arrival {
     pub bytes: usize,
 }
 
-/// A posted receive. `None` is a wildcard. Those of a communicator are ordered as they were posted.
+/// A posted receive.
+///
+/// `None` is a wildcard. A communicator's receives are ordered as they were posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PostedReceive {
-    /// Position in the posting order of the communicator.
+    /// Position in the communicator's posting order.
     ticket: u64,
     /// Place in its queue, removed ones counted.
     place: u64,
@@ -35,21 +39,21 @@ pub struct PostedReceive {
     tag: Option<i32>,
 }
 
-/// State of a receive, in a word: a queue of a million receives is bound by its memory.
+/// A receive's state, in one word: a queue of a million receives is bound by its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct State(u64);
 
 impl State {
     const PENDING: State = State(u64::MAX);
-    /// It took no message.
+    /// Receive without a message.
     const CANCELLED: State = State(u64::MAX - 1);
 
-    /// It took a message of this length in bytes.
+    /// Returns the state of a receive that took a message of this length in bytes.
     fn received(bytes: usize) -> State {
         State(bytes as u64)
     }
 
-    /// Returns the length of the message that it took.
+    /// Returns the length of the received message.
     fn bytes(self) -> Option<usize> {
         (self < State::CANCELLED).then_some(self.0 as usize)
     }
@@ -58,7 +62,7 @@ impl State {
 /// Receives in posting order, each with its ticket.
 #[derive(Debug)]
 struct PostedQueue<T> {
-    /// Place of the first one.
+    /// Place of the first receive.
     first: u64,
     receives: VecDeque<(u64, T)>,
 }
@@ -76,7 +80,9 @@ impl<T> PostedQueue<T> {
         self.first + self.receives.len() as u64 - 1
     }
 
-    /// Returns the receive with this ticket at this place. A queue that was dropped and made again counts places anew.
+    /// Returns the receive with this ticket at this place.
+    ///
+    /// A recreated queue counts places anew.
     fn get_mut(&mut self, place: u64, ticket: u64) -> Option<&mut T> {
         let at = usize::try_from(place.checked_sub(self.first)?).ok()?;
         self.receives.get_mut(at).filter(|(found, _)| *found == ticket).map(|(_, receive)| receive)
@@ -90,7 +96,7 @@ impl<T> PostedQueue<T> {
         self.first += u64::from(self.receives.pop_front().is_some());
     }
 
-    /// Removes receives from the front as long as they are done with.
+    /// Removes receives from the front while `is_done`.
     fn drop_while(&mut self, is_done: impl Fn(&T) -> bool) {
         while self.front().is_some_and(|(_, receive)| is_done(receive)) {
             self.pop_front();
@@ -102,12 +108,12 @@ impl<T> PostedQueue<T> {
     }
 }
 
-/// Messages that wildcard receives took, as (ticket, bytes).
+/// Messages taken by wildcard receives, as (ticket, bytes).
 #[derive(Debug, Default)]
 struct Taken {
-    /// Those that were added in the order of their tickets, so that the most frequent orders take O(1).
+    /// Messages added in ticket order, so that the most frequent orders take O(1).
     in_order: VecDeque<(u64, usize)>,
-    /// The others; the one that was posted first is on top.
+    /// The other messages, with the first posted receive's on top.
     others: BinaryHeap<Reverse<(u64, usize)>>,
 }
 
@@ -120,7 +126,7 @@ impl Taken {
         }
     }
 
-    /// Returns the message whose receive was posted first.
+    /// Returns the message of the first posted receive.
     fn first(&self) -> Option<(u64, usize)> {
         let others = self.others.peek().map(|Reverse(message)| *message);
         self.in_order.front().copied().into_iter().chain(others).min()
@@ -143,11 +149,13 @@ impl Taken {
 /// Receives of one stream.
 #[derive(Debug, Default)]
 struct StreamQueue {
-    /// Receives without a wildcard. The first one isn't cancelled.
+    /// Receives without a wildcard.
+    ///
+    /// The first isn't cancelled.
     posted: PostedQueue<State>,
-    /// Messages that wildcard receives took.
+    /// Messages taken by wildcard receives.
     taken: Taken,
-    /// Ticket of the first message, while a class has it among its blocked ones; 0 otherwise.
+    /// Ticket of the first message while it is blocked by a class; 0 otherwise.
     blocked: u64,
 }
 
@@ -168,7 +176,7 @@ impl StreamQueue {
         self.posted.drop_while(|state| *state == State::CANCELLED);
     }
 
-    /// Returns ticket and bytes of the first receive, unless it is pending.
+    /// Returns the first receive's ticket and bytes, unless it is pending.
     fn first(&self) -> Option<(u64, usize)> {
         let posted = self.posted.front();
         match self.taken.first() {
@@ -192,10 +200,13 @@ impl StreamQueue {
 /// Wildcard receives with the same source and tag.
 #[derive(Debug, Default)]
 struct Class {
-    /// Whether each receive has ended. The first one is pending.
+    /// True for each ended receive.
+    ///
+    /// The first one is pending.
     receives: PostedQueue<bool>,
-    /// Streams whose first message waits for the end of receives of this class that were posted before, with the
-    /// message's ticket. The first message may be another one by now.
+    /// Streams with a first message waiting for earlier posted receives in this class to end, and the message's ticket.
+    ///
+    /// The first message may be another one by now.
     blocked: BinaryHeap<Reverse<(u64, Stream)>>,
 }
 
@@ -215,7 +226,7 @@ impl Class {
         true
     }
 
-    /// Takes a stream, and the ticket of its message, that no receive of this class blocks any more.
+    /// Takes a stream no longer blocked by this class, and its message's ticket.
     fn pop_unblocked(&mut self) -> Option<(u64, Stream)> {
         let Reverse((ticket, stream)) = *self.blocked.peek()?;
         if self.first().is_some_and(|first| first < ticket) {
@@ -226,7 +237,7 @@ impl Class {
     }
 }
 
-/// Pending receives of a communicator, and received messages whose number isn't known yet.
+/// A communicator's pending receives, and received messages not numbered yet.
 ///
 /// ```
 /// use counterfoil_mpi_logger::{Arrival, Matching};
@@ -246,11 +257,13 @@ pub struct Matching {
     /// Pending receives, and messages without a number.
     unsettled: usize,
     streams: FxHashMap<Stream, StreamQueue>,
-    /// Wildcard receives by source and tag. Which stream they will take from isn't known.
+    /// Wildcard receives by source and tag.
+    ///
+    /// The stream they will take from isn't known.
     classes: FxHashMap<(Option<i32>, Option<i32>), Class>,
-    /// Number of streams at which empty ones are dropped.
+    /// Number of streams from which on empty ones are dropped.
     streams_max: usize,
-    /// Number of classes at which empty ones are dropped.
+    /// Number of classes from which on empty ones are dropped.
     classes_max: usize,
 }
 
@@ -275,7 +288,9 @@ impl Matching {
         self.unsettled == 0
     }
 
-    /// Posts a receive. `None` is a wildcard. Takes O(1), amortized.
+    /// Posts a receive.
+    ///
+    /// `None` is a wildcard. Takes O(1), amortised.
     pub fn post(&mut self, source: Option<i32>, tag: Option<i32>) -> PostedReceive {
         self.tickets += 1;
         self.unsettled += 1;
@@ -303,9 +318,10 @@ impl Matching {
         self.classes.entry((source, tag)).or_default()
     }
 
-    /// Ends a receive with a message, or with none if it was cancelled or failed. Appends to `numbered` each message
-    /// whose number is known from now on, stream by stream in the order of numbers. Takes O(log n), amortized, with n
-    /// pending receives and messages without a number.
+    /// Ends a receive with a message, or with none if it was cancelled or failed.
+    ///
+    /// Appends each newly numbered message to `numbered`, stream by stream in number order. Takes O(log n), amortised,
+    /// with n pending receives and messages without a number.
     pub fn end(&mut self, posted: PostedReceive, arrival: Option<Arrival>, numbered: &mut Vec<Arrival>) {
         let PostedReceive { ticket, place, source, tag } = posted;
         if let (Some(source), Some(tag)) = (source, tag) {
@@ -338,15 +354,15 @@ impl Matching {
         }
     }
 
-    /// Numbers the received messages at the front of a stream's queue, up to one that an earlier wildcard receive may
-    /// precede.
+    /// Numbers the received messages at the front of a stream's queue, until an earlier wildcard receive may precede
+    /// one.
     fn advance(&mut self, (source, tag): Stream, numbered: &mut Vec<Arrival>) {
         let Some(queue) = self.streams.get_mut(&(source, tag)) else { return };
         while let Some((ticket, bytes)) = queue.first()
             && queue.blocked != ticket
         {
             for class in [(None, None), (Some(source), None), (None, Some(tag))] {
-                // A wildcard receive that was posted before may have taken an earlier message of this stream.
+                // An earlier posted wildcard receive may have taken an earlier message of this stream.
                 if let Some(class) = self.classes.get_mut(&class)
                     && class.first().is_some_and(|first| first < ticket)
                 {
@@ -366,7 +382,7 @@ impl Matching {
 mod tests {
     use super::*;
 
-    /// Ends a receive with a message of source 1 and tag 1; returns the lengths of the messages numbered by it.
+    /// Ends a receive with a message from source 1 with tag 1; returns the lengths of messages numbered by it.
     fn end(matching: &mut Matching, posted: PostedReceive, bytes: usize) -> Vec<usize> {
         let mut numbered = Vec::new();
         matching.end(posted, Some(Arrival { source: 1, tag: 1, bytes }), &mut numbered);
@@ -409,7 +425,7 @@ mod tests {
         assert!(end(&mut matching, one, 3).is_empty());
         // It took the first message of the same stream.
         assert_eq!(end(&mut matching, anything, 1), [1, 3, 4]);
-        // A receive that was posted later blocks nothing.
+        // A later posted receive blocks nothing.
         let later = matching.post(Some(1), Some(2));
         let mut numbered = Vec::new();
         matching.end(later, Some(Arrival { source: 1, tag: 2, bytes: 9 }), &mut numbered);
@@ -474,7 +490,7 @@ mod tests {
         assert!(matching.is_idle());
     }
 
-    /// The same rule without any index: each message looks at all receives that were posted before.
+    /// The same rule without any index: each message looks at all earlier posted receives.
     #[derive(Default)]
     struct Model(Vec<(PostedReceive, Option<Option<Arrival>>, bool)>);
 

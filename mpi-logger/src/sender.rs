@@ -1,4 +1,4 @@
-//! The sender's side: the log, the counts of what was sent, and what receivers have acknowledged.
+//! The sender's side: the log, the sent counts, and the receivers' acknowledgements.
 
 use counterfoil::{Ack, Epoch, Keep, Log, Phase, Rank, Ssn};
 use counterfoil_profile::RecordTag;
@@ -19,7 +19,7 @@ pub(crate) struct SenderLog {
     releasers: Vec<Option<Releaser>>,
     /// Receivers with acknowledged records that may not be released yet.
     releasing: Vec<u32>,
-    /// Acknowledged counts above those of the messages sent, with their receivers.
+    /// Acknowledged counts above the sent counts, with their receivers.
     suspicious: Vec<(u32, RecordTag)>,
     /// Records released.
     pub(crate) acknowledged: u64,
@@ -39,7 +39,7 @@ impl SenderLog {
         }
     }
 
-    /// Takes the log away. Its cursors are dropped first: they hold chunks.
+    /// Takes the log, after dropping its cursors: they hold chunks.
     pub(crate) fn take_log(&mut self) -> Option<Log> {
         self.releasers.iter_mut().for_each(|releaser| *releaser = None);
         self.releasing.clear();
@@ -53,12 +53,12 @@ impl SenderLog {
         !self.releasing.is_empty()
     }
 
-    /// Closes the cursors on the first unacknowledged records: the log can't spill a chunk that one of them is in.
+    /// Closes the cursors on the first unacknowledged records: the log can't spill a chunk with a cursor.
     pub(crate) fn close_cursors(&mut self) {
         self.releasers.iter_mut().flatten().for_each(Releaser::close_cursor);
     }
 
-    /// Notes a batch of acknowledgements of `peer`.
+    /// Notes a batch of acknowledgements from `peer`.
     pub(crate) fn note_acks(&mut self, peer: u32, batch: &[u8]) -> Result<(), ReleaseError> {
         if self.log.is_none() {
             return Ok(());
@@ -76,8 +76,9 @@ impl SenderLog {
         Ok(())
     }
 
-    /// Notes that a communicator was revoked: no rank receives what was sent on it. Its records are still to be
-    /// released.
+    /// Notes a revoked communicator: no rank receives its messages.
+    ///
+    /// Its records are still to be released.
     pub(crate) fn note_revoked(&mut self, comm: u32) {
         let Some(log) = &self.log else { return };
         for (peer, releaser) in (0..).zip(&mut self.releasers) {
@@ -94,12 +95,14 @@ impl SenderLog {
 
     fn is_overcounted(&self, peer: u32, entry: RecordTag) -> bool {
         let (stream, number) = Stream::of_record(peer, entry);
-        // A partitioned message is counted when all its parts are there, which may be after it was received.
+        // A partitioned message is counted when all its parts are there, possibly after it was received.
         let is_counted = stream.tag >= 0 && stream.channel == 0;
         is_counted && number > self.sent.count(stream)
     }
 
-    /// Checks acknowledged counts against the messages sent. To be called where every message that has left is counted.
+    /// Checks acknowledged counts against the messages sent.
+    ///
+    /// Call it where every departed message is counted.
     pub(crate) fn check_counts(&mut self) -> Result<(), ReleaseError> {
         if self.suspicious.is_empty() {
             return Ok(());
@@ -114,7 +117,9 @@ impl SenderLog {
         }
     }
 
-    /// Releases at most `records_max` acknowledged records to one receiver. Calls `released` with it.
+    /// Releases at most `records_max` acknowledged records to one receiver.
+    ///
+    /// Calls `released` with it.
     pub(crate) fn release_some(
         &mut self,
         records_max: usize,
@@ -128,8 +133,8 @@ impl SenderLog {
         Ok(())
     }
 
-    /// Releases all acknowledged records, also those that were appended after their acknowledgement had come: a short
-    /// message leaves before it is logged.
+    /// Releases all acknowledged records, including those appended after their acknowledgement arrived: a short message
+    /// leaves before it is logged.
     pub(crate) fn release_all(&mut self, mut released: impl FnMut(u32, &Log)) -> Result<(), ReleaseError> {
         for peer in 0..self.releasers.len() as u32 {
             self.release_of(peer, usize::MAX, &mut released)?;
@@ -154,8 +159,9 @@ impl SenderLog {
         Ok(is_more)
     }
 
-    /// Releases the messages to a failed rank, which nobody will acknowledge, under `Keep::Acked`. Returns their
-    /// number.
+    /// Releases a failed rank's messages, never to be acknowledged, under `Keep::Acked`.
+    ///
+    /// Returns their number.
     pub(crate) fn discard(&mut self, failed: u32) -> Result<u64, ReleaseError> {
         let rank = Rank(failed);
         let Some(log) = self.log.as_mut().filter(|log| log.options().keep == Keep::Acked) else { return Ok(0) };
@@ -178,7 +184,7 @@ mod tests {
     use super::*;
     use crate::{DEADLOCK_AFTER, Logger, LoggerOptions, SpacePoll};
 
-    /// Rank 0 sends on communicators 2 and 3, in turn, to rank 1, which acknowledges nothing.
+    /// A log of rank 0, sending on communicators 2 and 3 in turn to rank 1; rank 1 acknowledges nothing.
     fn sender_on_two_communicators() -> SenderLog {
         let mut options = Options::new(Rank(0), 2);
         options.keep = Keep::Acked;
@@ -206,7 +212,7 @@ mod tests {
         sender.note_acks(1, &Stream::new(1, 3, 0).record_tag(2).encode()).unwrap();
         sender.release_all(|_, _| ()).unwrap();
         assert_eq!(sender.acknowledged, 4);
-        // A message that leaves before MPI tells this rank of the revocation.
+        // A message leaving before MPI reports the revocation to this rank.
         append(&mut sender, 2);
         sender.release_all(|_, _| ()).unwrap();
         assert_eq!(sender.acknowledged, 5);

@@ -1,39 +1,45 @@
-//! Message counts per stream, in place of carried sequence numbers.
+//! Message counts per stream, instead of piggybacked sequence numbers.
 //!
-//! A stream is (source, destination, communicator, tag). MPI lets no message of a stream overtake another, so the n-th
-//! message sent is the n-th received, and both ends know n by counting. `docs/book/src/explanation/counting.md` says
-//! which events count.
+//! A stream is (source, destination, communicator, tag). Messages in a stream can't overtake each other, so the n-th
+//! sent is the n-th received, and both ends know n by counting. See `docs/book/src/explanation/counting.md` for the
+//! counted events.
 
 use counterfoil_profile::RecordTag;
 use rustc_hash::FxHashMap;
 
-/// A stream as seen from one of its ends.
+/// A stream seen from one of its ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Stream {
-    /// Rank of the other end in MPI_COMM_WORLD.
+    /// The other end's rank in MPI_COMM_WORLD.
     pub peer: u32,
-    /// Number of the communicator, the same on all its members and unique among the communicators of a process.
+    /// Communicator number, the same on all members and unique in a process.
     pub comm: u32,
     /// MPI tag, or [`COLLECTIVE`](counterfoil_profile::COLLECTIVE) for contributions to collective operations.
     pub tag: i32,
-    /// 0, except for partitioned messages. MPI pairs the n-th MPI_Psend_init of a stream with the n-th MPI_Precv_init,
-    /// in whatever order the pairs are started; their messages are a stream of their own with channel n.
+    /// Channel number; 0, except for partitioned messages.
+    ///
+    /// MPI pairs a stream's n-th MPI_Psend_init with the n-th MPI_Precv_init, in whatever order the pairs are started;
+    /// their messages are a stream of their own with channel n.
     pub channel: u32,
 }
 
-/// Set in the communicator's number in the records of partitioned messages. No communicator's number has it.
+/// Set in the communicator number in records of partitioned messages.
+///
+/// No communicator's number has it.
 const PARTITIONED: u32 = 1 << 30;
-/// Position of the channel in the number of a partitioned message. A channel has fewer than 2³² messages.
+/// Bit position of the channel in a partitioned message's number.
+///
+/// A channel has fewer than 2³² messages.
 const CHANNEL_SHIFT: u32 = 32;
 
 impl Stream {
-    /// Returns a stream of other than partitioned messages.
+    /// Returns a stream without partitioned messages.
     #[inline(always)]
     pub const fn new(peer: u32, comm: u32, tag: i32) -> Stream {
         Stream { peer, comm, tag, channel: 0 }
     }
 
-    /// Returns the header of the record of a message, by its number in the stream.
+    /// Returns the record header of a message, by its number in the stream.
     #[inline(always)]
     pub fn record_tag(self, number: u64) -> RecordTag {
         let Stream { comm, tag, channel, .. } = self;
@@ -43,7 +49,7 @@ impl Stream {
         RecordTag { comm: comm | PARTITIONED, tag, number: u64::from(channel) << CHANNEL_SHIFT | number }
     }
 
-    /// Returns the stream and the number of a message, from the header of its record.
+    /// Returns a message's stream and number, from its record's header.
     #[inline]
     pub fn of_record(peer: u32, RecordTag { comm, tag, number }: RecordTag) -> (Stream, u64) {
         if comm & PARTITIONED == 0 {
@@ -54,8 +60,10 @@ impl Stream {
     }
 }
 
-/// A stream packed into two words. Four separate words, stored one by one and loaded in pairs, would stall each look-up
-/// until the stores have reached the cache.
+/// A stream packed into two words.
+///
+/// Four separate words, stored one by one and loaded in pairs, would stall each look-up until the stores reach the
+/// cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct PackedStream {
     comm_and_tag: u64,
@@ -88,12 +96,12 @@ impl From<Stream> for PackedStream {
     }
 }
 
-/// Index of a stream's counter. Stays valid as long as the table that gave it.
+/// Index of a stream's counter, valid as long as its table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamId(usize);
 
 impl StreamId {
-    /// Index of no stream.
+    /// Index without a stream.
     pub const NONE: StreamId = StreamId(usize::MAX);
 }
 
@@ -111,7 +119,7 @@ impl<T> Default for StreamTable<T> {
 }
 
 impl<T> StreamTable<T> {
-    /// Returns the index of a stream; inserts `new` for a stream without one.
+    /// Returns a stream's index; inserts `new` for a stream without one.
     #[inline]
     pub(crate) fn id(&mut self, stream: PackedStream, new: impl FnOnce() -> T) -> StreamId {
         match self.ids.get(&stream) {
@@ -144,7 +152,7 @@ impl<T> StreamTable<T> {
     }
 }
 
-/// Number of messages of each stream.
+/// Message count of each stream.
 ///
 /// ```
 /// use counterfoil_mpi_logger::{Stream, StreamCounts};
@@ -174,7 +182,7 @@ impl StreamCounts {
         self.0.id(stream.into(), || 0)
     }
 
-    /// Counts a message of the stream with this index and returns its number.
+    /// Counts a message on the stream with this index and returns its number.
     ///
     /// # Panics
     /// If the index is another table's.
@@ -185,7 +193,7 @@ impl StreamCounts {
         *count
     }
 
-    /// Returns the number of messages of the stream with this index.
+    /// Returns the message count of the stream with this index.
     ///
     /// # Panics
     /// If the index is another table's.
@@ -194,13 +202,15 @@ impl StreamCounts {
         self.0.values[id.0]
     }
 
-    /// Returns the number of messages of a stream.
+    /// Returns a stream's message count.
     #[inline]
     pub fn count(&self, stream: Stream) -> u64 {
         self.0.get(stream.into()).copied().unwrap_or(0)
     }
 
-    /// Returns the number of messages of all streams. Takes time linear in the number of streams.
+    /// Returns the total message count.
+    ///
+    /// Takes time linear in the number of streams.
     pub fn total(&self) -> u64 {
         self.0.values().sum()
     }

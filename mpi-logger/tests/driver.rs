@@ -77,7 +77,7 @@ impl Node {
         Ok(())
     }
 
-    /// Counts messages that were received from the other rank.
+    /// Counts messages received from the other rank.
     fn receive(&mut self, messages: u32) {
         let id = self.logger.received_id(Stream::new(1 - self.channel.rank, WORLD, 5));
         (0..messages).for_each(|_| _ = self.logger.handle_received(id, PAYLOAD));
@@ -97,7 +97,7 @@ fn job() -> [Node; 2] {
     })
 }
 
-/// Fills the log of a node; returns the number of records, and the refusal.
+/// Fills a node's log; returns the number of records, and the refusal.
 fn fill(node: &mut Node) -> (u32, Box<AppendError>) {
     let mut records = 0;
     loop {
@@ -136,7 +136,7 @@ fn an_acknowledgement_that_cannot_be_applied_leaves_the_messages_after_it_to_the
     let [mut sender, mut receiver] = job();
     sender.log().unwrap();
     receiver.receive(1);
-    // Of a message that was never sent.
+    // Stream of a message never sent.
     let unseen = Stream::new(0, WORLD, 9);
     let mut stranger = job();
     let id = stranger[1].logger.received_id(unseen);

@@ -1,6 +1,7 @@
-//! Loggers in one loop: random programs on two or three ranks, with control messages that are delivered late, a small
-//! log, and a rank that fails. The oracle is the list of messages that were sent and received, which takes nothing from
-//! the loggers.
+//! Loggers in one loop: random programs on two or three ranks, with late control messages, a small log, and a failing
+//! rank.
+//!
+//! The oracle is the list of sent and received messages; it takes nothing from the loggers.
 
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
@@ -17,7 +18,9 @@ use counterfoil_mpi_logger::{
 use counterfoil_profile::RecordTag;
 use proptest::prelude::*;
 
-/// A step of the program. Ranks are taken modulo the number of ranks.
+/// A step of the program.
+///
+/// Ranks are taken modulo the number of ranks.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Send {
@@ -31,12 +34,12 @@ enum Step {
         source: Option<u32>,
         tag: Option<i32>,
     },
-    /// Ends the `nth` pending receive of a rank that can take a message.
+    /// Ends the `nth` of a rank's pending receives with a message.
     Receive {
         rank: u32,
         nth: usize,
     },
-    /// A collective operation of all ranks.
+    /// A collective operation on all ranks.
     Collective {
         root: u32,
         bytes: usize,
@@ -73,7 +76,7 @@ struct Pending {
     posted: PostedReceive,
     source: Option<u32>,
     tag: Option<i32>,
-    /// The message that MPI matched to it when it was posted or when the message was sent: (source, tag, bytes).
+    /// The message matched by MPI at the post or at the send: (source, tag, bytes).
     matched: Option<(u32, i32, usize)>,
 }
 
@@ -81,7 +84,7 @@ struct Node {
     logger: Logger,
     world: CommId,
     pending: Vec<Pending>,
-    /// Messages that were sent to this rank and match no receive yet, in order of arrival.
+    /// Messages sent to this rank and not matched yet, in order of arrival.
     unexpected: VecDeque<(u32, i32, usize)>,
     inbox: VecDeque<(u32, ControlMessage)>,
 }
@@ -91,7 +94,7 @@ struct Job {
     now: Instant,
     /// Messages sent on each stream, by (source, destination, tag).
     sent: HashMap<(u32, u32, i32), u64>,
-    /// Messages that the program has received on it.
+    /// Messages received by the program on each stream.
     received: HashMap<(u32, u32, i32), u64>,
 }
 
@@ -113,7 +116,7 @@ impl Job {
         rank % self.nodes.len() as u32
     }
 
-    /// Puts the control messages of a rank under way.
+    /// Puts a rank's control messages in flight.
     fn flush(&mut self, from: u32) {
         while let Some(message) = self.nodes[from as usize].logger.poll_control() {
             self.nodes[message.to as usize].inbox.push_back((from, message));
@@ -176,7 +179,7 @@ impl Job {
         node.pending.push(Pending { posted, source, tag, matched });
     }
 
-    /// Ends the `nth` of the receives that have a message.
+    /// Ends the `nth` of the receives with a message.
     fn receive(&mut self, rank: u32, nth: usize) -> bool {
         let node = &mut self.nodes[rank as usize];
         let ready: Vec<usize> = (0..node.pending.len()).filter(|&at| node.pending[at].matched.is_some()).collect();
@@ -224,7 +227,7 @@ impl Job {
         }
     }
 
-    /// Records that are released are of messages that the program has received: never more of a stream than that.
+    /// Checks that on no stream more records are released than the program has received messages.
     fn check_releases(&self) {
         for (from, node) in (0..).zip(&self.nodes) {
             let log = node.logger.log().unwrap();
@@ -245,7 +248,7 @@ impl Job {
                 self.post(rank, None, None);
             }
             while self.receive(rank, 0) {}
-            // Receives that no message will come for are cancelled.
+            // Receives without a message to come are cancelled.
             let node = &mut self.nodes[rank as usize];
             for Pending { posted, .. } in std::mem::take(&mut node.pending) {
                 node.logger.handle_receive_ended(node.world, posted, None).unwrap();
@@ -313,7 +316,7 @@ proptest! {
         if !is_failed {
             return Ok(());
         }
-        // Survivors that wait for space find that only the failed rank holds records.
+        // Survivors waiting for space find records held by the failed rank only.
         for rank in (0..3_u32).filter(|rank| *rank != failing) {
             job.nodes[rank as usize].logger.query_for_space().unwrap();
             job.flush(rank);
@@ -342,7 +345,7 @@ fn a_rank_that_waits_for_space_gets_it_from_a_peer_that_is_slow_to_acknowledge()
         sent += 1;
         assert!(sent < 10_000, "the log is never full");
     }
-    // The peer has received everything, and its batches are under way.
+    // The peer has received everything, and its batches are in flight.
     while job.receive(1, 0) {}
     let refused = job.nodes[0].logger.check_space(1, bytes).unwrap_err();
     assert_eq!(job.nodes[0].logger.wait_for(&refused), counterfoil_mpi_logger::SpaceRefusal::Peers);
@@ -380,8 +383,8 @@ fn a_wait_for_a_peer_that_replies_and_never_moves_is_given_up() {
     panic!("the wait is never given up");
 }
 
-/// Two pairs of partitioned requests on one stream that both ranks start in another order, and a plain message on it:
-/// each message is acknowledged as the one of its own pair.
+/// Two pairs of partitioned requests on one stream, started in different orders by the ranks, and a plain message on
+/// it: each message is acknowledged as its own pair's.
 #[test]
 fn partitioned_messages_are_counted_by_the_pair_of_their_init() {
     let mut job = Job::new(2);
@@ -404,7 +407,7 @@ fn partitioned_messages_are_counted_by_the_pair_of_their_init() {
     }
 }
 
-/// Acknowledgements above what was sent are noticed: messages that the sender's library didn't see.
+/// Acknowledgements above the sent counts are noticed: messages not seen by the sender's library.
 #[test]
 fn a_count_above_the_messages_sent_is_an_error() {
     let mut job = Job::new(2);

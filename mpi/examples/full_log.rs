@@ -1,11 +1,12 @@
-//! Programs that send more than a small log holds, in cases (the first argument) in which no rank acknowledges unasked.
+//! Programs sending more than a small log holds, in cases (the first argument) without unasked acknowledgements.
+//!
 //! The tests run it:
 //!
 //! ```sh
 //! mpirun -n 4 full_log world 1024     # a log of 1 MiB
 //! ```
 //!
-//! Each message has 200 KiB. Every value that arrives is checked.
+//! Each message has 200 KiB. Every received value is checked.
 #![expect(clippy::unwrap_used, reason = "a test's functions may")]
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
@@ -22,7 +23,7 @@ use counterfoil_mpi::logged::{
 use counterfoil_mpi::{SystemOperation, Threads, Universe};
 use counterfoil_mpi_logger::SpaceError;
 
-/// Numbers of a message.
+/// Numbers in a message.
 const COUNT: usize = 50 << 10;
 const TIMES: i32 = 40;
 
@@ -34,7 +35,7 @@ fn holds(numbers: &[i32], with: i32) {
     assert!(numbers.len() <= COUNT && numbers == &filled(with)[..numbers.len()], "these are not the numbers of {with}");
 }
 
-/// Broadcasts of one rank.
+/// Broadcasts from one rank.
 fn broadcast(comm: &LoggedCommunicator, root: u32, times: i32) -> Result<(), LoggedError> {
     for i in 0..times {
         let mut numbers = if comm.rank() == root { filled(i) } else { vec![0; COUNT] };
@@ -110,8 +111,8 @@ fn overlapping(world: &LoggedCommunicator) -> Result<(), LoggedError> {
     Ok(())
 }
 
-/// Communicators that are freed while no rank knows that their operations have ended everywhere, followed by operations
-/// on another one.
+/// Communicators freed before any rank knows of their operations' end everywhere, followed by operations on another
+/// one.
 fn freed(half: &LoggedCommunicator) -> Result<(), LoggedError> {
     for _ in 0..4 {
         broadcast(&half.duplicate()?, 0, 4)?;
@@ -124,7 +125,7 @@ fn freed(half: &LoggedCommunicator) -> Result<(), LoggedError> {
     Ok(())
 }
 
-/// Operations on separate communicators, none of which is freed.
+/// Operations on separate communicators, none of them freed.
 fn many(half: &LoggedCommunicator) -> Result<(), LoggedError> {
     let comms = (0..TIMES).map(|_| half.duplicate()).collect::<Result<Vec<_>, _>>()?;
     comms.iter().try_for_each(|comm| broadcast(comm, 0, 1))
@@ -141,7 +142,7 @@ fn receive(comm: &LoggedCommunicator, rank: u32, with: i32) -> Result<(), Logged
     Ok(())
 }
 
-/// Messages of one rank to each other one in turn, fewer than the receivers acknowledge unasked.
+/// Messages from one rank to each other one in turn, fewer than the receivers acknowledge unasked.
 fn messages(world: &LoggedCommunicator) -> Result<(), LoggedError> {
     for i in 0..TIMES {
         match world.rank() {
@@ -186,7 +187,7 @@ fn cycle_of_three(what: &str, world: &LoggedCommunicator) -> Result<(), LoggedEr
     Ok(())
 }
 
-/// Messages around a ring, by ranks that send before they receive.
+/// Messages around a ring, from ranks sending before they receive.
 fn ring(world: &LoggedCommunicator) -> Result<(), LoggedError> {
     let (rank, size) = (world.rank(), world.size());
     let next = world.process_at_rank((rank + 1) % size)?;
@@ -198,7 +199,7 @@ fn ring(world: &LoggedCommunicator) -> Result<(), LoggedError> {
     Ok(())
 }
 
-/// Messages of a rank to itself, and operations on a communicator of one rank.
+/// Messages from a rank to itself, and operations on a communicator with one rank.
 fn to_self(own: &LoggedCommunicator) -> Result<(), LoggedError> {
     for i in 0..TIMES {
         let (numbers, this) = (filled(i), own.this_process());
@@ -210,7 +211,7 @@ fn to_self(own: &LoggedCommunicator) -> Result<(), LoggedError> {
     Ok(())
 }
 
-/// Messages of a rank to itself before it receives any: no other rank can make room.
+/// Messages from a rank to itself before it receives any: no other rank can make room.
 fn alone(world: &LoggedCommunicator) -> Result<(), LoggedError> {
     let (this, begun) = (world.this_process(), Instant::now());
     let mut sending = Vec::new();
@@ -234,8 +235,7 @@ fn alone(world: &LoggedCommunicator) -> Result<(), LoggedError> {
     sending.wait()
 }
 
-/// One rank computes, or probes for a message that is never sent, for longer than others wait before they test for a
-/// deadlock.
+/// One rank computes, or probes for a message never sent, for longer than others wait before they test for a deadlock.
 fn slow(what: &str, world: &LoggedCommunicator) -> Result<(), LoggedError> {
     let until = Instant::now() + Duration::from_secs(14);
     while world.rank() == 1 && Instant::now() < until {
@@ -262,7 +262,9 @@ fn done_early(world: &LoggedCommunicator) -> Result<(), LoggedError> {
 }
 
 /// Rank 1 receives the first of several messages only after the last: if the log doesn't hold all of them, this is a
-/// deadlock. Rank 0 gets an error, and tells rank 1 how many messages it has sent.
+/// deadlock.
+///
+/// Rank 0 gets an error, and tells rank 1 the number of messages sent.
 fn backwards(what: &str, world: &LoggedCommunicator) -> Result<(), LoggedError> {
     let half = world.split_by_color(Some(world.rank() / 2))?.unwrap();
     // Every rank waits; the other half waits for rank 0.
@@ -334,7 +336,7 @@ fn expect_deadlock(error: &LoggedError) {
     println!("{error}");
 }
 
-/// One rank has left with an error, and the others wait for room that only it could make.
+/// One rank has left with an error, and the others wait for room only it could make.
 fn gone(world: &LoggedCommunicator) -> Result<(), LoggedError> {
     let last = world.size() - 1;
     if world.rank() < last {
@@ -350,7 +352,7 @@ fn gone(world: &LoggedCommunicator) -> Result<(), LoggedError> {
     Ok(())
 }
 
-/// An operation that is larger than the log.
+/// An operation larger than the log.
 fn huge(world: &LoggedCommunicator) -> Result<(), LoggedError> {
     let mut numbers = vec![1; 8 * COUNT];
     if world.rank() == 0 {

@@ -1,13 +1,15 @@
-//! Heat along a rod that is distributed over the ranks. Kill some of its processes: the printed bits stay the same.
+//! Heat along a rod distributed over the ranks.
+//!
+//! Kill some of its processes: the printed bits stay the same.
 //!
 //! ```sh
 //! cargo xtask mpi --mpi wheel -- build --release --example recover
 //! mpirun --with-ft ulfm --mca async_mpi_finalize 1 -n 6 recover 4 100000    # 4 ranks and 2 spares, 100,000 steps
 //! ```
 //!
-//! With a third argument, `node-local`, and a directory for temporary files that all hosts share, it outlives the loss
-//! of hosts, too. With a fourth argument, the name of the job, a job that has failed goes on from its last checkpoints
-//! when it is started again.
+//! With a third argument, `node-local`, and a directory for temporary files shared by all hosts, it outlives the loss
+//! of hosts, too. With a fourth argument, the job's name, a failed job goes on from its last checkpoints when it is
+//! started again.
 
 use std::error::Error;
 use std::time::Duration;
@@ -21,10 +23,10 @@ use serde::{Deserialize, Serialize};
 const USAGE: &str = "usage: recover RANKS STEPS [process-crash-safe|node-local [NAME]]";
 /// Cells on each rank.
 const CELLS: usize = 1000;
-/// Checkpoints of each rank.
+/// Checkpoints per rank.
 const CHECKPOINTS: u64 = 10;
 
-/// State of a rank.
+/// A rank's state.
 #[derive(Serialize, Deserialize)]
 struct Rod {
     step: u64,
@@ -39,7 +41,7 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let mut options = Options::new(ranks.parse()?);
     match optional.first().map(String::as_str) {
         None => {}
-        // The locks of a dead process on this host are released at once.
+        // A dead process's locks on this host are released at once.
         Some("process-crash-safe") => options.locks_wait_max = Duration::from_secs(5),
         Some("node-local") => options.settings.tier = Tier::NodeLocal,
         Some(_) => return Err(USAGE.into()),

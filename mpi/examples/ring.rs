@@ -1,5 +1,5 @@
-//! Heat along a rod that is distributed over the ranks: neighbours exchange the ends of their pieces, and every message
-//! is logged.
+//! Heat along a rod distributed over the ranks: neighbours exchange the ends of their pieces, and every message is
+//! logged.
 //!
 //! ```sh
 //! cargo xtask mpi -- build --example ring

@@ -1,7 +1,7 @@
-//! What the rules cost while nothing fails: a program on plain MPI and under each rule in turn, inside one job.
+//! Failure-free cost of the rules: a program on plain MPI and under each rule in turn, inside one job.
 //!
 //! Separate jobs differ by more than the effect, so a run under a rule is compared with the runs on plain MPI before
-//! and after it. Only the workload is timed, not the start of the log and its end.
+//! and after it. Only the workload is timed, not the log's start and end.
 
 use std::error::Error as StdError;
 use std::rc::Rc;
@@ -17,11 +17,11 @@ use counterfoil_workloads::{LookupError, Outcome, Workload};
 use crate::native::NativeCommunicator;
 use crate::recovery::{self, Options, RecoveryError};
 
-/// Failure of a measurement.
+/// Measurement failure.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CostError {
-    /// A call of MPI failed.
+    /// An MPI call failed.
     #[error(transparent)]
     Mpi(#[from] MpiError),
     /// A run under a rule failed.
@@ -38,13 +38,14 @@ pub enum CostError {
     WrongAnswer {
         /// The rule's name, or `plain MPI`.
         rule: &'static str,
-        /// What it found.
+        /// Answer found.
         value: String,
     },
 }
 
-/// Runs the measurement on all processes of the job; returns for each subject what was measured in each mode.
-/// Collective. `progress` is called before each round, with the number of rounds before it.
+/// Runs the measurement on all of the job's processes; returns each subject's measurements in each mode.
+///
+/// Collective. `progress` is called before each round, with the number of earlier rounds.
 ///
 /// # Errors
 /// [`CostError`].
@@ -83,7 +84,7 @@ fn measure_one(
     Ok(measured)
 }
 
-/// Runs the workload once; returns the time of the slowest rank, and what all ranks have logged.
+/// Runs the workload once; returns the slowest rank's time, and the log totals of all ranks.
 fn run(
     universe: &Rc<Universe>,
     workload: &dyn Workload,
@@ -114,7 +115,9 @@ fn run(
     Ok((took, logged))
 }
 
-/// Sums what all ranks have logged. Collective.
+/// Sums all ranks' log counts.
+///
+/// Collective.
 fn sum(universe: &Rc<Universe>, tally: Tally) -> Result<Logged, CostError> {
     let mut sums = [tally.messages_logged, tally.bytes_logged, tally.entries_kept, tally.entry_bytes];
     let mut comm = NativeCommunicator::new(universe)?;
@@ -124,7 +127,7 @@ fn sum(universe: &Rc<Universe>, tally: Tally) -> Result<Logged, CostError> {
     Ok(Logged { messages, message_bytes, entries, entry_bytes })
 }
 
-/// Runs the workload after a barrier, which also opens all connections.
+/// Runs the workload after a barrier; the barrier also opens all connections.
 fn timed(
     workload: &dyn Workload,
     checkpoint_every: Option<u64>,

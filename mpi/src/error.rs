@@ -1,28 +1,28 @@
-//! Errors of operations that MPI or an endpoint carries out.
+//! Errors of operations carried out by MPI or an endpoint.
 
 use counterfoil_mpi_core::MpiError;
 use counterfoil_mpi_core::request::Completion;
 use counterfoil_runtime::communicator::CallError;
 
-/// Outcome of an immediate operation.
+/// An immediate operation's outcome.
 pub(crate) type Outcome = Completion<OperationError>;
 
-/// Failure of an operation, which MPI or the endpoint of a rank that recovers carries out.
+/// Failure of an operation carried out by MPI or by a recovering rank's endpoint.
 #[derive(Debug, thiserror::Error)]
 pub enum OperationError {
-    /// A call of MPI failed.
+    /// An MPI call failed.
     #[error(transparent)]
     Mpi(#[from] MpiError),
     /// The log, the transport or the rule failed, or the call was invalid.
     #[error(transparent)]
     Endpoint(#[from] counterfoil_runtime::Error),
-    /// A rank that recovers doesn't have the operation.
+    /// A recovering rank doesn't have the operation.
     #[error("{call} is not available to ranks that recover")]
     NotRecoverable {
-        /// Name of the call.
+        /// Call name.
         call: &'static str,
     },
-    /// Requests of a rank that recovers are completed together with others.
+    /// A recovering rank's requests are completed together with others.
     #[error("requests of a rank that recovers can't be completed together with others")]
     Mixed,
     /// The rank has ended.

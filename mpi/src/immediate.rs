@@ -1,4 +1,4 @@
-//! Immediate operations, whoever carries them.
+//! Immediate operations of any carrier.
 
 use std::any::Any;
 use std::fmt;
@@ -12,7 +12,7 @@ pub(crate) trait ImmediateOperation: fmt::Debug {
     /// Returns the carrier's own type.
     fn as_any(&self) -> &dyn Any;
 
-    /// Returns `true` if the operation is complete, so that its memory is no longer used.
+    /// Returns `true` if the operation is complete and no longer uses its memory.
     fn is_complete(&self) -> bool;
 
     /// Waits until the operation completes.
@@ -24,17 +24,19 @@ pub(crate) trait ImmediateOperation: fmt::Debug {
     /// Returns `true` if [`wait`](Self::wait) would return at once.
     fn is_ready(&self) -> Result<bool, OperationError>;
 
-    /// Cancels a receive, and waits until it completes, with or without a message. Other operations are waited for.
+    /// Cancels a receive, and waits until it completes, with or without a message.
+    ///
+    /// Other operations are waited for.
     fn cancel(&self) -> Outcome;
 
     /// Completes the operation, because its scope ends and its memory is about to be reused.
     fn end_with_scope(&self) -> Outcome;
 
-    /// Takes the bytes that the operation owned; none while it is pending.
+    /// Takes the bytes owned by the operation; none while it is pending.
     fn take_bytes(&self) -> Vec<u8>;
 }
 
-/// Returns the operations as those of one carrier.
+/// Returns the operations as one carrier's.
 ///
 /// # Errors
 /// [`OperationError::Mixed`].

@@ -1,7 +1,7 @@
-//! Processes of an MPI job as ranks of the runtime, and as spares: endpoint, log and protocol over [`MpiTransport`].
+//! An MPI job's processes as the runtime's ranks, and as spares: endpoint, log and protocol over [`MpiTransport`].
 //!
-//! The launcher ([`counterfoil_runtime::local::launch`]) starts `mpirun` with a program that calls [`run`]. It listens
-//! on a socket in the job's directory, in which the ranks have their logs and traces.
+//! The launcher ([`counterfoil_runtime::local::launch`]) starts `mpirun` with a program calling [`run`]. It listens on
+//! a socket in the job's directory; the ranks' logs and traces are in the same directory.
 
 use std::path::Path;
 use std::rc::Rc;
@@ -19,14 +19,14 @@ use counterfoil_workloads::{self as workloads, Program, ProgramError};
 use crate::membership::{Membership, MembershipError, needs_new_job};
 use crate::transport::{MpiTransport, SpareProcess};
 
-/// Failure of a process of a job.
+/// Failure of a job's process.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RankError {
-    /// A call of MPI failed.
+    /// An MPI call failed.
     #[error(transparent)]
     Mpi(#[from] MpiError),
-    /// The processes can't become the ranks of the job.
+    /// The processes can't become the job's ranks.
     #[error(transparent)]
     Membership(#[from] MembershipError),
     /// The job's directory can't be used.
@@ -44,13 +44,13 @@ pub enum RankError {
     /// The program failed.
     #[error(transparent)]
     Program(#[from] ProgramError),
-    /// A program of another crate failed.
+    /// Another crate's program failed.
     #[error(transparent)]
     Other(Box<dyn std::error::Error + Send + Sync>),
 }
 
 impl RankError {
-    /// Returns `true` if a dead rank can't be replaced, so that the whole job is to be started again.
+    /// Returns `true` if the whole job has to be started again because a dead rank can't be replaced.
     fn needs_new_job(&self) -> bool {
         let transport = match self {
             RankError::Transport(error) => Some(error),
@@ -64,26 +64,29 @@ impl RankError {
     }
 }
 
-/// Communicator of a rank of a job whose launcher is another process.
+/// Communicator of a rank in a job with a separate launcher process.
 pub type JobEndpoint = RankEndpoint<PlannedKills<MpiTransport>>;
 
-/// Runs this process from start to end, as one of the `ranks` ranks of the job in `directory`, or as a spare. Each rank
-/// runs the [`Program`] of the job. Collective over all processes of the job.
+/// Runs this process from start to end, as one of the `ranks` ranks of the job in `directory`, or as a spare.
+///
+/// Each rank runs the job's [`Program`]. Collective over all of the job's processes.
 ///
 /// # Errors
-/// [`RankError`], of which the launcher has been told if it can be reached. The job can't continue without this rank.
+/// [`RankError`], reported to the launcher if it can be reached. The job can't continue without this rank.
 pub fn run(universe: &Rc<Universe>, directory: &Path, ranks: u32) -> Result<(), RankError> {
     run_program(universe, directory, ranks, |program, endpoint| Ok(Program::run(program, endpoint)?))
 }
 
-/// Runs this process as [`run`] does, with a program of its own, which gets the job's description of the program and
-/// ends with [`Endpoint::finish`](JobEndpoint::finish). It is called again after a rollback.
+/// Runs this process as [`run`] does, with a program of its own.
 ///
-/// Under a rule that starts the job again, the program calls [`Endpoint::save_and_exit`](JobEndpoint::save_and_exit)
-/// once a call has failed with [`Error::JobFailed`]. This process exits then, and MPI is not finalized.
+/// The program gets its description from the job and ends with [`Endpoint::finish`](JobEndpoint::finish). It is called
+/// again after a rollback.
+///
+/// Under a rule with job restarts, the program calls [`Endpoint::save_and_exit`](JobEndpoint::save_and_exit) once a
+/// call has failed with [`Error::JobFailed`]. This process exits then, and MPI is not finalised.
 ///
 /// # Errors
-/// As of [`run`].
+/// Same as [`run`].
 pub fn run_program(
     universe: &Rc<Universe>,
     directory: &Path,
@@ -103,7 +106,7 @@ pub fn run_program(
         let (rank, held) = (transport.rank(), PlannedKills::new(transport, &welcome));
         let mut endpoint = start(rank, &paths, welcome, held)?;
         match program(&description, &mut endpoint) {
-            // The others may be dead, or have exited: MPI could not be finalized.
+            // The others may be dead, or have exited: MPI could not be finalised.
             Ok(()) if endpoint.is_exiting() => exit(0),
             Ok(()) => return Ok(endpoint.into_transport().into_inner().close()?),
             Err(_) if endpoint.is_rolling_back() => {

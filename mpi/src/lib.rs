@@ -1,8 +1,8 @@
 //! Counterfoil over MPI.
 //!
-//! - [`transport`], [`job`]: ranks of an MPI job under the runtime's endpoint and protocols, which outlive failures
-//! - [`logged`]: for authors of applications: communicators whose messages are logged, with errors in place of aborts
-//! - [`recovery`], `recovering`: for authors of applications: killed processes are replaced
+//! - [`transport`], [`job`]: failure-tolerant ranks of an MPI job, under the runtime's endpoint and protocols
+//! - [`logged`]: for application authors: communicators with logged messages, with errors in place of aborts
+//! - [`recovery`], `recovering`: for application authors: killed processes are replaced
 //!
 //! MPI itself, as far as it is needed here, is [`counterfoil_mpi_core`].
 

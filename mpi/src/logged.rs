@@ -1,10 +1,10 @@
-//! For authors of MPI applications: communicators whose messages are logged, in rsmpi's words.
+//! For authors of MPI applications: communicators with logged messages, under rsmpi's names.
 //!
-//! Everything that a rank sends is in its log ([`counterfoil::Log`]) before the call that sends it returns, what it
-//! received is acknowledged to the senders in batches, and what it gives to collective operations is kept: as
-//! `docs/book/src/explanation/counting.md` and `docs/book/src/explanation/collectives.md` say. Nothing is added to
-//! messages. The methods have rsmpi's names; other than there, each returns what MPI or the log says of it, and
-//! elements are of any type that is its bytes ([`zerocopy`]).
+//! A rank's messages are in its log ([`counterfoil::Log`]) before the sending call returns, received messages are
+//! acknowledged to the senders in batches, and contributions to collective operations are kept: see
+//! `docs/book/src/explanation/counting.md` and `docs/book/src/explanation/collectives.md`. Nothing is added to
+//! messages. The methods have rsmpi's names; unlike there, each returns the error from MPI or the log, and elements
+//! have any plain-bytes type ([`zerocopy`]).
 //!
 //! ```no_run
 //! use counterfoil::Keep;
@@ -28,24 +28,23 @@
 //! }
 //! ```
 //!
-//! Operations that are waited for later are [`Request`]s. Memory that they borrow is borrowed up to the end of a
-//! [`scope`].
+//! Nonblocking operations are [`Request`]s. They borrow memory up to the end of a [`scope`].
 //!
-//! A program whose killed processes are to be replaced gets its communicators from
-//! [`run_logged`](crate::recovery::run_logged): there, messages are the runtime's (`recovering`), and
-//! `docs/book/src/explanation/recovery.md` says what differs.
+//! To have killed processes replaced, a program gets its communicators from
+//! [`run_logged`](crate::recovery::run_logged): there, messages are the runtime's (`recovering`); see
+//! `docs/book/src/explanation/recovery.md` for the differences.
 //!
-//! The module is frozen at the calls that it has: `docs/book/src/reference/limits.md` says what it is for.
+//! The module is frozen at its present calls: see `docs/book/src/reference/limits.md` for its purpose.
 //!
-//! | file | what it has |
+//! | file | contents |
 //! |---|---|
-//! | `universe.rs` | where it begins and ends |
+//! | `universe.rs` | start and end |
 //! | `communicator.rs`, `group.rs`, `cartesian.rs` | communicators and their parts |
-//! | `carrier.rs`, `{mpi,endpoint}_carrier.rs` | what carries their messages: MPI, or the endpoint of a rank |
+//! | `carrier.rs`, `{mpi,endpoint}_carrier.rs` | carriers of their messages: MPI, or a rank's endpoint |
 //! | `destination.rs`, `source.rs`, `exchange.rs`, `message.rs`, `elements.rs` | messages |
 //! | `collective.rs`, `root.rs`, `partition.rs`, `user.rs` | collective operations |
-//! | `request.rs`, `collection.rs`, `pending.rs`, `completion.rs` | what is waited for later |
-//! | `engine.rs` | the driver of the logger ([`counterfoil_mpi_logger`]) |
+//! | `request.rs`, `collection.rs`, `pending.rs`, `completion.rs` | requests and their completion |
+//! | `engine.rs` | the logger's driver ([`counterfoil_mpi_logger`]) |
 //! | `hook.rs` | control messages while the program waits in an MPI call |
 
 mod carrier;

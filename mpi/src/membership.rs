@@ -1,11 +1,11 @@
-//! Which living process of an MPI job is which rank, also after failures.
+//! Assignment of ranks to an MPI job's living processes, also after failures.
 //!
-//! A job is started with more processes than ranks: the others are spares. All traffic is on one communicator of all
-//! processes, which is never shrunk or revoked: point-to-point messages between living processes go on after a failure.
-//! What is repaired is the table of places: every living process acknowledges the failures that it knows of, and all
-//! agree. The agreement of MPI succeeds also if they know of different ones, so it compares them (a fingerprint of 16
-//! bits), and is repeated until they are the same. Then each gives the vacant ranks to spares, in ascending order:
-//! first to those on the host of the dead process, where its log is.
+//! A job is started with more processes than ranks: the others are spares. All traffic is on one communicator with all
+//! processes, never shrunk or revoked: point-to-point messages between living processes go on after a failure. A repair
+//! updates the table of places: every living process acknowledges its known failures, and all agree. MPI's agreement
+//! succeeds also if they know different ones, so it compares them (a 16-bit fingerprint), and is repeated until they
+//! are the same. Then each process gives the vacant ranks to spares, in ascending order: first to spares on the dead
+//! process's host, where its log is.
 //!
 //! No communicator is created after the start, because Open MPI 5.0.11 crashes if it learns of a failure meanwhile
 //! (`ompi_comm_set_rank_failed` finds a communicator without collectives).
@@ -26,35 +26,37 @@ use counterfoil_mpi_core::ulfm::Meeting;
 use counterfoil_mpi_core::watchdog::watch_calls;
 use counterfoil_runtime::transport::TransportError;
 
-/// In place of a rank: the process is a spare.
+/// Marks a spare, in place of a rank.
 const SPARE: u32 = u32::MAX;
-/// In place of a rank: the process is dead.
+/// Marks a dead process, in place of a rank.
 const DEAD: u32 = u32::MAX - 1;
 
-/// Time in an agreement after which a process gives up if MPI has not told it of a failure that others know of. MPI
-/// tells processes of one failure within milliseconds.
+/// Time in an agreement after which a process gives up if MPI has not told it of a failure known to others.
+///
+/// MPI tells processes of the same failure within milliseconds.
 const UNTOLD_MAX: Duration = Duration::from_secs(10);
 
-/// Time in an agreement after which it is lost if all living processes wait in it. Once all have begun it, it takes
-/// milliseconds. A launcher gives up before, and starts the job again.
+/// Time after which an agreement is lost if all living processes wait in it.
+///
+/// Once begun by all, it takes milliseconds. A launcher gives up earlier, and starts the job again.
 const STALL_MAX: Duration = Duration::from_secs(15);
 
-/// Longest name and boot of a host, in bytes; longer ones are cut.
+/// Longest host name and boot id, in bytes; longer ones are cut.
 const HOST_BYTES_MAX: usize = 128;
 
-/// Error of a membership.
+/// Membership error.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MembershipError {
-    /// A call of MPI failed.
+    /// An MPI call failed.
     #[error(transparent)]
     Mpi(#[from] MpiError),
     /// `mpirun` has started fewer processes than the job has ranks.
     #[error("the job has {ranks} ranks, and mpirun has started {started} processes: give it -n {ranks} or more")]
     TooFew {
-        /// Number of ranks of the job.
+        /// Number of ranks.
         ranks: u32,
-        /// Number of processes of `MPI_COMM_WORLD`.
+        /// Number of processes in `MPI_COMM_WORLD`.
         started: u32,
     },
     /// A spare was to be used as a rank.
@@ -62,19 +64,19 @@ pub enum MembershipError {
     NoRank,
 }
 
-/// Failure of a repair: this process must end.
+/// Repair failure: this process must end.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RepairError {
-    /// A call of MPI failed.
+    /// An MPI call failed.
     #[error(transparent)]
     Mpi(#[from] MpiError),
     /// Another process has ended the job.
     #[error("another process has ended the job")]
     Aborted,
-    /// The launcher of MPI is dead.
+    /// MPI's launcher is dead.
     #[error("the launcher of this process, mpirun or its daemon on this host, is dead")]
     Orphaned,
-    /// A process is dead, and MPI has told the others so but not this one: they can't agree on what to do.
+    /// MPI has told the others of a process's death, but not this one: they can't agree on a repair.
     #[error(
         "MPI has not told this process that process {process} of MPI_COMM_WORLD is dead, as it has told others: the \
          job can't recover, and is to be started again"
@@ -83,7 +85,7 @@ pub(crate) enum RepairError {
         /// The dead process, a rank of `MPI_COMM_WORLD`.
         process: u32,
     },
-    /// MPI doesn't end the agreement on which processes are dead, although all living ones wait in it.
+    /// MPI doesn't end the agreement on dead processes, although all living ones wait in it.
     #[error(
         "MPI has lost the agreement on which processes are dead: the job can't recover, and is to be started again"
     )]
@@ -96,20 +98,19 @@ pub(crate) enum RepairError {
     NoSpare {
         /// Lowest rank without a process.
         rank: u32,
-        /// All ranks whose processes are dead.
+        /// All ranks with dead processes.
         vacant: Vec<u32>,
     },
 }
 
 impl RepairError {
-    /// Returns `true` if a dead rank can't be replaced, so that the whole job is to be started again.
+    /// Returns `true` if the whole job has to be started again because a dead rank can't be replaced.
     fn needs_new_job(&self) -> bool {
         matches!(self, RepairError::NoSpare { .. } | RepairError::Untold { .. } | RepairError::AgreementLost)
     }
 }
 
-/// Returns `true` if the transport failed because a dead rank can't be replaced, so that the whole job is to be started
-/// again.
+/// Returns `true` if the whole job has to be started again because the transport can't replace a dead rank.
 pub(crate) fn needs_new_job(error: &TransportError) -> bool {
     let TransportError::Other(source) = error else { return false };
     source.downcast_ref().is_some_and(RepairError::needs_new_job)
@@ -126,46 +127,48 @@ pub(crate) fn is_ended_elsewhere(error: &TransportError) -> bool {
 struct Repair {
     /// Agreement on the failures.
     agreement: Meeting,
-    /// Failures that this process knew of before it, ascending.
+    /// Failures known to this process before it, ascending.
     failed: Vec<u32>,
-    /// Time of the first agreement of the repair.
+    /// Start of the repair's first agreement.
     begun: Instant,
-    /// Time of this agreement.
+    /// Start of this agreement.
     waits_since: Instant,
-    /// The others have been told that this process has waited too long in it.
+    /// True once the others were told of this process's long wait in it.
     has_told: bool,
 }
 
-/// The processes of a job, seen from one of them.
+/// A job's processes, seen from one of them.
 #[derive(Debug)]
 pub struct Membership {
-    /// All processes of the job, dead ones included.
+    /// All processes in the job, including dead ones.
     all: Comm,
-    /// The same, for what concerns the job: notices of the ranks, votes, and the meeting at the end.
+    /// All processes, for messages about the job: the ranks' notices, votes, and the meeting at the end.
     job: Comm,
     calls: Calls,
-    /// Number of this process in `all`.
+    /// This process's number in `all`.
     process: u32,
     /// For each process: its rank in the job, [`SPARE`] or [`DEAD`].
     places: Vec<u32>,
     ranks: u32,
-    /// Incarnation of the process with which each rank started.
+    /// Incarnation of each rank's first process.
     first_incarnation: u32,
-    /// For each process: name of its host, and after a zero the number of its boot, by which hosts of one name differ.
+    /// For each process: its host's name, and after a zero the host's boot id, to tell hosts with the same name apart.
     hosts: Vec<String>,
     /// For each rank: its processes, oldest first; the last one as of the last repair.
     processes: Vec<Vec<u32>>,
     repair: Option<Repair>,
-    /// Beginning and end of the last one.
+    /// Beginning and end of the last repair.
     last_repair: Option<(Instant, Instant)>,
-    /// Vote under way to end the job.
+    /// Current vote to end the job.
     vote: Option<Meeting>,
-    /// Number of votes that this process has begun.
+    /// Number of votes begun by this process.
     votes: u32,
 }
 
 impl Membership {
-    /// Makes the first processes of `world` the ranks of the job, and the others its spares. Collective.
+    /// Makes the first processes in `world` the job's ranks, and the others its spares.
+    ///
+    /// Collective.
     ///
     /// # Errors
     /// [`MembershipError::TooFew`], [`MembershipError::Mpi`].
@@ -173,7 +176,9 @@ impl Membership {
         Membership::resumed(world, ranks, 0)
     }
 
-    /// Same as [`new`](Self::new), for a job that failed. `first_incarnation`: one that no process of the job had.
+    /// Same as [`new`](Self::new), for a failed job.
+    ///
+    /// No earlier process of the job had `first_incarnation`.
     ///
     /// # Errors
     /// Same as [`new`](Self::new).
@@ -216,38 +221,40 @@ impl Membership {
         self.rank_of(self.process)
     }
 
-    /// Returns the number of this process in [`all`](Self::all).
+    /// Returns this process's number in [`all`](Self::all).
     pub(crate) fn process(&self) -> u32 {
         self.process
     }
 
-    /// Returns the times at which the last repair began, as this process knew of a failure, and ended: all had agreed.
+    /// Returns the start of the last repair, when this process learnt of a failure, and its end, when all had agreed.
     pub(crate) fn last_repair(&self) -> Option<(Instant, Instant)> {
         self.last_repair
     }
 
-    /// Returns the number of ranks of the job.
+    /// Returns the number of ranks in the job.
     pub fn ranks(&self) -> u32 {
         self.ranks
     }
 
-    /// Returns the rank of a process of [`all`](Self::all); `None` for a spare or a dead process.
+    /// Returns a process's rank, by its number in [`all`](Self::all); `None` for a spare or a dead process.
     pub(crate) fn rank_of(&self, process: u32) -> Option<u32> {
         self.places.get(process as usize).copied().filter(|place| *place < self.ranks)
     }
 
-    /// Returns the process of a rank in [`all`](Self::all). It may be dead.
+    /// Returns the number in [`all`](Self::all) of a rank's process.
+    ///
+    /// It may be dead.
     pub(crate) fn process_of(&self, rank: u32) -> u32 {
         let processes = &self.processes[rank as usize];
         processes[processes.len() - 1]
     }
 
-    /// Returns the host of this process.
+    /// Returns this process's host.
     pub(crate) fn host(&self) -> &str {
         name_of(&self.hosts[self.process as usize])
     }
 
-    /// Returns the first other host on which an earlier process of a rank ran.
+    /// Returns the first other host with an earlier process of a rank.
     pub(crate) fn other_host_of(&self, rank: u32) -> Option<&str> {
         let own = &self.hosts[self.process as usize];
         let mut hosts = self.processes[rank as usize].iter().map(|process| &self.hosts[*process as usize]);
@@ -259,7 +266,9 @@ impl Membership {
         self.first_incarnation + self.processes[rank as usize].len() as u32 - 1
     }
 
-    /// Checks that the job goes on. Without a launcher, this process would do so alone, holding its log.
+    /// Checks that the job goes on.
+    ///
+    /// Without a launcher, this process would do so alone, holding its log.
     ///
     /// # Errors
     /// [`RepairError::Aborted`], [`RepairError::Orphaned`].
@@ -279,17 +288,19 @@ impl Membership {
         (0..).zip(&self.places).filter(|(_, place)| **place == SPARE).map(|(process, _)| process).collect()
     }
 
-    /// Returns the communicator of all processes.
+    /// Returns the communicator with all processes.
     pub(crate) fn all(&self) -> &Comm {
         &self.all
     }
 
-    /// Returns the communicator of all processes for notices about the job.
+    /// Returns the communicator with all processes for notices about the job.
     pub(crate) fn job(&self) -> &Comm {
         &self.job
     }
 
-    /// Begins the meeting of all living processes, of which each calls this once, at the end of the job.
+    /// Begins the meeting of all living processes.
+    ///
+    /// Each calls this once, at the end of the job.
     ///
     /// # Errors
     /// [`MpiError`].
@@ -297,8 +308,10 @@ impl Membership {
         self.job.meet(0)
     }
 
-    /// Votes to end the job. A vote ends when all living processes have begun it. Returns `false`, without a vote, if a
-    /// process has failed that no repair has dealt with.
+    /// Votes to end the job.
+    ///
+    /// A vote ends when all living processes have begun it. Returns `false`, without a vote, if a failed process is
+    /// still unrepaired.
     ///
     /// # Errors
     /// [`MpiError`].
@@ -315,18 +328,20 @@ impl Membership {
         Ok(true)
     }
 
-    /// Returns `true` between the begin and the end of a vote.
+    /// Returns `true` during a vote.
     pub(crate) fn is_voting(&self) -> bool {
         self.vote.is_some()
     }
 
-    /// Returns the number of votes that this process has begun.
+    /// Returns the number of votes begun by this process.
     pub(crate) fn votes(&self) -> u32 {
         self.votes
     }
 
-    /// Returns `Some` at the end of the vote that this process has begun: `true` if the job ends, `false` if another
-    /// process has failed meanwhile; the same on all processes. Doesn't wait.
+    /// Returns `Some` at the end of this process's vote: `true` if the job ends, `false` if another process has failed
+    /// meanwhile; the same on all processes.
+    ///
+    /// Doesn't wait.
     ///
     /// # Errors
     /// [`MpiError`].
@@ -343,7 +358,8 @@ impl Membership {
         self.places.get(process as usize) == Some(&DEAD)
     }
 
-    /// Returns `true` if a process has failed that no repair has dealt with, or if another process has begun a repair.
+    /// Returns `true` if a failed process is still unrepaired, or if another process has begun a repair.
+    ///
     /// Doesn't wait.
     ///
     /// # Errors
@@ -357,8 +373,9 @@ impl Membership {
     }
 
     /// Begins a repair, after a call has failed because of a dead process; returns `false` if an earlier repair has
-    /// dealt with all dead processes, and this process is not called to another one. Every living process begins it
-    /// once it knows of a new dead process, or is called.
+    /// dealt with all dead processes, and this process is not called to another one.
+    ///
+    /// Every living process begins it once it learns of a new dead process, or is called.
     ///
     /// # Errors
     /// [`MpiError`].
@@ -371,8 +388,8 @@ impl Membership {
         Ok(begins)
     }
 
-    /// Returns the processes that have failed, ascending: those that MPI has told this process of, which are
-    /// acknowledged, and those that others have told it of.
+    /// Returns the failed processes, ascending: those reported by MPI, which are acknowledged, and those reported by
+    /// other processes.
     ///
     /// # Errors
     /// [`MpiError`].
@@ -381,14 +398,15 @@ impl Membership {
         self.job.failed_ranks()?;
         // Acknowledged first: receives from any source go on without these.
         let mut failed: BTreeSet<u32> = self.all.failed_ranks()?.into_iter().collect();
-        // What others tell of another one comes with their calls.
+        // Calls from others report further ones.
         self.has_failure()?;
         failed.extend(self.calls.told().filter(|process| (*process as usize) < self.places.len()));
         Ok(failed.into_iter().collect())
     }
 
-    /// Begins to agree on these failures, and calls the others to it. `begun`: time of the first agreement of this
-    /// repair.
+    /// Begins to agree on these failures, and calls the others to it.
+    ///
+    /// `begun` is the start of this repair's first agreement.
     fn begin_agreement(&mut self, failed: Vec<u32>, begun: Instant) -> Result<(), MpiError> {
         self.calls.call_others(&failed)?;
         let agreement = self.all.meet(fingerprint(&failed))?;
@@ -397,7 +415,7 @@ impl Membership {
         Ok(())
     }
 
-    /// Checks that an agreement that has not ended may still do so.
+    /// Checks that the current agreement may still end.
     fn check_agreement(&mut self) -> Result<(), RepairError> {
         let Some(repair) = &mut self.repair else { return Ok(()) };
         let may_be_untold = repair.begun.elapsed() >= UNTOLD_MAX;
@@ -421,9 +439,10 @@ impl Membership {
         Ok(())
     }
 
-    /// Takes part in a repair that another process needs, at the end of a job, and continues it; returns the ranks
-    /// whose processes it has found dead, replaced or not. `has_failure`: a call has failed because of a dead process.
-    /// Doesn't wait.
+    /// Takes part in a repair needed by another process, at the end of a job, and continues it; returns the ranks with
+    /// dead processes found, replaced or not.
+    ///
+    /// `has_failure`: a call has failed because of a dead process. Doesn't wait.
     ///
     /// # Errors
     /// [`MpiError`].
@@ -443,7 +462,8 @@ impl Membership {
         }
     }
 
-    /// Continues a repair; returns the ranks that have other processes now once all living processes have agreed.
+    /// Continues a repair; once all living processes have agreed, returns the ranks with new processes.
+    ///
     /// Doesn't wait.
     ///
     /// # Errors
@@ -479,19 +499,19 @@ impl Membership {
     }
 }
 
-/// Returns a number by which processes compare the failures that they know of: six bits of their number, since mostly
-/// one process knows of more than another, and ten of a hash.
+/// Returns a fingerprint to compare known failures between processes: six bits of their number, since mostly one
+/// process knows more failures than another, and ten of a hash.
 fn fingerprint(failed: &[u32]) -> u16 {
     let hash = failed.iter().fold(0x811c_9dc5_u32, |hash, process| (hash ^ process).wrapping_mul(0x0100_0193));
     ((failed.len() as u16) << 10) | (hash ^ hash >> 10 ^ hash >> 20) as u16 & 0x3ff
 }
 
-/// Returns the name of a host.
+/// Returns a host's name.
 fn name_of(host: &str) -> &str {
     host.split('\0').next().unwrap_or_default()
 }
 
-/// Returns the name of this host, and after a zero the number of its boot.
+/// Returns this host's name, and after a zero its boot id.
 pub(crate) fn own_host() -> String {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let mut host = format!("{}\0{}", rustix::system::uname().nodename().to_string_lossy(), boot.trim_end());
@@ -500,7 +520,9 @@ pub(crate) fn own_host() -> String {
     host
 }
 
-/// Returns the hosts of all processes. Collective.
+/// Returns the hosts of all processes.
+///
+/// Collective.
 fn gather_hosts(world: &Comm, processes: u32) -> Result<Vec<String>, MpiError> {
     let mut own = [0; HOST_BYTES_MAX];
     let host = own_host();
@@ -511,9 +533,10 @@ fn gather_hosts(world: &Comm, processes: u32) -> Result<Vec<String>, MpiError> {
     Ok(all.chunks(HOST_BYTES_MAX).map(name).collect())
 }
 
-/// Gives vacant ranks, each with the host of its last process, to spares: first to spares on the same host, then to
-/// others, in ascending order of ranks and processes. Returns pairs (rank, process), or as an error the lowest rank
-/// that remains vacant.
+/// Gives vacant ranks, each with its last process's host, to spares: first to spares on the same host, then to others,
+/// in ascending order of ranks and processes.
+///
+/// Returns pairs (rank, process), or as an error the lowest rank still vacant.
 fn assign(places: &[u32], hosts: &[&str], vacant: &[(u32, &str)]) -> Result<Vec<(u32, u32)>, u32> {
     let mut spares: Vec<(u32, &str)> =
         (0..).zip(hosts).zip(places).filter(|(_, place)| **place == SPARE).map(|((n, host), _)| (n, *host)).collect();

@@ -1,5 +1,6 @@
-//! The runtime's [`Communicator`] on plain MPI: nothing is logged, no process may die. The floor against which the
-//! rules are measured.
+//! The runtime's [`Communicator`] on plain MPI: nothing is logged, no process may die.
+//!
+//! The baseline for measuring the rules.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,13 +17,12 @@ use counterfoil_runtime::Error;
 use counterfoil_runtime::communicator::{CallError, CollectiveSubstrate, Communicator, InternalTag, Request, Status};
 use counterfoil_runtime::transport::TransportError;
 
-/// Unsuccessful probes after which the thread yields the processor between two: there may be more ranks than
-/// processors.
+/// Failed probes after which the thread yields the processor between two: there may be more ranks than processors.
 const PROBES_BEFORE_YIELD: u32 = 10_000;
-/// Tags of collectives are numbers below this one: every MPI has as many.
+/// Upper bound of collectives' tags: every MPI has as many.
 const COLLECTIVE_TAGS: u64 = 1 << 15;
 
-/// A communicator of all processes without a log.
+/// A communicator with all processes, without a log.
 #[derive(Debug)]
 pub struct NativeCommunicator {
     rank: u32,
@@ -31,9 +31,9 @@ pub struct NativeCommunicator {
     collective: Comm,
     collectives: u64,
     next_request: u64,
-    /// Requests by number, so in the order in which they were begun.
+    /// Requests by number, hence in the order of their start.
     requests: BTreeMap<u64, State>,
-    /// Sends that the program has waited for: they complete without the receiver, so their bytes are copies.
+    /// Sends the program has waited for: they complete without the receiver, so their bytes are copies.
     in_flight: Vec<Sending>,
 }
 
@@ -44,7 +44,7 @@ enum State {
     Received(Status, Bytes),
 }
 
-/// What a receive takes.
+/// Source and tag pattern of a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Pattern {
     source: Option<u32>,
@@ -65,7 +65,9 @@ impl Pattern {
 }
 
 impl NativeCommunicator {
-    /// Makes a communicator of all processes. Collective.
+    /// Makes a communicator with all processes.
+    ///
+    /// Collective.
     ///
     /// # Errors
     /// [`MpiError`].
@@ -103,7 +105,7 @@ impl NativeCommunicator {
         self.add(State::Posted(pattern))
     }
 
-    /// Drops the copies of messages that have been sent.
+    /// Drops the copies of sent messages.
     fn drop_sent(&mut self) -> Result<(), Error> {
         let mut at = 0;
         while let Some(sending) = self.in_flight.get_mut(at) {
@@ -116,18 +118,18 @@ impl NativeCommunicator {
         Ok(())
     }
 
-    /// Receives a message that fits a pattern and has arrived.
+    /// Receives an arrived message fitting a pattern.
     fn receive(&self, pattern: Pattern) -> Result<Option<(Status, Bytes)>, MpiError> {
         let message = self.comm(pattern.is_collective).improbe(pattern.source, pattern.tag)?;
         message.map(take).transpose()
     }
 
-    /// Receives the next message that fits a pattern.
+    /// Receives the next message fitting a pattern.
     fn receive_waiting(&self, pattern: Pattern) -> Result<(Status, Bytes), MpiError> {
         take(self.comm(pattern.is_collective).mprobe(pattern.source, pattern.tag)?)
     }
 
-    /// Waits until MPI no longer needs the bytes of any send.
+    /// Waits until MPI no longer needs any send's bytes.
     ///
     /// # Errors
     /// [`MpiError`].
@@ -135,8 +137,9 @@ impl NativeCommunicator {
         self.in_flight.into_iter().try_for_each(Sending::wait)
     }
 
-    /// Receives what fits a posted receive, unless an earlier one may take it. Returns `true` if the request is
-    /// complete.
+    /// Receives a message fitting a posted receive, unless an earlier one may take it.
+    ///
+    /// Returns `true` if the request is complete.
     fn advance(&mut self, call: &'static str, id: u64) -> Result<bool, Error> {
         let pattern = match self.requests.get(&id) {
             None => return Err(CallError::UnknownRequest { call, id }.into()),

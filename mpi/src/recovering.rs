@@ -1,13 +1,13 @@
-//! A rank that recovers, and its communicators: messages and matching are the runtime's, over the transport of MPI.
+//! A recovering rank and its communicators: messages and matching are the runtime's, over the MPI transport.
 //!
 //! | file | contents |
 //! |---|---|
-//! | `collective` | the collective operations, made of messages |
-//! | `context` | a communicator: its messages, and the communicators that it creates |
+//! | `collective` | collective operations, made of messages |
+//! | `context` | a communicator: its messages, and the communicators created from it |
 //! | `grid` | Cartesian grids |
-//! | `operation` | an operation that is waited for later |
+//! | `operation` | a nonblocking operation |
 //! | `transport` | its connections: over MPI, or in a replay to logs |
-//! | `view` | a communicator as the runtime's collectives see it |
+//! | `view` | a communicator as seen by the runtime's collectives |
 
 pub(crate) mod collective;
 mod context;
@@ -40,15 +40,15 @@ pub(crate) use operation::{EndpointOperation, StoreMessage, all, any, some, take
 pub use transport::RankTransport;
 pub use view::View;
 
-/// Endpoint of a rank.
+/// A rank's endpoint.
 pub type RankEndpoint = local::RankEndpoint<RankTransport>;
 
-/// Number of the communicator of all ranks.
+/// Number of the communicator with all ranks.
 const WORLD: u32 = 0;
-/// Number of the communicator of this rank alone.
+/// Number of the communicator with this rank alone.
 const SELF: u32 = 1;
 
-/// Bits of the rank, and of the count, in the number of a communicator that one rank decides on.
+/// Bits of the rank, and of the count, in a communicator number chosen by one rank.
 const LED_RANK_BITS: u32 = 12;
 const LED_BITS: u32 = 18;
 
@@ -64,29 +64,30 @@ struct SavedContext {
 /// Beginning of a checkpoint, before the program's state.
 #[derive(Serialize, Deserialize)]
 struct SavedContexts {
-    /// Number of the next communicator.
+    /// Next communicator's number.
     next: u32,
     contexts: Vec<SavedContext>,
 }
 
-/// Beginning of a checkpoint of a program that begins at its first line again. The prologue and the program's state
-/// follow.
+/// Beginning of a checkpoint, for a program that restarts at its first line.
+///
+/// The prologue and the program's state follow.
 #[derive(Serialize, Deserialize)]
 struct SavedProgram {
     contexts: SavedContexts,
-    /// Numbers of communicators that the rank has decided on.
+    /// Count of communicator numbers chosen by the rank.
     led: u32,
-    /// Bytes of the prologue.
+    /// Prologue length in bytes.
     prologue: u64,
 }
 
-/// Where a rank is that keeps its prologue with its checkpoints.
+/// Phase of a rank that keeps its prologue with its checkpoints.
 #[derive(Default)]
 enum ProloguePhase {
-    /// It keeps none, and takes no such checkpoint.
+    /// Keeps no prologue, and takes no such checkpoint.
     #[default]
     None,
-    /// In the prologue for the first time, or without a checkpoint: what it gets is kept.
+    /// In the prologue for the first time, or without a checkpoint: received messages are kept.
     Recorded,
     /// In the prologue once more: another endpoint goes on from the checkpoint after it.
     Repeated(Box<RankEndpoint>),
@@ -99,11 +100,11 @@ enum ProloguePhase {
     },
 }
 
-/// A checkpoint of a program that begins at its first line again was not taken.
+/// Reason for not taking a checkpoint of a program that restarts at its first line.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckpointError {
-    /// The program has not said that it is set up, or its job keeps no prologues.
+    /// The program has not ended its prologue, or its job keeps no prologues.
     #[error("the program has not called counterfoil_restarted")]
     NoPrologue,
     /// The prologue was too long to be kept.
@@ -112,10 +113,10 @@ pub enum CheckpointError {
     /// Operations are under way.
     #[error("{open} requests are not complete")]
     RequestsOpen {
-        /// Number of these.
+        /// Number of operations under way.
         open: usize,
     },
-    /// A communicator exists that a replacement would not have.
+    /// A communicator exists that a replacement would lack.
     #[error("a communicator exists that was made after counterfoil_restarted")]
     MadeSince,
     /// The checkpoint can't be written.
@@ -129,18 +130,20 @@ pub struct Recovering {
     endpoint: RefCell<Option<RankEndpoint>>,
     failure: RefCell<FirstFailure>,
     rank: u32,
-    /// Number of the next communicator.
+    /// Next communicator's number.
     next: Cell<u32>,
-    /// Numbers of communicators that this rank has decided on.
+    /// Count of communicator numbers chosen by this rank.
     led: Cell<u32>,
-    /// Communicators by number. They exist as long as the program has handles of them.
+    /// Communicators by number.
+    ///
+    /// They exist as long as the program has handles to them.
     contexts: RefCell<BTreeMap<u32, Weak<Context>>>,
-    /// Communicators of the checkpoint from which this process restarted, which exist up to its end.
+    /// Communicators in the checkpoint this process restarted from; they exist up to its end.
     restored: RefCell<Vec<Rc<Context>>>,
     /// State in that checkpoint.
     state: Option<Bytes>,
     prologue: RefCell<ProloguePhase>,
-    /// Collective operations with a contribution of this rank.
+    /// Number of collective operations with a contribution from this rank.
     contributions: Cell<u64>,
     universe: Rc<Universe>,
 }
@@ -149,7 +152,7 @@ impl Recovering {
     /// Begins with an endpoint, which may have restarted from a checkpoint.
     ///
     /// # Errors
-    /// [`Error::Encode`] for a checkpoint of another kind of program.
+    /// [`Error::Encode`] for a checkpoint from another kind of program.
     pub(crate) fn new(universe: &Rc<Universe>, mut endpoint: RankEndpoint) -> Result<Rc<Recovering>, Error> {
         let restored = endpoint.restore()?;
         let (saved, state) = match &restored {
@@ -177,11 +180,13 @@ impl Recovering {
         Ok(recovering)
     }
 
-    /// Begins with an endpoint of a program that begins at its first line, and says when it is set up:
-    /// [`end_prologue`](Self::end_prologue). If there is a checkpoint, the program repeats its prologue first.
+    /// Begins with an endpoint, for a program that begins at its first line and ends its prologue with
+    /// [`end_prologue`](Self::end_prologue).
+    ///
+    /// If there is a checkpoint, the program repeats its prologue first.
     ///
     /// # Errors
-    /// [`Error`] of a checkpoint that can't be used.
+    /// [`Error`] if the checkpoint can't be used.
     pub(crate) fn with_prologue(
         universe: &Rc<Universe>,
         mut endpoint: RankEndpoint,
@@ -202,8 +207,9 @@ impl Recovering {
         Ok(recovering)
     }
 
-    /// Ends the prologue. Returns the program's state of the checkpoint from which this rank goes on from here; `None`
-    /// without one.
+    /// Ends the prologue.
+    ///
+    /// Returns the program's state in the checkpoint this rank continues from; `None` without one.
     ///
     /// # Errors
     /// [`OperationError`].
@@ -240,7 +246,7 @@ impl Recovering {
         }
     }
 
-    /// Returns the number of times that the rank has been replaced; 0 in a replay.
+    /// Returns the number of times the rank was replaced; 0 in a replay.
     ///
     /// # Errors
     /// [`OperationError`].
@@ -281,7 +287,9 @@ impl Recovering {
         }
     }
 
-    /// Returns the endpoint; `None` if that was done before. Calls on the communicators fail from here on.
+    /// Returns the endpoint; `None` if that was done before.
+    ///
+    /// Calls on the communicators fail from here on.
     pub(crate) fn take_endpoint(&self) -> Option<RankEndpoint> {
         self.restored.take();
         let endpoint = self.endpoint.borrow_mut().take();
@@ -291,13 +299,14 @@ impl Recovering {
         }
     }
 
-    /// Returns the MPI that the rank's process runs on.
+    /// Returns the MPI of the rank's process.
     pub fn universe(&self) -> &Rc<Universe> {
         &self.universe
     }
 
-    /// Runs a call on the endpoint; none after one that has failed for good. What a program does as it ends, as
-    /// cancelling the receives that it drops, is no outcome for the execution that repeats it.
+    /// Runs a call on the endpoint; none after a permanently failed one.
+    ///
+    /// A program's actions while it ends, such as cancelling dropped receives, are no outcome for a repeated execution.
     ///
     /// # Errors
     /// [`OperationError`].
@@ -310,7 +319,7 @@ impl Recovering {
         Ok(called?)
     }
 
-    /// Checks that no call has failed for good.
+    /// Checks that no call has failed permanently.
     ///
     /// # Errors
     /// [`Error::Failed`].
@@ -323,7 +332,7 @@ impl Recovering {
         self.rank
     }
 
-    /// Returns the communicator of all ranks.
+    /// Returns the communicator with all ranks.
     ///
     /// # Errors
     /// [`OperationError`].
@@ -332,7 +341,7 @@ impl Recovering {
         Ok(self.predefined(WORLD, (0..ranks).collect(), "MPI_COMM_WORLD"))
     }
 
-    /// Returns the communicator of this rank alone.
+    /// Returns the communicator with this rank alone.
     pub fn itself(self: &Rc<Self>) -> Rc<Context> {
         self.predefined(SELF, vec![self.rank], "MPI_COMM_SELF")
     }
@@ -347,12 +356,12 @@ impl Recovering {
         })
     }
 
-    /// Returns a communicator that exists, or that existed at the checkpoint from which this process restarted.
+    /// Returns a communicator that exists, or existed at the checkpoint this process restarted from.
     pub(crate) fn communicator(self: &Rc<Self>, number: u32) -> Option<Rc<Context>> {
         self.contexts.borrow().get(&number).and_then(Weak::upgrade)
     }
 
-    /// Adds a new communicator, of which this rank is a member.
+    /// Adds a new communicator with this rank among its members.
     fn add_new(self: &Rc<Self>, description: Description) -> Rc<Context> {
         self.add(SavedContext { description, collectives: 0, name: String::new() })
     }
@@ -380,14 +389,15 @@ impl Recovering {
         SavedContexts { next: self.next.get(), contexts }
     }
 
-    /// Returns the state of the checkpoint from which this process restarted.
+    /// Returns the state in the checkpoint this process restarted from.
     pub(crate) fn restore<S: DeserializeOwned>(&self) -> Result<Option<S>, OperationError> {
         let state = self.state.as_deref().map(postcard::from_bytes).transpose();
         Ok(state.map_err(Error::from)?)
     }
 
-    /// Takes a number for a new communicator, which this rank alone decides on and tells its members. Such numbers are
-    /// above all that members agree on. `None` once there are none.
+    /// Chooses a number for a new communicator; this rank tells it to the members.
+    ///
+    /// Such numbers are above all agreed ones. `None` once they are used up.
     pub fn lead_number(&self) -> Option<u32> {
         let led = self.led.get();
         self.led.set(led + 1);
@@ -399,8 +409,9 @@ impl Recovering {
         self.contributions.set(self.contributions.get() + 1);
     }
 
-    /// Returns the endpoint's counters, and the number of this rank's contributions to collective operations. The
-    /// counters are 0 within a call, as in an operation of the program's.
+    /// Returns the endpoint's counters, and the number of this rank's contributions to collective operations.
+    ///
+    /// The counters are 0 within a call, such as in a user-defined reduction.
     pub fn counts(&self) -> (Tally, u64) {
         let endpoint = self.endpoint.try_borrow().ok();
         let tally = endpoint.and_then(|endpoint| endpoint.as_ref().map(RankEndpoint::tally));

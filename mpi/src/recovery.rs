@@ -1,9 +1,9 @@
-//! Live recovery for Rust programs that `mpirun` starts, without a launcher.
+//! Live recovery for Rust programs started by `mpirun`, without a launcher.
 //!
 //! A program is a closure over a [`LoggedUniverse`] ([`run_logged`]) or over the runtime's [`Communicator`] ([`run`]).
-//! Some processes of the job are its ranks, the others spares. Every message is logged by its sender; when a process is
-//! killed, a spare runs the closure again as that rank, from its last checkpoint or from the beginning, and gets the
-//! same messages from the logs of its peers.
+//! Some of the job's processes are its ranks, the others spares. Every message is logged by its sender; when a process
+//! is killed, a spare runs the closure again as that rank, from its last checkpoint or from the beginning, and gets the
+//! same messages from its peers' logs.
 //!
 //! ```sh
 //! mpirun --with-ft ulfm --mca async_mpi_finalize 1 -n 5 program    # 4 ranks and a spare
@@ -12,16 +12,16 @@
 //! Without User-Level Failure Mitigation (`--with-ft ulfm`, Open MPI 5) a job can have no spares: the messages are
 //! logged in the same way, and the first dead process ends the job.
 //!
-//! The program must do the same again when it gets the same messages: no clock, no random numbers without a seed. What
-//! it writes to files or to the terminal it may write twice. A process that dies after all ranks are done is not
-//! replaced: what must not be lost is written by the closure, not with its result.
+//! The program must repeat its behaviour when it gets the same messages: no clock, no random numbers without a seed. It
+//! may write output to files or to the terminal twice. A process dying after all ranks are done is not replaced: write
+//! indispensable output in the closure, not from its result.
 //!
-//! A job that has a name ([`Options::name`]) outlives the death of all its processes, on any MPI: when the program is
-//! started again, every rank goes on from its last checkpoint.
+//! A named job ([`Options::name`]) outlives the death of all its processes, on any MPI: when the program is started
+//! again, every rank goes on from its last checkpoint.
 //!
-//! A replacement needs the log of its predecessor: it runs on the same host if there is a spare. In the node-local tier
-//! it may run on any host, if [`Options::checkpoint_root`] is on a file system that all hosts share; then the job
-//! outlives the loss of hosts.
+//! A replacement needs its predecessor's log: it runs on the same host if there is a spare. In the node-local tier it
+//! may run on any host, if [`Options::checkpoint_root`] is on a file system shared by all hosts; then the job outlives
+//! the loss of hosts.
 
 mod resume;
 
@@ -53,50 +53,53 @@ use crate::transport::{MpiTransport, wait_without_launcher};
 use resume::Record;
 pub use resume::ResumeError;
 
-/// Longest name of a job's directory, in bytes.
+/// Longest job directory name, in bytes.
 const NAME_BYTES_MAX: usize = 96;
-/// Exit code of a job in which the program has panicked, as of a Rust program alone.
+/// Exit code of a job after a panic, same as a plain Rust program's.
 const PANICKED: i32 = 101;
-/// Shortest and longest time between two looks at the locks of a dead process.
+/// Shortest and longest time between two checks of a dead process's locks.
 const LOCKS_NAP_MIN: Duration = Duration::from_millis(5);
 const LOCKS_NAP_MAX: Duration = Duration::from_millis(500);
-/// File that process 0 writes among the checkpoints.
+/// File written by process 0 to the checkpoint directory.
 const SHARED_FILE: &str = "shared";
 /// Random bytes in it.
 const SHARED_BYTES: usize = 8;
 
-/// Options of a job; the same on all processes, except for the directories.
+/// Job options; the same on all processes, except for the directories.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Limits, rule and tier of the log. [`RankSettings::ranks`] of the processes are ranks, the others are spares.
+    /// Limits, rule and tier of the log.
+    ///
+    /// [`RankSettings::ranks`] processes are ranks, the others spares.
     pub settings: RankSettings,
     /// Directory for logs in shared memory, on this host.
     pub shm_root: PathBuf,
     /// Directory for checkpoints and spilled messages, on a disk of this host.
     pub checkpoint_root: PathBuf,
-    /// Longest wait for the locks of a dead process on its log and its checkpoints. On a network file system, the
-    /// server releases those of a lost host when its lease has expired.
+    /// Longest wait for a dead process's locks on its log and checkpoints.
+    ///
+    /// On a network file system, the server releases a lost host's locks when its lease has expired.
     pub locks_wait_max: Duration,
-    /// Name of the job: 1 to 40 letters, digits, dots, hyphens and underscores. If a job of this name failed, it is
-    /// resumed: its ranks go on from their last checkpoints, on the same hosts, with the logs of their predecessors. In
-    /// the node-local tier a host may have lost its memory. Where [`checkpoint_root`](Self::checkpoint_root) is not on
-    /// a disk, or is emptied at the start of a host, choose another one. Two jobs of one user that run at once have
-    /// different names. `None`: the job can't be resumed.
+    /// Name of the job: 1 to 40 letters, digits, dots, hyphens and underscores.
+    ///
+    /// If a job with this name failed, it is resumed: its ranks go on from their last checkpoints, on the same hosts,
+    /// with their predecessors' logs. In the node-local tier a host may have lost its memory. If
+    /// [`checkpoint_root`](Self::checkpoint_root) is not on a disk, or is emptied when a host boots, choose another
+    /// one. Concurrent jobs of one user have different names. `None`: the job can't be resumed.
     pub name: Option<String>,
-    /// Keep the logs of a job that ends, for a replay of its ranks ([`RankHandle::replay`]).
+    /// Keep the logs when the job ends, to replay its ranks ([`RankHandle::replay`]).
     pub keeps_logs: bool,
-    /// Keep what a rank gets until its program is set up, with its checkpoints:
-    /// [`Recovering::end_prologue`]. For programs that begin at their first line, whatever there is to go on from. The
-    /// log is the limit of what is kept.
+    /// Keep everything received during a rank's prologue, until [`Recovering::end_prologue`], with its checkpoints.
+    ///
+    /// For programs beginning at their first line even after a checkpoint. The log's limit applies.
     pub keeps_prologue: bool,
-    /// Accept a rule whose failures only a launcher can recover from, to measure what it costs: the first dead process
-    /// ends the job.
+    /// Accept a rule recoverable by a launcher only, to measure its cost: the first dead process ends the job.
     pub without_recovery: bool,
 }
 
 impl Options {
-    /// Returns the defaults for a job of `ranks` ranks: the sender-based rule, logs in shared memory of at most 256 MiB
-    /// a rank, checkpoints in the directory for temporary files.
+    /// Returns the defaults for a job with `ranks` ranks: the sender-based rule, shared-memory logs with at most 256
+    /// MiB per rank, checkpoints in the directory for temporary files.
     pub fn new(ranks: u32) -> Options {
         Options {
             settings: RankSettings::new(ranks),
@@ -111,23 +114,23 @@ impl Options {
     }
 }
 
-/// Returns the names of the rules that need no launcher.
+/// Returns the names of the launcherless rules.
 fn without_coordinator() -> String {
     let rules = RULES.iter().filter(|rule| rule.properties.recovers() && !rule.properties.has_coordinator);
     rules.map(|rule| rule.name).collect::<Vec<_>>().join(", ")
 }
 
-/// Failure of a job.
+/// Job failure.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecoveryError {
-    /// A call of MPI failed.
+    /// An MPI call failed.
     #[error(transparent)]
     Mpi(#[from] MpiError),
-    /// The processes can't become the ranks of the job.
+    /// The processes can't become the job's ranks.
     #[error(transparent)]
     Membership(#[from] MembershipError),
-    /// The directories of the job can't be used.
+    /// The job's directories can't be used.
     #[error(transparent)]
     Job(#[from] JobError),
     /// The transport failed.
@@ -136,7 +139,7 @@ pub enum RecoveryError {
     /// The log or the protocol failed.
     #[error(transparent)]
     Runtime(#[from] Error),
-    /// There are spares, and the MPI ends the job with its first dead process.
+    /// There are spares, but the MPI ends the job with its first dead process.
     #[error(
         "{spares} of the processes are spares, but this MPI ends the job with its first dead process: start Open MPI 5 with `mpirun --with-ft \
          ulfm --mca async_mpi_finalize 1`, or start {ranks} processes, which log and don't recover"
@@ -147,13 +150,13 @@ pub enum RecoveryError {
         /// Number of ranks.
         ranks: u32,
     },
-    /// The rule has a process apart from the ranks, which only a launcher runs.
+    /// The rule has a process apart from the ranks, run by a launcher only.
     #[error("the {rule} rule has a coordinator, which needs a launcher: use one of {}", without_coordinator())]
     NeedsLauncher {
         /// The rule.
         rule: &'static str,
     },
-    /// An earlier process of the rank ran on another host, and its log and checkpoints are there.
+    /// An earlier process of the rank ran on another host; its log and checkpoints are there.
     #[error(
         "rank {rank} ran on host {lost}, and its log is lost with it for {host}: to outlive the loss of a host, use the node-local tier, with \
          checkpoint_root on a file system that all hosts share"
@@ -161,23 +164,23 @@ pub enum RecoveryError {
     LogLost {
         /// The rank.
         rank: u32,
-        /// Host of an earlier process.
+        /// An earlier process's host.
         lost: String,
-        /// Host of this process.
+        /// This process's host.
         host: String,
     },
     /// The job can't be resumed.
     #[error(transparent)]
     Resume(ResumeError),
-    /// A job with a name failed.
+    /// A named job failed.
     #[error("{source}. Start the program again to resume job {name}, or remove it: counterfoil clean --job {name}")]
     Resumable {
-        /// Name of the job.
+        /// The job's name.
         name: String,
         /// The failure.
         source: Box<RecoveryError>,
     },
-    /// An operation of the rank failed.
+    /// A rank's operation failed.
     #[error(transparent)]
     Logged(#[from] LoggedError),
     /// The program failed.
@@ -185,14 +188,14 @@ pub enum RecoveryError {
     Program {
         /// The rank.
         rank: u32,
-        /// Error of the program.
+        /// The program's error.
         source: Box<dyn StdError + Send + Sync>,
     },
 }
 
 impl RecoveryError {
-    /// Returns `true` if a dead rank can't be replaced, or if a process has died before the ranks were made, so that
-    /// the job can go on only if all its processes are started again under its name.
+    /// Returns `true` if only a new start of all processes under the job's name can continue it: a dead rank can't be
+    /// replaced, or a process has died before the ranks were made.
     pub fn needs_new_start(&self) -> bool {
         match self {
             RecoveryError::Mpi(error) | RecoveryError::Membership(MembershipError::Mpi(error)) => {
@@ -207,7 +210,7 @@ impl RecoveryError {
         }
     }
 
-    /// Returns `true` if another process has ended the job, which knows why.
+    /// Returns `true` if another process has ended the job and knows the reason.
     pub fn is_ended_elsewhere(&self) -> bool {
         match self {
             RecoveryError::Transport(error) | RecoveryError::Runtime(Error::Transport(error)) => {
@@ -219,13 +222,12 @@ impl RecoveryError {
     }
 }
 
-/// Returns `true` for a call that failed because a dead rank can't be replaced: see
-/// [`RecoveryError::needs_new_start`].
+/// Returns `true` for a call failed because a dead rank can't be replaced: see [`RecoveryError::needs_new_start`].
 pub fn needs_new_start(error: &OperationError) -> bool {
     matches!(error, OperationError::Endpoint(error) if is_of_lost_rank(error))
 }
 
-/// Returns `true` for a call that failed because another process has ended the job.
+/// Returns `true` for a call failed because another process has ended the job.
 pub fn is_ended_elsewhere(error: &OperationError) -> bool {
     matches!(error, OperationError::Endpoint(Error::Transport(error)) if membership::is_ended_elsewhere(error))
 }
@@ -234,9 +236,10 @@ fn is_of_lost_rank(error: &Error) -> bool {
     matches!(error, Error::Transport(error) if needs_new_job(error))
 }
 
-/// Runs `program` on this process if it is a rank of the job, or becomes one. Returns its result; `None` on a process
-/// that was not needed. Collective over all processes of MPI_COMM_WORLD; returns when all ranks are done. A panic of
-/// `program` ends the job.
+/// Runs `program` on this process if it is a rank of the job, or becomes one.
+///
+/// Returns its result; `None` on an unneeded process. Collective over all processes in MPI_COMM_WORLD; returns when all
+/// ranks are done. A panic in `program` ends the job.
 ///
 /// # Errors
 /// [`RecoveryError`]. The job can't go on without this process: it should end with [`Comm::abort`](crate::Comm::abort).
@@ -310,7 +313,7 @@ where
     handle.end(done)
 }
 
-/// A rank of a job that recovers, for layers that a program calls, and not the other way round.
+/// A rank of a recovering job, for layers called by the program instead of calling it.
 pub struct RankHandle {
     name: Option<String>,
     /// `None` in a replay.
@@ -319,8 +322,10 @@ pub struct RankHandle {
 }
 
 impl RankHandle {
-    /// Makes this process a rank of the job; waits until it becomes one if it is a spare. Returns `None` on a process
-    /// that was not needed, after all ranks are done. Collective over all processes of MPI_COMM_WORLD.
+    /// Makes this process a rank of the job; waits until it becomes one if it is a spare.
+    ///
+    /// Returns `None` on an unneeded process, after all ranks are done. Collective over all processes in
+    /// MPI_COMM_WORLD.
     ///
     /// # Errors
     /// [`RecoveryError`]. The job can't go on without this process: it should end with
@@ -340,8 +345,10 @@ impl RankHandle {
         Ok(begun.map(|(place, rank)| RankHandle { name, place: Some(place), rank }))
     }
 
-    /// Makes this process a rank of a job that has ended or crashed, and that has kept its logs: the rank runs again
-    /// alone, with the messages that it got from the others. This process has an MPI of its own, without others.
+    /// Makes this process a rank of an ended or crashed job with kept logs: the rank runs again alone, with the
+    /// messages received from the others.
+    ///
+    /// This process has an MPI of its own, without others.
     ///
     /// # Errors
     /// [`RecoveryError::Runtime`].
@@ -355,12 +362,13 @@ impl RankHandle {
         &self.rank
     }
 
-    /// Ends the rank with the program's result: serves the other ranks until all are done. Calls on its communicators
-    /// fail from here on. Returns `None` if all ranks were done when this process became one.
+    /// Ends the rank with the program's result: serves the other ranks until all are done.
+    ///
+    /// Calls on its communicators fail from here on. Returns `None` if all ranks were done when this process became
+    /// one.
     ///
     /// # Errors
-    /// [`RecoveryError`]; [`RecoveryError::Program`] with the program's error, or after a call that has failed for
-    /// good.
+    /// [`RecoveryError`]; [`RecoveryError::Program`] with the program's error, or after a permanently failed call.
     pub fn end<T, E>(self, done: Result<T, E>) -> Result<Option<T>, RecoveryError>
     where
         E: Into<Box<dyn StdError + Send + Sync>>,
@@ -381,8 +389,9 @@ impl std::fmt::Debug for RankHandle {
     }
 }
 
-/// Ends a rank with the program's result; `checked` is the failure of an earlier call, which the program may have
-/// ignored. Serves the other ranks until all are done.
+/// Ends a rank with the program's result; `checked` is an earlier call's failure, possibly ignored by the program.
+///
+/// Serves the other ranks until all are done.
 fn finish<T, E>(
     rank: u32,
     endpoint: &mut RankEndpoint,
@@ -398,7 +407,7 @@ where
     Ok(result)
 }
 
-/// Says of a failure that the job can be resumed, if it has a name.
+/// Marks a failure as resumable if the job has a name.
 fn or_resumable<T>(name: Option<String>, ran: Result<T, RecoveryError>) -> Result<T, RecoveryError> {
     ran.map_err(|error| match name {
         Some(name) => RecoveryError::Resumable { name, source: Box::new(error) },
@@ -420,7 +429,7 @@ fn or_abort<T>(universe: &Rc<Universe>, program: impl FnOnce() -> T) -> T {
     program()
 }
 
-/// Naps between two looks at the locks of a dead process, each twice as long as the one before.
+/// Naps between two checks of a dead process's locks, each twice as long as the one before.
 #[derive(Default)]
 struct Naps {
     last: Duration,
@@ -438,23 +447,25 @@ struct Place {
     rank: u32,
     process: u32,
     directory: SharedJobDirectory,
-    /// Record of a job with a name.
+    /// Record of a named job.
     record: Option<Record>,
 }
 
-/// A job that this process belongs to.
+/// This process's job.
 struct Job {
     name: Option<String>,
-    /// Record of a job with a name.
+    /// Record of a named job.
     record: Option<Record>,
     directory: SharedJobDirectory,
-    /// All processes have the same directory of checkpoints.
+    /// True if all processes have the same checkpoint directory.
     shares_checkpoints: bool,
     membership: Membership,
 }
 
 impl Job {
-    /// Joins the other processes. Collective.
+    /// Joins the other processes.
+    ///
+    /// Collective.
     fn join(universe: &Rc<Universe>, options: &Options) -> Result<Job, RecoveryError> {
         Job::join_all(universe, options).map_err(|error| match error {
             // Calls on MPI_COMM_WORLD fail then.
@@ -485,7 +496,7 @@ impl Job {
             if let Some(record) = resume::begin(&world, &directory, name, options)? {
                 break (directory, shares_checkpoints, Some(record));
             }
-            // An earlier job of this name has ended, and its processes were killed before they had removed its files.
+            // An earlier job with this name has ended, and its processes were killed before removing its files.
             let path = directory.paths().directory().to_owned();
             directory.leave();
             world.barrier()?;
@@ -534,8 +545,10 @@ impl Job {
 }
 
 impl Place {
-    /// Serves the other ranks until all are done. Returns the program's result; `None` if all ranks were done when this
-    /// process became one. `checked`: the failure of an earlier call, which the program may have ignored.
+    /// Serves the other ranks until all are done.
+    ///
+    /// Returns the program's result; `None` if all ranks were done when this process became one. `checked`: an earlier
+    /// call's failure, possibly ignored by the program.
     fn end<T, E>(
         self,
         mut endpoint: RankEndpoint,
@@ -564,8 +577,9 @@ impl Place {
     }
 }
 
-/// Makes the job's directories on this host. Their name comes from process 0. Returns `true` with them if all processes
-/// have the same directory of checkpoints.
+/// Makes the job's directories on this host.
+///
+/// Their name comes from process 0. Returns `true` with them if all processes have the same checkpoint directory.
 fn join_directory(universe: &Rc<Universe>, options: &Options) -> Result<(SharedJobDirectory, bool), RecoveryError> {
     let world = universe.world();
     let (mut name, mut shared) = ([0; NAME_BYTES_MAX], [0; SHARED_BYTES]);

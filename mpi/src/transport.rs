@@ -1,16 +1,16 @@
-//! Transport of the runtime between the ranks of an MPI job.
+//! The runtime's transport between the ranks of an MPI job.
 //!
 //! It moves the same frames as the transport between local processes, under the same endpoint and protocols. A frame is
-//! one message [wire header | payload] on a communicator of all processes, on which MPI keeps the order between two of
-//! them. Reports and orders go over a socket to the launcher.
+//! one message [wire header | payload] on a communicator with all processes, kept in order between two processes by
+//! MPI. Reports and orders go over a socket to the launcher.
 //!
 //! A connection is between an incarnation of this rank and one of a peer. It is established by two hellos, each with
-//! the incarnation of its sender and the one of its receiver as its sender knows it: a hello for another incarnation
-//! only tells its receiver to send a new one. Frames that arrive without a connection are dropped. That is enough,
-//! because the log sends again what matters.
+//! the sender's incarnation and the receiver's as known to the sender: a hello for another incarnation only tells its
+//! receiver to send a new one. Frames arriving without a connection are dropped. This is enough, because needed
+//! messages are sent again from the log.
 //!
-//! After the failure of a process ([`Membership`]) a dead rank has another process. Only connections with that rank
-//! begin again; those between survivors go on, on the same communicator.
+//! After a process failure ([`Membership`]) a dead rank has another process. Only connections with this rank begin
+//! again; connections between survivors go on, on the same communicator.
 
 mod buffers;
 mod idle;
@@ -48,26 +48,25 @@ pub(crate) use spare::wait_without_launcher;
 
 /// Tag of a frame.
 const FRAME: i32 = 0;
-/// Tag of a hello: incarnation of the sender u32, that of the receiver u32, the protocol's hello.
+/// Tag of a hello: sender's incarnation u32, receiver's incarnation u32, the protocol's hello.
 const HELLO: i32 = 1;
-/// Tag of a message to a spare, without a launcher: number of the vote to take part in u32.
+/// Tag of a message to a spare, without a launcher: the vote's number, u32.
 const VOTE: i32 = 2;
-/// Tag of a credit, which has no bytes: the sender has taken a number of frames of the receiver.
+/// Tag of an empty credit message: the sender has taken `FRAMES_PER_CREDIT` frames from the receiver.
 const CREDIT: i32 = 3;
 /// Bytes of a hello before the protocol's.
 const HELLO_LEN: usize = 8;
 
-/// Limit of the control frames that may wait for one peer, in bytes.
+/// Limit of control frames queued for one peer, in bytes.
 const CONTROL_BYTES_MAX: usize = 12 << 20;
-/// Limit of the messages that a poll takes, unless it waits for one: that one is handled first.
+/// Limit of messages per poll, unless it waits for one: the awaited one is handled first.
 const MESSAGES_PER_POLL: usize = 64;
-/// Length of messages, in bytes, after which a poll takes no further one: more would leave the cache before they are
-/// used.
+/// Message bytes after which a poll takes no further message: more would leave the cache before their use.
 const BYTES_PER_POLL: usize = 16 << 10;
-/// Polls per system call for messages of the launcher.
+/// Polls per system call for launcher messages.
 const POLLS_PER_LAUNCHER_POLL: u32 = 64;
 
-/// Connections of one rank to its peers and its launcher.
+/// One rank's connections to its peers and its launcher.
 #[derive(Debug)]
 pub struct MpiTransport {
     rank: u32,
@@ -76,26 +75,28 @@ pub struct MpiTransport {
     membership: Membership,
     peers: Vec<Peer>,
     events: VecDeque<Event>,
-    /// Memory of frames.
+    /// Frame memory.
     buffers: Buffers,
-    /// Calls of spares to a vote, without a launcher.
+    /// Messages calling spares to a vote, without a launcher.
     sent_to_spares: Vec<Sending>,
     frame_bytes_max: usize,
-    /// The launcher's orders say that a rank is lost, which MPI doesn't.
+    /// True if the launcher's orders report lost ranks, since MPI doesn't.
     restarts_job: bool,
-    /// First error of MPI under such a rule, and its time.
+    /// First MPI error under such a rule, and its time.
     failure: Option<(Instant, TransportError)>,
-    /// Polls since the last one of the supervisor.
+    /// Polls since the last supervisor poll.
     polls: u32,
-    /// The others have ended the job before this rank was done.
+    /// True if the others have ended the job before this rank was done.
     came_too_late: bool,
-    /// Steps by which this process has replaced another one, in a job without a launcher.
+    /// Steps of this process in replacing another one, in a job without a launcher.
     recovery: Option<RecoveryClock>,
 }
 
 impl MpiTransport {
-    /// Makes this process, which has a rank in `membership`, that rank: tells the launcher, and returns the transport
-    /// and what the launcher wants of the rank. Returns `None` if the job has ended, after all processes have met.
+    /// Makes this process its rank in `membership`: tells the launcher, and returns the transport and the launcher's
+    /// welcome.
+    ///
+    /// Returns `None` if the job has ended, after all processes have met.
     ///
     /// # Errors
     /// [`TransportError`].
@@ -110,9 +111,11 @@ impl MpiTransport {
         }
     }
 
-    /// Makes this process, which has a rank in `membership`, that rank in a job without a launcher: the ranks agree
-    /// among themselves when the job ends. Frames are limited to `frame_bytes_max` bytes. `coordinator` is the rule's,
-    /// and runs in the process of rank 0: it is lost with that.
+    /// Makes this process its rank in `membership` in a job without a launcher: the ranks agree among themselves on the
+    /// job's end.
+    ///
+    /// Frames are limited to `frame_bytes_max` bytes. `coordinator` is the rule's, and runs in rank 0's process: it is
+    /// lost with this process.
     ///
     /// # Errors
     /// [`TransportError`].
@@ -125,7 +128,7 @@ impl MpiTransport {
         let mut transport = MpiTransport::new(|rank| Box::new(Ranks::new(rank, ranks, coordinator)), membership)?;
         transport.incarnation = transport.membership.incarnation_of(transport.rank);
         if transport.incarnation > 0 {
-            // A job that was started again has repaired nothing.
+            // A restarted job has repaired nothing.
             let repair = transport.membership.last_repair();
             let noticed = repair.map_or_else(Instant::now, |(begun, _)| begun);
             let joined = repair.map(|(_, ended)| ended);
@@ -136,7 +139,7 @@ impl MpiTransport {
         Ok(transport)
     }
 
-    /// Makes this process its rank; `supervise` makes the supervisor of that.
+    /// Makes this process its rank; `supervise` makes the rank's supervisor.
     fn new(
         supervise: impl FnOnce(u32) -> Box<dyn Supervisor>,
         membership: Membership,
@@ -175,24 +178,25 @@ impl MpiTransport {
         }
     }
 
-    /// Returns the durations of the steps by which this process has replaced another one, so far, in a job without a
-    /// launcher.
+    /// Returns the step durations so far of this process's replacement of another one, in a job without a launcher.
     pub fn recovery_times(&self) -> RecoveryTimes {
         self.recovery.as_ref().map(RecoveryClock::times).unwrap_or_default()
     }
 
-    /// Returns the number of times that the rank has been replaced.
+    /// Returns the number of times the rank was replaced.
     pub fn incarnation(&self) -> u32 {
         self.incarnation
     }
 
     /// Returns `true` if the other ranks have ended a job without a launcher before this one was done: this process has
-    /// replaced a rank that died after it was.
+    /// replaced a rank that died after being done.
     pub(crate) fn came_too_late(&self) -> bool {
         self.came_too_late
     }
 
-    /// Begins the rank's next execution, after a rollback, in this process. Returns `None` if the job has ended.
+    /// Begins the rank's next execution, after a rollback, in this process.
+    ///
+    /// Returns `None` if the job has ended.
     ///
     /// # Errors
     /// [`TransportError::Launcher`]; without a launcher, ranks can't roll back.
@@ -207,8 +211,9 @@ impl MpiTransport {
         Ok(Some(welcome))
     }
 
-    /// Ends the traffic: returns after all processes of the job, spares included, have called it. The rank's endpoint
-    /// has finished.
+    /// Ends the traffic: returns after all processes of the job, spares included, have called it.
+    ///
+    /// The rank's endpoint has finished.
     ///
     /// # Errors
     /// [`TransportError`].
@@ -239,7 +244,7 @@ impl MpiTransport {
         }
     }
 
-    /// Receives and drops what has arrived; returns `true` if there was progress.
+    /// Receives and drops arrived messages; returns `true` if there was progress.
     fn drain(&mut self) -> Result<bool, MpiError> {
         let mut progressed = self.advance(None)?;
         for comm in [self.membership.all(), self.membership.job()] {
@@ -251,15 +256,16 @@ impl MpiTransport {
         Ok(progressed)
     }
 
-    /// Adds an event for every peer that can be greeted.
+    /// Adds an event for every peer ready to be greeted.
     fn announce_peers(&mut self) {
         for (peer, state) in (0..).zip(&self.peers).filter(|(peer, _)| *peer != self.rank) {
             self.events.push_back(Event::Reachable { peer, incarnation: state.incarnation });
         }
     }
 
-    /// Tests the sends in flight, and takes the credits of peers that aren't in `read`; returns `true` if there were
-    /// some. Of other peers, they come with their frames.
+    /// Tests the sends in flight, and takes credits from peers not in `read`; returns `true` if there were some.
+    ///
+    /// Other peers' credits come with their frames.
     fn advance(&mut self, read: Option<&[bool]>) -> Result<bool, MpiError> {
         let mut progressed = false;
         for peer in &mut self.peers {
@@ -278,11 +284,11 @@ impl MpiTransport {
         Ok(progressed)
     }
 
-    /// Returns a message that has arrived from a peer in `read`.
+    /// Returns an arrived message from a peer in `read`.
     fn next_message(&self, read: Option<&[bool]>) -> Result<Option<Matched>, MpiError> {
         let Some(read) = read else { return self.membership.all().improbe(None, None) };
         let is_other = |peer: usize| peer != self.rank as usize;
-        // The hello of a new process comes first, and what it sends before it is connected is dropped.
+        // A new process's hello comes first; frames sent before it is connected are dropped.
         let is_read = |peer: usize| read[peer] || !self.peers[peer].is_connected;
         if (0..read.len()).all(|peer| is_read(peer) || !is_other(peer)) {
             return self.membership.all().improbe(None, None);
@@ -296,8 +302,7 @@ impl MpiTransport {
         Ok(None)
     }
 
-    /// Completes sends, and receives up to `messages_max` messages that have arrived; returns `true` if there was
-    /// progress.
+    /// Completes sends, and receives up to `messages_max` arrived messages; returns `true` if there was progress.
     fn poll_peers(&mut self, read: Option<&[bool]>, messages_max: usize) -> Result<bool, TransportError> {
         if self.has_failed()? {
             return Ok(false);
@@ -321,7 +326,7 @@ impl MpiTransport {
             let buffer = self.buffers.take(len);
             let (supervisor, events) = (&mut self.supervisor, &mut self.events);
             let restarts_job = self.restarts_job;
-            // An order means that a rank is lost, perhaps the sender. An error is found again by the next poll.
+            // An order means a lost rank, perhaps the sender. An error is found again by the next poll.
             let received = message.receive_unless(buffer, || {
                 restarts_job && {
                     let polled = supervisor.poll(events);
@@ -397,7 +402,7 @@ impl MpiTransport {
         write.is_some_and(|write| self.peers.iter().zip(write).any(|(peer, write)| *write && peer.has_room()))
     }
 
-    /// Makes a frame of a header and the parts of its payload.
+    /// Makes a frame from a header and the payload's parts.
     fn frame(&self, header: &WireHeader, payload: &[&[u8]]) -> Vec<u8> {
         let len: usize = payload.iter().map(|part| part.len()).sum();
         let mut frame = self.buffers.take(WireHeader::LEN + len);
@@ -438,7 +443,7 @@ impl Transport for MpiTransport {
                 self.polls = 0;
                 check_aborted(&self.membership)?;
                 self.poll_supervisor()?;
-                // A failed process that this rank reads nothing from.
+                // A failed process not read by this rank.
                 if self.membership.has_failure().map_err(failed)? {
                     self.repair()?;
                 }
@@ -522,7 +527,7 @@ impl Transport for MpiTransport {
     }
 }
 
-/// Returns the incarnations of sender and receiver.
+/// Returns the sender's and the receiver's incarnations.
 fn split_hello(bytes: &[u8]) -> Option<(u32, u32)> {
     let (from, rest) = bytes.split_first_chunk::<4>()?;
     let (to, _) = rest.split_first_chunk::<4>()?;

@@ -1,6 +1,6 @@
-//! What the rules cost: a workload on plain MPI and under each rule in turn, inside one job.
+//! Cost of the rules: a workload on plain MPI and under each rule in turn, inside one job.
 //!
-//! `cargo xtask mpi -- test` sets the path of `mpirun`.
+//! `cargo xtask mpi -- test` sets the path to `mpirun`.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test's functions may")]
 
@@ -16,7 +16,7 @@ use counterfoil_runtime::{Rule, Tier};
 use counterfoil_workloads::costs::{Call, Measured, Mode, Plan, Program, Subject};
 use mpirun::mpirun;
 
-/// Runs the measurement; returns what rank 0 has printed.
+/// Runs the measurement; returns rank 0's output.
 fn measure(ranks: u32, plan: &Plan) -> Vec<serde_json::Value> {
     // A hung launcher ignores SIGTERM.
     let mut command = Command::new("timeout");

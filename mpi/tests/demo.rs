@@ -1,7 +1,8 @@
-//! Jobs of MPI processes under the launcher: every workload under every rule, without failures and with killed ranks.
-//! The oracles are the known answers, the traces of all messages, and a run without failures.
+//! MPI jobs under the launcher: every workload under every rule, without failures and with killed ranks.
 //!
-//! `cargo xtask mpi -- test` sets the path of `mpirun`. With an MPI that doesn't outlive failures (Open MPI 4), the
+//! The oracles are the known answers, the traces of all messages, and a failure-free run.
+//!
+//! `cargo xtask mpi -- test` sets the path to `mpirun`. With an MPI that doesn't survive failures (Open MPI 4), the
 //! launcher starts the whole job again after a death.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test's functions may")]
@@ -30,7 +31,7 @@ use mpirun::mpirun;
 use rustix::process::{Pid, Signal, kill_process};
 use ulfm::{outlives_failures, version};
 
-/// A job, and what its processes run.
+/// A job and its processes' program.
 struct Job {
     settings: RankSettings,
     workload: &'static str,
@@ -40,11 +41,13 @@ struct Job {
     spares: u32,
     first_start: FirstStart,
     start_wait_max: Duration,
-    /// `mpirun` is ended even if the test is killed. It is then no child of the launcher.
+    /// `mpirun` is ended even if the test is killed.
+    ///
+    /// It isn't a child of the launcher then.
     has_limit: bool,
 }
 
-/// What the process manager does when it is first started.
+/// Behaviour of the process manager at its first start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FirstStart {
     Starts,
@@ -75,7 +78,7 @@ impl Job {
         Job { kills, spares: kills.len() as u32, ..job }
     }
 
-    /// Runs the job with so many processes in `mpirun`.
+    /// Runs the job with `processes` processes in `mpirun`.
     fn run_with(&self, processes: u32, observer: &mut dyn Observer) -> Result<JobReport, LaunchError> {
         let root = tempfile::Builder::new().prefix("cfm").tempdir_in("/tmp").unwrap();
         // A hung launcher ignores SIGTERM.
@@ -134,13 +137,13 @@ impl Job {
         )
     }
 
-    /// Runs the job, which has to succeed, and judges its answers and its traces.
+    /// Runs the job, expecting success, and judges its answers and traces.
     #[track_caller]
     fn run(&self) -> JobReport {
         self.run_observed(&mut ())
     }
 
-    /// Same as [`run`](Self::run), with an observer of its progress.
+    /// Same as [`run`](Self::run), with a progress observer.
     #[track_caller]
     fn run_observed(&self, observer: &mut dyn Observer) -> JobReport {
         let spares = if outlives_failures() && !self.settings.rule.properties.restarts_job { self.spares } else { 0 };
@@ -159,13 +162,13 @@ impl Job {
         report
     }
 
-    /// Runs the job with its kills, and compares it with a run of cg under the plain rule without failures.
+    /// Runs the job with its kills, and compares it with a failure-free run of cg under the plain rule.
     #[track_caller]
     fn run_and_compare(&self) -> JobReport {
         self.observe_and_compare(&mut ())
     }
 
-    /// Same as [`run_and_compare`](Self::run_and_compare), with an observer of its progress.
+    /// Same as [`run_and_compare`](Self::run_and_compare), with a progress observer.
     #[track_caller]
     fn observe_and_compare(&self, observer: &mut dyn Observer) -> JobReport {
         static REFERENCE: OnceLock<JobReport> = OnceLock::new();
@@ -230,8 +233,7 @@ fn an_mpirun_that_hangs_at_its_start_is_started_again() {
     assert!(report.stalls.len() == 1 && report.rolled_back.iter().all(|times| *times == 0), "{report:?}");
 }
 
-/// Stops `mpirun`, then kills a rank in the first process that begins iteration 3 as that rank, so that nobody tells
-/// the others.
+/// Stops `mpirun`, then kills a rank's first process to begin iteration 3, so that nobody tells the others.
 struct KillUntold {
     rank: u32,
     process: Option<Pid>,
@@ -244,7 +246,7 @@ impl Observer for KillUntold {
             Progress::Started { rank, pid, .. } if rank == self.rank => self.process = Pid::from_raw(pid as i32),
             Progress::Iteration { rank, n: 3 } if rank == self.rank && !self.is_done => {
                 let rank = self.process.unwrap();
-                // What they share stays when they are killed, so it is to be in the job's directory.
+                // Shared memory stays when they are killed, so it has to be in the job's directory.
                 let maps = std::fs::read_to_string(format!("/proc/{}/maps", rank.as_raw_nonzero())).unwrap();
                 let mut shared = maps.lines().filter(|line| line.contains("_segment.")).peekable();
                 assert!(shared.peek().is_some() && shared.all(|line| line.contains("/mpirun/")), "{maps}");
@@ -267,13 +269,13 @@ fn the_job_is_started_again_if_mpi_tells_nobody_of_a_death() {
         let job = Job { spares: 1, start_wait_max, checkpoint_every: Some(2), ..Job::under(rule, "cg", &[]) };
         let report = job.observe_and_compare(&mut KillUntold { rank: 3, process: None, is_done: false });
         assert!(report.deaths.iter().any(|death| death.rank == 3 && death.planned.is_none()), "{rule:?}");
-        // Where MPI ends all processes after a death, the launcher doesn't wait for a replacement.
+        // If MPI ends all processes after a death, the launcher doesn't wait for a replacement.
         let stalled: Vec<_> = report.stalls.iter().map(|stall| stall.rank).collect();
         assert_eq!(stalled, if outlives_failures() { vec![Some(3)] } else { vec![] }, "{rule:?}");
     }
 }
 
-/// Holds the launcher up in the first iteration of a job.
+/// Delays the launcher in a job's first iteration.
 struct Late {
     delay: Option<Duration>,
 }
@@ -301,8 +303,7 @@ fn a_job_that_has_run_for_longer_than_the_wait_for_a_start_is_started_again() {
     assert!(report.stalls.is_empty() && report.power_cuts.len() == 1);
 }
 
-/// Ranks that are killed: alone, rank 0, two at once, one after another, again, during a recovery, during repairs, and
-/// in calls.
+/// Killed ranks: alone, rank 0, two at once, one after another, again, during a recovery, during repairs, and in calls.
 const KILLS: [&[&str]; 8] = [
     &["2@7"],
     &["0@5"],
@@ -314,7 +315,7 @@ const KILLS: [&[&str]; 8] = [
     &["3@2:send", "0@4:receive", "2@6:receive", "1@9:send"],
 ];
 
-/// Rules under which all ranks go back together.
+/// Rules with a rollback of all ranks together.
 const OF_THE_WHOLE_JOB: [Rule; 3] =
     [coordinated::RULE.with_bits(Bits::Piggybacked), event_logging::RULE, message_tagging::RULE];
 
@@ -379,7 +380,7 @@ fn a_rank_that_is_killed_in_a_collective_or_a_checkpoint_is_replaced() {
     for rule in [sender_based::RULE, pessimistic::RULE, send_deterministic::RULE.with_clusters(2)] {
         Job { checkpoint_every: Some(4), ..Job::under(rule, "ring", &["2@9:checkpoint", "0@20:collective"]) }.run();
     }
-    // A rank may pass over a checkpoint that is no part of a line.
+    // A rank may skip a checkpoint outside any recovery line.
     for rule in OF_THE_WHOLE_JOB.into_iter().chain([user_level::RULE]) {
         Job { checkpoint_every: Some(1), ..Job::under(rule, "ring", &["2@9:checkpoint", "0@20:collective"]) }.run();
     }
@@ -408,7 +409,7 @@ fn after_a_death_without_a_spare_the_whole_job_goes_on_from_its_checkpoints() {
     }
 }
 
-/// Returns the job of a factorization, whose ranks save when one is lost.
+/// Returns a factorisation job; its ranks save when one is lost.
 fn factorization(workload: &'static str, kills: &'static [&'static str]) -> Job {
     let mut job = Job { spares: 0, ..Job::under(on_failure::RULE, workload, kills) };
     job.settings.trace = false;
@@ -429,7 +430,7 @@ fn survivors_save_and_exit_and_the_job_is_started_again() {
         let last = report.restarts.last().unwrap();
         if saves {
             assert_eq!((last.from_saved, &last.lost[..]), (true, lost), "{workload}");
-            // After a kill in a recovery, what it had begun with is loaded again, and nothing more is saved.
+            // After a kill in a recovery, its starting state is loaded again, and nothing more is saved.
             assert!(report.restarts[0].bytes > 0 && last.rebuild.is_some(), "{workload}: {:?}", report.restarts);
         }
     }
@@ -464,7 +465,7 @@ fn a_rank_that_does_not_save_in_time_is_lost_as_well() {
     assert!(restart.save + restart.end >= Duration::from_secs(3) || version().contains("HYDRA"), "{restart:?}");
 }
 
-/// The example passes `mpirun` an option that only Open MPI has.
+/// The example passes `mpirun` an Open MPI option.
 #[test]
 fn a_program_without_mpi_gets_its_result_although_ranks_are_killed() {
     if version().contains("HYDRA") {

@@ -1,22 +1,24 @@
-//! Queries between ranks about how far they are, where a log is full.
+//! Progress queries between ranks, for a full log.
 //!
-//! A rank that waits for space queries each rank that could free some, once. The queried rank keeps the query until
-//! there is news and answers once. So there is at most one query and one answer under way between two ranks for each
-//! thing asked for, and no rank queries again in vain.
+//! A rank waiting for space queries each rank able to free some, once. The queried rank keeps the query until there is
+//! news and answers once. So at most one query and one answer per subject are in flight between two ranks, and no rank
+//! queries again in vain.
 
 use counterfoil::{Log, Rank};
 use counterfoil_profile::{COLLECTIVE, RecordTag};
 use rustc_hash::FxHashMap;
 
-/// In place of a tag: a query for acknowledgements of messages. [`COLLECTIVE`] queries for operations that have ended.
+/// Used in place of a tag to query for message acknowledgements.
+///
+/// [`COLLECTIVE`] queries for ended operations.
 const MESSAGES: i32 = -3;
-/// Bytes of contributions in the log after which other ranks are queried before the log is full.
+/// Contribution bytes in the log after which other ranks are queried before the log is full.
 const EARLY_BYTES: u64 = 1 << 20;
 
 /// Entries of [`RecordTag::LEN`] bytes for each rank.
 pub(crate) type Entries = FxHashMap<u32, Vec<u8>>;
 
-/// A communicator with contributions in the log to operations that aren't known to be complete.
+/// A communicator with logged contributions to operations not known to be complete.
 #[derive(Debug)]
 struct OpenComm {
     /// Last operation with a contribution in the log.
@@ -26,23 +28,23 @@ struct OpenComm {
     others: Vec<Other>,
 }
 
-/// A member of the communicator that has to have ended the operations.
+/// Another member of the communicator; it has to end the operations, too.
 #[derive(Debug)]
 struct Other {
     rank: u32,
-    /// Operations that it has said to have ended.
+    /// Operations reported ended by it.
     ended: u64,
     /// True while a query to it is unanswered.
     is_queried: bool,
 }
 
 impl OpenComm {
-    /// Returns the number of operations that are complete; `None` without another member.
+    /// Returns the number of complete operations; `None` without another member.
     fn complete(&self) -> Option<u64> {
         self.others.iter().map(|other| other.ended).min()
     }
 
-    /// Marks and returns the queries that are due: (rank, operations known to have ended there).
+    /// Marks and returns the due queries: (rank, operations known to have ended there).
     fn due(&mut self) -> impl Iterator<Item = (u32, u64)> {
         let kept = self.kept;
         let is_due = move |other: &&mut Other| other.ended < kept && !other.is_queried;
@@ -53,7 +55,7 @@ impl OpenComm {
     }
 }
 
-/// The queries of a rank, and those of others that it hasn't answered.
+/// A rank's queries, and unanswered queries from others.
 ///
 /// ```
 /// use counterfoil_mpi_logger::ProgressQueries;
@@ -80,13 +82,13 @@ pub struct ProgressQueries {
     is_queried: Vec<bool>,
     /// By rank: true once it has failed.
     has_failed: Vec<bool>,
-    /// Queries of other ranks: who asked, and an entry with what it knows.
+    /// Queries from other ranks: the asking rank, and an entry with its knowledge.
     pending: Vec<(u32, RecordTag)>,
-    /// Bytes of contributions ever kept when other ranks were last queried.
+    /// Total contribution bytes kept when other ranks were last queried.
     queried_at: u64,
 }
 
-/// Returns the ranks that have not acknowledged everything sent to them.
+/// Returns the ranks with unacknowledged messages.
 fn unacknowledging(log: &Log) -> impl Iterator<Item = u32> {
     (0..log.options().ranks).filter(|rank| log.acked(Rank(*rank)).next() < log.next_ssn(Rank(*rank)))
 }
@@ -96,13 +98,14 @@ fn entries(bytes: &[u8]) -> impl Iterator<Item = RecordTag> {
 }
 
 impl ProgressQueries {
-    /// Returns the queries of `rank` in a job of `ranks` ranks: none.
+    /// Returns the empty query state of `rank` in a job of `ranks` ranks.
     pub fn new(rank: u32, ranks: u32) -> ProgressQueries {
         let none = || vec![false; ranks as usize];
         ProgressQueries { rank, is_queried: none(), has_failed: none(), ..ProgressQueries::default() }
     }
 
-    /// Notes that the log has contributions to a communicator's operations up to `kept`, which `others` have to end.
+    /// Notes logged contributions to a communicator's operations up to `kept`, still to be ended by `others`.
+    ///
     /// Returns `false` if no other member is alive.
     pub fn keep(&mut self, comm: u32, kept: u64, others: impl Iterator<Item = u32>) -> bool {
         let other = |rank| Other { rank, ended: 0, is_queried: false };
@@ -113,7 +116,9 @@ impl ProgressQueries {
         !open.others.is_empty()
     }
 
-    /// Notes that a rank has failed. Returns the operations that are complete by that: (communicator, last of them).
+    /// Notes a rank's failure.
+    ///
+    /// Returns the operations completed by it: (communicator, last operation).
     pub fn handle_failure(&mut self, failed: u32) -> Vec<(u32, u64)> {
         if let Some(has_failed) = self.has_failed.get_mut(failed as usize) {
             *has_failed = true;
@@ -127,8 +132,9 @@ impl ProgressQueries {
         self.open.iter_mut().filter_map(of).collect()
     }
 
-    /// Notes that the program frees a communicator; its members may still be queried. Returns the number of freed
-    /// communicators with open operations.
+    /// Notes a communicator freed by the program; its members may still be queried.
+    ///
+    /// Returns the number of freed communicators with open operations.
     pub fn free(&mut self, comm: u32) -> usize {
         if let Some(open) = self.open.get_mut(&comm) {
             open.is_freed = true;
@@ -136,12 +142,12 @@ impl ProgressQueries {
         self.freed().count()
     }
 
-    /// Returns the freed communicators with operations that aren't known to be complete, and the last of these.
+    /// Returns the freed communicators with operations not known to be complete, and their last operation.
     pub fn freed(&self) -> impl Iterator<Item = (u32, u64)> {
         self.open.iter().filter(|(_, open)| open.is_freed).map(|(comm, open)| (*comm, open.kept))
     }
 
-    /// Notes that a communicator's operations up to `operation` are complete; forgets it if these are all.
+    /// Marks a communicator's operations up to `operation` complete; forgets it if these are all.
     pub fn complete_upto(&mut self, comm: u32, operation: u64) {
         let open = &self.open;
         if !open.is_empty() && open.get(&comm).is_some_and(|open| open.kept <= operation) {
@@ -149,14 +155,17 @@ impl ProgressQueries {
         }
     }
 
-    /// Returns `true` if the log has so many bytes of contributions, of all that were ever kept, that other ranks are
-    /// to be queried before it is full: so that no rank waits for space later, and the log stays in the cache.
+    /// Returns `true` if the log has enough contribution bytes to query other ranks before it is full.
+    ///
+    /// `kept_bytes` is the total ever kept. An early query spares a later wait for space and keeps the log in the
+    /// cache.
     pub fn is_early(&self, kept_bytes: u64, budget: usize) -> bool {
         kept_bytes - self.queried_at >= EARLY_BYTES.min(budget as u64 / 2)
     }
 
-    /// Takes the queries that are due: about collective operations, and with a log also for acknowledgements of its
-    /// messages. `kept_bytes` is the number of bytes of contributions ever kept.
+    /// Takes the due queries: about collective operations, and with a log also for message acknowledgements.
+    ///
+    /// `kept_bytes` is the total number of contribution bytes ever kept.
     pub fn due(&mut self, log: Option<&Log>, kept_bytes: u64) -> Entries {
         self.queried_at = kept_bytes;
         let mut queries = Entries::default();
@@ -182,7 +191,7 @@ impl ProgressQueries {
             || self.open.values().any(|open| open.others.iter().any(|other| other.ended < open.kept))
     }
 
-    /// Handles queries of rank `by`, which is to be answered as soon as there is more than it knows.
+    /// Handles queries from rank `by`, to be answered as soon as there is news for it.
     pub fn handle_query(&mut self, by: u32, bytes: &[u8]) {
         for entry in entries(bytes) {
             let is_same =
@@ -194,15 +203,16 @@ impl ProgressQueries {
         }
     }
 
-    /// Returns `true` if another rank waits for an answer.
+    /// Returns `true` if another rank awaits an answer.
     #[inline]
     pub fn has_pending(&self) -> bool {
         !self.pending.is_empty()
     }
 
-    /// Takes the answers to queries of which there is news. `has_unreported` tells whether there are messages of a rank
-    /// to acknowledge, which has to be done before the answer is sent; `ended`, how many operations this rank has ended
-    /// on a communicator.
+    /// Takes the answers to queries with news.
+    ///
+    /// `has_unreported` returns `true` if messages from a rank are unacknowledged; they have to be acknowledged before
+    /// the answer is sent. `ended` returns the number of operations ended by this rank on a communicator.
     pub fn answers(&mut self, has_unreported: impl Fn(u32) -> bool, ended: impl Fn(u32) -> u64) -> Entries {
         let mut answers = Entries::default();
         self.pending.retain(|(by, entry)| {
@@ -220,7 +230,9 @@ impl ProgressQueries {
         answers
     }
 
-    /// Handles an answer. Returns the operations that are complete, of communicators with contributions in the log.
+    /// Handles an answer.
+    ///
+    /// Returns the complete operations on communicators with logged contributions.
     pub fn handle_answer(&mut self, from: u32, bytes: &[u8]) -> Vec<(u32, u64)> {
         let mut complete = Vec::new();
         for RecordTag { comm, tag, number } in entries(bytes) {
@@ -235,7 +247,9 @@ impl ProgressQueries {
         complete
     }
 
-    /// Notes how many operations a rank has ended. Returns the number that are complete, at most what is kept.
+    /// Notes the number of operations ended by a rank.
+    ///
+    /// Returns the number of complete ones, at most the kept ones.
     fn handle_ended(&mut self, from: u32, comm: u32, ended: u64) -> Option<u64> {
         let open = self.open.get_mut(&comm)?;
         let other = open.others.iter_mut().find(|other| other.rank == from)?;
@@ -307,7 +321,7 @@ mod tests {
         assert!(queries.keep(7, 4, [1, 2].into_iter()) && queries.keep(8, 2, [2].into_iter()));
         queries.handle_query(2, &entry(9, COLLECTIVE, 0));
         assert_eq!(queries.handle_answer(1, &entry(7, COLLECTIVE, 3)), [(7, 0)]);
-        // The second communicator has no other member left that could answer.
+        // The second communicator has no other member left to answer.
         assert_eq!(queries.handle_failure(2), [(7, 3)]);
         assert!(queries.handle_failure(2).is_empty() && !queries.has_pending());
         assert_eq!(queries.due(Some(&log), 0).into_keys().collect::<Vec<_>>(), [1]);
@@ -326,7 +340,7 @@ mod tests {
         let due = queries.due(None, 0);
         assert_eq!(decoded(&due[&2]), [RecordTag { comm: 7, tag: COLLECTIVE, number: 3 }]);
         assert_eq!(due.len(), 1);
-        // No more is complete than is kept, whatever a rank that has freed the communicator says.
+        // No more is complete than is kept, whatever a rank reports after freeing the communicator.
         assert_eq!(queries.handle_answer(2, &entry(7, COLLECTIVE, u64::MAX)), [(7, 4)]);
         queries.complete_upto(7, 4);
         assert!(queries.open.is_empty() && queries.handle_answer(2, &entry(7, COLLECTIVE, 9)).is_empty());

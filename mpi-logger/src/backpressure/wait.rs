@@ -2,17 +2,17 @@
 
 use std::time::{Duration, Instant};
 
-/// Time after which a waiting rank says so and looks for a deadlock.
+/// Time after which a waiting rank reports the wait and looks for a deadlock.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Attempts without another rank that could free space before the wait is in vain: memory that was released is free
-/// once its readers have moved on.
+/// Attempts without another rank able to free space before the wait is in vain: released memory is free only after its
+/// readers have moved on.
 const FUTILE_MAX: u32 = 4;
 
 /// A rank's wait for space in its log.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SpaceWait {
     since: Instant,
-    /// Attempts in a row at which no other rank could have freed space.
+    /// Consecutive attempts at which no other rank could have freed space.
     futile: u32,
 }
 
@@ -30,8 +30,9 @@ impl SpaceWait {
         self.waited(now) > PATIENCE
     }
 
-    /// Notes a failed attempt. Returns `true` if the wait is in vain: every receiver has received everything, again and
-    /// again.
+    /// Notes a failed attempt.
+    ///
+    /// Returns `true` if the wait is in vain: every receiver has received everything, again and again.
     pub(crate) fn is_futile(&mut self, can_others_free_space: bool) -> bool {
         self.futile = if can_others_free_space { 0 } else { self.futile + 1 };
         self.futile >= FUTILE_MAX

@@ -1,5 +1,6 @@
-//! Collective operations: their numbers, the contributions to them, and when these are released. See
-//! `docs/book/src/explanation/collectives.md`.
+//! Collective operations: their numbers, and the contributions to them until their release.
+//!
+//! See `docs/book/src/explanation/collectives.md`.
 
 use counterfoil::Keep;
 use counterfoil_profile::{COLLECTIVE, RecordTag};
@@ -10,14 +11,15 @@ use crate::comms::CommId;
 use crate::control::ControlKind;
 use crate::stream::Stream;
 
-/// Number of freed communicators with open operations at which their members are queried.
+/// Limit of freed communicators with open operations; from it on, their members are queried.
 const FREED_MAX: usize = 64;
-/// Bytes of a record without its payload, as they count towards an early query.
+/// Record bytes excluding the payload, as counted towards an early query.
 const RECORD_BYTES: u64 = 48;
 
 impl Logger {
-    /// Handles the begin of a collective operation. Returns its number on the communicator, from 1; `None` for an
-    /// unknown communicator.
+    /// Handles the start of a collective operation.
+    ///
+    /// Returns its number on the communicator, from 1; `None` for an unknown communicator.
     pub fn handle_collective_begun(&mut self, comm: CommId) -> Option<u64> {
         self.activity += 1;
         let state = self.comms.get(comm)?;
@@ -25,20 +27,21 @@ impl Logger {
         Some(state.begun)
     }
 
-    /// Returns the stream of this rank's contributions to the operations on a communicator: a stream of the rank to
+    /// Returns the stream of this rank's contributions to a communicator's operations: a stream from the rank to
     /// itself.
     pub fn contributions(&self, comm: CommId) -> Stream {
         Stream::new(self.rank, comm.number(), COLLECTIVE)
     }
 
-    /// Handles a contribution to an operation that is in the log now, with `bytes` bytes.
+    /// Handles a newly logged contribution of `bytes` bytes to an operation.
     pub fn handle_contribution(&mut self, comm: CommId, number: u64, bytes: usize) {
         self.contributed_bytes += bytes as u64 + RECORD_BYTES;
         self.comms.keep(comm, number);
     }
 
-    /// Handles the begin of an operation that the program waits for later. It counts as ended: the MPI can complete it
-    /// from here on.
+    /// Handles the start of a nonblocking operation.
+    ///
+    /// It counts as ended: the MPI can complete it from here on.
     ///
     /// # Errors
     /// [`ReleaseError`].
@@ -49,7 +52,7 @@ impl Logger {
         self.answer_queries()
     }
 
-    /// Handles the end of an operation that was started and has been waited for.
+    /// Handles the end of a nonblocking operation, waited for by the program.
     pub fn handle_collective_waited(&mut self, comm: CommId, number: u64) {
         self.activity += 1;
         if let Some(state) = self.comms.get(comm) {
@@ -57,8 +60,9 @@ impl Logger {
         }
     }
 
-    /// Handles an operation that MPI refused here, so that it has not begun: the next one on the communicator takes its
-    /// number.
+    /// Handles an operation refused by MPI here.
+    ///
+    /// It has not begun: the next one on the communicator takes its number.
     pub fn handle_collective_refused(&mut self, comm: CommId, number: u64) {
         if let Some(state) = self.comms.get(comm)
             && state.begun == number
@@ -68,9 +72,10 @@ impl Logger {
         }
     }
 
-    /// Handles the end of the last operation begun on a communicator, which the program waited for in the call that
-    /// began it. If the operation `synchronises`, every member has begun it, so the operations before it are complete
-    /// on all of them.
+    /// Handles the end of the last operation begun on a communicator, a blocking one.
+    ///
+    /// If the operation `synchronises`, every member has begun it, so the operations before it are complete on all of
+    /// them.
     ///
     /// # Errors
     /// [`ReleaseError`].
@@ -90,10 +95,11 @@ impl Logger {
         self.answer_queries()
     }
 
-    /// Returns the operations on other communicators that are complete once all ranks have begun one on `comm`, if all
-    /// ranks are its members: those that this rank has waited for. Had another rank still to begin one of them, the two
-    /// would wait for each other wherever operations synchronise, and a program has to be correct there, too (MPI 4.0,
-    /// section 6.14). Threads may call in any order.
+    /// Returns the operations on other communicators completed when all ranks have begun one on `comm`, if all ranks
+    /// are its members: those waited for by this rank.
+    ///
+    /// If another rank had still to begin one of them, the two would wait for each other wherever operations
+    /// synchronise, and a program has to be correct there, too (MPI 4.0, section 6.14). Threads may call in any order.
     fn complete_with(&mut self, comm: CommId) -> Vec<(u32, u64)> {
         let is_of_all =
             self.comms.get(comm).is_some_and(|state| !state.is_inter() && state.peers() == self.ranks as usize);
@@ -104,7 +110,9 @@ impl Logger {
         known.map(|state| (state.number(), state.waited)).chain(self.queries.freed()).collect()
     }
 
-    /// Notes that all ranks have ended operations: (communicator, last of them). Releases the contributions.
+    /// Notes operations ended on all ranks: (communicator, last operation).
+    ///
+    /// Releases the contributions.
     pub(super) fn complete(&mut self, operations: &[(u32, u64)]) -> Result<(), ReleaseError> {
         for &(comm, number) in operations {
             self.comms.complete_upto(comm, number);
@@ -115,7 +123,7 @@ impl Logger {
         Ok(())
     }
 
-    /// Notes that all ranks have ended all operations: at the end of the job.
+    /// Marks all operations ended on all ranks, at the end of the job.
     ///
     /// # Errors
     /// [`ReleaseError`].
@@ -125,8 +133,9 @@ impl Logger {
         self.complete(&open)
     }
 
-    /// Handles a communicator that the program is about to free. Contributions to its operations stay until these are
-    /// complete.
+    /// Handles a communicator about to be freed.
+    ///
+    /// Contributions to its operations stay until these are complete.
     ///
     /// # Errors
     /// [`ReleaseError`].
@@ -135,8 +144,9 @@ impl Logger {
         if self.queries.free(comm.number()) > FREED_MAX { self.query_for_space() } else { Ok(()) }
     }
 
-    /// Tells the queries which communicators have contributions in the log. An operation without other living members
-    /// is complete when it has ended here.
+    /// Tells the queries the communicators with logged contributions.
+    ///
+    /// An operation without other living members is complete when it has ended here.
     pub(super) fn update_open_comms(&mut self) -> Result<(), ReleaseError> {
         let mut complete = Vec::new();
         for state in self.comms.open() {
@@ -147,8 +157,7 @@ impl Logger {
         self.complete(&complete)
     }
 
-    /// Queries the ranks that could free space in the log and aren't queried already: for acknowledgements, and about
-    /// operations.
+    /// Queries the ranks able to free log space and not queried already: for acknowledgements, and about operations.
     ///
     /// # Errors
     /// [`ReleaseError`].
@@ -159,7 +168,7 @@ impl Logger {
         Ok(())
     }
 
-    /// Queries other ranks about operations, if the log has got many bytes of contributions since the last query.
+    /// Queries other ranks about operations, if many contribution bytes were logged since the last query.
     ///
     /// # Errors
     /// [`ReleaseError`].

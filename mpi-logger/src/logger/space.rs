@@ -11,12 +11,12 @@ use crate::backpressure::SpaceWait;
 use crate::control::ControlKind;
 use crate::deadlock::DeadlockStep;
 
-/// What a wait for space waits for.
+/// Condition of a wait for space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpaceRefusal {
-    /// Acknowledgements of other ranks, or operations that they end.
+    /// Other ranks' acknowledgements, or operations to be ended by them.
     Peers,
-    /// The disk, which lags.
+    /// The lagging disk.
     Disk,
     /// Nothing: no wait frees space.
     Final,
@@ -25,44 +25,45 @@ pub enum SpaceRefusal {
 /// Outcome of an attempt to find space.
 #[derive(Debug)]
 pub enum SpacePoll {
-    /// There is space, or nothing is logged any more.
+    /// There is space, or logging is disabled.
     Ready,
     /// There is none yet.
     Pending {
-        /// Refusal of the log.
+        /// The log's refusal.
         refused: Box<AppendError>,
-        /// True once the rank has waited so long that the user is to be told.
+        /// True once the wait is long enough to tell the user.
         is_long: bool,
     },
     /// There will be none.
     Never(SpaceError),
 }
 
-/// Reason why no space can become free.
+/// Reason that no space can become free.
 #[derive(Debug, thiserror::Error)]
 pub enum SpaceError {
-    /// All ranks wait, for each other or for this one. Only the lowest rank that waits for space gets this error: where
-    /// it goes on, others may find space.
+    /// All ranks wait, for each other or for this one.
+    ///
+    /// Only the lowest rank waiting for space gets this error: if it goes on, others may find space.
     #[error(
         "{refused}, and no rank will free space: for {} s all ranks have been waiting in MPI calls or for space in their logs",
         after.as_secs()
     )]
     Deadlock {
-        /// Refusal of the log.
+        /// The log's refusal.
         refused: Box<AppendError>,
         /// Time without activity on any rank.
         after: Duration,
     },
-    /// Every other rank has received everything and has come as far.
+    /// Every other rank has received everything and ended the same operations.
     #[error("{refused}, and only the program itself could free space")]
     Alone {
-        /// Refusal of the log.
+        /// The log's refusal.
         refused: Box<AppendError>,
     },
 }
 
 impl Logger {
-    /// Returns what a wait after this refusal waits for.
+    /// Returns the condition of a wait after this refusal.
     pub fn wait_for(&self, refused: &AppendError) -> SpaceRefusal {
         // Acknowledged records aren't released either, and there is no other place for them.
         let keeps_all_in_memory = |log: &counterfoil::Log| {
@@ -83,7 +84,7 @@ impl Logger {
         self.wait.is_some()
     }
 
-    /// Begins a wait for space, or goes on with the one that was begun.
+    /// Begins a wait for space, or continues the current one.
     pub fn begin_wait(&mut self, now: Instant) {
         if self.wait.is_none() {
             self.wait = Some(SpaceWait::begin(now));
@@ -91,12 +92,12 @@ impl Logger {
         }
     }
 
-    /// Returns how long the wait has lasted.
+    /// Returns the wait's duration so far.
     pub fn waited(&self, now: Instant) -> Duration {
         self.wait.map_or(Duration::ZERO, |wait| wait.waited(now))
     }
 
-    /// Ends the wait and returns how long it lasted.
+    /// Ends the wait and returns its duration.
     pub fn end_wait(&mut self, now: Instant) -> Duration {
         self.wait.take().map_or(Duration::ZERO, |wait| wait.waited(now))
     }
@@ -106,7 +107,7 @@ impl Logger {
         self.detector.set_after(after);
     }
 
-    /// Returns the refusal of a record with `bytes` bytes of payload to `peer`, if the log refuses it.
+    /// Checks that the log accepts a record with `bytes` bytes of payload to `peer`.
     ///
     /// # Errors
     /// The refusal.
@@ -116,15 +117,16 @@ impl Logger {
         log.try_claim(Rank(peer), RecordTag::LEN, bytes).map(std::mem::forget)
     }
 
-    /// Returns `true` if another rank or thread could free space; else only the waiting one could, by its receives from
-    /// itself.
+    /// Returns `true` if another rank or thread could free space; otherwise only this thread could, by its receives
+    /// from itself.
     pub fn can_others_free_space(&self) -> bool {
-        // Another thread may receive what this rank sent to itself.
+        // Another thread may receive this rank's messages to itself.
         self.is_multithreaded || self.queries.can_others_free_space(self.log())
     }
 
-    /// Makes an attempt to find space, after control messages were handled and acknowledged records released. Sends
-    /// requests to the other ranks once the wait is long.
+    /// Makes an attempt to find space, after control messages were handled and acknowledged records released.
+    ///
+    /// Sends requests to the other ranks once the wait is long.
     ///
     /// # Errors
     /// [`ReleaseError`].

@@ -1,7 +1,7 @@
 //! Paired measurements: the measured side and its baseline alternate, batch by batch.
 //!
-//! Two jobs, or two halves of one job, differ by more than the effect under measurement. Each batch is therefore
-//! divided by the baseline batch of its own pair.
+//! Two jobs, or two halves of one job, differ by more than the effect under measurement. So each batch is divided by
+//! its own pair's baseline batch.
 
 /// Returns the `q`-quantile (0 to 1) of the values by nearest rank; NaN if there are none.
 ///
@@ -23,9 +23,9 @@ pub fn quantile(values: impl Iterator<Item = f64>, q: f64) -> f64 {
 /// One side of a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// The subject of the measurement.
+    /// The measured subject.
     Measured,
-    /// The reference that it is divided by.
+    /// The reference to divide by.
     Baseline,
 }
 
@@ -42,7 +42,7 @@ impl Pairs {
     /// Measures both sides and adds the pair; the baseline comes first in even rounds, second in odd ones.
     ///
     /// # Errors
-    /// Any error of `measure`; nothing is added then.
+    /// Any error from `measure`; nothing is added then.
     pub fn measure<E>(&mut self, round: u32, mut measure: impl FnMut(Side) -> Result<f64, E>) -> Result<(), E> {
         let (measured, baseline) = if round.is_multiple_of(2) {
             let baseline = measure(Side::Baseline)?;
@@ -64,7 +64,7 @@ impl Pairs {
         quantile(self.0.iter().map(|pair| pair.1), q)
     }
 
-    /// Returns the ratio of the sums of both sides, in which rare long batches count; NaN without pairs.
+    /// Returns the ratio of both sides' sums, sensitive to rare long batches; NaN without pairs.
     pub fn ratio_of_sums(&self) -> f64 {
         let sum = |of: fn(&(f64, f64)) -> f64| self.0.iter().map(of).sum::<f64>();
         sum(|pair| pair.0) / sum(|pair| pair.1)

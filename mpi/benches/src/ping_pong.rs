@@ -8,8 +8,10 @@ use std::time::Duration;
 use counterfoil_mpi_core::{Comm, MpiError, Threads, Universe};
 use serde::Serialize;
 
-/// Runs `measure` under MPI on both ranks of a job, with the world and this rank, 0 or 1. A rank that fails, or is not
-/// done after `limit`, reports it on standard error as `program` and ends the job: the other rank would wait for ever.
+/// Runs `measure` under MPI on both ranks of a job, with the world and this rank, 0 or 1.
+///
+/// If a rank fails, or is not done after `limit`, it reports this on standard error as `program` and ends the job: the
+/// other rank would wait for ever.
 pub fn run<E: Display>(
     program: &'static str,
     limit: Duration,
@@ -41,11 +43,11 @@ pub fn run<E: Display>(
     code
 }
 
-/// Returns the number of round trips for which `run` takes at least `batch`, the same on both ranks: `trips_min`,
-/// doubled as often as needed, up to 2^24.
+/// Returns the number of round trips to make `run` take at least `batch`, the same on both ranks: `trips_min`, doubled
+/// as often as needed, up to 2^24.
 ///
 /// # Errors
-/// Any error of `run`, and [`MpiError`].
+/// Any error from `run`, and [`MpiError`].
 pub fn calibrate_trips<E: From<MpiError>>(
     world: &Comm,
     trips_min: u64,
@@ -63,7 +65,7 @@ pub fn calibrate_trips<E: From<MpiError>>(
     }
 }
 
-/// Result of a benchmark, with the conditions that it ran under.
+/// Benchmark result, with its conditions.
 #[derive(Debug, Serialize)]
 pub struct Report<'a, Row> {
     mpi: String,
@@ -74,7 +76,7 @@ pub struct Report<'a, Row> {
 }
 
 impl<'a, Row: Serialize> Report<'a, Row> {
-    /// Creates a report of `rounds` pairs for each row, over `tags` tags in turn; `transport` names the transport in
+    /// Creates a report on `rounds` pairs for each row, over `tags` tags in turn; `transport` names the transport in
     /// the output.
     ///
     /// # Errors
@@ -86,12 +88,12 @@ impl<'a, Row: Serialize> Report<'a, Row> {
     /// Returns the report as one JSON object.
     ///
     /// # Errors
-    /// Any error of the serialiser.
+    /// Any error from the serialiser.
     pub fn json(&self) -> Result<String, serde_json::Error> {
         serde_json::to_string_pretty(self)
     }
 
-    /// Returns the report as a table: the conditions, `head`, and `line` of each row.
+    /// Returns the report as a table: the conditions, `head`, and `line` for each row.
     pub fn table(&self, head: &str, line: impl Fn(&Row) -> String) -> String {
         let above = format!("{}, {}, {} rounds, {} tags", self.mpi, self.transport, self.rounds, self.tags);
         let lines = self.rows.iter().map(line);

@@ -1,4 +1,4 @@
-//! Collective operations, each with the contribution that this rank expects in its log.
+//! Collective operations, each with the contribution expected in this rank's log.
 
 use counterfoil_mpi::logged::{
     CommunicatorCollectives, LoggedCommunicator, LoggedError, Partition, PartitionMut, Process, Root,
@@ -17,7 +17,7 @@ pub(crate) fn run(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     varcount(comm)?;
     user_operations(comm)?;
     invalid_calls(comm)?;
-    // Operations that don't synchronise.
+    // Non-synchronising operations.
     for i in 0..200_u32 {
         let mut number = if comm.rank() == 1 { i } else { 0 };
         if comm.rank() == 1 {
@@ -29,12 +29,12 @@ pub(crate) fn run(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     Ok(())
 }
 
-/// Returns the part of rank r: r + 1 numbers.
+/// Returns rank r's part: r + 1 numbers.
 pub(crate) fn uneven(rank: u32) -> Vec<u64> {
     values(rank, rank as usize + 1)
 }
 
-/// Returns lengths and displacements of these parts, with a gap of one number between two parts.
+/// Returns these parts' lengths and displacements, with a gap of one number between two parts.
 pub(crate) fn layout(size: u32) -> (Vec<usize>, Vec<usize>) {
     let counts: Vec<usize> = (1..=size as usize).collect();
     let places = counts.iter().map(|count| (count - 1) * count / 2 + count - 1).collect();
@@ -110,7 +110,7 @@ fn reductions(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     comm.exclusive_scan_into(&[1_i16], &mut below, SystemOperation::Sum)?;
     let expected = if rank == 0 { 77 } else { rank as i16 };
     assert_eq!((greatest, up_to, below), ([size as f32 - 0.5], [rank as u8 + 1], [expected]));
-    // Two numbers for each rank, of which the second is false on rank 0.
+    // Two numbers for each rank, the second one false on rank 0.
     let mine: Vec<u32> = (0..size).flat_map(|to| [to + rank, rank]).collect();
     let mut part = [0; 2];
     expect_contribution(&mine[..]);
@@ -156,7 +156,9 @@ fn varcount(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     Ok(())
 }
 
-/// The map x -> a x + b. Composition of such maps is associative, but not commutative.
+/// The map x -> a x + b.
+///
+/// Composition of such maps is associative, but not commutative.
 type Change = [i64; 2];
 
 fn user_operations(comm: &LoggedCommunicator) -> Result<(), LoggedError> {

@@ -9,7 +9,7 @@ use counterfoil_mpi::{CommunicatorRelation, SystemOperation};
 use crate::expected::{Determinant, expect_contribution, expect_determinants};
 use crate::value;
 
-/// Returns the sum of `number` over the ranks of a communicator.
+/// Returns the sum of `number` over a communicator's ranks.
 fn sum(comm: &LoggedCommunicator, number: u32) -> Result<u32, LoggedError> {
     let mut sum = [0];
     expect_contribution(&number);
@@ -78,7 +78,7 @@ pub(crate) fn of_one_host(world: &LoggedCommunicator) -> Result<(), LoggedError>
     Ok(())
 }
 
-/// Contributions to operations that don't synchronise are kept until an operation of all ranks does.
+/// Contributions to non-synchronising operations are kept until an operation on all ranks synchronises.
 pub(crate) fn released_contributions(world: &LoggedCommunicator, logged: &LoggedUniverse) -> Result<(), LoggedError> {
     const TIMES: usize = 30;
     let copy = world.duplicate()?;
@@ -97,7 +97,7 @@ pub(crate) fn released_contributions(world: &LoggedCommunicator, logged: &Logged
     assert_eq!(logged.unacknowledged()?, 2 * TIMES as u64);
     part.barrier()?;
     // The contributions to the other communicator precede them in the log, and a barrier of some ranks proves nothing
-    // about that one.
+    // about the other communicator.
     assert_eq!(logged.unacknowledged()?, 2 * TIMES as u64);
     world.barrier()?;
     assert_eq!(logged.unacknowledged()?, 0);
@@ -116,7 +116,7 @@ pub(crate) fn released_contributions(world: &LoggedCommunicator, logged: &Logged
     world.barrier()
 }
 
-/// A grid of two rows, periodic along the rows only.
+/// A grid with two rows, periodic along the rows only.
 pub(crate) fn grids(world: &LoggedCommunicator) -> Result<(), LoggedError> {
     let size = world.size();
     let (dims, periods) = ([2, size / 2], [false, true]);
@@ -147,7 +147,7 @@ pub(crate) fn grids(world: &LoggedCommunicator) -> Result<(), LoggedError> {
     let ring = grid.subgroup(&[false, true])?.unwrap();
     assert_eq!((ring.size(), ring.rank(), ring.num_dimensions()), (dims[1], column, 1));
     assert_eq!((ring.get_layout().periods[0], sum(&ring, row)?), (true, row * dims[1]));
-    // A grid that has no place for the last rank.
+    // A grid without a place for the last rank.
     let smaller = world.create_cartesian_communicator(&[size - 1], &[false], false)?;
     assert_eq!(smaller.is_none(), world.rank() == size - 1);
     assert_eq!(world.cartesian_map(&[size - 1], &[false])?.is_none(), world.rank() == size - 1);

@@ -1,5 +1,5 @@
-//! Log entries that the program expects in addition to messages: its contributions to collective operations, and the
-//! number of its determinants.
+//! Log entries expected in addition to messages: contributions to collective operations, and the number of
+//! determinants.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -11,7 +11,7 @@ thread_local! {
     static DETERMINANTS: RefCell<[u64; 3]> = const { RefCell::new([0; 3]) };
 }
 
-/// Expects a contribution of this rank to a collective operation: adds its length and its bytes to a list.
+/// Expects a contribution from this rank to a collective operation: adds its length and its bytes to a list.
 pub(crate) fn expect_contribution<B: IntoBytes + Immutable + ?Sized>(bytes: &B) {
     CONTRIBUTIONS.with_borrow_mut(|list| {
         list.extend((bytes.as_bytes().len() as u64).to_le_bytes());
@@ -19,18 +19,18 @@ pub(crate) fn expect_contribution<B: IntoBytes + Immutable + ?Sized>(bytes: &B) 
     });
 }
 
-/// A choice that the program leaves to MPI.
+/// A choice left to MPI by the program.
 #[derive(Clone, Copy)]
 pub(crate) enum Determinant {
-    /// Source or tag of the message that a receive takes.
+    /// Source or tag of a received message.
     Receive,
-    /// Source or tag of the message that a probe finds.
+    /// Source or tag of a probed message.
     Probe,
-    /// The one of several requests that completes.
+    /// Completed request among several.
     Completion,
 }
 
-/// Expects this many determinants of this rank.
+/// Expects this many determinants from this rank.
 pub(crate) fn expect_determinants(kind: Determinant, count: usize) {
     DETERMINANTS.with_borrow_mut(|counts| counts[kind as usize] += count as u64);
 }

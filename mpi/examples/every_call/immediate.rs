@@ -1,4 +1,4 @@
-//! Immediate collective operations, each with the contribution that this rank expects in its log.
+//! Immediate collective operations, each with the contribution expected in this rank's log.
 
 use counterfoil_mpi::SystemOperation;
 use counterfoil_mpi::logged::{
@@ -164,7 +164,7 @@ pub(crate) fn leaked(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     Ok(())
 }
 
-/// A panic while an operation is pending on memory that the scope would release.
+/// A panic while an operation is pending on memory about to be released by the scope.
 pub(crate) fn panics(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     let (rank, mut all) = (comm.rank(), vec![0_u32; comm.size() as usize]);
     scope(|scope| {
@@ -180,7 +180,7 @@ fn barriers(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
         second = pending;
     }
     first.wait()?;
-    // Dropping the request of a barrier waits for it, and so does the guard.
+    // Dropping a barrier's request waits for it, and so does the guard.
     drop(comm.immediate_barrier()?);
     drop(WaitGuard::from(comm.immediate_barrier()?));
     Ok(())

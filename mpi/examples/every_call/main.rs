@@ -1,4 +1,6 @@
-//! Calls every method of a `LoggedCommunicator` and checks the values. The tests run it:
+//! Calls every method of a `LoggedCommunicator` and checks the values.
+//!
+//! The tests run it:
 //!
 //! ```sh
 //! mpirun -n 4 every_call all DIR      # keeps all records, in DIR
@@ -36,12 +38,12 @@ pub(crate) fn values(from: u32, count: usize) -> Vec<u64> {
     (0..count).map(|index| value(from, index)).collect()
 }
 
-/// Returns `true` if MPI failed with an error of this class.
+/// Returns `true` if MPI failed with this error class.
 pub(crate) fn is_class<T>(result: Result<T, LoggedError>, class: &str) -> bool {
     result.is_err_and(|error| is_of_class(&error, class))
 }
 
-/// Returns `true` for an error of MPI of this class.
+/// Returns `true` for an MPI error with this class.
 pub(crate) fn is_of_class(error: &LoggedError, class: &str) -> bool {
     matches!(error, LoggedError::Mpi(MpiError::Call { text, .. }) if text.contains(class))
 }
@@ -83,7 +85,7 @@ fn main() -> Result<(), LoggedError> {
         immediate::leaked(&world)?;
         logged.finish()?;
         println!("rank {} has leaked", world.rank());
-        // SAFETY: MPI is initialised, and everything that would use it later is leaked.
+        // SAFETY: MPI is initialised, and all its later users are leaked.
         std::process::exit(unsafe { mpi_sys::MPI_Finalize() });
     }
     communicators::released_contributions(&world, &logged)?;

@@ -11,7 +11,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use crate::expected::{Determinant, expect_determinants};
 use crate::{is_class, neighbours, value, values};
 
-/// A struct that an application might send.
+/// A struct to send, as in an application.
 #[derive(Clone, Copy, Debug, PartialEq, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 struct Particle {
@@ -27,7 +27,7 @@ pub(crate) fn ring(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     expect_determinants(Determinant::Receive, 2);
     let envelope = send_receive_into(values(rank, 1000).as_slice(), &to, got.as_mut_slice(), &from)?;
     assert_eq!((got, envelope.source, envelope.tag, envelope.len), (values(before, 1000), before, 0, 8000));
-    // Requests of one stream, waited for in reverse order.
+    // Requests on one stream, waited for in reverse order.
     let receives: Vec<_> = (0..8).map(|_| from.immediate_receive_with_tag::<u64>(4, 5)).collect::<Result<_, _>>()?;
     let sends: Vec<_> =
         (0..8).map(|i| to.immediate_send_with_tag(&[value(rank, i); 3], 5)).collect::<Result<_, _>>()?;
@@ -52,7 +52,7 @@ pub(crate) fn ring(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     comm.barrier()
 }
 
-/// Bytes of a message that needs a buffer.
+/// Bytes of a message in need of a buffer.
 const LONG: usize = 1 << 20;
 
 /// Without an attached buffer, nothing is sent and nothing is logged.
@@ -120,7 +120,7 @@ pub(crate) fn modes(comm: &LoggedCommunicator, logged: &LoggedUniverse) -> Resul
     to.immediate_buffered_send_with_tag(&value(rank, 3), 40)?.wait()?;
     assert_eq!(from.receive_with_tag::<u64>(0)?.0, value(from.rank(), 2));
     assert_eq!(from.receive_with_tag::<u64>(40)?.0, value(from.rank(), 3));
-    // A long message, whose send returns before its receive has started.
+    // A long message: its send returns before its receive has started.
     logged.set_buffer_size(long.len() + BUFFER_OVERHEAD)?;
     to.buffered_send_with_tag(&long[..], 40)?;
     comm.barrier()?;
@@ -281,7 +281,7 @@ pub(crate) fn invalid_calls(comm: &LoggedCommunicator) -> Result<(), LoggedError
     comm.barrier()
 }
 
-/// While the first receive of a stream is pending, no later message of it is acknowledged.
+/// While a stream's first receive is pending, none of its later messages is acknowledged.
 pub(crate) fn pending_wildcard_receive(comm: &LoggedCommunicator, logged: &LoggedUniverse) -> Result<(), LoggedError> {
     const MANY: u32 = 640;
     let (to, from) = neighbours(comm)?;

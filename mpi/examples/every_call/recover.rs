@@ -1,4 +1,4 @@
-//! The calls in a job that recovers: in parts, with checkpoints between them.
+//! The calls in a recovering job: in parts, with checkpoints between them.
 
 use std::rc::Rc;
 
@@ -13,21 +13,23 @@ use crate::{collectives, communicators, immediate, messages, requests};
 
 /// Parts of the program.
 const PARTS: u32 = 22;
-/// More than there are ranks.
+/// Upper bound of the number of ranks.
 const RANKS_MAX: u32 = 1000;
-/// Part that begins with the creation of communicators.
+/// Part beginning with the creation of communicators.
 const CREATION: u32 = 13;
 
-/// State of a rank.
+/// A rank's state.
 #[derive(Default, Serialize, Deserialize)]
 struct State {
-    /// Number of parts that are done.
+    /// Number of completed parts.
     done: u32,
-    /// Numbers of the communicators that were created and are still used.
+    /// Numbers of created communicators still in use.
     created: Vec<u32>,
 }
 
-/// Runs the calls. `arguments`: a rule, a tier or what rank 2 does in part 3, and the name of the job.
+/// Runs the calls.
+///
+/// `arguments`: a rule, a tier or rank 2's action in part 3, and the job's name.
 pub(crate) fn run(universe: &Rc<Universe>, ranks: u32, arguments: &[String]) {
     let setting = arguments.first().map(String::as_str);
     let mut options = Options::new(ranks);
@@ -41,7 +43,7 @@ pub(crate) fn run(universe: &Rc<Universe>, ranks: u32, arguments: &[String]) {
         let world = logged.world();
         println!("rank {} is process {}", world.rank(), std::process::id());
         let mut state = world.restore::<State>()?.unwrap_or_default();
-        // A replacement finds communicators by their numbers, each time that it needs them.
+        // A replacement looks communicators up by number, each time it needs them.
         let mut handles = Vec::new();
         while state.done < PARTS {
             if state.done == CREATION {
@@ -76,7 +78,7 @@ pub(crate) fn run(universe: &Rc<Universe>, ranks: u32, arguments: &[String]) {
     }
 }
 
-/// Creates a copy of a communicator, and one of half of its ranks.
+/// Creates a copy of a communicator, and one with half of its ranks.
 fn create(world: &LoggedCommunicator) -> Result<Vec<LoggedCommunicator>, LoggedError> {
     let copy = world.duplicate()?;
     let half = copy.split_by_color_with_key(Some(world.rank() % 2), -(world.rank() as i32))?.unwrap();
@@ -117,7 +119,7 @@ fn part(world: &LoggedCommunicator, logged: &LoggedUniverse, state: &State) -> R
     }
 }
 
-/// Calls that such a job doesn't have.
+/// Calls unavailable in a recovering job.
 fn refused(world: &LoggedCommunicator) -> Result<(), LoggedError> {
     assert!(matches!(world.split_shared(0), Err(LoggedError::NotRecoverable { call: "MPI_Comm_split_type" })));
     assert!(matches!(world.this_process().send_with_tag(&1, -5), Err(LoggedError::Recovery(_))));

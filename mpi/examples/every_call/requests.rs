@@ -1,4 +1,4 @@
-//! Requests of messages, one by one and in collections.
+//! Message requests, one by one and in collections.
 
 use counterfoil_mpi::logged::{
     CommunicatorCollectives, Destination, LoggedCommunicator, LoggedError, Request, RequestCollection, Source,
@@ -8,7 +8,7 @@ use counterfoil_mpi::logged::{
 use crate::expected::{Determinant, expect_determinants};
 use crate::{is_class, is_of_class, neighbours, value, values};
 
-/// Receives into borrowed memory, not all of which are waited for.
+/// Receives into borrowed memory; some are not waited for.
 pub(crate) fn scopes(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     let (rank, (to, from)) = (comm.rank(), neighbours(comm)?);
     let before = from.rank();
@@ -75,7 +75,7 @@ pub(crate) fn leaked(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     comm.barrier()
 }
 
-/// Receives that are cancelled before and after their message has arrived.
+/// Receives cancelled before and after their message has arrived.
 pub(crate) fn cancelled(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     let (rank, (to, from)) = (comm.rank(), neighbours(comm)?);
     let mut numbers = [0_u64; 2];
@@ -192,10 +192,10 @@ fn mixed(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     Ok(())
 }
 
-/// Returns 1 if the message of the request with this index was truncated, and 0 for a success.
+/// Returns 1 if the message for the request with this index was truncated, and 0 for a success.
 ///
 /// # Errors
-/// Any other failure. After the end of the job every call fails at once, and a loop that goes on would never end.
+/// Any other failure. After the end of the job every call fails at once, and a continued loop would never end.
 fn count_truncated<T>(result: Result<T, LoggedError>, expected: usize) -> Result<usize, LoggedError> {
     match result {
         Ok(_) => Ok(0),

@@ -34,7 +34,7 @@ enum Command {
     /// A rank of programs on plain MPI and under each rule in turn. Rank 0 prints a JSON object for each round, and one
     /// with the times
     Costs {
-        /// What is measured, as JSON
+        /// Measurement plan, as JSON
         plan: String,
     },
 }
@@ -72,7 +72,7 @@ fn run(universe: &Rc<Universe>, command: Command) -> Result<(), Box<dyn Error>> 
             let is_first = universe.world().rank()? == 0;
             let say = |line: serde_json::Value| {
                 if is_first {
-                    // Progress that nobody reads, or a result that nobody gets.
+                    // Unread progress, or a lost result.
                     let _ = writeln!(std::io::stdout(), "{line}");
                 }
             };

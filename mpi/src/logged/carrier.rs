@@ -1,7 +1,7 @@
 //! Carriers of a communicator's messages.
 //!
-//! A [`LoggedCommunicator`](super::LoggedCommunicator) calls its carrier: MPI, whose calls are logged here
-//! ([`MpiCarrier`](super::mpi_carrier::MpiCarrier)), or the endpoint of a rank that recovers, which logs by itself
+//! A [`LoggedCommunicator`](super::LoggedCommunicator) calls its carrier: MPI, with its calls logged here
+//! ([`MpiCarrier`](super::mpi_carrier::MpiCarrier)), or a recovering rank's endpoint, logging by itself
 //! ([`EndpointCarrier`](super::endpoint_carrier::EndpointCarrier)). Programs name neither, so it is a trait object.
 
 use std::any::Any;
@@ -20,10 +20,10 @@ use crate::error::{OperationError, Outcome};
 use crate::immediate::ImmediateOperation;
 use crate::recovering::Recovering;
 
-/// A communicator that a carrier has created; `None` if this rank isn't in it.
+/// A communicator created by a carrier; `None` if this rank isn't in it.
 pub(super) type Created = Result<Option<Rc<dyn Carrier>>, LoggedError>;
 
-/// A message that a probe has matched, with its envelope.
+/// A message matched by a probe, with its envelope.
 pub(super) type Probed = (Box<dyn MatchedMessage>, Envelope);
 
 /// A matched message: no other call can receive it.
@@ -46,11 +46,15 @@ pub(super) trait MatchedMessage: fmt::Debug {
         memory: *mut [u8],
     ) -> Result<Box<dyn ImmediateOperation>, LoggedError>;
 
-    /// Receives the message and drops it. There is no place for an error; the next call on the communicator reports it.
+    /// Receives the message and drops it.
+    ///
+    /// There is no place for an error; the next call on the communicator reports it.
     fn discard(self: Box<Self>);
 }
 
-/// Carrier of one communicator's messages. Ranks are those of the communicator; `None` as source or tag is a wildcard.
+/// Carrier of one communicator's messages.
+///
+/// Ranks are the communicator's; `None` as source or tag is a wildcard.
 pub(super) trait Carrier: fmt::Debug {
     /// Returns the carrier's own type.
     fn as_any(&self) -> &dyn Any;
@@ -67,18 +71,18 @@ pub(super) trait Carrier: fmt::Debug {
     /// Returns the ranks in MPI_COMM_WORLD, by rank in the communicator.
     fn world(&self) -> &[u32];
 
-    /// Returns the communicator's number, which is the same on all its ranks.
+    /// Returns the communicator's number, the same on all its ranks.
     fn number(&self) -> u32;
 
     /// # Errors
-    /// [`OperationError::Mixed`] for a communicator of another carrier; [`LoggedError::Mpi`].
+    /// [`OperationError::Mixed`] for another carrier's communicator; [`LoggedError::Mpi`].
     fn compare(&self, other: &dyn Carrier) -> Result<CommunicatorRelation, LoggedError>;
 
     fn name(&self) -> Result<String, LoggedError>;
 
     fn set_name(&self, name: &str) -> Result<(), LoggedError>;
 
-    // Communicators that are made of it.
+    // Derived communicators.
 
     fn duplicate(&self) -> Result<Rc<dyn Carrier>, LoggedError>;
 
@@ -99,7 +103,7 @@ pub(super) trait Carrier: fmt::Debug {
 
     fn layout(&self) -> Result<CartesianLayout, LoggedError>;
 
-    /// Returns the rank at coordinates that are in the grid, or in a periodic dimension of it.
+    /// Returns the rank at coordinates inside the grid, or in a periodic dimension.
     fn rank_at(&self, coords: &[i32]) -> Result<u32, LoggedError>;
 
     fn coords_of(&self, rank: u32, dims: usize) -> Result<Vec<u32>, LoggedError>;
@@ -110,7 +114,7 @@ pub(super) trait Carrier: fmt::Debug {
 
     // Messages.
 
-    /// Sends a message, and runs `work` before it waits for its end.
+    /// Sends a message, and runs `work` before waiting for the end of the send.
     ///
     /// # Errors
     /// [`LoggedError`]. `work` doesn't run if the message has not left.
@@ -133,7 +137,7 @@ pub(super) trait Carrier: fmt::Debug {
 
     fn receive(&self, bytes: &mut [u8], source: Option<u32>, tag: Option<i32>) -> Result<Envelope, LoggedError>;
 
-    /// Begins to receive a message of at most `len` bytes, which the operation owns.
+    /// Begins to receive a message with at most `len` bytes, owned by the operation.
     fn begin_receive(
         &self,
         len: usize,
@@ -160,7 +164,7 @@ pub(super) trait Carrier: fmt::Debug {
 
     fn immediate_matched_probe(&self, source: Option<u32>, tag: Option<i32>) -> Result<Option<Probed>, LoggedError>;
 
-    // Operations that are waited for later.
+    // Nonblocking operations.
 
     /// See [`completion::any`](super::completion::any).
     fn complete_any(
@@ -188,14 +192,15 @@ pub(super) trait Carrier: fmt::Debug {
     /// Logs this rank's contribution, then carries the operation out.
     fn run(&self, ready: Ready<'_>) -> Result<(), LoggedError>;
 
-    /// Logs this rank's contribution, then begins the operation. Returns it with its number among those that the logger
-    /// counts.
+    /// Logs this rank's contribution, then begins the operation.
+    ///
+    /// Returns it with its number in the logger's count.
     ///
     /// # Safety
-    /// The memory of the operation stays borrowed until it is complete.
+    /// The operation's memory stays borrowed until it is complete.
     unsafe fn begin(&self, ready: Ready<'_>) -> Result<(Box<dyn ImmediateOperation>, u64), LoggedError>;
 
-    /// Notes that the program has waited for an operation.
+    /// Notes the end of the program's wait for an operation.
     fn collective_waited(&self, number: u64);
 
     // The logger, if this carrier has one: an endpoint logs by itself.
@@ -203,13 +208,15 @@ pub(super) trait Carrier: fmt::Debug {
     /// Tells the logger of a posted receive.
     fn post(&self, source: Option<u32>, tag: Option<i32>) -> Option<PostedReceive>;
 
-    /// Tells the logger of the end of a posted receive. `is_open`: the program has left its source or tag to MPI.
+    /// Tells the logger of a posted receive's end.
+    ///
+    /// `is_open`: the program has left its source or tag to MPI.
     fn end_receive(&self, posted: PostedReceive, received: Option<Envelope>, is_open: bool) -> Result<(), LoggedError>;
 
     /// Records a determinant.
     fn record(&self, determinant: Determinant);
 
-    /// Counts a test or probe that found nothing.
+    /// Counts a failed test or probe.
     fn count_failed_poll(&self);
 
     /// Notes activity not covered by another call.

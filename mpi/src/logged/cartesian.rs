@@ -7,7 +7,7 @@ use counterfoil_mpi_core::topology::CartesianLayout;
 use super::communicator::LoggedCommunicator;
 use super::error::LoggedError;
 
-/// A [`LoggedCommunicator`] whose ranks form a grid, made by
+/// A [`LoggedCommunicator`] with its ranks in a grid, made by
 /// [`create_cartesian_communicator`](LoggedCommunicator::create_cartesian_communicator).
 ///
 /// ```no_run
@@ -40,11 +40,13 @@ impl Deref for CartesianCommunicator {
 
 impl LoggedCommunicator {
     /// Creates a communicator with a Cartesian topology: `dims` ranks in each dimension, periodic where `periods` is
-    /// true. `None` for ranks outside the grid. MPI may renumber the ranks if it `may_reorder`. Collective.
+    /// true.
+    ///
+    /// `None` for ranks outside the grid. MPI may renumber the ranks if it `may_reorder`. Collective.
     ///
     /// # Errors
     /// [`LoggedError::Dimensions`] if `periods` isn't as long as `dims`; [`LoggedError::Mpi`] if the grid has more
-    /// places than there are ranks.
+    /// places than ranks.
     pub fn create_cartesian_communicator(
         &self,
         dims: &[u32],
@@ -56,8 +58,7 @@ impl LoggedCommunicator {
         grid.map(CartesianCommunicator::new).transpose()
     }
 
-    /// Returns the communicator as one with a Cartesian topology, which it has from a grid's communicator that it
-    /// duplicates or restores.
+    /// Returns the communicator as one with a Cartesian topology, duplicated or restored from a grid's communicator.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`] if it has none.
@@ -65,7 +66,7 @@ impl LoggedCommunicator {
         CartesianCommunicator::new(self)
     }
 
-    /// Returns the rank that MPI would give this process on such a grid, or `None` for a process outside it:
+    /// Returns MPI's choice of a rank for this process on such a grid, or `None` for a process outside it:
     /// `MPI_Cart_map`.
     ///
     /// # Errors
@@ -76,7 +77,7 @@ impl LoggedCommunicator {
     }
 }
 
-/// Checks that there is one number for each dimension.
+/// Checks for one number per dimension.
 fn check_dimensions(given: usize, dims: usize) -> Result<(), LoggedError> {
     if given == dims { Ok(()) } else { Err(LoggedError::Dimensions { given, dims }) }
 }
@@ -97,7 +98,9 @@ impl CartesianCommunicator {
         &self.layout
     }
 
-    /// Returns the rank at these coordinates. They wrap around in a periodic dimension.
+    /// Returns the rank at these coordinates.
+    ///
+    /// They wrap around in a periodic dimension.
     ///
     /// # Errors
     /// [`LoggedError::Dimensions`], [`LoggedError::NoSuchCoordinate`], [`LoggedError::Mpi`].
@@ -113,7 +116,7 @@ impl CartesianCommunicator {
         self.carrier.rank_at(coords)
     }
 
-    /// Returns the coordinates of a rank.
+    /// Returns a rank's coordinates.
     ///
     /// # Errors
     /// [`LoggedError::NoSuchRank`], [`LoggedError::Mpi`].
@@ -122,8 +125,9 @@ impl CartesianCommunicator {
         self.carrier.coords_of(rank, self.num_dimensions())
     }
 
-    /// Returns the source and the destination of a shift by `displacement` in a dimension: the rank that far below this
-    /// process, and the one that far above. `None` beyond the end of the grid.
+    /// Returns a shift's source and destination in a dimension: the ranks `displacement` below and above this process.
+    ///
+    /// `None` beyond the end of the grid.
     ///
     /// # Errors
     /// [`LoggedError::NoSuchDimension`], [`LoggedError::Mpi`].
@@ -135,8 +139,10 @@ impl CartesianCommunicator {
         self.carrier.shift(dimension, displacement)
     }
 
-    /// Splits the grid into subgrids, such as rows or planes, of the dimensions that are true in `retain`; returns the
-    /// one with this process. Collective.
+    /// Splits the grid into subgrids, such as rows or planes, of the dimensions true in `retain`; returns the one with
+    /// this process.
+    ///
+    /// Collective.
     ///
     /// # Errors
     /// [`LoggedError::Dimensions`], [`LoggedError::Mpi`].

@@ -1,4 +1,4 @@
-//! Collections of requests, which are completed together.
+//! Collections of requests to complete together.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use super::request::Request;
 use super::request::sealed::Pend;
 use crate::error::Outcome;
 
-/// A request whose type is erased.
+/// A type-erased request.
 trait Slot<O> {
     fn pending(&self) -> &Pending;
     fn finish(self: Box<Self>, outcome: Outcome) -> Result<O, LoggedError>;
@@ -28,7 +28,8 @@ impl<R: Request> Slot<R::Output> for R {
     }
 }
 
-/// Requests with the same type of result, each identified by the index that [`add`](Self::add) returned.
+/// Requests with the same result type, each identified by the index from [`add`](Self::add).
+///
 /// [`Request::map`] adapts requests of other types. Dropping the collection drops its requests.
 ///
 /// If a request has failed, a method returns [`LoggedError::Request`] with its index. That request is removed from the
@@ -65,8 +66,9 @@ impl<O> fmt::Debug for RequestCollection<'_, O> {
     }
 }
 
-/// Runs `f` with a [`scope`] and a collection with room for `reserve` requests. Requests that are in the collection
-/// when `f` returns are dropped before the scope ends.
+/// Runs `f` with a [`scope`] and a collection with room for `reserve` requests.
+///
+/// Requests left in the collection when `f` returns are dropped before the scope ends.
 pub fn multiple_scope<'a, F, R, O>(reserve: usize, f: F) -> R
 where
     F: FnOnce(&LocalScope<'a>, &mut RequestCollection<'a, O>) -> R,
@@ -87,23 +89,23 @@ impl<'r, O> RequestCollection<'r, O> {
         self.requests.len() - 1
     }
 
-    /// Returns the number of requests that have not been completed.
+    /// Returns the number of incomplete requests.
     pub fn incomplete(&self) -> usize {
         self.incomplete
     }
 
-    /// Returns indices and operations of the requests that have not been completed.
+    /// Returns indices and operations of the incomplete requests.
     fn open(&self) -> (Vec<usize>, Vec<&Pending>) {
         let open = self.requests.iter().enumerate();
         open.filter_map(|(index, request)| Some((index, request.as_ref()?.pending()))).unzip()
     }
 
-    /// Returns the carrier of a request.
+    /// Returns a request's carrier.
     fn carrier(&self) -> Option<&dyn Carrier> {
         self.requests.iter().flatten().next().map(|request| request.pending().carrier())
     }
 
-    /// Logs which requests have completed, where MPI had a choice.
+    /// Logs the completed requests, where MPI had a choice.
     fn record(&self, completed: &[(usize, Outcome)]) {
         let Some(carrier) = self.carrier() else { return };
         if completed.is_empty() {
@@ -165,7 +167,7 @@ impl<'r, O> RequestCollection<'r, O> {
         if self.incomplete == 0 { Ok(None) } else { self.any(true) }
     }
 
-    /// Returns index and result of a completed request, if there is one.
+    /// Returns a completed request's index and result, if there is one.
     ///
     /// # Errors
     /// Same as [`wait_any`](Self::wait_any).
@@ -174,7 +176,9 @@ impl<'r, O> RequestCollection<'r, O> {
     }
 
     /// Waits until at least one request completes, and replaces `result` by the indices and results of the completed
-    /// ones. It is empty if the collection has no request left.
+    /// ones.
+    ///
+    /// It is empty if the collection has no request left.
     ///
     /// # Errors
     /// Same as [`wait_any`](Self::wait_any); requests that did not fail are in `result`.
@@ -224,12 +228,13 @@ impl<'r, O> RequestCollection<'r, O> {
     }
 }
 
-/// Waits until one of `requests` completes, removes it, and returns its index and result. `None` if there are no
-/// requests.
+/// Waits until one of `requests` completes, removes it, and returns its index and result.
+///
+/// `None` if there are no requests.
 ///
 /// # Errors
-/// [`LoggedError::Request`] if the request failed, which is removed; another [`LoggedError`] concerns the call itself,
-/// and no request is removed.
+/// [`LoggedError::Request`] if the request failed; it is removed. Another [`LoggedError`] concerns the call itself, and
+/// no request is removed.
 pub fn wait_any<R: Request>(requests: &mut Vec<R>) -> Result<Option<(usize, R::Output)>, LoggedError> {
     let pending: Vec<_> = requests.iter().map(Pend::pending).collect();
     let Some((index, completion)) = completion::any(&pending, true)? else { return Ok(None) };

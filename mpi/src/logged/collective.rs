@@ -1,4 +1,6 @@
-//! Collective operations without a root. All ranks of a communicator call them, in the same order.
+//! Collective operations without a root.
+//!
+//! All ranks in a communicator call them, in the same order.
 
 use counterfoil_mpi_core::collective::{Collective, Elements, Incoming, Outgoing, Ready, Reduction};
 use counterfoil_mpi_core::operation::Operation;
@@ -10,11 +12,12 @@ use super::partition::{Partition, PartitionMut};
 use super::pending::{Borrowed, LocalScope, Pending};
 use super::request::CollectiveRequest;
 
-/// Collective operations in which all ranks have the same part. Buffers have the same length on all ranks, except in
-/// the `varcount` forms.
+/// Collective operations with the same part for all ranks.
 ///
-/// The `immediate_` forms begin an operation on memory that is borrowed until the end of a [`scope`](super::scope);
-/// this rank's contribution is in the log when they return.
+/// Buffers have the same length on all ranks, except in the `varcount` forms.
+///
+/// The `immediate_` forms begin an operation on memory borrowed until the end of a [`scope`](super::scope); this rank's
+/// contribution is in the log when they return.
 ///
 /// ```no_run
 /// # use counterfoil_mpi::SystemOperation;
@@ -57,7 +60,7 @@ pub trait CommunicatorCollectives {
         self.communicator().prepare_barrier()?.begin_unscoped()
     }
 
-    /// Gathers the `send` of every rank into `receive` of every rank, in the order of the ranks.
+    /// Gathers every rank's `send` into every rank's `receive`, in rank order.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`]: [`MpiError::Length`](crate::MpiError::Length) if `receive` isn't as long as all of them;
@@ -83,7 +86,7 @@ pub trait CommunicatorCollectives {
         self.communicator().prepare(Collective::AllGather, Outgoing::of(send), Incoming::of(receive))?.begin(scope)
     }
 
-    /// Gathers the `send` of every rank, of any length, into that rank's part of `receive` on every rank.
+    /// Gathers every rank's `send`, of any length, into its part of `receive` on every rank.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`]: [`MpiError::Parts`](crate::MpiError::Parts) if there aren't as many parts as ranks;
@@ -143,8 +146,8 @@ pub trait CommunicatorCollectives {
         self.communicator().prepare(Collective::AllToAll, Outgoing::of(send), Incoming::of(receive))?.begin(scope)
     }
 
-    /// Sends each rank its part of `send`, and receives from each into its part of `receive`; a part is as long as the
-    /// one that its sender sends.
+    /// Sends each rank its part of `send`, and receives from each into its part of `receive`; a part is as long as its
+    /// sender's.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`]: [`MpiError::Parts`](crate::MpiError::Parts) if there aren't as many parts as ranks;
@@ -173,7 +176,7 @@ pub trait CommunicatorCollectives {
         self.communicator().prepare(Collective::AllToAllVarcount, send.outgoing()?, receive)?.begin(scope)
     }
 
-    /// Reduces the `send` of all ranks, element by element, into `receive` of every rank.
+    /// Reduces all ranks' `send`, element by element, into every rank's `receive`.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`]: [`MpiError::Length`](crate::MpiError::Length) if the two differ in length;
@@ -201,8 +204,8 @@ pub trait CommunicatorCollectives {
         self.communicator().prepare_reduction(Reduction::All, operation, send, receive)?.begin(scope)
     }
 
-    /// Reduces the `send` of all ranks, element by element, and gives each rank its part of the result: `receive`, of
-    /// the same length on all ranks.
+    /// Reduces all ranks' `send`, element by element, and gives each rank its part of the result: `receive`, of the
+    /// same length on all ranks.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`]: [`MpiError::Length`](crate::MpiError::Length) if `send` isn't as many parts of that length
@@ -257,7 +260,7 @@ pub trait CommunicatorCollectives {
         self.communicator().prepare_reduction(Reduction::UpToSelf, operation, send, receive)?.begin(scope)
     }
 
-    /// Reduces the `send` of the ranks before this one into its `receive`, which is left unchanged on rank 0.
+    /// Reduces the `send` of the ranks before this one into its `receive`, left unchanged on rank 0.
     ///
     /// # Errors
     /// Same as [`all_reduce_into`](Self::all_reduce_into).
@@ -285,12 +288,13 @@ pub trait CommunicatorCollectives {
     }
 }
 
-/// A collective operation of a logged communicator whose buffers have been checked. The blocking form of an operation
-/// runs it, the immediate form begins it.
+/// A collective operation on a logged communicator, with checked buffers.
+///
+/// The blocking form runs it, the immediate form begins it.
 pub(super) struct Prepared<'c, 'b, B: ?Sized = ()> {
     comm: &'c LoggedCommunicator,
     ready: Ready<'b>,
-    /// Memory that this rank receives into, which is borrowed for `'b`.
+    /// This rank's receive memory, borrowed for `'b`.
     memory: *mut B,
 }
 
@@ -300,7 +304,7 @@ impl<'b, B: ?Sized> Prepared<'_, 'b, B> {
         self.comm.carrier.run(self.ready)
     }
 
-    /// Logs this rank's contribution, then begins the operation, which ends before `scope` does.
+    /// Logs this rank's contribution, then begins the operation; it ends before `scope` does.
     pub(super) fn begin(self, scope: &LocalScope<'b>) -> Result<CollectiveRequest<'b, B>, LoggedError> {
         let carrier = &self.comm.carrier;
         // SAFETY: the scope, which ends before `'b`, ends the operation; the memory is given back once, after that.
@@ -313,7 +317,7 @@ impl<'b, B: ?Sized> Prepared<'_, 'b, B> {
 }
 
 impl Prepared<'_, 'static> {
-    /// Logs this rank's contribution, then begins the operation, which needs no scope because it borrows nothing.
+    /// Logs this rank's contribution, then begins the operation; it borrows nothing, so it needs no scope.
     fn begin_unscoped(self) -> Result<CollectiveRequest<'static>, LoggedError> {
         let carrier = &self.comm.carrier;
         // SAFETY: `'static` never ends.
@@ -335,7 +339,7 @@ impl LoggedCommunicator {
         Ok(Prepared { comm: self, ready, memory })
     }
 
-    /// Prepares a reduction in which this rank receives something.
+    /// Prepares a reduction with a result for this rank.
     pub(super) fn prepare_reduction<'b, T: FromBytes + IntoBytes + Immutable>(
         &self,
         reduction: Reduction,

@@ -11,21 +11,22 @@ use super::error::LoggedError;
 use super::group::Group;
 use crate::recovering::Recovering;
 
-/// A communicator whose messages are logged. A clone is another handle of the same communicator;
-/// [`duplicate`](Self::duplicate) creates a new one.
+/// A communicator with logged messages.
+///
+/// A clone is another handle to the same communicator; [`duplicate`](Self::duplicate) creates a new one.
 #[derive(Clone, Debug)]
 pub struct LoggedCommunicator {
     pub(super) carrier: Rc<dyn Carrier>,
 }
 
-/// A rank of a communicator.
+/// A communicator's rank.
 #[derive(Clone, Copy, Debug)]
 pub struct Process<'c> {
     pub(super) comm: &'c LoggedCommunicator,
     pub(super) rank: u32,
 }
 
-/// Any rank of a communicator.
+/// Any of a communicator's ranks.
 #[derive(Clone, Copy, Debug)]
 pub struct AnyProcess<'c> {
     pub(super) comm: &'c LoggedCommunicator,
@@ -36,7 +37,7 @@ impl LoggedCommunicator {
         LoggedCommunicator { carrier }
     }
 
-    /// Returns a communicator that a carrier has created.
+    /// Returns a carrier's new communicator.
     pub(super) fn created(created: Created) -> Result<Option<LoggedCommunicator>, LoggedError> {
         Ok(created?.map(LoggedCommunicator::new))
     }
@@ -51,8 +52,9 @@ impl LoggedCommunicator {
         self.carrier.world().len() as u32
     }
 
-    /// Returns the number of the communicator, which is the same on all its ranks. No two communicators of a process
-    /// that exist at the same time have the same one.
+    /// Returns the communicator's number, the same on all its ranks.
+    ///
+    /// No two existing communicators of a process share a number.
     pub fn number(&self) -> u32 {
         self.carrier.number()
     }
@@ -81,7 +83,7 @@ impl LoggedCommunicator {
         AnyProcess { comm: self }
     }
 
-    /// Returns the group of the communicator's ranks.
+    /// Returns the group with the communicator's ranks.
     pub fn group(&self) -> Group {
         let world = self.carrier.world().to_vec();
         Group::of(world, self.rank())
@@ -95,7 +97,7 @@ impl LoggedCommunicator {
         self.carrier.compare(&*other.carrier)
     }
 
-    /// Returns the communicator's name, which debuggers show.
+    /// Returns the communicator's name, as shown by debuggers.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`].
@@ -103,7 +105,9 @@ impl LoggedCommunicator {
         self.carrier.name()
     }
 
-    /// Names the communicator. MPI keeps the first 63 bytes.
+    /// Names the communicator.
+    ///
+    /// MPI keeps the first 63 bytes.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`].
@@ -111,27 +115,28 @@ impl LoggedCommunicator {
         self.carrier.set_name(name)
     }
 
-    /// Saves `state` as this rank's checkpoint, and returns when it is durable; without one, while this process repeats
-    /// what its predecessor has recorded. If the process is lost later, its replacement continues from there:
-    /// [`restore`](Self::restore) returns the state, and
-    /// [`LoggedUniverse::communicator`](super::LoggedUniverse::communicator) the communicators that exist now. For jobs
-    /// that recover; each rank may call it at any time, on any communicator. Every request was waited for or dropped
-    /// before, and every matched message received.
+    /// Saves `state` as this rank's checkpoint, and returns when it is durable; takes none while this process repeats
+    /// its predecessor's recorded execution.
+    ///
+    /// If the process is lost later, its replacement continues from there: [`restore`](Self::restore) returns the
+    /// state, and [`LoggedUniverse::communicator`](super::LoggedUniverse::communicator) the communicators existing now.
+    /// For recovering jobs; each rank may call it at any time, on any communicator. Every request was waited for or
+    /// dropped before, and every matched message received.
     ///
     /// # Errors
-    /// [`LoggedError::NotRecovering`]; [`LoggedError::Recovery`] while requests are pending, and for a state that can't
-    /// be encoded.
+    /// [`LoggedError::NotRecovering`]; [`LoggedError::Recovery`] while requests are pending, and if the state can't be
+    /// encoded.
     pub fn checkpoint(&self, state: &impl Serialize) -> Result<(), LoggedError> {
         Ok(self.recovering()?.checkpoint(state)?)
     }
 
-    /// Returns the state of the checkpoint from which this process continues; `None` in a process that begins from the
+    /// Returns the state in the checkpoint this process continues from; `None` in a process starting from the
     /// beginning.
     ///
-    /// A program calls this before anything else that communicates: what it did before the checkpoint is not repeated.
+    /// A program calls this before any other communication: its actions before the checkpoint are not repeated.
     ///
     /// # Errors
-    /// [`LoggedError::NotRecovering`]; [`LoggedError::Recovery`] for a checkpoint of another type.
+    /// [`LoggedError::NotRecovering`]; [`LoggedError::Recovery`] for a checkpoint with another type.
     pub fn restore<S: DeserializeOwned>(&self) -> Result<Option<S>, LoggedError> {
         Ok(self.recovering()?.restore()?)
     }
@@ -140,13 +145,17 @@ impl LoggedCommunicator {
         self.carrier.recovering().ok_or(LoggedError::NotRecovering)
     }
 
-    /// Ends all processes of the job: `MPI_Abort`. Their logs are left as by a crash.
+    /// Ends all of the job's processes: `MPI_Abort`.
+    ///
+    /// Their logs are left as by a crash.
     pub fn abort(&self, code: i32) -> ! {
         self.carrier.universe().world().abort(code);
         std::process::abort()
     }
 
-    /// Duplicates the communicator: messages of the two are never matched with each other. Collective.
+    /// Duplicates the communicator: messages on the two never match each other.
+    ///
+    /// Collective.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`].
@@ -154,8 +163,9 @@ impl LoggedCommunicator {
         Ok(LoggedCommunicator::new(self.carrier.duplicate()?))
     }
 
-    /// Creates a communicator of the ranks that give the same `color`, in their order; `None` for ranks that give
-    /// `None`. Collective.
+    /// Creates a communicator from the ranks with the same `color`, in their order; `None` for ranks with color `None`.
+    ///
+    /// Collective.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`].
@@ -163,7 +173,7 @@ impl LoggedCommunicator {
         self.split_by_color_with_key(color, 0)
     }
 
-    /// Same as [`split_by_color`](Self::split_by_color), with ranks in the order of `key`.
+    /// Same as [`split_by_color`](Self::split_by_color), with ranks ordered by `key`.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`].
@@ -175,16 +185,18 @@ impl LoggedCommunicator {
         LoggedCommunicator::created(self.carrier.split(color, key))
     }
 
-    /// Creates a communicator of the ranks that share memory with this one, in the order of `key`. Collective.
+    /// Creates a communicator from the ranks sharing memory with this one, ordered by `key`.
+    ///
+    /// Collective.
     ///
     /// # Errors
-    /// [`LoggedError::Mpi`]. [`LoggedError::NotRecoverable`] in a job that recovers: a rank may continue on another
-    /// host.
+    /// [`LoggedError::Mpi`]. [`LoggedError::NotRecoverable`] in a recovering job: a rank may continue on another host.
     pub fn split_shared(&self, key: i32) -> Result<Option<LoggedCommunicator>, LoggedError> {
         LoggedCommunicator::created(self.carrier.split_shared(key))
     }
 
-    /// Creates a communicator of a group's ranks, in the group's order; `None` for ranks that aren't in the group.
+    /// Creates a communicator from a group's ranks, in the group's order; `None` for ranks outside the group.
+    ///
     /// Collective: all ranks give the same group, or disjoint ones.
     ///
     /// # Errors
@@ -195,6 +207,7 @@ impl LoggedCommunicator {
     }
 
     /// Same as [`split_by_subgroup_collective`](Self::split_by_subgroup_collective), collective over the group only.
+    ///
     /// Other ranks get `None` at once.
     ///
     /// # Errors
@@ -203,7 +216,7 @@ impl LoggedCommunicator {
         self.split_by_subgroup_with_tag(group, 0)
     }
 
-    /// Same as [`split_by_subgroup`](Self::split_by_subgroup), with a tag that distinguishes concurrent calls.
+    /// Same as [`split_by_subgroup`](Self::split_by_subgroup), with a tag to distinguish concurrent calls.
     ///
     /// # Errors
     /// Same as [`split_by_subgroup_collective`](Self::split_by_subgroup_collective).

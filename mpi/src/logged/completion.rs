@@ -1,4 +1,4 @@
-//! Completion of several operations by one call: any, some or all of them.
+//! Completion of any, some or all of several operations in one call.
 
 use super::pending::Pending;
 use crate::error::{OperationError, Outcome};
@@ -8,8 +8,9 @@ fn operations<'p>(pending: &[&'p Pending]) -> Vec<&'p dyn ImmediateOperation> {
     pending.iter().map(|pending| pending.operation()).collect()
 }
 
-/// Returns the index and outcome of an operation that is complete. `None` if no operation is pending or, without
-/// `wait`, none is complete.
+/// Returns a complete operation's index and outcome.
+///
+/// `None` if no operation is pending or, without `wait`, none is complete.
 ///
 /// # Errors
 /// [`OperationError`]: no operation was completed.
@@ -21,8 +22,7 @@ pub(super) fn any(pending: &[&Pending], wait: bool) -> Result<Option<(usize, Out
     }
 }
 
-/// Returns index and outcome of all operations that are complete, by index; with `wait`, at least one, if any is
-/// pending.
+/// Returns the indices and outcomes of all complete operations, by index; with `wait`, at least one, if any is pending.
 ///
 /// # Errors
 /// [`OperationError`]: no operation was completed.
@@ -36,8 +36,9 @@ pub(super) fn some(pending: &[&Pending], wait: bool) -> Result<Vec<(usize, Outco
     Ok(completed)
 }
 
-/// Returns the outcome of each operation; `None`, without `wait`, if one is still pending. An outcome is `None` if the
-/// failure of another operation ended the call first.
+/// Returns each operation's outcome; `None`, without `wait`, if one is still pending.
+///
+/// An outcome is `None` if another operation's failure ended the call first.
 ///
 /// # Errors
 /// [`OperationError`]: no operation was completed.

@@ -8,14 +8,18 @@ use super::error::LoggedError;
 use super::pending::Pending;
 use super::request::SendRequest;
 
-/// A process that messages can be sent to. Methods without a tag send with tag 0.
+/// A process to send messages to.
 ///
-/// The `immediate_` methods send a copy, so that no memory stays borrowed. The message is in the log when they return.
+/// Methods without a tag send with tag 0.
+///
+/// The `immediate_` methods send a copy, so no memory stays borrowed. The message is in the log when they return.
 pub trait Destination {
     /// Returns the communicator, and the rank in it.
     fn destination(&self) -> (&LoggedCommunicator, u32);
 
-    /// Sends `buf` in standard mode. The message is in the log when this returns.
+    /// Sends `buf` in standard mode.
+    ///
+    /// The message is in the log when this returns.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`]. [`LoggedError::Append`] and [`LoggedError::Space`]: the message was not sent.
@@ -31,12 +35,13 @@ pub trait Destination {
         send_as(self.destination(), Mode::Standard, buf.as_bytes(), tag)
     }
 
-    /// Sends in buffered mode, and returns without waiting for the receiver. The buffer is that of
-    /// [`LoggedUniverse::set_buffer_size`](super::LoggedUniverse::set_buffer_size).
+    /// Sends in buffered mode, and returns without waiting for the receiver.
+    ///
+    /// [`LoggedUniverse::set_buffer_size`](super::LoggedUniverse::set_buffer_size) attaches the buffer.
     ///
     /// # Errors
-    /// Same as [`send`](Self::send); [`LoggedError::Mpi`], of class `MPI_ERR_BUFFER`, if the buffer has no room. The
-    /// message was not sent, and Open MPI sends no other one to that rank on this communicator.
+    /// Same as [`send`](Self::send); [`LoggedError::Mpi`], with class `MPI_ERR_BUFFER`, if the buffer has no room. The
+    /// message was not sent, and Open MPI sends no other one to this rank on this communicator.
     fn buffered_send<B: IntoBytes + Immutable + ?Sized>(&self, buf: &B) -> Result<(), LoggedError> {
         self.buffered_send_with_tag(buf, 0)
     }
@@ -69,7 +74,7 @@ pub trait Destination {
         send_as(self.destination(), Mode::Synchronous, buf.as_bytes(), tag)
     }
 
-    /// Sends in ready mode, to a receive that is posted.
+    /// Sends in ready mode, to a posted receive.
     ///
     /// # Errors
     /// Same as [`send`](Self::send).
@@ -98,7 +103,7 @@ pub trait Destination {
         send_as(self.destination(), Mode::Ready(is_posted), buf.as_bytes(), tag)
     }
 
-    /// Begins a send in standard mode.
+    /// Begins a standard send.
     ///
     /// # Errors
     /// Same as [`send`](Self::send).
@@ -118,12 +123,12 @@ pub trait Destination {
         begin_as(self.destination(), Mode::Standard, buf.as_bytes(), tag)
     }
 
-    /// Begins a send in buffered mode, through the buffer of
+    /// Begins a buffered send, through the buffer from
     /// [`LoggedUniverse::set_buffer_size`](super::LoggedUniverse::set_buffer_size).
     ///
     /// # Errors
-    /// Same as [`send`](Self::send); [`LoggedError::Mpi`], of class `MPI_ERR_BUFFER`, if the buffer has no room. The
-    /// message was not sent, and Open MPI sends no other one to that rank on this communicator.
+    /// Same as [`send`](Self::send); [`LoggedError::Mpi`], with class `MPI_ERR_BUFFER`, if the buffer has no room. The
+    /// message was not sent, and Open MPI sends no other one to this rank on this communicator.
     fn immediate_buffered_send<B: IntoBytes + Immutable + ?Sized>(&self, buf: &B) -> Result<SendRequest, LoggedError> {
         self.immediate_buffered_send_with_tag(buf, 0)
     }
@@ -140,7 +145,9 @@ pub trait Destination {
         begin_as(self.destination(), Mode::Buffered, buf.as_bytes(), tag)
     }
 
-    /// Begins a send in synchronous mode. The request completes once the receiver has matched the message.
+    /// Begins a synchronous send.
+    ///
+    /// The request completes once the receiver has matched the message.
     ///
     /// # Errors
     /// Same as [`send`](Self::send).
@@ -163,7 +170,7 @@ pub trait Destination {
         begin_as(self.destination(), Mode::Synchronous, buf.as_bytes(), tag)
     }
 
-    /// Begins a send in ready mode, to a receive that is posted.
+    /// Begins a ready send, to a posted receive.
     ///
     /// # Errors
     /// Same as [`send`](Self::send).

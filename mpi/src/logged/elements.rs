@@ -5,7 +5,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::error::LoggedError;
 
-/// Checks that a message consists of whole elements, and of `count` of them.
+/// Checks for a message with whole elements, and `count` of them if given.
 pub(super) fn check_elements<T>(envelope: Envelope, count: Option<usize>) -> Result<(), LoggedError> {
     let (len, element) = (envelope.len, size_of::<T>());
     let is_whole = match count {

@@ -1,4 +1,4 @@
-//! The endpoint of a rank that recovers, as carrier: it logs by itself.
+//! A recovering rank's endpoint, as carrier: it logs by itself.
 
 use std::any::Any;
 use std::rc::Rc;
@@ -17,7 +17,7 @@ use crate::error::{OperationError, Outcome};
 use crate::immediate::{ImmediateOperation, of_one_carrier};
 use crate::recovering::{self, Context, EndpointOperation, Grid, Recovering, collective, taken};
 
-/// A communicator of a rank that recovers.
+/// A recovering rank's communicator.
 #[derive(Debug)]
 pub(super) struct EndpointCarrier {
     context: Rc<Context>,
@@ -38,14 +38,14 @@ fn created(context: Option<Rc<Context>>) -> Created {
     Ok(context.map(EndpointCarrier::of))
 }
 
-/// A message that a receive was posted for.
+/// A message with a posted receive.
 #[derive(Debug)]
 struct Matched {
     context: Rc<Context>,
     request: Request,
 }
 
-/// Begins to receive a message into `memory` by `begin`, which gets a function that stores the message.
+/// Begins to receive a message into `memory` by calling `begin` with a function to store the message.
 ///
 /// # Safety
 /// Same as [`Carrier::begin_receive_into`].
@@ -53,7 +53,7 @@ unsafe fn receive_into(
     memory: *mut [u8],
     begin: impl FnOnce(recovering::StoreMessage) -> Result<EndpointOperation, OperationError>,
 ) -> Result<Box<dyn ImmediateOperation>, LoggedError> {
-    // SAFETY: the caller's promise. An operation that its scope has ended drops the function.
+    // SAFETY: the caller's promise. An operation ended by its scope drops the function.
     let store: recovering::StoreMessage =
         Box::new(move |status, message| taken(status, message, unsafe { &mut *memory }));
     Ok(Box::new(begin(store)?))
@@ -126,7 +126,7 @@ impl Carrier for EndpointCarrier {
     }
 
     fn split_shared(&self, _: i32) -> Created {
-        // A replacement of a rank may run on another host.
+        // A rank's replacement may run on another host.
         Err(OperationError::NotRecoverable { call: "MPI_Comm_split_type" }.into())
     }
 

@@ -1,4 +1,4 @@
-//! The driver of a rank's logger: joins it with MPI and with the calls of a program.
+//! A rank's logger driver: joins it with MPI and with a program's calls.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -19,19 +19,19 @@ use counterfoil_profile::RecordTag;
 
 use super::error::LoggedError;
 
-/// Communicators that were dropped and aren't freed in the logger yet.
+/// Dropped communicators not yet freed in the logger.
 pub(super) type Dropped = Rc<RefCell<Vec<CommId>>>;
 
-/// Counts of a rank's operations.
+/// Operation counts of a rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Account {
     /// Messages sent, all of them logged.
     pub messages_logged: u64,
-    /// Bytes of these messages.
+    /// Bytes in these messages.
     pub bytes_logged: u64,
     /// Messages received.
     pub messages_received: u64,
-    /// Collective operations with a contribution of this rank.
+    /// Number of collective operations with a contribution from this rank.
     pub contributions: u64,
     /// Determinants recorded; none under `Keep::Acked`.
     pub determinants: u64,
@@ -44,7 +44,7 @@ pub(super) struct Engine {
     /// `None` after `finish`.
     control: Option<Control>,
     dropped: Dropped,
-    /// Error of a poll inside an MPI call, which the next call returns.
+    /// Poll error inside an MPI call; the next call returns it.
     failed: Option<LoggedError>,
     since_progress: u32,
     account: Account,
@@ -54,7 +54,9 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    /// Begins to log. Collective: all ranks get a log, or none.
+    /// Begins to log.
+    ///
+    /// Collective: all ranks get a log, or none.
     pub(super) fn begin(world: &Comm, set: impl FnOnce(&mut Options)) -> Result<Engine, LoggedError> {
         let control = Control::of(world)?;
         let mut options = Options::new(Rank(world.rank()?), world.size()?);
@@ -91,12 +93,12 @@ impl Engine {
         self.logger.set_deadlock_after(after);
     }
 
-    /// Notes that MPI has done something for the program that is counted nowhere else.
+    /// Notes MPI activity for the program not counted elsewhere.
     pub(super) fn note_activity(&mut self) {
         self.logger.note_activity();
     }
 
-    /// Counts a test or probe that found nothing.
+    /// Counts a failed test or probe.
     pub(super) fn count_failed_poll(&mut self) {
         self.logger.count_failed_poll();
     }
@@ -112,14 +114,16 @@ impl Engine {
 
     // Communicators.
 
-    /// Agrees on the number of a new communicator, whose ranks all call this.
+    /// Agrees on a new communicator's number; all its ranks call this.
     pub(super) fn agree_on_number(&mut self, comm: &Comm) -> Result<u32, LoggedError> {
         let mut number = [0];
         comm.all_reduce(SystemOperation::Max, &[self.logger.comms.propose()], &mut number)?;
         Ok(number[0])
     }
 
-    /// Adds a communicator. Returns its id, and where its drop is to be noted.
+    /// Adds a communicator.
+    ///
+    /// Returns its id, and the list to note its drop in.
     pub(super) fn add_comm(&mut self, number: u32, members: Members) -> Result<(CommId, Dropped), LoggedError> {
         self.logger.note_activity();
         self.free_dropped()?;
@@ -136,8 +140,9 @@ impl Engine {
 
     // Messages.
 
-    /// Sends a message by `send`, which gets a function that writes the record: to be called while the message is under
-    /// way.
+    /// Sends a message by `send`.
+    ///
+    /// It gets a function to write the record, to be called while the message is in flight.
     pub(super) fn send<T>(
         &mut self,
         to: Stream,
@@ -159,7 +164,7 @@ impl Engine {
             }
         });
         let has_begun = claim.is_none();
-        // A message that has not begun isn't logged: its claim becomes a pad.
+        // An unsent message isn't logged: its claim becomes a pad.
         drop(claim);
         if has_begun {
             sent.next_at(stream);
@@ -176,8 +181,9 @@ impl Engine {
         self.logger.comms.post(comm, source.map(|rank| rank as i32), tag)
     }
 
-    /// Ends a posted receive, with a message or without one. `chosen`: the sender's rank in MPI_COMM_WORLD, if the
-    /// receive had a wildcard.
+    /// Ends a posted receive, with a message or without one.
+    ///
+    /// `chosen`: the sender's rank in MPI_COMM_WORLD, if the receive had a wildcard.
     pub(super) fn end_receive(
         &mut self,
         comm: CommId,
@@ -197,16 +203,18 @@ impl Engine {
         self.progress_if_due(received.map_or(0, |envelope| envelope.len))
     }
 
-    /// Records a determinant. A full local log tells a recovery that needs it: what was determined has happened all the
-    /// same.
+    /// Records a determinant.
+    ///
+    /// A full local log tells a recovery in need of it: the outcome has happened all the same.
     pub(super) fn record(&mut self, determinant: Determinant) {
         let _ = self.logger.handle_determinant(determinant);
     }
 
     // Collective operations.
 
-    /// Counts a collective operation that begins, and logs this rank's contribution, in pieces, if it makes one.
-    /// Returns its number. Without space in the log the operation has not begun.
+    /// Counts a new collective operation, and logs this rank's contribution, in pieces, if any.
+    ///
+    /// Returns its number. Without log space the operation has not begun.
     pub(super) fn begin_collective(&mut self, comm: CommId, gives: Option<&[&[u8]]>) -> Result<u64, LoggedError> {
         let (rank, len) = (self.rank(), gives.map(|pieces| pieces.iter().map(|piece| piece.len()).sum()));
         len.map_or(Ok(()), |len| self.wait_for_space(rank, len))?;
@@ -229,24 +237,25 @@ impl Engine {
         Ok(number)
     }
 
-    /// Notes that MPI has refused an operation, so that it has not begun.
+    /// Notes an operation refused by MPI; it has not begun.
     pub(super) fn collective_refused(&mut self, comm: CommId, number: u64) {
         self.logger.handle_collective_refused(comm, number);
     }
 
-    /// Notes that an operation was started that is waited for later.
+    /// Notes the start of a nonblocking operation.
     pub(super) fn collective_started(&mut self, comm: CommId, number: u64) -> Result<(), LoggedError> {
         self.logger.handle_collective_started(comm, number)?;
         self.flush()
     }
 
-    /// Notes that the program has waited for an operation that was started.
+    /// Notes the end of the program's wait for a nonblocking operation.
     pub(super) fn collective_waited(&mut self, comm: CommId, number: u64) {
         self.logger.handle_collective_waited(comm, number);
     }
 
-    /// Notes that the last operation begun has ended in the call that began it. See
-    /// [`Logger::handle_collective_ended`].
+    /// Notes the end of a blocking operation, the last one begun.
+    ///
+    /// See [`Logger::handle_collective_ended`].
     pub(super) fn collective_ended(&mut self, comm: CommId, synchronises: bool) -> Result<(), LoggedError> {
         self.logger.handle_collective_ended(comm, synchronises)?;
         self.flush()
@@ -259,15 +268,15 @@ impl Engine {
         if self.since_progress < PROGRESS_EVERY { Ok(()) } else { self.progress() }
     }
 
-    /// Handles control messages, releases acknowledged records, and queries other ranks where much is kept.
+    /// Handles control messages, releases acknowledged records, and queries other ranks if much is kept.
     fn progress(&mut self) -> Result<(), LoggedError> {
         self.since_progress = 0;
-        // No message is needed, and contributions may stand after these records in the same lane.
+        // No message is needed, and contributions may follow these records in the same lane.
         let own = self.rank();
         self.logger.acknowledge(own)?;
         self.poll_control()?;
         self.driver()?.query_early(true)?;
-        // A rank that waits for news is told at once.
+        // A rank waiting for news is told at once.
         if self.logger.has_pending_queries() {
             self.since_progress = PROGRESS_EVERY;
         }
@@ -281,7 +290,7 @@ impl Engine {
         }
     }
 
-    /// Handles the control messages that have come, and answers queries.
+    /// Handles the arrived control messages, and answers queries.
     fn poll_control(&mut self) -> Result<(), LoggedError> {
         if let Some(failed) = self.failed.take() {
             return Err(failed);
@@ -302,7 +311,7 @@ impl Engine {
 
     // Space in the log.
 
-    /// Waits for space for a record of `len` bytes to `peer`, if the log was told to block.
+    /// Waits for space for a record with `len` bytes to `peer`, if the log was told to block.
     fn wait_for_space(&mut self, peer: u32, len: usize) -> Result<(), LoggedError> {
         if self.logger.check_space(peer, len).is_ok() {
             return Ok(());
@@ -333,7 +342,9 @@ impl Engine {
 
     // The end.
 
-    /// Exchanges the last acknowledgements and completes the log on disk, if it has a store. Collective.
+    /// Exchanges the last acknowledgements and completes the log on disk, if it has a store.
+    ///
+    /// Collective.
     pub(super) fn finish(&mut self) -> Result<Account, LoggedError> {
         self.logger.acknowledge_all()?;
         self.flush()?;
@@ -358,7 +369,7 @@ impl Engine {
         Ok(account)
     }
 
-    /// Returns the number of records of this rank that no other has acknowledged.
+    /// Returns the number of this rank's unacknowledged records.
     pub(super) fn unacknowledged(&mut self) -> Result<u64, LoggedError> {
         self.progress()?;
         self.logger.release_all(|_, _| ())?;
@@ -368,7 +379,7 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        // Without `finish`, as after an error of the program. Errors can't be reported here.
+        // Without `finish`, as after a program error. Errors can't be reported here.
         if self.control.is_some() {
             self.logger.leave();
             let _ = self.flush();

@@ -6,33 +6,34 @@ use counterfoil_mpi_logger::{DriverError, NumberTaken, ReleaseError, SpaceError}
 
 use crate::error::OperationError;
 
-/// Error of a call on a [`LoggedCommunicator`](super::LoggedCommunicator).
+/// Error from a call on a [`LoggedCommunicator`](super::LoggedCommunicator).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoggedError {
     /// MPI returned an error.
     #[error(transparent)]
     Mpi(#[from] MpiError),
-    /// A call in a job that recovers failed. Except after a wrong tag, open requests or too many of them, the rank
-    /// can't go on.
+    /// A call in a recovering job failed.
+    ///
+    /// Except after a wrong tag, open requests or too many of them, the rank can't go on.
     #[error(transparent)]
     Recovery(#[from] counterfoil_runtime::Error),
-    /// Communicators of a job that recovers don't have the operation.
+    /// Communicators in a recovering job lack the operation.
     #[error("{call} is not available in a job that recovers")]
     NotRecoverable {
-        /// Name of the MPI function.
+        /// MPI function name.
         call: &'static str,
     },
-    /// The operation is for jobs that recover.
+    /// The operation is for recovering jobs.
     #[error("this job doesn't recover: `counterfoil_mpi::recovery::run_logged` runs one that does")]
     NotRecovering,
-    /// No communicator of this rank has the number.
+    /// No communicator on this rank has the number.
     #[error("there is no communicator with number {number}, and there was none at the last checkpoint")]
     NoSuchCommunicator {
         /// The number.
         number: u32,
     },
-    /// Communicators or requests of a job that recovers are used together with others.
+    /// Communicators or requests from a recovering job are used together with others.
     #[error("communicators and requests of a job that recovers can't be used together with others")]
     Mixed,
     /// The log can't be opened.
@@ -44,19 +45,22 @@ pub enum LoggedError {
         /// Number of these ranks.
         ranks: u32,
     },
-    /// The log is full, and its options say to fail instead of waiting. The message was not sent.
+    /// The log is full, and its options choose to fail instead of waiting.
+    ///
+    /// The message was not sent.
     #[error(transparent)]
     Append(#[from] Box<AppendError>),
-    /// The log is full, and no rank can make room. The message was not sent, or the operation not begun: the program
-    /// may receive first and try again. If it can't, it has to end the job
-    /// ([`abort`](super::LoggedCommunicator::abort)), since others may wait for this rank.
+    /// The log is full, and no rank can make room.
+    ///
+    /// The message was not sent, or the operation not begun: the program may receive first and try again. If it can't,
+    /// it has to end the job ([`abort`](super::LoggedCommunicator::abort)), since others may wait for this rank.
     #[error("{0}. `memory_bytes_max` gives the log more, `set_deadlock_after` gives the others more time")]
     Space(#[from] SpaceError),
     /// Two communicators of this process have the same number.
     #[error(transparent)]
     Number(#[from] NumberTaken),
-    /// Another rank has dropped its log without [`finish`](super::LoggedUniverse::finish), as a program does that ends
-    /// with an error.
+    /// Another rank has dropped its log without [`finish`](super::LoggedUniverse::finish), like a program ending with
+    /// an error.
     #[error("rank {rank} has dropped its log without finishing it")]
     PeerDropped {
         /// The other rank.
@@ -76,15 +80,16 @@ pub enum LoggedError {
         /// Number of ranks in the communicator.
         size: u32,
     },
-    /// The length of a message doesn't fit the type or number of elements asked for. The message was received, and is
-    /// lost.
+    /// A message's length doesn't fit the requested element type or number.
+    ///
+    /// The message was received, and is lost.
     #[error("a message of {len} bytes from rank {source_rank} was received as elements of {element} bytes")]
     Elements {
         /// The sender.
         source_rank: u32,
-        /// Length of the message, in bytes.
+        /// Message length, in bytes.
         len: usize,
-        /// Size of an element, in bytes.
+        /// Element size, in bytes.
         element: usize,
     },
     /// The root called the other ranks' form of an operation, or another rank called the root's.
@@ -101,13 +106,13 @@ pub enum LoggedError {
     /// One of several requests failed, and is complete.
     #[error("request {index}: {error}")]
     Request {
-        /// Index of the request.
+        /// Request index.
         index: usize,
         /// Its error.
         #[source]
         error: Box<LoggedError>,
     },
-    /// A part ends after the end of the memory, or the numbers of lengths and of displacements differ.
+    /// A part ends after the end of the memory, or there are not as many displacements as lengths.
     #[error("{counts} lengths and {places} displacements don't describe parts of {len} elements")]
     Partition {
         /// Number of lengths.
@@ -129,7 +134,7 @@ pub enum LoggedError {
         /// The rank.
         rank: u32,
     },
-    /// The number of values differs from the number of dimensions of a grid.
+    /// The number of values differs from a grid's number of dimensions.
     #[error("{given} values were given for a grid of {dims} dimensions")]
     Dimensions {
         /// Number of values.

@@ -1,4 +1,4 @@
-//! A message that leaves, and one that arrives, both at once: so ranks can exchange them around a ring.
+//! Sends and receives at once, for exchanges around a ring.
 
 use counterfoil_mpi_core::envelope::Envelope;
 use counterfoil_mpi_core::point_to_point::Mode;
@@ -127,7 +127,7 @@ fn exchange(
     let ((comm, to), (from_comm, from)) = (destination.destination(), source.source());
     let mut received = None;
     let mut receive = || received = Some(receive_bytes((from_comm, from), receive_tag, into));
-    // The message is in transit during the receive. One that was received counts, even if the send has failed.
+    // The message is in transit during the receive. A received message counts, even if the send has failed.
     comm.carrier.send_while(Mode::Standard, bytes, to, send_tag, &mut receive)?;
     received.unwrap_or(Err(LoggedError::Cancelled))
 }

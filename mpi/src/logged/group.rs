@@ -1,8 +1,10 @@
-//! Ordered sets of ranks, from which communicators are made.
+//! Ordered sets of ranks, to make communicators from.
 
 use super::error::LoggedError;
 
-/// Ordered set of ranks of the job. The rank of a process in the group is its index.
+/// Ordered set of ranks in the job.
+///
+/// A process's rank in the group is its index.
 ///
 /// Groups are plain values: their methods don't call MPI.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,7 +27,7 @@ pub enum GroupRelation {
 }
 
 impl Group {
-    /// Makes the group of these ranks, of which this process is the one with index `own`.
+    /// Makes the group of these ranks; `own` is this process's index.
     pub(super) fn of(world: Vec<u32>, own: u32) -> Group {
         Group { own: world.get(own as usize).copied().unwrap_or_default(), world }
     }
@@ -48,22 +50,22 @@ impl Group {
         index_of(&self.world, self.own)
     }
 
-    /// Returns all members of this group, followed by those of `other` that aren't in this one.
+    /// Returns all of this group's members, followed by the additional members of `other`.
     pub fn union(&self, other: &Group) -> Group {
         self.with(self.world.iter().chain(other.world.iter().filter(|rank| !self.has(rank))).copied())
     }
 
-    /// Returns the members of this group that are also in `other`.
+    /// Returns the members common to this group and `other`.
     pub fn intersection(&self, other: &Group) -> Group {
         self.with(self.world.iter().filter(|rank| other.has(rank)).copied())
     }
 
-    /// Returns the members of this group that aren't in `other`.
+    /// Returns this group's members not in `other`.
     pub fn difference(&self, other: &Group) -> Group {
         self.with(self.world.iter().filter(|rank| !other.has(rank)).copied())
     }
 
-    /// Returns the group of these ranks of this group, in this order.
+    /// Returns the group with these ranks from this group, in this order.
     ///
     /// # Errors
     /// [`LoggedError::NoSuchRank`], [`LoggedError::DuplicateRank`].
@@ -94,7 +96,7 @@ impl Group {
         Ok(())
     }
 
-    /// Returns the rank in `other` of a rank of this group; `None` if it isn't a member of `other`.
+    /// Translates a rank in this group to its rank in `other`; `None` if it isn't a member of `other`.
     ///
     /// # Errors
     /// [`LoggedError::NoSuchRank`].
@@ -122,7 +124,7 @@ impl Group {
         }
     }
 
-    /// Returns the members' ranks in a communicator whose ranks in `MPI_COMM_WORLD` are `world`.
+    /// Returns the members' ranks in a communicator with the ranks `world` in `MPI_COMM_WORLD`.
     pub(super) fn ranks_in(&self, world: &[u32]) -> Result<Vec<u32>, LoggedError> {
         self.world.iter().map(|&rank| index_of(world, rank).ok_or(LoggedError::NotInCommunicator { rank })).collect()
     }

@@ -8,7 +8,7 @@ use counterfoil_mpi_core::control::progress_hook::ProgressHook;
 use super::engine::Engine;
 
 thread_local! {
-    /// The engine of this thread: no other thread may poll for it.
+    /// This thread's engine: no other thread may poll for it.
     static ENGINE: RefCell<Weak<RefCell<Engine>>> = const { RefCell::new(Weak::new()) };
 }
 
@@ -19,7 +19,9 @@ pub(super) fn begin(engine: &Rc<RefCell<Engine>>) {
     engine.hook = Some(ProgressHook::begin(&engine.universe, poll));
 }
 
-/// Polls for this thread's engine, unless a call is using it. May be called from any MPI call.
+/// Polls for this thread's engine, unless a call is using it.
+///
+/// May be called from any MPI call.
 fn poll() {
     let engine = ENGINE.try_with(|engine| engine.try_borrow().ok().and_then(|engine| engine.upgrade()));
     if let Ok(Some(engine)) = engine

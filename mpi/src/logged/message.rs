@@ -10,7 +10,9 @@ use super::error::LoggedError;
 use super::pending::{Borrowed, LocalScope, Pending};
 use super::request::{ReceiveGuard, ReceiveIntoRequest};
 
-/// A matched message, which no other call can receive. Dropping it receives and discards the message.
+/// A matched message: no other call can receive it.
+///
+/// Dropping it receives and discards the message.
 #[derive(Debug)]
 #[must_use = "a matched message has to be received: no other call can"]
 pub struct LoggedMessage {
@@ -48,8 +50,8 @@ impl LoggedMessage {
     /// Receives the message as one element.
     ///
     /// # Errors
-    /// [`LoggedError::Mpi`], of class `MPI_ERR_TRUNCATE`, for a longer message; [`LoggedError::Elements`] for a shorter
-    /// one. The message is lost.
+    /// [`LoggedError::Mpi`], with class `MPI_ERR_TRUNCATE`, for a longer message; [`LoggedError::Elements`] for a
+    /// shorter one. The message is lost.
     pub fn matched_receive<T: FromBytes + IntoBytes>(self) -> Result<(T, Envelope), LoggedError> {
         let mut element = T::new_zeroed();
         let envelope = self.receive_bytes(element.as_mut_bytes())?;
@@ -57,10 +59,12 @@ impl LoggedMessage {
         Ok((element, envelope))
     }
 
-    /// Receives the message into `buf`, which is at least as long. The rest of `buf` is left unchanged.
+    /// Receives the message into `buf`, which is at least as long.
+    ///
+    /// The rest of `buf` is left unchanged.
     ///
     /// # Errors
-    /// [`LoggedError::Mpi`], of class `MPI_ERR_TRUNCATE`, for a longer message, whose end is lost.
+    /// [`LoggedError::Mpi`], with class `MPI_ERR_TRUNCATE`, for a longer message; its end is lost.
     pub fn matched_receive_into<B: FromBytes + IntoBytes + ?Sized>(self, buf: &mut B) -> Result<Envelope, LoggedError> {
         self.receive_bytes(buf.as_mut_bytes())
     }
@@ -68,7 +72,7 @@ impl LoggedMessage {
     /// Receives the message as any number of elements.
     ///
     /// # Errors
-    /// [`LoggedError::Mpi`]; [`LoggedError::Elements`] if its length is no multiple of an element's; the message is
+    /// [`LoggedError::Mpi`]; [`LoggedError::Elements`] if its length isn't a multiple of an element's; the message is
     /// lost.
     pub fn matched_receive_vec<T: FromBytes + IntoBytes + Clone>(self) -> Result<(Vec<T>, Envelope), LoggedError> {
         let mut bytes = vec![0; self.envelope.len];
@@ -76,7 +80,9 @@ impl LoggedMessage {
         Ok((elements(envelope, &bytes)?, envelope))
     }
 
-    /// Begins to receive the message into `buf`, which is at least as long. The rest of `buf` is left unchanged.
+    /// Begins to receive the message into `buf`, which is at least as long.
+    ///
+    /// The rest of `buf` is left unchanged.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`].
@@ -89,7 +95,7 @@ impl LoggedMessage {
             return Err(LoggedError::Cancelled);
         };
         let borrowed = Borrowed::receiving(scope, buf, |memory| {
-            // SAFETY: `receiving` passes memory that only the operation uses until it is complete.
+            // SAFETY: `receiving` passes memory used only by the operation until it is complete.
             let operation = unsafe { matched.begin_receive_into(memory)? };
             Ok(Pending::new(operation, &self.comm.carrier))
         })?;

@@ -1,4 +1,4 @@
-//! MPI as carrier: what is sent is recorded by the engine.
+//! MPI as carrier: the engine records sent messages.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -22,7 +22,7 @@ use crate::error::{OperationError, Outcome};
 use crate::immediate::{ImmediateOperation, of_one_carrier};
 use crate::recovering::Recovering;
 
-/// A communicator of MPI, registered with the logger.
+/// An MPI communicator, registered with the logger.
 #[derive(Debug)]
 pub(super) struct MpiCarrier {
     comm: Comm,
@@ -31,7 +31,7 @@ pub(super) struct MpiCarrier {
     rank: u32,
     /// Ranks in MPI_COMM_WORLD, by rank in this communicator.
     world: Vec<u32>,
-    /// List of dropped communicators, which the engine frees.
+    /// List of dropped communicators for the engine to free.
     dropped: Dropped,
 }
 
@@ -49,7 +49,9 @@ impl MpiCarrier {
         Ok(Rc::new(MpiCarrier { comm, id, engine: Rc::clone(engine), rank, world, dropped }))
     }
 
-    /// Agrees on the number of a new communicator and registers it. Collective over the new communicator.
+    /// Agrees on a new communicator's number and registers it.
+    ///
+    /// Collective over the new communicator.
     fn register(&self, comm: Comm) -> Result<Rc<dyn Carrier>, LoggedError> {
         let own = self.world_rank(self.rank)?;
         let number = self.engine.borrow_mut().agree_on_number(&comm)?;
@@ -63,7 +65,7 @@ impl MpiCarrier {
         comm.map(|comm| self.register(comm)).transpose()
     }
 
-    /// Returns the rank in MPI_COMM_WORLD of a rank of this communicator.
+    /// Translates a rank in this communicator to its rank in MPI_COMM_WORLD.
     fn world_rank(&self, rank: u32) -> Result<u32, LoggedError> {
         let size = self.world.len() as u32;
         self.world.get(rank as usize).copied().ok_or(LoggedError::NoSuchRank { rank, size })
@@ -87,8 +89,9 @@ impl MpiCarrier {
         Ok(())
     }
 
-    /// Logs this rank's contribution to an operation, then calls MPI by `call`. Returns the result with the operation's
-    /// number.
+    /// Logs this rank's contribution to an operation, then calls MPI by `call`.
+    ///
+    /// Returns the result with the operation's number.
     fn contribute<'b, T>(
         &self,
         ready: Ready<'b>,
@@ -229,7 +232,7 @@ impl Carrier for MpiCarrier {
         work: &mut dyn FnMut(),
     ) -> Result<(), LoggedError> {
         let stream = self.stream(to, tag)?;
-        // The record is written while the message is in transit. The engine is not borrowed during the wait, in which
+        // The record is written while the message is in transit. The engine is not borrowed during the wait, so that
         // control messages are answered.
         self.comm.send_within(mode, bytes, to, tag, |begin| {
             self.engine.borrow_mut().send(stream, bytes, |record| {
@@ -343,7 +346,7 @@ impl Carrier for MpiCarrier {
     }
 
     fn run(&self, ready: Ready<'_>) -> Result<(), LoggedError> {
-        // An operation that synchronises ends on no rank before all ranks have begun it.
+        // A synchronising operation ends on no rank before all ranks have begun it.
         let synchronises = ready.synchronises();
         self.contribute(ready, |ready| ready.run_on(&self.comm))?;
         self.engine.borrow_mut().collective_ended(self.id, synchronises)

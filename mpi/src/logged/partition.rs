@@ -39,7 +39,7 @@ impl Layout {
 /// use counterfoil_mpi::logged::{LoggedError, Partition};
 ///
 /// let letters = *b"abcdefgh";
-/// // Three parts, of which the second is empty; `d` to `f` are in none of them.
+/// // Three parts, the second one empty; `d` to `f` are in none of them.
 /// assert!(Partition::new(&letters, &[3, 0, 2], &[0, 4, 6]).is_ok());
 /// assert!(Partition::in_order(&letters, &[4, 4]).is_ok());
 /// assert!(matches!(Partition::in_order(&letters, &[4, 5]), Err(LoggedError::Partition { len: 8, .. })));
@@ -51,7 +51,7 @@ pub struct Partition<'b, T> {
 }
 
 impl<'b, T: IntoBytes + Immutable> Partition<'b, T> {
-    /// Creates parts of `counts` elements each, which begin at `displacements`.
+    /// Creates parts with `counts` elements each, beginning at `displacements`.
     ///
     /// # Errors
     /// [`LoggedError::Partition`].
@@ -59,7 +59,7 @@ impl<'b, T: IntoBytes + Immutable> Partition<'b, T> {
         Ok(Partition { buf, layout: Layout::new(buf.len(), counts, displacements)? })
     }
 
-    /// Creates contiguous parts of `counts` elements each, in the order of the ranks.
+    /// Creates contiguous parts with `counts` elements each, in rank order.
     ///
     /// # Errors
     /// [`LoggedError::Partition`].
@@ -72,7 +72,9 @@ impl<'b, T: IntoBytes + Immutable> Partition<'b, T> {
     }
 }
 
-/// Receive buffer in parts: one from each rank of the communicator, in their order. The parts must not overlap.
+/// Receive buffer in parts: one from each rank of the communicator, in their order.
+///
+/// The parts must not overlap.
 #[derive(Debug)]
 pub struct PartitionMut<'b, T> {
     buf: &'b mut [T],
@@ -80,8 +82,9 @@ pub struct PartitionMut<'b, T> {
 }
 
 impl<'b, T: FromBytes + IntoBytes> PartitionMut<'b, T> {
-    /// Creates parts of `counts` elements each, which begin at `displacements`. Elements between them are left
-    /// unchanged.
+    /// Creates parts with `counts` elements each, beginning at `displacements`.
+    ///
+    /// Elements between them are left unchanged.
     ///
     /// # Errors
     /// [`LoggedError::Partition`].
@@ -94,7 +97,7 @@ impl<'b, T: FromBytes + IntoBytes> PartitionMut<'b, T> {
         Ok(PartitionMut { buf, layout })
     }
 
-    /// Creates contiguous parts of `counts` elements each, in the order of the ranks.
+    /// Creates contiguous parts with `counts` elements each, in rank order.
     ///
     /// # Errors
     /// [`LoggedError::Partition`].

@@ -1,7 +1,7 @@
-//! Immediate operations, and the scope of the memory that they borrow.
+//! Immediate operations, and the scope of their borrowed memory.
 //!
-//! Memory that an operation borrows belongs to a [`LocalScope`], which completes all pending operations when it ends:
-//! it also completes a request that is leaked.
+//! Memory borrowed by an operation belongs to a [`LocalScope`]. At its end, the scope completes all pending operations,
+//! including those of leaked requests.
 
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
@@ -14,7 +14,7 @@ use super::error::LoggedError;
 use crate::error::{OperationError, Outcome};
 use crate::immediate::ImmediateOperation;
 
-/// Least number of requests in a scope before it removes the completed ones.
+/// Minimum number of requests in a scope before it removes the completed ones.
 const SCOPE_PRUNE_MIN: usize = 32;
 
 /// An immediate operation, with the communicator's carrier.
@@ -40,7 +40,7 @@ impl Pending {
         &*self.operation
     }
 
-    /// Returns `true` if the operation is complete, so that its memory is no longer used.
+    /// Returns `true` if the operation is complete and no longer uses its memory.
     pub(super) fn is_complete(&self) -> bool {
         self.operation.is_complete()
     }
@@ -65,12 +65,14 @@ impl Pending {
         self.operation.is_ready()
     }
 
-    /// Cancels a receive, and waits until it completes, with or without a message. Other operations are waited for.
+    /// Cancels a receive, and waits until it completes, with or without a message.
+    ///
+    /// Other operations are waited for.
     pub(super) fn cancel(&self) -> Outcome {
         self.take_outcome().unwrap_or_else(|| self.operation.cancel())
     }
 
-    /// Takes the bytes that the operation owned; none while it is pending.
+    /// Takes the bytes owned by the operation; none while it is pending.
     pub(super) fn take_bytes(&self) -> Vec<u8> {
         self.operation.take_bytes()
     }
@@ -83,11 +85,13 @@ impl Pending {
     }
 }
 
-/// Scope in which immediate operations may use memory that is borrowed for `'a`. [`scope`] creates it.
+/// Scope for immediate operations on memory borrowed for `'a`.
+///
+/// [`scope`] creates it.
 #[derive(Debug)]
 pub struct LocalScope<'a> {
     pending: RefCell<Vec<Rc<Pending>>>,
-    /// Length of `pending` at which the completed operations are removed.
+    /// Length of `pending` at which completed operations are removed.
     prune_at: Cell<usize>,
     /// Makes the type invariant in `'a`.
     _buffers: PhantomData<Cell<&'a ()>>,
@@ -114,10 +118,11 @@ impl Drop for LocalScope<'_> {
     }
 }
 
-/// Runs `f` with a scope in which it can begin operations on memory that outlives the scope. When `f` returns, pending
-/// receives are cancelled, and other pending operations are waited for.
+/// Runs `f` with a scope to begin operations on memory outliving the scope.
 ///
-/// If `f` panics while an operation that can't be cancelled is pending, the process aborts.
+/// When `f` returns, pending receives are cancelled, and other pending operations are waited for.
+///
+/// If `f` panics while an uncancellable operation is pending, the process aborts.
 ///
 /// ```no_run
 /// # use counterfoil_mpi::logged::{LoggedCommunicator, LoggedError, Request, Source, Destination, scope};
@@ -135,7 +140,7 @@ impl Drop for LocalScope<'_> {
 /// # }
 /// ```
 ///
-/// Memory that doesn't outlive the scope doesn't compile:
+/// Memory not outliving the scope doesn't compile:
 ///
 /// ```compile_fail,E0597
 /// # use counterfoil_mpi::logged::{LoggedCommunicator, LoggedError, Source, scope};
@@ -149,7 +154,7 @@ impl Drop for LocalScope<'_> {
 /// # }
 /// ```
 ///
-/// nor does the use of memory that an operation has borrowed:
+/// nor does the use of memory borrowed by an operation:
 ///
 /// ```compile_fail,E0506
 /// # use counterfoil_mpi::logged::{LoggedCommunicator, LoggedError, Request, Source, scope};
@@ -169,7 +174,7 @@ where
     f(&LocalScope { pending: RefCell::default(), prune_at: Cell::new(SCOPE_PRUNE_MIN), _buffers: PhantomData })
 }
 
-/// An operation on memory that is borrowed for `'a`.
+/// An operation on memory borrowed for `'a`.
 #[derive(Debug)]
 pub(super) struct Borrowed<'a, B: ?Sized> {
     pub(super) pending: Rc<Pending>,
@@ -178,15 +183,15 @@ pub(super) struct Borrowed<'a, B: ?Sized> {
 }
 
 impl<'a, B: ?Sized> Borrowed<'a, B> {
-    /// Makes a pending operation on `memory` one that its scope ends.
+    /// Registers a pending operation on `memory` with the scope; the scope's end completes it.
     ///
     /// # Safety
-    /// `memory` comes from a `&'a mut B` that only `pending` uses, and only until it is complete.
+    /// `memory` comes from a `&'a mut B` used only by `pending`, and only until it is complete.
     pub(super) unsafe fn scoped(scope: &LocalScope<'a>, pending: Pending, memory: *mut B) -> Borrowed<'a, B> {
         Borrowed { pending: scope.register(pending), memory, _borrowed: PhantomData }
     }
 
-    /// Begins to receive a message into `memory`, by `begin`, which may use these bytes until the operation is
+    /// Begins to receive a message into `memory`, by `begin`; it may use the passed bytes until the operation is
     /// complete.
     pub(super) fn receiving(
         scope: &LocalScope<'a>,
@@ -205,7 +210,7 @@ impl<'a, B: ?Sized> Borrowed<'a, B> {
         Ok(unsafe { Borrowed::scoped(scope, pending, memory) })
     }
 
-    /// Gives the memory back; `None` if the operation is still pending, and then the memory is never given back.
+    /// Gives the memory back; `None` if the operation is still pending, in which case the memory is never given back.
     pub(super) fn give_back(self) -> Option<&'a mut B> {
         // SAFETY: it was borrowed mutably for `'a`, and the operation no longer uses it. `self` is consumed, so it is
         // given back once.
@@ -214,7 +219,7 @@ impl<'a, B: ?Sized> Borrowed<'a, B> {
 }
 
 impl Borrowed<'static, ()> {
-    /// Makes a pending operation that borrows nothing one with a result.
+    /// Wraps a pending operation without borrowed memory.
     pub(super) fn unscoped(pending: Pending) -> Borrowed<'static, ()> {
         let memory = std::ptr::NonNull::dangling().as_ptr();
         Borrowed { pending: Rc::new(pending), memory, _borrowed: PhantomData }

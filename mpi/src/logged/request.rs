@@ -17,17 +17,19 @@ use crate::error::Outcome;
 pub(super) mod sealed {
     use super::{LoggedError, Outcome, Pending};
 
-    /// Parts of a request that waiting for one or for several requests needs.
+    /// Parts of a request needed to wait for one or several requests.
     pub trait Pend {
         type Completed;
         fn pending(&self) -> &Pending;
-        /// Finishes the request after the completion of its operation.
+        /// Finishes the request after its operation has completed.
         fn finish(self, outcome: Outcome) -> Result<Self::Completed, LoggedError>;
     }
 }
 
-/// An immediate operation. Each type documents the effect of dropping it. A leaked request (`std::mem::forget`) keeps
-/// its communicator for ever: no memory is released while MPI uses it, but MPI is never finalised.
+/// An immediate operation.
+///
+/// Each type documents the effect of dropping it. A leaked request (`std::mem::forget`) keeps its communicator for
+/// ever: no memory is released while MPI uses it, but MPI is never finalised.
 ///
 /// ```no_run
 /// # use counterfoil_mpi::logged::{Destination, LoggedCommunicator, LoggedError, Request, Source};
@@ -90,7 +92,7 @@ pub trait Request: sealed::Pend<Completed = <Self as Request>::Output> + Sized {
     }
 }
 
-/// Request whose result is mapped: see [`Request::map`].
+/// Request with a mapped result: see [`Request::map`].
 #[derive(Debug)]
 #[must_use = "dropping a request may cancel it"]
 pub struct Mapped<R, F> {
@@ -114,7 +116,7 @@ impl<R: Request, U, F: FnOnce(R::Output) -> U> Request for Mapped<R, F> {
     type Output = U;
 }
 
-/// Guard that waits for its request when it is dropped, and ignores the result.
+/// Guard waiting for its request on drop; the result is ignored.
 #[derive(Debug)]
 pub struct WaitGuard<R: Request>(Option<R>);
 
@@ -135,7 +137,9 @@ impl<R: Request> Drop for WaitGuard<R> {
     }
 }
 
-/// Request of a send. Dropping it doesn't cancel the send.
+/// Send request.
+///
+/// Dropping it doesn't cancel the send.
 #[derive(Debug)]
 pub struct SendRequest {
     pending: Pending,
@@ -164,7 +168,7 @@ impl Request for SendRequest {
     type Output = ();
 }
 
-/// Place of a receive in the logger's matching order of its communicator, until the receive ends.
+/// A receive's place in its communicator's matching order in the logger, until the receive ends.
 #[derive(Debug)]
 pub(super) struct ReceiveGuard {
     posted: Option<PostedReceive>,
@@ -186,14 +190,16 @@ impl ReceiveGuard {
         }
     }
 
-    /// Ends the receive by its completion, which may be an error, and returns the envelope.
+    /// Ends the receive by its completion, possibly an error, and returns the envelope.
     pub(super) fn end_by(&mut self, outcome: Outcome) -> Result<Envelope, LoggedError> {
         self.end(outcome.envelope)?;
         outcome.result?;
         outcome.envelope.ok_or(LoggedError::Cancelled)
     }
 
-    /// Cancels the receive if it is pending. A message that had arrived is lost, and counts as received.
+    /// Cancels the receive if it is pending.
+    ///
+    /// A message already arrived is lost, and counts as received.
     fn cancel(&mut self, pending: &Pending) {
         if self.posted.is_some() || !pending.is_complete() {
             // An error can't be returned here; the next call reports it.
@@ -209,7 +215,9 @@ impl Drop for ReceiveGuard {
     }
 }
 
-/// Request of a receive that owns its buffer. Dropping it cancels the receive: a message that had arrived is lost then.
+/// Receive request with an owned buffer.
+///
+/// Dropping it cancels the receive: a message already arrived is lost then.
 #[derive(Debug)]
 #[must_use = "dropping the request cancels the receive"]
 pub struct ReceiveRequest<T> {
@@ -233,7 +241,7 @@ impl<T: FromBytes + IntoBytes + Clone> ReceiveRequest<T> {
     }
 }
 
-/// Turns the error of a cancelled receive into `None`.
+/// Turns a cancelled receive's error into `None`.
 fn unless_cancelled<T>(result: Result<T, LoggedError>) -> Result<Option<T>, LoggedError> {
     match result {
         Err(LoggedError::Cancelled) => Ok(None),
@@ -256,9 +264,10 @@ impl<T: FromBytes + IntoBytes + Clone> sealed::Pend for ReceiveRequest<T> {
     }
 }
 
-/// Returns the message's elements and its envelope. [`wait`](Request::wait) fails with [`LoggedError::Mpi`], of class
-/// `MPI_ERR_TRUNCATE`, for a message that is too long, and with [`LoggedError::Elements`] for one that isn't a whole
-/// number of elements. Both are lost.
+/// Returns the message's elements and its envelope.
+///
+/// [`wait`](Request::wait) fails with [`LoggedError::Mpi`], with class `MPI_ERR_TRUNCATE`, for an oversized message,
+/// and with [`LoggedError::Elements`] for a partial last element. Both messages are lost.
 impl<T: FromBytes + IntoBytes + Clone> Request for ReceiveRequest<T> {
     type Output = (Vec<T>, Envelope);
 }
@@ -269,8 +278,9 @@ impl<T> Drop for ReceiveRequest<T> {
     }
 }
 
-/// Request of a receive into borrowed memory. Dropping it cancels the receive, as the end of its scope does: a message
-/// that had arrived is lost then.
+/// Receive request with borrowed memory.
+///
+/// Dropping it, or the end of its scope, cancels the receive: a message already arrived is lost then.
 #[must_use = "dropping the request cancels the receive"]
 pub struct ReceiveIntoRequest<'a, B: ?Sized> {
     /// `None` after the memory was given back.
@@ -308,9 +318,11 @@ impl<'a, B: ?Sized> sealed::Pend for ReceiveIntoRequest<'a, B> {
     }
 }
 
-/// Returns the memory and the message's envelope. Memory after the end of a shorter message is left unchanged.
-/// [`wait`](Request::wait) fails with [`LoggedError::Mpi`], of class `MPI_ERR_TRUNCATE`, for a longer message, whose
-/// end is lost, and with [`LoggedError::Cancelled`] if the scope has ended before.
+/// Returns the memory and the message's envelope.
+///
+/// Memory after the end of a shorter message is left unchanged. [`wait`](Request::wait) fails with
+/// [`LoggedError::Mpi`], with class `MPI_ERR_TRUNCATE`, for a longer message (its end is lost), and with
+/// [`LoggedError::Cancelled`] if the scope has ended before.
 impl<'a, B: ?Sized> Request for ReceiveIntoRequest<'a, B> {
     type Output = (&'a mut B, Envelope);
 }
@@ -327,17 +339,18 @@ impl<B: ?Sized> fmt::Debug for ReceiveIntoRequest<'_, B> {
     }
 }
 
-/// Request of a collective operation in borrowed memory. A dropped request is completed by the end of its scope;
-/// dropping the request of a barrier, which has no scope, waits for the barrier. The result is the memory that this
-/// rank receives into.
+/// Collective operation request with borrowed memory.
+///
+/// A dropped request is completed by the end of its scope; dropping a barrier's request, which has no scope, waits for
+/// the barrier. The result is this rank's receive memory.
 pub struct CollectiveRequest<'a, B: ?Sized = ()> {
     borrowed: Borrowed<'a, B>,
-    /// Number of the operation among those that the logger counts.
+    /// The operation's number in the logger's count.
     number: u64,
 }
 
 impl<'a, B: ?Sized> CollectiveRequest<'a, B> {
-    /// Creates the request of an operation that was begun as `number` of its communicator.
+    /// Creates the request for operation `number` on its communicator.
     pub(super) fn new(borrowed: Borrowed<'a, B>, number: u64) -> CollectiveRequest<'a, B> {
         CollectiveRequest { borrowed, number }
     }

@@ -1,4 +1,6 @@
-//! Collective operations with a root. All ranks of a communicator call them, in the same order.
+//! Collective operations with a root.
+//!
+//! All ranks in a communicator call them, in the same order.
 
 use counterfoil_mpi_core::collective::{Collective, Elements, Incoming, Outgoing, Reduction};
 use counterfoil_mpi_core::operation::Operation;
@@ -11,11 +13,12 @@ use super::partition::{Partition, PartitionMut};
 use super::pending::LocalScope;
 use super::request::CollectiveRequest;
 
-/// Collective operations from or to one rank, the root. All ranks name the same root; the `_root` forms are called by
-/// the root, and their counterparts by all other ranks.
+/// Collective operations from or to one rank, the root.
 ///
-/// The `immediate_` forms begin an operation on memory that is borrowed until the end of a [`scope`](super::scope);
-/// this rank's contribution is in the log when they return.
+/// All ranks name the same root; the `_root` forms are called by the root, and their counterparts by all other ranks.
+///
+/// The `immediate_` forms begin an operation on memory borrowed until the end of a [`scope`](super::scope); this rank's
+/// contribution is in the log when they return.
 ///
 /// ```no_run
 /// # use counterfoil_mpi::logged::{LoggedCommunicator, LoggedError, Partition, Root};
@@ -35,7 +38,7 @@ pub trait Root {
     /// Returns the communicator, and the root's rank in it.
     fn root(&self) -> (&LoggedCommunicator, u32);
 
-    /// Copies `buf` of the root to `buf` of every other rank; it has the same length on all ranks.
+    /// Copies the root's `buf` to every other rank's `buf`; it has the same length on all ranks.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`]; [`LoggedError::Append`].
@@ -75,8 +78,7 @@ pub trait Root {
         at_other(self)?.prepare(Collective::Gather, Outgoing::of(send), Incoming::NOTHING)?.begin(scope)
     }
 
-    /// Gathers the `send` of every rank, the root's included, into `receive` in the order of the ranks; called by the
-    /// root.
+    /// Gathers every rank's `send`, including the root's, into `receive` in rank order; called by the root.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`]: [`MpiError::Length`](crate::MpiError::Length) if `receive` isn't as long as all of them.
@@ -102,7 +104,7 @@ pub trait Root {
         at_root(self)?.prepare(Collective::Gather, Outgoing::of(send), Incoming::of(receive))?.begin(scope)
     }
 
-    /// Sends `send`, of any length, to the root, which calls
+    /// Sends `send`, of any length, to the root; it calls
     /// [`gather_varcount_into_root`](Self::gather_varcount_into_root).
     ///
     /// # Errors
@@ -123,7 +125,7 @@ pub trait Root {
         at_other(self)?.prepare(Collective::GatherVarcount, Outgoing::of(send), Incoming::NOTHING)?.begin(scope)
     }
 
-    /// Gathers the `send` of every rank, the root's included, into that rank's part of `receive`; called by the root.
+    /// Gathers every rank's `send`, including the root's, into its part of `receive`; called by the root.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`]: [`MpiError::Parts`](crate::MpiError::Parts) if there aren't as many parts as ranks;
@@ -252,7 +254,7 @@ pub trait Root {
         at_root(self)?.prepare(Collective::ScatterVarcount, send.outgoing()?, Incoming::of(receive))?.begin(scope)
     }
 
-    /// Sends `send` to the root, which reduces it.
+    /// Sends `send` to the root for reduction.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`]; [`LoggedError::Append`]. [`LoggedError::NotRoot`] if this rank is the root.
@@ -277,7 +279,7 @@ pub trait Root {
         at_other(self)?.prepare(reduce_by(operation), Outgoing::of(send), Incoming::NOTHING)?.begin(scope)
     }
 
-    /// Reduces the `send` of all ranks, element by element, into `receive`; called by the root.
+    /// Reduces all ranks' `send`, element by element, into `receive`; called by the root.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`]: [`MpiError::Length`](crate::MpiError::Length) if `receive` isn't as long as `send`.
@@ -306,20 +308,20 @@ pub trait Root {
     }
 }
 
-/// Communicator and root of an operation, after the check of this rank's side.
+/// An operation's communicator and root, after the check of this rank's side.
 struct Side<'c> {
     comm: &'c LoggedCommunicator,
     root: u32,
 }
 
 impl<'c> Side<'c> {
-    /// Returns the common side of an operation that all ranks call alike.
+    /// Returns the common side of an operation called alike by all ranks.
     fn of(root: &'c (impl Root + ?Sized)) -> Side<'c> {
         let (comm, root) = root.root();
         Side { comm, root }
     }
 
-    /// Prepares the operation that `operation` makes of the root.
+    /// Prepares the operation made by `operation` from the root.
     fn prepare<'b, B: ?Sized>(
         self,
         operation: impl FnOnce(u32) -> Collective,
@@ -337,7 +339,7 @@ fn at_root(root: &(impl Root + ?Sized)) -> Result<Side<'_>, LoggedError> {
     if root == rank { Ok(side) } else { Err(LoggedError::NotRoot { root, rank }) }
 }
 
-/// Returns the side of the other ranks, or [`LoggedError::NotRoot`] if this rank is the root.
+/// Returns the other ranks' side, or [`LoggedError::NotRoot`] if this rank is the root.
 fn at_other(root: &(impl Root + ?Sized)) -> Result<Side<'_>, LoggedError> {
     let side = Side::of(root);
     let (root, rank) = (side.root, side.comm.rank());

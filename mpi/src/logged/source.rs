@@ -10,16 +10,18 @@ use super::message::LoggedMessage;
 use super::pending::{Borrowed, LocalScope, Pending};
 use super::request::{ReceiveGuard, ReceiveIntoRequest, ReceiveRequest};
 
-/// A process that messages can be received from, or any process. Methods without a tag receive any tag.
+/// A process to receive messages from, or any process.
+///
+/// Methods without a tag receive any tag.
 pub trait Source {
     /// Returns the communicator, and the rank in it; `None` is `MPI_ANY_SOURCE`.
     fn source(&self) -> (&LoggedCommunicator, Option<u32>);
 
-    /// Receives a message of one element.
+    /// Receives a message with one element.
     ///
     /// # Errors
-    /// [`LoggedError::Mpi`], of class `MPI_ERR_TRUNCATE` for a longer message; [`LoggedError::Elements`] for a shorter
-    /// one. The message is lost.
+    /// [`LoggedError::Mpi`], with class `MPI_ERR_TRUNCATE` for a longer message; [`LoggedError::Elements`] for a
+    /// shorter one. The message is lost.
     fn receive<T: FromBytes + IntoBytes>(&self) -> Result<(T, Envelope), LoggedError> {
         self.receive_with_tag(None)
     }
@@ -38,10 +40,10 @@ pub trait Source {
         Ok((element, envelope))
     }
 
-    /// Receives a message of any number of elements.
+    /// Receives a message with any number of elements.
     ///
     /// # Errors
-    /// [`LoggedError::Mpi`]; [`LoggedError::Elements`] if its length is no multiple of an element's.
+    /// [`LoggedError::Mpi`]; [`LoggedError::Elements`] if its length isn't a multiple of an element's.
     fn receive_vec<T: FromBytes + IntoBytes + Clone>(&self) -> Result<(Vec<T>, Envelope), LoggedError> {
         self.receive_vec_with_tag(None)
     }
@@ -57,10 +59,12 @@ pub trait Source {
         self.matched_probe_with_tag(tag)?.matched_receive_vec()
     }
 
-    /// Receives a message into `buf`, which is at least as long. The rest of `buf` is left unchanged.
+    /// Receives a message into `buf`, which is at least as long.
+    ///
+    /// The rest of `buf` is left unchanged.
     ///
     /// # Errors
-    /// [`LoggedError::Mpi`], of class `MPI_ERR_TRUNCATE` for a longer message, whose end is lost.
+    /// [`LoggedError::Mpi`], with class `MPI_ERR_TRUNCATE` for a longer message; its end is lost.
     fn receive_into<B: FromBytes + IntoBytes + ?Sized>(&self, buf: &mut B) -> Result<Envelope, LoggedError> {
         self.receive_into_with_tag(buf, None)
     }
@@ -77,7 +81,7 @@ pub trait Source {
         receive_bytes(self.source(), tag.into(), buf.as_mut_bytes())
     }
 
-    /// Begins to receive a message of at most `count` elements.
+    /// Begins to receive a message with at most `count` elements.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`].
@@ -102,7 +106,9 @@ pub trait Source {
         Ok(ReceiveRequest::new(Pending::new(operation, &comm.carrier), comm.post(source, tag)))
     }
 
-    /// Begins to receive a message into `buf`, which is at least as long. The rest of `buf` is left unchanged.
+    /// Begins to receive a message into `buf`, which is at least as long.
+    ///
+    /// The rest of `buf` is left unchanged.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`].
@@ -126,7 +132,7 @@ pub trait Source {
     ) -> Result<ReceiveIntoRequest<'a, B>, LoggedError> {
         let ((comm, source), tag) = (self.source(), tag.into());
         let borrowed = Borrowed::receiving(scope, buf, |memory| {
-            // SAFETY: `receiving` passes memory that only the operation uses until it is complete.
+            // SAFETY: `receiving` passes memory used only by the operation until it is complete.
             let operation = unsafe { comm.carrier.begin_receive_into(memory, source, tag)? };
             Ok(Pending::new(operation, &comm.carrier))
         })?;
@@ -150,7 +156,7 @@ pub trait Source {
         comm.carrier.probe(source, tag.into())
     }
 
-    /// Returns the envelope of a message that has arrived, if there is one, without receiving it.
+    /// Returns an arrived message's envelope, if there is one, without receiving it.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`].
@@ -185,7 +191,7 @@ pub trait Source {
         Ok(LoggedMessage::new(matched, envelope, comm))
     }
 
-    /// Matches a message that has arrived, if there is one: no other call can receive it.
+    /// Matches an arrived message, if there is one: no other call can receive it.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`].

@@ -18,25 +18,27 @@ use super::mpi_carrier::MpiCarrier;
 use crate::error::OperationError;
 use crate::recovering::Recovering;
 
-/// An initialized MPI whose messages are logged.
+/// An initialised MPI with logged messages.
 #[derive(Debug)]
 pub struct LoggedUniverse {
     job: Job,
     universe: Rc<Universe>,
 }
 
-/// Kind of job of which this process is a rank.
+/// Kind of this process's job.
 #[derive(Debug)]
 enum Job {
-    /// One whose logs are for others to use.
+    /// A job with logs for others to use.
     Recorded { engine: Rc<RefCell<Engine>>, world: Rc<dyn Carrier>, itself: Rc<dyn Carrier> },
-    /// One that recovers.
+    /// A recovering job.
     Recovering { rank: Rc<Recovering>, world: Rc<dyn Carrier>, itself: Rc<dyn Carrier> },
 }
 
 impl LoggedUniverse {
-    /// Opens this rank's log. Collective over MPI_COMM_WORLD. `set` changes the log's options; the defaults are 64 MiB
-    /// of memory and [`Keep::Acked`](counterfoil::Keep::Acked).
+    /// Opens this rank's log.
+    ///
+    /// Collective over MPI_COMM_WORLD. `set` changes the log's options; the defaults are 64 MiB of memory and
+    /// [`Keep::Acked`](counterfoil::Keep::Acked).
     ///
     /// # Errors
     /// [`LoggedError::Open`], [`LoggedError::PeersOpen`], [`LoggedError::Mpi`].
@@ -50,32 +52,33 @@ impl LoggedUniverse {
         Ok(LoggedUniverse { job: Job::Recorded { engine, world, itself }, universe })
     }
 
-    /// Makes the communicators of a rank that recovers.
+    /// Makes a recovering rank's communicators.
     pub(crate) fn recovering(rank: &Rc<Recovering>) -> Result<LoggedUniverse, OperationError> {
         let (world, itself) = (EndpointCarrier::of(rank.world()?), EndpointCarrier::of(rank.itself()));
         let job = Job::Recovering { rank: Rc::clone(rank), world, itself };
         Ok(LoggedUniverse { job, universe: Rc::clone(rank.universe()) })
     }
 
-    /// Returns MPI_COMM_WORLD; in a job that recovers, the communicator of its ranks, without the spares.
+    /// Returns MPI_COMM_WORLD; in a recovering job, the communicator with its ranks, without the spares.
     pub fn world(&self) -> LoggedCommunicator {
         let (Job::Recorded { world, .. } | Job::Recovering { world, .. }) = &self.job;
         LoggedCommunicator::new(Rc::clone(world))
     }
 
-    /// Returns MPI_COMM_SELF, which has only this process.
+    /// Returns MPI_COMM_SELF, with this process only.
     pub fn self_comm(&self) -> LoggedCommunicator {
         let (Job::Recorded { itself, .. } | Job::Recovering { itself, .. }) = &self.job;
         LoggedCommunicator::new(Rc::clone(itself))
     }
 
-    /// Returns `true` in a job that recovers: one of [`run_logged`](crate::recovery::run_logged).
+    /// Returns `true` in a recovering job, run by [`run_logged`](crate::recovery::run_logged).
     pub fn recovers(&self) -> bool {
         matches!(self.job, Job::Recovering { .. })
     }
 
-    /// Returns a communicator of a job that recovers by its [`number`](LoggedCommunicator::number): one that exists, or
-    /// that existed at the [checkpoint](LoggedCommunicator::checkpoint) from which this process continues. Not
+    /// Returns a recovering job's communicator by its [`number`](LoggedCommunicator::number).
+    ///
+    /// It exists, or existed at the [checkpoint](LoggedCommunicator::checkpoint) this process continues from. Not
     /// collective.
     ///
     /// # Errors
@@ -91,8 +94,9 @@ impl LoggedUniverse {
         self.universe.buffer_size()
     }
 
-    /// Attaches a buffer of `bytes` for buffered sends, after the previous buffer's messages have left. A message takes
-    /// its length and [`BUFFER_OVERHEAD`](crate::BUFFER_OVERHEAD) bytes.
+    /// Attaches a buffer of `bytes` for buffered sends, after the previous buffer's messages have left.
+    ///
+    /// A message takes its length and [`BUFFER_OVERHEAD`](crate::BUFFER_OVERHEAD) bytes.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`]; no buffer is attached then.
@@ -102,8 +106,9 @@ impl LoggedUniverse {
         Ok(set?)
     }
 
-    /// Waits until all buffered messages have left, and detaches the buffer. Later buffered sends fail, except short
-    /// ones that need no buffer.
+    /// Waits until all buffered messages have left, and detaches the buffer.
+    ///
+    /// Later buffered sends fail, except short ones without need for a buffer.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`].
@@ -119,9 +124,11 @@ impl LoggedUniverse {
         }
     }
 
-    /// Sets how long no rank may make progress before a wait for room in this rank's log fails with
-    /// [`LoggedError::Space`]. The default is 10 s. It has to be longer than any one message or collective operation
-    /// takes. MPI calls that aren't logged are no progress. In a job that recovers it is the longest wait for room.
+    /// Sets the time without progress on any rank after which a wait for room in this rank's log fails with
+    /// [`LoggedError::Space`].
+    ///
+    /// The default is 10 s. It has to be longer than any one message or collective operation takes. Unlogged MPI calls
+    /// are no progress. In a recovering job it is the longest wait for room.
     pub fn set_deadlock_after(&self, after: Duration) {
         match &self.job {
             Job::Recorded { engine, .. } => engine.borrow_mut().set_deadlock_after(after),
@@ -129,7 +136,9 @@ impl LoggedUniverse {
         }
     }
 
-    /// Returns this rank's counts. In a job that recovers, operations are made of messages, which are counted as such.
+    /// Returns this rank's counts.
+    ///
+    /// In a recovering job, collective operations are made of messages, and counted as such.
     pub fn account(&self) -> Account {
         match &self.job {
             Job::Recorded { engine, .. } => engine.borrow().account(),
@@ -149,7 +158,7 @@ impl LoggedUniverse {
     /// Polls for acknowledgements, and returns the number of this rank's unacknowledged records.
     ///
     /// # Errors
-    /// [`LoggedError`]; [`LoggedError::NotRecoverable`] in a job that recovers, which keeps records for longer.
+    /// [`LoggedError`]; [`LoggedError::NotRecoverable`] in a recovering job, since it keeps records for longer.
     pub fn unacknowledged(&self) -> Result<u64, LoggedError> {
         match &self.job {
             Job::Recorded { engine, .. } => engine.borrow_mut().unacknowledged(),
@@ -158,8 +167,10 @@ impl LoggedUniverse {
     }
 
     /// Ends logging, once no message is in transit: exchanges the last acknowledgements, and writes a log with a store
-    /// completely to disk. Collective over MPI_COMM_WORLD, once. Communicators can't be used afterwards. In a job that
-    /// recovers, only returns the counts: the rank ends when its closure returns.
+    /// completely to disk.
+    ///
+    /// Collective over MPI_COMM_WORLD, once. Communicators can't be used afterwards. In a recovering job, only returns
+    /// the counts: the rank ends when its closure returns.
     ///
     /// # Errors
     /// [`LoggedError`].

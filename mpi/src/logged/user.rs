@@ -1,4 +1,4 @@
-//! Reduction operations that the program defines.
+//! User-defined reduction operations.
 
 use counterfoil_mpi_core::operation::UserOperation;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -7,8 +7,9 @@ use super::communicator::LoggedCommunicator;
 use super::error::LoggedError;
 
 impl LoggedCommunicator {
-    /// Creates a reduction operation of `function`, which stores the result of its two arguments in the second. It must
-    /// be associative and commutative. It can't capture anything, and a panic in it ends the process.
+    /// Creates a reduction operation from `function`; it stores the result of its two arguments in the second.
+    ///
+    /// It must be associative and commutative. It can't capture anything, and a panic in it ends the process.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`].
@@ -35,7 +36,7 @@ impl LoggedCommunicator {
     /// # }
     /// ```
     ///
-    /// A function that captures something doesn't compile:
+    /// A capturing function doesn't compile:
     ///
     /// ```compile_fail,E0080
     /// # use counterfoil_mpi::logged::{LoggedCommunicator, LoggedError};
@@ -55,8 +56,8 @@ impl LoggedCommunicator {
         Ok(UserOperation::new(self.carrier.universe(), function, true)?)
     }
 
-    /// Creates a reduction operation as [`commutative`](Self::commutative) does, for a `function` that is only
-    /// associative: its first argument always stems from lower ranks than its second.
+    /// Creates a reduction operation like [`commutative`](Self::commutative), for a merely associative `function`: its
+    /// first argument always stems from lower ranks than its second.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`].

@@ -1,13 +1,13 @@
 //! Calls to a repair.
 //!
-//! MPI tells each process of a failure by itself, and under load Open MPI 5.0.11 sometimes leaves one out. The others
-//! would wait for it in the agreement for ever. So a process that begins a repair calls others to it, and each that is
-//! called calls others. Mostly the agreement then tells the process what it has missed. Where it waits for the dead
+//! MPI tells each process of a failure separately, and under load Open MPI 5.0.11 sometimes leaves one out. The others
+//! would wait for it in the agreement for ever. So a process beginning a repair calls others to it, and each called
+//! process calls others. Mostly the agreement then tells the process of the missed failure. If it waits for the dead
 //! process itself, it never ends, and the process must give up.
 //!
 //! When two processes die at the same time, Open MPI 5.0.11 sometimes loses the agreement: all the living have begun
-//! it, and it never ends. So a process that has waited in one for too long tells all others, and when it has heard the
-//! same from all of them, they give up.
+//! it, and it never ends. So a process tells all others when it has waited too long, and when it has heard the same
+//! from all of them, they give up.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -17,25 +17,25 @@ use counterfoil_mpi_core::error::MpiError;
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Tag of a call: the number of the agreement, and the dead processes that the caller knows of, in u32.
+/// Tag of a call: the agreement's number, and the dead processes known to the caller, in u32.
 const CALL: i32 = 0;
-/// Tag of a report that the sender has waited too long in an agreement: the number of that in u32.
+/// Tag of a stall report (the sender has waited too long in an agreement): the agreement's number in u32.
 const STALL: i32 = 1;
 
-/// Calls to repairs, between all processes of a job.
+/// Calls to repairs, between all of a job's processes.
 #[derive(Debug)]
 pub(super) struct Calls {
-    /// All processes of the job.
+    /// All of the job's processes.
     comm: Comm,
     process: u32,
     processes: u32,
-    /// Number of agreements that this process has begun.
+    /// Number of agreements begun by this process.
     begun: u32,
-    /// Greatest number of an agreement that this process was called to.
+    /// Greatest agreement number in a call to this process.
     called: u32,
-    /// Dead processes of which others have told this one, each with the time at which it was first told.
+    /// Dead processes reported by others, each with the time of the first report.
     told: BTreeMap<u32, Instant>,
-    /// For each process, the last agreement in which it has waited too long; 0 for none.
+    /// For each process, the last agreement it stalled in; 0 for none.
     stalled: Vec<u32>,
     /// Calls, and reports of stalls, in flight.
     sent: Vec<Sending>,
@@ -57,15 +57,17 @@ impl Calls {
         })
     }
 
-    /// Returns `true` if this process was called to an agreement that it has not begun.
+    /// Returns `true` if this process was called to an agreement and has not begun it.
     pub(super) fn are_unanswered(&self) -> bool {
         self.called > self.begun
     }
 
-    /// Takes the calls and the reports of stalls that have arrived. Doesn't wait.
+    /// Takes the arrived calls and stall reports.
+    ///
+    /// Doesn't wait.
     ///
     /// # Errors
-    /// [`MpiError`], of a process failure if one has failed that [`acknowledge`](Self::acknowledge) has not dealt with.
+    /// [`MpiError`], for a process failure if one is not yet [acknowledged](Self::acknowledge).
     pub(super) fn poll(&mut self) -> Result<(), MpiError> {
         while let Some(message) = self.comm.improbe(None, Some(CALL))? {
             let bytes = message.receive()?;
@@ -85,7 +87,7 @@ impl Calls {
         Ok(())
     }
 
-    /// Tells all others that this process has waited too long in the agreement that it began last.
+    /// Tells all others that this process has stalled in its last agreement.
     pub(super) fn report_stall(&mut self) -> Result<(), MpiError> {
         let (dead, own) = (self.dead()?, self.process);
         self.stalled[own as usize] = self.begun;
@@ -95,42 +97,43 @@ impl Calls {
         Ok(())
     }
 
-    /// Returns `true` if all living processes have waited too long in the agreement that this one began last.
+    /// Returns `true` if all living processes have waited too long in this process's last agreement.
     pub(super) fn have_all_stalled(&self) -> Result<bool, MpiError> {
         let dead = self.dead()?;
         let mut living = (0..).zip(&self.stalled).filter(|(process, _)| !dead.contains(process));
         Ok(living.all(|(_, stalled)| *stalled == self.begun))
     }
 
-    /// Returns the processes that have failed, as far as MPI or others have told this one.
+    /// Returns the failed processes reported by MPI or by others.
     fn dead(&self) -> Result<BTreeSet<u32>, MpiError> {
         Ok(self.comm.failed_ranks()?.into_iter().chain(self.told()).collect())
     }
 
-    /// Returns a dead process of which others have told this one so long ago, and MPI has not.
+    /// Returns a dead process reported by others at least `since` ago, and not by MPI.
     pub(super) fn find_untold(&self, since: Duration) -> Result<Option<u32>, MpiError> {
         let known = self.comm.failed_ranks()?;
         let untold = self.told.iter().find(|(process, told)| told.elapsed() >= since && !known.contains(process));
         Ok(untold.map(|(process, _)| *process))
     }
 
-    /// Returns the dead processes of which others have told this one.
+    /// Returns the dead processes reported by others.
     pub(super) fn told(&self) -> impl Iterator<Item = u32> {
         self.told.keys().copied()
     }
 
-    /// Acknowledges the failures that this process knows of.
+    /// Acknowledges the failures known to this process.
     pub(super) fn acknowledge(&self) -> Result<(), MpiError> {
         self.comm.failed_ranks().map(drop)
     }
 
-    /// Records that this process begins an agreement.
+    /// Counts an agreement begun by this process.
     pub(super) fn count_agreement(&mut self) {
         self.begun += 1;
     }
 
-    /// Calls others to the agreement that this process begins next, and tells them of the dead processes: those at
-    /// distances that are powers of two, so that all are called by somebody.
+    /// Calls others to this process's next agreement, and tells them of the dead processes.
+    ///
+    /// It calls processes at power-of-two distances, so that every process is called by some other.
     pub(super) fn call_others(&mut self, dead: &[u32]) -> Result<(), MpiError> {
         let told: BTreeSet<u32> = self.told().chain(dead.iter().copied()).collect();
         let call: Vec<U32> = [self.begun + 1].into_iter().chain(told.iter().copied()).map(U32::new).collect();
@@ -148,7 +151,7 @@ impl Calls {
         Ok(())
     }
 
-    /// Sends to a process that may be dead.
+    /// Sends to a possibly dead process.
     fn send(&mut self, bytes: &[u8], to: u32, tag: i32) -> Result<(), MpiError> {
         match self.comm.isend(bytes.to_vec(), to, tag) {
             Ok(sending) => self.sent.push(sending),

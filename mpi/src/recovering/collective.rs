@@ -1,8 +1,8 @@
-//! The collective operations made of messages, for ranks that recover.
+//! Collective operations made of messages, for recovering ranks.
 //!
-//! A rank sends all that it contributes when it begins an operation. No other rank has to wait until this one waits,
-//! and a repetition of this rank sends its messages in the same order. Barriers, broadcasts and reductions that block
-//! use the runtime's trees instead.
+//! A rank sends all its contributions when it begins an operation. No other rank depends on this one's wait, and a
+//! repetition of this rank sends its messages in the same order. Blocking barriers, broadcasts and reductions use the
+//! runtime's trees instead.
 
 use std::rc::Rc;
 
@@ -75,7 +75,7 @@ fn count_contribution(ready: &Ready<'_>, context: &Context) {
     }
 }
 
-/// Sends this rank's contribution, and posts the receives of what it gets.
+/// Sends this rank's contribution, and posts its receives.
 ///
 /// # Safety
 /// Same as [`begin`].
@@ -104,7 +104,7 @@ unsafe fn start(ready: Ready<'_>, context: &Rc<Context>) -> Result<EndpointOpera
     Ok(EndpointOperation::new(context, requests, Kind::Collective, handle))
 }
 
-/// Returns what this rank contributes to the result of rank `to`.
+/// Returns this rank's contribution to rank `to`'s result.
 fn contribution_to<'r>(ready: &'r Ready<'_>, to: u32) -> &'r [u8] {
     let ((bytes, parts), ranks) = (ready.sent(), ready.ranks() as usize);
     if let Some(parts) = parts {
@@ -121,14 +121,13 @@ fn contribution_to<'r>(ready: &'r Ready<'_>, to: u32) -> &'r [u8] {
     }
 }
 
-/// Returns the memory that this rank receives into.
+/// Returns this rank's receive memory.
 fn memory<'r>(ready: &'r mut Ready<'_>) -> &'r mut [u8] {
-    // SAFETY: borrowed mutably by `ready`, and accessed only through it, which is borrowed mutably.
+    // SAFETY: `ready` borrows the memory mutably, it is accessed only through `ready`, and `ready` is borrowed mutably.
     unsafe { &mut *ready.memory().0 }
 }
 
-/// Returns `true` if the result of rank `to` depends on what rank `from` contributes, except for the root of a
-/// broadcast.
+/// Returns `true` if rank `to`'s result depends on rank `from`'s contribution, except for a broadcast's root.
 fn has_message(operation: &Collective, from: u32, to: u32) -> bool {
     use Collective::*;
 
@@ -143,7 +142,7 @@ fn has_message(operation: &Collective, from: u32, to: u32) -> bool {
     }
 }
 
-/// Returns a function that combines elements, and leaves the first error in `outcome`.
+/// Returns a function that combines elements and leaves the first error in `outcome`.
 fn combine_all(elements: &Elements, outcome: &mut Result<(), MpiError>) -> impl FnMut(&mut [u8], &[u8]) {
     |lower, higher| {
         if outcome.is_ok() {
@@ -152,10 +151,10 @@ fn combine_all(elements: &Elements, outcome: &mut Result<(), MpiError>) -> impl 
     }
 }
 
-/// What becomes of the contributions that a rank receives.
+/// Handling of the contributions received by a rank.
 struct Contributions {
     operation: Collective,
-    /// Name of the MPI function.
+    /// MPI function name.
     name: &'static str,
     ranks: u32,
     parts: Option<Parts>,

@@ -1,4 +1,4 @@
-//! A communicator of a rank that recovers.
+//! A recovering rank's communicator.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -20,14 +20,14 @@ use super::operation::envelope_of;
 use super::{EndpointOperation, Grid, Recovering, SavedContext, View, taken};
 use crate::error::{OperationError, Outcome};
 
-/// What a communicator is made of.
+/// Communicator description.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Description {
-    /// Number, the same on all its ranks. No two communicators of a rank have the same one.
+    /// Number, the same on all its ranks and unique on each rank.
     pub(crate) number: u32,
     /// Ranks in the job, by rank in the communicator.
     pub(crate) members: Vec<u32>,
-    /// Same of the remote group, in an intercommunicator.
+    /// Remote group's ranks in the job, for an intercommunicator.
     pub(crate) remote: Option<Vec<u32>>,
     pub(crate) grid: Option<Grid>,
 }
@@ -45,13 +45,13 @@ pub struct Context {
     name: RefCell<String>,
 }
 
-/// Entry of a rank in an agreement on new communicators.
+/// A rank's entry in an agreement on new communicators.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 struct Entry {
-    /// `None` for a rank that gets no communicator.
+    /// `None` for a rank without a new communicator.
     color: Option<u32>,
     key: i32,
-    /// Lowest number that is free on the rank.
+    /// Lowest free number on the rank.
     free: u32,
 }
 
@@ -68,7 +68,7 @@ impl Context {
         SavedContext { description: self.description.clone(), collectives: self.collectives.get(), name: self.name() }
     }
 
-    /// Goes on after so many collective operations.
+    /// Continues after `collectives` collective operations.
     pub(super) fn resume(&self, collectives: u64) {
         self.collectives.set(collectives);
     }
@@ -82,8 +82,7 @@ impl Context {
         &self.description.members
     }
 
-    /// Returns the ranks in the job of those that messages come from and go to: the members, or the remote group of an
-    /// intercommunicator.
+    /// Returns the peers' ranks in the job: the members, or an intercommunicator's remote group.
     pub fn peers(&self) -> &[u32] {
         self.description.remote.as_ref().unwrap_or(&self.description.members)
     }
@@ -133,7 +132,7 @@ impl Context {
         self.peers().get(rank as usize).copied().ok_or(no_such_rank)
     }
 
-    /// Returns the rank among the peers of a rank of the job that sends on the communicator.
+    /// Translates a sender's rank in the job to its rank among the peers.
     pub fn rank_of(&self, rank: u32) -> u32 {
         self.ranks.get(&rank).copied().unwrap_or_default()
     }
@@ -148,7 +147,9 @@ impl Context {
 
     // Messages.
 
-    /// Sends a message. The bytes may be reused when this returns.
+    /// Sends a message.
+    ///
+    /// The bytes may be reused when this returns.
     pub(crate) fn send(&self, mode: Mode, bytes: &[u8], to: u32, tag: i32) -> Result<(), OperationError> {
         match self.begin_send(mode, bytes, to, tag)? {
             Some(pending) => self.with_view(|view| view.wait(pending)).map(drop),
@@ -156,7 +157,9 @@ impl Context {
         }
     }
 
-    /// Begins to send a message, and returns the request in synchronous mode. In the other modes the send is complete.
+    /// Begins to send a message, and returns the request in synchronous mode.
+    ///
+    /// In the other modes the send is complete.
     pub fn begin_send(&self, mode: Mode, bytes: &[u8], to: u32, tag: i32) -> Result<Option<Request>, OperationError> {
         self.with_view(|view| match mode {
             Mode::Synchronous => view.issend(to, tag, bytes).map(Some),
@@ -164,7 +167,7 @@ impl Context {
         })
     }
 
-    /// Posts the receive of a message of a collective.
+    /// Posts the receive of a collective's message.
     ///
     /// # Errors
     /// [`OperationError`].
@@ -182,7 +185,9 @@ impl Context {
         Ok(taken(status, &message, into))
     }
 
-    /// Receives a message into `into`. `None` is a wildcard.
+    /// Receives a message into `into`.
+    ///
+    /// `None` is a wildcard.
     pub(crate) fn receive(
         &self,
         into: &mut [u8],
@@ -193,7 +198,7 @@ impl Context {
         self.take(request, into)
     }
 
-    /// Begins to receive a message of at most `len` bytes, which the operation owns.
+    /// Begins to receive a message with at most `len` bytes, owned by the operation.
     pub(crate) fn begin_receive(
         self: &Rc<Self>,
         len: usize,
@@ -209,7 +214,7 @@ impl Context {
         Ok(EndpointOperation::new(self, vec![self.post(source, tag)?], Kind::Receive, handle))
     }
 
-    /// Begins to receive a message, which `handle` gets.
+    /// Begins to receive a message, passed to `handle`.
     pub(crate) fn begin_receive_by(
         self: &Rc<Self>,
         source: Option<u32>,
@@ -219,7 +224,7 @@ impl Context {
         Ok(self.operation_of(self.post(source, tag)?, handle))
     }
 
-    /// Makes an operation of a receive, whose message `handle` gets.
+    /// Makes an operation from a receive; its message is passed to `handle`.
     pub(crate) fn operation_of(
         self: &Rc<Self>,
         request: Request,
@@ -229,19 +234,21 @@ impl Context {
         EndpointOperation::new(self, vec![request], Kind::Receive, handle)
     }
 
-    /// Waits for a message without receiving it. `None` is a wildcard.
+    /// Waits for a message without receiving it.
+    ///
+    /// `None` is a wildcard.
     pub fn probe(&self, source: Option<u32>, tag: Option<i32>) -> Result<Envelope, OperationError> {
         Ok(envelope_of(self.with_view(|view| view.probe(source, tag))?))
     }
 
-    /// Returns the envelope of a message that has arrived, if there is one.
+    /// Returns an arrived message's envelope, if any.
     pub fn immediate_probe(&self, source: Option<u32>, tag: Option<i32>) -> Result<Option<Envelope>, OperationError> {
         Ok(self.with_view(|view| view.iprobe(source, tag))?.map(envelope_of))
     }
 
-    /// Matches a message that was probed: no other call can receive it.
+    /// Matches a probed message: no other call can receive it.
     pub fn match_probed(&self, found: Envelope) -> Result<Request, OperationError> {
-        // It is the first one of its source and tag.
+        // It is the first one with its source and tag.
         self.post(Some(found.source), Some(found.tag))
     }
 
@@ -253,7 +260,7 @@ impl Context {
 
     // Communicators.
 
-    /// Sends a message that is neither the program's nor one of a collective operation, with a tag from 0.
+    /// Sends a message of neither the program nor a collective operation, with a tag from 0.
     ///
     /// # Errors
     /// [`OperationError`].
@@ -265,7 +272,7 @@ impl Context {
         })
     }
 
-    /// Posts the receive of a message that is sent aside.
+    /// Posts the receive for a message from [`send_aside`](Self::send_aside).
     ///
     /// # Errors
     /// [`OperationError`].
@@ -274,7 +281,9 @@ impl Context {
         self.process.call(|endpoint| endpoint.irecv_in(context, Some(from), Some(tag)))
     }
 
-    /// Returns the entries of all ranks, by rank, and the number of a new communicator. Collective.
+    /// Returns all ranks' entries, by rank, and a new communicator's number.
+    ///
+    /// Collective.
     fn agree(&self, color: Option<u32>, key: i32) -> Result<(Vec<Entry>, u32), OperationError> {
         let own = Entry { color, key, free: self.process.next.get() };
         let entries: Vec<Entry> = self.with_view(|view| {
@@ -285,32 +294,36 @@ impl Context {
         Ok((entries, number))
     }
 
-    /// Returns the lowest number of a communicator that is free on this rank.
+    /// Returns the lowest free communicator number on this rank.
     pub fn free_number(&self) -> u32 {
         self.process.next.get()
     }
 
-    /// Makes a communicator of these ranks of the job, this one among them, with a number that all of them know and
-    /// have [taken](Self::take_number). `remote`: the remote group of an intercommunicator.
+    /// Makes a communicator from these ranks in the job, including this one, with a number known to and
+    /// [taken](Self::take_number) by all of them.
+    ///
+    /// `remote`: an intercommunicator's remote group.
     pub fn create_of_job(&self, number: u32, members: Vec<u32>, remote: Option<Vec<u32>>) -> Rc<Context> {
         self.process.add_new(Description { number, members, remote, grid: None })
     }
 
-    /// Takes the number of a new communicator: the highest of those that are free on its ranks.
+    /// Takes a new communicator's number: the highest of its ranks' free numbers.
     pub fn take_number(&self, free: impl Iterator<Item = u32>) -> u32 {
         let number = free.fold(self.process.next.get(), u32::max);
         self.process.next.set(number + 1);
         number
     }
 
-    /// Adds a communicator of these ranks of this one; `None` if this rank isn't among them.
+    /// Adds a communicator from these ranks of this one; `None` if this rank isn't among them.
     fn create(&self, ranks: &[u32], number: u32, grid: Option<Grid>) -> Option<Rc<Context>> {
         let members: Vec<u32> = ranks.iter().map(|rank| self.members()[*rank as usize]).collect();
         let is_member = members.contains(&self.process.rank);
         is_member.then(|| self.process.add_new(Description { number, members, remote: None, grid }))
     }
 
-    /// Creates a communicator of the ranks that give the same `color`, in the order of `key`. Collective.
+    /// Creates a communicator from the ranks with the same `color`, ordered by `key`.
+    ///
+    /// Collective.
     pub fn split(
         &self,
         color: Option<u32>,
@@ -324,21 +337,25 @@ impl Context {
         Ok(self.create(&ranks, number, grid))
     }
 
-    /// Duplicates the communicator. Collective.
+    /// Duplicates the communicator.
+    ///
+    /// Collective.
     pub fn duplicate(&self) -> Result<Rc<Context>, OperationError> {
         let (_, number) = self.agree(None, 0)?;
         Ok(self.process.add_new(Description { number, ..self.description.clone() }))
     }
 
-    /// Creates a communicator of these ranks; `None` for a rank that isn't among them. Collective: all ranks give the
-    /// same ones, or disjoint ones.
+    /// Creates a communicator from these ranks; `None` for any other rank.
+    ///
+    /// Collective: all ranks give the same ones, or disjoint ones.
     pub fn create_of(&self, ranks: &[u32]) -> Result<Option<Rc<Context>>, OperationError> {
         let (_, number) = self.agree(None, 0)?;
         Ok(self.create(ranks, number, None))
     }
 
-    /// Same as [`create_of`](Self::create_of), collective over these ranks only. Concurrent calls have different tags,
-    /// from 0.
+    /// Same as [`create_of`](Self::create_of), collective over these ranks only.
+    ///
+    /// Concurrent calls have different tags, from 0.
     pub fn create_group(&self, ranks: &[u32], tag: i32) -> Result<Option<Rc<Context>>, OperationError> {
         CallError::check_tag("MPI_Comm_create_group", tag)?;
         let (context, own) = (self.collectives(), self.process.next.get());
@@ -361,7 +378,9 @@ impl Context {
         Ok(self.create(ranks, self.take_number(free.into_iter()), None))
     }
 
-    /// Creates a communicator with a grid; `None` if the grid has no place for this rank. Collective.
+    /// Creates a communicator with a grid; `None` if the grid has no place for this rank.
+    ///
+    /// Collective.
     pub fn create_grid(&self, grid: Grid) -> Result<Option<Rc<Context>>, OperationError> {
         if places(&grid.dims) > u64::from(self.size()) || grid.dims.contains(&0) {
             check("MPI_Cart_create", ffi::MPI_ERR_DIMS as i32)?;
@@ -370,7 +389,7 @@ impl Context {
         self.split(color, 0, Some(grid))
     }
 
-    /// Returns this process's rank in a grid of these dimensions; `None` if the grid has no place for it.
+    /// Returns this process's rank in a grid with these dimensions; `None` if the grid has no place for it.
     pub fn place_in(&self, dims: &[u32]) -> Option<u32> {
         Some(self.rank).filter(|rank| u64::from(*rank) < places(dims))
     }
@@ -392,7 +411,9 @@ impl Context {
         })
     }
 
-    /// Splits the grid into subgrids of the dimensions that `retain` marks. Collective.
+    /// Splits the grid into subgrids with the dimensions marked in `retain`.
+    ///
+    /// Collective.
     pub fn sub_grid(&self, retain: &[bool]) -> Result<Option<Rc<Context>>, OperationError> {
         let (grid, number) = self.grid()?.sub(self.rank, retain);
         self.split(Some(number), 0, Some(grid))
@@ -412,7 +433,7 @@ impl Context {
     }
 }
 
-/// Passes the only message of an operation to `handle`.
+/// Passes an operation's only message to `handle`.
 fn handle_one(messages: &[(Status, Bytes)], handle: impl FnOnce(Status, &[u8]) -> Outcome) -> Outcome {
     messages.first().map_or(Outcome::DONE, |(status, message)| handle(*status, message))
 }

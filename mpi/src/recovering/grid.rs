@@ -11,13 +11,13 @@ pub struct Grid {
     pub periods: Vec<bool>,
 }
 
-/// Returns the number of places of a grid of these dimensions.
+/// Returns the number of places in a grid with these dimensions.
 pub(super) fn places(dims: &[u32]) -> u64 {
     dims.iter().fold(1, |places: u64, ranks| places.saturating_mul(u64::from(*ranks)))
 }
 
 impl Grid {
-    /// Returns the coordinates of a rank.
+    /// Returns a rank's coordinates.
     pub fn coords_of(&self, rank: u32) -> Vec<u32> {
         let mut rest = rank;
         let mut coords: Vec<u32> = self
@@ -54,8 +54,7 @@ impl Grid {
         (at(-i64::from(by)), at(i64::from(by)))
     }
 
-    /// Returns the grid of the dimensions that `retain` marks, and the number of the one with `rank` among these
-    /// subgrids.
+    /// Returns the grid with the dimensions marked in `retain`, and the index of `rank`'s subgrid among these.
     pub fn sub(&self, rank: u32, retain: &[bool]) -> (Grid, u32) {
         let (mut dims, mut periods, mut number) = (Vec::new(), Vec::new(), 0);
         for (((ranks, is_periodic), at), is_retained) in

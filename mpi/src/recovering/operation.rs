@@ -1,4 +1,4 @@
-//! An operation that is waited for later.
+//! Nonblocking operations.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -15,12 +15,14 @@ use super::Context;
 use crate::error::{OperationError, Outcome};
 use crate::immediate::ImmediateOperation;
 
-/// Returns the envelope of a message.
+/// Returns a message's envelope.
 pub(crate) fn envelope_of(Status { source, tag, len }: Status) -> Envelope {
     Envelope { source, tag, len }
 }
 
-/// Copies a message to `into`. A message that is longer is truncated, which is an error.
+/// Copies a message to `into`.
+///
+/// A longer message is truncated, with an error.
 pub(crate) fn taken(status: Status, message: &[u8], into: &mut [u8]) -> Outcome {
     let len = message.len().min(into.len());
     into[..len].copy_from_slice(&message[..len]);
@@ -36,13 +38,15 @@ fn failed(error: OperationError) -> Outcome {
 /// Stores a message, and returns the outcome of its receive.
 pub(crate) type StoreMessage = Box<dyn FnOnce(Status, &[u8]) -> Outcome>;
 
-/// Handles the messages of an operation, in the order of its requests, with ranks of the communicator. It may store
-/// bytes that the operation owns.
+/// Handles an operation's messages, in the order of its requests, with ranks in the communicator.
+///
+/// It may store bytes owned by the operation.
 pub(crate) type Handle = Box<dyn FnOnce(Vec<(Status, Bytes)>, &mut Vec<u8>) -> Outcome>;
 
-/// An operation with the requests of its messages: a send in synchronous mode, a receive, or the receives of a
-/// collective, whose sends are complete from the start. It accesses the program's memory only while it is waited for,
-/// tested or cancelled.
+/// An operation with its messages' requests: a synchronous send, a receive, or a collective's receives (its sends are
+/// complete from the start).
+///
+/// It accesses the program's memory only while it is waited for, tested or cancelled.
 pub(crate) struct EndpointOperation {
     context: Rc<Context>,
     requests: RefCell<Vec<Request>>,
@@ -64,13 +68,15 @@ impl EndpointOperation {
         }
     }
 
-    /// Makes the operation of a send. `pending`: its request in synchronous mode; in the other modes it has succeeded.
+    /// Makes a send's operation.
+    ///
+    /// `pending`: its request in synchronous mode; in the other modes it has succeeded.
     pub(crate) fn of_send(context: &Rc<Context>, pending: Option<Request>) -> EndpointOperation {
         let requests = pending.into_iter().collect();
         EndpointOperation::new(context, requests, Kind::Send, Box::new(|_, _| Outcome::DONE))
     }
 
-    /// Frees the requests of a send, which continues.
+    /// Frees a send's requests; the send continues.
     fn free(&self) {
         self.handle.take();
         for request in self.requests.take() {
@@ -158,7 +164,9 @@ impl std::fmt::Debug for EndpointOperation {
     }
 }
 
-/// Returns the index of an operation that is complete; with `wait`, waits for one. `None` if none is.
+/// Returns the index of a complete operation; with `wait`, waits for one.
+///
+/// `None` if none is complete.
 fn find_complete(operations: &[&EndpointOperation], wait: bool) -> Result<Option<usize>, OperationError> {
     let Some(first) = operations.first() else { return Ok(None) };
     let requests: Vec<_> = operations.iter().map(|operation| operation.requests.borrow()).collect();
@@ -178,7 +186,9 @@ fn are_all_complete(operations: &[&EndpointOperation]) -> Result<bool, Operation
     Ok(first.context.process.call(|endpoint| endpoint.test_any(&[&requests]))?.is_some())
 }
 
-/// Returns the index and outcome of an operation that is complete; with `wait`, waits for one. `None` if none is.
+/// Returns the index and outcome of a complete operation; with `wait`, waits for one.
+///
+/// `None` if none is complete.
 ///
 /// # Errors
 /// [`OperationError`].
@@ -187,7 +197,7 @@ pub(crate) fn any(operations: &[&EndpointOperation], wait: bool) -> Result<Optio
     Ok(found.map(|index| (index, operations[index].wait())))
 }
 
-/// Returns index and outcome of all operations that are complete; with `wait`, at least one, if any is pending.
+/// Returns the indices and outcomes of all complete operations; with `wait`, at least one, if any is pending.
 ///
 /// # Errors
 /// [`OperationError`].
@@ -202,7 +212,7 @@ pub(crate) fn some(operations: &[&EndpointOperation], wait: bool) -> Result<Vec<
     }
 }
 
-/// Returns the outcome of each operation; `None`, without `wait`, if one is still pending.
+/// Returns each operation's outcome; `None`, without `wait`, if one is still pending.
 ///
 /// # Errors
 /// [`OperationError`].

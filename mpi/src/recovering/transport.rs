@@ -1,4 +1,4 @@
-//! Transport of a rank that recovers.
+//! A recovering rank's transport.
 
 use counterfoil_ack_piggyback::WireHeader;
 use counterfoil_runtime::local::RecoveryTimes;
@@ -8,13 +8,13 @@ use counterfoil_runtime::transport::{Event, Interest, Report, Step, Transport, T
 
 use crate::transport::MpiTransport;
 
-/// Connections of a rank to its peers.
+/// A rank's connections to its peers.
 #[derive(Debug)]
 pub struct RankTransport {
     connections: Connections,
-    /// Keeps what the rank gets, while it is in its prologue.
+    /// Recorder of received messages during the prologue.
     recorder: Option<PrologueRecorder>,
-    /// The recorder had no room left.
+    /// True if the recorder had no room left.
     is_full: bool,
 }
 
@@ -55,17 +55,17 @@ impl RankTransport {
         }
     }
 
-    /// Keeps from now on what the rank gets.
+    /// Records received messages from now on.
     pub(crate) fn record_prologue(&mut self, recorder: PrologueRecorder) {
         self.recorder = Some(recorder);
     }
 
-    /// Returns what was kept, and keeps no more; `None` if there was no room for it.
+    /// Ends the recording and returns it; `None` if there was no room for it.
     pub(crate) fn end_prologue(&mut self) -> Option<PrologueRecorder> {
         self.recorder.take().filter(|_| !self.is_full)
     }
 
-    /// Returns the durations of the steps by which this process has replaced another one, so far; none in a replay.
+    /// Returns the step durations so far of this process's replacement of another one; none in a replay.
     pub fn recovery_times(&self) -> RecoveryTimes {
         match &self.connections {
             Connections::Mpi(transport) => transport.recovery_times(),
@@ -73,7 +73,7 @@ impl RankTransport {
         }
     }
 
-    /// Returns the number of times that the rank has been replaced; 0 in a replay.
+    /// Returns the number of times the rank was replaced; 0 in a replay.
     pub fn incarnation(&self) -> u32 {
         match &self.connections {
             Connections::Mpi(transport) => transport.incarnation(),

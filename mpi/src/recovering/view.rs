@@ -1,5 +1,4 @@
-//! A communicator as the runtime's collectives see it: ranks are those of the communicator, and tags are counted for
-//! it.
+//! A communicator as seen by the runtime's collectives: with its own ranks and tag counter.
 
 use bytes::Bytes;
 use counterfoil::Epoch;
@@ -8,7 +7,7 @@ use counterfoil_runtime::communicator::{CallError, CollectiveSubstrate, Communic
 
 use super::{Context, RankEndpoint};
 
-/// An endpoint with the ranks and the context numbers of a communicator.
+/// An endpoint with a communicator's ranks and context numbers.
 pub struct View<'a> {
     pub(super) endpoint: &'a mut RankEndpoint,
     pub(super) context: &'a Context,

@@ -1,13 +1,13 @@
-//! Resumption of a job that failed as a whole: its program is started again under the job's name.
+//! Resumption of a completely failed job: its program is started again under the job's name.
 //!
 //! | file | in | written |
 //! |---|---|---|
-//! | mark of a rank | both directories on the rank's host | before the first record, by the rank |
-//! | record | the directory of checkpoints on each host | at each start, once all have got that far |
+//! | a rank's mark | both directories on the rank's host | before the first record, by the rank |
+//! | record | the checkpoint directory on each host | at each start, once all have got that far |
 //!
-//! So a record means that every rank has a mark somewhere, and a rank without a mark on its host has lost its log. The
-//! record of a job that has ended says so: its files are removed, and a job of its name is another one. Processes of
-//! different starts have different incarnations.
+//! So a record means that every rank has a mark somewhere, and a rank without a mark on its host has lost its log. An
+//! ended job's record is marked: its files are removed, and a job with its name is another one. Processes of different
+//! starts have different incarnations.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -20,35 +20,35 @@ use serde::{Deserialize, Serialize};
 use super::{Naps, Options, RecoveryError};
 use crate::membership::own_host;
 
-/// Incarnations of a rank in one start of its job.
+/// A rank's incarnations per start of its job.
 const INCARNATIONS_PER_START: u32 = 1 << 16;
-/// Bytes of a record in messages: its longest encoding, and more.
+/// Record bytes in messages: at least its longest encoding.
 const RECORD_BYTES: usize = 64;
 /// Version of the record.
 const VERSION: u8 = 3;
-/// Wait for the locks of a job after which it is said.
+/// Time after which a wait for a job's locks is reported.
 const WAIT_IS_SAID_AFTER: Duration = Duration::from_secs(1);
 
-/// Reason why a job of a name can't be started or resumed.
+/// Reason that a named job can't be started or resumed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResumeError {
-    /// A process holds the files of a rank.
+    /// A process holds a rank's files.
     #[error("job {name} is running: a process holds the files of rank {rank} in {}", directory.display())]
     Running {
-        /// Name of the job.
+        /// The job's name.
         name: String,
         /// The rank.
         rank: u32,
-        /// Directory of the job.
+        /// The job's directory.
         directory: PathBuf,
     },
-    /// An earlier job of this name has ended, and a process still holds its files.
+    /// An earlier job with this name has ended, and a process still holds its files.
     #[error("an earlier job {name} has ended, and one of its processes still holds files in {}: end it", directory.display())]
     Ending {
-        /// Name of the job.
+        /// The job's name.
         name: String,
-        /// Directory of the job.
+        /// The job's directory.
         directory: PathBuf,
     },
     /// The job was started with other settings.
@@ -57,28 +57,28 @@ pub enum ResumeError {
          `counterfoil clean --job {name}`"
     )]
     Settings {
-        /// Name of the job.
+        /// The job's name.
         name: String,
         /// Setting of the job.
         what: String,
         /// Setting of this start.
         given: String,
     },
-    /// A directory doesn't have the mark of a rank: it ran on another host, or the host lost its memory.
+    /// A directory lacks a rank's mark: it ran on another host, or the host lost its memory.
     #[error(
         "rank {rank} of job {name} can't be resumed: its files aren't in {}. Resume the job with the same directories and the same ranks on \
          each host; after a host was restarted, that takes the node-local tier. `counterfoil clean --job {name}` removes the job",
         directory.display()
     )]
     Lost {
-        /// Name of the job.
+        /// The job's name.
         name: String,
         /// The rank.
         rank: u32,
-        /// Directory that doesn't have the files.
+        /// Directory without the files.
         directory: PathBuf,
     },
-    /// There are logs of the job on this host, and no record where its checkpoints would be.
+    /// The job has logs on this host, but no record in the checkpoint directory.
     #[error(
         "job {name} has logs in {}, and began with checkpoints in another directory, {}: resume it with that one, or remove it with \
          `counterfoil clean --job {name}`",
@@ -86,46 +86,48 @@ pub enum ResumeError {
         checkpoints.display()
     )]
     OtherCheckpoints {
-        /// Name of the job.
+        /// The job's name.
         name: String,
-        /// Directory of the logs.
+        /// Log directory.
         logs: PathBuf,
-        /// Directory of the checkpoints with which the job began.
+        /// Checkpoint directory at the job's beginning.
         checkpoints: PathBuf,
     },
-    /// The record of the job is damaged, or of another version.
+    /// The job's record is damaged, or has another version.
     #[error("{} isn't the record of a job: `counterfoil clean --job {name}` removes the job", path.display())]
     Record {
-        /// Name of the job.
+        /// The job's name.
         name: String,
-        /// Path of the record.
+        /// The record's path.
         path: PathBuf,
     },
     /// The job was started 65,535 times.
     #[error("job {name} was started {starts} times, and can't be resumed again")]
     Starts {
-        /// Name of the job.
+        /// The job's name.
         name: String,
         /// Number of starts.
         starts: u16,
     },
 }
 
-/// What is known of a job on a host.
+/// State of a job, as known on a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Record {
     version: u8,
-    /// All ranks were done.
+    /// True if all ranks were done.
     has_ended: bool,
-    /// Number of times that the job was started.
+    /// Number of the job's starts.
     starts: u16,
     ranks: u32,
     rule: Rule,
     tier: Tier,
 }
 
-/// Begins a job of this name, or resumes it; returns its record, or `None` if an earlier one of this name has ended and
-/// left files. Collective.
+/// Begins a job with this name, or resumes it; returns its record, or `None` if an earlier one with this name has ended
+/// and left files.
+///
+/// Collective.
 ///
 /// # Errors
 /// [`RecoveryError::Resume`], [`RecoveryError::Job`], [`RecoveryError::Mpi`].
@@ -171,14 +173,14 @@ pub(super) fn begin(
     Ok(Some(record))
 }
 
-/// Begins a job with this directory of checkpoints, unless this host has logs of one that began with another.
+/// Begins a job with this checkpoint directory, unless this host has logs from a start with another one.
 fn claim_checkpoints(directory: &SharedJobDirectory, name: &str) -> Result<(), RecoveryError> {
     let Some(checkpoints) = directory.claim_checkpoints()? else { return Ok(()) };
     let logs = directory.paths().logs();
     Err(ResumeError::OtherCheckpoints { name: name.to_owned(), logs, checkpoints }.into())
 }
 
-/// Waits until no process holds the files of a rank.
+/// Waits until no process holds a rank's files.
 fn wait_for_locks(directory: &SharedJobDirectory, name: &str, options: &Options) -> Result<(), ResumeError> {
     let (begun, mut naps) = (Instant::now(), Naps::default());
     let mut is_said = false;
@@ -203,7 +205,9 @@ fn read(directory: &SharedJobDirectory, name: &str) -> Result<Option<Record>, Re
     Ok(Some(record.ok_or_else(damaged)?))
 }
 
-/// Returns what each process knows. Collective.
+/// Returns each process's record.
+///
+/// Collective.
 fn gather(world: &Comm, own: Option<Record>) -> Result<Vec<Option<Record>>, RecoveryError> {
     let mut sent = own.map(|record| record.encode()).unwrap_or_default();
     sent.resize(RECORD_BYTES, 0);
@@ -219,12 +223,14 @@ impl Record {
         Record { version: VERSION, has_ended: false, starts, ranks, rule, tier }
     }
 
-    /// Returns the incarnation of the job's first processes in this start.
+    /// Returns the first processes' incarnation in this start.
     pub(super) fn first_incarnation(&self) -> u32 {
         u32::from(self.starts - 1) * INCARNATIONS_PER_START
     }
 
-    /// Records that all ranks are done. To be called while this process holds files of the job.
+    /// Records that all ranks are done.
+    ///
+    /// Call it while this process holds files of the job.
     ///
     /// # Errors
     /// [`JobError::Io`].
@@ -237,7 +243,7 @@ impl Record {
         postcard::to_stdvec(self).unwrap_or_default()
     }
 
-    /// Checks that a start has the settings of the job.
+    /// Checks that a start has the job's settings.
     fn check(&self, name: &str, settings: &RankSettings) -> Result<(), ResumeError> {
         let given = Record::new(self.starts, settings);
         if *self == given {
@@ -275,7 +281,7 @@ mod tests {
         assert!(message.len() <= RECORD_BYTES, "{}", message.len());
         message.resize(RECORD_BYTES, 0);
         assert_eq!(postcard::take_from_bytes::<Record>(&message).unwrap().0, record);
-        // In place of no record.
+        // Encoding of a missing record.
         assert!(postcard::take_from_bytes::<Record>(&[0; RECORD_BYTES]).is_err());
     }
 

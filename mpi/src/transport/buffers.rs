@@ -1,21 +1,23 @@
-//! Memory of long frames, used again for later ones.
+//! Memory of long frames, reused for later ones.
 //!
-//! The heap returns the memory of a long allocation to the system when it is dropped. If each frame took new memory,
-//! page faults would cost more than the transmission: an exchange of 1 MB over shared memory took 1,000 µs, and takes
-//! 240 µs with memory that is used again.
+//! The heap returns a long allocation's memory to the system when it is dropped. If each frame took new memory, page
+//! faults would cost more than the transmission: a 1 MB exchange over shared memory took 1,000 µs, and takes 240 µs
+//! with reused memory.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
-/// Length from which on a frame's memory is kept.
+/// Minimum length at which a frame's memory is kept.
 const KEPT_BYTES_MIN: usize = 16 << 10;
-/// Limit of the memory that is kept, in bytes.
+/// Limit of kept memory, in bytes.
 const FREE_BYTES_MAX: usize = 32 << 20;
 /// Number of size classes, the powers of two up to the limit.
 const CLASSES: usize = FREE_BYTES_MAX.ilog2() as usize + 1;
 
-/// Memory for frames, most recently used first. Clones share it.
+/// Memory for frames, most recently used first.
+///
+/// Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Buffers(Arc<Mutex<Free>>);
 
@@ -58,7 +60,7 @@ impl Buffers {
         }
     }
 
-    /// Returns the bytes of `buffer`; its memory is given back when the last reference to them is dropped.
+    /// Shares the bytes of `buffer`; its memory is given back when the last reference is dropped.
     pub(super) fn share(&self, buffer: Vec<u8>) -> Bytes {
         if buffer.capacity() < KEPT_BYTES_MIN {
             return Bytes::from(buffer);
@@ -71,7 +73,7 @@ impl Buffers {
     }
 }
 
-/// A buffer that is given back when it is dropped.
+/// A buffer given back on drop.
 struct Shared {
     buffer: Vec<u8>,
     home: Buffers,

@@ -1,4 +1,4 @@
-//! Waits of a thread that polls.
+//! Waits of a polling thread.
 
 use std::thread;
 use std::time::Duration;
@@ -15,9 +15,10 @@ const NAP: Duration = Duration::from_micros(50);
 pub(super) struct Idle(u32);
 
 impl Idle {
-    /// Spins, yields or sleeps, by the number of idle polls: there may be more ranks than processors. A poll is some
-    /// calls of MPI, so the first ones follow each other without a pause; with one, a run of the neurons workload took
-    /// 2 % more in a virtual machine.
+    /// Spins, yields or sleeps, by the number of idle polls: there may be more ranks than processors.
+    ///
+    /// A poll makes some MPI calls, so the first ones follow each other without a pause; with one, a neurons workload
+    /// run took 2 % longer in a virtual machine.
     pub(super) fn after_poll(&mut self, progressed: bool) {
         self.0 = if progressed { 0 } else { self.0.saturating_add(1) };
         match self.0 {

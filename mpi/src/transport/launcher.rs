@@ -21,7 +21,7 @@ impl Supervisor for LauncherConnection {
     }
 
     fn report_repair(&mut self, waits: bool) {
-        // That the launcher is gone is noticed when its messages are read.
+        // A lost launcher is noticed when its messages are read.
         let _ = self.report(Report::Repair { waits });
     }
 

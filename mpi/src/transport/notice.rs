@@ -1,4 +1,4 @@
-//! Notices about the job, which the ranks of a job without a launcher exchange, and the vote by which they end it.
+//! Notices about the job, exchanged by ranks without a launcher, and their vote to end it.
 
 use std::io;
 
@@ -6,12 +6,12 @@ use counterfoil_runtime::transport::{Event, TransportError};
 
 use super::{MpiTransport, VOTE, failed};
 
-/// Tag of a notice, on a communicator of its own: a search for one among all messages that have arrived would pass over
-/// the frames of a replay each time.
+/// Tag of a notice, on a communicator of its own: a search among all arrived messages would pass over a replay's frames
+/// each time.
 const NOTICE: i32 = 0;
 
 impl MpiTransport {
-    /// Handles the orders of the supervisor, and votes to end the job as soon as all ranks are done.
+    /// Handles the supervisor's orders, and votes to end the job as soon as all ranks are done.
     pub(super) fn poll_supervisor(&mut self) -> Result<(), TransportError> {
         if self.supervisor.has_notices() {
             self.take_notices()?;
@@ -36,7 +36,7 @@ impl MpiTransport {
         Ok(())
     }
 
-    /// Takes notices, also of those from which nothing else is read.
+    /// Takes notices, also from peers otherwise not read.
     fn take_notices(&mut self) -> Result<(), TransportError> {
         loop {
             let message = self.membership.job().improbe(None, None);
@@ -69,7 +69,7 @@ impl MpiTransport {
         let number = self.membership.votes().to_le_bytes();
         for spare in self.membership.spares() {
             let sending = self.membership.all().isend(number.to_vec(), spare, VOTE);
-            // After a failure the vote is repeated, and with it this.
+            // After a failure the vote is repeated, and this message with it.
             if let Some(sending) = self.or_repair(sending)? {
                 self.sent_to_spares.push(sending);
             }

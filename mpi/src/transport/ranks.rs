@@ -1,6 +1,6 @@
-//! Supervision by the ranks themselves, in a job without a launcher: what they tell each other about the job.
+//! Supervision by the ranks themselves, in a job without a launcher: their notices about the job.
 //!
-//! A notice is a message of its kind, one byte, and a body.
+//! A notice is a message with its kind, one byte, and a body.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,21 +12,23 @@ use counterfoil_runtime::transport::{Event, Report, TransportError};
 
 use super::supervisor::Supervisor;
 
-/// Rank whose process runs the rule's coordinator.
+/// Rank running the rule's coordinator.
 const COORDINATOR_RANK: u32 = 0;
 
-/// The sender is done. No body.
+/// The sender is done.
+///
+/// No body.
 const DONE: u8 = 0;
 /// To the rule's coordinator.
 const REPORT: u8 = 1;
 /// From the rule's coordinator.
 const ORDER: u8 = 2;
 
-/// All ranks together, seen from one of them.
+/// All ranks, seen from one of them.
 #[derive(Debug)]
 pub(super) struct Ranks {
     rank: u32,
-    /// For each rank: it is done.
+    /// For each rank: true if it is done.
     done: Vec<bool>,
     /// The rule's coordinator, on [`COORDINATOR_RANK`].
     coordinator: Option<Box<dyn Coordinator>>,
@@ -35,7 +37,9 @@ pub(super) struct Ranks {
 }
 
 impl Ranks {
-    /// Returns the supervision of `rank`. `coordinator` is the rule's, and runs in the process of rank 0.
+    /// Returns the supervision of `rank`.
+    ///
+    /// `coordinator` is the rule's, and runs in rank 0's process.
     pub(super) fn new(rank: u32, ranks: u32, coordinator: Option<Box<dyn Coordinator>>) -> Ranks {
         let coordinator = coordinator.filter(|_| rank == COORDINATOR_RANK);
         Ranks { rank, done: vec![false; ranks as usize], coordinator, notices: VecDeque::new() }
@@ -52,7 +56,7 @@ impl Ranks {
         (0..self.done.len() as u32).filter(|peer| *peer != own).for_each(|peer| self.notify(peer, DONE, &[]));
     }
 
-    /// Passes a message to the coordinator that this process runs.
+    /// Passes a message to this process's coordinator.
     fn coordinate(&mut self, from: u32, body: &[u8], events: &mut VecDeque<Event>) -> Result<(), TransportError> {
         if let Some(coordinator) = &mut self.coordinator {
             let handled = coordinator.handle_control(Rank(from), body);
@@ -62,7 +66,7 @@ impl Ranks {
         Ok(())
     }
 
-    /// Takes the messages of the coordinator that this process runs.
+    /// Takes the messages from this process's coordinator.
     fn take_orders(&mut self, events: &mut VecDeque<Event>) {
         while let Some((Rank(to), body)) = self.coordinator.as_mut().and_then(|coordinator| coordinator.poll_message())
         {
@@ -152,7 +156,7 @@ mod tests {
 
     use super::*;
 
-    /// Carries the notices of one rank to another.
+    /// Carries one rank's notices to another.
     fn carry(from: &mut Ranks, to: &mut Ranks) {
         let mut events = VecDeque::new();
         while let Some((receiver, notice)) = from.poll_notice() {

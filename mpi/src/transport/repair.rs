@@ -1,4 +1,4 @@
-//! Repair of the membership, and of the connections with ranks that have other processes.
+//! Repair of the membership, and of connections with replaced ranks.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use super::idle::Idle;
 use super::{MpiTransport, failed};
 use crate::membership::{Membership, RepairError};
 
-/// Longest time from an error of MPI to the launcher's notice of the death that has caused it.
+/// Longest time from an MPI error to the launcher's notice of the causing death.
 const NOTICE_WAIT_MAX: Duration = Duration::from_secs(10);
 
 impl MpiTransport {
@@ -38,8 +38,7 @@ impl MpiTransport {
         self.post_notices()
     }
 
-    /// Removes a connection to `peer` from the events, with the frames that it has brought: the endpoint has not seen
-    /// it.
+    /// Removes a connection to `peer` from the events, with its frames: the endpoint has not seen it.
     fn remove_new_connection(&mut self, peer: u32) {
         let mut is_new = false;
         self.events.retain(|event| match event {
@@ -52,7 +51,7 @@ impl MpiTransport {
         });
     }
 
-    /// Notes which ranks are dead: nobody replaces them, and the whole job is started again.
+    /// Notes the dead ranks: nobody replaces them, and the whole job is started again.
     fn note_failures(&mut self) -> Result<(), TransportError> {
         for process in self.membership.failed().map_err(failed)? {
             let Some(peer) = self.membership.rank_of(process) else { continue };
@@ -64,7 +63,7 @@ impl MpiTransport {
         Ok(())
     }
 
-    /// Returns what a call has returned, or, after a repair, `None` if it failed because a process is dead.
+    /// Returns a call's result, or, after a repair, `None` if it failed because a process is dead.
     pub(super) fn or_repair<T>(&mut self, called: Result<T, MpiError>) -> Result<Option<T>, TransportError> {
         match called {
             Ok(value) => Ok(Some(value)),
@@ -80,11 +79,13 @@ impl MpiTransport {
         }
     }
 
-    /// Returns `true` after an error of MPI under a rule that starts the job again: the message of the call is lost,
-    /// and none that follows may take its place. The launcher may be about to tell of a death that has caused it.
+    /// Returns `true` after an MPI error under a rule that restarts the job: the call's message is lost, and no later
+    /// one may take its place.
+    ///
+    /// The launcher may be about to report the causing death.
     ///
     /// # Errors
-    /// That error, if the launcher doesn't tell in time.
+    /// The MPI error, if the launcher doesn't report in time.
     pub(super) fn has_failed(&mut self) -> Result<bool, TransportError> {
         match self.failure.take_if(|(since, _)| since.elapsed() >= NOTICE_WAIT_MAX) {
             Some((_, error)) => Err(error),
@@ -93,9 +94,10 @@ impl MpiTransport {
     }
 }
 
-/// Repairs the membership after a call has failed because of a dead process: returns the ranks that have other
-/// processes now, after all living processes have called this. `report` is told when the wait for them begins, and when
-/// it ends.
+/// Repairs the membership after a call has failed because of a dead process: returns the replaced ranks, after all
+/// living processes have called this.
+///
+/// `report` is called when the wait for them begins, and when it ends.
 pub(super) fn await_replacements(
     membership: &mut Membership,
     mut report: impl FnMut(bool),

@@ -1,4 +1,4 @@
-//! Processes of an MPI job that have no rank.
+//! Spare processes of an MPI job.
 
 use std::collections::VecDeque;
 use std::thread;
@@ -16,7 +16,7 @@ use crate::membership::{Membership, RepairError, needs_new_job};
 /// Time between two polls of a spare.
 const SPARE_NAP: Duration = Duration::from_millis(1);
 
-/// A process of an MPI job that has no rank.
+/// A process in an MPI job without a rank.
 #[derive(Debug)]
 pub struct SpareProcess {
     launcher: LauncherConnection,
@@ -33,8 +33,9 @@ impl SpareProcess {
         Ok(SpareProcess { launcher, membership })
     }
 
-    /// Sleeps until this process becomes a rank; returns its transport and what the launcher wants of it. Returns
-    /// `None` when the job has ended, after all processes have met.
+    /// Sleeps until this process becomes a rank; returns its transport and the launcher's welcome.
+    ///
+    /// Returns `None` when the job has ended, after all processes have met.
     ///
     /// # Errors
     /// [`TransportError`].
@@ -73,13 +74,13 @@ impl SpareProcess {
     }
 }
 
-/// Sleeps until this process, a spare of a job without a launcher, becomes a rank: returns `true` then, and `false` at
-/// the end of the job, after all processes have met.
+/// Sleeps until this spare of a job without a launcher becomes a rank: returns `true` then, and `false` at the end of
+/// the job, after all processes have met.
 ///
 /// # Errors
 /// [`TransportError`].
 pub(crate) fn wait_without_launcher(membership: &mut Membership) -> Result<bool, TransportError> {
-    // Number of votes that the ranks have begun, as far as this process knows.
+    // Number of votes begun by the ranks, as far as this process knows.
     let mut votes = 0;
     while membership.rank().is_none() {
         check_aborted(membership)?;
@@ -118,7 +119,9 @@ pub(crate) fn wait_without_launcher(membership: &mut Membership) -> Result<bool,
     Ok(true)
 }
 
-/// Repairs the membership. That spares are missing is an error only before the ranks have voted to end the job.
+/// Repairs the membership.
+///
+/// Missing spares are an error only before the ranks have voted to end the job.
 fn repair_for_vote(membership: &mut Membership, votes: u32) -> Result<(), TransportError> {
     match await_replacements(membership, |_| {}) {
         Err(RepairError::NoSpare { .. }) if votes > 0 => Ok(()),
@@ -131,7 +134,7 @@ fn meet_at_the_end(membership: &mut Membership) -> Result<(), TransportError> {
     let mut meeting = membership.meet().map_err(failed)?;
     while meeting.poll().map_err(failed)?.is_none() {
         check_aborted(membership)?;
-        // A process that has not come here yet needs this one for a repair.
+        // A process not here yet needs this one for a repair.
         let has_failure = membership.has_failure().map_err(failed)?;
         membership.serve_repair(has_failure).map_err(failed)?;
         thread::sleep(SPARE_NAP);

@@ -1,9 +1,9 @@
-//! Programs that send more than their logs hold (`examples/full_log.rs`): a rank that waits for room gets it, or an
-//! error if no rank can make any.
+//! Programs sending more than their logs hold (`examples/full_log.rs`): a rank waiting for room gets it, or an error if
+//! no rank can make any.
 
 use super::{accounts, job};
 
-/// Runs a case on `ranks` ranks with a log of `kib` KiB each; returns the output.
+/// Runs a case on `ranks` ranks with a `kib` KiB log each; returns the output.
 #[track_caller]
 fn run(case: &str, ranks: u32, kib: u32) -> String {
     let output = job("full_log", ranks, &[case, &kib.to_string()], None);
@@ -12,7 +12,7 @@ fn run(case: &str, ranks: u32, kib: u32) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Checks the number of messages and contributions that all ranks together have logged.
+/// Checks the number of messages and contributions logged by all ranks together.
 #[track_caller]
 fn expect_logged(case: &str, ranks: u32, kib: u32, messages: u64) {
     let printed = run(case, ranks, kib);
@@ -24,7 +24,7 @@ fn expect_logged(case: &str, ranks: u32, kib: u32, messages: u64) {
 fn contributions_are_released_on_any_communicator() {
     for (case, messages) in [
         ("world", 40),
-        // Contributors: one rank of each half, or all but one.
+        // Contributors: one rank in each half, or all but one.
         ("halves", 2 * 40),
         ("dup", 2 * 40),
         ("gather", 2 * 40),

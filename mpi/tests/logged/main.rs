@@ -1,8 +1,9 @@
-//! Programs on a `LoggedCommunicator`, under `mpirun`. They check their own values; the tests compare their logs with
-//! the messages that an independent library (`preload/tests/c/witness.c`) has observed, and with the contributions and
-//! determinants that the programs expect.
+//! Programs on a `LoggedCommunicator`, under `mpirun`.
 //!
-//! `cargo xtask mpi -- test` sets the path of `mpirun`.
+//! They check their own values; the tests compare their logs with the messages observed by an independent library
+//! (`preload/tests/c/witness.c`), and with the contributions and determinants expected by the programs.
+//!
+//! `cargo xtask mpi -- test` sets the path to `mpirun`.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test's functions may")]
 
@@ -64,7 +65,7 @@ fn job(name: &str, ranks: u32, arguments: &[&str], witness: Option<(&Path, &Path
     output(command.arg(built(&format!("examples/{name}"))).args(arguments))
 }
 
-/// Parses the line that each rank prints (`examples/account`): messages, their bytes, contributions, determinants.
+/// Parses the line printed by each rank (`examples/account`): messages, their bytes, contributions, determinants.
 fn accounts(printed: &str, ranks: u32) -> BTreeMap<u32, [u64; 4]> {
     let lines = printed.lines().map(|line| line.strip_prefix("rank ").unwrap().split(' ').collect::<Vec<_>>());
     let accounts: BTreeMap<_, _> = lines
@@ -81,9 +82,9 @@ type Streams = BTreeMap<(u32, i32), BTreeMap<u64, Vec<u8>>>;
 struct Log {
     /// Streams to each peer.
     lanes: BTreeMap<u32, Streams>,
-    /// Contributions to collective operations, in the order of the log.
+    /// Contributions to collective operations, in log order.
     contributions: Vec<Vec<u8>>,
-    /// Numbers of determinants of receives, of probes, and of completions.
+    /// Determinant counts: receives, probes, and completions.
     determinants: [u64; 3],
 }
 
@@ -107,7 +108,7 @@ fn log(dir: &Path, rank: u32) -> Log {
     Log { lanes, contributions: contributions.into_values().collect(), determinants }
 }
 
-/// Reads the contributions that a rank expects in its log.
+/// Reads the contributions a rank expects in its log.
 fn expected_contributions(dir: &Path, rank: u32) -> Vec<Vec<u8>> {
     let text = std::fs::read(dir.join(format!("contributions-{rank}"))).unwrap();
     let (mut rest, mut contributions) = (&text[..], Vec::new());
@@ -167,8 +168,8 @@ fn every_call_returns_its_value_and_every_message_is_in_the_log() {
         for (number, payload) in &next[&(0, 20)] {
             assert_eq!(payload[..8], numbers(rank, number - 1..*number)[..]);
         }
-        // Messages with the same tag on three communicators are three streams. On the last, which has half of the
-        // ranks, the neighbours differ.
+        // Messages with the same tag on three communicators are three streams. On the last, with half of the ranks, the
+        // neighbours differ.
         let rings = lanes.values().flat_map(|lane| lane.iter()).filter(|((_, tag), _)| *tag == 5);
         assert_eq!(rings.map(|((comm, _), _)| *comm).collect::<std::collections::BTreeSet<_>>().len(), 3);
     }

@@ -1,4 +1,4 @@
-//! A process that MPI tells nothing of failures, as Open MPI 5.0.11 sometimes leaves one out under load.
+//! A process not told of failures, as Open MPI 5.0.11 sometimes leaves one out under load.
 
 use std::fs;
 use std::thread::sleep;
@@ -10,13 +10,14 @@ use crate::job::{Job, Program, RANKS, Running};
 use crate::library::library;
 use crate::ulfm::outlives_failures;
 
-/// Line of the library.
+/// Line printed by the library.
 const DEAF: &str = "a process is deaf";
-/// Longest time in which the processes end after their launcher.
+/// Longest time for the processes to end after their launcher.
 const END_MAX: Duration = Duration::from_secs(30);
 
-/// Starts a job, one process of which is deaf, and waits for its ranks. Returns it, and the folder of the library that
-/// makes it so.
+/// Starts a job with one deaf process, and waits for its ranks.
+///
+/// Returns it, and the folder with the library that makes the process deaf.
 #[track_caller]
 fn start_with_deaf(process: u32) -> (Running, TempDir) {
     let folder = tempfile::tempdir().unwrap();
@@ -39,7 +40,7 @@ fn a_process_that_is_told_of_no_failure_is_called_to_the_repair() {
             running.wait_for_ranks();
             let (_, between) = Program::Rod.steps();
             running.wait_for_step(between);
-            // What MPI_Finalize of the deaf process waits for depends on the load.
+            // The wait in the deaf process's MPI_Finalize depends on the load.
             running.kill_launcher();
             running.lose_all();
         }
@@ -71,7 +72,7 @@ fn a_process_that_is_told_of_no_failure_ends_with_its_launcher() {
     }
 }
 
-/// Returns `true` for a process that has not ended; one that has may wait for its parent.
+/// Returns `true` for a process that has not ended; an ended one may wait for its parent.
 fn is_alive(process: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with('Z'))

@@ -1,11 +1,11 @@
-//! What the processes of a job do that hangs, for the report of a failed test.
+//! Descriptions of a hung job's processes, for a failed test's report.
 
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// Returns a description of all processes, orphans included, whose directory for temporary files this is.
+/// Describes all processes, including orphans, with this directory for temporary files.
 pub(crate) fn describe_processes(temporary: &Path) -> String {
     let mut described = String::new();
     let variable = format!("TMPDIR={}", temporary.display());
@@ -24,7 +24,7 @@ pub(crate) fn describe_processes(temporary: &Path) -> String {
     described
 }
 
-/// Returns the stacks of a process if there is a debugger, or else what its threads wait for in the kernel.
+/// Returns a process's stacks if there is a debugger, otherwise its threads' wait channels in the kernel.
 fn describe_threads(path: &Path, process: u32) -> String {
     let mut debugger = Command::new("timeout");
     debugger.args(["20", "gdb", "-p", &process.to_string(), "-batch", "-ex", "thread apply all bt 24"]);

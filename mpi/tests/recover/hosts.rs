@@ -4,7 +4,7 @@ use super::job::{Job, Program, RANKS};
 use super::namespaces::Hosts;
 use crate::ulfm::outlives_failures;
 
-/// Returns hosts; `None`, with the reason on standard error, where they can't be made, or where the MPI doesn't outlive
+/// Returns hosts; `None`, with the reason on standard error, if they can't be made, or if the MPI doesn't survive
 /// failures.
 #[expect(clippy::print_stderr)]
 fn hosts(count: usize) -> Option<Hosts> {
@@ -30,7 +30,7 @@ fn a_killed_rank_is_replaced_on_its_host_where_its_log_is() {
     assert_eq!(running.finish(), RANKS + 1);
 }
 
-/// Kills a host with two ranks, after which these have processes on `spare`.
+/// Kills a host with two ranks, expecting their replacements on `spare`.
 fn kill_host(count: usize, places: &[usize], killed: usize, spare: usize) {
     let Some(hosts) = hosts(count) else { return };
     let job = Job::new(places.len()).with_options(&hosts.options()).with_wrapper(hosts.wrapper(places));

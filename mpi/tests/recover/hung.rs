@@ -1,4 +1,4 @@
-//! A process that hangs in MPI, as one whose queue in shared memory has lost its end with a dead process.
+//! A process hanging in MPI, as if its shared-memory queue had lost its end with a dead process.
 
 use crate::job::{Job, Program, RANKS};
 use crate::library::library;

@@ -19,11 +19,11 @@ use crate::mpirun::mpirun;
 use crate::ulfm::outlives_failures;
 
 const STEPS: u32 = 8_000;
-/// Longest run of a job, in seconds. It is killed then.
+/// Longest run of a job, in seconds, before it is killed.
 const SECONDS_MAX: u64 = 120;
-/// Time after which a job hangs, and its processes are described.
+/// Time after which a job counts as hung, and its processes are described.
 const HANGS_AFTER: Duration = Duration::from_secs(SECONDS_MAX - 30);
-/// Time between two looks at a process.
+/// Time between two checks of a process.
 const POLL: Duration = Duration::from_micros(100);
 /// Number of ranks; further processes are spares.
 pub(crate) const RANKS: usize = 4;
@@ -55,7 +55,7 @@ impl Program {
         }
     }
 
-    /// Returns the last step that the program reports, and the steps between two reports.
+    /// Returns the program's last reported step, and the steps between two reports.
     pub(crate) fn steps(self) -> (u32, u32) {
         match self {
             Program::Rod => (STEPS, STEPS / 10),
@@ -63,7 +63,7 @@ impl Program {
         }
     }
 
-    /// Returns the last line of all runs.
+    /// Returns the last line common to all runs.
     fn result(self) -> &'static str {
         match self {
             Program::Rod => "heat 4995000.000000006 (41530dee00000006) after 8000 steps",
@@ -72,7 +72,9 @@ impl Program {
     }
 }
 
-/// How an example is started. Copies have the same name and directory for temporary files.
+/// Start parameters of an example.
+///
+/// Copies have the same name and directory for temporary files.
 #[derive(Clone)]
 pub(crate) struct Job {
     program: Program,
@@ -104,7 +106,7 @@ impl Job {
         Job { name: Some(name.to_owned()), ..self }
     }
 
-    /// Returns the directories of the named job, in memory and of checkpoints.
+    /// Returns the named job's directories, in memory and for checkpoints.
     pub(crate) fn directories(&self) -> [PathBuf; 2] {
         let name = SharedJobDirectory::directory_name(self.name.as_deref().unwrap()).unwrap();
         [default_shm_root().join(&name), self.temporary.path().join(name + "-checkpoints")]
@@ -121,7 +123,7 @@ impl Job {
         Job { temporary: Job::new(self.processes).temporary, ..self }
     }
 
-    /// Adds options of `mpirun`.
+    /// Adds `mpirun` options.
     pub(crate) fn with_options(mut self, options: &[&str]) -> Job {
         self.options.extend(options.iter().map(OsString::from));
         self
@@ -180,16 +182,16 @@ impl Job {
 pub(crate) struct Running {
     program: Program,
     job: Child,
-    /// Describes the processes of a job that hangs, unless the sender is dropped before.
+    /// Describes a hung job's processes, unless the sender is dropped before.
     watch: Option<(Sender<()>, JoinHandle<String>)>,
     output: Lines<BufReader<ChildStdout>>,
     /// Lines of output so far.
     said: Vec<String>,
-    /// For each rank: its process, unless that was killed.
+    /// For each rank: its process, unless killed.
     processes: Vec<Option<u32>>,
     /// Number of processes that became ranks.
     joined: usize,
-    /// Last step that rank 0 has reported.
+    /// Last step reported by rank 0.
     step: u32,
     temporary: Rc<TempDir>,
 }
@@ -217,8 +219,9 @@ impl Running {
         }
     }
 
-    /// Waits until rank 0 has taken its checkpoint of a step, or of a later one. The job then has the rest of its steps
-    /// before it.
+    /// Waits until rank 0 has taken its checkpoint for a step, or for a later one.
+    ///
+    /// The job then has its remaining steps ahead.
     #[track_caller]
     pub(crate) fn wait_for_step(&mut self, step: u32) {
         while self.step < step {
@@ -226,8 +229,8 @@ impl Running {
         }
     }
 
-    /// Waits until the process of a rank has used this much processor time from now on: that is the same part of its
-    /// work on a busy machine.
+    /// Waits until a rank's process has used this much processor time from now on: on a busy machine, this is the same
+    /// part of its work.
     #[track_caller]
     pub(crate) fn wait_until_has_run(&self, rank: usize, time: Duration) {
         let stat = format!("/proc/{}/schedstat", self.process(rank));
@@ -242,12 +245,12 @@ impl Running {
         }
     }
 
-    /// Returns the process of a rank.
+    /// Returns a rank's process.
     pub(crate) fn process(&self, rank: usize) -> u32 {
         self.processes[rank].unwrap()
     }
 
-    /// Kills the process of a rank.
+    /// Kills a rank's process.
     #[track_caller]
     pub(crate) fn kill(&mut self, rank: usize) {
         let process = self.process(rank);
@@ -255,13 +258,15 @@ impl Running {
         self.handle_killed(&[process]);
     }
 
-    /// Stops the process of a rank.
+    /// Stops a rank's process.
     #[track_caller]
     pub(crate) fn stop(&self, rank: usize) {
         signal("-STOP", self.process(rank));
     }
 
-    /// Lets the process of a rank hang in MPI, with the library `hung`. It is dead then.
+    /// Lets a rank's process hang in MPI, with the library `hung`.
+    ///
+    /// It counts as dead then.
     #[track_caller]
     pub(crate) fn hang(&mut self, rank: usize) {
         let process = self.process(rank);
@@ -282,7 +287,7 @@ impl Running {
         self.said.iter().any(|said| said == line)
     }
 
-    /// Waits for the end of the job, whose launcher was killed.
+    /// Waits for the end of the job after its launcher was killed.
     #[track_caller]
     pub(crate) fn lose_all(mut self) {
         while self.read_line() {}
@@ -290,15 +295,16 @@ impl Running {
         clean(&[default_shm_root()]).unwrap();
     }
 
-    /// Records that these processes were killed.
+    /// Records these processes as killed.
     pub(crate) fn handle_killed(&mut self, killed: &[u32]) {
         for process in &mut self.processes {
             *process = process.filter(|process| !killed.contains(process));
         }
     }
 
-    /// Waits for the end of the job, and checks what it has printed and left. Returns the number of processes that
-    /// became ranks.
+    /// Waits for the end of the job, and checks its output and leftovers.
+    ///
+    /// Returns the number of processes that became ranks.
     #[track_caller]
     pub(crate) fn finish(self) -> usize {
         let temporary = Rc::clone(&self.temporary);
@@ -309,7 +315,9 @@ impl Running {
         joined
     }
 
-    /// Waits for the end of the job, and checks what it has printed. Returns the number of processes that became ranks.
+    /// Waits for the end of the job, and checks its output.
+    ///
+    /// Returns the number of processes that became ranks.
     #[track_caller]
     pub(crate) fn complete(mut self) -> usize {
         while self.read_line() {}
@@ -319,12 +327,12 @@ impl Running {
         self.joined
     }
 
-    /// Waits for the end of the job, which has failed with this error.
+    /// Waits for the end of the job, failed with this error.
     #[track_caller]
     pub(crate) fn fail(self, words: &str) {
         let (_, described) = self.end();
         assert!(described.contains(words), "{described}");
-        // A job that fails leaves the logs of its ranks.
+        // A failed job leaves its ranks' logs.
         clean(&[default_shm_root()]).unwrap();
     }
 
@@ -336,13 +344,13 @@ impl Running {
         clean(&[default_shm_root()]).unwrap();
     }
 
-    /// Waits for the end of the job, which has failed.
+    /// Waits for the end of the failed job.
     #[track_caller]
     pub(crate) fn lose(self) {
         self.end();
     }
 
-    /// Waits for the end of the job, which has failed; returns its exit code and what it has printed.
+    /// Waits for the end of the failed job; returns its exit code and output.
     #[track_caller]
     fn end(mut self) -> (i32, String) {
         while self.read_line() {}
@@ -353,7 +361,7 @@ impl Running {
         (code.unwrap(), described)
     }
 
-    /// Returns the first step that the program has reported.
+    /// Returns the first step reported by the program.
     #[track_caller]
     pub(crate) fn first_step(&mut self) -> u32 {
         while self.step == 0 {
@@ -362,7 +370,7 @@ impl Running {
         self.step
     }
 
-    /// Returns what the job has printed, and what its processes did if it has hung. It has ended.
+    /// Returns the ended job's output, with a description of its processes if it has hung.
     fn describe(&mut self) -> String {
         let mut errors = String::new();
         self.job.stderr.take().unwrap().read_to_string(&mut errors).unwrap();

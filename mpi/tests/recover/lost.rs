@@ -1,4 +1,4 @@
-//! An agreement that never ends, as Open MPI 5.0.11 sometimes loses one when two processes die at the same time.
+//! An endless agreement, as sometimes lost by Open MPI 5.0.11 when two processes die at the same time.
 
 use crate::job::{Job, RANKS};
 use crate::library::library;

@@ -1,8 +1,8 @@
-//! Programs without a launcher, whose processes and hosts are killed while they run: `examples/recover.rs`, and
+//! Programs without a launcher, with processes and hosts killed while they run: `examples/recover.rs`, and
 //! `examples/every_call` with every call of a `LoggedCommunicator`.
 //!
-//! `cargo xtask mpi -- test` sets the path of `mpirun`. With an MPI that doesn't outlive failures (Open MPI 4), only
-//! the run without failures is tested.
+//! `cargo xtask mpi -- test` sets the path to `mpirun`. With an MPI that doesn't survive failures (Open MPI 4), only
+//! the failure-free run is tested.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test's functions may")]
 
@@ -30,8 +30,9 @@ use std::time::Duration;
 use job::{Job, Program, RANKS};
 use ulfm::outlives_failures;
 
-/// Runs the example and kills `kills` ranks, each at some place of its work after all ranks have a process. Returns the
-/// number of processes that became ranks.
+/// Runs the example and kills `kills` ranks, each at some place in its work after all ranks have a process.
+///
+/// Returns the number of processes that became ranks.
 #[track_caller]
 fn run(job: Job, kills: usize) -> usize {
     let (_, between) = job.program().steps();
@@ -40,8 +41,9 @@ fn run(job: Job, kills: usize) -> usize {
     run_with_kills_after(job, &steps)
 }
 
-/// Runs the example and kills a rank at some place of its work after each of these steps. Returns the number of
-/// processes that became ranks.
+/// Runs the example and kills a rank at some place in its work after each of these steps.
+///
+/// Returns the number of processes that became ranks.
 #[track_caller]
 fn run_with_kills_after(job: Job, steps: &[u32]) -> usize {
     let mut running = job.start();

@@ -1,5 +1,6 @@
-//! Hosts that are namespaces of this machine: each has a network, a host name and shared memory of its own. Their
-//! networks are joined by a bridge.
+//! Hosts made of namespaces on this machine: each has a network, a host name and shared memory of its own.
+//!
+//! A bridge joins their networks.
 
 use std::fs;
 use std::io::Write;
@@ -10,7 +11,7 @@ use std::process::Command;
 use super::holder::Holder;
 use super::job::kill;
 
-/// Prepares a host, whose name is `$0`.
+/// Prepares a host named `$0`.
 const PREPARE: &str =
     "hostname \"$0\" && mount --make-rprivate / && mount -t tmpfs tmpfs /dev/shm && ip link set lo up";
 
@@ -22,7 +23,7 @@ pub(crate) struct Hosts {
 }
 
 impl Hosts {
-    /// Makes hosts, or says why that can't be done: it takes the rights of root, and iproute2 and util-linux.
+    /// Makes hosts, or returns the reason for failure: this takes root's rights, iproute2 and util-linux.
     pub(crate) fn make(count: usize) -> Result<Hosts, String> {
         let id = std::process::id();
         let bridge = format!("cf{id}");
@@ -48,14 +49,14 @@ impl Hosts {
         Ok(hosts)
     }
 
-    /// Returns the options of `mpirun` for a job on these hosts.
+    /// Returns the `mpirun` options for a job on these hosts.
     pub(crate) fn options(&self) -> [&str; 9] {
         let btl = ["--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "eth0"];
         let [a, b, c, d, e, f] = btl;
         ["--pmixmca", "ptl_base_if_include", &self.bridge, a, b, c, d, e, f]
     }
 
-    /// Writes a program that starts another one, as process number N of a job, on host `places[N]`.
+    /// Writes a program to start another one, as a job's process number N, on host `places[N]`.
     pub(crate) fn wrapper(&self, places: &[usize]) -> PathBuf {
         let path = self.temporary.path().join("enter");
         let holders: Vec<String> = places.iter().map(|host| self.holders[*host].id().to_string()).collect();

@@ -1,4 +1,4 @@
-//! Jobs that fail as a whole, and are started again under their name.
+//! Completely failed jobs, started again under their name.
 
 use std::fs;
 use std::thread::sleep;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::job::{Job, Program, RANKS};
 
-/// Starts the job, and kills a rank after this step, of which no other process takes the place.
+/// Starts the job, and kills a rank after this step; no other process replaces it.
 #[track_caller]
 fn start_and_kill(job: &Job, rank: usize, step: u32) {
     let mut running = job.clone().start();
@@ -38,7 +38,7 @@ fn a_job_is_resumed_each_time_that_it_has_failed() {
             start_and_kill(&job, rank, step);
         }
         resume(&job, 2 * between);
-        // It is another job of the same name.
+        // It is another job with the same name.
         start_and_kill(&job, 1, between);
         resume(&job, 0);
         assert!(steps > 3 * between);

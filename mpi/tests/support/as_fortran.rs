@@ -1,8 +1,8 @@
-//! A header by which C programs call MPI as compilers of Fortran do: by the functions of `mpif.h` and of `mpi_f08` in
-//! turn, and some calls in C.
+//! A header for C programs to call MPI like Fortran compilers do: by the functions of `mpif.h` and `mpi_f08` in turn,
+//! and some calls in C.
 //!
-//! It includes none of the library's code but the table of calls. Variables that a call sets hold no handle before,
-//! statuses are aligned to 4 bytes only, arrays are gone after the call, and strings end with blanks.
+//! Of the library's code, it includes only the call table. Variables set by a call hold no handle before, statuses are
+//! aligned to 4 bytes only, arrays are gone after the call, and strings end with blanks.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -10,10 +10,9 @@ use std::process::Command;
 
 use counterfoil_mpi_calls::{Argument, Call, Class, Kind};
 
-/// Writes the header of the calls that a library `knows` into a folder, and returns the options of a compiler that
-/// uses it.
+/// Writes a header with the calls a library `knows` into a folder, and returns the compiler options to use it.
 ///
-/// The functions are found at run time in the library under test, which is loaded first, or else end the program.
+/// The functions are looked up at run time in the library under test, loaded first; a missing one ends the program.
 pub(crate) fn options(folder: &Path, knows: fn(&Call) -> bool) -> Vec<String> {
     let [header_path, missing_path, library] =
         ["as_fortran.h", "missing.c", "libas_fortran.so"].map(|name| folder.join(name));
@@ -25,13 +24,13 @@ pub(crate) fn options(folder: &Path, knows: fn(&Call) -> bool) -> Vec<String> {
         Command::new("cc").args(["-w", "-shared", "-fPIC", "-o"]).arg(&library).arg(&missing_path).status().unwrap();
     assert!(compiled.success());
     let run_path = format!("-Wl,-rpath,{}", folder.display());
-    // The library comes before what needs it.
+    // The library comes before its users.
     ["-include", header_path.to_str().unwrap(), "-Wl,--no-as-needed", library.to_str().unwrap(), &run_path]
         .map(str::to_owned)
         .into()
 }
 
-/// Renders functions for the calls, which say that they are missing.
+/// Renders functions for the calls; they report themselves missing.
 fn missing(calls: &[Call]) -> String {
     let mut text = String::from("#include <stdio.h>\n#include <stdlib.h>\n");
     for call in calls {
@@ -155,7 +154,7 @@ static inline void fortran_forget(MPI_Fint *numbers, int count) {
 
 "#;
 
-/// Renders the function that a call becomes.
+/// Renders a call's function.
 fn function(call: &Call) -> String {
     let (mut before, mut after) = (String::new(), String::new());
     let (mut given, mut lengths, mut nulls) = (Vec::new(), Vec::new(), Vec::new());

@@ -1,16 +1,17 @@
-//! Examples that tests run, and libraries that they preload.
+//! Examples run by tests, and preloaded libraries.
 
 use std::path::PathBuf;
 use std::process::Command;
 
 use serde_json::Value;
 
-/// Directory with the examples and libraries of this build, if `cargo xtask test` has built them.
+/// Directory with this build's examples and libraries, if `cargo xtask test` has built them.
 const BUILT: &str = "COUNTERFOIL_TEST_BUILD";
 
-/// Returns the path of a file of this build: `examples/NAME`, or a library. Cargo builds no cdylib for the tests of its
-/// package, and no example for those of another one; it builds them here with the crates that the tests use, of the
-/// same profile and features.
+/// Returns the path of a file in this build: `examples/NAME`, or a library.
+///
+/// Cargo builds no cdylib for its own package's tests, and no example for another package's; it builds them here with
+/// the tests' crates, profile and features.
 pub(crate) fn built(file: &str) -> PathBuf {
     if let Some(folder) = std::env::var_os(BUILT) {
         return PathBuf::from(folder).join(file);

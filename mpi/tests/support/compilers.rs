@@ -1,16 +1,17 @@
-//! Compilers of Fortran, and the programs of `preload/tests/fortran`.
+//! Fortran compilers, and the programs in `preload/tests/fortran`.
 
 use std::path::Path;
 use std::process::Command;
 
 use counterfoil_test_support::note_untested;
 
-/// Programs: source, options, and the number of messages that each rank sends.
+/// Programs: source, options, and the number of messages sent by each rank.
 pub(crate) const PROGRAMS: [((&str, &[&str]), u64); 3] =
     [(("calls_f08", &[]), 12), (("calls_mpif", &[]), 7), (("calls_mpif", &["-DUSE_MPI"]), 7)];
 
-/// Compiles a program; `crate_folder` is that of a crate in `mpi`. Returns `false` if the MPI has no Fortran, or no
-/// compiler is there.
+/// Compiles a program; `crate_folder` is a crate's folder in `mpi`.
+///
+/// Returns `false` if the MPI has no Fortran, or no compiler is there.
 pub(crate) fn compile_fortran(
     (source, options): (&str, &[&str]),
     crate_folder: &Path,

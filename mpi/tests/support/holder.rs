@@ -1,4 +1,4 @@
-//! A process that keeps namespaces of this machine, which are another host for the processes that enter them.
+//! A process keeping namespaces of this machine alive: they are another host for processes entering them.
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
@@ -9,17 +9,16 @@ use std::time::Duration;
 pub(crate) struct Holder(Child);
 
 impl Holder {
-    /// Makes namespaces, given as options of unshare(1), and prepares them by a shell command with `argument` as its
-    /// `$0`.
+    /// Makes namespaces, given as unshare(1) options, and prepares them by a shell command with `argument` as its `$0`.
     ///
     /// # Errors
-    /// The reason for which they can't be made: that takes the rights of root, and util-linux.
+    /// The reason that they can't be made: this takes root's rights and util-linux.
     pub(crate) fn start(namespaces: &[&str], prepare: &str, argument: &str) -> Result<Holder, String> {
         let mut holder = Command::new("unshare");
         holder.args(namespaces).args(["sh", "-c", &format!("{prepare} && exec sleep 600"), argument]);
         let holder = holder.stdin(Stdio::null()).spawn().map_err(|error| format!("unshare: {error}"))?;
         let mut holder = Holder(holder);
-        // Once it sleeps, nothing of its namespaces changes.
+        // Once it sleeps, its namespaces no longer change.
         for _ in 0..500 {
             if let Some(status) = holder.0.try_wait().map_err(|error| error.to_string())? {
                 return Err(format!("no namespaces: {status}"));

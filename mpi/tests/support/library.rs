@@ -1,9 +1,9 @@
-//! Libraries in C that are preloaded.
+//! Preloaded C libraries.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Compiles a source file of this crate, with the MPI's compiler, into a library `libNAME.so` in a folder; returns its
+/// Compiles a source file in this crate, with the MPI's compiler, into a library `libNAME.so` in a folder; returns its
 /// path.
 pub(crate) fn library(source: &str, name: &str, folder: &Path) -> PathBuf {
     let (library, source) = (folder.join(format!("lib{name}.so")), Path::new(env!("CARGO_MANIFEST_DIR")).join(source));

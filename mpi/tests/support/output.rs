@@ -2,8 +2,8 @@
 
 use std::process::{Command, Output};
 
-/// Exit code of an mpirun that can't start its own server ("The PMIx server's listener thread failed to start"), seen
-/// once in some hundred to a thousand launches of Open MPI 5, with and without the library.
+/// Exit code of an mpirun unable to start its own server ("The PMIx server's listener thread failed to start"), seen
+/// once in some hundred to a thousand Open MPI 5 launches, with and without the library.
 const NOT_LAUNCHED: i32 = 213;
 
 /// Runs a job, again if mpirun has ended before it started a process.

@@ -1,11 +1,11 @@
-//! Version of the MPI under test, and whether its processes outlive the failure of another one.
+//! Version and fault tolerance of the MPI under test.
 
 use std::process::Command;
 use std::sync::OnceLock;
 
 use super::mpirun::mpirun;
 
-/// Returns the first line of what `mpirun --version` prints.
+/// Returns the first output line of `mpirun --version`.
 pub(crate) fn version() -> &'static str {
     static LINE: OnceLock<String> = OnceLock::new();
     LINE.get_or_init(|| {
@@ -14,7 +14,7 @@ pub(crate) fn version() -> &'static str {
     })
 }
 
-/// Returns `true` if processes of this MPI outlive the failure of another one: Open MPI 5.
+/// Returns `true` if this MPI's processes survive another one's failure: Open MPI 5.
 pub(crate) fn outlives_failures() -> bool {
     version().contains(" 5.")
 }

@@ -1,7 +1,7 @@
-//! Time of ScaLAPACK's QR factorization, beside which Counterfoil's own is stated.
+//! Time of ScaLAPACK's QR factorisation, for comparison with Counterfoil's own.
 //!
-//! `counterfoil-mpi-pdgeqrf PROCESS-ROWS PROCESS-COLUMNS ORDER BLOCK`, on as many ranks. Rank 0 prints the seconds of
-//! `pdgeqrf`. The library is loaded when the program runs, and its BLACS starts MPI.
+//! `counterfoil-mpi-pdgeqrf PROCESS-ROWS PROCESS-COLUMNS ORDER BLOCK`, on as many ranks. Rank 0 prints the seconds
+//! spent in `pdgeqrf`. The library is loaded at run time, and its BLACS starts MPI.
 
 use std::error::Error;
 use std::ffi::{c_char, c_int};
@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use libloading::{Library, Symbol};
 
-/// Name of Debian's library for Open MPI.
+/// Debian's library name for Open MPI.
 const SCALAPACK: &str = "libscalapack-openmpi.so.2.2";
 
 type Pinfo = unsafe extern "C" fn(*mut c_int, *mut c_int);
@@ -50,10 +50,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let [process_rows, process_columns, order, block] = numbers[..] else {
         return Err("usage: counterfoil-mpi-pdgeqrf PROCESS-ROWS PROCESS-COLUMNS ORDER BLOCK".into());
     };
-    // SAFETY: loading runs the initialisers of ScaLAPACK, BLAS and MPI, which are made for it.
+    // SAFETY: loading runs the initialisers of ScaLAPACK, BLAS and MPI, made for it.
     let library = unsafe { Library::new(SCALAPACK) }
         .map_err(|error| format!("{error}: apt-get install libscalapack-openmpi2.2 libopenblas0-serial"))?;
-    // SAFETY: the types are those of the functions of these names, in ScaLAPACK 2.2 and its BLACS.
+    // SAFETY: the types match the functions with these names in ScaLAPACK 2.2 and its BLACS.
     let (pinfo, get, init, info, barrier, exit) = unsafe {
         (
             library.get::<Pinfo>(b"Cblacs_pinfo")?,
@@ -64,12 +64,12 @@ fn main() -> Result<(), Box<dyn Error>> {
             library.get::<Exit>(b"Cblacs_exit")?,
         )
     };
-    // SAFETY: as above, of Fortran's functions.
+    // SAFETY: as above, for Fortran's functions.
     let (numroc, descinit, qr): (Symbol<'_, Numroc>, Symbol<'_, DescInit>, Symbol<'_, Qr>) =
         unsafe { (library.get(b"numroc_")?, library.get(b"descinit_")?, library.get(b"pdgeqrf_")?) };
     let (mut rank, mut ranks, mut context) = (0, 0, 0);
     let (mut rows, mut columns, mut row, mut column) = (0, 0, 0, 0);
-    // SAFETY: all pointers are to variables of this function; the layout is a letter with its zero.
+    // SAFETY: all pointers are to this function's variables; the layout is a letter with its zero.
     unsafe {
         pinfo(&mut rank, &mut ranks);
         get(-1, 0, &mut context);
@@ -79,7 +79,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     if ranks != process_rows * process_columns {
         return Err(format!("a grid of {process_rows} x {process_columns} on {ranks} ranks").into());
     }
-    // SAFETY: pointers to variables of this function.
+    // SAFETY: pointers to this function's variables.
     let [local_rows, local_columns] = [(row, process_rows), (column, process_columns)]
         .map(|(at, of)| unsafe { numroc(&order, &block, &at, &0, &of) });
     let leading = local_rows.max(1);
@@ -101,8 +101,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut matrix: Vec<f64> = (0..leading as usize * local_columns.max(1) as usize).map(|_| number()).collect();
     let mut scales = vec![0.0; local_columns.max(1) as usize];
     let mut call = |work: &mut [f64], len: c_int| {
-        // SAFETY: the matrix has the rows and columns that its description says, `scales` a number for each column, and
-        // `work` as many as `len`, or one for -1, which asks for that number.
+        // SAFETY: the matrix has the rows and columns in its description, `scales` a number for each column, and `work`
+        // as many as `len`, or one for -1, which asks for this number.
         unsafe {
             qr(
                 &order,
@@ -135,7 +135,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     if rank == 0 {
         writeln!(std::io::stdout(), "{seconds:.6}")?;
     }
-    // SAFETY: the last call of BLACS, which ends MPI.
+    // SAFETY: the last BLACS call, which ends MPI.
     unsafe { exit(0) };
     Ok(())
 }

@@ -1,9 +1,9 @@
-//! Cost of logging a message of an unmodified program.
+//! Cost of logging an unmodified program's messages.
 //!
 //! Two ranks run ping-pong, or another pattern, under `mpirun -n 2` with the interposition library loaded. Calls by the
-//! program's names (`MPI_Send`, `MPI_Recv`), which the library logs, alternate with calls by the profiling names
-//! (`PMPI_Send`, `PMPI_Recv`), which bypass it, batch by batch inside this one job: separate jobs differ by more than
-//! the effect. Native batches paired with native ones are the control. `docs/lab/mpi-cost.md` has the figures.
+//! program's names (`MPI_Send`, `MPI_Recv`), logged by the library, alternate with calls by the profiling names
+//! (`PMPI_Send`, `PMPI_Recv`), bypassing it, batch by batch inside this one job: separate jobs differ by more than the
+//! effect. Native batches paired with native ones are the control. See `docs/lab/mpi-cost.md` for the figures.
 // The program's only product is its output.
 #![expect(clippy::print_stdout)]
 
@@ -60,7 +60,7 @@ struct Arguments {
 
 const SIZES: [u32; 10] = [8, 64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
 
-/// Least number of trips in a batch.
+/// Minimum number of trips in a batch.
 const TRIPS_MIN: u64 = 4;
 
 #[derive(Debug, thiserror::Error)]

@@ -10,19 +10,21 @@ use serde::Serialize;
 use crate::pattern::Pattern;
 use crate::ways::{Buffers, Failed, Trips, Way, batch};
 
-/// Number and length of the batches.
+/// Batch number and length.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
-    /// Pairs of batches, and as many pairs of the control.
+    /// Number of batch pairs, and of control pairs.
     pub(crate) rounds: u32,
-    /// Least duration of a native batch.
+    /// Minimum duration of a native batch.
     pub(crate) batch: Duration,
-    /// Least number of trips in a batch.
+    /// Minimum number of trips in a batch.
     pub(crate) trips_min: u64,
     pub(crate) tags: u32,
 }
 
-/// A line of the report. Times are for one message: for ping-pong, half a round trip.
+/// A line of the report.
+///
+/// Times are for one message: for ping-pong, half a round trip.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Row {
     pub(crate) pattern: &'static str,
@@ -33,19 +35,19 @@ pub(crate) struct Row {
     pub(crate) native_ns: f64,
     /// Median of the measured batches.
     pub(crate) logged_ns: f64,
-    /// Median and quartiles of the ratios of measured to native batches, pair by pair.
+    /// Median and quartiles of the measured/native ratios, pair by pair.
     pub(crate) ratio: f64,
     pub(crate) ratio_p25: f64,
     pub(crate) ratio_p75: f64,
-    /// Ratio of the sums of all measured and all native batches: other than in the median, rare delays count.
+    /// Ratio of the sums of all measured and all native batches: unlike in the median, rare delays count.
     pub(crate) ratio_of_sums: f64,
-    /// Median and quartiles of the ratios of the control: native to native batches.
+    /// Median and quartiles of the control's ratios: native/native.
     pub(crate) control: f64,
     pub(crate) control_p25: f64,
     pub(crate) control_p75: f64,
 }
 
-/// Failure of a measurement.
+/// Measurement failure.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MeasureError {
     #[error(transparent)]
@@ -54,8 +56,9 @@ pub(crate) enum MeasureError {
     Call(#[from] Failed),
 }
 
-/// Measures `way`. A round is a pair (native, `way`) and a pair (native, native), whose order alternates from round to
-/// round.
+/// Measures `way`.
+///
+/// A round is a pair (native, `way`) and a pair (native, native); the order alternates from round to round.
 pub(crate) fn run(
     world: &Comm,
     rank: u32,
@@ -68,7 +71,7 @@ pub(crate) fn run(
     let mut buffers = Buffers { into: out.clone(), out };
     let mut time_batch = |way, count| {
         let trips = Trips { pattern, count, tags: plan.tags };
-        // SAFETY: `world` lives, so MPI is up; every batch receives all that it sends, and both ranks run the same
+        // SAFETY: `world` lives, so MPI is up; every batch receives all its messages, and both ranks run the same
         // batches.
         unsafe { batch(way, rank, &mut buffers, trips) }
     };

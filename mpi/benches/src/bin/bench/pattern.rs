@@ -1,6 +1,6 @@
 //! Message patterns. `cargo xtask bench mpi` includes this file for its own options.
 
-/// Order of the messages between the two ranks.
+/// Message order between the two ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Pattern {
     /// There and back: `MPI_Send` and `MPI_Recv`
@@ -14,7 +14,7 @@ pub(crate) enum Pattern {
 }
 
 impl Pattern {
-    /// Returns the name that the command line uses.
+    /// Returns the command line name.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Pattern::PingPong => "ping-pong",

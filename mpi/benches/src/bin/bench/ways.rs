@@ -1,4 +1,4 @@
-//! Messages by the program's names, which the library logs, and by the profiling names (`PMPI_`), which bypass it.
+//! Messages by the program's names, logged by the library, and by the profiling names (`PMPI_`), bypassing it.
 
 use std::ffi::c_int;
 use std::hint::black_box;
@@ -18,7 +18,9 @@ pub(crate) struct Failed {
 
 /// A set of MPI calls under one choice of names.
 trait Calls {
-    /// First tag to use. Two sets whose ends count differently must not share a stream.
+    /// First tag to use.
+    ///
+    /// Two sets counted differently at their ends must not share a stream.
     const FIRST_TAG: c_int;
 
     /// # Safety
@@ -52,8 +54,8 @@ macro_rules! calls {
 
             #[inline]
             unsafe fn send(payload: &[u8], to: c_int, tag: c_int) -> c_int {
-                // SAFETY: pointer and length are those of the slice; MPI is up, by this function's contract; the
-                // constants are those of the shim that `mpi-sys` links.
+                // SAFETY: pointer and length are the slice's; MPI is up, by this function's contract; the constants are
+                // from the shim linked by `mpi-sys`.
                 unsafe {
                     let (at, len) = (payload.as_ptr().cast(), payload.len() as c_int);
                     ffi::$send(at, len, ffi::RSMPI_UINT8_T, to, tag, ffi::RSMPI_COMM_WORLD)
@@ -101,11 +103,11 @@ macro_rules! calls {
 }
 
 calls! {
-    /// The program's names, which the library defines.
+    /// The program's names, defined by the library.
     Program, 0, MPI_Send, MPI_Recv, MPI_Sendrecv, MPI_Isend, MPI_Irecv, MPI_Waitall
 }
 calls! {
-    /// The profiling names, which the MPI defines.
+    /// The profiling names, defined by the MPI.
     Native, 0, PMPI_Send, PMPI_Recv, PMPI_Sendrecv, PMPI_Isend, PMPI_Irecv, PMPI_Waitall
 }
 calls! {
@@ -114,7 +116,7 @@ calls! {
 }
 
 impl Pattern {
-    /// Returns the number of messages that follow one another in a trip.
+    /// Returns the number of consecutive messages in a trip.
     pub(crate) fn legs(self) -> u64 {
         match self {
             Pattern::PingPong => 2,
@@ -123,11 +125,11 @@ impl Pattern {
     }
 }
 
-/// Message buffers of a rank.
+/// A rank's message buffers.
 #[derive(Debug)]
 pub(crate) struct Buffers {
     pub(crate) out: Vec<u8>,
-    /// Buffer for a message that is received while `out` is sent.
+    /// Buffer for a message received while `out` is sent.
     pub(crate) into: Vec<u8>,
 }
 
@@ -155,7 +157,7 @@ impl Way {
     }
 }
 
-/// Pattern and number of trips, and the number of tags that they use in turn.
+/// Pattern and number of trips, and the number of tags used in turn.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Trips {
     pub(crate) pattern: Pattern,
@@ -163,7 +165,9 @@ pub(crate) struct Trips {
     pub(crate) tags: u32,
 }
 
-/// Runs a batch of trips and returns its duration. Both ranks call this with the same arguments except `rank`, 0 or 1.
+/// Runs a batch of trips and returns its duration.
+///
+/// Both ranks call this with the same arguments except `rank`, 0 or 1.
 ///
 /// # Safety
 /// MPI is up with two ranks, and nothing else is in flight between them.
@@ -184,10 +188,10 @@ pub(crate) unsafe fn batch(way: Way, rank: u32, buffers: &mut Buffers, trips: Tr
     }
 }
 
-/// Runs the loop, which is compiled for each set of calls so that none is an indirect call.
+/// Runs the loop, compiled for each set of calls to avoid indirect calls.
 ///
 /// # Safety
-/// As for [`batch`].
+/// Same as [`batch`].
 unsafe fn run<C: Calls>(rank: u32, buffers: &mut Buffers, trips: Trips) -> Result<Duration, Failed> {
     let peer = 1 - rank as c_int;
     let Buffers { out, into } = buffers;
