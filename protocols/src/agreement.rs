@@ -1,13 +1,12 @@
-//! Lines of checkpoints: which one is committed, and the return of the whole job to it.
+//! Checkpoint lines: commit, and the return of the whole job to the committed one.
 //!
-//! The part that rules share which bring all ranks back when a process dies. The job is run in *attempts*, each from
-//! the newest committed line. The coordinator's half, [`Agreement`], stops the ranks, tells them the line, and has them
-//! run once all are there; the rank's half, [`Member`], obeys. How a line is created is the rule's.
+//! Shared by rules that bring all ranks back when a process dies. The job is run in *attempts*, each from the newest
+//! committed line. The coordinator's half, [`Agreement`], stops the ranks, tells them the line, and has them run once
+//! all are there; the rank's half, [`Member`], obeys. The rule defines how a line is created.
 //!
-//! A report is the whole state of its rank, so that a lost one does no harm. The coordinator keeps nothing on stable
-//! storage: a line is committed when the first rank has noted it, and by then all have what it takes to restart from
-//! it. So a replacement asks for the reports. If all ranks run, it goes on with their attempt; otherwise it begins the
-//! next one.
+//! A report is the whole state of its rank, so a lost one does no harm. The coordinator keeps nothing on stable
+//! storage: a line is committed when the first rank has noted it, and by then all can restart from it. So a replacement
+//! asks for the reports. If all ranks run, it goes on with their attempt; otherwise it begins the next one.
 
 mod coordinator;
 
@@ -18,33 +17,33 @@ use serde::{Deserialize, Serialize};
 use crate::encoding;
 pub(crate) use coordinator::{Agreement, Step};
 
-/// Version that is written, and the only one that is read.
+/// Version written, and the only one read.
 const VERSION: u8 = 1;
 
-/// Order of the coordinator to a rank.
+/// Order from the coordinator to a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Order {
     /// Report the status.
     Who,
-    /// Stop, for a rollback of the job, and report the status.
+    /// Stop for a job rollback, and report the status.
     Stop,
-    /// Roll back to the line of this epoch, and report when that is done.
+    /// Roll back to this epoch's line, and report when done.
     RollBack,
     /// Run from there.
     Run,
-    /// The line of this epoch is committed.
+    /// This epoch's line is committed.
     Commit,
-    /// Take the checkpoint that begins this epoch. For rules whose coordinator begins the lines.
+    /// Take the checkpoint beginning this epoch. For rules with lines begun by the coordinator.
     TakeCheckpoint,
-    /// All ranks have taken it, and have all messages from before: the logs of the line may end.
+    /// All ranks have taken it, and have all messages from before: the line's logs may end.
     StopLogging,
 }
 
-/// Message of the coordinator to a rank.
+/// Message from the coordinator to a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Command {
     order: Order,
-    /// Attempt that it is about.
+    /// Attempt concerned.
     attempt: u32,
     epoch: u32,
 }
@@ -54,32 +53,32 @@ impl Command {
         encoding::encode_versioned(VERSION, self)
     }
 
-    /// Decodes a message; `None` for other bytes, or an epoch that doesn't exist.
+    /// Decodes a message; `None` for other bytes, or a nonexistent epoch.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Command> {
         encoding::decode_versioned(VERSION, bytes).filter(|command: &Command| command.epoch <= Epoch::MAX.0)
     }
 }
 
-/// Execution of a rank.
+/// Execution state of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Execution {
     Stopped,
-    /// It is at the line, and has what it takes to run from there.
+    /// At the line, and able to run from there.
     Prepared,
     Running,
 }
 
-/// Message of a rank to the coordinator: its whole state.
+/// Message from a rank to the coordinator: its whole state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Status<P> {
     /// The job has to go back: this process is new, or has lost a peer.
     pub(crate) failed: bool,
     pub(crate) attempt: u32,
-    /// Newest line that the rank knows to be committed.
+    /// Newest line known to the rank as committed.
     pub(crate) committed: u32,
     pub(crate) epoch: u32,
     pub(crate) execution: Execution,
-    /// Its part in the creation of lines.
+    /// Its part in line creation.
     pub(crate) progress: P,
 }
 
@@ -104,16 +103,16 @@ pub(crate) struct Member {
     execution: Execution,
     /// The job has to go back: this process is new, or has lost a peer.
     pub(crate) failed: bool,
-    /// Newest line that is known to be committed.
+    /// Newest line known to be committed.
     pub(crate) committed: Epoch,
     /// Nothing has happened since the rank was restored.
     pub(crate) is_fresh: bool,
-    /// It is at the line of the attempt.
+    /// At the attempt's line.
     is_at_line: bool,
     rolls_back: bool,
 }
 
-/// What an order asks for, beyond the state of the [`Member`].
+/// Request in an order, beyond the [`Member`]'s state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Duty {
     Nothing,
@@ -129,7 +128,7 @@ pub(crate) enum Duty {
 }
 
 impl Member {
-    /// Creates the part of a process that has done nothing yet.
+    /// Creates the part for a new process.
     pub(crate) fn new() -> Member {
         Member {
             attempt: 0,
@@ -142,8 +141,10 @@ impl Member {
         }
     }
 
-    /// Obeys an order. One of another attempt, which only a stop may begin, asks for nothing; nor does one that doesn't
-    /// fit its execution.
+    /// Obeys an order.
+    ///
+    /// One from another attempt (only a stop may begin one) asks for nothing; nor does one unfit for the execution
+    /// state.
     pub(crate) fn obey(&mut self, command: Command) -> Duty {
         let (epoch, is_running) = (Epoch(command.epoch), self.is_running());
         match command.order {
@@ -154,7 +155,7 @@ impl Member {
                 Duty::Stop
             }
             _ if command.attempt != self.attempt => Duty::Nothing,
-            // A rank that has failed in this attempt waits for the next one.
+            // A rank that failed in this attempt waits for the next one.
             Order::RollBack if self.execution == Execution::Stopped && !self.failed => Duty::GoBack(epoch),
             Order::Run if self.execution == Execution::Prepared => {
                 (self.execution, self.is_fresh) = (Execution::Running, false);
@@ -172,7 +173,7 @@ impl Member {
         (self.is_at_line, self.rolls_back) = (is_there, !is_there);
     }
 
-    /// Returns the part of a rank that is restored: by the rollback to the line, or else as a new process.
+    /// Returns the part for a restored rank: restored by the rollback to the line, or else as a new process.
     pub(crate) fn restored(&self, oldest: Epoch) -> Member {
         let rolled_back = self.rolls_back;
         let attempt = if rolled_back { self.attempt } else { 0 };

@@ -1,11 +1,11 @@
-//! Coordinated checkpoints after Chandy and Lamport, as libELC builds on them (Zhao 2005): the frame that
-//! [`event_logging`](crate::event_logging) and [`message_tagging`](crate::message_tagging) share (section 5.7).
+//! Coordinated checkpoints after Chandy and Lamport, as used by libELC (Zhao 2005): the frame shared by
+//! [`event_logging`](crate::event_logging) and [`message_tagging`](crate::message_tagging) (section 5.7).
 //!
-//! Checkpoints of one number form a *line*. A rank that takes one sends each other rank a request, which makes it take
-//! its own. Messages in transit over the line are copied into the receiver's local log; a line is committed when all
-//! ranks have all of their part on stable storage. A failure takes all ranks back to the committed line: copies are
-//! presented again, and orphans discarded when they are sent again. How the messages that cross a line are found is the
-//! rule's: [`Identification`].
+//! Checkpoints with one number form a *line*. A rank taking one sends each other rank a request to take its own.
+//! Messages in transit over the line are copied into the receiver's local log; a line is committed when all ranks have
+//! their whole part on stable storage. A failure takes all ranks back to the committed line: copies are presented
+//! again, and orphans discarded when they are sent again. The rule finds the messages crossing a line:
+//! [`Identification`].
 
 mod channel;
 mod coordinator;
@@ -29,58 +29,62 @@ pub use identification::{Identification, Key, Matched, Message};
 use line::Line;
 use message::{Finished, REQUEST, Request};
 
-/// Bit of a collective's word: a checkpoint is due by this rank's clock. The lower half is the interval number.
+/// Bit in a collective's word: a checkpoint is due by this rank's clock.
+///
+/// The lower half is the interval number.
 const DUE: u64 = 1 << 32;
-/// Lines after the committed one that a rank begins of its own accord.
+/// Maximum number of lines after the committed one that a rank begins by itself.
 const LINES_MAX: u32 = 8;
 
-/// Identity of a rank.
+/// Rank identity.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// This rank.
     pub rank: Rank,
-    /// Number of ranks in the job.
+    /// Job size in ranks.
     pub ranks: u32,
     /// Number of times that this rank was replaced.
     pub incarnation: Incarnation,
 }
 
 impl Config {
-    /// Returns the configuration of `rank` in a job of `ranks`.
+    /// Returns the configuration for `rank` in a job of `ranks`.
     pub fn new(rank: Rank, ranks: u32, incarnation: Incarnation) -> Config {
         Config { rank, ranks, incarnation }
     }
 }
 
-/// Makes the coordinator of the lines.
+/// Makes the line coordinator.
 pub(crate) const MAKE_COORDINATOR: Option<&MakeCoordinator> =
     Some(&|replaced, settings| Box::new(LineCoordinator::new(settings.ranks, replaced)));
 
-/// State of one rank. Memory: for each peer some hundred bytes, and that of its [`Identification`].
+/// State of one rank.
+///
+/// Memory: for each peer some hundred bytes and its [`Identification`].
 #[derive(Debug)]
 pub struct ChandyLamport<I: Identification> {
     config: Config,
     /// Present interval.
     epoch: Epoch,
     member: Member,
-    /// Number of rollbacks of this process.
+    /// Rollbacks in this process.
     rollbacks: u32,
     choices: Choices,
     /// By rank, and for this one unused.
     channels: Vec<Channel<I>>,
-    /// By rank: newest incarnation that has sent a Hello.
+    /// By rank: newest incarnation with a received Hello.
     met: Vec<Incarnation>,
-    /// Number of the next copy of a message, and the first that is after the restored line.
+    /// Number of the next message copy, and the first after the restored line.
     copies: u64,
     copies_restored: u64,
     /// Lines after the committed one, ascending.
     lines: VecDeque<Line>,
-    /// Highest line that was requested.
+    /// Highest requested line.
     requested: Epoch,
     /// The newest checkpoint was requested, and the program has offered none since.
     was_requested: bool,
     call: Option<Call>,
-    /// A checkpoint is due by this rank's clock, of which the others hear in the next collective.
+    /// A checkpoint is due by this rank's clock; the others learn this in the next collective.
     announces: bool,
     /// A collective was made since the newest checkpoint, or since the last one was due.
     has_called: bool,
@@ -89,10 +93,10 @@ pub struct ChandyLamport<I: Identification> {
     effects: VecDeque<Effect>,
 }
 
-/// Collective in progress, from the comparison of the interval numbers on.
+/// Collective in progress, from the comparison of interval numbers on.
 #[derive(Clone, Copy, Debug)]
 struct Call {
-    /// Interval in which all participants make the call.
+    /// Interval of the call at all participants.
     interval: Epoch,
     /// The program can't be checkpointed here.
     is_refused: bool,
@@ -101,10 +105,10 @@ struct Call {
 }
 
 impl<I: Identification> ChandyLamport<I> {
-    /// Properties of the rule.
+    /// Rule properties.
     pub const PROPERTIES: Properties = Properties { knows_due_checkpoints: true, ..Properties::LINES_OF_ALL };
 
-    /// Creates a rank that has done nothing yet.
+    /// Creates a rank in its initial state.
     ///
     /// # Errors
     /// [`ProtocolError::UnknownRank`] for a rank outside the job.
@@ -132,7 +136,7 @@ impl<I: Identification> ChandyLamport<I> {
         })
     }
 
-    /// Returns the newest line that this rank knows to be committed.
+    /// Returns the newest line known here to be committed.
     pub fn committed(&self) -> Epoch {
         self.member.committed
     }
@@ -142,7 +146,7 @@ impl<I: Identification> ChandyLamport<I> {
         (0..self.config.ranks).map(Rank).filter(move |rank| *rank != own)
     }
 
-    /// Returns the channels with another rank of the job.
+    /// Returns the channels to and from another rank.
     fn channel(&mut self, peer: Rank) -> Result<&mut Channel<I>, ProtocolError> {
         self.check_peer(peer)?;
         Ok(&mut self.channels[peer.index()])
@@ -157,7 +161,9 @@ impl<I: Identification> ChandyLamport<I> {
         Incarnation(self.config.incarnation.0 << 16 | self.rollbacks)
     }
 
-    /// Returns the origin of a frame. Its phase is the attempt, by which frames of an undone one are recognised.
+    /// Returns the origin of a frame.
+    ///
+    /// Its phase is the attempt, which identifies frames from an undone one.
     fn origin(&self) -> Origin {
         Origin { incarnation: self.number(), epoch: self.epoch, phase: Phase(self.member.attempt) }
     }
@@ -175,8 +181,8 @@ impl<I: Identification> ChandyLamport<I> {
         self.effects.push_back(Effect::Transmit { to: Party::Rank(to), header, body });
     }
 
-    /// Asks for a checkpoint if a line was requested that this rank isn't part of; in a collective, only for one that
-    /// has to precede it.
+    /// Asks for a checkpoint if a line was requested without this rank having taken part; in a collective, only for one
+    /// that must precede it.
     fn ask_checkpoint(&mut self) {
         let wanted = self.call.map_or(self.requested, |call| call.interval);
         if self.epoch < wanted {
@@ -201,8 +207,9 @@ impl<I: Identification> ChandyLamport<I> {
     }
 }
 
-/// Returns the number of the first note about a line: that it is committed. The next ones are, by rank, what crosses
-/// it.
+/// Returns the number of the first note about a line, its commit.
+///
+/// The next ones are, by rank, the messages crossing it.
 fn note(line: Epoch) -> u64 {
     u64::from(line.0) << 32
 }

@@ -1,13 +1,13 @@
-//! Clusters of ranks, and the epochs that they start in (Guermouche 2011, section V.E.3).
+//! Rank clusters and their first epochs (Guermouche 2011, section V.E.3).
 //!
 //! A message from a lower to a higher epoch is logged; any other ties its receiver to its sender's rollback. So ranks
-//! that talk a lot should share an epoch, and the few messages between clusters decide what is logged: those from a
-//! cluster to one of higher epoch. Clusters start two epochs apart, so that one that takes a checkpoint doesn't reach
-//! the next one's epoch. (They stay apart only while no cluster takes two checkpoints more than its neighbour; the
-//! checkpoint scheduler must ensure that.)
+//! with much mutual traffic should share an epoch, and only the few messages from one cluster to another with a higher
+//! epoch are logged. Clusters start two epochs apart, so one taking a checkpoint doesn't reach the next one's epoch.
+//! (They stay apart only while no cluster takes two checkpoints more than its neighbour; the checkpoint scheduler must
+//! ensure that.)
 //!
-//! [`Clusters::blocks`] are the paper's clusters; [`propose`] finds some from measured traffic; [`Share`] measures how
-//! much of the traffic they log.
+//! [`Clusters::blocks`] are the paper's clusters; [`propose`] finds some from measured traffic; [`Share`] measures the
+//! logged share of the traffic.
 //!
 //! ```
 //! use counterfoil_log_core::{Epoch, Rank};
@@ -38,29 +38,29 @@ pub use propose::propose;
 pub use share::Share;
 pub use traffic::Traffic;
 
-/// Distance between the first epochs of two successive clusters (section V.E.3).
+/// Distance between the first epochs of successive clusters (section V.E.3).
 pub const EPOCH_DISTANCE: u32 = 2;
 
-/// Cluster of each rank, and an order of the clusters: the first starts in the lowest epoch.
+/// Cluster of each rank, and a cluster order: the first starts in the lowest epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Clusters {
     /// Cluster of each rank, from 0, without gaps.
     of: Vec<u32>,
-    /// Place of each cluster in the order of epochs, from 0.
+    /// Place of each cluster in the epoch order, from 0.
     place: Vec<u32>,
 }
 
 impl Clusters {
-    /// Largest number of clusters: each needs an epoch, [`EPOCH_DISTANCE`] apart, and room to take checkpoints.
+    /// Maximum number of clusters: each needs an epoch, [`EPOCH_DISTANCE`] apart, and room to take checkpoints.
     pub const MAX: u32 = 1 << 30;
 
-    /// Largest number of clusters for which [`Clusters::ordered`] finds the best order.
+    /// Maximum number of clusters for which [`Clusters::ordered`] finds the best order.
     pub const EXACT_ORDER_MAX: usize = 16;
 
     /// Groups `block` successive ranks each, the remainder in the last cluster; epochs ascend with ranks.
     ///
-    /// These are the clusters of the paper's Table I: for 64 ranks and 4 clusters, `block` is 16. The rollback shares
-    /// that the table has for BT at '128' are those of 121 ranks in blocks of 32, 16 and 8, the last one shorter.
+    /// These are the clusters in the paper's Table I: for 64 ranks and 4 clusters, `block` is 16. The table's rollback
+    /// shares for BT at '128' belong to 121 ranks in blocks of 32, 16 and 8, the last one shorter.
     ///
     /// # Errors
     /// [`ClusterError::NoRanks`], [`ClusterError::NoClusters`] if `block` is 0, [`ClusterError::TooManyClusters`].
@@ -91,15 +91,15 @@ impl Clusters {
         Ok(Clusters { of, place: (0..=last).collect() })
     }
 
-    /// Returns the same clusters in an order in which few messages go from a cluster to one of higher epoch.
+    /// Returns the same clusters, ordered so that few messages go from a cluster to one with a higher epoch.
     ///
     /// Up to [`Clusters::EXACT_ORDER_MAX`] clusters the order is one with the fewest such messages, in time
     /// proportional to 2^k * k for k clusters. Above, it is the better of the given order and its reverse, improved by
-    /// moving one cluster at a time while that helps (at most 32 rounds of k^2 steps): at most half of the messages
+    /// moving one cluster at a time while that helps (at most 32 rounds of k^2 steps): at most half the messages
     /// between clusters are logged, as the paper says at the end of section V.E.3.
     ///
     /// # Errors
-    /// [`ClusterError::Ranks`] if the traffic is of another number of ranks.
+    /// [`ClusterError::Ranks`] if the traffic has another number of ranks.
     pub fn ordered(self, traffic: &Traffic) -> Result<Clusters, ClusterError> {
         self.check(traffic)?;
         let order = order::min_forward(&self, traffic);
@@ -120,25 +120,25 @@ impl Clusters {
         self.place.len()
     }
 
-    /// Returns the cluster of a rank, from 0; `None` if there is no such rank.
+    /// Returns a rank's cluster, from 0; `None` if there is no such rank.
     pub fn cluster_of(&self, rank: Rank) -> Option<u32> {
         self.of.get(rank.index()).copied()
     }
 
-    /// Returns the epoch that a rank starts in; `None` if there is no such rank.
+    /// Returns a rank's first epoch; `None` if there is no such rank.
     pub fn epoch_of(&self, rank: Rank) -> Option<Epoch> {
         let cluster = self.cluster_of(rank)?;
         let place = self.place.get(cluster as usize)?;
         Some(Epoch(Epoch::FIRST.0 + EPOCH_DISTANCE * place))
     }
 
-    /// Returns the place of each rank's cluster in the order of epochs, from 0, for a protocol that numbers clusters by
-    /// their epochs: the rank starts in epoch `Epoch::FIRST` + [`EPOCH_DISTANCE`] * place.
+    /// Returns each rank's cluster as its place in the epoch order, from 0, for a protocol numbering clusters by their
+    /// epochs: the rank starts in epoch `Epoch::FIRST` + [`EPOCH_DISTANCE`] * place.
     pub fn places(&self) -> Vec<u32> {
         self.of.iter().map(|&cluster| self.place[cluster as usize]).collect()
     }
 
-    /// Returns the number of ranks in each cluster, by cluster number.
+    /// Returns the cluster sizes in ranks, by cluster number.
     pub fn sizes(&self) -> Vec<u32> {
         let mut sizes = vec![0; self.count()];
         for &cluster in &self.of {

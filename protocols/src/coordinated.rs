@@ -1,14 +1,13 @@
-//! Coordinated, non-blocking checkpoints of the whole job, and collectives that straddle them (Bronevetsky et al.,
-//! *C3*).
+//! Coordinated, non-blocking checkpoints of the whole job, and collectives straddling them (Bronevetsky et al., *C3*).
 //!
-//! An initiator asks for a checkpoint. Each rank takes its own at its next opportunity, and goes on. Messages that
-//! cross the *recovery line* between the checkpoints are logged by their receivers (*late* ones), or not sent again
-//! (*early* ones); outcomes that the line may depend on are recorded until every rank is beyond it. When all logs are
-//! on stable storage, the line is committed. When a process dies, the whole job goes back to the last committed line.
-//! Nothing else is kept: no sender has a log.
+//! An initiator asks for a checkpoint. Each rank takes its own at its next opportunity, and goes on. Messages crossing
+//! the *recovery line* between the checkpoints are logged by their receivers (*late* ones), or not sent again (*early*
+//! ones); outcomes on which the line may depend are recorded until every rank is beyond it. When all logs are on stable
+//! storage, the line is committed. When a process dies, the whole job goes back to the last committed line. Nothing
+//! else is kept: no sender has a log.
 //!
-//! [`Coordinated`] is the state machine of a rank, [`Initiator`] that of the process apart. The paper doesn't work as
-//! printed: `docs/lab/errata.md` says where, `docs/book/src/explanation/coordinated.md` why this does.
+//! [`Coordinated`] is the state machine of a rank, [`Initiator`] that of the separate process. The paper doesn't work
+//! as printed: `docs/lab/errata.md` says where, `docs/book/src/explanation/coordinated.md` why this does.
 //!
 //! - 3.1 phase 1: *pleaseCheckpoint*: `Initiator::open_next`, `handle_order`
 //! - 3.1 phase 2, Fig. 3 `potentialCheckpoint`: [`Protocol::wants_checkpoint`](crate::api::Protocol::wants_checkpoint),
@@ -51,10 +50,10 @@ pub use initiator::Initiator;
 use message::{Counts, Progress};
 use tables::{COMMITTED, Log, SEALED, entry};
 
-/// Largest number of rollbacks of a process.
+/// Maximum number of rollbacks per process.
 const ROLLBACKS_MAX: u32 = 1 << 16;
 
-/// The rule as a row of [`RULES`](crate::RULES).
+/// Row in [`RULES`](crate::RULES).
 pub const RULE: Rule = Rule {
     name: "coordinated",
     paper: "Bronevetsky et al., C3",
@@ -69,25 +68,24 @@ pub const RULE: Rule = Rule {
     make_coordinator: Some(&|replaced, settings| Box::new(Initiator::new(settings.ranks, replaced))),
 };
 
-/// Identity of a rank, and its options, which are the same for all ranks of a job.
+/// Rank identity, and options, which are the same for all ranks in a job.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// This rank.
     pub rank: Rank,
-    /// Number of ranks in the job.
+    /// Job size in ranks.
     pub ranks: u32,
-    /// Number of times that the rank's process was replaced, at most 65,535.
+    /// Number of process replacements at this rank, at most 65,535.
     pub incarnation: Incarnation,
-    /// Moment of a checkpoint.
+    /// Checkpoint timing.
     pub moment: Moment,
-    /// Transport of the two bits of a collective call.
+    /// Transport for the two bits of a collective call.
     pub bits: Bits,
 }
 
 /// State of one rank under the rule.
 ///
-/// Memory: some 200 bytes for each peer; while it logs, 20 for each outcome and 16 for each call that straddles the
-/// line.
+/// Memory: some 200 bytes for each peer; while it logs, 20 for each outcome and 16 for each call straddling the line.
 #[derive(Debug)]
 pub struct Coordinated {
     config: Config,
@@ -103,22 +101,22 @@ pub struct Coordinated {
     /// Log of the newest checkpoint; empty unless the rank is logging.
     log: Log,
     choices: Choices,
-    /// Choices and calls that the newest checkpoint counts.
+    /// Choices and calls counted by the newest checkpoint.
     choices_saved: u64,
     calls_saved: BTreeMap<u32, u64>,
     calls: Calls,
-    /// By peer: calls that it had made before its checkpoint.
+    /// By peer: calls made before its checkpoint.
     calls_of_peers: BTreeMap<Rank, BTreeMap<u32, u64>>,
     channels: BTreeMap<Rank, Channel>,
     effects: VecDeque<Effect>,
 }
 
 impl Coordinated {
-    /// Properties of the rule.
+    /// Rule properties.
     pub const PROPERTIES: Properties =
         Properties { collects: true, allows_overtaking: true, ..Properties::LINES_OF_ALL };
 
-    /// Creates a rank that has done nothing yet.
+    /// Creates a rank in its initial state.
     ///
     /// # Errors
     /// Rank outside the job, or too many replacements ([`ProtocolError::EpochsExhausted`]).
@@ -147,7 +145,7 @@ impl Coordinated {
         })
     }
 
-    /// Returns the newest line that this rank knows to be committed: the job goes back to it, or to a newer one.
+    /// Returns the newest line known here to be committed: the job goes back to it, or to a newer one.
     pub fn committed(&self) -> Epoch {
         self.member.committed
     }
@@ -178,7 +176,7 @@ impl Coordinated {
             Duty::Nothing => {}
             Duty::Report => self.report(),
             Duty::Stop => {
-                // Counts of the attempt before: this rank may not have run in it, and stays where it is.
+                // Counts from the previous attempt: this rank may not have run in it, and stays where it is.
                 self.calls_of_peers.clear();
                 self.channels.values_mut().for_each(|channel| channel.total_sent = None);
                 self.report();
@@ -200,7 +198,9 @@ impl Coordinated {
         }
     }
 
-    /// Goes back to a line. What is undone is dropped first: a process that dies after the rollback must not find it.
+    /// Goes back to a line.
+    ///
+    /// What is undone is dropped first: a process dying after the rollback must not find it.
     fn go_back(&mut self, line: Epoch) {
         let is_there = self.member.is_fresh && line == self.epoch;
         self.note_committed(line, line);
@@ -216,7 +216,7 @@ impl Coordinated {
         }
     }
 
-    /// Reports that the rank is at the line, and knows what its peers have there.
+    /// Reports the rank as being at the line and knowing its peers' counts there.
     fn check_prepared(&mut self) {
         let epoch = self.epoch;
         let is_known = |channel: &Channel| channel.restored.as_ref().is_some_and(|peer| peer.epoch == epoch);
@@ -225,7 +225,7 @@ impl Coordinated {
         }
     }
 
-    /// Notes durably that the line of `epoch` is committed, and keeps the checkpoints from there to `last`.
+    /// Notes durably the commit of `epoch`'s line, and keeps the checkpoints from there to `last`.
     fn note_committed(&mut self, epoch: Epoch, last: Epoch) {
         self.member.committed = epoch;
         self.effects
@@ -233,7 +233,7 @@ impl Coordinated {
         self.effects.push_back(Effect::KeepCheckpoints { first: epoch, last });
     }
 
-    /// Commits a line: the log of the one before is of no use any more.
+    /// Commits a line: the previous one's log is obsolete.
     fn commit(&mut self, epoch: Epoch) {
         self.note_committed(epoch, self.epoch);
         for kind in [EntryKind::Message, EntryKind::Collective, EntryKind::Note] {
@@ -243,8 +243,10 @@ impl Coordinated {
         self.effects.push_back(Effect::DiscardChoices { before: self.choices_saved, epoch: self.epoch });
     }
 
-    /// Returns `true` if nothing is left of the log that this execution began with: outcomes, results, calls and
-    /// messages to suppress. Until then no checkpoint is taken, or the next line would need the rest of the log.
+    /// Returns `true` if nothing is left of this execution's initial log: outcomes, results, calls and messages to
+    /// suppress.
+    ///
+    /// Until then no checkpoint is taken, or the next line would need the rest of the log.
     fn has_repeated_log(&self) -> bool {
         let is_repeated = |channel: &Channel| {
             let calls = channel.restored.iter().flat_map(|peer| &peer.suppressed);
@@ -253,7 +255,7 @@ impl Coordinated {
         self.choices.are_repeated() && self.calls.are_repeated() && self.channels.values().all(is_repeated)
     }
 
-    /// Asks the driver for the requested checkpoint, if that may be taken at any time.
+    /// Asks the driver for the requested checkpoint, if it may be taken at any time.
     fn ask_for_checkpoint(&mut self) {
         let may = self.config.moment == Moment::AnyTime && self.requested && !self.asked;
         if may && self.has_repeated_log() {
@@ -284,7 +286,9 @@ impl Coordinated {
         }
     }
 
-    /// *finalizeLog*. Two ways lead here, the order and a stopped peer; the second to come changes nothing.
+    /// *finalizeLog*.
+    ///
+    /// Two ways lead here, the order and a stopped peer; the second to come changes nothing.
     fn finalize_log(&mut self) {
         if self.am_logging() {
             self.progress = Progress::Stopping;
@@ -325,7 +329,7 @@ impl Coordinated {
         Ok(Incoming::Deliver { keep: None })
     }
 
-    /// Takes up the sealed log of the line that the rank was restored to.
+    /// Takes up the sealed log of the restored line.
     fn recover_log(&mut self, log: &Log) {
         self.calls.recover(log, self.epoch);
         for &(sequence, source, ssn) in &log.outcomes {
@@ -337,8 +341,8 @@ impl Coordinated {
 }
 
 impl Inspect for Coordinated {
-    /// The phases of section 3.1: 0 when no line is asked for, 1 when the rank has yet to take its checkpoint, 2 while
-    /// it waits for late messages, 3 when it is ready to stop logging, 4 until the line is committed.
+    /// Phases from section 3.1: 0 when no line is asked for, 1 when the rank has yet to take its checkpoint, 2 while it
+    /// waits for late messages, 3 when it is ready to stop logging, 4 until the line is committed.
     fn phase_of_line(&self) -> u32 {
         match self.progress {
             Progress::Logging => 2,

@@ -1,5 +1,4 @@
-//! Plain numbers in bytes: postcard, and before it one byte of version where the bytes are kept, or come from another
-//! process of the rule.
+//! Plain numbers in bytes: postcard, after one version byte where the bytes are kept, or come from another process.
 
 use counterfoil_log_core::Rank;
 use serde::Serialize;
@@ -30,12 +29,12 @@ pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     }
 }
 
-/// Decodes a value of this version; `None` for another, for other bytes, or trailing data.
+/// Decodes a value with this version; `None` for another, for other bytes, or trailing data.
 pub(crate) fn decode_versioned<T: DeserializeOwned>(version: u8, bytes: &[u8]) -> Option<T> {
     decode(without_version(version, bytes).ok()?)
 }
 
-/// Returns the bytes after the version of checkpoint tables.
+/// Returns the checkpoint table bytes after the version.
 ///
 /// # Errors
 /// [`RestoreError::Malformed`] without a version, [`RestoreError::Version`] for another one.
@@ -44,15 +43,15 @@ pub(crate) fn without_version(expected: u8, bytes: &[u8]) -> Result<&[u8], Resto
     if found == expected { Ok(rest) } else { Err(RestoreError::Version { found, expected }) }
 }
 
-/// Decodes checkpoint tables of this version.
+/// Decodes checkpoint tables with this version.
 ///
 /// # Errors
-/// Those of [`without_version`]; [`RestoreError::Malformed`] for other bytes, or trailing data.
+/// See [`without_version`]; also [`RestoreError::Malformed`] for other bytes, or trailing data.
 pub(crate) fn decode_tables<T: DeserializeOwned>(version: u8, bytes: &[u8]) -> Result<T, RestoreError> {
     decode(without_version(version, bytes)?).ok_or(RestoreError::Malformed { len: bytes.len() })
 }
 
-/// Checks that tables of rank `found.0` in a job of `found.1` ranks are those of this rank.
+/// Checks that tables from rank `found.0` in a job of `found.1` ranks belong to this rank.
 ///
 /// # Errors
 /// [`RestoreError::OtherRank`], [`RestoreError::OtherJob`].

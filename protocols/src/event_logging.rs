@@ -1,18 +1,18 @@
 //! Event Logging, the rule of libELC (Zhao 2005).
 //!
-//! Every rank logs the *envelopes* of the messages that it sends and receives, and no contents. Checkpoints of one
-//! number form a *line*. A rank that takes one sends each other rank a request with its send log; the receiver takes
-//! its own checkpoint of that number, and matches the send log with its receive log. That identifies the messages *in
-//! transit* over the line (sent before it and received after: their receiver copies them into its local log) and the
-//! *orphans* (received before it and sent after). A failure takes all ranks back to the last line that all have
-//! finished: messages in transit are presented again, and orphans are discarded when they are sent again.
+//! Every rank logs the *envelopes* of messages sent and received, and no contents. Checkpoints with one number form a
+//! *line*. A rank taking one sends each other rank a request with its send log; the receiver takes its own checkpoint
+//! with the same number, and matches the send log with its receive log. This identifies the messages *in transit* over
+//! the line (sent before it and received after: their receiver copies them into its local log) and the *orphans*
+//! (received before it and sent after). A failure takes all ranks back to the last line finished by all: messages in
+//! transit are presented again, and orphans are discarded when they are sent again.
 //!
-//! - 3.3.1, send and receive logs of an interval: `log::EventLog`, in [`EventLogs`]
+//! - 3.3.1, an interval's send and receive logs: `log::EventLog`, in [`EventLogs`]
 //! - 3.3.2, 4.3.2, message identification in three steps: `matching::Crossing::match_interval`
-//! - 3.3.4, no limit on the intervals that a message takes: `matching::Crossing` keeps what has no counterpart;
+//! - 3.3.4, no limit on message transit in intervals: `matching::Crossing` keeps messages without a counterpart;
 //!   [`EventLogs`] has a queue of intervals
 //! - 3.4.2, counted rows; matching in less than quadratic time: `log::EventLog`, `log::Counts`
-//! - 4.3.3, logging of messages in transit, second form: [`EventLogs`], `log_receipt`
+//! - 4.3.3, logging messages in transit, second form: [`EventLogs`], `log_receipt`
 //! - 4.4.1, pending message queue: [`EventLogs`], `present`; then the driver's matching
 //! - 4.4.2, orphan message queue: [`EventLogs`], `take_orphan`
 //! - 5.8, optimal interval: [`optimal_interval`]
@@ -25,7 +25,7 @@
 //!   [`LineCoordinator`](crate::chandy_lamport::LineCoordinator) (the paper has no agreement)
 //! - 4.5.1, collectives: `handle_collective`, `handle_collective_words`
 //! - 4.5.2, non-blocking receives: messages are copied when they arrive, whatever receive is open
-//! - 4.5.3, `ANY_TAG`: messages of one source are presented in their order
+//! - 4.5.3, `ANY_TAG`: messages from one source are presented in their order
 //! - 4.5.3, `ANY_SOURCE`, receive numbers: `next_choice`, `handle_choice`
 //!
 //! `docs/book/src/explanation/event-logging.md` has the invariants, and why nothing is lost. Where the paper doesn't
@@ -57,7 +57,7 @@ pub use interval::optimal_interval;
 /// State of one rank under the rule.
 pub type EventLogging = ChandyLamport<EventLogs>;
 
-/// The rule as a row of [`RULES`](crate::RULES).
+/// Row in [`RULES`](crate::RULES).
 pub const RULE: Rule = Rule {
     name: "event-logging",
     paper: "Zhao 2005, libELC",

@@ -1,13 +1,12 @@
 //! Fault-tolerance protocols as state machines: no I/O, no threads, no clock.
 //!
-//! [`api`] is the interface that all of them share: the events that a driver reports and the effects that it carries
-//! out, with their reasons in `docs/book/src/explanation/rules.md`. [`sender_based`] is
-//! plain sender-based message logging; [`pessimistic`] adds the receive order, recorded before each delivery;
-//! [`send_deterministic`] is the rule of Guermouche 2011; [`user_level`] is that of Liu 2014, [`coordinated`] that of
-//! C3; [`event_logging`] and [`message_tagging`] are those of Zhao 2005, on [`chandy_lamport`]; [`on_failure`], that of
-//! Bland 2013, saves nothing until a rank is lost; [`unlogged`] keeps nothing, to measure the others against.
-//! [`cluster`] groups ranks that share an epoch, for protocols that log only between epochs, and computes what is
-//! logged then. [`RULES`] lists the rules, with all that drivers and commands know of each.
+//! [`api`] is the shared interface: the events reported and the effects carried out by a driver, with the reasons in
+//! `docs/book/src/explanation/rules.md`. [`sender_based`] is plain sender-based message logging; [`pessimistic`] adds
+//! the receive order, recorded before each delivery; [`send_deterministic`] follows Guermouche 2011, [`user_level`] Liu
+//! 2014, [`coordinated`] C3; [`event_logging`] and [`message_tagging`] follow Zhao 2005, on [`chandy_lamport`];
+//! [`on_failure`], from Bland 2013, saves nothing until a rank is lost; [`unlogged`] keeps nothing, as a baseline for
+//! measurements. [`cluster`] groups ranks into shared epochs, for protocols logging only between epochs, and computes
+//! the logged share. [`RULES`] lists the rules, with all that drivers and commands know about each.
 
 #![forbid(unsafe_code)]
 

@@ -18,7 +18,7 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Creates an unused link of a rank in `epoch`.
+    /// Creates an unused link for a rank in `epoch`.
     pub(crate) fn new(peer: Rank, policy: AckPolicy, epoch: Epoch) -> Link {
         let mut link = Link { peer, send: SendWindow::new(policy), recv: RecvWindow::new(policy) };
         // A new window is in the first epoch, so it refuses no later one.
@@ -27,7 +27,7 @@ impl Link {
         link
     }
 
-    /// Restores the windows of a checkpoint.
+    /// Restores checkpointed windows.
     pub(crate) fn restore(
         peer: Rank,
         policy: AckPolicy,
@@ -59,17 +59,18 @@ impl Link {
         header.refreshed(incarnation, self.recv.piggyback(), flags)
     }
 
-    /// Returns `true` if a frame comes from the living incarnation of the peer.
+    /// Returns `true` if a frame comes from the peer's living incarnation.
     pub(crate) fn is_living(&self, incarnation: Incarnation) -> Result<bool, ProtocolError> {
         ProtocolError::check_incarnation(self.peer, incarnation, self.recv.incarnation())
     }
 
-    /// Judges a message of the living incarnation.
+    /// Judges a message from the living incarnation.
     pub(crate) fn judge(&mut self, arrival: Arrival) -> Result<Verdict, ProtocolError> {
         self.recv.handle_message(arrival).map_err(|error| ProtocolError::from_recv(self.peer, error))
     }
 
-    /// Checks a Hello: it is of no dead incarnation, and the peer's checkpoint covers only what the peer has received.
+    /// Checks a Hello: it isn't from a dead incarnation, and the peer's checkpoint covers only messages received by the
+    /// peer.
     pub(crate) fn check_hello(&self, hello: &Hello) -> Result<(), ProtocolError> {
         let (peer, now) = (self.peer, self.recv.incarnation());
         if hello.incarnation < now {

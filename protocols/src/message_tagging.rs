@@ -1,10 +1,9 @@
 //! Message tagging: libELC's other method (Zhao 2005, sections 3.2.2 and 5.7).
 //!
-//! Every message carries the number of the interval in which it was sent. A receiver that is in a later interval knows
-//! at once that the message is in transit over the lines in between, and copies it. The request for a line says how
-//! many messages were sent before it; with the number of those received that tells how many are still to come, and how
-//! many of the received ones are orphans. Everything else is the frame that it shares with [event
-//! logging](crate::event_logging).
+//! Every message carries its send interval's number. A receiver in a later interval knows at once that the message is
+//! in transit over the lines in between, and copies it. The request for a line says how many messages were sent before
+//! it; together with the number received, this tells how many are still to come, and how many received ones are
+//! orphans. Everything else is the frame shared with [event logging](crate::event_logging).
 //!
 //! | paper, section 5.7 | here |
 //! |---|---|
@@ -14,7 +13,7 @@
 //! | (3), `OUT`, the marker message | [`Tags`], `begin_interval`; `message::Request` |
 //! | (3), `OUT - IN` messages in transit to be logged | [`Tags`], `match_line`, `is_complete` |
 //!
-//! The paper tags by a derived datatype of header and message, in a copy of both. Here the header precedes each frame
+//! The paper tags by a derived datatype from header and message, in a copy of both. Here the header precedes each frame
 //! anyway, and no bytes are added.
 //!
 //! ```
@@ -39,7 +38,7 @@ use crate::chandy_lamport::{ChandyLamport, Config, Identification, Key, MAKE_COO
 /// State of one rank under the rule.
 pub type MessageTagging = ChandyLamport<Tags>;
 
-/// The rule as a row of [`RULES`](crate::RULES).
+/// Row in [`RULES`](crate::RULES).
 pub const RULE: Rule = Rule {
     name: "message-tagging",
     paper: "Zhao 2005, libMTC",
@@ -53,25 +52,25 @@ pub const RULE: Rule = Rule {
     make_coordinator: MAKE_COORDINATOR,
 };
 
-/// Message identification by the interval that each message carries, and the number of those sent before a line.
+/// Message identification by the interval in each message, and by the number sent before a line.
 ///
-/// Memory: some hundred bytes, and 32 for each line that isn't committed.
+/// Memory: some hundred bytes, and 32 for each uncommitted line.
 #[derive(Debug)]
 pub struct Tags {
-    /// Line at which it begins.
+    /// First line.
     line: Epoch,
-    /// `IN`: number of messages that the state had received at each line that isn't matched.
+    /// `IN`: number of messages received by the state at each unmatched line.
     received: VecDeque<u64>,
-    /// `OUT`, by matched line: number of messages that were sent before it and have to arrive.
+    /// `OUT`, by matched line: number of messages sent before it that have to arrive.
     awaited: VecDeque<(Epoch, u64)>,
-    /// Number of messages that the peer sends again.
+    /// Messages to be sent again by the peer.
     orphans: u64,
 }
 
 impl Identification for Tags {
-    /// `OUT`: number of messages sent before the line, since the start of the job.
+    /// `OUT`: number of messages sent before the line, since job start.
     type Request = u64;
-    /// Number of orphans.
+    /// Orphan count.
     type Crossing = u64;
 
     const VERSION: u8 = 0xE2;

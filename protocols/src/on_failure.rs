@@ -1,20 +1,20 @@
 //! Checkpoint-on-Failure (Bland 2013): nothing is kept, recorded or saved until a rank is lost.
 //!
-//! Then all others save their state and exit, and the job is started again (Algorithm 1). The program rebuilds what was
-//! lost from what the others have: that is why it suits only programs that can. Nothing of the messages survives: the
-//! program's own state says where it goes on, and channels begin anew.
+//! Then all others save their state and exit, and the job is started again (Algorithm 1). The program rebuilds the lost
+//! state from the others' states, so this suits only programs able to do it. No messages survive: the program's own
+//! state says where it goes on, and channels begin anew.
 //!
-//! A run between two starts is a *generation*, the incarnation of all ranks alike. A rank that learns of a loss, from
-//! its connections, from a peer or from the coordinator, tells all others first, and only then saves: a notice by its
-//! own exit would reach them a whole save later (section 3.2).
+//! A run between two starts is a *generation*, which is also the incarnation of every rank. A rank learning of a loss,
+//! from its connections, from a peer or from the coordinator, tells all others first, and only then saves: a notice by
+//! its own exit would reach them a whole save later (section 3.2).
 //!
-//! A recovery is a transaction. Until the coordinator has heard of every rank that its state is rebuilt, the states
-//! with which the generation has begun are those that are loaded again, and a rank whose state isn't rebuilt exits
-//! without saving. One whose state is rebuilt goes on at once, and saves if the job fails: it can't know of all others.
-//! The first generation begins with no states, and is no different: until all have made one, a failure begins it anew.
+//! A recovery is a transaction. Until every rank has reported its state as rebuilt to the coordinator, the generation's
+//! initial states are the ones loaded again, and a rank without a rebuilt state exits without saving. One with a
+//! rebuilt state goes on at once, and saves if the job fails: it can't know about all others. The first generation
+//! begins with no states, and is no different: until all have made one, a failure begins it anew.
 //!
-//! In the second form (section 5) a rank's state is always in memory that outlives its process, so nothing is saved. A
-//! rank is lost only if it was killed while it changed its state, and what a recovery begins with is what is there.
+//! In the second form (section 5) a rank's state is always in memory outliving its process, so nothing is saved. A rank
+//! is lost only if it was killed while it changed its state, and a recovery begins with the states in memory.
 //!
 //! ```
 //! use counterfoil_log_core::{Incarnation, Rank};
@@ -49,7 +49,7 @@ use message::{Message, NOTICE};
 
 pub use coordinator::Coordinator;
 
-/// The rule as a row of [`RULES`](crate::RULES).
+/// Row in [`RULES`](crate::RULES).
 pub const RULE: Rule = Rule {
     name: "on-failure",
     paper: "Checkpoint-on-Failure",
@@ -63,7 +63,7 @@ pub const RULE: Rule = Rule {
     make_coordinator: Some(&|_, settings| Box::new(Coordinator::new(settings.ranks, States::Saved))),
 };
 
-/// The rule with states in shared memory, as a row of [`RULES`](crate::RULES).
+/// The [`RULES`](crate::RULES) row for the rule with states in shared memory.
 pub const SHARED_MEMORY_RULE: Rule = Rule {
     name: "on-failure-shared-memory",
     summary: "The same, with states in memory that outlives a killed rank: all exit, and nothing is saved",
@@ -75,17 +75,17 @@ pub const SHARED_MEMORY_RULE: Rule = Rule {
     ..RULE
 };
 
-/// Where the states of the ranks are when one is lost.
+/// Place of the rank states when one is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum States {
     /// In the ranks: they save them.
     Saved,
-    /// In memory that outlives the processes (section 5).
+    /// In memory outliving the processes (section 5).
     InMemory,
 }
 
 impl States {
-    /// Returns the properties of the rule.
+    /// Returns the rule properties.
     pub const fn properties(self) -> Properties {
         Properties {
             has_coordinator: true,
@@ -96,18 +96,18 @@ impl States {
     }
 }
 
-/// What a rank does.
+/// Rank activity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// The program rebuilds what was lost, or makes its first state.
     Rebuilding,
     /// The program runs.
     Running,
-    /// It saves, and exits.
+    /// Saving, then exiting.
     Exiting,
 }
 
-/// State machine of a rank.
+/// Rank state machine.
 #[derive(Debug)]
 pub struct OnFailure {
     core: Unlogged,
@@ -119,7 +119,9 @@ pub struct OnFailure {
 }
 
 impl OnFailure {
-    /// Creates a rank of a generation that begins. `generation`: number of times that the job was started again.
+    /// Creates a rank in a new generation.
+    ///
+    /// `generation`: number of job restarts.
     ///
     /// # Errors
     /// Rank outside the job.
@@ -140,7 +142,7 @@ impl OnFailure {
         self.effects.push_back(report_effect(self.rank, self.origin(), message.encode()));
     }
 
-    /// Tells all that a rank is lost, and exits.
+    /// Tells all about a lost rank, and exits.
     fn fail(&mut self) {
         let saves = match self.state {
             State::Exiting => return,
@@ -186,7 +188,7 @@ impl Protocol for OnFailure {
         }
         match Message::decode(body) {
             Some(Message::Failed { generation }) if generation == self.generation() => self.fail(),
-            // Of an earlier generation.
+            // From an earlier generation.
             Some(Message::Failed { .. }) => {}
             _ => {
                 let how = Misbehaviour::MalformedNotice { tag: header.tag(), len: body.len() };

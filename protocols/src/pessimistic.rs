@@ -1,19 +1,19 @@
 //! Pessimistic message logging: the baseline of the papers.
 //!
-//! Senders log messages as under the [plain rule](crate::sender_based), which is the core of this one and handles
-//! lanes, acknowledgements, incarnations and coverage. This rule adds the *receive order*: before a message is
-//! delivered, its determinant (place in the order, source and SSN) is written to the rank's local log
-//! ([`Incoming::Deliver`] names the entry). A replacement delivers in the recorded order and holds messages that come
-//! early; once all records are used up, the order is free. Only the killed rank rolls back.
+//! Senders log messages as under the [plain rule](crate::sender_based), the core of this one, which handles lanes,
+//! acknowledgements, incarnations and coverage. This rule adds the *receive order*: before a message is delivered, its
+//! determinant (place in the order, source and SSN) is written to the rank's local log ([`Incoming::Deliver`] names the
+//! entry). A replacement delivers in the recorded order and holds early messages; once all records are used up, the
+//! order is free. Only the killed rank rolls back.
 //!
-//! The plain rule requires a program to name every call whose outcome depends on timing, and forces those outcomes when
+//! The plain rule requires a program to name every call with a timing-dependent outcome, and forces these outcomes when
 //! it repeats the execution. This rule assumes nothing about the program: a wildcard receive takes the same message
 //! again because the messages before it are the same. It costs one record for *every* message, named or not. Outcomes
-//! that no order determines (a test or a probe that found nothing *yet*) remain choices of the core.
+//! not determined by any order (a test or a probe that found nothing *yet*) remain the core's choices.
 //!
-//! Sources: Zhao 2005, section 2.3.1 (logged before it can be received, so that no recovery line has to be computed;
+//! Sources: Zhao 2005, section 2.3.1 (logged before it can be received, so no recovery line has to be computed;
 //! messages in the sender's memory; the record may wait until the process sends), and Liu 2014, section 2.1 (the
-//! determinant has the number of the reception, recreated in that order). In Liu 2014 the receiver gives that number to
+//! determinant has the number of the reception, recreated in that order). In Liu 2014 the receiver gives the number to
 //! the sender as a *ticket* before each message, and the sender keeps it; here the receiver keeps it, so no message
 //! waits for a round trip, and the sender's death costs nothing. `docs/book/src/explanation/logging.md` says what
 //! "written" has to mean in which tier, and why several failures at once are covered.
@@ -56,7 +56,7 @@ pub use crate::sender_based::Config;
 use crate::sender_based::SenderBased;
 use deliveries::Deliveries;
 
-/// The rule as a row of [`RULES`](crate::RULES).
+/// Row in [`RULES`](crate::RULES).
 pub const RULE: Rule = Rule {
     name: "pessimistic",
     paper: "Zhao 2005, section 2.3.1; Liu 2014, section 2.1",
@@ -70,26 +70,26 @@ pub const RULE: Rule = Rule {
 
 /// State of one rank under the rule.
 ///
-/// Memory: that of the core and, in a replacement, some 50 bytes for each recorded delivery that isn't repeated yet.
+/// Memory: the core's and, in a replacement, some 50 bytes for each recorded delivery not yet repeated.
 #[derive(Debug)]
 pub struct Pessimistic {
     core: SenderBased,
     deliveries: Deliveries,
-    /// Checkpoint in progress: the epoch that it begins, and the number of deliveries that it covers.
+    /// Checkpoint in progress: its new epoch, and the number of covered deliveries.
     pending: Option<(Epoch, u64)>,
     /// Effects to carry out after the core's.
     effects: VecDeque<Effect>,
 }
 
 impl Pessimistic {
-    /// Properties of the rule.
+    /// Rule properties.
     pub const PROPERTIES: Properties =
         Properties { repeats: Repetition::SendsAndReceives, ..Properties::LOGGED_BY_SENDERS };
 
-    /// Creates a rank that has done nothing yet.
+    /// Creates a rank in its initial state.
     ///
     /// # Errors
-    /// Rank outside the job, or a policy that contradicts itself.
+    /// Rank outside the job, or a contradictory policy.
     pub fn new(config: Config) -> Result<Pessimistic, ProtocolError> {
         Ok(Pessimistic {
             core: SenderBased::new(config)?,
@@ -99,13 +99,12 @@ impl Pessimistic {
         })
     }
 
-    /// Returns the core, with its state of channels, incarnations and choices.
+    /// Returns the core, with the state for channels, incarnations and choices.
     pub fn core(&self) -> &SenderBased {
         &self.core
     }
 
-    /// Returns the number of messages delivered since the start of the program, by this incarnation and the execution
-    /// that it repeats.
+    /// Returns the number of messages delivered since program start, by this incarnation and the execution it repeats.
     pub fn delivered(&self) -> u64 {
         self.deliveries.count()
     }
@@ -115,7 +114,7 @@ impl Pessimistic {
         self.deliveries.pending()
     }
 
-    /// Returns `true` if a message that the core would deliver is next in the recorded order, or the order is free.
+    /// Returns `true` if a message deliverable for the core is next in the recorded order, or the order is free.
     fn may_deliver(&self, header: &WireHeader) -> Result<bool, ProtocolError> {
         let (peer, found) = (header.source(), header.ssn());
         let expected = self.core.received_upto(peer).next();
@@ -131,7 +130,7 @@ impl Pessimistic {
         if found == expected { Ok(true) } else { Err(ProtocolError::UnexpectedSsn { peer, expected, found }) }
     }
 
-    /// Delivers a message that the core accepted: repeats a recorded delivery, or records a new one.
+    /// Delivers a message accepted by the core: repeats a recorded delivery, or records a new one.
     fn deliver(&mut self) -> Incoming {
         let sequence = self.deliveries.count();
         if self.deliveries.advance() {

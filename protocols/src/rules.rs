@@ -1,4 +1,4 @@
-//! The registry of rules, over which drivers, commands and tests iterate.
+//! The rule registry, over which drivers, commands and tests iterate.
 
 use crate::api::Rule;
 use crate::{

@@ -1,27 +1,24 @@
 //! Uncoordinated checkpoints without domino effect, for send-deterministic programs (Guermouche et al. 2011).
 //!
 //! A rank logs only messages from the past to the future (sent in a lower epoch than received in). When a rank fails,
-//! the ranks whose unlogged messages it lacks roll back with it, to checkpoints that [`recovery_line`] finds; all
-//! others only pause. Receivers of messages that their senders have yet to send again (*orphans*) don't roll back: a
-//! send-deterministic program sends the same again. *Phases* hold back whatever depends on an orphan until the orphan
-//! was sent again.
+//! the senders of the unlogged messages it lacks roll back with it, to checkpoints found by [`recovery_line`]; all
+//! others only pause. Receivers of messages yet to be sent again (*orphans*) don't roll back: a send-deterministic
+//! program sends the same again. *Phases* hold back everything dependent on an orphan until it was sent again.
 //!
-//! [`SendDeterministic`] is the state machine of a rank (Figure 3), [`RecoveryProcess`] that of the process apart
-//! (Figure 4). The figures don't work as printed: `docs/lab/errata.md` says for each line what is done instead,
-//! why, and which test shows it.
+//! [`SendDeterministic`] is the state machine of a rank (Figure 3), [`RecoveryProcess`] that of the separate process
+//! (Figure 4). The figures don't work as printed: `docs/lab/errata.md` says for each line what is done instead and why,
+//! and names the test.
 //!
 //! # Further duties of a driver
 //!
 //! - Channels are FIFO (section II.A), and messages are presented when they arrive, in that order.
 //! - [`SendDeterministic::start`] is the checkpoint of the first epoch and is kept like any other. A replacement is
 //!   always restored from the newest checkpoint.
-//! - [`Effect::RollBack`] means: drop everything that arrived, is held or is being written, restore image and lanes,
-//!   call [`Protocol::restore`](crate::api::Protocol::restore), and connect to every peer anew, as a replacement would.
+//! - [`Effect::RollBack`] means: drop everything received, held or being written, restore image and lanes, call
+//!   [`Protocol::restore`](crate::api::Protocol::restore), and connect to every peer anew, as a replacement would.
 //!   Frames under way on the old connections are lost.
-//! - The program runs only while [`is_running`](crate::api::Protocol::is_running); a message that it sends nevertheless
-//!   is held.
-//! - A replay sends the records that the lane still has; a missing one was released, and its sender is about to roll
-//!   back.
+//! - The program runs only while [`is_running`](crate::api::Protocol::is_running); a message sent nevertheless is held.
+//! - A replay sends the records still in the lane; a missing one was released, and its sender is about to roll back.
 
 mod channel;
 mod clusters;
@@ -57,10 +54,10 @@ use round::Round;
 use sent::AcknowledgedRun;
 use tables::Tables;
 
-/// Largest number of rollbacks of a rank between two replacements.
+/// Maximum number of rollbacks between two replacements of a rank.
 const ROLLBACKS_MAX: u32 = 1 << 16;
 
-/// The rule as a row of [`RULES`](crate::RULES).
+/// Row in [`RULES`](crate::RULES).
 pub const RULE: Rule = Rule {
     name: "send-deterministic",
     paper: "Guermouche 2011",
@@ -89,26 +86,27 @@ fn divide(settings: &RuleSettings) -> Option<Clusters> {
     if clusters == 0 { None } else { Clusters::contiguous(ranks, clusters, cluster_gap).ok() }
 }
 
-/// Identity of a rank, and its options.
+/// Rank identity and options.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// This rank.
     pub rank: Rank,
-    /// Number of ranks in the job.
+    /// Job size in ranks.
     pub ranks: u32,
-    /// Number of times that the rank's process was replaced, at most 65,535.
+    /// Number of process replacements at this rank, at most 65,535.
     pub incarnation: Incarnation,
-    /// Acknowledgement policy, the same for all ranks of a job; `exceptions_max` is taken as 0, because channels are
+    /// Acknowledgement policy, the same for all ranks in a job; `exceptions_max` is taken as 0, because channels are
     /// FIFO.
     pub policy: AckPolicy,
     /// First epoch of the rank: [`Epoch::FIRST`], or from [`Clusters::epochs_of`].
     pub first_epoch: Epoch,
-    /// Epoch that the rank stays below until a collection raises it: [`Epoch::MAX`], or from [`Clusters::epochs_of`].
+    /// Exclusive limit of the rank's epochs until raised by a collection: [`Epoch::MAX`], or from
+    /// [`Clusters::epochs_of`].
     pub ceiling: Epoch,
 }
 
 impl Config {
-    /// Returns the configuration of a rank's first incarnation, with the default policy and without clusters.
+    /// Returns the configuration for a rank's first incarnation, with the default policy and without clusters.
     #[must_use]
     pub fn new(rank: Rank, ranks: u32) -> Config {
         let (incarnation, policy) = (Incarnation(0), AckPolicy::default());
@@ -119,7 +117,7 @@ impl Config {
 
 /// State of one rank under the rule.
 ///
-/// Memory: nothing for ranks that it doesn't exchange messages with, a few hundred bytes for each peer, and 48 for each
+/// Memory: nothing for ranks without message traffic to this one, a few hundred bytes for each peer, and 48 for each
 /// epoch, phase and peer since the last collection.
 #[derive(Debug)]
 pub struct SendDeterministic {
@@ -127,23 +125,23 @@ pub struct SendDeterministic {
     incarnation: Incarnation,
     epoch: Epoch,
     phase: Phase,
-    /// Order of phases since the last recovery.
+    /// Phase order since the last recovery.
     phases: PhaseOrder,
-    /// Epoch that the newest durable checkpoint began.
+    /// Epoch begun by the newest durable checkpoint.
     durable: Epoch,
-    /// Checkpoint in progress, with the contents of its tables.
+    /// Checkpoint in progress, with its tables.
     pending: Option<RankTable>,
-    /// Epochs, ascending, whose checkpoints were replaced by later ones before they were durable: this rank can't be
-    /// restored to these.
+    /// Epochs, ascending, with checkpoints replaced by later ones before they were durable: this rank can't be restored
+    /// to these.
     abandoned: Vec<u32>,
-    /// Contents of the newest durable checkpoint's tables. Collections use these: a replacement knows no more.
+    /// Tables of the newest durable checkpoint. Collections use these: a replacement knows no more.
     checkpointed: RankTable,
     /// Epoch below which no recovery goes.
     floor: Epoch,
-    /// Lower bound of the next cluster's epochs.
+    /// Lower bound for epochs in the next cluster.
     ceiling: Epoch,
     round: Round,
-    /// Incarnations of the ranks in the last recovery line that all of them have obeyed, like [`notice::Line::living`].
+    /// Rank incarnations in the last recovery line obeyed by all, like [`notice::Line::living`].
     living: Vec<(u32, u32)>,
     choices: u64,
     /// Created when a peer is first heard of.
@@ -152,7 +150,7 @@ pub struct SendDeterministic {
 }
 
 impl SendDeterministic {
-    /// Properties of the rule.
+    /// Rule properties.
     pub const PROPERTIES: Properties = Properties {
         repeats: Repetition::Nothing,
         keeps: Kept::Logged,
@@ -164,18 +162,17 @@ impl SendDeterministic {
         ..Properties::LOGGED_BY_SENDERS
     };
 
-    /// Creates a rank that has done nothing yet.
+    /// Creates a rank in its initial state.
     ///
     /// # Errors
-    /// Rank outside the job, a policy that contradicts itself, or too many replacements
-    /// ([`ProtocolError::EpochsExhausted`]).
+    /// Rank outside the job, a contradictory policy, or too many replacements ([`ProtocolError::EpochsExhausted`]).
     pub fn new(mut config: Config) -> Result<SendDeterministic, ProtocolError> {
         config.policy.exceptions_max = 0;
         let Config { rank, ranks, incarnation, policy, first_epoch, ceiling, .. } = config;
         policy.validate()?;
         ProtocolError::check_rank(rank, ranks)?;
         // Leave room for rollbacks between two replacements: a replacement doesn't know how often its predecessor was,
-        // or was to be, rolled back, and must be above all of that.
+        // or was to be, rolled back, and must be above all of them.
         let incarnation = incarnation.0.checked_mul(ROLLBACKS_MAX).map(Incarnation);
         let incarnation = incarnation.ok_or(ProtocolError::EpochsExhausted)?;
         let epoch = first_epoch.clamp(Epoch::FIRST, Epoch::MAX);
@@ -200,7 +197,9 @@ impl SendDeterministic {
         })
     }
 
-    /// Returns the checkpoint of the first epoch. Call it before anything else.
+    /// Returns the checkpoint of the first epoch.
+    ///
+    /// Call it before anything else.
     pub fn start(&self) -> Snapshot {
         Snapshot { epoch: self.epoch, tables: self.tables().encode() }
     }
@@ -217,13 +216,13 @@ impl SendDeterministic {
         self.channels.get(&peer).map_or(Ssn::ZERO, |channel| channel.last_sent())
     }
 
-    /// Returns the table that this rank would send to the recovery process: SPE with message numbers.
+    /// Returns this rank's table for the recovery process: SPE with message numbers.
     #[must_use]
     pub fn table(&self) -> RankTable {
         self.table_at(self.durable)
     }
 
-    /// Returns the same table as if the newest durable checkpoint were that of `durable`.
+    /// Returns the same table as if `durable`'s were the newest durable checkpoint.
     fn table_at(&self, durable: Epoch) -> RankTable {
         let used = self.channels.values().filter(|channel| channel.last_sent() > Ssn::ZERO);
         let channels = used.map(|channel| {
@@ -240,8 +239,8 @@ impl SendDeterministic {
         }
     }
 
-    /// Returns the epoch of the checkpoint from which this rank would send the messages of `epoch` again, if that of
-    /// `durable` is its newest.
+    /// Returns the epoch of the checkpoint from which this rank would repeat the messages from `epoch`, if `durable`'s
+    /// is its newest.
     fn restart_epoch(&self, epoch: u32, durable: Epoch) -> u32 {
         let mut restart = epoch.min(durable.0);
         while self.abandoned.binary_search(&restart).is_ok() {
@@ -269,7 +268,7 @@ impl SendDeterministic {
         self.channels.values_mut().map(Box::as_mut)
     }
 
-    /// Returns all peers that were heard of.
+    /// Returns all known peers.
     fn peers(&self) -> Vec<Rank> {
         self.channels.keys().copied().collect()
     }
@@ -317,7 +316,7 @@ impl SendDeterministic {
         self.peers().into_iter().try_for_each(|peer| self.apply_pending(peer))
     }
 
-    /// Collects the records that `peer` won't ask for.
+    /// Collects the records no longer needed by `peer`.
     fn collect(&mut self, peer: Rank) -> Result<(), ProtocolError> {
         let floor = self.floor;
         if let Some((epoch, upto)) = self.channel(peer)?.collect(floor) {

@@ -1,12 +1,12 @@
-//! The plain rule of sender-based message logging.
+//! Plain sender-based message logging.
 //!
-//! Its sender keeps every message until a durable checkpoint of its receiver covers it. A dead rank is replaced alone:
-//! the replacement restarts from the newest durable checkpoint or from the start, its peers transmit again the messages
-//! that it lacks, it sends its own again, and receivers drop duplicates by SSN. Outcomes that the program doesn't
-//! determine are recorded before they take effect and forced when the execution is repeated.
+//! The sender keeps every message until a durable checkpoint at the receiver covers it. A dead rank is replaced alone:
+//! the replacement restarts from the newest durable checkpoint or from the start, its peers retransmit the messages it
+//! lacks, it sends its own again, and receivers drop duplicates by SSN. Non-deterministic outcomes are recorded before
+//! they take effect and forced when the execution is repeated.
 //!
 //! `docs/book/src/explanation/logging.md` has invariants, message sequences, and why several failures at once are
-//! covered. The rule is the common core of Johnson and Zwaenepoel's sender-based logging and of ULML (Liu 2014, section
+//! covered. The rule is the common core of Johnson and Zwaenepoel's sender-based logging and ULML (Liu 2014, section
 //! 3.1), with piggybacked acknowledgements as in Guermouche 2011, section V.A. Where those texts don't work as written:
 //! `docs/lab/errata.md`.
 //!
@@ -44,7 +44,7 @@ use channel::Channel;
 pub(crate) use choices::{Choices, check as check_choice};
 use notice::Covered;
 
-/// The rule as a row of [`RULES`](crate::RULES).
+/// Row in [`RULES`](crate::RULES).
 pub const RULE: Rule = Rule {
     name: "sender-based",
     paper: "Johnson and Zwaenepoel 1987",
@@ -56,16 +56,16 @@ pub const RULE: Rule = Rule {
     make_coordinator: None,
 };
 
-/// Identity of a rank, and its acknowledgement policy.
+/// Rank identity and acknowledgement policy.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// This rank.
     pub rank: Rank,
-    /// Number of ranks in the job.
+    /// Job size in ranks.
     pub ranks: u32,
-    /// Number of times that this rank was replaced.
+    /// Number of replacements of this rank.
     pub incarnation: Incarnation,
-    /// Acknowledgement policy, the same for all ranks of a job.
+    /// Acknowledgement policy, the same for all ranks in a job.
     pub policy: AckPolicy,
 }
 
@@ -78,12 +78,12 @@ impl Config {
 
 /// State of one rank under the rule.
 ///
-/// Memory: 8 bytes for each rank of the job, and a few hundred for each peer that it exchanges messages with.
+/// Memory: 8 bytes for each rank in the job, and a few hundred for each peer with message traffic to this one.
 #[derive(Debug)]
 pub struct SenderBased {
     config: Config,
     epoch: Epoch,
-    /// Epoch that the newest durable checkpoint began.
+    /// Epoch begun by the newest durable checkpoint.
     durable: Epoch,
     /// Checkpoint in progress.
     pending: Option<Pending>,
@@ -93,23 +93,23 @@ pub struct SenderBased {
     effects: VecDeque<Effect>,
 }
 
-/// Checkpoint that isn't durable yet.
+/// Checkpoint not yet durable.
 #[derive(Clone, Copy, Debug)]
 struct Pending {
-    /// Epoch that it begins.
+    /// Its new epoch.
     epoch: Epoch,
-    /// Number of choices that it covers.
+    /// Number of covered choices.
     choices: u64,
 }
 
 impl SenderBased {
-    /// Properties of the rule.
+    /// Rule properties.
     pub const PROPERTIES: Properties = Properties::LOGGED_BY_SENDERS;
 
-    /// Creates a rank that has done nothing yet.
+    /// Creates a rank in its initial state.
     ///
     /// # Errors
-    /// Rank outside the job, or a policy that contradicts itself.
+    /// Rank outside the job, or a contradictory policy.
     pub fn new(config: Config) -> Result<SenderBased, ProtocolError> {
         let Config { rank, ranks, policy, .. } = config;
         policy.validate()?;
@@ -127,7 +127,7 @@ impl SenderBased {
         Ok(fresh)
     }
 
-    /// Returns rank, size of the job, incarnation and policy.
+    /// Returns rank, job size, incarnation and policy.
     pub fn config(&self) -> &Config {
         &self.config
     }
@@ -137,13 +137,13 @@ impl SenderBased {
         self.known(peer).map_or(Ssn::ZERO, Channel::sent)
     }
 
-    /// Returns the SSN up to which all messages of `peer` were received.
+    /// Returns the SSN up to which all messages from `peer` were received.
     pub fn received_upto(&self, peer: Rank) -> Ssn {
         self.known(peer).map_or(Ssn::ZERO, Channel::received_upto)
     }
 
-    /// Returns `true` for a message that would be delivered now: for this rank, of the living incarnation of its
-    /// sender, and not received before.
+    /// Returns `true` for a message deliverable now: for this rank, from the sender's living incarnation, and not
+    /// received before.
     pub(crate) fn would_deliver(&self, header: &WireHeader) -> bool {
         let (peer, ssn) = (header.source(), header.ssn());
         let is_received = |channel: &Channel| channel.has_received(ssn);
@@ -154,12 +154,12 @@ impl SenderBased {
             && !self.known(peer).is_some_and(is_received)
     }
 
-    /// Returns the newest incarnation of `peer` that has sent a Hello.
+    /// Returns `peer`'s newest incarnation with a received Hello.
     pub fn incarnation_of(&self, peer: Rank) -> Incarnation {
         self.known(peer).map_or(Incarnation(0), Channel::incarnation)
     }
 
-    /// Returns the number of non-deterministic calls counted.
+    /// Returns the count of non-deterministic calls.
     pub fn choices(&self) -> u64 {
         self.choices.counted()
     }
@@ -184,7 +184,7 @@ impl SenderBased {
         Origin { incarnation: self.config.incarnation, epoch: self.epoch, phase: Phase(0) }
     }
 
-    /// Returns `true` if this execution may repeat that of an earlier incarnation.
+    /// Returns `true` if this execution may repeat one of an earlier incarnation.
     fn reexecuting(&self) -> bool {
         self.config.incarnation > Incarnation(0)
     }
@@ -195,7 +195,7 @@ impl SenderBased {
         ProtocolError::check_peer(peer, rank, ranks)
     }
 
-    /// Handles an acknowledgement of `peer`'s living incarnation.
+    /// Handles an acknowledgement from `peer`'s living incarnation.
     fn handle_ack(&mut self, peer: Rank, ack: Ack) -> Result<(), ProtocolError> {
         let reexecuting = self.reexecuting();
         if let Some(ack) = self.channel(peer)?.acknowledge(ack, reexecuting)? {
@@ -220,7 +220,7 @@ impl SenderBased {
         Ok(())
     }
 
-    /// Takes note that `peer`'s durable checkpoint covers the messages to it up to `upto`.
+    /// Notes that `peer`'s durable checkpoint covers the messages to it up to `upto`.
     fn handle_covered(&mut self, peer: Rank, epoch: Epoch, upto: Ssn) -> Result<(), ProtocolError> {
         let reexecuting = self.reexecuting();
         let channel = self.channel(peer)?;
@@ -233,9 +233,10 @@ impl SenderBased {
         self.apply_early(peer)
     }
 
-    /// Reports acknowledgements and coverage that arrived ahead of this execution, as far as it has now sent those
-    /// messages again. Called when the record of the last SSN has been committed, so that the log never hears of a
-    /// record that it doesn't have.
+    /// Reports acknowledgements and coverage received ahead of this execution, as far as it has now sent the messages
+    /// again.
+    ///
+    /// Called when the record of the last SSN has been committed, so the log never hears of a record it doesn't have.
     fn apply_early(&mut self, peer: Rank) -> Result<(), ProtocolError> {
         let channel = self.channel(peer)?;
         let covered = channel.poll_covered();
@@ -248,7 +249,7 @@ impl SenderBased {
         Ok(())
     }
 
-    /// Notifies `peer`, which may be this rank itself, of what the newest durable checkpoint covers.
+    /// Notifies `peer`, which may be this rank itself, of the coverage by the newest durable checkpoint.
     fn send_covered(&mut self, peer: Rank, covered: Covered) -> Result<(), ProtocolError> {
         let rank = self.config.rank;
         if peer == rank {

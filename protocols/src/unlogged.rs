@@ -1,7 +1,7 @@
 //! No logging: messages are numbered, sent and forgotten.
 //!
-//! The baseline of measurements: a driver does all that it does under another rule, but nothing is kept, acknowledged
-//! or recorded. A job under this rule doesn't survive the death of a rank: the replacement is refused
+//! The measurement baseline: a driver does the same as under another rule, but nothing is kept, acknowledged or
+//! recorded. A job under this rule doesn't survive the death of a rank: the replacement is refused
 //! ([`ProtocolError::NothingKept`]).
 //!
 //! ```
@@ -27,7 +27,7 @@ use crate::api::{
 use crate::forward_protocol;
 use crate::sender_based::{Config, SenderBased};
 
-/// The rule as a row of [`RULES`](crate::RULES).
+/// Row in [`RULES`](crate::RULES).
 pub const RULE: Rule = Rule {
     name: "unlogged",
     paper: "no paper",
@@ -46,11 +46,13 @@ pub struct Unlogged {
 }
 
 impl Unlogged {
-    /// Properties of the rule.
+    /// Rule properties.
     pub const PROPERTIES: Properties =
         Properties { repeats: Repetition::Nothing, keeps: Kept::Nothing, ..Properties::LOGGED_BY_SENDERS };
 
-    /// Creates a rank that has done nothing yet. `incarnation`: number of times that its process was replaced.
+    /// Creates a rank in its initial state.
+    ///
+    /// `incarnation`: number of process replacements.
     ///
     /// # Errors
     /// Rank outside the job, or a replacement.
@@ -61,7 +63,7 @@ impl Unlogged {
         Unlogged::of_incarnation(rank, ranks, incarnation)
     }
 
-    /// Creates a rank that has done nothing yet in this incarnation, nor have others in theirs.
+    /// Creates a rank that has done nothing in this incarnation, nor have others in theirs.
     ///
     /// # Errors
     /// Rank outside the job.
@@ -101,7 +103,7 @@ impl Protocol for Unlogged {
         false
     }
 
-    /// Records are gone, so acknowledgements (those of a Hello) have no effect.
+    /// Records are gone, so acknowledgements (in a Hello) have no effect.
     fn poll_effect(&mut self) -> Option<Effect> {
         std::iter::from_fn(|| self.core.poll_effect()).find(|effect| !matches!(effect, Effect::Acknowledged { .. }))
     }

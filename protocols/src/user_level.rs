@@ -1,10 +1,10 @@
 //! User-level message logging (ULML, Liu et al. 2014).
 //!
 //! Messages are logged by their senders, as under the [plain rule](crate::sender_based), which is the core of this one.
-//! Collectives are *not* split into messages: each runs as one call of the transport, and every participant keeps its
-//! result whole. After a failure only the dead rank is replaced. Ranks exchange numbers of messages and counts of
-//! collectives; a survivor sends again what the replacement lacks; a barrier that others have completed is skipped, and
-//! the result of any other such call comes from a rank that has it.
+//! Collectives are *not* split into messages: each runs as one transport call, and every participant keeps its result
+//! whole. After a failure only the dead rank is replaced. Ranks exchange message numbers and collective counts; a
+//! survivor sends again what the replacement lacks; a barrier completed by others is skipped, and the result of any
+//! other such call comes from a rank that has it.
 //!
 //! # From the paper to the code
 //!
@@ -15,10 +15,10 @@
 //! - 2.2, the substitute skips the barrier: [`CollectivePlan::Skip`]
 //! - 2.2, it receives the result from P0, and does not replay the call: `serve`, [`CollectivePlan::Hold`],
 //!   `handle_entry`, [`CollectivePlan::Recorded`]
-//! - 3, it replays no collective before its recovery is complete: only those that another rank has completed: `plan`
+//! - 3, it replays no collective before its recovery is complete: only those completed by another rank: `plan`
 //! - 3.1, point-to-point, queues by destination and SSN, with length and tag: core: channels; the record's header
 //! - 3.1, point-to-point, HSR; a smaller SSN was handled: core: HSR *with exceptions*
-//! - 3.1, collectives, counts of the various collectives: [`Counts`], by communicator and kind
+//! - 3.1, collectives, counts for the various collectives: [`Counts`], by communicator and kind
 //! - 3.1, collectives, results are preserved by some processes, on demand: by all, until every rank's durable
 //!   checkpoint is beyond: `Calls::collect`
 //! - 3.2, Errorhandler, Restart segment: the driver replaces the process; `restore`, `handle_recovered_entry`
@@ -26,13 +26,13 @@
 //!
 //! # Decisions
 //!
-//! - **Calls whose results differ by rank** (scatter, gather, reduce, alltoall, reduce_scatter, scan) run as messages:
-//!   what a replacement lacks of them is the contributions, and the lanes of those who made them keep these, by SSN,
-//!   until a checkpoint covers them.
-//! - **A call that some ranks have completed and others have not.** Those that have take no part in it again. The
-//!   replacement learns of them from their Hellos, and *forwards the result* to the ranks that still wait in the call:
+//! - **Calls with results that differ by rank** (scatter, gather, reduce, alltoall, reduce_scatter, scan) run as
+//!   messages: a replacement lacks only the contributions, and the contributors' lanes keep these, by SSN, until a
+//!   checkpoint covers them.
+//! - **A call completed by some ranks and not by others.** Ranks that have completed it take no part in it again. The
+//!   replacement learns of them from their Hellos, and *forwards the result* to the ranks still waiting in the call:
 //!   they have lost its contribution.
-//! - **A call that no rank has completed** runs again, with the contributions of before.
+//! - **A call completed by no rank** runs again, with the same contributions.
 //! - **Results survive their process** in the local log, so also all ranks may die at once.
 //!
 //! `docs/book/src/explanation/user-level.md` has the invariants, why nothing is lost, and what it costs;
@@ -57,10 +57,12 @@ use calls::Calls;
 pub use tables::Counts;
 use tables::{Durable, Report};
 
-/// Tag of a control header that carries a [`Report`]. The core's notice is 1.
+/// Control header tag for a [`Report`].
+///
+/// The core's notice is 1.
 const CALLS: i32 = 3;
 
-/// The rule as a row of [`RULES`](crate::RULES).
+/// Row in [`RULES`](crate::RULES).
 pub const RULE: Rule = Rule {
     name: "user-level",
     paper: "Liu 2014, ULML",
@@ -74,32 +76,32 @@ pub const RULE: Rule = Rule {
 
 /// State of one rank under the rule.
 ///
-/// Memory: that of the core; for each result that is kept some 20 bytes, and while a peer is behind as many again for
-/// that peer. The results themselves are in the local log.
+/// Memory: the core's; for each kept result some 20 bytes, and while a peer lags, as many again for this peer. The
+/// results themselves are in the local log.
 #[derive(Debug)]
 pub struct UserLevel {
     core: SenderBased,
     calls: Calls,
-    /// Collective that the program is in, with the last plan for it.
+    /// Current collective of the program, with its last plan.
     open: Option<(CollectiveCall, CollectivePlan)>,
-    /// Checkpoint in progress: the epoch that it begins, and the calls that it is beyond.
+    /// Checkpoint in progress: its new epoch, and the calls before it.
     pending: Option<(Epoch, Durable)>,
     /// Effects to carry out after the core's.
     effects: VecDeque<Effect>,
 }
 
 impl UserLevel {
-    /// Properties of the rule.
+    /// Rule properties.
     pub const PROPERTIES: Properties = Properties {
         native_collectives: NativeCollectives::Uniform,
         allows_overtaking: true,
         ..Properties::LOGGED_BY_SENDERS
     };
 
-    /// Creates a rank that has done nothing yet.
+    /// Creates a rank in its initial state.
     ///
     /// # Errors
-    /// Rank outside the job, or a policy that contradicts itself.
+    /// Rank outside the job, or a contradictory policy.
     pub fn new(config: Config) -> Result<UserLevel, ProtocolError> {
         Ok(UserLevel {
             core: SenderBased::new(config)?,
@@ -110,12 +112,12 @@ impl UserLevel {
         })
     }
 
-    /// Returns the core, with its state of channels, incarnations and choices.
+    /// Returns the core, with the state for channels, incarnations and choices.
     pub fn core(&self) -> &SenderBased {
         &self.core
     }
 
-    /// Returns the collectives of a communicator that this rank has completed natively, or that were skipped or served.
+    /// Returns the collectives on a communicator that this rank has completed natively, skipped or been served.
     pub fn counts(&self, comm: u32) -> Counts {
         self.calls.completed().get(&comm).copied().unwrap_or_default()
     }
@@ -124,7 +126,7 @@ impl UserLevel {
         self.core.config().rank
     }
 
-    /// Returns the plan for a call whose result is the same at every rank.
+    /// Returns the plan for a call with the same result at every rank.
     fn plan(&self, call: &CollectiveCall) -> CollectivePlan {
         let is_barrier = call.class == CollectiveClass::Barrier;
         let is_completed = self.calls.is_completed_by_another(call);
@@ -137,7 +139,7 @@ impl UserLevel {
         }
     }
 
-    /// Sends a peer the results that it lacks and this rank has, and then the counts, which cover them.
+    /// Sends a peer the missing results held here, and then the counts, which cover them.
     fn serve(&mut self, peer: Rank) {
         let lacked = self.calls.lacked_by(peer);
         self.effects.extend(lacked.into_iter().map(|entry| Effect::SendEntry { to: peer, entry }));
@@ -153,7 +155,7 @@ impl UserLevel {
         self.effects.push_back(Effect::Transmit { to: Party::Rank(peer), header, body });
     }
 
-    /// Decodes and checks a report of a peer, in its Hello or later.
+    /// Decodes and checks a peer's report, in its Hello or later.
     fn decode(&self, peer: Rank, bytes: &[u8]) -> Result<Report, ProtocolError> {
         let how = Misbehaviour::MalformedNotice { tag: CALLS, len: bytes.len() };
         let report = Report::decode(bytes).ok_or(ProtocolError::PeerMisbehaved { peer, how })?;
@@ -161,8 +163,8 @@ impl UserLevel {
         Ok(report)
     }
 
-    /// Applies a durable checkpoint that is beyond these calls: reports it to all ranks, and drops the results that
-    /// none needs again.
+    /// Applies a durable checkpoint beyond these calls: reports it to all ranks, and drops results no longer needed by
+    /// any.
     fn apply_durable(&mut self, beyond: &Durable) {
         self.calls.note_durable(self.rank(), beyond);
         self.collect();
@@ -178,7 +180,7 @@ impl UserLevel {
         }
     }
 
-    /// Requests that the driver ask again for a plan of the present call, if that is another now.
+    /// Makes the driver ask again for the plan of the current call, if it has changed.
     fn request_new_plan(&mut self) {
         if let Some((call, plan)) = self.open
             && self.plan(&call) != plan

@@ -1,4 +1,4 @@
-//! The coordinator's half.
+//! Coordinator's half.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,30 +9,31 @@ use serde::de::DeserializeOwned;
 use super::{Command, Execution, Order, Status};
 use crate::api::CoordinatorError;
 
-/// Attempts of one coordinator, at most: its replacement doesn't know their number, and begins its own above them.
+/// Maximum attempts per coordinator: its replacement doesn't know their number, and begins its own above them.
 const ATTEMPTS_MAX: u32 = 1 << 16;
 
-/// State of the coordinator, with the last report of each rank that counts. `P`: part of a rank in the creation of
-/// lines.
+/// Coordinator state, with the last valid report from each rank.
+///
+/// `P`: part of a rank in line creation.
 #[derive(Debug)]
 pub(crate) struct Agreement<P> {
     pub(crate) ranks: u32,
     stage: Stage,
-    /// Number before that of the first attempt that it begins itself.
+    /// Number before that of its own first attempt.
     base: u32,
     attempt: u32,
     /// Newest committed line.
     pub(crate) committed: Epoch,
     statuses: BTreeMap<Rank, Status<P>>,
     messages: VecDeque<(Rank, Vec<u8>)>,
-    /// Number of returns to a line, and the last of these lines, for each rank.
+    /// Number of returns to a line, and the last such line, for each rank.
     returns: u64,
     last_line: Vec<Option<u32>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// It has asked for the reports.
+    /// Waiting for the requested reports.
     Asking,
     /// The ranks stop.
     Stopping,
@@ -46,7 +47,7 @@ enum Stage {
 #[must_use]
 pub(crate) enum Step {
     Nothing,
-    /// The attempt is given up, and with it the lines that aren't committed.
+    /// The attempt is given up, and with it the uncommitted lines.
     Stopping,
     /// All ranks have stopped: choose the line, and call [`Agreement::roll_back`].
     Stopped,
@@ -57,7 +58,9 @@ pub(crate) enum Step {
 }
 
 impl<P: Serialize + DeserializeOwned> Agreement<P> {
-    /// Creates a coordinator, which asks for the reports. `replaced`: number of earlier ones, at most 65,535.
+    /// Creates a coordinator, which asks for the reports.
+    ///
+    /// `replaced`: number of earlier ones, at most 65,535.
     pub(crate) fn new(ranks: u32, replaced: u32) -> Agreement<P> {
         let base = replaced.saturating_mul(ATTEMPTS_MAX);
         let mut agreement = Agreement {
@@ -79,7 +82,7 @@ impl<P: Serialize + DeserializeOwned> Agreement<P> {
         self.stage == Stage::Running
     }
 
-    /// Returns the reports that count: those of this attempt, or while it asks for them, of any.
+    /// Returns the valid reports: from this attempt, or while it asks for them, from any.
     pub(crate) fn statuses(&self) -> impl Iterator<Item = &Status<P>> {
         self.statuses.values()
     }
@@ -88,7 +91,7 @@ impl<P: Serialize + DeserializeOwned> Agreement<P> {
         self.statuses.get(&rank)
     }
 
-    /// Returns the newest line that a rank knows to be committed: all ranks have finished it, and keep it.
+    /// Returns the newest line known to any rank as committed: all ranks have finished it, and keep it.
     pub(crate) fn newest(&self) -> Epoch {
         Epoch(self.statuses().map(|status| status.committed).max().unwrap_or(0))
     }
@@ -105,12 +108,12 @@ impl<P: Serialize + DeserializeOwned> Agreement<P> {
         self.messages.pop_front()
     }
 
-    /// Returns the last line that the job went back to, and its number.
+    /// Returns the last line to which the job returned, and its number.
     pub(crate) fn line(&self) -> Option<(u64, &[Option<u32>])> {
         (self.returns > 0).then_some((self.returns, &self.last_line[..]))
     }
 
-    /// Handles the report of a rank.
+    /// Handles a report from a rank.
     ///
     /// # Errors
     /// [`CoordinatorError::UnknownRank`], [`CoordinatorError::Malformed`].
@@ -122,7 +125,7 @@ impl<P: Serialize + DeserializeOwned> Agreement<P> {
         Ok(match (self.stage, status.attempt) {
             (Stage::Asking, _) => self.insert(from, status),
             (Stage::Running, 0) if status.failed => self.stop(),
-            // A process that was restored has yet to stop for this attempt.
+            // A restored process has yet to stop for this attempt.
             (Stage::Stopping | Stage::RollingBack, 0) => {
                 self.statuses.remove(&from);
                 self.send(from, Order::Stop, Epoch::FIRST);
@@ -130,7 +133,7 @@ impl<P: Serialize + DeserializeOwned> Agreement<P> {
             }
             (_, attempt) if attempt == self.attempt && status.failed => self.stop(),
             (_, attempt) if attempt == self.attempt => self.insert(from, status),
-            // A late order of a predecessor has stopped it.
+            // A late order from a predecessor has stopped it.
             (_, attempt) if attempt > self.attempt => {
                 self.attempt = attempt;
                 self.stop()
@@ -158,7 +161,7 @@ impl<P: Serialize + DeserializeOwned> Agreement<P> {
         Step::Stopping
     }
 
-    /// Takes the next step, once there is a report of every rank.
+    /// Takes the next step, once there is a report from every rank.
     fn step(&mut self) -> Step {
         if self.statuses.len() < self.ranks as usize {
             return Step::Nothing;
@@ -213,7 +216,7 @@ mod tests {
 
     const COMMITTED: u32 = 5;
 
-    /// Reports a rank's state; returns the step, and the orders that follow: destination, order, attempt and epoch.
+    /// Reports the state of a rank; returns the step, and the resulting orders: destination, order, attempt and epoch.
     fn report(
         agreement: &mut Agreement<u8>,
         rank: u32,
@@ -235,7 +238,7 @@ mod tests {
         [0, 1].map(|rank| (rank, order, attempt, epoch)).to_vec()
     }
 
-    /// Returns the coordinator of a job of two ranks that has stopped for its first attempt.
+    /// Returns the coordinator for two ranks, stopped for its first attempt.
     fn stopping() -> Agreement<u8> {
         let mut agreement = Agreement::new(2, 0);
         assert_eq!(report(&mut agreement, 0, (false, 0, Stopped)).1, to_both(Order::Who, 0, Epoch::FIRST.0));
@@ -244,7 +247,7 @@ mod tests {
         agreement
     }
 
-    /// A rollback may be a new process, which has lost the number of the attempt.
+    /// A rollback may be a new process, which has lost the attempt number.
     #[test]
     fn a_process_that_is_restored_while_the_ranks_stop_or_roll_back_joins_the_attempt() {
         let mut agreement = stopping();
@@ -266,7 +269,7 @@ mod tests {
         let run = to_both(Order::Run, 1, COMMITTED);
         assert_eq!(report(&mut agreement, 1, (false, 1, Prepared)), (Step::Nothing, run));
         assert_eq!(agreement.line(), Some((1, &[Some(COMMITTED); 2][..])));
-        // Once they run, one that is restored takes all back.
+        // Once they run, a restored one takes all back.
         assert_eq!(report(&mut agreement, 1, restored).1, to_both(Order::Stop, 2, Epoch::FIRST.0));
     }
 

@@ -1,19 +1,19 @@
-//! Choices: outcomes that the program doesn't determine, recorded and forced.
+//! Choices: non-deterministic outcomes, recorded and forced.
 
 use counterfoil_log_core::{Determinant, Rank, Ssn};
 
 use super::ChoiceError;
 
-/// Size of an encoded choice: sequence, source, SSN, little-endian.
+/// Encoded size of a choice: sequence, source, SSN, little-endian.
 pub const CHOICE_RECORD_BYTES: usize = 20;
 
-/// Answer of [`Protocol::next_choice`](super::Protocol::next_choice).
+/// Answer from [`Protocol::next_choice`](super::Protocol::next_choice).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct NextChoice {
-    /// Number of the call, from 0 since the start of the program.
+    /// Call number, from 0 since program start.
     pub sequence: u64,
-    /// Outcome that an earlier incarnation recorded: wait for exactly this message, or for none if its SSN is
+    /// Outcome recorded by an earlier incarnation: wait for exactly this message, or for none if its SSN is
     /// [`Ssn::ZERO`].
     pub forced: Option<Determinant>,
 }
@@ -23,9 +23,9 @@ pub struct NextChoice {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a choice that isn't recorded can't be repeated"]
 pub struct ChoiceRecord {
-    /// Number of the call.
+    /// Call number.
     pub sequence: u64,
-    /// Encoding of the choice.
+    /// Encoded choice.
     pub bytes: [u8; CHOICE_RECORD_BYTES],
 }
 
@@ -39,7 +39,7 @@ impl ChoiceRecord {
         ChoiceRecord { sequence: choice.sequence, bytes }
     }
 
-    /// Decodes the bytes of a record.
+    /// Decodes a record.
     ///
     /// # Errors
     /// [`ChoiceError::Malformed`] if the length is wrong or the SSN is above [`Ssn::MAX`].

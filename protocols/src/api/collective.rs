@@ -1,29 +1,29 @@
-//! Collectives, for rules that handle a call as a whole and not as the messages that it consists of.
+//! Collectives, for rules handling a call as a whole and not as its messages.
 //!
 //! A driver calls [`Protocol::handle_collective`](super::Protocol::handle_collective) when the program does, and
 //! follows the [`CollectivePlan`]. A call that runs *natively* leaves the rule out: its data is neither numbered nor
 //! logged, and moves between the participants as the driver moves it. It ends with
 //! [`handle_collective_completed`](super::Protocol::handle_collective_completed); or, when a participant is lost first,
 //! with [`handle_collective_failed`](super::Protocol::handle_collective_failed), and then the driver asks for a plan
-//! again. A participant that has completed the call doesn't take part in it again.
+//! again. A participant takes no further part in a completed call.
 //!
-//! All ranks of the job take part: a driver runs the calls of smaller communicators as messages, without asking.
+//! All ranks of the job take part: a driver runs calls on smaller communicators as messages, without asking.
 
 use counterfoil_log_core::Rank;
 
 use super::{EntryKey, EntryKind};
 
-/// Bits of the number of a result's entry that are the number of its call; the communicator is above.
+/// Bits for the call number in the entry number of a result; the communicator is above.
 pub const CALL_BITS: u32 = 40;
 
 /// Collective call, identified alike by all its participants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CollectiveCall {
-    /// Direction of the data flow.
+    /// Data flow direction.
     pub class: CollectiveClass,
-    /// Context number of the communicator, below 2^24.
+    /// The communicator's context number, below 2^24.
     pub comm: u32,
-    /// Number of this call among the collectives of `comm` since the start of the program, from 0, below 2^40.
+    /// Number of this call among the collectives on `comm` since program start, from 0, below 2^40.
     pub number: u64,
     /// All participants get the same result, or none at all: `true` for barrier, bcast, allreduce and allgather,
     /// `false` for scatter, gather, reduce, alltoall, reduce_scatter and scan. One rank's result then serves another.
@@ -31,13 +31,13 @@ pub struct CollectiveCall {
 }
 
 impl CollectiveCall {
-    /// Returns the key of the result in the local log: it distinguishes the call from all others.
+    /// Returns the local-log key of the result, unique to the call.
     pub fn entry(&self) -> EntryKey {
         EntryKey { kind: EntryKind::Collective, number: u64::from(self.comm) << CALL_BITS | self.number }
     }
 }
 
-/// The four classes of C3, section 4.
+/// The four classes from C3, section 4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CollectiveClass {
     /// From one to all: bcast, scatter.
@@ -61,33 +61,33 @@ impl CollectiveClass {
     }
 }
 
-/// Execution plan of a collective.
+/// Execution plan for a collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum CollectivePlan {
     /// Run it as ordinary messages, each logged and numbered like any other.
     AsMessages,
-    /// Run it natively, and keep the result under this entry of the local log before the program has it.
+    /// Run it natively, and keep the result under this local-log entry before the program has it.
     Native {
         /// Entry of the result.
         keep: Option<EntryKey>,
     },
-    /// Like `Native`, but first exchange words, and pass those that arrive to
-    /// [`handle_collective_words`](super::Protocol::handle_collective_words), which names the entry of the result.
+    /// Like `Native`, but first exchange words, and pass the received ones to
+    /// [`handle_collective_words`](super::Protocol::handle_collective_words), which names the entry for the result.
     Exchange {
-        /// Word of this rank.
+        /// Word from this rank.
         word: u64,
-        /// Ranks that get it.
+        /// Its recipients.
         scope: Scope,
     },
-    /// Like `Native`, but this word travels with the data of the call, wherever that goes. The words that came with it
-    /// are passed to [`handle_collective_words`](super::Protocol::handle_collective_words) when all data is here; only
-    /// then the result is kept. All participants that run the call choose this plan, or none.
+    /// Like `Native`, but this word travels with the data of the call, wherever it goes. The words received with it are
+    /// passed to [`handle_collective_words`](super::Protocol::handle_collective_words) when all data is here; only then
+    /// the result is kept. All participants running the call choose this plan, or none.
     Piggyback {
-        /// Word of this rank.
+        /// Word from this rank.
         word: u64,
     },
-    /// Don't run it: its result is this entry of the local log.
+    /// Don't run it: its result is this local-log entry.
     Recorded(EntryKey),
     /// Don't run it: it has no result here, and the other ranks have finished it.
     Skip,
@@ -96,10 +96,10 @@ pub enum CollectivePlan {
     Hold,
 }
 
-/// Ranks that get a participant's word.
+/// Recipients of the word from a participant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// Those that get its data (C3, section 5).
+    /// Recipients of its data (C3, section 5).
     AlongData,
     /// All participants (libELC, section 4.5.1).
     All,

@@ -9,29 +9,32 @@ use thiserror::Error;
 
 use super::{Effect, Party};
 
-/// State machine of the process apart from the ranks that some rules need: the recovery process of Guermouche 2011
-/// (Figure 4), the initiator of C3 (section 3.1).
+/// State machine for the separate process needed by some rules: the recovery process in Guermouche 2011 (Figure 4), the
+/// initiator in C3 (section 3.1).
 ///
-/// A driver reports the ranks' messages to it and sends its own. It may be lost, and is replaced by one that knows
-/// nothing of it.
+/// A driver reports the ranks' messages to it and sends its own. It may be lost, and is replaced by one without
+/// knowledge of it.
 ///
-/// - Messages from one rank come in order: none of a process comes after one of its replacement.
-/// - Messages to one rank come in order. Those of a lost coordinator may come late, also after those of its
+/// - Messages from one rank come in order: none from a process comes after one from its replacement.
+/// - Messages to one rank come in order. Those from a lost coordinator may come late, also after those from its
 ///   replacement.
 #[auto_impl(Box)]
 pub trait Coordinator: fmt::Debug {
-    /// Handles a control message of a rank to [`Party::Coordinator`](super::Party::Coordinator).
+    /// Handles a control message from a rank to [`Party::Coordinator`](super::Party::Coordinator).
     ///
     /// # Errors
     /// [`CoordinatorError`]; don't trust the rank any further.
     fn handle_control(&mut self, from: Rank, body: &[u8]) -> Result<(), CoordinatorError>;
 
-    /// Returns the next control message to send, and its destination; `None` when there is none. Call it after every
-    /// other call. The rank gets it with a [`command_header`].
+    /// Returns the next control message to send, and its destination; `None` when there is none.
+    ///
+    /// Call it after every other call. The rank gets it with a [`command_header`].
     fn poll_message(&mut self) -> Option<(Rank, Vec<u8>)>;
 
-    /// Begins a collection of what no recovery needs any more, unless a recovery is under way; returns `true` if it
-    /// did. An unfinished earlier collection is abandoned. Rules that collect otherwise never begin one.
+    /// Begins a collection of checkpoints and records no longer needed by any recovery, unless a recovery is under way;
+    /// returns `true` if it did.
+    ///
+    /// An unfinished earlier collection is abandoned. Rules that collect otherwise never begin one.
     fn begin_collection(&mut self, floor: Floor) -> bool {
         let _ = floor;
         false
@@ -43,26 +46,31 @@ pub trait Coordinator: fmt::Debug {
         false
     }
 
-    /// Reports that a rank's process has ended, and not because it was to exit. By default ignored: the other ranks, or
-    /// the rank's replacement, say what there is to do.
+    /// Reports an unexpected end of a rank's process.
+    ///
+    /// By default ignored: the other ranks, or the rank's replacement, cause the reaction.
     fn handle_rank_lost(&mut self, rank: Rank) {
         let _ = rank;
     }
 
-    /// Reports that a rank that exits has saved its state. For rules that
-    /// [start the job again](super::Properties::restarts_job).
+    /// Reports that an exiting rank has saved its state.
+    ///
+    /// For rules that [start the job again](super::Properties::restarts_job).
     fn handle_saved(&mut self, rank: Rank) {
         let _ = rank;
     }
 
-    /// Returns the generation with whose start the saved states are loaded that a failure may still need; `None` if it
-    /// needs none of those that are there. Others may be removed.
+    /// Returns the generation whose start loads the saved states a failure may still need; `None` if it needs none of
+    /// the existing ones.
+    ///
+    /// Others may be removed.
     fn needed_saves(&self) -> Option<u32> {
         None
     }
 
-    /// Begins the next generation, after all processes of the last have ended. Returns what it begins with; `None`
-    /// under rules that don't start the job again.
+    /// Begins the next generation, after all processes in the last have ended.
+    ///
+    /// Returns its start; `None` under rules without job restarts.
     fn restart(&mut self) -> Option<Restart> {
         None
     }
@@ -77,91 +85,95 @@ pub trait Coordinator: fmt::Debug {
         false
     }
 
-    /// Returns the last recovery line and its number: for each rank the epoch that it rolls back to, or `None` if it
-    /// stays. For simulators and reports.
+    /// Returns the last recovery line and its number: each rank's rollback epoch, or `None` if it stays.
+    ///
+    /// For simulators and reports.
     fn line(&self) -> Option<(u64, &[Option<u32>])> {
         None
     }
 
-    /// Returns what a coordinator waits for that the ranks may never do; `None` if it waits for nothing. For simulators
-    /// and reports.
+    /// Returns the coordinator's current wait, if the ranks may never end it; `None` if it waits for nothing.
+    ///
+    /// For simulators and reports.
     fn waits_for(&self) -> Option<String> {
         None
     }
 }
 
-/// What a generation of a job begins with, that is, a run after the job was started again.
+/// Start of a generation, that is, of a run after a job restart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Restart {
-    /// Its number: that of restarts.
+    /// Its number: the restart count.
     pub generation: u32,
-    /// Generation for whose start the states were saved that are loaded now; `None` if there are none, and the program
-    /// begins anew. It is an earlier one after a failure in the midst of a recovery.
+    /// Generation for whose start the states loaded now were saved; `None` if there are none, and the program begins
+    /// anew. An earlier one after a failure in the midst of a recovery.
     pub loads: Option<u32>,
     /// Ranks without a state, ascending.
     pub lost: Vec<Rank>,
 }
 
-/// Limit of the collection of checkpoints and logs.
+/// Limit for collecting checkpoints and logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Floor {
-    /// Each rank's epoch in the recovery line of a failure of all ranks: collects the most possible.
+    /// Each rank's epoch in the recovery line after a failure of all ranks: collects the most possible.
     ByLine,
     /// Smallest epoch in the job (Guermouche 2011, section III.A.4): one number for all.
     BySmallestEpoch,
 }
 
-/// Reason for refusing a control message of a rank. Nothing is changed.
+/// Reason for refusing a rank's control message.
+///
+/// Nothing is changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum CoordinatorError {
     /// No such rank in this job.
     #[error("{rank} is not in a job of {ranks} ranks")]
     UnknownRank {
-        /// Rank that was named.
+        /// Named rank.
         rank: Rank,
-        /// Number of ranks in the job.
+        /// Job size in ranks.
         ranks: u32,
     },
-    /// Bytes that are not a message to the coordinator.
+    /// Bytes other than a message to the coordinator.
     #[error("a report of {len} bytes from {from} that can't be read")]
     Malformed {
-        /// Sender of the message.
+        /// Message sender.
         from: Rank,
-        /// Length of the message.
+        /// Message length.
         len: usize,
     },
-    /// Phase reported free of orphans that had none.
+    /// Phase reported free of orphans, but never with any.
     #[error("{from} reports that phase {phase} has no orphans left, but it had none there")]
     NotOpen {
-        /// Sender of the message.
+        /// Message sender.
         from: Rank,
-        /// Phase that was named.
+        /// Named phase.
         phase: u32,
     },
 }
 
-/// Returns the header of a coordinator's message to a rank, for
+/// Returns the header for a message from the coordinator to a rank, for
 /// [`Protocol::handle_control`](super::Protocol::handle_control).
 pub fn command_header(rank: Rank, body: &[u8]) -> WireHeader {
     let origin = Origin { incarnation: Incarnation::default(), epoch: Epoch::FIRST, phase: Phase::default() };
     WireHeader::control(rank, rank, origin, COMMAND, body.len() as u64, None)
 }
 
-/// Returns the effect that sends a rank's message to the coordinator.
+/// Returns the effect that sends a message from a rank to the coordinator.
 pub fn report_effect(rank: Rank, origin: Origin, body: Vec<u8>) -> Effect {
     let header = WireHeader::control(rank, rank, origin, COMMAND, body.len() as u64, None);
     Effect::Transmit { to: Party::Coordinator, header, body }
 }
 
-/// Tag of a control header between a rank and the coordinator.
+/// Control header tag between a rank and the coordinator.
 pub const COMMAND: i32 = 2;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Coordinator of a rule without recoveries and collections.
+    /// Coordinator for a rule without recoveries and collections.
     #[derive(Debug)]
     struct Idle;
 
@@ -175,7 +187,7 @@ mod tests {
         }
     }
 
-    /// Coordinator with a recovery and a collection under way, which refuses every message.
+    /// Coordinator with a recovery and a collection under way, refusing every message.
     #[derive(Debug)]
     struct Busy;
 

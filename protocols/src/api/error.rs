@@ -1,4 +1,4 @@
-//! Errors, one enum for each kind of operation.
+//! Errors, one enum per kind of operation.
 
 use counterfoil_ack_piggyback::{Kind, PolicyError, RecvError, StateError, TooManyExceptions, WireHeader};
 use counterfoil_log_core::{Determinant, Epoch, Incarnation, Rank, Ssn};
@@ -6,119 +6,121 @@ use thiserror::Error;
 
 use super::EntryKey;
 
-/// Reason for refusing an event. The event changed nothing.
+/// Reason for refusing an event.
+///
+/// The event changed nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ProtocolError {
-    /// Acknowledgement policy whose numbers contradict each other.
+    /// Acknowledgement policy with contradictory numbers.
     #[error(transparent)]
     Policy(#[from] PolicyError),
     /// No such rank in this job.
     #[error("{rank} is not in a job of {ranks} ranks")]
     UnknownRank {
-        /// Rank that was named.
+        /// Named rank.
         rank: Rank,
-        /// Number of ranks in the job.
+        /// Job size in ranks.
         ranks: u32,
     },
-    /// Frame from or to another rank than expected: mistake of the driver, or a confused peer.
+    /// Frame from or to another rank than expected: driver mistake, or a confused peer.
     #[error("a frame from {source_rank} to {destination} was presented to {rank}")]
     Misdirected {
-        /// Sender of the frame.
+        /// Frame sender.
         source_rank: Rank,
-        /// Destination of the frame.
+        /// Frame destination.
         destination: Rank,
-        /// Rank that it was presented to.
+        /// Rank to which it was presented.
         rank: Rank,
     },
     /// Control frame where a message was expected, or the reverse.
     #[error("unexpected frame of kind {kind:?} from {peer}")]
     UnexpectedKind {
-        /// Sender of the frame.
+        /// Frame sender.
         peer: Rank,
-        /// Kind of the frame.
+        /// Frame kind.
         kind: Kind,
     },
     /// The rule has no coordinator.
     #[error("this protocol has no coordinator")]
     NoCoordinator,
-    /// Frame of an incarnation that hasn't sent its Hello. Mistake of the driver: Hello comes first.
+    /// Frame from an incarnation without a received Hello. Driver mistake: Hello comes first.
     #[error("a frame of {peer}, {incarnation}, before its hello (known is {known})")]
     UnknownIncarnation {
-        /// Sender of the frame.
+        /// Frame sender.
         peer: Rank,
-        /// Incarnation of the sender.
+        /// The sender's incarnation.
         incarnation: Incarnation,
-        /// Newest incarnation that has sent a Hello.
+        /// Newest incarnation with a received Hello.
         known: Incarnation,
     },
-    /// Hello of an incarnation that has been replaced. Close the connection: the process at its other end is dead.
+    /// Hello from a replaced incarnation. Close the connection: the process at its other end is dead.
     #[error("hello of {peer}, {incarnation}, which {now} has replaced")]
     DeadHello {
-        /// Sender of the Hello.
+        /// Hello sender.
         peer: Rank,
-        /// Incarnation of the sender.
+        /// The sender's incarnation.
         incarnation: Incarnation,
         /// Newest incarnation known.
         now: Incarnation,
     },
-    /// Impossible claim of a peer. Don't trust the connection.
+    /// Impossible claim by a peer. Don't trust the connection.
     #[error("{peer} contradicts the rules: {how}")]
     PeerMisbehaved {
-        /// Peer that misbehaved.
+        /// Misbehaving peer.
         peer: Rank,
-        /// Rule that it broke.
+        /// Broken rule.
         how: Misbehaviour,
     },
     /// Too many gaps between the messages taken from a peer: the set of exceptions is at its limit. Take other messages
-    /// of that peer first.
+    /// from this peer first.
     #[error("too much of {peer} was taken out of order")]
     OutOfOrder {
-        /// Sender of the frame.
+        /// Frame sender.
         peer: Rank,
         /// Limit from the policy.
         #[source]
         limit: TooManyExceptions,
     },
-    /// Message that isn't the next of its channel, under a rule that records the delivery order. Mistake of the driver:
-    /// messages are to be presented in channel order; or the recorded order is another execution's.
+    /// Message out of turn in its channel, under a rule recording the delivery order. Driver mistake: messages are to
+    /// be presented in channel order; or the recorded order is another execution's.
     #[error("message {found} of {peer}, where {expected} is the next")]
     UnexpectedSsn {
-        /// Sender of the frame.
+        /// Frame sender.
         peer: Rank,
-        /// SSN that is next.
+        /// Next SSN.
         expected: Ssn,
-        /// SSN of the message.
+        /// Message SSN.
         found: Ssn,
     },
-    /// Delivery record missing although those of later deliveries exist: the log is damaged, and the delivery order is
-    /// lost.
+    /// Delivery record missing although records of later deliveries exist: the log is damaged, and the delivery order
+    /// is lost.
     #[error("the record of delivery {missing} is missing, and that of delivery {present} is there")]
     MissingDelivery {
-        /// First delivery that is missing.
+        /// First missing delivery.
         missing: u64,
-        /// First later delivery that exists.
+        /// First later delivery with a record.
         present: u64,
     },
-    /// Checkpoint while recorded deliveries are still to be repeated: it would cover deliveries that others depend on
-    /// and that have not happened again. See [`super::Protocol::wants_checkpoint`].
+    /// Checkpoint while recorded deliveries are still to be repeated: it would cover deliveries on which others depend
+    /// and which have not happened again. See [`super::Protocol::wants_checkpoint`].
     #[error("a checkpoint while {pending} recorded deliveries have to be repeated")]
     DeliveriesPending {
-        /// Number of them.
+        /// Their number.
         pending: usize,
     },
-    /// Replacement that lacks collected messages, because its predecessor had reported a durable checkpoint that
-    /// covered them. That checkpoint was lost, or another one was restored; only an older state of the whole job helps.
+    /// Replacement without collected messages, because its predecessor had reported a durable checkpoint covering them.
+    /// That checkpoint was lost, or another one was restored; only an older state of the whole job helps.
     #[error("{peer} needs messages from {needs}, but all up to {collected} were covered and may be collected")]
     Unrecoverable {
-        /// Peer that needs them.
+        /// Peer in need of them.
         peer: Rank,
-        /// First message that it lacks.
+        /// First missing message.
         needs: Ssn,
-        /// Last message that it had covered.
+        /// Last covered message.
         collected: Ssn,
     },
-    /// Rank that died under a rule that keeps nothing ([`crate::unlogged`]).
+    /// Rank death under a rule that keeps nothing ([`crate::unlogged`]).
     #[error(
         "{rank} has died, and nothing was kept of what was sent to it; a job that is to survive this needs another rule"
     )]
@@ -126,7 +128,7 @@ pub enum ProtocolError {
         /// The dead rank.
         rank: Rank,
     },
-    /// All SSNs of a channel are used ([`Ssn::MAX`]).
+    /// All SSNs on a channel are used ([`Ssn::MAX`]).
     #[error("all sequence numbers of the channel to {peer} are used")]
     SsnsExhausted {
         /// The receiver.
@@ -139,53 +141,53 @@ pub enum ProtocolError {
     /// execution did. Complete such requests first.
     #[error("a checkpoint while {open} non-deterministic calls are undecided")]
     ChoicesOpen {
-        /// Number of them.
+        /// Their number.
         open: usize,
     },
-    /// Durable checkpoint reported that isn't the one being taken.
+    /// Report of a durable checkpoint other than the one being taken.
     #[error("no checkpoint of {epoch} was being taken")]
     NotCheckpointing {
-        /// Epoch that was named.
+        /// Named epoch.
         epoch: Epoch,
     },
-    /// Sealed local log reported that was not to be sealed.
+    /// Report of a sealed local log without a requested seal.
     #[error("no local log of {epoch} was being sealed")]
     NotSealing {
-        /// Epoch that was named.
+        /// Named epoch.
         epoch: Epoch,
     },
-    /// Collective that this rank has completed. Mistake of the driver, or a program that restarted from another state
-    /// than its checkpoint's.
+    /// Collective already completed by this rank. Driver mistake, or a program restarted from a state other than its
+    /// checkpoint's.
     #[error("collective {number} of communicator {comm}, of which all before {next} are complete")]
     CollectiveCompleted {
-        /// Context number of the communicator.
+        /// The communicator's context number.
         comm: u32,
-        /// Number of the call.
+        /// Call number.
         number: u64,
-        /// Number of the first call that isn't complete.
+        /// Number of the first incomplete call.
         next: u64,
     },
-    /// Entry of a local log, of this rank or of a peer, that the rule neither keeps nor sends.
+    /// Local-log entry, from this rank or a peer, that the rule neither keeps nor sends.
     #[error("entry {} of kind {:?} of a local log, which the rule doesn't keep", entry.number, entry.kind)]
     UnexpectedEntry {
-        /// Key of the entry.
+        /// Entry key.
         entry: EntryKey,
     },
 }
 
-/// Violation of the rules by a peer.
+/// Rule violation by a peer.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Misbehaviour {
-    /// It acknowledged, or claims to have, an SSN that was never assigned.
+    /// Acknowledgement or receipt claimed for an SSN never assigned.
     #[error("it has {claimed}, but only {sent} messages were sent")]
     ReceivedMoreThanSent {
-        /// Highest SSN that it claims.
+        /// Highest SSN claimed.
         claimed: Ssn,
-        /// Highest SSN that was sent.
+        /// Highest SSN sent.
         sent: Ssn,
     },
-    /// Its durable checkpoint would cover messages that it doesn't have.
+    /// Its durable checkpoint would cover messages it doesn't have.
     #[error("its durable checkpoint covers up to {covered}, but it has received only up to {received}")]
     CoversMoreThanReceived {
         /// Last message covered.
@@ -202,17 +204,16 @@ pub enum Misbehaviour {
     /// The SSN of its message is outside the valid range.
     #[error("{ssn} is not the number of a message")]
     SsnOutOfRange {
-        /// SSN of the message.
+        /// Message SSN.
         ssn: Ssn,
     },
-    /// It has completed as many collectives of a communicator, but of other kinds: the ranks don't run the same
-    /// program.
+    /// Equally many completed collectives on a communicator, but other kinds: the ranks don't run the same program.
     #[error("it has made other collective calls on communicator {comm} than this rank")]
     OtherCollectives {
-        /// Context number of the communicator.
+        /// The communicator's context number.
         comm: u32,
     },
-    /// Message that can't cross the open line in this direction (Bronevetsky, Claim 1).
+    /// Message unable to cross the open line in this direction (Bronevetsky, Claim 1).
     #[error("a message sent in {sent_in}, which {received_in} can't receive now")]
     OutOfLine {
         /// The sender's epoch.
@@ -220,63 +221,65 @@ pub enum Misbehaviour {
         /// The receiver's epoch.
         received_in: Epoch,
     },
-    /// Notice that doesn't parse.
+    /// Malformed notice.
     #[error("a notice of {len} bytes with the tag {tag} that can't be read")]
     MalformedNotice {
-        /// Tag of the notice.
+        /// Notice tag.
         tag: i32,
         /// Its length.
         len: usize,
     },
 }
 
-/// Reason for refusing to restore tables. The protocol is unchanged.
+/// Reason for refusing to restore tables.
+///
+/// The protocol is unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum RestoreError {
-    /// Tables of another version.
+    /// Tables with another version.
     #[error("protocol tables of version {found}, expected {expected}")]
     Version {
         /// Version found.
         found: u8,
-        /// Version that this program writes.
+        /// Version written by this program.
         expected: u8,
     },
-    /// Bytes that are not such tables, are cut short, or have trailing data.
+    /// Bytes other than such tables, cut short, or with trailing data.
     #[error("malformed protocol tables ({len} bytes)")]
     Malformed {
-        /// Number of bytes.
+        /// Length in bytes.
         len: usize,
     },
-    /// Tables of another rank.
+    /// Tables from another rank.
     #[error("protocol tables of {found}, expected those of {expected}")]
     OtherRank {
-        /// Rank that wrote them.
+        /// Writing rank.
         found: Rank,
-        /// Rank that restores.
+        /// Restoring rank.
         expected: Rank,
     },
-    /// Tables of a job of another size.
+    /// Tables from a job with another size.
     #[error("protocol tables of a job of {found} ranks, expected {expected}")]
     OtherJob {
-        /// Size of that job.
+        /// Size of the other job.
         found: u32,
         /// Size of this job.
         expected: u32,
     },
-    /// Channel numbers that are not those of a window.
+    /// Channel numbers impossible for a window.
     #[error("protocol tables of the channel with {peer}")]
     Window {
-        /// Peer of the channel.
+        /// Channel peer.
         peer: Rank,
-        /// Error of the window.
+        /// Window error.
         #[source]
         source: StateError,
     },
-    /// Numbers that contradict each other.
+    /// Contradictory numbers.
     #[error("protocol tables contradict themselves: {what}")]
     Contradiction {
-        /// Name of the contradiction.
+        /// The contradiction.
         what: &'static str,
     },
     /// The protocol has already sent, received, chosen or connected.
@@ -288,24 +291,24 @@ pub enum RestoreError {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ChoiceError {
-    /// Bytes of a recovered record that are not a choice.
+    /// Recovered record other than a choice.
     #[error("malformed choice record ({len} bytes)")]
     Malformed {
-        /// Number of bytes.
+        /// Length in bytes.
         len: usize,
     },
     /// Outcome other than the forced one: the execution does not repeat its predecessor.
     #[error("forced to {forced:?}, but {found:?} was chosen")]
     Diverged {
-        /// Choice of the earlier incarnation.
+        /// Choice by the earlier incarnation.
         forced: Determinant,
         /// Choice made now.
         found: Determinant,
     },
-    /// No undecided call of this number: it was never counted, or is already decided.
+    /// No undecided call with this number: it was never counted, or is already decided.
     #[error("non-deterministic call {sequence} is not undecided")]
     NotOpen {
-        /// Number of the call.
+        /// Call number.
         sequence: u64,
     },
     /// Source outside the job.
@@ -313,33 +316,33 @@ pub enum ChoiceError {
     UnknownRank {
         /// The rank.
         rank: Rank,
-        /// Number of ranks in the job.
+        /// Job size in ranks.
         ranks: u32,
     },
-    /// Two different records of one call.
+    /// Two different records for one call.
     #[error("two different records of non-deterministic call {}: {first:?}, {second:?}", first.sequence)]
     Contradiction {
-        /// Record that was read first.
+        /// Record read first.
         first: Determinant,
-        /// Record that was read later.
+        /// Record read later.
         second: Determinant,
     },
-    /// Recorded delivery, under a rule that records none.
+    /// Recorded delivery, under a rule without delivery records.
     #[error("a recorded delivery ({len} bytes), which this rule never writes")]
     NotRecorded {
-        /// Number of bytes.
+        /// Length in bytes.
         len: usize,
     },
     /// Record presented after re-execution had passed its number.
     #[error("choice {sequence} was recovered after the execution had passed it")]
     TooLate {
-        /// Number of the call.
+        /// Call number.
         sequence: u64,
     },
 }
 
 impl ProtocolError {
-    /// Converts a refusal by the receive window of the channel from `peer`.
+    /// Converts a refusal by the receive window for the channel from `peer`.
     pub fn from_recv(peer: Rank, error: RecvError) -> ProtocolError {
         match error {
             RecvError::TooManyExceptions(limit) => ProtocolError::OutOfOrder { peer, limit },
@@ -352,7 +355,7 @@ impl ProtocolError {
         }
     }
 
-    /// Checks that a job of `ranks` can have `rank`.
+    /// Checks that `rank` exists in a job of `ranks`.
     ///
     /// # Errors
     /// [`ProtocolError::UnknownRank`].
@@ -360,7 +363,7 @@ impl ProtocolError {
         if rank.0 < ranks && rank <= Rank::MAX { Ok(()) } else { Err(ProtocolError::UnknownRank { rank, ranks }) }
     }
 
-    /// Checks that `peer` is another rank of the job than `rank`.
+    /// Checks that `peer` is a rank in the job, other than `rank`.
     ///
     /// # Errors
     /// [`ProtocolError::UnknownRank`], [`ProtocolError::Misdirected`].
@@ -382,7 +385,7 @@ impl ProtocolError {
         if source == rank { Ok(()) } else { Err(ProtocolError::Misdirected { source_rank: source, destination, rank }) }
     }
 
-    /// Checks that a header to be transmitted is that of a message of `rank`.
+    /// Checks that a header to be transmitted belongs to a message from `rank`.
     ///
     /// # Errors
     /// [`ProtocolError::Misdirected`], [`ProtocolError::UnexpectedKind`].
@@ -391,7 +394,7 @@ impl ProtocolError {
         ProtocolError::check_message(header)
     }
 
-    /// Checks that a frame is addressed to `rank` and comes from one of `ranks`.
+    /// Checks that a frame is addressed to `rank` and comes from within `ranks`.
     ///
     /// # Errors
     /// [`ProtocolError::UnknownRank`], [`ProtocolError::Misdirected`].
@@ -417,17 +420,17 @@ impl ProtocolError {
         }
     }
 
-    /// Does [`check_arrival`](Self::check_arrival) for a frame that came on the connection with `peer`.
+    /// Does [`check_arrival`](Self::check_arrival) for a frame on the connection with `peer`.
     ///
     /// # Errors
-    /// Those of it, and [`ProtocolError::Misdirected`] for a frame of another rank.
+    /// See [`check_arrival`](Self::check_arrival); also [`ProtocolError::Misdirected`] for a frame from another rank.
     pub fn check_arrival_from(peer: Rank, header: &WireHeader, rank: Rank, ranks: u32) -> Result<(), ProtocolError> {
         ProtocolError::check_arrival(header, rank, ranks)?;
         let (source_rank, destination) = (header.source(), header.destination());
         if source_rank == peer { Ok(()) } else { Err(ProtocolError::Misdirected { source_rank, destination, rank }) }
     }
 
-    /// Returns `true` if a frame's incarnation is `known`, the living one of `peer`, and `false` if it is dead.
+    /// Returns `true` if the incarnation in a frame is `known`, the living one of `peer`, and `false` if it is dead.
     ///
     /// # Errors
     /// [`ProtocolError::UnknownIncarnation`] for a newer one.

@@ -1,6 +1,6 @@
 //! Rules that add to another.
 
-/// Implements methods of [`Protocol`](crate::api::Protocol) by those of a field, for a rule that adds to another:
+/// Forwards [`Protocol`](crate::api::Protocol) methods to a field, for a rule that adds to another:
 /// `forward_protocol!(core: epoch, hello);` in its `impl` block.
 #[macro_export]
 macro_rules! forward_protocol {

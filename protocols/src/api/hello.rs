@@ -1,4 +1,4 @@
-//! The Hello: first frame of each direction of a new connection.
+//! The Hello: first frame in each direction on a new connection.
 
 use counterfoil_ack_piggyback::state::ReceivedSetState;
 use counterfoil_ack_piggyback::{ReceivedSet, StateError};
@@ -6,32 +6,32 @@ use counterfoil_log_core::{Epoch, Incarnation, Rank, Ssn};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// First frame that a rank sends on a connection, made for one peer.
+/// First frame from a rank on a connection, made for one peer.
 ///
-/// It describes the sender's present state only, so a notice that was lost with an earlier connection does no harm.
+/// It describes the sender's present state only, so a notice lost with an earlier connection does no harm.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// Rank of the sender.
+    /// The sender's rank.
     pub rank: Rank,
-    /// Incarnation of the sender.
+    /// The sender's incarnation.
     pub incarnation: Incarnation,
-    /// Epoch of the sender.
+    /// The sender's epoch.
     pub epoch: Epoch,
     /// Messages received on the channel from the peer.
     pub received: ReceivedSet,
-    /// Epoch that its newest durable checkpoint began, and the last message of that channel which the checkpoint
-    /// covers. [`Epoch::FIRST`] and [`Ssn::ZERO`] before any.
+    /// Epoch begun by its newest durable checkpoint, and the last message on this channel covered by the checkpoint.
+    /// [`Epoch::FIRST`] and [`Ssn::ZERO`] before any.
     pub covered: (Epoch, Ssn),
-    /// Last SSN assigned to a message to the peer. In a replacement: that of its checkpoint, plus what it has
-    /// re-executed since.
+    /// Last SSN assigned to a message to the peer. In a replacement: that of its checkpoint, plus messages re-executed
+    /// since.
     pub sent: Ssn,
-    /// Last of these whose acknowledgement it has seen.
+    /// Last of these with an acknowledgement seen.
     pub acked: Ssn,
-    /// Opaque state of the protocol; empty in the sender-based rule.
+    /// Opaque protocol state; empty in the sender-based rule.
     pub opaque: Vec<u8>,
 }
 
-/// Hello that can't be encoded or decoded.
+/// Error in encoding or decoding a Hello.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum HelloError {
@@ -41,27 +41,27 @@ pub enum HelloError {
         /// Length found.
         len: usize,
     },
-    /// Another version of the format.
+    /// Another format version.
     #[error("hello of version {found}, expected {}", Hello::VERSION)]
     Version {
         /// Version found.
         found: u8,
     },
-    /// Bytes that are not a Hello, are cut short, or have trailing data.
+    /// Bytes other than a Hello, cut short, or with trailing data.
     #[error("malformed hello")]
     Malformed,
     /// Number outside its range, or more acknowledged than sent.
     #[error("a hello whose field `{field}` is out of range")]
     OutOfRange {
-        /// Name of the field.
+        /// Field name.
         field: &'static str,
     },
-    /// Malformed set of received messages.
+    /// Malformed received set.
     #[error("a hello whose set of received messages is malformed: {0}")]
     Received(#[from] StateError),
 }
 
-/// Encoded form: plain numbers, so that the nouns need not know the encoding.
+/// Encoded form: plain numbers, so the nouns need not know the encoding.
 #[derive(Serialize, Deserialize)]
 struct Encoded {
     rank: u32,
@@ -78,13 +78,14 @@ struct Encoded {
 impl Hello {
     /// Largest encoded size, in bytes.
     pub const BYTES_MAX: usize = 256 * 1024;
-    /// Largest number of exception ranges that are encoded. The peer transmits messages beyond them once more, and they
-    /// are dropped as duplicates.
+    /// Maximum number of encoded exception ranges.
+    ///
+    /// The peer transmits messages beyond them once more, and they are dropped as duplicates.
     pub const EXCEPTIONS_MAX: usize = 4096;
-    /// Version of the encoding: its first byte.
+    /// Encoding version: the first byte.
     pub const VERSION: u8 = 1;
 
-    /// Encodes the Hello: one byte of version, then postcard.
+    /// Encodes the Hello: one version byte, then postcard.
     ///
     /// # Errors
     /// [`HelloError::TooLong`] if the opaque state is too long.
@@ -109,10 +110,10 @@ impl Hello {
         Ok(bytes)
     }
 
-    /// Decodes a Hello, and checks every number that can be judged without knowing the channel.
+    /// Decodes a Hello, and checks every number as far as possible without knowing the channel.
     ///
     /// # Errors
-    /// [`HelloError`] for bytes that fail a check.
+    /// [`HelloError`] for bytes failing a check.
     pub fn decode(bytes: &[u8]) -> Result<Hello, HelloError> {
         if bytes.len() > Self::BYTES_MAX {
             return Err(HelloError::TooLong { len: bytes.len() });

@@ -1,17 +1,17 @@
-//! State that oracles and reports read.
+//! State for oracles and reports.
 
 use counterfoil_log_core::Rank;
 
-/// State of a rank beyond the interface: oracles, tests and reports read it, and no driver needs it.
+/// Rank state beyond the interface: oracles, tests and reports read it, and no driver needs it.
 pub trait Inspect {
-    /// Returns the sizes of the tables about a peer; `None` if the rule has none, or none about this peer.
+    /// Returns the table sizes for a peer; `None` if the rule has none, or none about this peer.
     fn table_sizes(&self, peer: Rank) -> Option<TableSizes> {
         let _ = peer;
         None
     }
 
-    /// Returns how far the rank is in a checkpoint of the whole job, as a phase from 1 to 4; 0 for rules without, and
-    /// while none is under way.
+    /// Returns the progress in a checkpoint of the whole job, as a phase from 1 to 4; 0 for rules without, and while
+    /// none is under way.
     fn phase_of_line(&self) -> u32 {
         0
     }
@@ -22,16 +22,16 @@ pub trait Inspect {
     }
 }
 
-/// Sizes of a rank's tables about the messages to and from one peer (Guermouche 2011, Figure 3, lines 3 to 6).
+/// Table sizes at a rank for the messages to and from one peer (Guermouche 2011, Figure 3, lines 3 to 6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TableSizes {
-    /// Rows of SPE: the epochs of this rank in which it sent to the peer.
+    /// SPE rows: epochs in which this rank sent to the peer.
     pub spe: u64,
     /// Messages in NonAck: not known to be received, and not known to be logged.
     pub unacknowledged: u64,
-    /// Rows of RPP: receipts of the peer's messages.
+    /// RPP rows: receipts of the peer's messages.
     pub rpp: u64,
-    /// Runs of the peer's messages that were received in one epoch, as far as the acknowledgements know them.
+    /// Runs of the peer's messages received in one epoch, as far as known to the acknowledgements.
     pub receive_epochs: u64,
 }
 

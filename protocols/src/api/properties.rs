@@ -1,46 +1,46 @@
-//! Properties of a rule, by which its drivers differ.
+//! Rule properties, by which drivers differ.
 
-/// What a driver has to know about a rule, whatever its state.
+/// State-independent facts about a rule for its driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Properties {
-    /// Part of a lost execution that its replacement repeats.
+    /// Part of a lost execution repeated by its replacement.
     pub repeats: Repetition,
-    /// Records that senders keep.
+    /// Records kept by senders.
     pub keeps: Kept,
-    /// A recovery also rolls back ranks that are alive ([`Effect::RollBack`](super::Effect::RollBack)). Then a rank
-    /// keeps its checkpoints until [`Effect::KeepCheckpoints`](super::Effect::KeepCheckpoints); under other rules, each
-    /// durable checkpoint replaces the one before.
+    /// A recovery also rolls back live ranks ([`Effect::RollBack`](super::Effect::RollBack)). Then a rank keeps its
+    /// checkpoints until [`Effect::KeepCheckpoints`](super::Effect::KeepCheckpoints); under other rules, each durable
+    /// checkpoint replaces the one before.
     pub rolls_back_survivors: bool,
     /// After the loss of a rank all others save their state and exit
     /// ([`Effect::SaveAndExit`](super::Effect::SaveAndExit)), and the whole job is started again. Only for programs
-    /// that rebuild what was lost.
+    /// that rebuild lost state.
     pub restarts_job: bool,
-    /// Then the states of the ranks are in memory that outlives their processes: no rank saves anything, and one is
-    /// lost only if it was changing its state when it was killed.
+    /// Then rank states are in memory outliving the processes: no rank saves anything, and one is lost only if it was
+    /// changing its state when killed.
     pub keeps_states_in_memory: bool,
     /// There is a process apart from the ranks: a [`Coordinator`](super::Coordinator).
     pub has_coordinator: bool,
     /// The coordinator acts when a driver [asks it to](super::Coordinator::begin_collection): it collects, or begins a
     /// line of checkpoints.
     pub collects: bool,
-    /// Collective calls that the rule plans as a whole.
+    /// Collective calls planned as a whole by the rule.
     pub native_collectives: NativeCollectives,
-    /// Programs have to be send-deterministic: what a rank sends doesn't depend on the order of its receives.
+    /// Programs have to be send-deterministic: a rank's sends don't depend on the order of its receives.
     pub needs_send_determinism: bool,
-    /// Messages of one channel may be presented out of order, as where a driver presents them when the application
+    /// Messages on one channel may be presented out of order, as where a driver presents them when the application
     /// takes them.
     pub allows_overtaking: bool,
-    /// Frames of an older connection may arrive after a newer one is made, until its Hello was handled; the interface
+    /// Frames from an older connection may arrive after a newer one is made, until its Hello was handled; the interface
     /// rules it out for others.
     pub allows_late_frames: bool,
-    /// The rule distinguishes checkpoints that are due by the clock of each rank
-    /// ([`wants_due_checkpoint`](super::Protocol::wants_due_checkpoint)), and may be refused those that it asks for.
+    /// The rule distinguishes checkpoints due by each rank's clock
+    /// ([`wants_due_checkpoint`](super::Protocol::wants_due_checkpoint)), and may be refused requested ones.
     pub knows_due_checkpoints: bool,
 }
 
 impl Properties {
-    /// Properties that most rules have in common: the sender logs, each killed rank is replaced alone, and collectives
-    /// are messages.
+    /// Properties common to most rules: the sender logs, each killed rank is replaced alone, and collectives are
+    /// messages.
     pub const LOGGED_BY_SENDERS: Properties = Properties {
         repeats: Repetition::Sends,
         keeps: Kept::UntilCovered,
@@ -56,7 +56,7 @@ impl Properties {
         knows_due_checkpoints: false,
     };
 
-    /// Properties that rules have in common which take all ranks back to a line of checkpoints, and keep no records.
+    /// Properties common to rules that take all ranks back to a checkpoint line, and keep no records.
     pub const LINES_OF_ALL: Properties = Properties {
         repeats: Repetition::Nothing,
         keeps: Kept::Nothing,
@@ -77,38 +77,37 @@ impl Properties {
     }
 }
 
-/// Collective calls that a rule plans as a whole ([`CollectivePlan`](super::CollectivePlan)); others run as messages.
+/// Collective calls planned as a whole by a rule ([`CollectivePlan`](super::CollectivePlan)); others run as messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NativeCollectives {
     /// None.
     None,
-    /// Those whose result is the same at every rank ([`CollectiveCall::uniform`](super::CollectiveCall::uniform)).
+    /// Calls with the same result at every rank ([`CollectiveCall::uniform`](super::CollectiveCall::uniform)).
     Uniform,
     /// All.
     All,
 }
 
-/// Part of its predecessor's execution that a replacement repeats.
+/// Part of the predecessor's execution repeated by a replacement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repetition {
     /// Nothing: peers may roll back too, and messages may be sent anew.
     Nothing,
     /// Its sends: destinations, order and bytes.
     Sends,
-    /// Its sends, and the order in which it receives. The outcome of each receive follows from that order and is no
-    /// choice.
+    /// Its sends, and its receive order. The outcome of each receive follows from this order and is no choice.
     SendsAndReceives,
 }
 
-/// Records that senders keep for a recovery.
+/// Records kept by senders for a recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
     /// All, for ever.
     All,
-    /// All that no durable checkpoint of the receiver covers. A replay has no gap.
+    /// All records not covered by a durable checkpoint of the receiver. A replay has no gap.
     UntilCovered,
-    /// Of these, only the logged ones once they are acknowledged; the sender rolls back with the receiver of others. A
-    /// replay skips those.
+    /// Like `UntilCovered`, but once acknowledged only the logged ones; for others, the sender rolls back with the
+    /// receiver. A replay skips those.
     Logged,
     /// None: a record is gone once it was transmitted ([`Outgoing::keep_record`](super::Outgoing::keep_record) is
     /// `false` for every message).

@@ -1,4 +1,4 @@
-//! Rules by name: what drivers and commands know of a rule before a job runs under it.
+//! Rules by name: what drivers and commands know about a rule before a job runs under it.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{Coordinator, Properties, Protocol, ProtocolError};
 
-/// Rule of recovery that the ranks of a job follow: a row of [`RULES`](crate::RULES), with the options of the job.
+/// Recovery rule for the ranks of a job: a row of [`RULES`](crate::RULES), with the options of the job.
 ///
 /// A program may make rows of its own. Rules are equal if name and options are.
 ///
@@ -26,42 +26,44 @@ use super::{Coordinator, Properties, Protocol, ProtocolError};
 pub struct Rule {
     /// Name on command lines and in reports.
     pub name: &'static str,
-    /// Paper that it comes from.
+    /// Source paper.
     pub paper: &'static str,
-    /// Summary for users: what is logged, what a failure costs, and the programs that it suits.
+    /// Summary for users: what is logged, what a failure costs, and suitable programs.
     pub summary: &'static str,
-    /// Properties by which drivers distinguish rules.
+    /// Properties distinguishing rules for drivers.
     pub properties: Properties,
-    /// Options that make a difference to it.
+    /// Options with an effect on it.
     pub takes: &'static [RuleOption],
-    /// Values of the options; drivers ignore those that it doesn't take.
+    /// Option values; drivers ignore options it doesn't take.
     pub options: RuleOptions,
-    /// Makes the state machine of a rank that has done nothing.
+    /// Makes the initial state machine of a rank.
     pub make_rank: &'static MakeRank,
     /// Makes the process apart from the ranks, if there is one.
     pub make_coordinator: Option<&'static MakeCoordinator>,
 }
 
-/// Maker of a rank's state machine. The incarnation is the number of times that the rank was replaced.
+/// Maker of rank state machines.
+///
+/// The incarnation is the replacement count of the rank.
 pub type MakeRank = dyn Fn(Rank, Incarnation, &RuleSettings) -> Result<Box<dyn Protocol>, ProtocolError> + Send + Sync;
 
-/// Maker of a coordinator, or of the replacement of so many that were lost, which knows nothing of them.
+/// Maker of a coordinator, or of a replacement after this many lost ones, without knowledge of them.
 pub type MakeCoordinator = dyn Fn(u32, &RuleSettings) -> Box<dyn Coordinator> + Send + Sync;
 
-/// Settings of a job, from which its state machines are made.
+/// Job settings, from which its state machines are made.
 #[derive(Clone, Copy, Debug)]
 pub struct RuleSettings {
-    /// Number of ranks.
+    /// Rank count.
     pub ranks: u32,
-    /// Timing of acknowledgements.
+    /// Acknowledgement timing.
     pub policy: AckPolicy,
     /// Distance in epochs between clusters: a cluster may be this many checkpoints ahead of the next; at least 2.
     pub cluster_gap: u32,
-    /// Options of the rule.
+    /// Rule options.
     pub options: RuleOptions,
 }
 
-/// Option of a rule.
+/// Rule option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RuleOption {
     /// [`RuleOptions::clusters`].
@@ -72,19 +74,19 @@ pub enum RuleOption {
     Moment,
 }
 
-/// Values of the rules' options.
+/// Rule option values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RuleOptions {
-    /// Number of clusters of neighbouring ranks, of nearly equal sizes; 0 is no division.
+    /// Number of clusters of neighbouring ranks, nearly equal in size; 0 is no division.
     pub clusters: u32,
-    /// Transport of the two bits of a collective call.
+    /// Transport for the two bits of a collective call.
     pub bits: Bits,
-    /// Moment of a checkpoint that is asked for.
+    /// Timing of a requested checkpoint.
     pub moment: Moment,
 }
 
 impl RuleSettings {
-    /// Returns the settings of jobs: default acknowledgements, and clusters 8 epochs apart.
+    /// Returns the default job settings: default acknowledgements, and clusters 8 epochs apart.
     pub fn new(ranks: u32, options: RuleOptions) -> RuleSettings {
         RuleSettings { ranks, policy: AckPolicy::default(), cluster_gap: 8, options }
     }
@@ -95,10 +97,10 @@ impl RuleOptions {
     pub const DEFAULT: RuleOptions = RuleOptions { clusters: 0, bits: Bits::Exchanged, moment: Moment::AnyTime };
 }
 
-/// Transport of colour and amLogging to the participants of a collective call that get data (C3, section 5.1).
+/// Transport of colour and amLogging to the data recipients of a collective call (C3, section 5.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Bits {
-    /// An exchange of their own before the call.
+    /// A separate exchange before the call.
     #[default]
     Exchanged,
     /// On the data of the call.
@@ -118,10 +120,10 @@ impl Bits {
     }
 }
 
-/// Moment at which a rank takes the checkpoint that it was asked for.
+/// Moment at which a rank takes a requested checkpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Moment {
-    /// The next moment at which the driver can take one, even while the program waits.
+    /// The next moment possible for the driver, even while the program waits.
     #[default]
     AnyTime,
     /// The next place where the program offers one: *potentialCheckpoint* (C3, Figure 3).
@@ -142,7 +144,7 @@ impl Moment {
 }
 
 impl Rule {
-    /// Returns the rule of this name, with the default options.
+    /// Returns the rule with this name and the default options.
     pub fn named(name: &str) -> Option<Rule> {
         crate::RULES.into_iter().find(|rule| rule.name == name)
     }
@@ -154,31 +156,33 @@ impl Rule {
         self
     }
 
-    /// Returns the rule with another transport of a call's bits.
+    /// Returns the rule with another transport for call bits.
     #[must_use]
     pub const fn with_bits(mut self, bits: Bits) -> Rule {
         self.options.bits = bits;
         self
     }
 
-    /// Returns the rule with another moment of checkpoints.
+    /// Returns the rule with another checkpoint timing.
     #[must_use]
     pub const fn with_moment(mut self, moment: Moment) -> Rule {
         self.options.moment = moment;
         self
     }
 
-    /// Makes the state machine of a rank in a job of `ranks` ranks. `incarnation`: number of times that it was
-    /// replaced.
+    /// Makes the state machine of a rank in a job of `ranks` ranks.
+    ///
+    /// `incarnation`: number of its replacements.
     ///
     /// # Errors
-    /// [`ProtocolError`] for settings that the rule refuses.
+    /// [`ProtocolError`] for settings refused by the rule.
     pub fn protocol(&self, rank: u32, ranks: u32, incarnation: u32) -> Result<Box<dyn Protocol>, ProtocolError> {
         (self.make_rank)(Rank(rank), Incarnation(incarnation), &RuleSettings::new(ranks, self.options))
     }
 
-    /// Makes the process apart from the ranks; `None` if the rule has none. `replaced`: number of earlier ones, which
-    /// were lost.
+    /// Makes the separate process; `None` if the rule has none.
+    ///
+    /// `replaced`: number of earlier, lost ones.
     pub fn coordinator(&self, ranks: u32, replaced: u32) -> Option<Box<dyn Coordinator>> {
         self.make_coordinator.map(|make| make(replaced, &RuleSettings::new(ranks, self.options)))
     }
@@ -231,7 +235,7 @@ impl Serialize for Rule {
     }
 }
 
-/// Finds the rule by its name: it has to be one of [`RULES`](crate::RULES).
+/// Finds the rule by its name, which must be in [`RULES`](crate::RULES).
 impl<'de> Deserialize<'de> for Rule {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Rule, D::Error> {
         let (name, options) = <(String, RuleOptions)>::deserialize(deserializer)?;

@@ -1,4 +1,4 @@
-//! Verdicts: answers that a protocol gives at once.
+//! Verdicts: immediate answers from a protocol.
 
 use counterfoil_ack_piggyback::WireHeader;
 use counterfoil_log_core::{Epoch, Incarnation, Ssn};
@@ -9,9 +9,9 @@ use super::EntryKey;
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct Outgoing {
-    /// Complete header: the prefix of the record, and of the message on the wire.
+    /// Complete header: the prefix of the record and of the message on the wire.
     pub header: WireHeader,
-    /// Keep the record after it was transmitted. `false` in rules that never replay from the sender
+    /// Keep the record after its transmission. `false` in rules without replay from the sender
     /// ([`super::Kept::Nothing`]), and only there.
     pub keep_record: bool,
     /// Permission to transmit.
@@ -21,7 +21,7 @@ pub struct Outgoing {
 /// Permission to transmit a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transmission {
-    /// As soon as the connection accepts it (and the peer is connected).
+    /// Once the peer is connected and the connection accepts it.
     Now,
     /// After [`super::Effect::Resume`] (Guermouche 2011, Figure 3, line 14).
     Hold,
@@ -29,18 +29,18 @@ pub enum Transmission {
     Suppress,
 }
 
-/// Verdict on a message that has arrived.
+/// Verdict on an arrived message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Incoming {
     /// Deliver it to the application. If `keep` names an entry, write that to the local log first: the message, or only
-    /// its determinant, as the [kind](super::EntryKind) of the entry says.
+    /// its determinant, according to the entry's [kind](super::EntryKind).
     Deliver {
         /// Local-log entry to write before the message takes effect.
         keep: Option<EntryKey>,
     },
-    /// Hold it; the state is unchanged. Present it again after [`super::Effect::Resume`], and nothing of the same peer
-    /// before it.
+    /// Hold it; the state is unchanged. Present it again after [`super::Effect::Resume`], and nothing from the same
+    /// peer before it.
     Hold,
     /// Drop it.
     Discard(DiscardReason),
@@ -49,32 +49,32 @@ pub enum Incoming {
 /// Reason for dropping a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiscardReason {
-    /// It was received before, in `receive_epoch`.
+    /// Received before, in `receive_epoch`.
     Duplicate {
-        /// Epoch of this rank in which it was received first, if still known.
+        /// Epoch of its first receipt here, if still known.
         receive_epoch: Epoch,
     },
     /// Its sender has been replaced, and the replacement sends it again.
     DeadIncarnation {
-        /// Incarnation that sent it.
+        /// Sending incarnation.
         sent_by: Incarnation,
-        /// Current incarnation of the sender.
+        /// The sender's current incarnation.
         now: Incarnation,
     },
-    /// The checkpoint that this rank restarted from contains it, and the sender doesn't know (libELC, section 4.4.2).
+    /// The checkpoint restored by this rank contains it, and the sender doesn't know (libELC, section 4.4.2).
     Orphan {
-        /// SSN of the message.
+        /// Message SSN.
         ssn: Ssn,
     },
 }
 
-/// Part of a checkpoint that the protocol contributes.
+/// Protocol part of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Snapshot {
-    /// Epoch that this checkpoint begins, and its name (Guermouche 2011 saves the image before the epoch rises;
+    /// Epoch begun by this checkpoint, and its name (Guermouche 2011 saves the image before the epoch rises;
     /// `docs/lab/errata.md` says why that doesn't work).
     pub epoch: Epoch,
-    /// Tables of the protocol, opaque to the driver.
+    /// Protocol tables, opaque to the driver.
     pub tables: Vec<u8>,
 }

@@ -6,30 +6,30 @@ use counterfoil_log_core::{Epoch, Ssn};
 
 use super::identification::{Identification, Key, Matched, Message};
 
-/// Classification of an arrived message.
+/// Arrived message classification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Arrived {
     /// Deliver it; if `copied`, keep a copy first.
     New { copied: bool },
     /// The state of this rank has it.
     Orphan,
-    /// It arrived before.
+    /// Arrived before.
     Duplicate,
     /// Messages before it are lost with a connection. Never deliver it: a recovery follows.
     AfterGap,
 }
 
-/// State of the channels to and from a peer.
+/// Channel state to and from a peer.
 #[derive(Debug)]
 pub(super) struct Channel<I: Identification> {
     /// Last message sent.
     pub(super) sent: Ssn,
-    /// Requests for lines that aren't known to be committed.
+    /// Requests for lines not known to be committed.
     requests_sent: VecDeque<(Epoch, I::Request)>,
 
-    /// Last message that has arrived in this attempt.
+    /// Last message received in this attempt.
     arrived: Ssn,
-    /// Newest line whose crossing messages are known.
+    /// Newest line with known crossing messages.
     matched: Epoch,
     /// The peer's requests for the lines after it, as far as they have come.
     requests: VecDeque<I::Request>,
@@ -37,7 +37,7 @@ pub(super) struct Channel<I: Identification> {
 }
 
 impl<I: Identification> Channel<I> {
-    /// Begins at a line: with the numbers of messages sent, and received.
+    /// Begins at a line, with the numbers of messages sent and received.
     pub(super) fn new(line: Epoch, sent: Ssn, received: Ssn) -> Channel<I> {
         Channel {
             sent,
@@ -49,7 +49,7 @@ impl<I: Identification> Channel<I> {
         }
     }
 
-    /// Returns the number of messages that this rank's state has received.
+    /// Returns the number of messages received by the state of this rank.
     pub(super) fn received(&self) -> Ssn {
         Ssn(self.arrived.0 + self.messages.orphans())
     }
@@ -61,7 +61,7 @@ impl<I: Identification> Channel<I> {
         Some(self.sent)
     }
 
-    /// Logs a message of the peer (sections 4.3.3 and 4.4.2).
+    /// Logs a message from the peer (sections 4.3.3 and 4.4.2).
     pub(super) fn receive(&mut self, message: Message, ssn: Ssn, interval: Epoch) -> Arrived {
         if ssn != self.arrived.next() {
             return if ssn <= self.arrived { Arrived::Duplicate } else { Arrived::AfterGap };
@@ -73,7 +73,7 @@ impl<I: Identification> Channel<I> {
         Arrived::New { copied: self.messages.log_receipt(message, interval) }
     }
 
-    /// Notes a copy of the message that was received last, or that is presented again.
+    /// Notes a copy of the message received last or presented again.
     pub(super) fn note_copy(&mut self, number: u64, key: Key, interval: Epoch) {
         self.messages.note_copy(number, key, interval);
     }
@@ -85,17 +85,19 @@ impl<I: Identification> Channel<I> {
         request
     }
 
-    /// Returns the requests that the peer may lack.
+    /// Returns the requests possibly missing at the peer.
     pub(super) fn requests_sent(&self) -> impl Iterator<Item = &(Epoch, I::Request)> {
         self.requests_sent.iter()
     }
 
-    /// Forgets the requests of an attempt that is undone: they are not repeated in the next.
+    /// Forgets the requests from an undone attempt: they are not repeated in the next.
     pub(super) fn end_attempt(&mut self) {
         self.requests_sent.clear();
     }
 
-    /// Takes the peer's request for a line. One that has come before, or after one that was lost, is ignored.
+    /// Takes the peer's request for a line.
+    ///
+    /// A repeated one, or one after a lost one, is ignored.
     pub(super) fn handle_request(&mut self, line: Epoch, request: I::Request) {
         if u64::from(line.0) == u64::from(self.matched.0) + self.requests.len() as u64 + 1 {
             self.requests.push_back(request);
@@ -121,13 +123,13 @@ impl<I: Identification> Channel<I> {
         self.messages.commit(line);
     }
 
-    /// Takes the messages that cross the line at which this channel begins.
+    /// Takes the messages crossing the line at which this channel begins.
     pub(super) fn restore_crossing(&mut self, crossing: I::Crossing) {
         self.messages.restore(crossing);
         self.arrived = Ssn(self.arrived.0.saturating_sub(self.messages.orphans()));
     }
 
-    /// Presents a copy again if it is in transit over the line (the pending queue of section 4.4.1); returns `false`
+    /// Presents a copy again if it is in transit over the line (the pending queue in section 4.4.1); returns `false`
     /// otherwise.
     pub(super) fn present(&mut self, number: u64, message: Message) -> bool {
         let is_presented = self.messages.present(message);

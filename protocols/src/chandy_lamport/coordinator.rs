@@ -1,6 +1,6 @@
-//! Commit of the lines that all ranks have finished.
+//! Commit of lines finished by all ranks.
 //!
-//! The paper has no such process: a rank replaces its last checkpoint once its own part of a line is finished (section
+//! The paper has no such process: a rank replaces its last checkpoint once its own part in a line is finished (section
 //! 4.3.1), and a failure between two such moments leaves the job without a common line.
 
 use counterfoil_log_core::{Epoch, Rank};
@@ -9,19 +9,21 @@ use super::message::Finished;
 use crate::agreement::{Agreement, Step};
 use crate::api::{Coordinator, CoordinatorError};
 
-/// Coordinator of the lines.
+/// Line coordinator.
 #[derive(Debug)]
 pub struct LineCoordinator {
     agreement: Agreement<Finished>,
 }
 
 impl LineCoordinator {
-    /// Creates a coordinator. `replaced`: number of earlier ones, at most 65,535.
+    /// Creates a coordinator.
+    ///
+    /// `replaced`: number of earlier ones, at most 65,535.
     pub fn new(ranks: u32, replaced: u32) -> LineCoordinator {
         LineCoordinator { agreement: Agreement::new(ranks, replaced) }
     }
 
-    /// Commits the newest line that all ranks have finished.
+    /// Commits the newest line finished by all ranks.
     fn commit_finished(&mut self) {
         let agreement = &mut self.agreement;
         let by_all = |line: &u32| agreement.statuses().all(|status| status.progress.contains(line));
@@ -37,7 +39,7 @@ impl Coordinator for LineCoordinator {
     fn handle_control(&mut self, from: Rank, body: &[u8]) -> Result<(), CoordinatorError> {
         match self.agreement.handle(from, body)? {
             Step::Nothing | Step::Stopping => {}
-            // Who knows of a commit knows that all ranks have finished the line, and they keep it.
+            // A known commit implies that all ranks have finished the line, and they keep it.
             Step::Stopped => self.agreement.roll_back(self.agreement.newest()),
             Step::TakenOver | Step::Running => self.commit_finished(),
         }

@@ -1,4 +1,4 @@
-//! Events of the rule.
+//! Event handlers.
 
 use counterfoil_ack_piggyback::state::ReceivedSetState;
 use counterfoil_ack_piggyback::{Flags, Kind, ReceivedSet, Stamp, WireHeader};
@@ -123,8 +123,8 @@ impl<I: Identification> Protocol for ChandyLamport<I> {
         self.choices.recover(choice)
     }
 
-    /// Compares the interval numbers of all participants first (section 4.5.1), and holds the call until this rank's is
-    /// the highest of them.
+    /// Compares the interval numbers of all participants first (section 4.5.1), and holds the call until that of this
+    /// rank is the highest.
     fn handle_collective(&mut self, _: &CollectiveCall) -> Result<CollectivePlan, ProtocolError> {
         if self.call_waits() {
             return Ok(CollectivePlan::Hold);
@@ -177,26 +177,30 @@ impl<I: Identification> Protocol for ChandyLamport<I> {
     }
 
     /// Returns `false` while many lines are open, and if a checkpoint was requested since the last offer: it was in
-    /// place of this one. So ranks that offer checkpoints at the same points make one line, where the paper makes as
-    /// many as there are ranks (section 4.3.1).
+    /// place of this one.
+    ///
+    /// So ranks offering checkpoints at the same points make one line, where the paper makes as many as there are ranks
+    /// (section 4.3.1).
     fn wants_checkpoint(&mut self) -> bool {
         let was_taken = std::mem::take(&mut self.was_requested);
         !was_taken && self.epoch.0 - self.member.committed.0 < LINES_MAX
     }
 
-    /// Returns `false` in a program that makes collectives: after the next one, in which the others hear of it, all
-    /// take the checkpoint. Were it taken here, a rank whose clock is behind would make that call before its own, which
-    /// would bisect the line (section 4.5.1).
+    /// Returns `false` in a program with collectives: after the next one, in which the others hear of it, all take the
+    /// checkpoint.
+    ///
+    /// If it were taken here, a rank with a slower clock would make that call before its own checkpoint, which would
+    /// bisect the line (section 4.5.1).
     fn wants_due_checkpoint(&mut self) -> bool {
         if std::mem::take(&mut self.has_called) {
             self.announces = true;
             return false;
         }
-        // No call was made since the last time, so nobody has heard of it.
+        // No call was made since the last time, so no rank has heard of it.
         self.wants_checkpoint()
     }
 
-    /// Begins an interval, and requests the line of all others (section 4.3.1).
+    /// Begins an interval, and requests the line from all others (section 4.3.1).
     fn handle_checkpoint(&mut self) -> Result<Snapshot, ProtocolError> {
         let open = self.choices.open();
         let choices = self.choices.settled().ok_or(ProtocolError::ChoicesOpen { open })?;
@@ -233,7 +237,7 @@ impl<I: Identification> Protocol for ChandyLamport<I> {
         Ok(())
     }
 
-    /// Makes the collective without the checkpoint that should precede it: the lines in between are never finished.
+    /// Makes the collective without the preceding checkpoint: the lines in between are never finished.
     fn handle_checkpoint_refused(&mut self) -> Result<(), ProtocolError> {
         if let Some(call) = &mut self.call
             && self.epoch < call.interval
@@ -245,8 +249,9 @@ impl<I: Identification> Protocol for ChandyLamport<I> {
         Ok(())
     }
 
-    /// Restores the newest checkpoint, or after a rollback that of the line. Messages in transit and orphans follow
-    /// with the entries of the local log.
+    /// Restores the newest checkpoint, or after a rollback that of the line.
+    ///
+    /// Messages in transit and orphans follow with the local-log entries.
     fn restore(&mut self, tables: &[u8], oldest: Epoch) -> Result<(), RestoreError> {
         let Config { rank, ranks, .. } = self.config;
         let tables = Tables::decode(I::VERSION, tables, rank, ranks)?;
@@ -268,7 +273,7 @@ impl<I: Identification> Protocol for ChandyLamport<I> {
         Ok(())
     }
 
-    /// Takes notes first, then copies of messages; presents those that are in transit over the line.
+    /// Takes notes first, then copies of messages; presents those in transit over the line.
     fn handle_recovered_entry(&mut self, entry: EntryKey, bytes: &[u8]) -> Result<bool, ProtocolError> {
         let EntryKey { kind, number } = entry;
         let unexpected = ProtocolError::UnexpectedEntry { entry };
@@ -304,7 +309,7 @@ impl<I: Identification> Protocol for ChandyLamport<I> {
         }
     }
 
-    /// Does nothing: messages that are lost with the connection are those of an attempt that ends.
+    /// Does nothing: messages lost with the connection belong to an ending attempt.
     fn handle_peer_lost(&mut self, peer: Rank) -> Result<(), ProtocolError> {
         self.check_peer(peer)
     }
@@ -325,8 +330,10 @@ impl<I: Identification> Protocol for ChandyLamport<I> {
         })
     }
 
-    /// Transmits what has not been, and repeats the requests that the peer may lack. Records that were saved with the
-    /// checkpoint have the number of an undone attempt, and are discarded: they are in transit over the line.
+    /// Transmits untransmitted records, and repeats requests possibly missing at the peer.
+    ///
+    /// Records saved with the checkpoint have the number of an undone attempt, and are discarded: they are in transit
+    /// over the line.
     fn handle_hello(&mut self, peer: Rank, hello: &Hello) -> Result<(), ProtocolError> {
         self.check_peer(peer)?;
         if hello.rank != peer {
@@ -350,7 +357,7 @@ impl<I: Identification> Protocol for ChandyLamport<I> {
 }
 
 impl<I: Identification> ChandyLamport<I> {
-    /// Returns the tables of a checkpoint here that covers this many calls with an outcome that depends on timing.
+    /// Returns the tables for a checkpoint here, covering this many non-deterministic calls.
     fn tables(&self, choices: u64) -> Tables {
         let channel = |channel: &Channel<I>| (channel.sent.0, channel.received().0);
         Tables {

@@ -9,18 +9,18 @@ use crate::agreement::{Command, Duty};
 use crate::api::{Effect, EntryKind};
 use crate::encoding;
 
-/// Line that isn't committed.
+/// Uncommitted line.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Line {
-    /// Interval that it begins.
+    /// Its new interval.
     pub(super) epoch: Epoch,
-    /// Number of calls with an outcome that depends on timing, and of copies, before it.
+    /// Non-deterministic calls, and copies, before it.
     pub(super) choices: u64,
     pub(super) copies: u64,
     /// This rank's checkpoint is on stable storage.
     pub(super) is_durable: bool,
     pub(super) is_sealed: bool,
-    /// This rank's part of the line is on stable storage.
+    /// This rank's part in the line is on stable storage.
     pub(super) is_finished: bool,
 }
 
@@ -39,8 +39,8 @@ impl<I: Identification> ChandyLamport<I> {
         self.finish_lines();
     }
 
-    /// Seals the local log of each line of which this rank has everything: its checkpoint, the requests of all, and the
-    /// messages in transit.
+    /// Seals the local log for each line that is complete here: its checkpoint, the requests of all, and the messages
+    /// in transit.
     pub(super) fn finish_lines(&mut self) {
         for place in 0..self.lines.len() {
             let Line { epoch, is_durable, is_sealed, .. } = self.lines[place];
@@ -58,7 +58,8 @@ impl<I: Identification> ChandyLamport<I> {
             return;
         }
         self.member.committed = line;
-        // The oldest checkpoint that is left doesn't say it in a job that still has its start, which is no checkpoint.
+        // The oldest remaining checkpoint doesn't imply the committed line while the job can return to its start, which
+        // is no checkpoint.
         self.keep_note(line, 0, Vec::new());
         self.effects.push_back(Effect::KeepCheckpoints { first: line, last: self.epoch });
         self.discard(EntryKind::Note, 0..note(line));
@@ -86,8 +87,9 @@ impl<I: Identification> ChandyLamport<I> {
         }
     }
 
-    /// Goes back to a line, unless the rank has just been restored there. Entries and checkpoints of the undone
-    /// timeline are dropped first: a process that dies in between must not find them.
+    /// Goes back to a line, unless the rank has just been restored there.
+    ///
+    /// Entries and checkpoints of the undone timeline are dropped first: a process dying in between must not find them.
     fn go_back(&mut self, line: Epoch) {
         let is_there = self.member.is_fresh && (line, line) == (self.epoch, self.member.committed);
         self.member.committed = self.member.committed.max(line);
@@ -103,14 +105,14 @@ impl<I: Identification> ChandyLamport<I> {
         }
     }
 
-    /// Reports that the rank is at the line, if it is.
+    /// Reports the rank as being at the line, if it is.
     pub(super) fn report_prepared(&mut self) {
         if self.member.prepare() {
             self.report();
         }
     }
 
-    /// Reports that this rank's part of a line is on stable storage.
+    /// Reports this rank's part in a line as being on stable storage.
     pub(super) fn finish(&mut self, place: usize) {
         self.lines[place].is_finished = true;
         self.report();

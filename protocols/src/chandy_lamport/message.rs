@@ -1,21 +1,21 @@
-//! Messages: the request of a rank to another, and what a rank reports to the coordinator.
+//! Messages: requests between ranks, and reports to the coordinator.
 
 use counterfoil_log_core::Epoch;
 use serde::{Deserialize, Serialize};
 
 pub(super) use crate::encoding::{decode, encode};
 
-/// Tag of a checkpoint request in a control header.
+/// Control header tag for a checkpoint request.
 pub(super) const REQUEST: i32 = 16;
 
 /// Checkpoint request (section 4.3.1).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Request<R> {
-    /// Interval that the sender's checkpoint began: the number of the line.
+    /// Interval begun by the sender's checkpoint: the number of the line.
     line: u32,
-    /// Newest line that the sender knows to be committed.
+    /// Newest line known to the sender as committed.
     committed: u32,
-    /// What it says of the messages that it sent to the receiver before the line.
+    /// Statement about messages sent to the receiver before the line.
     pub(super) before: R,
 }
 
@@ -33,5 +33,5 @@ impl<R> Request<R> {
     }
 }
 
-/// Lines after the committed one that a rank has finished: its part of them is on stable storage.
+/// Lines after the committed one finished by a rank: its part is on stable storage.
 pub(super) type Finished = Vec<u32>;

@@ -1,4 +1,4 @@
-//! Checkpoint tables: one byte of version, then postcard of plain numbers.
+//! Checkpoint tables: one version byte, then plain numbers in postcard.
 
 use counterfoil_log_core::{Epoch, Rank, Ssn};
 use serde::{Deserialize, Serialize};
@@ -6,18 +6,18 @@ use serde::{Deserialize, Serialize};
 use crate::api::RestoreError;
 use crate::encoding;
 
-/// State of the protocol in a checkpoint.
+/// Protocol state in a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Tables {
-    /// Rank that wrote the tables.
+    /// Rank recorded in the tables.
     pub(super) rank: u32,
     /// Interval that the checkpoint begins.
     pub(super) epoch: u32,
-    /// Number of non-deterministic calls that it covers.
+    /// Covered non-deterministic calls.
     pub(super) choices: u64,
-    /// Number of the next copy of a message.
+    /// Number of the next message copy.
     pub(super) copies: u64,
-    /// By rank: number of messages sent to it, and received from it.
+    /// By rank: number of messages sent to and received from it.
     pub(super) channels: Vec<(u64, u64)>,
 }
 
@@ -26,7 +26,7 @@ impl Tables {
         encoding::encode_versioned(version, self)
     }
 
-    /// Decodes and checks the tables of `rank` in a job of `ranks`.
+    /// Decodes and checks `rank`'s tables in a job of `ranks`.
     pub(super) fn decode(version: u8, bytes: &[u8], rank: Rank, ranks: u32) -> Result<Tables, RestoreError> {
         let tables: Tables = encoding::decode_tables(version, bytes)?;
         encoding::check_owner((tables.rank, tables.channels.len() as u32), (rank, ranks))?;

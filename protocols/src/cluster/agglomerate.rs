@@ -1,16 +1,18 @@
-//! Start of the refinement: ranks merged where the traffic is heaviest.
+//! Refinement start: ranks merged where the traffic is heaviest.
 //!
 //! In rounds: the pairs of groups with the most traffic between them are merged, each group once in a round, as long as
-//! the result is no larger than a cluster. So groups double in size, and ranks that communicate most end up together.
-//! Finally, groups that no longer fit together are assigned to clusters, whole if there is room, else rank by rank.
+//! the result is no larger than a cluster. So groups double in size, and ranks with the most mutual traffic end up
+//! together. Finally, groups that no longer fit together are assigned to clusters, whole if there is room, else rank by
+//! rank.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use super::graph::Graph;
 
-/// Returns the cluster of each rank: `count` clusters, the sizes of which differ by at most one. `count` is 1 to the
-/// number of ranks.
+/// Returns each rank's cluster: `count` clusters, with sizes differing by at most one.
+///
+/// `count` is 1 to the number of ranks.
 pub(super) fn merged(graph: &Graph, count: u32) -> Vec<u32> {
     let size = (graph.ranks() / count) as usize;
     let mut groups: Vec<Vec<u32>> = (0..graph.ranks()).map(|rank| vec![rank]).collect();
@@ -24,7 +26,7 @@ pub(super) fn merged(graph: &Graph, count: u32) -> Vec<u32> {
     assign_groups(graph, groups, count as usize)
 }
 
-/// Merges once, into groups of at most `size` ranks.
+/// Merges once, into groups with at most `size` ranks.
 fn round(graph: &Graph, mut groups: Vec<Vec<u32>>, size: usize) -> Vec<Vec<u32>> {
     let mut group_of = vec![0; graph.ranks() as usize];
     for (group, members) in groups.iter().enumerate() {
@@ -55,7 +57,7 @@ fn round(graph: &Graph, mut groups: Vec<Vec<u32>>, size: usize) -> Vec<Vec<u32>>
     groups
 }
 
-/// Puts groups into `count` clusters, largest first, each into the cluster with room that it has the most traffic with.
+/// Puts groups into `count` clusters, largest first, each into the cluster with room and the most traffic with it.
 fn assign_groups(graph: &Graph, mut groups: Vec<Vec<u32>>, count: usize) -> Vec<u32> {
     let ranks = graph.ranks() as usize;
     groups.sort_by_key(|group| Reverse(group.len()));
@@ -88,7 +90,7 @@ fn assign_groups(graph: &Graph, mut groups: Vec<Vec<u32>>, count: usize) -> Vec<
 struct Assignment<'a> {
     graph: &'a Graph,
     of: Vec<Option<u32>>,
-    /// Number of ranks that each cluster can still take.
+    /// Remaining room in each cluster, in ranks.
     capacity: Vec<usize>,
 }
 
@@ -101,8 +103,8 @@ impl Assignment<'_> {
         self.capacity[cluster] -= group.len();
     }
 
-    /// Returns the cluster with room for `len` that has the most traffic with the group, ties going to the one with the
-    /// most room.
+    /// Returns the cluster with room for `len` and the most traffic with the group, ties going to the one with the most
+    /// room.
     fn heaviest(&self, group: &[u32], len: usize) -> Option<usize> {
         let mut weights: BTreeMap<u32, i64> = BTreeMap::new();
         for &(peer, weight) in group.iter().flat_map(|&rank| self.graph.edges(rank)) {

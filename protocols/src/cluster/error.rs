@@ -2,7 +2,7 @@
 
 use counterfoil_log_core::Rank;
 
-/// Clusters that are impossible, or that don't fit the traffic.
+/// Impossible clusters, or ones unfit for the traffic.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClusterError {
@@ -15,30 +15,30 @@ pub enum ClusterError {
     /// More clusters than ranks, or than there are epochs for.
     #[error("{clusters} clusters are too many")]
     TooManyClusters {
-        /// Number of clusters asked for.
+        /// Requested number of clusters.
         clusters: u64,
     },
     /// Gap in the cluster numbers.
     #[error("no rank is in cluster {cluster}, but some are in clusters of higher number")]
     EmptyCluster {
-        /// First number that is left out.
+        /// First number left out.
         cluster: u32,
     },
-    /// Traffic of a rank that doesn't exist.
+    /// Traffic for a nonexistent rank.
     #[error("{rank} is not one of {ranks} ranks")]
     NoSuchRank {
-        /// Rank that was named.
+        /// Named rank.
         rank: Rank,
-        /// Number of ranks.
+        /// Rank count.
         ranks: u32,
     },
-    /// Sum of the weights too large.
+    /// Sum of weights too large.
     #[error("the weights of the traffic sum up to more than {at_most}")]
     TooMuchTraffic {
         /// Largest sum allowed.
         at_most: u64,
     },
-    /// Clusters and traffic of different jobs.
+    /// Clusters and traffic from different jobs.
     #[error("the clusters are of {clusters} ranks, the traffic is of {traffic}")]
     Ranks {
         /// Ranks in the clusters.

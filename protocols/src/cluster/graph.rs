@@ -1,10 +1,10 @@
-//! Undirected traffic: the weight of both directions counts against separating two ranks.
+//! Undirected traffic: weights in both directions count against separating two ranks.
 
 use std::collections::BTreeMap;
 
 use super::Traffic;
 
-/// Neighbours of each rank, with the weight of both directions together.
+/// Neighbours of each rank, with the total weight in both directions.
 #[derive(Debug)]
 pub(super) struct Graph {
     edges: Vec<Vec<(u32, i64)>>,
@@ -22,11 +22,11 @@ impl Graph {
     }
 
     pub(super) fn ranks(&self) -> u32 {
-        // The traffic's number of ranks is a u32.
+        // The traffic's rank count is a u32.
         self.edges.len() as u32
     }
 
-    /// Returns the neighbours of `rank`, ascending, with their weights.
+    /// Returns `rank`'s neighbours, ascending, with their weights.
     pub(super) fn edges(&self, rank: u32) -> &[(u32, i64)] {
         &self.edges[rank as usize]
     }

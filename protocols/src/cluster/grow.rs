@@ -1,8 +1,8 @@
-//! Start of the refinement: one cluster after the other, grown from a rank next to the finished ones.
+//! Refinement start: one cluster after the other, grown from a rank next to the finished ones.
 //!
-//! A cluster always takes in the rank that has the most traffic with it, ties going to the one that became a candidate
-//! first. The next cluster begins with the rank that has the most traffic with all assigned ranks. Where ranks have a
-//! geometry, clusters grown like this are compact and adjacent, and no remainders are left between them.
+//! A cluster always takes in the rank with the most traffic to it, ties going to the earliest candidate. The next
+//! cluster begins with the rank with the most traffic to all assigned ranks. Where ranks have a geometry, clusters
+//! grown like this are compact and adjacent, and no remainders are left between them.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -12,12 +12,13 @@ use super::graph::Graph;
 /// Rank with its traffic: most traffic first, then earliest candidate.
 type Candidate = (i64, Reverse<u64>, u32);
 
-/// Returns the cluster of each rank: `count` clusters, the sizes of which differ by at most one. `count` is 1 to the
-/// number of ranks.
+/// Returns each rank's cluster: `count` clusters, with sizes differing by at most one.
+///
+/// `count` is 1 to the number of ranks.
 pub(super) fn grown(graph: &Graph, count: u32) -> Vec<u32> {
     let ranks = graph.ranks();
     let mut growth = Growth { graph, of: vec![None; ranks as usize], with_all: vec![0; ranks as usize], seen: 0 };
-    // All ranks are in the queue from the start, so that it doesn't run dry before all have a cluster.
+    // All ranks are in the queue from the start, so it doesn't run dry before all have a cluster.
     let mut frontier: BinaryHeap<Candidate> = (0..ranks).map(|rank| (0, Reverse(rank.into()), rank)).collect();
     growth.seen = ranks.into();
     let mut with_cluster = vec![0; ranks as usize];
@@ -52,13 +53,13 @@ pub(super) fn grown(graph: &Graph, count: u32) -> Vec<u32> {
 struct Growth<'a> {
     graph: &'a Graph,
     of: Vec<Option<u32>>,
-    /// Traffic of each rank without a cluster with all ranks that have one.
+    /// Traffic between each rank without a cluster and all ranks with one.
     with_all: Vec<i64>,
     seen: u64,
 }
 
 impl Growth<'_> {
-    /// Returns the first of the queue that has no cluster yet and whose entry is its newest.
+    /// Returns the first rank in the queue without a cluster yet and with its newest entry.
     fn take(&self, queue: &mut BinaryHeap<Candidate>, weights: &[i64]) -> Option<u32> {
         let newest =
             |&(weight, _, rank): &Candidate| self.of[rank as usize].is_none() && weights[rank as usize] == weight;
@@ -82,7 +83,9 @@ mod tests {
         Graph::new(&Traffic::new(ranks, pairs).unwrap())
     }
 
-    /// The first cluster is ranks 0 and 1. Rank 4 has more traffic with one of them than rank 5, and less with both.
+    /// The first cluster is ranks 0 and 1.
+    ///
+    /// Rank 4 has more traffic with one than rank 5, and less with both.
     #[test]
     fn a_cluster_begins_with_the_rank_that_has_most_traffic_with_the_finished_ones() {
         let graph = graph(6, &[(0, 1, 9), (0, 4, 3), (0, 5, 2), (1, 5, 2), (5, 3, 1), (2, 4, 1)]);

@@ -1,13 +1,15 @@
-//! The order of clusters with the least forward traffic: from a cluster to one of higher epoch.
+//! The cluster order with the least forward traffic, that is, traffic from a cluster to one with a higher epoch.
 
 use std::collections::BTreeMap;
 
 use super::{Clusters, Traffic};
 
-/// Largest number of rounds that move single clusters.
+/// Maximum number of rounds moving single clusters.
 const ROUNDS_MAX: usize = 32;
 
-/// Returns the clusters, the one that is to have the lowest epoch first. See [`Clusters::ordered`].
+/// Returns the clusters in ascending epoch order.
+///
+/// See [`Clusters::ordered`].
 pub(super) fn min_forward(clusters: &Clusters, traffic: &Traffic) -> Vec<u32> {
     let flows = Flows::new(clusters, traffic);
     if clusters.count() <= Clusters::EXACT_ORDER_MAX {
@@ -17,7 +19,7 @@ pub(super) fn min_forward(clusters: &Clusters, traffic: &Traffic) -> Vec<u32> {
     }
 }
 
-/// Returns the order that the clusters have.
+/// Returns the present order of the clusters.
 fn current_order(clusters: &Clusters) -> Vec<u32> {
     let mut order: Vec<u32> = (0..).take(clusters.count()).collect();
     order.sort_by_key(|&cluster| clusters.place[cluster as usize]);
@@ -27,7 +29,7 @@ fn current_order(clusters: &Clusters) -> Vec<u32> {
 /// Traffic between clusters.
 #[derive(Debug)]
 struct Flows {
-    /// For each cluster and each of its neighbours: what it gets and what it sends.
+    /// For each cluster and neighbour: traffic received and sent.
     with: Vec<BTreeMap<u32, (i64, i64)>>,
 }
 
@@ -65,11 +67,12 @@ impl Flows {
 }
 
 /// Returns an order with the least forward traffic: over all sets of clusters, the best order for the set at the
-/// beginning, from the best orders of the sets that lack one of its clusters (Held and Karp's way). Ties go to the
-/// lower number last.
+/// beginning, from the best orders for the sets without one of its clusters (Held and Karp's way).
+///
+/// Ties go to the lower number last.
 fn exact(flows: &Flows) -> Vec<u32> {
     let count = flows.count();
-    // For each set: the forward traffic within its best order, and the last cluster of that order.
+    // For each set: the forward traffic within its best order, and the last cluster in that order.
     let mut best: Vec<(i64, u32)> = vec![(0, 0); 1 << count];
     for set in 1..1_usize << count {
         let members = (0_u32..).take(count).filter(|cluster| set >> cluster & 1 == 1);
@@ -115,8 +118,8 @@ fn reinsert(flows: &Flows, order: &mut Vec<u32>, cluster: u32) -> bool {
     let Some(was) = order.iter().position(|&other| other == cluster) else { return false };
     order.remove(was);
     let with = &flows.with[cluster as usize];
-    // At the front, all that it sends goes forward; after another cluster, what that one sends to it instead of what it
-    // sends to that one.
+    // At the front, all it sends goes forward; after another cluster, traffic from the other goes forward instead of
+    // traffic to it.
     let front: i64 = with.values().map(|&(_, sends)| sends).sum();
     let after_each = order.iter().scan(front, |forward, other| {
         let (gets, sends) = with.get(other).copied().unwrap_or_default();

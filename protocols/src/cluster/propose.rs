@@ -3,18 +3,18 @@
 use super::graph::Graph;
 use super::{ClusterError, Clusters, Traffic, agglomerate, grow, refine};
 
-/// Proposes `count` clusters of equal size (within one rank) with little traffic between them, in an order in which
-/// little of that goes to higher epochs ([`Clusters::ordered`]).
+/// Proposes `count` equally large clusters (within one rank) with little traffic between them, ordered so that little
+/// of it goes to higher epochs ([`Clusters::ordered`]).
 ///
 /// A heuristic: the problem is NP-hard. Three starts are each refined by moves between two clusters at a time
-/// (Kernighan and Lin 1970, with the queues of Fiduccia and Mattheyses 1982): successive ranks, which a program's own
-/// numbering suggests; groups merged where the traffic is heaviest; clusters grown one after the other. The result with
-/// the least traffic between clusters is taken, so it is never worse than successive ranks in clusters that differ in
-/// size by at most one. The same traffic gives the same clusters.
+/// (Kernighan and Lin 1970, with the queues of Fiduccia and Mattheyses 1982): successive ranks, as suggested by a
+/// program's own numbering; groups merged where the traffic is heaviest; clusters grown one after the other. The result
+/// with the least traffic between clusters is taken, so it is never worse than successive ranks in clusters differing
+/// in size by at most one. The same traffic gives the same clusters.
 ///
-/// Cost for n ranks, e pairs that communicate, clusters of s ranks: memory in proportion to n + e; time to e log e for
+/// Cost for n ranks, e communicating pairs, clusters of s ranks: memory in proportion to n + e; time to e log e for
 /// each of about log2 s rounds of merging (s at worst), and for each of at most 12 rounds of refinement, for each pair
-/// of clusters with traffic between them, that of their ranks' pairs times log s.
+/// of clusters with traffic between them, their ranks' pairs times log s.
 ///
 /// # Errors
 /// [`ClusterError::NoRanks`], [`ClusterError::NoClusters`] if `count` is 0, [`ClusterError::TooManyClusters`] if there
@@ -44,7 +44,7 @@ pub(super) fn successive(ranks: u32, count: u32) -> Vec<u32> {
     (0..).zip(sizes).flat_map(|(cluster, size)| (0..size).map(move |_| cluster)).collect()
 }
 
-/// Numbers the clusters in the order of their lowest ranks.
+/// Numbers the clusters by their lowest ranks.
 fn renumbered(of: Vec<u32>, count: u32) -> Vec<u32> {
     let mut numbers: Vec<Option<u32>> = vec![None; count as usize];
     let mut next = 0;
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
     use crate::cluster::Share;
 
-    /// Traffic of weight 1 in both directions of each link.
+    /// Traffic with weight 1 in both directions on each link.
     fn both_ways(ranks: u32, links: impl IntoIterator<Item = (u32, u32)>) -> Traffic {
         let directed = links.into_iter().flat_map(|(a, b)| [(Rank(a), Rank(b), 1), (Rank(b), Rank(a), 1)]);
         Traffic::new(ranks, directed).unwrap()
@@ -149,8 +149,7 @@ mod tests {
             [(at, rank(x + 1, y, z)), (at, rank(x, y + 1, z)), (at, rank(x, y, z + 1))]
         });
         let traffic = both_ways(4_096, links);
-        // Of 64 successive ranks, which are 4 rows of a plane, 41.7 % of the messages leave; of a cube of 4 x 4 x 4, a
-        // quarter.
+        // Of 64 successive ranks, 4 rows in a plane, 41.7 % of the messages leave; of a 4 x 4 x 4 cube, a quarter.
         let found = Share::of(&traffic, &propose(&traffic, 64).unwrap()).unwrap();
         assert_eq!(4 * found.between, found.total, "{found:?}");
     }

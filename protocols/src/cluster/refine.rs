@@ -1,20 +1,21 @@
 //! Refinement: less traffic between clusters, by moving ranks between two of them at a time.
 //!
-//! A pass over two clusters moves every rank once, always from the larger cluster the one whose move gains the most (or
-//! loses the least), and then keeps the prefix of moves that gained the most with both sizes in bounds (Kernighan and
-//! Lin 1970). Gains are in a queue for each side and are brought up to date for the neighbours of a rank that moved
-//! (Fiduccia and Mattheyses 1982).
+//! A pass over two clusters moves every rank once, always from the larger cluster the one with the highest gain (or
+//! lowest loss), and then keeps the move prefix with the highest gain and both sizes in bounds (Kernighan and Lin
+//! 1970). Gains are in a queue for each side and are updated for the neighbours of a moved rank (Fiduccia and
+//! Mattheyses 1982).
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 
 use super::graph::Graph;
 
-/// Largest number of rounds over all pairs of clusters; usually three or four find nothing more.
+/// Maximum number of rounds over all cluster pairs; usually three or four find nothing more.
 const ROUNDS_MAX: usize = 12;
 
-/// Returns `of` with no more traffic between its `count` clusters, usually less. Sizes stay within one rank of each
-/// other.
+/// Returns `of` with no more traffic between its `count` clusters, usually less.
+///
+/// Sizes stay within one rank.
 pub(super) fn refined(graph: &Graph, of: Vec<u32>, count: u32) -> Vec<u32> {
     let mut members = vec![Vec::new(); count as usize];
     for (rank, &cluster) in (0..graph.ranks()).zip(&of) {
@@ -35,14 +36,14 @@ struct Refinement<'a> {
     graph: &'a Graph,
     of: Vec<u32>,
     members: Vec<Vec<u32>>,
-    /// Reduction of the traffic between the two clusters of the pass if the rank moves to the other.
+    /// Traffic reduction between the two clusters in the pass if the rank moves to the other.
     gains: Vec<i64>,
-    /// `true` for a rank that takes no part, or no further part, in the pass.
+    /// `true` for a rank without a part, or any further part, in the pass.
     locked: Vec<bool>,
 }
 
 impl Refinement<'_> {
-    /// Returns the pairs of clusters with traffic between them, the lower one first.
+    /// Returns the cluster pairs with mutual traffic, the lower one first.
     fn adjacent_pairs(&self) -> BTreeSet<(u32, u32)> {
         let clusters = self.graph.pairs().map(|(a, b, _)| (self.of[a as usize], self.of[b as usize]));
         clusters.filter(|(a, b)| a != b).map(|(a, b)| (a.min(b), a.max(b))).collect()
@@ -92,7 +93,7 @@ impl Refinement<'_> {
     /// Returns the best move from the larger side, from either if they are equal; `None` if that side has none left.
     fn next_move(&self, queues: &mut [BinaryHeap<(i64, Reverse<u32>)>; 2], sizes: [usize; 2]) -> Option<(usize, u32)> {
         for queue in queues.iter_mut() {
-            // Drop entries that a later one has replaced.
+            // Drop entries replaced by a later one.
             while let Some(&(gain, Reverse(rank))) = queue.peek()
                 && (self.locked[rank as usize] || self.gains[rank as usize] != gain)
             {
@@ -121,7 +122,7 @@ impl Refinement<'_> {
         }
     }
 
-    /// Ends a pass: lists the members again, ascending, and locks those that didn't move.
+    /// Ends a pass: lists the members again, ascending, and locks the unmoved ones.
     fn finish_pass(&mut self, sides: [u32; 2]) {
         let [a, b] = sides.map(|side| std::mem::take(&mut self.members[side as usize]));
         let mut ranks = a;
@@ -146,7 +147,7 @@ mod tests {
         Graph::new(&Traffic::new(ranks, pairs).unwrap())
     }
 
-    /// Returns a graph of 24 ranks with weights of 1 to 9, the same in every run.
+    /// Returns a graph of 24 ranks with weights from 1 to 9, the same in every run.
     fn random_graph(seed: u64) -> Graph {
         let mut state = seed;
         let mut below = move |bound: u64| {
@@ -192,7 +193,7 @@ mod tests {
         }
     }
 
-    /// All moves of a pass together exchange the two halves of the ring, which gains nothing.
+    /// All moves in a pass together exchange the two halves of the ring, which gains nothing.
     #[test]
     fn ranks_stay_where_moving_them_gains_nothing() {
         let ring = graph(4, [(0, 1, 1), (1, 2, 1), (2, 3, 1), (3, 0, 1)]);

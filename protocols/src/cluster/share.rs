@@ -1,15 +1,15 @@
-//! Share of the traffic that clusters make a protocol log.
+//! Share of traffic logged because of clusters.
 
 use super::{ClusterError, Clusters, Traffic};
 
-/// Traffic that leaves its cluster, and the part of it that goes to a higher epoch and is logged.
+/// Traffic leaving its cluster, and the part going to a higher epoch, which is logged.
 ///
-/// Valid while all clusters have taken equally many checkpoints, so that their epochs keep their order.
+/// Valid while all clusters have taken equally many checkpoints, so their epochs keep their order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Share {
     /// All traffic.
     pub total: u64,
-    /// Traffic between ranks of different clusters (sets B and C of section V.E.3).
+    /// Traffic between ranks in different clusters (sets B and C in section V.E.3).
     pub between: u64,
     /// Traffic from a lower epoch to a higher one (set B).
     pub logged: u64,
@@ -19,7 +19,7 @@ impl Share {
     /// Measures this traffic with these clusters.
     ///
     /// # Errors
-    /// [`ClusterError::Ranks`] if the two are of different numbers of ranks.
+    /// [`ClusterError::Ranks`] if the two have different rank counts.
     pub fn of(traffic: &Traffic, clusters: &Clusters) -> Result<Share, ClusterError> {
         clusters.check(traffic)?;
         let mut share = Share::default();
@@ -32,7 +32,7 @@ impl Share {
         Ok(share)
     }
 
-    /// Returns the logged traffic in per cent of all: %log of the paper's Table I. 0 if there is no traffic.
+    /// Returns the logged traffic in per cent of all: %log in the paper's Table I. 0 if there is no traffic.
     pub fn logged_percent(&self) -> f64 {
         percent(self.logged, self.total)
     }

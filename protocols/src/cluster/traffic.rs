@@ -6,10 +6,9 @@ use counterfoil_log_core::Rank;
 
 use super::ClusterError;
 
-/// Weight that each rank sends to each other: messages or bytes, of an iteration or of a whole run, as the caller
-/// chooses.
+/// Weight sent by each rank to each other: messages or bytes, in an iteration or a whole run, as the caller chooses.
 ///
-/// Memory grows with the ordered pairs that communicate: 16 bytes for each.
+/// Memory: 16 bytes for each ordered pair that communicates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Traffic {
     /// For each source: destinations, ascending, and weights.
@@ -18,11 +17,12 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Largest sum of all weights: gains and losses of a move have to fit into an `i64`.
+    /// Maximum sum of all weights: a move's gains and losses have to fit into an `i64`.
     pub const TOTAL_MAX: u64 = 1 << 60;
 
-    /// Takes the traffic among `ranks` ranks: (source, destination, weight), in any order. Weights of the same pair are
-    /// added up; messages of a rank to itself and weights of 0 don't count.
+    /// Takes the traffic among `ranks` ranks: (source, destination, weight), in any order.
+    ///
+    /// Weights for the same pair are added up; a rank's messages to itself and zero weights don't count.
     ///
     /// # Errors
     /// [`ClusterError::NoSuchRank`], [`ClusterError::TooMuchTraffic`] above [`Traffic::TOTAL_MAX`].
@@ -45,12 +45,12 @@ impl Traffic {
         Ok(Traffic { rows: rows.into_iter().map(|row| row.into_iter().collect()).collect(), ranks })
     }
 
-    /// Returns the number of ranks.
+    /// Returns the rank count.
     pub fn ranks(&self) -> u32 {
         self.ranks
     }
 
-    /// Returns (source, destination, weight) of each ordered pair that communicates, ascending.
+    /// Returns (source, destination, weight) for each communicating ordered pair, ascending.
     pub fn pairs(&self) -> impl Iterator<Item = (Rank, Rank, u64)> {
         (0..).zip(&self.rows).flat_map(|(source, row)| row.iter().map(move |&(to, weight)| (Rank(source), to, weight)))
     }

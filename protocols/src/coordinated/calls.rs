@@ -1,4 +1,4 @@
-//! Collective calls (section 5): what the colours and amLogging bits of a call's participants say.
+//! Collective calls (section 5): conclusions from the colour and amLogging bits of the participants.
 
 use std::collections::BTreeMap;
 
@@ -12,25 +12,25 @@ use crate::api::{CollectiveCall, CollectiveClass, EntryKey, EntryKind};
 pub(super) struct Calls {
     /// By communicator: number of calls made.
     pub(super) made: BTreeMap<u32, u64>,
-    /// *re-exec log* of the next checkpoint: root and call.
+    /// *re-exec log* for the next checkpoint: root and call.
     pub(super) repeated: Vec<(u32, CallId)>,
-    /// *suppress log* of the next checkpoint: sender and call.
+    /// *suppress log* for the next checkpoint: sender and call.
     pub(super) suppressed: Vec<(u32, CallId)>,
-    /// Log of the line that this execution began with: results, and calls that others have to suppress.
+    /// Log of the line with which this execution began: results, and calls to be suppressed by others.
     results: BTreeMap<CallId, EntryKey>,
     told: Vec<(u32, CallId)>,
-    /// Conclusions from the words of the present call, for its completion.
+    /// Conclusions from the words of the current call, for its completion.
     concluded: Conclusion,
 }
 
-/// Consequences of a call that isn't complete yet.
+/// Consequences of an incomplete call.
 #[derive(Debug, Default)]
 pub(super) struct Conclusion {
     /// The call straddles the line, and data came from before it: log the result.
     pub(super) keep: bool,
     /// The root was beyond the line: repeat the call with dummy arguments.
     repeat: bool,
-    /// Senders that have to suppress the call.
+    /// Senders told to suppress the call.
     suppress: Vec<Rank>,
     /// Another participant has stopped logging.
     pub(super) stop: bool,
@@ -62,14 +62,14 @@ impl Calls {
         Calls { made: tables.calls.clone(), told: tables.suppressed.clone(), ..Calls::default() }
     }
 
-    /// Takes up the sealed log of the line that begins `epoch`.
+    /// Takes up the sealed log for the line beginning `epoch`.
     pub(super) fn recover(&mut self, log: &Log, epoch: Epoch) {
         let places = (SEALED..).map(|place| entry(EntryKind::Collective, epoch, place));
         self.results = log.results.iter().copied().zip(places).collect();
         self.told.extend(&log.suppressed);
     }
 
-    /// Returns the calls to this rank that a peer has to suppress.
+    /// Returns the calls to this rank to be suppressed by a peer.
     pub(super) fn suppressed_of(&self, peer: Rank) -> Vec<CallId> {
         self.told.iter().filter(|(sender, _)| *sender == peer.0).map(|(_, call)| *call).collect()
     }
@@ -88,17 +88,18 @@ impl Calls {
         self.made.get(&comm).is_some_and(|made| number < *made)
     }
 
-    /// Returns `true` if this rank has made all of these calls.
+    /// Returns `true` if this rank has made all these calls.
     pub(super) fn has_made(&self, others: &BTreeMap<u32, u64>) -> bool {
         others.iter().all(|(comm, made)| *made == 0 || self.made.get(comm).is_some_and(|own| own >= made))
     }
 
-    /// Draws the conclusions from the words of a call (Figures 6 to 8). A conclusion takes effect when the call is
-    /// complete.
+    /// Draws the conclusions from the words of a call (Figures 6 to 8).
+    ///
+    /// A conclusion takes effect when the call is complete.
     pub(super) fn judge(&mut self, call: &CollectiveCall, own: (Rank, Word), words: &[(Rank, u64)]) -> &Conclusion {
         let (rank, Word { epoch, am_logging }) = own;
         let others = words.iter().filter(|(from, _)| *from != rank).map(|(from, word)| (*from, Word::decode(*word)));
-        // Those whose data comes here.
+        // Participants with data coming here.
         let sources = others.clone().filter(|(from, _)| call.class.flows(*from, rank));
         let behind = sources.clone().any(|(_, word)| word.epoch < epoch);
         let beyond: Vec<Rank> = sources.clone().filter(|(_, word)| word.epoch > epoch).map(|(from, _)| from).collect();
@@ -118,13 +119,14 @@ impl Calls {
         &self.concluded
     }
 
-    /// Forgets the conclusions of a call that failed.
+    /// Forgets the conclusions from a failed call.
     pub(super) fn fail(&mut self) {
         self.concluded = Conclusion::default();
     }
 
-    /// Notes a call in the logs; `log` is the recovery log, while logging. Returns `true` if another participant has
-    /// stopped logging.
+    /// Notes a call in the logs; `log` is the recovery log, while logging.
+    ///
+    /// Returns `true` if another participant has stopped logging.
     pub(super) fn conclude(&mut self, call: &CollectiveCall, log: Option<&mut Log>) -> bool {
         let Conclusion { keep, repeat, suppress, stop } = std::mem::take(&mut self.concluded);
         let id = id(call);
@@ -157,7 +159,8 @@ mod tests {
 
     const OWN: Rank = Rank(1);
 
-    /// Returns what a call of rank 1, in epoch 5, leads to: the words of ranks 0 and 2 are an epoch and *amLogging*.
+    /// Returns the conclusions from a call by rank 1, in epoch 5: the words from ranks 0 and 2 are an epoch and
+    /// *amLogging*.
     fn judged(class: CollectiveClass, am_logging: bool, words: [(u32, bool); 2]) -> Conclusion {
         let own = Word { epoch: Epoch(5), am_logging };
         let words = [0, 2].into_iter().zip(words);

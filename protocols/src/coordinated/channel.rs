@@ -1,4 +1,4 @@
-//! Counts of a channel (Figure 3), and what a restored peer has of it.
+//! Channel counts (Figure 3), and the view of a restored peer.
 
 use counterfoil_ack_piggyback::ReceivedSet;
 use counterfoil_log_core::{Epoch, Incarnation, Rank, Ssn};
@@ -11,37 +11,37 @@ use crate::api::{Hello, Misbehaviour, ProtocolError, RestoreError};
 pub(super) struct Channel {
     /// Last message sent: *nextMessageID*, by channel.
     pub(super) sent: Ssn,
-    /// Last message sent before the line that this execution began with.
+    /// Last message sent before the line with which this execution began.
     pub(super) base: Ssn,
     /// Messages sent in this epoch.
     pub(super) send_count: u64,
-    /// The count that the peer was told at the last checkpoint.
+    /// The count told to the peer at the last checkpoint.
     pub(super) announced: u64,
     pub(super) received: ReceivedSet,
     pub(super) current_receive_count: u64,
     previous_receive_count: u64,
     /// *length(earlyIDs)*.
     early: u64,
-    /// Messages that the peer sent before its checkpoint, and the epoch that this began.
+    /// Messages sent by the peer before its checkpoint, and the epoch begun by it.
     pub(super) total_sent: Option<(Epoch, u64)>,
-    /// Newest incarnation that has sent a Hello.
+    /// Newest incarnation with a received Hello.
     pub(super) incarnation: Incarnation,
-    /// What the peer had when it was restored.
+    /// Counts of the peer when it was restored.
     pub(super) restored: Option<Restored>,
     /// Records up to `base` were released.
     pub(super) released: bool,
 }
 
-/// State of a peer that has done nothing since it was restored.
+/// State of a restored peer before any activity.
 #[derive(Debug)]
 pub(super) struct Restored {
     pub(super) epoch: Epoch,
     pub(super) received: ReceivedSet,
-    /// Calls to the peer that this rank has to suppress.
+    /// Calls to the peer to be suppressed here.
     pub(super) suppressed: Vec<CallId>,
 }
 
-/// Class of a message (Definition 1).
+/// Message class (Definition 1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Class {
     Late,
@@ -50,7 +50,9 @@ pub(super) enum Class {
 }
 
 impl Class {
-    /// Classifies by the epochs of both ends. As one line is open at most, their low bits, the colours, would do.
+    /// Classifies by the epochs at both ends.
+    ///
+    /// As one line is open at most, their low bits, the colours, would do.
     pub(super) fn of(sender: Epoch, receiver: Epoch) -> Option<Class> {
         match sender.0.wrapping_sub(receiver.0) as i32 {
             -1 => Some(Class::Late),
@@ -62,7 +64,7 @@ impl Class {
 }
 
 impl Channel {
-    /// Counts a message of the peer; returns `false` if it was received before.
+    /// Counts a message from the peer; returns `false` if it was received before.
     pub(super) fn receive(&mut self, peer: Rank, ssn: Ssn, class: Class) -> Result<bool, ProtocolError> {
         if !(Ssn::FIRST..=Ssn::MAX).contains(&ssn) {
             return Err(ProtocolError::PeerMisbehaved { peer, how: Misbehaviour::SsnOutOfRange { ssn } });
@@ -85,24 +87,24 @@ impl Channel {
         self.current_receive_count = std::mem::take(&mut self.early);
     }
 
-    /// Takes note of the peer's send count.
+    /// Notes the peer's send count.
     pub(super) fn set_total_sent(&mut self, epoch: Epoch, messages: u64) {
         if self.total_sent.is_none_or(|(before, _)| before <= epoch) {
             self.total_sent = Some((epoch, messages));
         }
     }
 
-    /// Returns `true` if all messages are there that the peer sent before the checkpoint that began `epoch`.
+    /// Returns `true` if all messages sent by the peer before the checkpoint that began `epoch` are here.
     pub(super) fn has_all_late(&self, epoch: Epoch) -> bool {
         self.total_sent == Some((epoch, self.previous_receive_count))
     }
 
-    /// Returns `true` if the restored peer has this message, which was sent after the line: an early one.
+    /// Returns `true` if the restored peer has this message, sent after the line: an early one.
     pub(super) fn is_early_at_peer(&self, ssn: Ssn) -> bool {
         self.restored.as_ref().is_some_and(|peer| ssn > self.base && peer.received.contains(ssn))
     }
 
-    /// Returns `true` if the restored peer has no message that is yet to be sent again.
+    /// Returns `true` if the restored peer has no message still to be sent again.
     pub(super) fn is_suppressed(&self) -> bool {
         self.restored.as_ref().is_none_or(|peer| peer.received.highest() <= self.sent)
     }

@@ -1,4 +1,4 @@
-//! Events of the rule.
+//! Event handlers.
 
 use counterfoil_ack_piggyback::{Ack, Flags, Stamp, WireHeader};
 use counterfoil_log_core::{Determinant, Envelope, Epoch, Incarnation, Phase, Rank, Ssn};
@@ -29,7 +29,9 @@ impl Protocol for Coordinated {
         self.incarnation
     }
 
-    /// Figure 3, message send. An early message is counted, and not sent again (section 2.3).
+    /// Figure 3, message send.
+    ///
+    /// An early message is counted, and not sent again (section 2.3).
     fn handle_send(&mut self, envelope: &Envelope) -> Result<Outgoing, ProtocolError> {
         let peer = envelope.destination;
         ProtocolError::check_sender(envelope.source, peer, self.config.rank)?;
@@ -49,7 +51,7 @@ impl Protocol for Coordinated {
         Ok(Outgoing { header, keep_record: false, transmission })
     }
 
-    /// Changes nothing: a record is transmitted once, by the execution that made it.
+    /// Changes nothing: a record is transmitted once, by its creating execution.
     fn handle_transmit(&mut self, header: &mut WireHeader) -> Result<(), ProtocolError> {
         ProtocolError::check_transmitted(header, self.config.rank)
     }
@@ -92,7 +94,9 @@ impl Protocol for Coordinated {
         self.choices.next()
     }
 
-    /// Records the outcome while logging. The record is durable with the log; before, no line depends on it.
+    /// Records the outcome while logging.
+    ///
+    /// The record is durable with the log; before, no line depends on it.
     fn handle_choice(&mut self, choice: Determinant) -> Result<Option<ChoiceRecord>, ChoiceError> {
         self.choices.decide(choice, self.config.ranks)?;
         if self.am_logging() {
@@ -151,8 +155,9 @@ impl Protocol for Coordinated {
         Ok(())
     }
 
-    /// Takes up the logs of the line that the rank was restored to. Others belong to an undone line, or to one that is
-    /// obsolete.
+    /// Takes up the logs of the restored line.
+    ///
+    /// Others belong to an undone or obsolete line.
     fn handle_recovered_entry(&mut self, entry: EntryKey, bytes: &[u8]) -> Result<bool, ProtocolError> {
         let (epoch, place) = place_of(entry);
         match (entry.kind, place) {
@@ -249,7 +254,7 @@ impl Protocol for Coordinated {
         Ok(())
     }
 
-    /// Has the job roll back: what was under way to or from the peer is lost, and nothing may be taken beyond that.
+    /// Requests a job rollback: messages under way to or from the peer are lost, and nothing may be taken beyond them.
     fn handle_peer_lost(&mut self, peer: Rank) -> Result<(), ProtocolError> {
         self.channel(peer)?;
         // The order to run may be under way.
@@ -328,7 +333,7 @@ impl Coordinated {
         restored.is_some_and(|root| root.suppressed.contains(&id(call)))
     }
 
-    /// Acts on what the words of a call have said.
+    /// Acts on the conclusions from the words of a call.
     fn conclude(&mut self, call: &CollectiveCall) {
         let log = matches!(self.progress, Progress::Logging | Progress::Ready).then_some(&mut self.log);
         if self.calls.conclude(call, log) {

@@ -6,7 +6,7 @@ use super::message::Progress;
 use crate::agreement::{Agreement, Order, Status, Step};
 use crate::api::{Coordinator, CoordinatorError, Floor};
 
-/// State machine of the initiator.
+/// Initiator state machine.
 #[derive(Debug)]
 pub struct Initiator {
     agreement: Agreement<Progress>,
@@ -16,14 +16,17 @@ pub struct Initiator {
 }
 
 impl Initiator {
-    /// Creates an initiator. `replaced`: number of earlier ones, at most 65,535.
+    /// Creates an initiator.
+    ///
+    /// `replaced`: number of earlier ones, at most 65,535.
     pub fn new(ranks: u32, replaced: u32) -> Initiator {
         Initiator { agreement: Agreement::new(ranks, replaced), open: false, stop_sent: false }
     }
 
-    /// Returns the epoch that the open line begins, and the ranks that keep it from being committed. A line stays open
-    /// for ever if a rank reaches no further place for a checkpoint, or never receives a message that was sent to it
-    /// before.
+    /// Returns the epoch begun by the open line, and the ranks keeping it from being committed.
+    ///
+    /// A line stays open for ever if a rank reaches no further place for a checkpoint, or never receives a message sent
+    /// to it before.
     pub fn open_line(&self) -> Option<(Epoch, Vec<Rank>)> {
         let next = self.next();
         let is_done = |status: &Status<Progress>| status.epoch == next.0 && status.progress == Progress::Stopped;

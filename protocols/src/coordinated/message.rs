@@ -1,4 +1,4 @@
-//! Control messages, and what is written in the same form: one byte of version, then postcard.
+//! Control messages, and data written in the same form: one version byte, then postcard.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::encoding;
 
-/// Version that is written, and the only one that is read.
+/// Version written, and the only one read.
 pub(super) const VERSION: u8 = 1;
 
-/// Tag of the control header of [`Counts`].
+/// Control header tag for [`Counts`].
 pub(super) const COUNTS: i32 = 16;
 
 pub(super) fn encode(value: &impl Serialize) -> Vec<u8> {
@@ -22,7 +22,7 @@ pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     encoding::decode_versioned(VERSION, bytes)
 }
 
-/// Place of a rank in the creation of a line (section 3.1).
+/// Place of a rank in line creation (section 3.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) enum Progress {
     /// Before the recovery line.
@@ -42,19 +42,19 @@ pub(super) enum Progress {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Counts {
     pub(super) attempt: u32,
-    /// Epoch that the checkpoint began.
+    /// Epoch begun by the checkpoint.
     pub(super) epoch: u32,
-    /// Number of messages to the peer in the epoch before.
+    /// Number of messages to the peer in the previous epoch.
     pub(super) messages: u64,
     /// By communicator: number of collective calls made. Figure 3 doesn't have it.
     pub(super) calls: BTreeMap<u32, u64>,
 }
 
-/// Protocol's part of a Hello.
+/// Protocol part of a Hello.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Greeting {
     /// The rank has done nothing since it was restored.
     pub(super) restored: bool,
-    /// Calls to this rank, by communicator and number, that the peer has to suppress (section 5.2).
+    /// Calls to this rank, by communicator and number, to be suppressed by the peer (section 5.2).
     pub(super) suppressed: Vec<(u32, u64)>,
 }

@@ -1,4 +1,4 @@
-//! Checkpoint tables and the sealed log, each a versioned message of plain numbers.
+//! Checkpoint tables and the sealed log, each a versioned message in plain numbers.
 
 use std::collections::BTreeMap;
 
@@ -13,16 +13,16 @@ use crate::encoding;
 /// Collective call, by communicator and number.
 pub(super) type CallId = (u32, u64);
 
-/// State of the protocol in a checkpoint.
+/// Protocol state in a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Tables {
-    /// Rank that wrote the tables.
+    /// Rank recorded in the tables.
     pub(super) rank: u32,
-    /// Size of its job.
+    /// Its job size.
     pub(super) ranks: u32,
-    /// Epoch that the checkpoint begins.
+    /// Epoch begun by the checkpoint.
     pub(super) epoch: u32,
-    /// Number of non-deterministic calls counted.
+    /// Counted non-deterministic calls.
     pub(super) choices: u64,
     /// By communicator: number of collective calls made.
     pub(super) calls: BTreeMap<u32, u64>,
@@ -41,12 +41,12 @@ pub(super) struct ChannelTable {
     pub(super) sent: u64,
     /// Messages received, early ones among them: *earlyIDs*, as a set.
     pub(super) received: ReceivedSetState,
-    /// Number of the early ones.
+    /// Number of early ones.
     pub(super) early: u64,
 }
 
 impl Tables {
-    /// Decodes tables, and checks everything that can be judged without the channels.
+    /// Decodes tables, and checks everything possible without the channels.
     pub(super) fn decode(bytes: &[u8], rank: Rank, ranks: u32) -> Result<Tables, RestoreError> {
         let tables: Tables = encoding::decode_tables(message::VERSION, bytes)?;
         encoding::check_owner((tables.rank, tables.ranks), (rank, ranks))?;
@@ -63,32 +63,32 @@ impl Tables {
     }
 }
 
-/// Log of a line without the messages and results, which are entries of their own: *recovery log* and *suppress log*.
+/// Log of a line without the messages and results, which are separate entries: *recovery log* and *suppress log*.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Log {
     /// Number of late messages.
     pub(super) messages: u32,
-    /// Outcomes: number of the call, source, SSN.
+    /// Outcomes: call number, source, SSN.
     pub(super) outcomes: Vec<(u64, u32, u64)>,
-    /// Calls with a result, in the order of their entries.
+    /// Calls with a result, in entry order.
     pub(super) results: Vec<CallId>,
     /// Sender and call to this rank.
     pub(super) suppressed: Vec<(u32, CallId)>,
 }
 
-/// Returns the key of an entry of the log of the line that begins `epoch`.
+/// Returns the key for an entry in the log of the line beginning `epoch`.
 pub(super) fn entry(kind: EntryKind, epoch: Epoch, place: u32) -> EntryKey {
     EntryKey { kind, number: u64::from(epoch.0) << 32 | u64::from(place) }
 }
 
-/// Returns the epoch and the place of an entry.
+/// Returns the epoch and place of an entry.
 pub(super) fn place_of(entry: EntryKey) -> (Epoch, u32) {
     (Epoch((entry.number >> 32) as u32), entry.number as u32)
 }
 
 /// Place of the note with the sealed [`Log`] of a line.
 pub(super) const SEALED: u32 = 0;
-/// Place of the note that a line is committed.
+/// Place of the note about the commit of a line.
 pub(super) const COMMITTED: u32 = 1;
 
 #[cfg(test)]

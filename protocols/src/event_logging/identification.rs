@@ -1,4 +1,4 @@
-//! Event logs, and the messages that cross lines.
+//! Event logs, and the messages crossing lines.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use super::log::{Counts, EventLog};
 use super::matching::Crossing;
 use crate::chandy_lamport::{Identification, Key, Matched, Message};
 
-/// Message identification by the envelopes of what was sent and received.
+/// Message identification by the envelopes of sent and received messages.
 ///
 /// Memory: a row of 16 bytes for each run of equal envelopes since the last committed line, and 32 bytes for each
 /// copied message.
@@ -16,24 +16,24 @@ use crate::chandy_lamport::{Identification, Key, Matched, Message};
 pub struct EventLogs {
     send_log: EventLog,
     crossing: Crossing,
-    /// Receive logs of the interval that is matched next, and later ones; the last is that of the present interval.
+    /// Receive logs for the interval matched next, and later ones; the last belongs to the current interval.
     receive_logs: VecDeque<EventLog>,
-    /// Messages in transit that have yet to arrive, by line.
+    /// Messages in transit still to arrive, by line.
     awaited: VecDeque<(Epoch, Counts)>,
-    /// The orphan queue: messages that the peer sends again (section 4.4.2).
+    /// The orphan queue: messages to be sent again by the peer (section 4.4.2).
     orphan_queue: Counts,
     /// Ascending.
     copies: VecDeque<Copy>,
-    /// After a restart: messages in transit that aren't presented yet.
+    /// After a restart: messages in transit not yet presented.
     unpresented: Counts,
 }
 
-/// Copy of a message that is in the local log.
+/// Message copy in the local log.
 #[derive(Clone, Copy, Debug)]
 struct Copy {
     number: u64,
     key: Key,
-    /// Interval in which it was received.
+    /// Receive interval.
     interval: Epoch,
 }
 
@@ -46,7 +46,7 @@ impl EventLogs {
 }
 
 impl Identification for EventLogs {
-    /// Send log of the interval before the line.
+    /// Send log for the interval before the line.
     type Request = EventLog;
     type Crossing = Crossing;
 
@@ -80,7 +80,7 @@ impl Identification for EventLogs {
     fn log_receipt(&mut self, message: Message, interval: Epoch) -> bool {
         let key = message.key;
         self.push_receipt(key);
-        // Of the present line, it isn't known whether this message crosses it, or it does.
+        // This message crosses the current line, or isn't known not to.
         let mut copied = self.receive_logs.len() > 1;
         for (line, awaited) in &mut self.awaited {
             copied |= awaited.take(key) && *line == interval;
@@ -102,8 +102,8 @@ impl Identification for EventLogs {
         if !awaited.is_empty() {
             self.awaited.push_back((line, awaited));
         }
-        // Whatever is in transit over this line and was received in a later interval is in transit over that one's
-        // line, too.
+        // A message in transit over this line and received in a later interval is also in transit over the line of that
+        // interval.
         let mut in_transit = self.crossing.in_transit.clone();
         let mut dropped = Vec::new();
         self.copies.retain(|copy| {
@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(logs.copies.back().map(|copy| copy.number), Some(2));
     }
 
-    /// Of a message that two lines await, this interval's says whether it is copied.
+    /// If two lines await a message, the verdict for this interval decides whether it is copied.
     #[test]
     fn a_message_in_transit_over_the_present_line_is_copied() {
         let mut logs = EventLogs::new(Epoch(1));

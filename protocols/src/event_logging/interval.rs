@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-/// Returns the interval between checkpoints that minimises the expected time of a program: `sqrt(2 T_c T_up)` (section
-/// 5.8).
+/// Returns the checkpoint interval that minimises the expected run time of a program: `sqrt(2 T_c T_up)` (section 5.8).
 ///
-/// `cost`: duration of a checkpoint. `uptime`: mean time between failures of the job.
+/// `cost`: checkpoint duration. `uptime`: mean time between failures of the job.
 ///
 /// ```
 /// use std::time::Duration;

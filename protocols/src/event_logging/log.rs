@@ -6,14 +6,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::chandy_lamport::Key;
 
-/// Rows of a log beyond which it is put in order.
+/// Log size in rows beyond which it is put in order.
 const ROWS_MAX: usize = 1024;
 
-/// Envelopes of one interval and channel, in the order of their events; consecutive equal ones share a row (section
-/// 3.4.2).
+/// Envelopes of one interval and channel, in event order; consecutive equal ones share a row (section 3.4.2).
 ///
-/// A long log is put in the order of its envelopes, one row each, which matching doesn't notice (Logging Independency
-/// Principle, section 3.3.3): so its size follows the number of different envelopes.
+/// A long log is put in envelope order, one row each, which matching doesn't notice (Logging Independency Principle,
+/// section 3.3.3): so its size follows the number of different envelopes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventLog {
     rows: Vec<(Key, u64)>,
@@ -39,7 +38,7 @@ impl EventLog {
         }
     }
 
-    /// Returns the number of events of each envelope.
+    /// Returns the number of events for each envelope.
     pub(super) fn counts(&self) -> Counts {
         let mut counts = Counts::default();
         self.rows.iter().for_each(|&(key, count)| counts.add(key, count));
@@ -47,7 +46,7 @@ impl EventLog {
     }
 }
 
-/// Number of messages of each envelope; none is zero.
+/// Number of messages for each envelope; none is zero.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Counts(BTreeMap<Key, u64>);
 
@@ -75,7 +74,7 @@ impl Counts {
         self.remove(key, 1) == 1
     }
 
-    /// Matches messages of equal envelopes, and removes them from both.
+    /// Matches messages with equal envelopes, and removes them from both.
     pub(super) fn cancel(&mut self, other: &mut Counts) {
         let keys: Vec<Key> = self.0.keys().chain(other.0.keys()).copied().collect();
         for key in keys {
@@ -86,7 +85,7 @@ impl Counts {
         }
     }
 
-    /// Removes up to `most` messages; returns how many there were of them.
+    /// Removes up to `most` messages; returns the number removed.
     fn remove(&mut self, key: Key, most: u64) -> u64 {
         let Some(count) = self.0.get_mut(&key) else { return 0 };
         let removed = most.min(*count);

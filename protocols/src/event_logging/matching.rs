@@ -1,13 +1,13 @@
-//! Message identification (section 4.3.2): which messages of a channel a line crosses.
+//! Message identification (section 4.3.2): which messages on a channel cross a line.
 
 use serde::{Deserialize, Serialize};
 
 use super::log::{Counts, EventLog};
 
-/// Messages from one rank to another that cross a line, by envelope.
+/// Messages from one rank to another crossing a line, by envelope.
 ///
-/// Also the messages of earlier intervals that have no counterpart yet, however long ago they were sent or received
-/// (section 3.3.4).
+/// Also messages from earlier intervals without a counterpart yet, however long ago they were sent or received (section
+/// 3.3.4).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Crossing {
     /// Sent before the line, received after it.
@@ -21,11 +21,12 @@ impl Crossing {
         self.in_transit.is_empty() && self.orphans.is_empty()
     }
 
-    /// Advances from one line to the next: matches the logs of the interval between them. In time `O(n log n)` in the
-    /// number of rows, where the paper's loops are quadratic.
+    /// Advances from one line to the next: matches the logs for the interval between them.
+    ///
+    /// In time `O(n log n)` in the row count, where the paper's loops are quadratic.
     pub(super) fn match_interval(&mut self, sent: &EventLog, received: &EventLog) {
         let (mut sent, mut received) = (sent.counts(), received.counts());
-        // 1: messages in transit that have arrived. 2: orphans that have been sent.
+        // 1: arrived messages in transit. 2: orphans already sent.
         self.in_transit.cancel(&mut received);
         self.orphans.cancel(&mut sent);
         // 3: intra messages.
@@ -99,8 +100,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a model that pairs the nth receipt of an envelope with its nth sending, and so knows the intervals
-        /// of both.
+        /// Against a model that pairs the nth receipt of an envelope with its nth sending, and so knows both intervals.
         #[test]
         fn lines_are_crossed_by_the_messages_whose_ends_are_on_both_sides(
             intervals in prop::collection::vec((prop::collection::vec(0..3_i32, 0..6), prop::collection::vec(0..3_i32, 0..6)), 1..8),

@@ -1,4 +1,4 @@
-//! The coordinator: it spreads the notice of a failure, knows whose states are saved, and commits a recovery.
+//! The coordinator: it spreads the failure notice, knows which states are saved, and commits a recovery.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -8,33 +8,35 @@ use super::States;
 use super::message::Message;
 use crate::api::{self, CoordinatorError, Restart};
 
-/// States that a generation begins with, or could begin with.
+/// Actual or possible initial states of a generation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Saved {
     generation: u32,
     ranks: BTreeSet<Rank>,
 }
 
-/// State machine of the coordinator. It outlives the ranks: the job ends with it.
+/// Coordinator state machine.
+///
+/// It outlives the ranks: the job ends with it.
 #[derive(Debug)]
 pub struct Coordinator {
     ranks: u32,
     states: States,
     generation: u32,
     has_failed: bool,
-    /// Ranks of this generation whose states are rebuilt.
+    /// Ranks in this generation with rebuilt states.
     rebuilt: BTreeSet<Rank>,
-    /// What this generation has begun with, until its recovery is committed; `None` if it began without states.
+    /// Initial states of this generation, until its recovery is committed; `None` if it began without states.
     begun_with: Option<Saved>,
-    /// The states of all ranks of this generation are rebuilt, or made.
+    /// The states of all ranks in this generation are rebuilt, or made.
     is_committed: bool,
-    /// Ranks of this generation whose states the next one can load.
+    /// Ranks in this generation with states loadable by the next one.
     saved: BTreeSet<Rank>,
     messages: VecDeque<(Rank, Message)>,
 }
 
 impl Coordinator {
-    /// Creates the coordinator of a job that begins.
+    /// Creates the coordinator for a new job.
     pub fn new(ranks: u32, states: States) -> Coordinator {
         Coordinator {
             ranks,
@@ -66,14 +68,14 @@ impl api::Coordinator for Coordinator {
         let message = Message::decode(body).ok_or(CoordinatorError::Malformed { from, len: body.len() })?;
         match message {
             Message::Failed { generation } if generation == self.generation => self.fail(),
-            // After a failure, more may be lost of what is saved now than of what the recovery has begun with.
+            // After a failure, more of the states saved now may be lost than of those with which the recovery began.
             Message::Rebuilt { generation } if generation == self.generation && !self.has_failed => {
                 self.rebuilt.insert(from);
                 if self.rebuilt.len() == ranks as usize {
                     (self.begun_with, self.is_committed) = (None, true);
                 }
             }
-            // Of an earlier generation.
+            // From an earlier generation.
             Message::Failed { .. } | Message::Rebuilt { .. } => {}
         }
         Ok(())

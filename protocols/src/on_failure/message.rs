@@ -4,13 +4,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::encoding;
 
-/// Tag of a notice from one rank to another.
+/// Notice tag between ranks.
 pub(super) const NOTICE: i32 = 1;
 
-/// What a rank or the coordinator says of a generation of the job.
+/// Statement by a rank or the coordinator about a generation of the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Message {
-    /// A rank of it is lost.
+    /// One of its ranks is lost.
     Failed { generation: u32 },
     /// From a rank: its state is rebuilt.
     Rebuilt { generation: u32 },

@@ -6,10 +6,10 @@ use counterfoil_log_core::Determinant;
 
 use crate::api::{ChoiceError, ProtocolError};
 
-/// Deliveries of one rank, numbered from 0 since the start of the program.
+/// Deliveries of one rank, numbered from 0 since program start.
 #[derive(Debug, Default)]
 pub(super) struct Deliveries {
-    /// Number of the first delivery of this execution: the checkpoint has those before it.
+    /// Number of the first delivery in this execution: earlier ones are in the checkpoint.
     first: u64,
     /// Number of the next delivery.
     next: u64,
@@ -18,7 +18,7 @@ pub(super) struct Deliveries {
 }
 
 impl Deliveries {
-    /// Begins after a checkpoint whose next delivery is `next`.
+    /// Begins after a checkpoint with `next` as its next delivery.
     pub(super) fn resume(next: u64) -> Deliveries {
         Deliveries { first: next, next, recovered: BTreeMap::new() }
     }
@@ -37,7 +37,7 @@ impl Deliveries {
         self.next == 0 && self.recovered.is_empty()
     }
 
-    /// Returns the delivery that must come next; `None` if the order is free.
+    /// Returns the required next delivery; `None` if the order is free.
     pub(super) fn expected(&self) -> Result<Option<Determinant>, ProtocolError> {
         let Some((&present, &recorded)) = self.recovered.first_key_value() else { return Ok(None) };
         let missing = self.next;
@@ -51,8 +51,9 @@ impl Deliveries {
         repeats
     }
 
-    /// Takes a record of an earlier incarnation. Records that the checkpoint covers are ignored: a crash between a
-    /// checkpoint and the clean-up of the log leaves them.
+    /// Takes a record from an earlier incarnation.
+    ///
+    /// Records covered by the checkpoint are ignored: a crash between a checkpoint and the log clean-up leaves them.
     pub(super) fn recover(&mut self, delivery: Determinant) -> Result<(), ChoiceError> {
         let sequence = delivery.sequence;
         if sequence < self.first {

@@ -1,4 +1,4 @@
-//! Events: those of the core, with the receive order added around deliveries and checkpoints.
+//! Events: the core's, with the receive order added around deliveries and checkpoints.
 
 use counterfoil_ack_piggyback::WireHeader;
 use counterfoil_log_core::{Epoch, Rank};
@@ -20,8 +20,9 @@ impl Protocol for Pessimistic {
         handle_peer_lost, hello,
     );
 
-    /// Delivers a new message of the living incarnation in the recorded order, or holds it. The messages of a channel
-    /// have to be presented in SSN order.
+    /// Delivers a new message from the living incarnation in the recorded order, or holds it.
+    ///
+    /// A channel's messages have to be presented in SSN order.
     fn handle_message(&mut self, header: &WireHeader) -> Result<Incoming, ProtocolError> {
         if self.core.would_deliver(header) && !self.may_deliver(header)? {
             return Ok(Incoming::Hold);
@@ -76,7 +77,7 @@ impl Protocol for Pessimistic {
     fn handle_hello(&mut self, peer: Rank, hello: &Hello) -> Result<(), ProtocolError> {
         self.core.handle_hello(peer, hello)?;
         if self.deliveries.pending() > 0 {
-            // A message of a dead incarnation may be held in front of its successor's: drop it now.
+            // A message from a dead incarnation may be held in front of its successor's: drop it now.
             self.effects.push_back(Effect::Resume);
         }
         Ok(())

@@ -1,10 +1,11 @@
-//! Checkpoint tables: one byte of version, the number of deliveries (8 bytes, little-endian), and the core's tables.
+//! Checkpoint tables: one version byte, the number of deliveries (8 bytes, little-endian), and the core's tables.
 
 use crate::api::RestoreError;
 use crate::encoding::without_version;
 
-/// Version that is written, and the only one that is read. Distinct from the core's, so that tables of one rule are
-/// never taken for those of the other.
+/// Version written, and the only one read.
+///
+/// Distinct from the core's, so tables of one rule are never taken for those of the other.
 const VERSION: u8 = 0x81;
 
 /// Bytes before the core's tables.
@@ -18,7 +19,7 @@ pub(super) fn encode(deliveries: u64, core: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Returns the number of deliveries and the core's tables.
+/// Returns the delivery count and the core's tables.
 pub(super) fn decode(bytes: &[u8]) -> Result<(u64, &[u8]), RestoreError> {
     let malformed = RestoreError::Malformed { len: bytes.len() };
     let (deliveries, core) = without_version(VERSION, bytes)?.split_first_chunk::<8>().ok_or(malformed)?;

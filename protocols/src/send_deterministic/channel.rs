@@ -12,7 +12,7 @@ use super::tables::ChannelTable;
 use crate::api::{Hello, Misbehaviour, ProtocolError, RestoreError};
 use crate::link::Link;
 
-/// Receipt, in `epoch`, of all messages up to `last`; `logged` as in [`Sent::acknowledge`].
+/// Receipt in `epoch` of all messages up to `last`; `logged` as in [`Sent::acknowledge`].
 #[derive(Clone, Copy, Debug)]
 struct PendingReceipt {
     last: Ssn,
@@ -20,41 +20,41 @@ struct PendingReceipt {
     logged: Option<bool>,
 }
 
-/// State of the channels to and from `peer`.
+/// Channel state to and from `peer`.
 #[derive(Debug)]
 pub(super) struct Channel {
     pub(super) link: Link,
     pub(super) sent: Sent,
     pub(super) receipts: Receipts,
-    /// Receipts that are reported and not applied yet, in SSN order.
+    /// Receipts reported and not yet applied, in SSN order.
     pending: VecDeque<PendingReceipt>,
-    /// The peer's present incarnation has sent its Hello to this execution, or receipts that were reported without one
-    /// still hold.
+    /// The peer's current incarnation has sent its Hello to this execution, or receipts reported without one still
+    /// hold.
     hello_received: bool,
     /// This rank's table, with the receipts applied so far, is at the recovery process. No further receipt may release
     /// records before the recovery line is known: the peer may have to roll back.
     frozen: bool,
-    /// Peer's incarnation in the recovery line. While it is above the known one, frames of the peer come from an
-    /// execution that is being undone; unless the recovery process is lost before the peer hears of the line.
+    /// Peer's incarnation in the recovery line. While it is above the known one, frames from the peer come from an
+    /// execution being undone; unless the recovery process is lost before the peer hears of the line.
     line_incarnation: Incarnation,
-    /// Last message sent before the checkpoint that this execution began with. The peer may wait for all later ones,
-    /// whether it has them or not; [`Ssn::MAX`] when no peer waits.
+    /// Last message sent before this execution's initial checkpoint. The peer may wait for all later ones, whether it
+    /// has them or not; [`Ssn::MAX`] when no peer waits.
     sent_at_restart: Ssn,
     /// Last message transmitted, or in no need of transmission, since the peer's Hello.
     transmitted: Ssn,
-    /// Last message of the peer that it doesn't send by executing after the recovery line: up to here, messages wait
-    /// for their phase.
+    /// Last message the peer doesn't send by executing after the recovery line: up to here, messages wait for their
+    /// phase.
     pub(super) base: Ssn,
-    /// Last orphan that was received again in this recovery; `base` before the first.
+    /// Last orphan received again in this recovery; `base` before the first.
     resent: Ssn,
-    /// Last message that no recovery of this rank asks the peer for.
+    /// Last message that no recovery at this rank asks the peer for.
     pub(super) covered: Ssn,
-    /// Messages that no recovery of the peer asks this rank for, as the peer reports: perhaps more than this execution
-    /// has sent.
+    /// Messages that no recovery at the peer asks this rank for, as reported by the peer: perhaps more than this
+    /// execution has sent.
     covered_by_peer: Covered,
-    /// Last message that this rank has told the peer it won't send again.
+    /// Last message promised to the peer not to be sent again.
     stable: Ssn,
-    /// Last message of those that was collected.
+    /// Last such message collected.
     collected: Ssn,
 }
 
@@ -99,7 +99,9 @@ impl Channel {
         Ok(stamp)
     }
 
-    /// Returns the header for a transmission now. The replay of a logged message is marked `LOGGED`.
+    /// Returns the header for a transmission now.
+    ///
+    /// The replay of a logged message is marked `LOGGED`.
     pub(super) fn refresh(&mut self, header: &WireHeader, incarnation: Incarnation) -> WireHeader {
         let mut flags = header.flags().intersection(Flags::LOGGED | Flags::ACK_REQUESTED);
         if self.sent.is_logged(header.ssn()) {
@@ -109,17 +111,17 @@ impl Channel {
         self.link.refresh(header, incarnation, flags)
     }
 
-    /// Returns `true` if a frame comes from the living incarnation of the peer.
+    /// Returns `true` if a frame comes from the peer's living incarnation.
     pub(super) fn is_living(&self, incarnation: Incarnation) -> Result<bool, ProtocolError> {
         self.link.is_living(incarnation)
     }
 
-    /// Judges a message of the living incarnation.
+    /// Judges a message from the living incarnation.
     pub(super) fn judge(&mut self, arrival: Arrival) -> Result<Verdict, ProtocolError> {
         self.link.judge(arrival)
     }
 
-    /// Takes a duplicate; returns its phase if it is an orphan that was missing since the recovery line.
+    /// Takes a duplicate; returns its phase if it is an orphan missing since the recovery line.
     pub(super) fn take_orphan(&mut self, ssn: Ssn) -> Option<Phase> {
         if ssn <= self.resent {
             return None;
@@ -133,8 +135,9 @@ impl Channel {
         self.frozen = true;
     }
 
-    /// Sets the peer's incarnation and base in the recovery line. `None`: a round begins, and the line of the last one
-    /// is void.
+    /// Sets the peer's incarnation and base in the recovery line.
+    ///
+    /// `None`: a round begins, and the line of the last one is void.
     pub(super) fn set_line(&mut self, peer: Option<(Incarnation, Ssn)>) {
         (self.frozen, self.line_incarnation) = (false, Incarnation(0));
         if let Some((incarnation, base)) = peer {
@@ -143,14 +146,17 @@ impl Channel {
         }
     }
 
-    /// Refuses what incarnations of the peer before `living` have sent. For a channel that is new.
+    /// Refuses frames from incarnations of the peer before `living`.
+    ///
+    /// For a new channel.
     pub(super) fn refuse_earlier_than(&mut self, living: Incarnation) {
-        // A new window is of incarnation 0, so this isn't refused.
+        // A new window has incarnation 0, so this isn't refused.
         let _ = self.link.recv.set_incarnation(living, Ssn::ZERO);
     }
 
-    /// Treats the peer as rolled back, whether its Hello has come or not: all ranks have obeyed the line. Receipts that
-    /// were applied remain so until the Hello comes: most of them still hold.
+    /// Treats the peer as rolled back, whether its Hello has come or not: all ranks have obeyed the line.
+    ///
+    /// Applied receipts remain so until the Hello comes: most still hold.
     pub(super) fn assume_rolled_back(&mut self) {
         if self.is_rolling_back() {
             // Above the known incarnation, so not refused.
@@ -160,7 +166,7 @@ impl Channel {
         }
     }
 
-    /// Returns `true` if the peer's Hello will say what it has received, in which epochs.
+    /// Returns `true` if the peer's Hello will report its receipts with their epochs.
     pub(super) fn awaits_receipts(&self) -> bool {
         !self.hello_received && self.sent.has_unlogged()
     }
@@ -170,7 +176,7 @@ impl Channel {
         self.line_incarnation > self.link.recv.incarnation()
     }
 
-    /// Takes an acknowledgement of the living incarnation.
+    /// Takes an acknowledgement from the living incarnation.
     pub(super) fn acknowledge(&mut self, Ack { ssn, epoch }: Ack) -> Result<Vec<AcknowledgedRun>, ProtocolError> {
         let sent = self.link.send.sent();
         if ssn > sent {
@@ -195,7 +201,7 @@ impl Channel {
         Err(ProtocolError::PeerMisbehaved { peer: self.link.peer, how })
     }
 
-    /// Handles a Hello: the receipts in it replace all that were known.
+    /// Handles a Hello: its receipts replace all known ones.
     pub(super) fn handle_hello(&mut self, hello: &Hello, received_runs: Vec<ReceivedRun>) -> Result<(), ProtocolError> {
         let peer = self.link.peer;
         self.link.check_hello(hello)?;
@@ -220,8 +226,9 @@ impl Channel {
     }
 
     /// Applies pending receipts as far as the messages were transmitted since the peer's Hello: not earlier, because an
-    /// acknowledged record may be released, and the peer would never see the orphan that it waits for. Applies none
-    /// while the receipts may yet be undone.
+    /// acknowledged record may be released, and the peer would never see the awaited orphan.
+    ///
+    /// Applies none while the receipts may yet be undone.
     pub(super) fn apply_pending(&mut self) -> Vec<AcknowledgedRun> {
         let mut runs = Vec::new();
         if self.frozen || self.is_rolling_back() {
@@ -241,13 +248,12 @@ impl Channel {
         runs
     }
 
-    /// Returns the SSN after which to transmit to a peer that has received up to `received`: the messages that it
-    /// lacks, and those that this execution sends again, but nothing that may be collected.
+    /// Returns the SSN after which to transmit to a peer with receipts up to `received`: the messages missing there and
+    /// those sent again by this execution, but nothing collectable.
     pub(super) fn replay_after(&mut self, received: Ssn) -> Ssn {
         let received = received.min(self.link.send.sent());
         self.transmitted = received.min(self.sent_at_restart).max(self.collected);
-        // Records that are released, since this execution has sent their messages again already, need no transmission
-        // either.
+        // Records released because this execution has already sent their messages again need no transmission either.
         self.transmitted = self.transmitted.max(self.sent.released_after(self.transmitted).min(received));
         self.transmitted
     }
@@ -257,8 +263,7 @@ impl Channel {
         self.sent_at_restart = Ssn::MAX;
     }
 
-    /// Takes note that the peer won't ask for messages up to `covered.upto`, nor send its own up to `covered.stable`
-    /// again.
+    /// Notes that the peer won't ask for messages up to `covered.upto`, nor send its own up to `covered.stable` again.
     pub(super) fn note_covered(&mut self, covered: Covered) -> Result<(), ProtocolError> {
         self.check_claimed(Ssn(covered.upto))?;
         let stable = covered.stable.max(self.covered_by_peer.stable);
@@ -270,7 +275,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Forgets receipts of messages that neither this rank asks for again nor the peer sends again.
+    /// Forgets receipts of messages neither asked for again by this rank nor sent again by the peer.
     fn forget_receipts(&mut self) {
         self.receipts.forget(self.covered.min(Ssn(self.covered_by_peer.stable)));
         if let Some(epoch) = self.receipts.oldest_epoch() {
@@ -278,8 +283,9 @@ impl Channel {
         }
     }
 
-    /// Forgets sent messages before `floor`, below which this rank won't roll back, that the peer won't ask for.
-    /// Returns the last message that it won't send again, and `true` if that is news to the peer.
+    /// Forgets sent messages before `floor`, below which this rank won't roll back, if the peer won't ask for them.
+    ///
+    /// Returns the last message it won't send again, and `true` if this is news to the peer.
     pub(super) fn advance_stable(&mut self, floor: Epoch) -> (Ssn, bool) {
         self.sent.collect(self.collected, floor);
         let before = self.sent.first_since(floor).map_or(self.link.send.sent(), Ssn::prev);
@@ -291,7 +297,7 @@ impl Channel {
     /// Returns the messages that the peer won't ask for, as far as they can be collected now and have grown.
     pub(super) fn collect(&mut self, floor: Epoch) -> Option<(Epoch, Ssn)> {
         let covered = self.covered_by_peer;
-        // A receiver awaits messages that a restored sender sends again as orphans, covered or not.
+        // A receiver awaits messages sent again by a restored sender as orphans, covered or not.
         let upto = Ssn(covered.upto).min(self.link.send.sent()).min(self.sent_at_restart);
         if upto <= self.collected {
             return None;
@@ -301,7 +307,7 @@ impl Channel {
         Some((Epoch(covered.epoch), upto))
     }
 
-    /// Covers the messages received before `epoch`, below which this rank won't roll back; returns the last one if that
+    /// Covers the messages received before `epoch`, below which this rank won't roll back; returns the last one if it
     /// has grown.
     pub(super) fn cover(&mut self, epoch: Epoch) -> Option<Ssn> {
         let upto = self.receipts.received_before(epoch);
@@ -315,7 +321,7 @@ impl Channel {
     pub(super) fn describe(&self, hello: &mut Hello) {
         hello.received = self.link.recv.hsr().clone();
         hello.covered.1 = self.covered;
-        // Leave out messages that wait to be transmitted again: an acknowledgement would release them too early.
+        // Leave out messages waiting for retransmission: an acknowledgement would release them too early.
         hello.sent = self.link.send.sent().min(self.sent_at_restart);
         hello.acked = self.link.send.acked().min(hello.sent);
     }

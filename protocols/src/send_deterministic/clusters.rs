@@ -1,16 +1,16 @@
-//! Clusters of ranks whose epochs are kept apart, so that messages from a lower to a higher one are logged.
+//! Rank clusters with epochs kept apart, so that messages from a lower to a higher one are logged.
 
 use counterfoil_log_core::{Epoch, Rank};
 use thiserror::Error;
 
 /// Cluster of each rank, and the distance between the clusters' first epochs (Guermouche 2011, section V.E.3).
 ///
-/// The paper begins clusters two epochs apart, so that they don't meet while one of them takes a checkpoint. That holds
-/// only while no cluster takes two checkpoints before the next one takes one. Here it is enforced: a rank of cluster c
-/// begins an epoch only if that is below the smallest durable epoch of cluster c + 1, as the last collection found it
+/// The paper begins clusters two epochs apart, so that they don't meet while one takes a checkpoint. This holds only
+/// while no cluster takes two checkpoints before the next one takes one. Here it is enforced: a rank in cluster c
+/// begins an epoch only if it is below the smallest durable epoch in cluster c + 1, as the last collection found it
 /// (before the first, and after a failure until the next: below where c + 1 begins). The highest cluster is free.
 ///
-/// A rollback may take ranks of c + 1 back to epochs that c has reached. Until they have executed again as far,
+/// A rollback may take ranks in c + 1 back to epochs already reached by c. Until they have executed again as far,
 /// messages from c to them are not logged, and a failure rolls more ranks back. To keep clusters apart there too, c
 /// would have to stay below the floors of c + 1, which trail by some checkpoints for each cluster below.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub struct Clusters {
     gap: u32,
 }
 
-/// Error of [`Clusters::new`].
+/// Error from [`Clusters::new`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ClustersError {
     /// With a gap below 2 only the highest cluster could ever take the first checkpoint.
@@ -31,16 +31,18 @@ pub enum ClustersError {
     /// A cluster would begin beyond [`Epoch::MAX`].
     #[error("cluster {cluster} would begin beyond the last epoch")]
     Cluster {
-        /// Number of the cluster.
+        /// Cluster number.
         cluster: u32,
     },
 }
 
 impl Clusters {
-    /// Puts rank r into cluster `of[r]`; cluster c begins in epoch 1 + c times `gap`. Costs 4 bytes a rank.
+    /// Puts rank r into cluster `of[r]`; cluster c begins in epoch 1 + c times `gap`.
+    ///
+    /// Costs 4 bytes a rank.
     ///
     /// # Errors
-    /// Gap below 2, or a cluster that would begin beyond [`Epoch::MAX`].
+    /// Gap below 2, or a cluster beginning beyond [`Epoch::MAX`].
     pub fn new(of: Vec<u32>, gap: u32) -> Result<Clusters, ClustersError> {
         if gap < 2 {
             return Err(ClustersError::Gap { gap });
@@ -52,7 +54,7 @@ impl Clusters {
         }
     }
 
-    /// Divides the ranks into `clusters` clusters of neighbours, of equal size as far as possible; at least one, and at
+    /// Divides the ranks into `clusters` clusters of neighbours, equal in size as far as possible; at least one, and at
     /// most one for each rank.
     ///
     /// # Errors
@@ -62,7 +64,7 @@ impl Clusters {
         Clusters::new((0..ranks).map(|rank| (rank * clusters / ranks) as u32).collect(), gap)
     }
 
-    /// Returns the cluster of a rank; a rank that wasn't named is in cluster 0.
+    /// Returns a rank's cluster; an unnamed rank is in cluster 0.
     #[must_use]
     pub fn cluster_of(&self, rank: Rank) -> u32 {
         self.of.get(rank.index()).copied().unwrap_or(0)
@@ -74,8 +76,8 @@ impl Clusters {
         Epoch(Epoch::FIRST.0 + cluster * self.gap)
     }
 
-    /// Returns [`Config::first_epoch`](super::Config::first_epoch) and [`Config::ceiling`](super::Config::ceiling) of a
-    /// rank.
+    /// Returns [`Config::first_epoch`](super::Config::first_epoch) and [`Config::ceiling`](super::Config::ceiling) for
+    /// a rank.
     #[must_use]
     pub fn epochs_of(&self, rank: Rank) -> (Epoch, Epoch) {
         let cluster = self.cluster_of(rank);
@@ -83,7 +85,7 @@ impl Clusters {
         (self.first_epoch(cluster), next.map_or(Epoch::MAX, |next| self.first_epoch(next)))
     }
 
-    /// Returns for each rank the smallest of `epochs` in the next cluster above its own; `u32::MAX` in the highest.
+    /// Returns for each rank the minimum of `epochs` in the next cluster above its own; `u32::MAX` in the highest.
     pub(super) fn ceilings(&self, epochs: &[u32]) -> Vec<u32> {
         let mut smallest = std::collections::BTreeMap::new();
         for (rank, &epoch) in (0..).map(Rank).zip(epochs) {

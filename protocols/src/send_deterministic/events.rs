@@ -1,4 +1,4 @@
-//! Events of the rule.
+//! Event handlers.
 
 use std::collections::BTreeMap;
 
@@ -23,13 +23,15 @@ impl Protocol for SendDeterministic {
         self.epoch
     }
 
-    /// Returns the count of replacements and rollbacks of this rank: 65,536 for each replacement, and one for each
+    /// Returns the number of replacements and rollbacks of this rank: 65,536 for each replacement, and one for each
     /// rollback since.
     fn incarnation(&self) -> Incarnation {
         self.incarnation
     }
 
-    /// Implements Figure 3, lines 13 to 17. A message to this rank itself is part of its image; the driver keeps it.
+    /// Implements Figure 3, lines 13 to 17.
+    ///
+    /// A message to the rank itself is in its image; the driver keeps it.
     fn handle_send(&mut self, envelope: &Envelope) -> Result<Outgoing, ProtocolError> {
         let Config { rank, .. } = self.config;
         let peer = envelope.destination;
@@ -129,7 +131,7 @@ impl Protocol for SendDeterministic {
         self.send_due_acks(peer)
     }
 
-    /// Counts the call and forces nothing: the order of unrelated receives is free (section II.C).
+    /// Counts the call and forces nothing: unrelated receives may be reordered (section II.C).
     fn next_choice(&mut self) -> NextChoice {
         let sequence = self.choices;
         self.choices += 1;
@@ -177,7 +179,7 @@ impl Protocol for SendDeterministic {
             return Err(ProtocolError::NotCheckpointing { epoch: next });
         }
         self.abandoned.extend(self.pending.take().map(|pending| pending.epoch));
-        // The first checkpoint after a recovery must contain the receipts that it reported.
+        // The first checkpoint after a recovery must contain the receipts reported in it.
         self.apply_all_pending()?;
         for channel in self.channels() {
             channel.begin_epoch(next)?;
@@ -285,7 +287,7 @@ impl Protocol for SendDeterministic {
         self.handle_covered(peer, Covered { epoch: hello.covered.0.0, upto: hello.covered.1.0, stable: 0 })?;
         self.effects.push_back(Effect::Replay { peer, incarnation: hello.incarnation, after, upto: Ssn::MAX });
         self.send_table();
-        // The floor may have risen since the Hello that this one answers, or that answers this one, was written.
+        // The floor may have risen since the Hello answered by this one, or answering this one, was written.
         let floor = self.floor;
         let channel = self.channel(peer)?;
         let (upto, (stable, _)) = (channel.covered, channel.advance_stable(floor));
@@ -318,8 +320,7 @@ impl SendDeterministic {
         Ok(())
     }
 
-    /// Applies the acknowledgement on a message, held or not: acknowledgements of earlier messages must be processed
-    /// before those of later ones.
+    /// Applies the acknowledgement on a message, held or not: acknowledgements must be processed in message order.
     fn handle_ack(&mut self, header: &WireHeader) -> Result<(), ProtocolError> {
         let peer = header.source();
         let channel = self.channel(peer)?;

@@ -1,4 +1,4 @@
-//! Ranks of a job of two, for tests of their parts.
+//! Two ranks, for unit tests.
 
 use counterfoil_ack_piggyback::WireHeader;
 use counterfoil_log_core::{Envelope, Incarnation, Rank};
@@ -57,7 +57,7 @@ pub(super) fn effects(rank: &mut SendDeterministic) -> Vec<Effect> {
     std::iter::from_fn(|| rank.poll_effect()).collect()
 }
 
-/// Returns the last message of each effect `Acknowledged`.
+/// Returns the last message in each effect `Acknowledged`.
 pub(super) fn acknowledged(rank: &mut SendDeterministic) -> Vec<u64> {
     let ssn = |effect| if let Effect::Acknowledged { ack, .. } = effect { Some(ack.ssn.0) } else { None };
     effects(rank).into_iter().filter_map(ssn).collect()
@@ -72,7 +72,7 @@ pub(super) fn reports(rank: &mut SendDeterministic) -> Vec<Report> {
     effects(rank).into_iter().filter_map(report).collect()
 }
 
-/// Returns the promises among effects, as (messages that aren't asked for, messages that aren't sent again).
+/// Returns the promises among effects, as (messages not asked for, messages not sent again).
 pub(super) fn promises(effects: &[Effect]) -> Vec<(u64, u64)> {
     let promise = |effect: &Effect| match effect {
         Effect::Transmit { to: Party::Rank(_), body, .. } => notice::decode::<Covered>(body),

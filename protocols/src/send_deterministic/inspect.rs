@@ -1,4 +1,4 @@
-//! What oracles and reports read of a rank.
+//! Rank state for oracles and reports.
 
 use counterfoil_log_core::Rank;
 
@@ -6,11 +6,12 @@ use super::SendDeterministic;
 use crate::api::{Inspect, TableSizes};
 
 impl Inspect for SendDeterministic {
-    /// SPE has at most one row for each epoch of this rank in which a message was sent that it may send again, or that
-    /// the peer may ask for. RPP has at most two for each phase in which a message was received that the peer may send
-    /// again, or that this rank may ask for, and one for all earlier messages. The number of phases in an epoch follows
-    /// from the program: each logged message may begin one. `Logs` and `NonAck` have no rows of their own; their
-    /// payloads are in the log.
+    /// SPE has at most one row for each epoch in which this rank sent a message it may send again or the peer may ask
+    /// for.
+    ///
+    /// RPP has at most two for each phase with a received message that the peer may send again or this rank may ask
+    /// for, and one for all earlier messages. The number of phases in an epoch follows from the program: each logged
+    /// message may begin one. `Logs` and `NonAck` have no rows of their own; their payloads are in the log.
     fn table_sizes(&self, peer: Rank) -> Option<TableSizes> {
         let channel = self.channels.get(&peer)?;
         Some(TableSizes {

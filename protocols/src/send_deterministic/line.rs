@@ -3,63 +3,62 @@
 use counterfoil_log_core::{Epoch, Ssn};
 use serde::{Deserialize, Serialize};
 
-/// Table that a rank sends to the recovery process (Guermouche 2011, Figure 3, lines 52 and 56).
+/// Table sent by a rank to the recovery process (Guermouche 2011, Figure 3, lines 52 and 56).
 ///
-/// Consists of plain numbers, so that it travels as it is.
+/// Consists of plain numbers, so it travels as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankTable {
-    /// Number of times that the rank was replaced or rolled back.
+    /// Number of replacements and rollbacks of the rank.
     pub incarnation: u32,
     /// Epoch of its newest durable checkpoint, from which it would restart.
     pub epoch: u32,
-    /// Epoch that it was restored to in a recovery that isn't finished: it rolls back there again.
+    /// Epoch to which it was restored in an unfinished recovery: it rolls back there again.
     pub restored: Option<u32>,
     /// `true` if it has executed anything since it was restored.
     pub executed: bool,
-    /// Channels that it has sent on.
+    /// Channels with sent messages.
     pub channels: Vec<SentTo>,
-    /// Peers that it has met: any of them may have sent it messages that it doesn't remember itself.
+    /// Known peers: any may have sent it messages it doesn't remember itself.
     pub peers: Vec<u32>,
 }
 
 /// Messages sent to one peer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SentTo {
-    /// Receiver of the messages.
+    /// Message receiver.
     pub peer: u32,
     /// Number of the last message.
     pub sent: u64,
-    /// Epochs, ascending, in which messages were sent that a recovery may ask for.
+    /// Epochs, ascending, with sent messages a recovery may ask for.
     pub epochs: Vec<SentInEpoch>,
 }
 
-/// Messages sent in one epoch on one channel: an entry of SPE, with a message number for the paper's date.
+/// Messages sent in one epoch on one channel: an SPE entry, with a message number for the paper's date.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SentInEpoch {
-    /// Epoch of the sender.
+    /// The sender's epoch.
     pub epoch: u32,
-    /// First message of that epoch.
+    /// First message in this epoch.
     pub first: u64,
-    /// Last epoch of the receiver in which one of these messages was, or may have been, received without being logged;
-    /// `None` if all of them are logged.
+    /// Last receiver epoch in which one of these messages was, or may have been, received without being logged; `None`
+    /// if all are logged.
     pub received: Option<u32>,
-    /// Value for `received` after a rollback to a checkpoint that is older than some of the receipts. `None` if it
-    /// would be the same.
+    /// Value for `received` after a rollback to a checkpoint older than some receipts. `None` if it would be the same.
     pub stale: Option<StaleReceipt>,
 }
 
 /// Receive epoch as known to older checkpoints of a rank, which know fewer receipts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StaleReceipt {
-    /// Latest epoch whose checkpoint knows no better.
+    /// Latest epoch with a checkpoint that knows no better.
     pub upto: u32,
-    /// Last epoch of the receiver in which, as far as these checkpoints know, a message may have been received without
-    /// being logged.
+    /// Last receiver epoch in which, as far as these checkpoints know, a message may have been received without being
+    /// logged.
     pub received: u32,
 }
 
 impl StaleReceipt {
-    /// Returns a bound that covers both.
+    /// Returns a bound covering both.
     pub(super) fn merge(one: Option<StaleReceipt>, other: Option<StaleReceipt>) -> Option<StaleReceipt> {
         let (Some(a), Some(b)) = (one, other) else { return one.or(other) };
         Some(StaleReceipt { upto: a.upto.max(b.upto), received: a.received.max(b.received) })
@@ -67,7 +66,7 @@ impl StaleReceipt {
 }
 
 impl SentInEpoch {
-    /// Returns the entry as known to a checkpoint that begins `epoch`.
+    /// Returns the entry as known to a checkpoint beginning `epoch`.
     fn as_of(self, epoch: u32) -> SentInEpoch {
         match self.stale {
             Some(stale) if epoch <= stale.upto => {
@@ -79,7 +78,7 @@ impl SentInEpoch {
 }
 
 impl RankTable {
-    /// Returns `true` if a rank of a job of `ranks` ranks can have this table.
+    /// Returns `true` if this table is possible for a rank in a job of `ranks` ranks.
     pub(super) fn is_sound(&self, ranks: u32) -> bool {
         let epochs = Epoch::FIRST.0..=Epoch::MAX.0;
         self.incarnation < u32::MAX
@@ -99,7 +98,7 @@ impl SentTo {
             && self.epochs.last().is_none_or(|entry| entry.epoch <= Epoch::MAX.0 && entry.first <= self.sent)
     }
 
-    /// Returns the last message sent before `epoch`; all of them if the sender stays where it is.
+    /// Returns the last message sent before `epoch`; all if the sender stays where it is.
     #[must_use]
     pub fn sent_before(&self, epoch: Option<u32>) -> u64 {
         let Some(epoch) = epoch else { return self.sent };
@@ -117,14 +116,14 @@ struct Dependency {
     sent: u32,
 }
 
-/// Returns the epoch that each rank restarts from when the ranks with `Some` in `failed` restart from there; `None` for
-/// a rank that stays.
+/// Returns each rank's restart epoch when the ranks with `Some` in `failed` restart from there; `None` for a rank that
+/// stays.
 ///
-/// It is the largest solution of: a rank that failed rolls back at least to its epoch there; the sender of a message
-/// that was received without being logged in an epoch that is rolled back rolls back to the epoch in which it sent it
-/// (Guermouche 2011, Figure 4, lines 10 to 16). Found with a worklist instead of scans: every dependency is visited
-/// once, so for D of them and N ranks the cost is O(N + D log D) time and 12 D + 24 N bytes. Entries that name a rank
-/// that doesn't exist are ignored.
+/// It is the largest solution of: a failed rank rolls back at least to its epoch there; the sender of a message
+/// received without being logged in a rolled-back epoch rolls back to the epoch in which it sent it (Guermouche 2011,
+/// Figure 4, lines 10 to 16). Found with a worklist instead of scans: every dependency is visited once, so for D of
+/// them and N ranks the cost is O(N + D log D) time and 12 D + 24 N bytes. Entries naming a nonexistent rank are
+/// ignored.
 #[must_use]
 pub fn recovery_line(tables: &[RankTable], failed: &[Option<u32>]) -> Vec<Option<u32>> {
     line_with(tables, failed, |_, entry| entry)
@@ -191,13 +190,13 @@ fn by_receiver(tables: &[RankTable], known: impl Fn(u32, SentInEpoch) -> SentInE
     (dependencies, begins)
 }
 
-/// Returns for each rank the first epoch that any later recovery can need of it: the recovery line if *all* ranks
-/// failed now, and each knew only the receipts in the checkpoint that it restarts from.
+/// Returns for each rank the first epoch any later recovery can need: the recovery line if *all* ranks failed now, and
+/// each knew only the receipts in its restart checkpoint.
 ///
-/// No later line is below it: fewer failures and more knowledge give a line that is nowhere lower, and a message that
-/// is sent after a table was made takes its sender back to no epoch before that table's. So the tables need not be of
-/// one instant, as long as no recovery was between them. Cost: that of [`recovery_line`] for each time that the line
-/// falls below an epoch whose receipts a rank has then forgotten; rarely more than twice.
+/// No later line is below it: fewer failures and more knowledge give a line nowhere lower, and a message sent after a
+/// table was made takes its sender back to no epoch before the table's. So the tables need not come from one instant,
+/// as long as no recovery was between them. Cost: that of [`recovery_line`] for each time the line falls below an epoch
+/// whose receipts a rank has then forgotten; rarely more than twice.
 #[must_use]
 pub fn floor_by_line(tables: &[RankTable]) -> Vec<u32> {
     let mut floors: Vec<u32> = tables.iter().map(restart_epoch).collect();
@@ -213,10 +212,10 @@ pub fn floor_by_line(tables: &[RankTable]) -> Vec<u32> {
 }
 
 /// Returns one floor for all ranks: the smallest epoch in the job (section III.A.4), lowered where a message was
-/// received in a later epoch than it was sent in and yet isn't logged, which happens to messages that were sent again
-/// after a rollback.
+/// received in a later epoch than its send epoch and yet isn't logged, which happens to messages sent again after a
+/// rollback.
 ///
-/// `u32::MAX` for a job without ranks. Never above any of [`floor_by_line`].
+/// `u32::MAX` for a job without ranks. Never above any floor from [`floor_by_line`].
 #[must_use]
 pub fn floor_by_smallest_epoch(tables: &[RankTable]) -> u32 {
     let entries = || {

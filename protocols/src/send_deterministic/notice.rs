@@ -8,7 +8,7 @@ use super::phases::PhaseOrder;
 use crate::api::Hello;
 pub(super) use crate::encoding::{decode, encode};
 
-/// Tag of a control header that carries a [`Covered`].
+/// Control header tag for a [`Covered`].
 pub(super) const COVERED: i32 = 1;
 
 /// Message from a rank to the recovery process.
@@ -16,14 +16,14 @@ pub(super) const COVERED: i32 = 1;
 pub(super) enum Report {
     /// A replacement asks for a new round (Figure 3, line 51).
     Rollback { incarnation: u32 },
-    /// Input of the recovery line (Figure 3, lines 52 and 56), the rank's phase, and its order of phases.
+    /// Input for the recovery line (Figure 3, lines 52 and 56), the rank's phase, and its phase order.
     Table { round: u64, table: RankTable, phase: u32, phases: PhaseOrder },
-    /// Input of a collection.
+    /// Input for a collection.
     Collection { number: u64, table: RankTable },
-    /// The rank has obeyed the line; `phases` are those in which it has orphans (Figure 3, line 68).
+    /// The rank has obeyed the line; `phases`: its phases with orphans (Figure 3, line 68).
     Orphans { round: u64, phases: Vec<u32> },
-    /// The rank has received all orphans of a phase again (Figure 3, line 32). `resent_phase`: highest phase, in the
-    /// round so far, in which an orphan was sent again to it.
+    /// The rank has received all orphans from a phase again (Figure 3, line 32). `resent_phase`: highest phase in which
+    /// an orphan was sent to it again, in the round so far.
     NoOrphanPhase { round: u64, phase: u32, resent_phase: u32 },
 }
 
@@ -37,11 +37,11 @@ pub(super) enum Command {
     /// No orphan is left in phases before `open` (Figure 3, line 70). A running rank assigns phases from `next_phase`
     /// on.
     Ready { round: u64, open: u32, next_phase: u32 },
-    /// No orphan is left: ends the recovery, with the order of phases from now on.
+    /// No orphan is left: ends the recovery, with the phase order from now on.
     Finished { round: u64, next_phase: u32, phases: PhaseOrder },
     /// Asks for the table for a collection.
     Collect { number: u64, round: u64 },
-    /// No recovery will roll the rank back before `epoch`. `ceiling`: smallest epoch of the next cluster; `u32::MAX`
+    /// No recovery will roll the rank back before `epoch`. `ceiling`: smallest epoch in the next cluster; `u32::MAX`
     /// without one.
     Floor { round: u64, epoch: u32, ceiling: u32 },
 }
@@ -50,25 +50,24 @@ pub(super) enum Command {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Line {
     pub(super) round: u64,
-    /// Incarnation of this rank that the line was computed for. A successor waits for the next round.
+    /// Incarnation of this rank for which the line was computed. A successor waits for the next round.
     pub(super) for_incarnation: u32,
     /// Epoch to roll back to and incarnation to have afterwards; `None`: stay.
     pub(super) restore: Option<(u32, u32)>,
-    /// Ranks that have sent to this one.
+    /// Ranks with messages sent to this one.
     pub(super) senders: Vec<Sender>,
-    /// Ranks whose incarnation in this recovery isn't 0, ascending, with it: messages of earlier ones don't count any
-    /// more, also of ranks that this one hasn't met.
+    /// Ranks with a nonzero incarnation in this recovery, ascending, with it: messages from earlier ones don't count
+    /// any more, also from ranks unknown here.
     pub(super) living: Vec<(u32, u32)>,
-    /// Order of all phases assigned before this round.
+    /// Order among all phases assigned before this round.
     pub(super) phases: PhaseOrder,
 }
 
-/// Place in the recovery line of a rank that has sent to this one.
+/// Place in the recovery line for a rank that has sent to this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Sender {
     pub(super) rank: u32,
-    /// Last message that it doesn't send by executing: sent before the checkpoint that it rolls back to, or before it
-    /// blocked.
+    /// Last message it doesn't send by executing: sent before its rollback checkpoint, or before it blocked.
     pub(super) base: u64,
 }
 
@@ -91,7 +90,7 @@ pub(super) struct Covered {
 }
 
 impl ReceivedRun {
-    /// Returns `true` if these can be all runs of the receipts that a Hello reports; a Hello without any tells nothing.
+    /// Returns `true` if these can be all receipt runs in a Hello; a Hello without any tells nothing.
     pub(super) fn are_sound(runs: &[ReceivedRun], hello: &Hello) -> bool {
         runs.is_sorted_by(|a, b| a.last < b.last && a.epoch <= b.epoch)
             && runs.first().is_none_or(|first| first.last > 0 && first.epoch >= Epoch::FIRST.0)
@@ -106,7 +105,7 @@ impl Line {
     }
 }
 
-/// Returns the incarnation of a rank in a [list of them](Line::living).
+/// Returns the incarnation of a rank from a [list](Line::living).
 pub(super) fn incarnation_in(living: &[(u32, u32)], rank: Rank) -> Incarnation {
     let place = living.binary_search_by_key(&rank.0, |&(rank, _)| rank);
     Incarnation(place.map_or(0, |place| living[place].1))
@@ -120,7 +119,7 @@ impl Covered {
 }
 
 impl Command {
-    /// Returns `true` if every number is in its range, and the orders of phases are orders.
+    /// Returns `true` if every number is in its range, and the phase orders are orders.
     pub(super) fn is_sound(&self) -> bool {
         match self {
             Command::Line(Line { restore, senders, living, phases, .. }) => {
@@ -138,7 +137,7 @@ impl Command {
 }
 
 impl Report {
-    /// Returns `true` if the table and the order of phases in it can be those of a rank.
+    /// Returns `true` if the table and its phase order are possible for a rank.
     fn is_sound(&self, ranks: u32) -> bool {
         match self {
             Report::Table { table, phases, .. } => table.is_sound(ranks) && phases.is_sound(),
@@ -147,7 +146,7 @@ impl Report {
         }
     }
 
-    /// Decodes a report of a job of `ranks` ranks; `None` if it can't be one.
+    /// Decodes a report in a job of `ranks` ranks; `None` if it can't be one.
     pub(super) fn decode(bytes: &[u8], ranks: u32) -> Option<Report> {
         decode(bytes).filter(|report: &Report| report.is_sound(ranks))
     }
@@ -158,7 +157,7 @@ mod tests {
     use super::*;
     use counterfoil_ack_piggyback::ReceivedSet;
 
-    /// Returns the Hello of a rank in epoch 2 that has received `upto` messages.
+    /// Returns the Hello from a rank in epoch 2 with `upto` received messages.
     fn hello(upto: u64) -> Hello {
         let mut received = ReceivedSet::new();
         for ssn in 1..=upto {

@@ -1,25 +1,25 @@
-//! The order of phases: that of their numbers until a recovery has sent messages again.
+//! The phase order: numeric until a recovery has sent messages again.
 
 use serde::{Deserialize, Serialize};
 
-/// Total order of phases.
+/// Total phase order.
 ///
-/// Guermouche 2011 (section III.A.3) compares phases as numbers. But a message that a recovery sends again gets a new
-/// phase, which depends on what its sender received before, and when, while the receivers of orphans keep the phase of
-/// the first time. With numbers, a message that an orphan needs may then seem to come after the orphan, and wait for it
+/// Guermouche 2011 (section III.A.3) compares phases as numbers. But a message sent again by a recovery gets a new
+/// phase, which depends on its sender's earlier receipts and their timing, while the receivers of orphans keep the
+/// original phase. With numbers, a message needed by an orphan may then seem to come after the orphan, and wait for it
 /// forever in the next recovery.
 ///
-/// Here each recovery assigns new numbers, above all that were assigned before, and whatever happens while p is the
-/// first phase with missing orphans comes *before* p: an orphan that is still missing can't have led to it, and may
-/// need it. So the order is a list of ranges of numbers, in which later ranges are inserted between earlier ones.
+/// Here each recovery assigns new numbers, above all earlier ones, and any event while p is the first phase with
+/// missing orphans comes *before* p: a still missing orphan can't have led to it, and may need it. So the order is a
+/// list of number ranges, with later ranges inserted between earlier ones.
 ///
-/// It changes when a recovery is finished: one that is cut short leaves nothing behind that an earlier orphan needs,
+/// It changes when a recovery is finished: an interrupted one leaves nothing behind that an earlier orphan needs,
 /// because all restored ranks are restored again. Its numbers come after all others.
 ///
-/// Memory: 8 bytes a range; a recovery adds at most two for each phase that has orphans.
+/// Memory: 8 bytes a range; a recovery adds at most two for each phase with orphans.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct PhaseOrder {
-    /// Round that ended with this order.
+    /// Round ending with this order.
     round: u64,
     /// Ascending by `first`; each ends where the next begins.
     ranges: Vec<Range>,
@@ -32,17 +32,17 @@ struct Range {
     place: u32,
 }
 
-/// Numbers assigned between the release of one phase and that of the next.
+/// Numbers assigned between the releases of two successive phases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Window {
     /// First number of the window. It ends where the next one begins.
     pub(super) first: u32,
-    /// First phase in the order in which orphans were missing.
+    /// First phase in the order with missing orphans.
     pub(super) before: u32,
 }
 
 impl Default for PhaseOrder {
-    /// Returns the order of the numbers.
+    /// Returns the numeric order.
     fn default() -> Self {
         PhaseOrder { round: 0, ranges: vec![Range { first: 0, place: 0 }] }
     }
@@ -64,18 +64,18 @@ impl PhaseOrder {
         if other.round > self.round { other } else { self }
     }
 
-    /// Returns the round that ended with this order; 0 for the order of the numbers.
+    /// Returns the round ending with this order; 0 for the numeric order.
     pub(super) fn round(&self) -> u64 {
         self.round
     }
 
-    /// Returns the first number above those that finished recoveries assigned.
+    /// Returns the first number above those assigned by finished recoveries.
     pub(super) fn unused_from(&self) -> u32 {
         self.ranges.last().map_or(0, |range| range.first)
     }
 
-    /// Returns the order after the recovery of `round`: its windows are inserted one after the other, and the numbers
-    /// from `end` on come last.
+    /// Returns the order after `round`'s recovery: its windows are inserted one after the other, and the numbers from
+    /// `end` on come last.
     pub(super) fn with_windows(&self, round: u64, windows: &[Window], end: u32) -> PhaseOrder {
         let base = windows.first().map_or(end, |window| window.first);
         let mut spans = self.spans(base);
@@ -149,7 +149,7 @@ mod tests {
         let expected = [2, 10, 11, 3, 6, 12, 14, 7, 9, 15, 20];
         assert_eq!(sorted(&order, &[2, 3, 6, 7, 9, 10, 11, 12, 14, 15, 20]), expected);
         assert_eq!(order.unused_from(), 15);
-        // The first window of the second recovery comes between those of the first recovery.
+        // The first window of the second recovery comes between those of the first.
         let order = order.with_windows(2, &[Window { first: 20, before: 11 }, Window { first: 21, before: 12 }], 21);
         assert!(order.is_sound());
         let expected = [10, 20, 11, 3, 6, 12, 7, 9, 15, 19, 21];

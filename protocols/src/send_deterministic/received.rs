@@ -5,14 +5,14 @@ use serde::{Deserialize, Serialize};
 
 use super::notice::ReceivedRun;
 
-/// Receipts of one channel, in SSN order, as runs of equal epoch, phase and mark.
+/// Receipts of one channel in SSN order, as runs with equal epoch, phase and mark.
 ///
 /// Takes the place of RPP (Guermouche 2011, Figure 3, lines 6 and 26), but by message numbers and for the whole
 /// channel. Channels are FIFO (section II.A), so there is no gap below [`upto`](Receipts::upto).
 ///
-/// Memory: 24 bytes a run, at most two for each phase in which a message was received that its sender may send again or
-/// this rank may ask for. A sender may roll back to before what this rank's own checkpoints cover, and then the runs
-/// have the phases of the orphans.
+/// Memory: 24 bytes a run, at most two for each phase with a received message that its sender may send again or this
+/// rank may ask for. A sender may roll back to before this rank's own checkpoints, and then the runs have the phases of
+/// the orphans.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Receipts {
     runs: Vec<Receipt>,
@@ -24,7 +24,7 @@ pub(super) struct Receipts {
 struct Receipt {
     first: u64,
     epoch: u32,
-    /// Phase of this rank after it had received them.
+    /// This rank's phase after receiving them.
     phase: u32,
     /// `true` if they raised the phase above their own: the causal path is broken here.
     logged: bool,
@@ -51,7 +51,7 @@ impl Receipts {
         self.runs.iter().copied().zip(ends)
     }
 
-    /// Drops all runs but the last that end at or before `upto`: no rank will ask about them any more.
+    /// Drops all runs but the last ending at or before `upto`: no rank will ask about them any more.
     pub(super) fn forget(&mut self, upto: Ssn) {
         let after = self.runs.partition_point(|run| run.first <= upto.0 + 1);
         self.runs.drain(..after.saturating_sub(1));
@@ -62,7 +62,7 @@ impl Receipts {
         self.runs.first().map(|run| Epoch(run.epoch))
     }
 
-    /// Returns the number of runs.
+    /// Returns the run count.
     pub(super) fn rows(&self) -> usize {
         self.runs.len()
     }
@@ -79,7 +79,7 @@ impl Receipts {
         received_runs
     }
 
-    /// Returns the messages beyond `base`, as (number of messages, phase in which they were received).
+    /// Returns the messages beyond `base`, as (message count, receive phase).
     pub(super) fn received_beyond(&self, base: Ssn) -> impl Iterator<Item = (u64, Phase)> + '_ {
         self.spans().filter_map(move |(run, last)| {
             let first = run.first.max(base.0 + 1);
@@ -93,7 +93,7 @@ impl Receipts {
         (after > 0 && ssn.0 <= self.upto).then(|| Phase(self.runs[after - 1].phase))
     }
 
-    /// Returns the last message received before `epoch`, that is, in a checkpoint that begins `epoch`.
+    /// Returns the last message received before `epoch`, that is, in a checkpoint beginning `epoch`.
     pub(super) fn received_before(&self, epoch: Epoch) -> Ssn {
         let at = self.runs.partition_point(|run| run.epoch < epoch.0);
         self.runs.get(at).map_or(self.upto(), |run| Ssn(run.first - 1))

@@ -14,26 +14,26 @@ use crate::api::{Coordinator, CoordinatorError, Floor};
 ///
 /// It has no state that the ranks don't have, so it may be lost: [`RecoveryProcess::replacement`] begins a round and
 /// completes an interrupted recovery. A recovery goes in rounds: any failure during a round begins the next, in which
-/// nothing of the one before counts. No two recovery processes of a job have rounds of the same number, so a report
-/// never answers a predecessor's command and counts as an answer to this one's.
+/// nothing from the previous one counts. No two recovery processes in a job have rounds with the same number, so a
+/// report answering a predecessor's command never counts as an answer to this one's.
 ///
-/// Cost: 5 messages for each rank in a round, and one more to each for every phase that has orphans.
+/// Cost: 5 messages for each rank in a round, and one more to each for every phase with orphans.
 #[derive(Debug)]
 pub struct RecoveryProcess {
     ranks: u32,
-    /// Number of the present round: the process's own incarnation in the upper half, and a count in the lower.
+    /// Number of the current round: the process's own incarnation in the upper half, and a count in the lower.
     round: u64,
     stage: Stage,
-    /// Newest order of phases that any rank has reported.
+    /// Newest phase order reported by any rank.
     phases: PhaseOrder,
-    /// Number above all phases of the ranks before the present round.
+    /// Number above all phases of the ranks before the current round.
     base: u32,
-    /// Last line that was computed, with its round.
+    /// Last computed line, with its round.
     line: Option<(u64, Vec<Option<u32>>)>,
-    /// Incarnation in which each rank last reported its restart: tables of earlier ones are of dead processes.
+    /// Incarnation in which each rank last reported its restart: tables from earlier ones come from dead processes.
     living: Vec<u32>,
     collection: Option<Collection>,
-    /// Number of the last collection, made like that of a round.
+    /// Number of the last collection, made like a round number.
     collections: u64,
     clusters: Option<Clusters>,
     messages: VecDeque<(Rank, Vec<u8>)>,
@@ -47,11 +47,11 @@ enum Stage {
     Tables { tables: Vec<Option<RankTable>>, missing: u32 },
     /// Waiting until all ranks have obeyed the line and counted their orphans.
     Orphans { counted: Vec<bool>, missing: u32, open: OpenPhases },
-    /// Releasing phases. `next_phase`: above all phases in which orphans were sent again so far.
+    /// Releasing phases. `next_phase`: above all phases with orphans sent again so far.
     Releasing { open: OpenPhases, windows: Vec<Window>, next_phase: u32 },
 }
 
-/// Number of ranks with orphans in each phase, by the phase's place in the order.
+/// Number of ranks with orphans in each phase, by phase order.
 type OpenPhases = BTreeMap<(u32, u32), u32>;
 
 #[derive(Debug)]
@@ -62,8 +62,9 @@ struct Collection {
 }
 
 impl RecoveryProcess {
-    /// Creates the recovery process of a job of `ranks` ranks, at its start. `clusters`: clusters whose epochs are to
-    /// be kept apart.
+    /// Creates the recovery process for a job of `ranks` ranks, at its start.
+    ///
+    /// `clusters`: clusters with epochs to be kept apart.
     #[must_use]
     pub fn new(ranks: u32, clusters: Option<Clusters>) -> RecoveryProcess {
         RecoveryProcess {
@@ -82,7 +83,8 @@ impl RecoveryProcess {
     }
 
     /// Creates a recovery process in place of a lost one, and begins a round: a recovery may have been under way.
-    /// `incarnation`: number of recovery processes that the job had before this one.
+    ///
+    /// `incarnation`: number of earlier recovery processes in the job.
     #[must_use]
     pub fn replacement(ranks: u32, clusters: Option<Clusters>, incarnation: u32) -> RecoveryProcess {
         let mut process = RecoveryProcess::new(ranks, clusters);
@@ -92,7 +94,7 @@ impl RecoveryProcess {
         process
     }
 
-    /// Returns the number of the present round; 0 before any.
+    /// Returns the number of the current round; 0 before any.
     #[must_use]
     pub fn round(&self) -> u64 {
         self.round
@@ -106,7 +108,9 @@ impl RecoveryProcess {
         self.broadcast(&Command::Block { round: self.round });
     }
 
-    /// Admits a replacement. While tables are collected, and its predecessor's isn't among them, it joins the round.
+    /// Admits a replacement.
+    ///
+    /// While tables are collected, and its predecessor's isn't among them, it joins the round.
     fn admit(&mut self, rank: Rank, incarnation: u32) {
         let living = &mut self.living[rank.index()];
         *living = incarnation.max(*living);
@@ -153,8 +157,8 @@ impl RecoveryProcess {
             }
         }
         for (line, known) in lines.iter_mut().zip(known_peers(tables)) {
-            // Add ranks that rolled back so far that they don't know of having sent anything, and ranks that have
-            // received from one that rolled back so far that it doesn't know of them.
+            // Add ranks rolled back too far to know of having sent anything, and receivers from a rank rolled back too
+            // far to know of them.
             let counted = line.senders.len();
             for sender in known {
                 if line.senders[..counted].binary_search_by_key(&sender, |known| known.rank).is_err() {
@@ -186,7 +190,7 @@ impl RecoveryProcess {
         }
     }
 
-    /// Takes note that a rank has received all orphans of a phase again (Figure 4, lines 34 to 36).
+    /// Notes that a rank has received all orphans from a phase again (Figure 4, lines 34 to 36).
     fn close_phase(&mut self, from: Rank, phase: u32, resent_phase: u32) -> Result<(), CoordinatorError> {
         let Stage::Releasing { open, next_phase, .. } = &mut self.stage else { return Ok(()) };
         let key = self.phases.key(phase);
@@ -200,9 +204,10 @@ impl RecoveryProcess {
         Ok(())
     }
 
-    /// Broadcasts the first phase that has orphans (Figure 4, lines 38 to 41), if it has changed. Whatever happens from
-    /// now on may depend on more than before: it gets phases above all in which orphans were sent again, and they come
-    /// before the first open phase.
+    /// Broadcasts the first phase with orphans (Figure 4, lines 38 to 41), if it has changed.
+    ///
+    /// Events from now on may depend on more than before: they get phases above every phase with orphans sent again,
+    /// ordered before the first open phase.
     fn release(&mut self) {
         let Stage::Releasing { open, windows, next_phase } = &mut self.stage else { return };
         let (round, first) = (self.round, *next_phase);
@@ -280,7 +285,7 @@ impl Coordinator for RecoveryProcess {
             Report::NoOrphanPhase { round, phase, resent_phase } if round == self.round => {
                 self.close_phase(from, phase, resent_phase)?
             }
-            // Of an earlier round or collection.
+            // From an earlier round or collection.
             _ => {}
         }
         Ok(())
@@ -313,8 +318,9 @@ impl Coordinator for RecoveryProcess {
     }
 }
 
-/// Returns for each rank the ranks that it has met or that have met it, each once. A sound table names ranks of the job
-/// only.
+/// Returns for each rank the ranks known to it or knowing it, each once.
+///
+/// A sound table names ranks in the job only.
 fn known_peers(tables: &[RankTable]) -> Vec<Vec<u32>> {
     let mut known: Vec<Vec<u32>> = vec![Vec::new(); tables.len()];
     for (rank, table) in (0..).zip(tables) {

@@ -1,4 +1,4 @@
-//! The part of a rank in a recovery.
+//! Part of a rank in a recovery.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::channel::Channel;
 use super::notice::{self, Command, Covered, Line, Report, Sender};
 use crate::api::{COMMAND, Effect, Party, ProtocolError};
 
-/// Progress of a rank in a recovery: Status, OrphCount and OrphPhases of Guermouche 2011, Figure 3.
+/// Progress of a rank in a recovery: Status, OrphCount and OrphPhases in Guermouche 2011, Figure 3.
 #[derive(Debug)]
 pub(super) struct Round {
     number: u64,
@@ -18,7 +18,7 @@ pub(super) struct Round {
     table: TableState,
     /// Recovery line of this round, if known.
     line: Option<Line>,
-    /// Epoch that this rank was restored to in a recovery that isn't finished.
+    /// Epoch to which this rank was restored in an unfinished recovery.
     restored: Option<Epoch>,
     /// `true` if it has executed anything since then.
     executed: bool,
@@ -26,13 +26,13 @@ pub(super) struct Round {
     line_phase: Phase,
     /// Phases without orphans in the whole job.
     released: Released,
-    /// Number of orphans still missing, by the phase in which this rank received them.
+    /// Number of orphans still missing, by receive phase at this rank.
     missing: BTreeMap<u32, u64>,
-    /// Highest phase in which one of them was sent again.
+    /// Highest phase in which one was sent again.
     resent_phase: u32,
 }
 
-/// State of this rank's table at the recovery process.
+/// Status of this rank's table at the recovery process.
 #[derive(Clone, Copy, Debug)]
 enum TableState {
     /// Not asked for.
@@ -43,12 +43,12 @@ enum TableState {
     Sent,
 }
 
-/// Phases that no longer wait for orphans.
+/// Phases no longer waiting for orphans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Released {
     /// None, as far as is known.
     Nothing,
-    /// All before this one, in the order that came with the recovery line.
+    /// All before this one, in the recovery line's order.
     Before(u32),
     /// All: there is no orphan.
     All,
@@ -93,17 +93,17 @@ impl Round {
         self.executed
     }
 
-    /// Begins the state of a replacement that was restored to `epoch` and waits for a round.
+    /// Begins the state of a replacement restored to `epoch` and waiting for a round.
     pub(super) fn restarted(&mut self, epoch: Epoch) {
         *self = Round { running: false, restored: Some(epoch), released: Released::Nothing, ..Round::default() };
     }
 
-    /// Returns the incarnation that a rank has in the line of this round; `None` before the line.
+    /// Returns the incarnation of a rank in the line of this round; `None` before the line.
     pub(super) fn line_incarnation(&self, rank: Rank) -> Option<Incarnation> {
         self.line.as_ref().map(|line| line.incarnation_of(rank))
     }
 
-    /// Returns the new incarnation if the restored checkpoint is the one that the line rolls this rank back to.
+    /// Returns the new incarnation if the line rolls this rank back to the restored checkpoint.
     pub(super) fn pending_rollback(&self, epoch: Epoch, now: Incarnation) -> Option<Incarnation> {
         let (to, incarnation) = self.line.as_ref()?.restore?;
         (to == epoch.0 && incarnation != now.0).then_some(Incarnation(incarnation))
@@ -114,7 +114,9 @@ impl Round {
         (self.restored, self.executed) = (Some(epoch), false);
     }
 
-    /// Returns `true` if a message must wait. `known`: it was received before.
+    /// Returns `true` if a message must wait.
+    ///
+    /// `known`: it was received before.
     pub(super) fn must_hold(&self, known: bool, phase: Phase, executed: bool) -> bool {
         if self.released == Released::Nothing {
             // Orphans can't be told from other duplicates before the line is known.
@@ -132,8 +134,9 @@ impl Round {
         }
     }
 
-    /// Returns `true` if enough phases are released for this rank to run (Figure 3, line 73). A restored rank is at the
-    /// beginning of its phase, so its state depends on orphans of lower phases only.
+    /// Returns `true` if enough phases are released for this rank to run (Figure 3, line 73).
+    ///
+    /// A restored rank is at the beginning of its phase, so its state depends on orphans from lower phases only.
     fn may_run(&self) -> bool {
         let needs = if self.restored.is_some() { self.line_phase.0.saturating_sub(1) } else { self.line_phase.0 };
         self.is_released(needs)
@@ -141,7 +144,7 @@ impl Round {
 }
 
 impl SendDeterministic {
-    /// Handles a command of the recovery process.
+    /// Handles a command from the recovery process.
     pub(super) fn handle_command(&mut self, header: &WireHeader, body: &[u8]) -> Result<(), ProtocolError> {
         let rank = self.config.rank;
         let command = (header.tag() == COMMAND).then(|| notice::decode(body)).flatten();
@@ -168,11 +171,11 @@ impl SendDeterministic {
             }
             Command::Floor { round, epoch, ceiling } if round == self.round.number && self.round.is_finished() => {
                 self.ceiling = Epoch(ceiling.min(Epoch::MAX.0));
-                // Those of messages after whose transmission nothing has happened on their channels.
+                // Receipts of messages without any event on their channels since transmission.
                 self.apply_all_pending()?;
                 self.raise_floor(Epoch(epoch))?;
             }
-            // Commands of an earlier round.
+            // Commands from an earlier round.
             _ => {}
         }
         Ok(())
@@ -181,7 +184,7 @@ impl SendDeterministic {
     /// Implements Figure 3, lines 54 to 56: blocks and reports the messages sent.
     fn block(&mut self, number: u64) -> Result<(), ProtocolError> {
         if number <= self.round.number {
-            // Of a lost recovery process, or asked twice.
+            // From a lost recovery process, or asked twice.
             return Ok(());
         }
         let Round { restored, executed, .. } = self.round;
@@ -194,7 +197,7 @@ impl SendDeterministic {
             released: Released::Nothing,
             ..Round::default()
         };
-        // The ranks of the next cluster may roll back.
+        // Ranks in the next cluster may roll back.
         self.ceiling = self.config.ceiling;
         self.channels().for_each(|channel| channel.set_line(None));
         self.apply_all_pending()?;
@@ -202,14 +205,14 @@ impl SendDeterministic {
         Ok(())
     }
 
-    /// Sends the table that the line needs, unless it was sent or there are receipts to learn first.
+    /// Sends the table for the line, unless it was sent or there are receipts to learn first.
     pub(super) fn send_table(&mut self) {
         if !matches!(self.round.table, TableState::Requested) {
             return;
         }
-        // A checkpoint doesn't know later receipts, a peer that rolls back may repeat its own in other epochs, and one
-        // that isn't known to hold rolls its sender back to be safe. Each Hello has them; all peers will send one soon,
-        // whatever the recovery does.
+        // A checkpoint doesn't know later receipts, a peer rolling back may repeat its own in other epochs, and a
+        // receipt not known to hold rolls its sender back to be safe. Each Hello has them; all peers will send one
+        // soon, whatever the recovery does.
         if self.channels().any(|channel| channel.awaits_receipts()) {
             return;
         }
@@ -227,7 +230,7 @@ impl SendDeterministic {
         self.round.line = Some(line);
         if let Some((epoch, incarnation)) = restore {
             let epoch = Epoch(epoch);
-            // First of all: a rank that dies right now must not restart beyond the line.
+            // First of all: a rank dying right now must not restart beyond the line.
             self.effects.push_back(Effect::KeepCheckpoints { first: self.floor, last: epoch });
             if incarnation != self.incarnation.0 {
                 self.effects.push_back(Effect::RollBack { epoch });
@@ -237,12 +240,13 @@ impl SendDeterministic {
         self.register_orphans()
     }
 
-    /// Implements Figure 3, lines 62 to 68: counts the orphans and reports their phases. Nothing is replayed by phase:
-    /// messages that wait for their phase wait here, at the receiver.
+    /// Implements Figure 3, lines 62 to 68: counts the orphans and reports their phases.
+    ///
+    /// Nothing is replayed by phase: messages waiting for their phase wait here, at the receiver.
     pub(super) fn register_orphans(&mut self) -> Result<(), ProtocolError> {
         let Some(line) = self.round.line.clone() else { return Ok(()) };
         self.round.line_phase = self.phase;
-        // Peers that this rank has met since it sent its table aren't among the senders.
+        // Peers met since this rank sent its table aren't among the senders.
         for channel in self.channels() {
             let incarnation = line.incarnation_of(channel.peer());
             channel.set_line(Some((incarnation, Ssn::ZERO)));
@@ -263,8 +267,10 @@ impl SendDeterministic {
         Ok(())
     }
 
-    /// Implements Figure 3, lines 70 to 74. What this rank does from now on may depend on everything released, so its
-    /// phase gets a number of the window that begins here.
+    /// Implements Figure 3, lines 70 to 74.
+    ///
+    /// Execution from now on may depend on everything released, so its phase gets a number from the window beginning
+    /// here.
     fn handle_ready(&mut self, released: Released, next_phase: u32) -> Result<(), ProtocolError> {
         // The recovery process knows that all ranks have obeyed the line.
         if let Some(line) = &self.round.line {
@@ -287,8 +293,9 @@ impl SendDeterministic {
         Ok(())
     }
 
-    /// Implements Figure 3, lines 29 to 32, by message number: counts a duplicate of a message received beyond the
-    /// sender's base. `resent_in`: phase in which it was sent this time.
+    /// Implements Figure 3, lines 29 to 32, by message number: counts a duplicate received beyond the sender's base.
+    ///
+    /// `resent_in`: phase in which it was sent this time.
     pub(super) fn count_orphan(&mut self, peer: Rank, ssn: Ssn, resent_in: Phase) -> Result<(), ProtocolError> {
         if self.round.is_finished() {
             return Ok(());
@@ -305,11 +312,10 @@ impl SendDeterministic {
         Ok(())
     }
 
-    /// Implements section III.A.4: discards older checkpoints, and notifies the senders of the records that they need
-    /// not keep.
+    /// Implements section III.A.4: discards older checkpoints, and notifies the senders of records they need not keep.
     fn raise_floor(&mut self, epoch: Epoch) -> Result<(), ProtocolError> {
         let mut floor = self.floor.max(epoch);
-        // This rank restores no checkpoint before the floor, and none that was abandoned.
+        // This rank restores no checkpoint before the floor, and no abandoned one.
         while floor < self.durable && self.abandoned.binary_search(&floor.0).is_ok() {
             floor = Epoch(floor.0 + 1);
         }
@@ -327,8 +333,7 @@ impl SendDeterministic {
         Ok(())
     }
 
-    /// Notifies `peer` of the records that it need not keep for this rank, and of the receipts that it need not
-    /// remember.
+    /// Notifies `peer` of records it need not keep for this rank, and of receipts it need not remember.
     pub(super) fn send_covered(&mut self, peer: Rank, upto: Ssn, stable: Ssn) {
         let (rank, origin) = (self.config.rank, self.origin());
         let body = notice::encode(&Covered { epoch: self.floor.0, upto: upto.0, stable: stable.0 });

@@ -6,16 +6,16 @@ use serde::{Deserialize, Serialize};
 
 use super::line::{SentInEpoch, StaleReceipt};
 
-/// Messages of one channel as runs of SSNs that were sent, marked and received alike.
+/// Messages of one channel as runs of SSNs sent, marked and received alike.
 ///
 /// Guermouche 2011 keeps three structures (Figure 3, lines 3 to 5): messages without an acknowledgement, logged
-/// messages, and SPE, the receive epochs of those that aren't logged. All three are about the same message numbers, so
-/// they are one table here; the log has the payloads. Memory: 48 bytes a run; covered runs are dropped.
+/// messages, and SPE, the receive epochs of unlogged ones. All three concern the same message numbers, so they are one
+/// table here; the log has the payloads. Memory: 48 bytes a run; covered runs are dropped.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Sent {
     /// In SSN order, without gaps.
     runs: Vec<Run>,
-    /// Last message that the receiver won't ask for.
+    /// Last message no longer needed by the receiver.
     collected: u64,
 }
 
@@ -39,13 +39,12 @@ enum Receipt {
     Unknown,
     /// Received in this epoch.
     In(u32),
-    /// Received in this epoch by an execution of the receiver that may have been rolled back since.
+    /// Received in this epoch by a receiver execution possibly rolled back since.
     MaybeUndone(u32),
 }
 
 impl Run {
-    /// Returns the epoch of the receiver in which the run may have been received without being logged; `None` if it is
-    /// logged.
+    /// Returns the receiver epoch in which the run may have been received without being logged; `None` if it is logged.
     ///
     /// Without an acknowledgement this is the latest possible epoch: the sender's own, because in a later one the run
     /// would have been logged.
@@ -62,7 +61,7 @@ impl Run {
 
     /// Notes in epoch `now` that [`Run::unlogged_receive_epoch`] has become smaller than `before`.
     fn note_stale(&mut self, before: Option<u32>, now: Epoch) {
-        // A checkpoint that begins the epoch of the messages doesn't contain them: they are sent again.
+        // A checkpoint that begins their epoch doesn't contain these messages: they are sent again.
         if self.unlogged_receive_epoch() < before && now.0 > self.epoch {
             let less = before.map(|received| StaleReceipt { upto: now.0, received });
             self.stale = StaleReceipt::merge(self.stale, less);
@@ -79,7 +78,9 @@ pub(super) struct AcknowledgedRun {
 }
 
 impl Sent {
-    /// Records a message that got its SSN. `marked`: it goes out as already logged (section V.A).
+    /// Records a message with its assigned SSN.
+    ///
+    /// `marked`: it goes out as already logged (section V.A).
     pub(super) fn record(&mut self, ssn: Ssn, epoch: Epoch, phase: Phase, marked: bool) {
         let run = Run {
             first: ssn.0,
@@ -96,9 +97,10 @@ impl Sent {
         }
     }
 
-    /// Records that the messages from `first` to `last` were received in `epoch`. `logged`: the receiver's verdict;
-    /// `None` if both sides must conclude the same from the epochs (Figure 3, lines 21 and 36). `now`: epoch in which
-    /// this rank learns of it.
+    /// Records that the messages from `first` to `last` were received in `epoch`.
+    ///
+    /// `logged`: the receiver's verdict; `None` if both sides must conclude the same from the epochs (Figure 3, lines
+    /// 21 and 36). `now`: epoch in which this rank learns of it.
     pub(super) fn acknowledge(
         &mut self,
         (first, last): (Ssn, Ssn),
@@ -144,8 +146,7 @@ impl Sent {
         self.run_of(ssn).is_some_and(|run| run.logged)
     }
 
-    /// Returns the last of the messages after `after`, without a gap, whose records were released: acknowledged, and
-    /// never replayed.
+    /// Returns the last message after `after`, without a gap, with a released record: acknowledged, and never replayed.
     pub(super) fn released_after(&self, after: Ssn) -> Ssn {
         let from = self.runs.partition_point(|run| run.last <= after.0);
         let is_released = |run: &&Run| !run.logged && run.receipt != Receipt::Unknown;
@@ -162,8 +163,9 @@ impl Sent {
         self.runs[..after].last().filter(|run| ssn.0 <= run.last)
     }
 
-    /// Returns this channel's part of the table for the recovery line. `restart`: epoch of the checkpoint from which
-    /// this rank would send the messages of an epoch again.
+    /// Returns this channel's part in the table for the recovery line.
+    ///
+    /// `restart`: epoch of the checkpoint from which this rank would send the messages of an epoch again.
     pub(super) fn table(&self, restart: impl Fn(u32) -> u32) -> Vec<SentInEpoch> {
         let mut table: Vec<SentInEpoch> = Vec::new();
         for run in &self.runs {
@@ -180,11 +182,10 @@ impl Sent {
         table
     }
 
-    /// Collects the messages up to `upto`, which the receiver won't ask for again; this rank won't roll back before
-    /// `floor`.
+    /// Collects the messages up to `upto`, no longer needed by the receiver; this rank won't roll back before `floor`.
     ///
-    /// Runs of later epochs stay: after a rollback there, their first messages say what this rank has sent. Older
-    /// checkpoints that know less about the receipts do no harm: the receiver has the messages wherever it is restored,
+    /// Runs from later epochs stay: after a rollback there, their first messages say what this rank has sent. Older
+    /// checkpoints with less knowledge of receipts do no harm: the receiver has the messages wherever it is restored,
     /// so its Hello, for which the table waits, reports them.
     pub(super) fn collect(&mut self, upto: Ssn, floor: Epoch) {
         self.collected = self.collected.max(upto.0);
@@ -196,19 +197,19 @@ impl Sent {
         self.merge_runs();
     }
 
-    /// Returns the first message of `epoch` or a later one; `None` if there is none.
+    /// Returns the first message in `epoch` or a later one; `None` if there is none.
     pub(super) fn first_since(&self, epoch: Epoch) -> Option<Ssn> {
         let at = self.runs.partition_point(|run| run.epoch < epoch.0);
         self.runs.get(at).map(|run| Ssn(run.first))
     }
 
-    /// Returns the number of messages that are neither known to be received nor known to be logged.
+    /// Returns the number of messages neither known to be received nor known to be logged.
     pub(super) fn unknown(&self) -> u64 {
         let unknown = self.runs.iter().filter(|run| !run.logged && run.receipt == Receipt::Unknown);
         unknown.map(|run| run.last + 1 - run.first).sum()
     }
 
-    /// Begins a run at `first`, if that is inside one.
+    /// Begins a run at `first`, if it is inside one.
     fn split_at(&mut self, first: u64) {
         let after = self.runs.partition_point(|run| run.first < first);
         if after > 0 && self.runs[after - 1].last >= first {
@@ -228,7 +229,7 @@ impl Sent {
         });
     }
 
-    /// Returns `true` if the runs can be those of a channel on which `sent` messages were sent up to `epoch`.
+    /// Returns `true` if the runs are possible for a channel with `sent` messages sent up to `epoch`.
     pub(super) fn is_sound(&self, epoch: u32, sent: Ssn) -> bool {
         self.runs.iter().all(|run| run.first >= 1 && run.first <= run.last && run.epoch <= epoch)
             && self.runs.iter().all(|run| run.stale.is_none_or(|stale| stale.upto <= epoch))

@@ -1,4 +1,4 @@
-//! Checkpoint tables: one byte of version, then postcard of plain numbers.
+//! Checkpoint tables: one version byte, then plain numbers in postcard.
 
 use counterfoil_ack_piggyback::{RecvWindowState, SendWindowState};
 use counterfoil_log_core::{Epoch, Rank};
@@ -10,10 +10,10 @@ use super::sent::Sent;
 use crate::api::RestoreError;
 use crate::encoding;
 
-/// Version that is written, and the only one that is read.
+/// Version written, and the only one read.
 const VERSION: u8 = 3;
 
-/// State at the beginning of an epoch.
+/// State at the start of an epoch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Tables {
     pub(super) rank: u32,
@@ -22,7 +22,7 @@ pub(super) struct Tables {
     pub(super) epoch: u32,
     pub(super) phase: u32,
     pub(super) phases: PhaseOrder,
-    /// Number of non-deterministic calls counted.
+    /// Counted non-deterministic calls.
     pub(super) choices: u64,
     /// Epoch below which this rank never rolls back.
     pub(super) floor: u32,
@@ -49,7 +49,7 @@ impl Tables {
         encoding::encode_versioned(VERSION, self)
     }
 
-    /// Decodes tables and checks everything that can be judged without the windows.
+    /// Decodes tables and checks everything possible without the windows.
     pub(super) fn decode(bytes: &[u8], rank: Rank, ranks: u32) -> Result<Tables, RestoreError> {
         let tables: Tables = encoding::decode_tables(VERSION, bytes)?;
         encoding::check_owner((tables.rank, tables.ranks), (rank, ranks))?;
@@ -107,7 +107,7 @@ mod tests {
         }
     }
 
-    /// Returns tables of rank 1 of 3 in epoch 4.
+    /// Returns tables for rank 1 out of 3 in epoch 4.
     fn tables() -> Tables {
         Tables {
             rank: 1,
@@ -123,7 +123,7 @@ mod tests {
         }
     }
 
-    /// Returns the contradiction that is found after `change`.
+    /// Returns the contradiction found after `change`.
     fn refused(change: impl Fn(&mut Tables)) -> Option<&'static str> {
         let mut tables = tables();
         change(&mut tables);

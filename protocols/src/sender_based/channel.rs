@@ -7,21 +7,21 @@ use super::tables::ChannelTable;
 use crate::api::{DiscardReason, Hello, Incoming, Misbehaviour, ProtocolError, RestoreError};
 use crate::link::Link;
 
-/// State of the channels to and from `peer`.
+/// Channel state to and from `peer`.
 #[derive(Debug)]
 pub(super) struct Channel {
     link: Link,
-    /// Epoch of the peer's newest known durable checkpoint, and the last message to the peer that it covers.
+    /// Epoch of the peer's newest known durable checkpoint, and the last covered message to the peer.
     covered_by_peer: (Epoch, Ssn),
     /// Last covered message reported to the log: no more than this execution has sent.
     covered_reported: Ssn,
-    /// Last message of the peer that the checkpoint in progress covers.
+    /// Last message from the peer covered by the checkpoint in progress.
     checkpointed: Ssn,
-    /// Last message of the peer that this rank's newest durable checkpoint covers.
+    /// Last message from the peer covered by this rank's newest durable checkpoint.
     covered: Ssn,
     /// Last message in the log when the Hello came: transmitting up to it is a replay.
     replay_upto: Ssn,
-    /// Acknowledgement of a message that this execution has not sent again yet.
+    /// Acknowledgement of a message not yet sent again by this execution.
     early_ack: Option<Ack>,
 }
 
@@ -72,7 +72,7 @@ impl Channel {
         self.early_ack.take_if(|ack| ack.ssn <= self.link.send.sent())
     }
 
-    /// Returns what the log may collect, epoch and last SSN, if that has grown.
+    /// Returns the collectable part of the log, as epoch and last SSN, if it has grown.
     pub(super) fn poll_covered(&mut self) -> Option<(Epoch, Ssn)> {
         let (epoch, upto) = self.covered_by_peer;
         let upto = upto.min(self.link.send.sent());
@@ -86,19 +86,19 @@ impl Channel {
     /// Returns the header for a transmission now.
     pub(super) fn refresh(&mut self, header: &WireHeader, incarnation: Incarnation) -> WireHeader {
         let mut flags = header.flags().intersection(Flags::LOGGED | Flags::ACK_REQUESTED);
-        // Beyond this execution's last SSN are records of the execution before, in a log that survived.
+        // Beyond the last SSN of this execution are records from the previous execution, in a surviving log.
         if header.ssn() <= self.replay_upto || header.ssn() > self.link.send.sent() {
             flags |= Flags::REPLAYED;
         }
         self.link.refresh(header, incarnation, flags)
     }
 
-    /// Returns `true` if a frame comes from the living incarnation of the peer.
+    /// Returns `true` if a frame comes from the peer's living incarnation.
     pub(super) fn is_living(&self, incarnation: Incarnation) -> Result<bool, ProtocolError> {
         self.link.is_living(incarnation)
     }
 
-    /// Judges a message of the living incarnation.
+    /// Judges a message from the living incarnation.
     pub(super) fn receive(&mut self, arrival: Arrival) -> Result<Incoming, ProtocolError> {
         Ok(match self.link.judge(arrival)? {
             Verdict::Fresh => Incoming::Deliver { keep: None },
@@ -111,8 +111,8 @@ impl Channel {
         DiscardReason::DeadIncarnation { sent_by, now: self.link.recv.incarnation() }
     }
 
-    /// Takes an acknowledgement of the living incarnation; returns the last SSN that it newly acknowledges, and its
-    /// receive epoch.
+    /// Takes an acknowledgement from the living incarnation; returns the last newly acknowledged SSN, and its receive
+    /// epoch.
     ///
     /// `reexecuting`: this execution may repeat an earlier one, so more may be acknowledged than it has sent.
     pub(super) fn acknowledge(&mut self, ack: Ack, reexecuting: bool) -> Result<Option<Ack>, ProtocolError> {
@@ -120,7 +120,7 @@ impl Channel {
             Ok(Acked::Run { last, epoch, .. }) => Ok(Some(Ack { ssn: last, epoch })),
             Ok(Acked::Stale) => Ok(None),
             Err(AckError::BeyondSent { .. }) if reexecuting => {
-                // Only the newest is kept; this rule has no use for the epochs of those before it.
+                // Only the newest is kept; this rule has no use for the epochs of earlier ones.
                 if self.early_ack.is_none_or(|early| early.ssn < ack.ssn) {
                     self.early_ack = Some(ack);
                 }
@@ -137,7 +137,7 @@ impl Channel {
         self.link.recv.handle_ack_request(sent);
     }
 
-    /// Returns the next acknowledgement that must be sent in a frame of its own.
+    /// Returns the next acknowledgement to be sent in a separate frame.
     pub(super) fn poll_ack(&mut self) -> Option<Ack> {
         self.link.recv.poll_ack()
     }
@@ -147,15 +147,15 @@ impl Channel {
         self.link.recv.piggyback()
     }
 
-    /// Takes note that the peer's durable checkpoint covers the messages to it up to `upto`.
+    /// Notes that the peer's durable checkpoint covers the messages to it up to `upto`.
     pub(super) fn note_covered(&mut self, epoch: Epoch, upto: Ssn) {
         if upto > self.covered_by_peer.1 {
             self.covered_by_peer = (epoch, upto);
         }
     }
 
-    /// Returns the SSN after which to transmit to a peer that has received `received`: the messages that it lacks, and
-    /// those that this execution sends again (the peer drops duplicates), but nothing that may be collected.
+    /// Returns the SSN after which to transmit to a peer that has received `received`: the messages missing there and
+    /// those sent again by this execution (the peer drops duplicates), but nothing collectable.
     pub(super) fn replay_after(&self, received: Ssn) -> Ssn {
         received.min(self.link.send.sent()).max(self.covered_by_peer.1)
     }
@@ -167,7 +167,7 @@ impl Channel {
         begun
     }
 
-    /// Makes that checkpoint durable; returns the last message that it covers, if that has grown.
+    /// Marks the checkpoint as durable; returns its last covered message, if it has grown.
     pub(super) fn checkpoint_durable(&mut self, epoch: Epoch) -> Option<Ssn> {
         self.link.recv.forget_epochs_before(epoch);
         let is_new = self.checkpointed > self.covered;
@@ -204,7 +204,7 @@ impl Channel {
         Ok((acked > has_upto).then_some(has_upto))
     }
 
-    /// Sets the incarnation of this rank's channel to itself, with the messages that its checkpoint has sent.
+    /// Sets the incarnation on this rank's channel to itself, with the messages sent before its checkpoint.
     pub(super) fn set_own_incarnation(&mut self, incarnation: Incarnation) {
         let met = self.link.recv.set_incarnation(incarnation, self.link.send.sent());
         debug_assert!(met.is_ok(), "incarnations only rise");

@@ -1,5 +1,4 @@
-//! Outcomes of non-deterministic calls: numbered in call order, recorded before they take effect, forced on
-//! re-execution.
+//! Non-deterministic call outcomes: numbered in call order, recorded before they take effect, forced on re-execution.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +12,7 @@ use crate::api::{ChoiceError, ChoiceRecord, NextChoice};
 /// wildcard receive is matched later). So a crash may leave records with gaps, and records are found by number.
 #[derive(Debug, Default)]
 pub(crate) struct Choices {
-    /// Number of the first call of this execution: the checkpoint has those before it.
+    /// Number of the first call in this execution: earlier ones are in the checkpoint.
     first: u64,
     /// Number of the next call.
     next: u64,
@@ -26,7 +25,7 @@ pub(crate) struct Choices {
 }
 
 impl Choices {
-    /// Begins after a checkpoint that counted `next` calls.
+    /// Begins after a checkpoint with `next` counted calls.
     pub(crate) fn resume(next: u64) -> Choices {
         Choices { first: next, next, ..Choices::default() }
     }
@@ -35,20 +34,22 @@ impl Choices {
         self.next
     }
 
-    /// Returns the number of calls that a checkpoint can count: a restarted program makes the undecided ones again,
-    /// under the same numbers. `None` if a later one is decided.
+    /// Returns the number of calls countable by a checkpoint: a restarted program makes the undecided ones again, under
+    /// the same numbers.
+    ///
+    /// `None` if a later one is decided.
     pub(crate) fn settled(&self) -> Option<u64> {
         let last = self.last.map(|last| last.sequence);
         let settled = self.open.keys().next().copied().or(last).unwrap_or(self.next);
         (self.next - settled == self.open() as u64).then_some(settled)
     }
 
-    /// Returns the number of undecided calls.
+    /// Returns the undecided call count.
     pub(crate) fn open(&self) -> usize {
         self.open.len() + usize::from(self.last.is_some())
     }
 
-    /// Returns `true` if this execution has repeated all calls that an earlier one has recorded.
+    /// Returns `true` if this execution has repeated all calls recorded by an earlier one.
     pub(crate) fn are_repeated(&self) -> bool {
         self.recovered.is_empty()
     }
@@ -91,8 +92,9 @@ impl Choices {
         Ok(if forced.is_some() { None } else { Some(ChoiceRecord::new(choice)) })
     }
 
-    /// Takes a record of an earlier incarnation. Records that the checkpoint covers are ignored: a crash between a
-    /// checkpoint and the clean-up of the log leaves them.
+    /// Takes a record from an earlier incarnation.
+    ///
+    /// Records covered by the checkpoint are ignored: a crash between a checkpoint and the log clean-up leaves them.
     pub(crate) fn recover(&mut self, choice: Determinant) -> Result<(), ChoiceError> {
         let sequence = choice.sequence;
         if sequence < self.first {
@@ -111,7 +113,7 @@ impl Choices {
     }
 }
 
-/// Checks that a choice names a rank of the job.
+/// Checks that a choice names a rank in the job.
 pub(crate) fn check(choice: Determinant, ranks: u32) -> Result<(), ChoiceError> {
     let Determinant { source: rank, .. } = choice;
     if rank < Rank(ranks) { Ok(()) } else { Err(ChoiceError::UnknownRank { rank, ranks }) }

@@ -1,4 +1,4 @@
-//! Events of the rule.
+//! Event handlers.
 
 use counterfoil_ack_piggyback::{Kind, ReceivedSet, WireHeader};
 use counterfoil_log_core::{Determinant, Envelope, Epoch, Incarnation, Rank, Ssn};
@@ -168,8 +168,7 @@ impl Protocol for SenderBased {
     }
 
     fn handle_peer_lost(&mut self, peer: Rank) -> Result<(), ProtocolError> {
-        // The lane waits for the replacement's Hello. Frames of the dead incarnation that are under way count until
-        // then.
+        // The lane waits for the replacement's Hello. Frames under way from the dead incarnation count until then.
         self.check_peer(peer)
     }
 

@@ -1,16 +1,16 @@
-//! The only notice of this rule: the durable checkpoint of a rank covers its peer's messages.
+//! The only notice under this rule: a durable checkpoint of a rank covers its peer's messages.
 
 use counterfoil_log_core::{Epoch, Ssn};
 
-/// Tag of a control header that carries a [`Covered`].
+/// Control header tag for a [`Covered`].
 pub(super) const COVERED: i32 = 1;
 
-/// Coverage of the receiver's messages by a durable checkpoint of the notice's sender.
+/// Coverage of the receiver's messages by a durable checkpoint at the notice's sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Covered {
-    /// Epoch that the checkpoint began.
+    /// Epoch begun by the checkpoint.
     pub(super) epoch: Epoch,
-    /// Last message that it covers.
+    /// Last covered message.
     pub(super) upto: Ssn,
 }
 

@@ -1,4 +1,4 @@
-//! Checkpoint tables: one byte of version, then postcard of plain numbers.
+//! Checkpoint tables: one version byte, then plain numbers in postcard.
 
 use counterfoil_ack_piggyback::{RecvWindowState, SendWindowState};
 use counterfoil_log_core::{Epoch, Rank, Ssn};
@@ -7,21 +7,21 @@ use serde::{Deserialize, Serialize};
 use crate::api::RestoreError;
 use crate::encoding;
 
-/// Version that is written, and the only one that is read.
+/// Version written, and the only one read.
 const VERSION: u8 = 1;
 
-/// State of the protocol in a checkpoint.
+/// Protocol state in a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Tables {
-    /// Rank that wrote the tables.
+    /// Rank recorded in the tables.
     pub(super) rank: u32,
-    /// Size of its job.
+    /// Its job size.
     pub(super) ranks: u32,
-    /// Epoch that the checkpoint begins.
+    /// Epoch begun by the checkpoint.
     pub(super) epoch: u32,
-    /// Number of non-deterministic calls counted.
+    /// Counted non-deterministic calls.
     pub(super) choices: u64,
-    /// Channels that were used, ascending by peer.
+    /// Used channels, ascending by peer.
     pub(super) channels: Vec<ChannelTable>,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct ChannelTable {
     pub(super) peer: u32,
     pub(super) send: SendWindowState,
     pub(super) recv: RecvWindowState,
-    /// Peer's newest durable checkpoint: the epoch that it began, and the last message that it covers.
+    /// Peer's newest durable checkpoint: its epoch, and the last covered message.
     pub(super) covered_by_peer: (u32, u64),
 }
 
@@ -40,7 +40,7 @@ impl Tables {
         encoding::encode_versioned(VERSION, self)
     }
 
-    /// Decodes tables and checks everything that can be judged without the windows.
+    /// Decodes tables and checks everything possible without the windows.
     pub(super) fn decode(bytes: &[u8], rank: Rank, ranks: u32) -> Result<Tables, RestoreError> {
         let tables: Tables = encoding::decode_tables(VERSION, bytes)?;
         encoding::check_owner((tables.rank, tables.ranks), (rank, ranks))?;
@@ -89,12 +89,12 @@ mod tests {
         }
     }
 
-    /// Returns tables of rank 1 of 3 in `epoch`.
+    /// Returns tables for rank 1 out of 3 in `epoch`.
     fn tables(epoch: u32) -> Tables {
         Tables { rank: 1, ranks: 3, epoch, choices: 0, channels: vec![channel(0, epoch), channel(2, epoch)] }
     }
 
-    /// Returns the contradiction that is found after `change`.
+    /// Returns the contradiction found after `change`.
     fn refused(change: impl Fn(&mut Tables)) -> Option<&'static str> {
         let mut tables = tables(4);
         change(&mut tables);

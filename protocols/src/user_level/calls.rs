@@ -1,4 +1,4 @@
-//! Collectives that this rank and the others have completed, and the results that they keep.
+//! Collectives completed by this rank and the others, and their kept results.
 
 use std::collections::BTreeSet;
 
@@ -7,23 +7,23 @@ use counterfoil_log_core::Rank;
 use super::tables::{AllCounts, Durable, Report};
 use crate::api::{CALL_BITS, CollectiveCall, EntryKey, EntryKind, Misbehaviour};
 
-/// Collectives of this rank, and what it knows of those of the others.
+/// Collectives of this rank, and its knowledge about those of the others.
 #[derive(Debug)]
 pub(super) struct Calls {
     rank: Rank,
     completed: AllCounts,
-    /// Results in the local log, by the number of their entry.
+    /// Results in the local log, by entry number.
     kept: BTreeSet<u64>,
-    /// Indexed by rank; of this one only the checkpoint.
+    /// Indexed by rank; for this one only the checkpoint.
     peers: Vec<Peer>,
     /// By communicator: calls below are beyond every rank's durable checkpoint, and their results are gone.
     floor: Durable,
 }
 
-/// Knowledge of a rank.
+/// Knowledge about a rank.
 #[derive(Debug, Default)]
 struct Peer {
-    /// It has sent a Hello.
+    /// Hello received.
     is_met: bool,
     completed: AllCounts,
     /// Results in its local log, or on their way to it.
@@ -41,18 +41,18 @@ impl Calls {
         &self.completed
     }
 
-    /// Continues from the counts of a checkpoint, which is durable.
+    /// Continues from the counts of a durable checkpoint.
     pub(super) fn restore(&mut self, completed: AllCounts) {
         self.completed = completed;
         self.note_durable(self.rank, &self.durable_now());
     }
 
-    /// Returns the number of the first call of a communicator that this rank hasn't completed.
+    /// Returns the number of the first call on a communicator not completed by this rank.
     pub(super) fn next(&self, comm: u32) -> u64 {
         next(&self.completed, comm)
     }
 
-    /// Returns the numbers that a checkpoint taken now is beyond.
+    /// Returns the first call numbers after a checkpoint taken now.
     pub(super) fn durable_now(&self) -> Durable {
         self.completed.iter().map(|(&comm, counts)| (comm, counts.next)).collect()
     }
@@ -66,7 +66,7 @@ impl Calls {
         self.peers.iter().any(|peer| next(&peer.completed, call.comm) > call.number)
     }
 
-    /// Counts a call that is complete. `keep`: its result is in the local log.
+    /// Counts a complete call. `keep`: its result is in the local log.
     pub(super) fn complete(&mut self, call: &CollectiveCall, keep: bool) {
         self.completed.entry(call.comm).or_default().add(call.class, call.number);
         if keep {
@@ -74,8 +74,7 @@ impl Calls {
         }
     }
 
-    /// Takes a result that the local log has, or that `from` has sent; returns `true` if it is new and its call is to
-    /// come.
+    /// Takes a result from the local log, or sent by `from`; returns `true` if it is new and its call is to come.
     pub(super) fn insert(&mut self, from: Option<Rank>, entry: EntryKey) -> bool {
         let number = entry.number;
         if let Some(peer) = from.and_then(|from| self.peers.get_mut(from.index())) {
@@ -85,24 +84,24 @@ impl Calls {
         is_to_come && self.kept.insert(number)
     }
 
-    /// Returns the ranks that may lack a call that this one has completed.
+    /// Returns the ranks that may lack a call completed by this one.
     pub(super) fn lagging(&self, call: &CollectiveCall) -> Vec<Rank> {
         let others = (0..).map(Rank).zip(&self.peers).filter(|(peer, _)| *peer != self.rank);
         others.filter(|(_, peer)| next(&peer.completed, call.comm) <= call.number).map(|(peer, _)| peer).collect()
     }
 
-    /// Returns `true` if a Hello of the peer was handled.
+    /// Returns `true` if a Hello from the peer was handled.
     pub(super) fn has_met(&self, peer: Rank) -> bool {
         self.peers[peer.index()].is_met
     }
 
-    /// Returns `true` if this rank has completed a call that the peer doesn't know or hasn't completed.
+    /// Returns `true` if this rank has completed a call unknown to or not completed by the peer.
     pub(super) fn is_ahead_of(&self, peer: Rank) -> bool {
         let its = &self.peers[peer.index()].completed;
         self.completed.iter().any(|(&comm, counts)| counts.next > next(its, comm))
     }
 
-    /// Returns the results that a peer lacks, in the order of their calls, and notes that they are on their way.
+    /// Returns the results missing at a peer, in call order, and notes them as on their way.
     pub(super) fn lacked_by(&mut self, peer: Rank) -> Vec<EntryKey> {
         let Peer { completed, holds, .. } = &mut self.peers[peer.index()];
         let lacks = |number: &u64| number & mask() >= next(completed, comm_of(*number)) && !holds.contains(number);
@@ -123,13 +122,15 @@ impl Calls {
         Report { has_met: self.has_met(peer), ..self.report() }
     }
 
-    /// Returns only what this rank's durable checkpoint is beyond. A peer waits for the result of a call that it knows
-    /// to be completed here, so it may know that only with the result.
+    /// Returns only calls before this rank's durable checkpoint.
+    ///
+    /// A peer waits for the result of a call once it knows the call to be completed here, so it may learn of the
+    /// completion only with the result.
     pub(super) fn report_durable(&self) -> Report {
         Report { durable: self.peers[self.rank.index()].durable.clone(), ..Report::default() }
     }
 
-    /// Checks that a peer that is as far as this rank has made the same kinds of calls.
+    /// Checks that a peer as far as this rank has made the same kinds of calls.
     pub(super) fn check(&self, report: &Report) -> Result<(), Misbehaviour> {
         let is_other = |(comm, own): (&u32, &super::Counts)| {
             report.completed.get(comm).is_some_and(|its| its.next == own.next && its != own)
@@ -140,7 +141,7 @@ impl Calls {
         }
     }
 
-    /// Replaces what is known of a peer by the report in its Hello.
+    /// Replaces the knowledge about a peer by the report in its Hello.
     pub(super) fn meet(&mut self, peer: Rank, report: &Report) {
         let held = report.held.iter().filter(|(first, last)| first <= last);
         let holds = held.flat_map(|&(first, last)| self.kept.range(first..=last).copied()).collect();
@@ -151,7 +152,7 @@ impl Calls {
         self.note_durable(peer, &report.durable);
     }
 
-    /// Adds a later report of a peer.
+    /// Adds a later report from a peer.
     pub(super) fn note(&mut self, peer: Rank, report: &Report) {
         let known = &mut self.peers[peer.index()].completed;
         for (&comm, counts) in &report.completed {
@@ -163,7 +164,7 @@ impl Calls {
         self.note_durable(peer, &report.durable);
     }
 
-    /// Notes the calls that a rank's durable checkpoint is beyond.
+    /// Notes the calls before a rank's durable checkpoint.
     pub(super) fn note_durable(&mut self, rank: Rank, durable: &Durable) {
         let known = &mut self.peers[rank.index()].durable;
         for (&comm, &number) in durable {
@@ -172,8 +173,9 @@ impl Calls {
         }
     }
 
-    /// Drops the results that no rank can need again: all before the calls that every rank's durable checkpoint is
-    /// beyond. Returns the first and last entry dropped, for each communicator.
+    /// Drops the results no rank can need again: all before every rank's durable checkpoint.
+    ///
+    /// Returns the first and last entry dropped, for each communicator.
     pub(super) fn collect(&mut self) -> Vec<(u64, u64)> {
         let own = &self.peers[self.rank.index()].durable;
         let mut dropped = Vec::new();
@@ -226,7 +228,7 @@ mod tests {
         call(comm, number).entry()
     }
 
-    /// Calls of two communicators: three and one, all with results.
+    /// Calls on two communicators: three and one, all with results.
     fn two_communicators() -> Calls {
         let mut calls = Calls::new(OWN, 2);
         for (comm, number) in [(5, 0), (5, 1), (5, 2), (6, 0)] {
@@ -235,7 +237,7 @@ mod tests {
         calls
     }
 
-    /// The report of a peer that has completed so many calls of each communicator.
+    /// Report from a peer with this many completed calls on each communicator.
     fn completed(of: &[(u32, u64)]) -> Report {
         let counts = |next| super::super::Counts { next, all_to_all: next, ..Default::default() };
         Report { completed: of.iter().map(|&(comm, next)| (comm, counts(next))).collect(), ..Report::default() }
@@ -252,7 +254,7 @@ mod tests {
         assert_eq!(calls.lacked_by(PEER), [], "they are on their way");
         calls.note(PEER, &completed(&[(5, 3), (6, 1)]));
         assert!(!calls.is_ahead_of(PEER));
-        // A report that was under way says less.
+        // A report under way says less.
         calls.note(PEER, &completed(&[(5, 2)]));
         assert!(!calls.is_ahead_of(PEER));
     }
@@ -286,7 +288,7 @@ mod tests {
         assert_eq!(calls.lacked_by(PEER), [entry(5, 2), entry(6, 0)]);
     }
 
-    /// A result that a peer holds is dropped there, too: its number may be that of another call after a restart.
+    /// A result held by a peer is dropped there, too: another call may get its number after a restart.
     #[test]
     fn what_a_peer_holds_is_forgotten_with_the_result() {
         let mut calls = two_communicators();

@@ -1,4 +1,4 @@
-//! Events: those of the core, with collectives and the reports of them.
+//! Events: the core's, with collectives and reports about them.
 
 use counterfoil_ack_piggyback::{Kind, WireHeader};
 use counterfoil_log_core::{Epoch, Incarnation, Rank};
@@ -51,8 +51,8 @@ impl Protocol for UserLevel {
         Ok(plan)
     }
 
-    /// Counts the call. A rank that didn't take part in it forwards its result to those that may wait there for this
-    /// rank.
+    /// Counts the call. A rank without a part in it forwards the result to ranks that may be waiting there for this
+    /// one.
     fn handle_collective_completed(&mut self, call: &CollectiveCall) -> Result<(), ProtocolError> {
         let plan = self.open.take().map(|(_, plan)| plan);
         let is_kept = matches!(plan, Some(CollectivePlan::Recorded(_) | CollectivePlan::Native { keep: Some(_) }));
@@ -110,8 +110,8 @@ impl Protocol for UserLevel {
         let has_met = report.has_met || self.calls.has_met(peer);
         let is_repair = has_met || hello.incarnation.max(self.incarnation()) > Incarnation(0);
         if !is_repair {
-            // Two first processes that meet for the first time take part in every call: neither waits for a result of
-            // the other. Both have to say so: a connection may have broken when only one had the other's Hello.
+            // Two first processes meeting for the first time take part in every call: neither waits for the other's
+            // result. Both have to say so: a connection may have broken when only one had the other's Hello.
             report.completed.clear();
         }
         self.calls.meet(peer, &report);

@@ -1,5 +1,6 @@
-//! Plain numbers that leave a rank: its checkpoint tables, and the report of its collectives to a peer. Both are one
-//! byte of version, then postcard.
+//! Plain numbers leaving a rank: its checkpoint tables, and its report on collectives to a peer.
+//!
+//! Both are one version byte, then postcard.
 
 use std::collections::BTreeMap;
 
@@ -8,17 +9,18 @@ use serde::{Deserialize, Serialize};
 use crate::api::{CollectiveClass, RestoreError};
 use crate::encoding::{decode_tables, decode_versioned, encode_versioned};
 
-/// Version of the tables that is written, and the only one that is read. Distinct from the core's and other rules'.
+/// Table version written, and the only one read.
+///
+/// Distinct from the core's and other rules'.
 const TABLES: u8 = 0x91;
-/// Version of the report that is written, and the only one that is read.
+/// Report version written, and the only one read.
 const REPORT: u8 = 2;
 
-/// Collectives of a communicator that a rank has completed (section 3.1: "every process counts various collective
+/// Collectives on a communicator completed by a rank (section 3.1: "every process counts various collective
 /// communications").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
-    /// Number of the first call that isn't complete. It also counts the calls that ran as messages, up to the last that
-    /// did not.
+    /// Number of the first incomplete call. It also counts calls run as messages, up to the last native one.
     pub next: u64,
     /// Barriers.
     pub barriers: u64,
@@ -29,7 +31,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Counts a call that is complete.
+    /// Counts a complete call.
     pub(super) fn add(&mut self, class: CollectiveClass, number: u64) {
         self.next = number + 1;
         match class {
@@ -42,10 +44,10 @@ impl Counts {
     }
 }
 
-/// Counts of all communicators, by context number.
+/// Counts for all communicators, by context number.
 pub(super) type AllCounts = BTreeMap<u32, Counts>;
 
-/// First call of each communicator that a durable checkpoint isn't beyond.
+/// First call on each communicator after a durable checkpoint.
 pub(super) type Durable = BTreeMap<u32, u64>;
 
 /// State of the rule in a checkpoint.
@@ -65,19 +67,21 @@ impl Tables {
     }
 }
 
-/// Report of a rank's collectives to a peer: in each Hello, and later what changes.
+/// Report on the collectives of a rank to a peer: in each Hello, and later the changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Report {
     pub(super) completed: AllCounts,
     pub(super) durable: Durable,
-    /// Numbers of the results in its local log that it has yet to use, as ranges (first, last), ascending.
+    /// Numbers of unused results in its local log, as ranges (first, last), ascending.
     pub(super) held: Vec<(u64, u64)>,
-    /// In a Hello: the sender has handled one of the receiver before.
+    /// In a Hello: the sender has handled one from the receiver before.
     pub(super) has_met: bool,
 }
 
 impl Report {
-    /// Largest number of ranges that are written. Peers send results beyond them once more.
+    /// Maximum number of ranges written.
+    ///
+    /// Peers send results beyond them once more.
     const RANGES_MAX: usize = 4096;
 
     pub(super) fn encode(mut self) -> Vec<u8> {

@@ -53,7 +53,7 @@ fn logging_ends_with_the_first_message_of_a_rank_that_has_ended_it() {
     assert!(!message.flags().contains(Flags::AM_LOGGING));
     assert_eq!(job.deliver(&message), PLAIN);
     assert_eq!(phases(&job), [4, 4]);
-    // Nothing that depends on the message is in the log; the order, when it comes, changes nothing.
+    // Nothing dependent on the message is in the log; the order, when it comes, changes nothing.
     job.rank(B).handle_choice(Determinant { sequence: before, source: A, ssn: message.ssn() }).unwrap();
     job.deaf = None;
     job.settle();
@@ -98,7 +98,7 @@ fn messages_of_an_undone_execution_are_dropped_and_early_ones_of_the_next_held()
     assert_eq!(job.deliver(&message), PLAIN);
     let again = job.rank(B).handle_message(&message);
     assert!(matches!(again, Ok(Incoming::Discard(DiscardReason::Duplicate { .. }))), "{again:?}");
-    // A replacement that hasn't heard of the line holds what comes.
+    // A replacement not yet aware of the line holds messages.
     let mut fresh = Coordinated::new(config(B, 2)).unwrap();
     assert_eq!(fresh.handle_message(&message), Ok(Incoming::Hold));
 }

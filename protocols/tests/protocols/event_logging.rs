@@ -9,7 +9,7 @@ use counterfoil_protocols::api::{DiscardReason, EntryKey, EntryKind, Incoming, P
 
 use job::{Job, RANKS};
 
-/// Most lines that are open before a rank offers no further one.
+/// Maximum of open lines before a rank offers no further one.
 const LINES_MAX: u32 = 8;
 
 #[test]
@@ -234,7 +234,7 @@ fn a_copy_that_is_not_in_transit_over_the_line_is_dropped_at_a_restart() {
     job.checkpoint(0);
     job.deliver_requests();
     assert_eq!((job.committed(), job.nodes[1].copies()), (vec![2, 2], 2));
-    // One that the dead process had yet to drop.
+    // One not yet dropped by the dead process.
     let message = job.send(0, 9);
     let number = EntryKey { kind: EntryKind::Message, number: 2 };
     job.nodes[1].entries.insert(number, message.as_bytes().to_vec());

@@ -1,4 +1,4 @@
-//! Ranks of Checkpoint-on-Failure; its coordinator has tests of its own, and the simulator runs all together.
+//! Ranks of Checkpoint-on-Failure; its coordinator has separate tests, and the simulator runs all together.
 
 use counterfoil_ack_piggyback::{Origin, WireHeader};
 use counterfoil_log_core::{Envelope, Incarnation, Rank};
@@ -38,7 +38,7 @@ fn told(of: &mut OnFailure) -> (Vec<(Party, Vec<u8>)>, Option<bool>) {
     (told, exits)
 }
 
-/// Returns the notice of a loss in a generation.
+/// Returns the loss notice for a generation.
 fn notice(generation: u32) -> Vec<u8> {
     let mut rank = rank(0, generation);
     rank.handle_peer_lost(Rank(1)).unwrap();
@@ -132,7 +132,7 @@ fn a_notice_that_cannot_be_read_is_refused() {
     let mut rank = rank(1, 0);
     for body in [&[][..], &[7], &[1, 0]] {
         let header = WireHeader::control(Rank(2), Rank(1), Origin::default(), 1, body.len() as u64, None);
-        // From a rank, that of a rebuilt state is none.
+        // From a rank, the notice of a rebuilt state is refused.
         let refused = rank.handle_control(Party::Rank(Rank(2)), &header, body);
         let how = Misbehaviour::MalformedNotice { tag: 1, len: body.len() };
         assert_eq!(refused, Err(ProtocolError::PeerMisbehaved { peer: Rank(2), how }));

@@ -24,7 +24,7 @@ fn rank(rank: Rank, incarnation: u32) -> Pessimistic {
     Pessimistic::new(config(rank, incarnation)).unwrap()
 }
 
-/// Returns the transmitted headers of messages to `R`.
+/// Returns the transmitted message headers to `R`.
 fn send(from: &mut Pessimistic, count: usize) -> Vec<WireHeader> {
     let source = from.core().config().rank;
     let envelope = Envelope { source, destination: R, tag: 0, comm: 0, len: 8 };
@@ -54,7 +54,7 @@ fn determinant(sequence: u64, source: Rank, ssn: u64) -> Determinant {
     Determinant { sequence, source, ssn: Ssn(ssn) }
 }
 
-/// Starts a replacement of `R` with these recorded deliveries, numbered from `first`.
+/// Starts a replacement for `R` with these recorded deliveries, numbered from `first`.
 fn replacement(tables: Option<&[u8]>, first: u64, order: &[(Rank, u64)]) -> Pessimistic {
     let mut again = rank(R, 1);
     if let Some(tables) = tables {
@@ -110,7 +110,7 @@ fn a_replacement_delivers_in_the_recorded_order_whatever_arrives_first() {
 
 #[test]
 fn a_recorded_but_undelivered_message_is_forced_too() {
-    // Its predecessor died between writing and delivering; a second replacement finds the records of both.
+    // Its predecessor died between writing and delivering; a second replacement finds both records.
     let mut r = replacement(None, 0, &[(A, 1)]);
     let (from_a, from_b) = (send(&mut rank(A, 0), 1), send(&mut rank(B, 0), 1));
     assert_eq!(r.handle_message(&from_b[0]).unwrap(), Incoming::Hold);
@@ -142,7 +142,7 @@ fn a_checkpoint_drops_what_it_covers_once_it_is_durable() {
     r.handle_checkpoint_durable(snapshot.epoch).unwrap();
     assert_eq!(dropped(&effects(&mut r)), [3]);
 
-    // Records that the checkpoint covers may still be there: the process died before it dropped them.
+    // Records covered by the checkpoint may still be there: the process died before it dropped them.
     let order = [(A, 1), (A, 2), (A, 3), (A, 4)];
     let mut r = replacement(Some(&snapshot.tables), 0, &order);
     assert_eq!((r.delivered(), r.pending_deliveries()), (3, 1));
@@ -270,7 +270,7 @@ fn a_hello_resumes_nothing_while_the_order_is_free() {
 fn outcomes_of_other_calls_are_choices_as_under_the_plain_rule() {
     let mut r = rank(R, 0);
     let call = r.next_choice();
-    // A test that finds nothing: no order of messages determines that.
+    // A test without a match: no message order determines this.
     let nothing = Determinant { sequence: call.sequence, source: R, ssn: Ssn::ZERO };
     let record = r.handle_choice(nothing).unwrap().unwrap();
     let mut again = rank(R, 1);

@@ -31,7 +31,7 @@ impl Random {
     }
 }
 
-/// Increment of SplitMix64's state.
+/// State increment of SplitMix64.
 const INCREMENT: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Mixes the bits of a number: the output function of SplitMix64.

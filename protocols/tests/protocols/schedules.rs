@@ -1,5 +1,5 @@
 //! Whole jobs under the sender-based rule, in one process and without time: N state machines, FIFO connections in
-//! memory, and a seeded scheduler that kills and replaces ranks at any event.
+//! memory, and a seeded scheduler killing and replacing ranks at any event.
 //!
 //! To repeat a failure: `SCHEDULE_SEED=<seed> cargo test -p counterfoil-protocols schedules::`.
 
@@ -112,7 +112,7 @@ fn killed_ranks_recover_when_the_window_sees_messages_as_they_are_taken() {
     run_all(Settings { checkpoints: true, lanes_survive: true, ..on_take }, 60_000..60_000 + scaled(300));
 }
 
-/// Asserts that one of the first seeds reveals a planted mistake.
+/// Asserts that one among the first seeds reveals a planted mistake.
 fn assert_caught(settings: Settings) {
     let found = (0..1000).find_map(|seed| run(settings, seed).err().map(|what| (seed, what)));
     let (seed, what) = found.expect("the schedules must find a planted mistake");

@@ -52,26 +52,28 @@ fn the_recovery_process_may_be_lost_too() {
     assert!(tally.rolled_back > scaled(1500));
 }
 
-/// Seeds that once ended wrong. A change of what a seed draws makes other jobs of them: each case is met by random
-/// jobs, too, and the ones of the simulator are lines that don't depend on that (`schedules_that_once_failed_pass`).
+/// Seeds that once ended wrong.
+///
+/// A change in what a seed draws turns them into other jobs: each case is met by random jobs, too, and the cases of the
+/// simulator are lines independent of draws (`schedules_that_once_failed_pass`).
 #[test]
 fn seeds_that_once_failed_pass() {
     let lost = Settings { failures: 3, coordinator_fails: true, ..BASE };
     // The recovery process was lost after it had told some ranks that another would roll back: that rank's messages
-    // were dropped as those of a dead incarnation, although the next line let it stay.
+    // were dropped as coming from a dead incarnation, although the next line let it stay.
     jobs(104_912..104_913, lost);
     jobs(120_092..120_093, lost);
-    // A rank that rolled back had reported to a peer, in its Hello, an orphan that it had executed again and not yet
-    // transmitted. The peer acknowledged it, and the record was released.
+    // A rolled-back rank had reported to a peer, in its Hello, an orphan executed again and not yet transmitted. The
+    // peer acknowledged it, and the record was released.
     jobs(118_406..118_407, Settings { failures: 2, ..BASE });
-    // A rank rolled back to an older checkpoint, and forgot acknowledgements that the floors were computed with. Then
-    // it failed: the line fell below its floor.
+    // A rank rolled back to an older checkpoint, and forgot acknowledgements used in computing the floors. Then it
+    // failed: the line fell below its floor.
     let collected = Settings { failures: 3, collections: true, ..BASE };
     jobs(103_190..103_191, collected);
     jobs(104_893..104_894, collected);
     // The same with coverage.
     jobs(1_038_968..1_038_969, Settings { failures: 4, collections: true, ..lost });
-    // A Hello of a dead incarnation arrived, late, at a rank that had rolled back to before it knew that peer: the line
-    // didn't have the peer's new incarnation for it, and a record was released that the peer had lost.
+    // A Hello from a dead incarnation arrived late, at a rank rolled back to before it knew this peer: the line didn't
+    // have the peer's new incarnation for it, and a record lost by the peer was released.
     jobs(1_032_825..1_032_826, Settings { failures: 6, collections: true, ..lost });
 }

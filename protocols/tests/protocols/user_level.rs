@@ -51,7 +51,7 @@ fn effects(of: &mut UserLevel) -> Vec<Effect> {
     std::iter::from_fn(|| of.poll_effect()).collect()
 }
 
-/// Exchanges Hellos, and then everything that results between the two; what others get is dropped.
+/// Exchanges Hellos, and then all resulting frames between the two; frames to others are dropped.
 fn meet(one: (Rank, &mut UserLevel), other: (Rank, &mut UserLevel)) {
     let hellos = (one.1.hello(other.0).unwrap(), other.1.hello(one.0).unwrap());
     other.1.handle_hello(one.0, &hellos.0).unwrap();
@@ -111,11 +111,11 @@ fn a_call_is_held_until_its_result_has_come() {
     assert_eq!(b.handle_entry(A, allreduce(0).entry(), &[]), Ok(true));
     assert!(effects(&mut b).iter().any(|effect| matches!(effect, Effect::Resume)));
     assert_eq!(b.handle_collective(&allreduce(0)), Ok(CollectivePlan::Recorded(allreduce(0).entry())));
-    // A second copy is of no use.
+    // A second copy is useless.
     assert_eq!(b.handle_entry(C, allreduce(0).entry(), &[]), Ok(false));
 }
 
-/// A has completed the call with the contribution of B's dead process; C has not, and waits in it.
+/// A has completed the call with the contribution from B's dead process; C has not, and waits in it.
 #[test]
 fn a_result_is_forwarded_to_a_rank_that_still_waits_in_the_call() {
     let (mut a, mut b, mut c) = (rank(A, 0), rank(B, 1), rank(C, 0));
@@ -130,7 +130,7 @@ fn a_result_is_forwarded_to_a_rank_that_still_waits_in_the_call() {
     assert_eq!(c.handle_collective(&allreduce(0)), Ok(CollectivePlan::Recorded(allreduce(0).entry())));
 }
 
-/// B has A's first Hello, and A has none of B, when their connection breaks.
+/// B has A's first Hello, and A has none from B, when their connection breaks.
 #[test]
 fn survivors_of_whom_one_had_met_the_other_meet_again_as_after_a_replacement() {
     let (mut a, mut b) = (rank(A, 0), rank(B, 0));
@@ -142,7 +142,7 @@ fn survivors_of_whom_one_had_met_the_other_meet_again_as_after_a_replacement() {
     assert_eq!(b.handle_collective(&call(CollectiveClass::FromRoot(C), 0)), Ok(CollectivePlan::Recorded(entry)));
 }
 
-/// What A has completed, it has completed with B's contribution, or without.
+/// Calls completed by A had the contribution of B, or did without it.
 #[test]
 fn first_processes_that_meet_for_the_first_time_take_part_in_every_call() {
     let (mut a, mut b) = (rank(A, 0), rank(B, 0));

@@ -7,7 +7,7 @@ use super::super::{Config, SendDeterministic};
 use super::*;
 use crate::api::{DiscardReason, Incoming, Protocol};
 
-/// Returns a replacement of rank A, after a recovery, that has sent message 1 again, of two that B has received; and B.
+/// Returns a replacement of rank A after a recovery, which has sent message 1 again out of two received by B; and B.
 fn replacement() -> (SendDeterministic, SendDeterministic) {
     let (mut a, mut b) = (rank(A, 0), rank(B, 0));
     b.handle_hello(A, &a.hello(B).unwrap()).unwrap();
@@ -32,8 +32,8 @@ fn replacement() -> (SendDeterministic, SendDeterministic) {
     (a, b)
 }
 
-/// A reported receipt of a message that had to be sent again is applied by the next event on the channel, whatever it
-/// is, and by a checkpoint and a round.
+/// A reported receipt of a message to be sent again is applied by the next event of any kind on the channel, and by a
+/// checkpoint and a round.
 #[test]
 fn a_receipt_of_a_repeated_message_is_applied_by_the_next_event() {
     type Event = fn(&mut SendDeterministic, &mut SendDeterministic);
@@ -113,7 +113,7 @@ fn a_record_that_went_out_as_logged_goes_out_as_logged_again() {
     assert_eq!(channel.refresh(&header(flags), Incarnation(0)).flags(), flags);
 }
 
-/// Returns a channel of two transmitted messages, in epoch 1.
+/// Returns a channel with two transmitted messages, in epoch 1.
 fn two_sent() -> Channel {
     let mut channel = Channel::new(B, AckPolicy::default(), Epoch::FIRST, false);
     for ssn in 1..=2 {
@@ -133,7 +133,7 @@ fn ack(ssn: u64) -> Ack {
 fn receipts_wait_while_the_table_is_at_the_recovery_process() {
     let mut channel = two_sent();
     channel.freeze_receipts();
-    // The second is that of a held message that is presented again.
+    // The second belongs to a held message presented again.
     for ssn in [1, 1, 2, 1] {
         assert_eq!(channel.acknowledge(ack(ssn)).unwrap(), []);
     }
@@ -175,17 +175,17 @@ fn tables_of_a_channel_that_contradict_each_other_are_refused() {
     }
 }
 
-/// While orphans may be missing, a Hello leaves out messages that are to be transmitted again; and none after that.
+/// While orphans may be missing, a Hello leaves out messages to be transmitted again; and none after that.
 #[test]
 fn a_hello_after_a_recovery_has_all_messages() {
     let (mut a, b) = replacement();
     assert_eq!(a.hello(B).unwrap().sent, Ssn(1));
-    // Of the two that B has received, one isn't sent again, and none is awaited any more.
+    // Of the two received by B, one isn't sent again, and none is awaited any more.
     let how = Misbehaviour::ReceivedMoreThanSent { claimed: Ssn(2), sent: Ssn(1) };
     assert_eq!(a.handle_hello(B, &b.hello(A).unwrap()), Err(ProtocolError::PeerMisbehaved { peer: B, how }));
 }
 
-/// Returns A with a recovery line in which B is of incarnation 1, and a message of B's that is being undone.
+/// Returns A with a recovery line in which B has incarnation 1, and a message from B being undone.
 fn peer_in_line() -> (SendDeterministic, WireHeader) {
     let (mut a, mut b) = pair();
     let undone = send(&mut b, B, A);

@@ -48,7 +48,7 @@ fn a_rank_that_has_done_something_is_not_restored() {
     }
 }
 
-/// The recovery process must hear of a rank that was met, even if nothing was sent to it; and of nothing sent.
+/// The recovery process must hear of a known rank, even if nothing was sent to it; and of nothing sent.
 #[test]
 fn a_lost_rank_counts_as_met() {
     let mut a = rank(A, 0);

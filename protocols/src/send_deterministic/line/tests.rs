@@ -9,7 +9,7 @@ const RANKS: usize = 6;
 /// Send epoch, receive epoch unless logged, and the receive epoch known to older checkpoints.
 type Entries = Vec<(u32, Option<u32>, Option<StaleReceipt>)>;
 
-/// Random tables, some of whose entries no failure-free run makes (received later than sent and not logged).
+/// Random tables, with some entries impossible in failure-free runs (received later than sent and not logged).
 fn tables() -> impl Strategy<Value = Vec<RankTable>> {
     let stale = (1u32..6, 1u32..6).prop_map(|(upto, received)| StaleReceipt { upto, received });
     let entry = (1u32..5, proptest::option::of(1u32..6), proptest::option::of(stale));
@@ -82,7 +82,7 @@ proptest! {
     ) {
         fails.truncate(tables.len());
         let (floors, smallest) = (floor_by_line(&tables), floor_by_smallest_epoch(&tables));
-        // One failure after another, each time with only the receipts in the checkpoints that ranks rolled back to.
+        // One failure after another, each time with only the receipts in the checkpoints of the rollbacks.
         let mut line: Vec<Option<u32>> = vec![None; tables.len()];
         for (rank, _) in fails.iter().enumerate().filter(|&(_, &fails)| fails) {
             let known: Vec<u32> = line.iter().zip(&tables).map(|(epoch, table)| epoch.unwrap_or(table.epoch)).collect();
@@ -116,7 +116,7 @@ fn the_base_of_a_channel_is_what_was_sent_before_the_epoch() {
     assert_eq!(bases, [9, 3, 3, 6, 6, 9]);
 }
 
-/// Row of 100,000 ranks with 8 neighbours and 4 epochs, in which the failure of one rolls all the others back.
+/// Row of 100,000 ranks with 8 neighbours and 4 epochs; one failure rolls all the others back.
 #[test]
 fn a_hundred_thousand_ranks_take_seconds_at_most() {
     const MANY: u32 = 100_000;

@@ -77,7 +77,7 @@ fn a_recovery_process_uses_no_number_of_another_one() {
     assert!(process.begin_collection(Floor::ByLine));
     let expected = Command::Collect { number: (3 << 32) + 1, round: process.round() };
     assert_eq!(commands(&mut process), [expected.clone(), expected]);
-    // An answer to a collection of its predecessor.
+    // An answer to a collection by its predecessor.
     let report = Report::Collection { number: (2 << 32) + 1, table: table(0) };
     for rank in 0..2 {
         assert_eq!(process.handle_control(Rank(rank), &notice::encode(&report)), Ok(()));
@@ -85,7 +85,7 @@ fn a_recovery_process_uses_no_number_of_another_one() {
     assert!(process.is_collecting() && commands(&mut process).is_empty());
 }
 
-/// The order of phases in a checkpoint of an earlier run of the job has the number of a round.
+/// The phase order in a checkpoint from an earlier run of the job contains a round number.
 #[test]
 fn rounds_go_on_after_those_of_an_earlier_job() {
     let mut process = RecoveryProcess::new(2, None);
@@ -127,7 +127,7 @@ fn reports_with_numbers_out_of_range_are_refused() {
     assert_eq!(lines(&mut process).len(), 2);
 }
 
-/// The order of phases may be known to checkpoints only: all ranks die at once.
+/// The phase order may be known to checkpoints only: all ranks die at once.
 #[test]
 fn a_restored_rank_reports_the_order_of_phases_of_its_checkpoint() {
     let phases = PhaseOrder::default().with_windows(1, &[Window { first: 10, before: 3 }], 15);
@@ -161,7 +161,7 @@ fn a_second_replacement_joins_the_round_and_a_successor_begins_the_next() {
     assert_eq!(process.round(), 1);
     assert_eq!(process.poll_message().map(|(to, _)| to), Some(Rank(0)));
     assert_eq!(process.poll_message(), None);
-    // The table of the process that this one replaces is there already.
+    // The table from the replaced process is there already.
     report_table(&mut process, 0, RankTable { restored: Some(1), ..table(REPLACED) });
     report_rollback(&mut process, 0, 2 * REPLACED);
     assert_eq!((process.round(), commands(&mut process).len()), (2, 2));
@@ -180,7 +180,7 @@ fn phases_are_released_in_order_when_no_rank_has_orphans_in_them() {
     report_rollback(&mut process, 1, 3 * REPLACED);
     let round = process.round();
     assert!(round > earlier);
-    // Reports of an earlier round don't count.
+    // Reports from an earlier round don't count.
     for rank in 0..2 {
         let phases = PhaseOrder::default();
         handle(&mut process, rank, &Report::Table { round: earlier, table: table(0), phase: 1, phases });

@@ -18,7 +18,7 @@ fn floor(round: u64, epoch: u32) -> Command {
     Command::Floor { round, epoch, ceiling: u32::MAX }
 }
 
-/// Returns a rank of two in a round that waits for the recovery line.
+/// Returns one of two ranks, in a round waiting for the recovery line.
 fn blocked(round: u64) -> SendDeterministic {
     let (mut a, _) = pair();
     command(&mut a, &Command::Block { round });
@@ -41,7 +41,7 @@ fn a_rank_reports_its_table_once_in_a_round() {
     assert_eq!(reports(&mut a), []);
 }
 
-/// A checkpoint doesn't have the receipts of its messages: they may have been learned later.
+/// A checkpoint lacks the receipts of its messages: they may have been learned later.
 #[test]
 fn a_restored_rank_reports_its_table_after_the_hellos_of_the_receivers() {
     let (mut a, mut b) = pair();
@@ -104,7 +104,7 @@ fn a_rank_rolls_back_to_the_epoch_of_the_line_and_once() {
     command(&mut a, &Command::Block { round: 1 });
     effects(&mut a);
     command(&mut a, &line(1, 0, Some((1, 1))));
-    // First the checkpoints: a rank that dies between the two must not restart beyond the line.
+    // First the checkpoints: a rank dying between the two must not restart beyond the line.
     assert!(matches!(
         effects(&mut a)[..],
         [Effect::KeepCheckpoints { first: Epoch::FIRST, last: Epoch(1) }, Effect::RollBack { epoch: Epoch(1) }]
@@ -157,11 +157,11 @@ fn a_floor_promises_what_is_not_asked_for_and_not_sent_again() {
         assert_eq!((kept, promises(&after)), (Some((Epoch(2), Epoch::MAX)), vec![promise]), "{name}");
         command(rank, &floor(0, 2));
         assert_eq!(promises(&effects(rank)), [], "{name}: the same floor again");
-        // A lower one, of a collection that was overtaken.
+        // A lower one, from an overtaken collection.
         command(rank, &floor(0, 1));
         assert_eq!(promises(&effects(rank)), [], "{name}");
     }
-    // Both promises make the rows of the tables go, and are repeated with the Hellos.
+    // Both promises remove table rows, and are repeated with the Hellos.
     let rows = |rank: &SendDeterministic| {
         [A, B].into_iter().filter_map(|peer| rank.table_sizes(peer)).map(|sizes| sizes.spe + sizes.rpp).sum::<u64>()
     };
@@ -186,7 +186,7 @@ fn deliver(effects: &[Effect], from: Rank, to: &mut SendDeterministic) {
 #[test]
 fn a_floor_is_no_abandoned_checkpoint() {
     let mut a = SendDeterministic::new(Config::new(A, 2)).unwrap();
-    // Of epochs 2 to 5, the checkpoints of 3 and 5 are durable.
+    // Among epochs 2 to 5, the checkpoints for 3 and 5 are durable.
     for _ in 0..2 {
         let _ = a.handle_checkpoint().unwrap();
         checkpoint(&mut a);
@@ -201,7 +201,7 @@ fn a_floor_is_no_abandoned_checkpoint() {
     }
 }
 
-/// Returns a rank whose cluster begins below the epochs of the next.
+/// Returns a rank in a cluster beginning below the epochs of the next.
 fn below_a_cluster(ceiling: u32) -> SendDeterministic {
     SendDeterministic::new(Config { ceiling: Epoch(ceiling), ..Config::new(A, 2) }).unwrap()
 }
@@ -224,7 +224,7 @@ fn a_floor_raises_the_epoch_below_which_a_rank_stays_and_a_recovery_resets_it() 
     assert!(!a.is_recovering() && !a.wants_checkpoint(), "the next cluster may have rolled back");
 }
 
-/// Returns a message of an incarnation of B that A has never met.
+/// Returns a message from an incarnation of B unknown to A.
 fn of_incarnation(incarnation: u32) -> WireHeader {
     let mut b = rank(B, 0);
     b.incarnation = Incarnation(incarnation);
@@ -250,14 +250,14 @@ fn messages_of_a_dead_process_are_dropped_although_its_replacement_was_never_met
         assert_eq!(a.handle_message(&of_incarnation(0)).unwrap(), Incoming::Discard(dead));
         assert_eq!(a.handle_message(&of_incarnation(7)).unwrap(), Incoming::Deliver { keep: None });
     }
-    // The same of a process that is heard of after the recovery, also while another one begins.
+    // The same for a process first heard of after the recovery, also while another one begins.
     let mut a = rank(A, 0);
     for finish in [&Command::Block { round: 1 }, &living(1), &finished(1), &Command::Block { round: 2 }] {
         command(&mut a, finish);
     }
     let dead = DiscardReason::DeadIncarnation { sent_by: Incarnation(6), now: Incarnation(7) };
     assert_eq!(a.handle_message(&of_incarnation(6)).unwrap(), Incoming::Discard(dead));
-    // A line that not all have obeyed is void.
+    // A line not obeyed by all is void.
     let mut a = rank(A, 0);
     for void in [&Command::Block { round: 1 }, &living(1), &Command::Block { round: 2 }] {
         command(&mut a, void);

@@ -109,7 +109,7 @@ fn messages_sent_alike_are_one_run() {
     assert_eq!(sent(&[1, 1, 1, 2]).runs, [run((1, 3), 1, 1), run((4, 4), 2, 2)]);
 }
 
-/// A checkpoint that begins an epoch after the messages' own doesn't know what was learned in it, or later.
+/// A checkpoint that begins an epoch after that of the messages doesn't know receipts learned in it, or later.
 #[test]
 fn what_older_checkpoints_know_of_a_receipt_is_remembered() {
     let stale_after = |received: u32, logged: Option<bool>, now: u32| {
@@ -161,7 +161,7 @@ fn acknowledged_and_collected_messages_are_no_longer_unknown() {
     assert_eq!(sent.unknown(), 4);
     sent.acknowledge((Ssn(1), Ssn(1)), Epoch(1), None, Epoch(1));
     assert_eq!(sent.unknown(), 3);
-    // The receipt of a logged message that was collected is forgotten.
+    // The receipt of a collected, logged message is forgotten.
     sent.collect(Ssn(2), Epoch(1));
     assert_eq!(sent.unknown(), 2);
 }

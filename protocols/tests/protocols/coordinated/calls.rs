@@ -1,4 +1,4 @@
-//! Collective calls that straddle a line.
+//! Collective calls straddling a line.
 
 use counterfoil_log_core::{Epoch, Rank};
 use counterfoil_protocols::api::{
@@ -34,7 +34,7 @@ fn calls_before_the_line_count_after_a_restart() {
 
 #[test]
 fn no_checkpoint_is_taken_before_the_logged_results_are_used_the_calls_skipped_and_the_early_messages_made() {
-    // B keeps the result of the first: data came from behind its line. Of the second, A has B's data.
+    // B keeps the result of the first: its data came from before the line. For the second, A has B's data.
     for class in [Some(CollectiveClass::AllToAll), Some(CollectiveClass::ToRoot(A)), None] {
         let mut job = Job::new();
         let before = CollectiveCall { class: CollectiveClass::AllToAll, comm: 0, number: 0, uniform: true };

@@ -1,4 +1,4 @@
-//! The initiator: lines that a replacement goes on with, orders and statuses that come again.
+//! The initiator: lines continued by a replacement, repeated orders and statuses.
 
 use counterfoil_log_core::Epoch;
 use counterfoil_protocols::api::{Coordinator, Effect, Floor, Protocol};
@@ -16,7 +16,7 @@ fn a_new_initiator_goes_on_with_an_open_line_and_with_half_a_commit() {
     assert_eq!(job.initiator.open_line(), Some((Epoch(2), vec![A, B])));
     job.deaf = Some(A);
     job.checkpoint(A);
-    // Only B has heard of the stop: the order to A is lost with the initiator.
+    // Only B has received the stop: the order to A is lost with the initiator.
     job.waiting[0].clear();
     job.initiator = Initiator::new(2, 2);
     job.deaf = None;
@@ -41,7 +41,7 @@ fn orders_that_come_again_change_nothing() {
         assert_eq!(job.repeat_orders(rank), [""; 0]);
     }
     assert_eq!(job.states(), before);
-    // Nor do they move a rank that has stopped because it has lost a peer.
+    // Nor do they move a rank stopped by the loss of a peer.
     job.rank(B).handle_peer_lost(A).unwrap();
     job.rank(B).handle_peer_lost(A).unwrap();
     let stopped = (Epoch(3), Epoch(3), 1, false);
@@ -109,7 +109,7 @@ fn a_new_initiator_repeats_a_commit_that_a_rank_has_not_heard_of_and_begins_noth
     job.checkpoint(A);
     job.deaf = Some(A);
     job.checkpoint(B);
-    // A has B's counts and the order to stop, and not that to commit.
+    // A has B's counts and the order to stop, and not the one to commit.
     while job.ranks[1].committed() < Epoch(3) {
         let (from, header, body) = job.waiting[0].remove(0);
         job.rank(A).handle_control(from, &header, &body).unwrap();

@@ -25,9 +25,9 @@ pub(super) struct Job {
     pub(super) initiator: Initiator,
     pub(super) entries: Vec<BTreeMap<EntryKey, Vec<u8>>>,
     pub(super) checkpoints: Vec<BTreeMap<Epoch, Vec<u8>>>,
-    /// Orders and counts that haven't arrived, by rank.
+    /// Undelivered orders and counts, by rank.
     pub(super) waiting: Vec<Vec<(Party, WireHeader, Vec<u8>)>>,
-    /// Rank that gets nothing for now.
+    /// Rank cut off for now.
     pub(super) deaf: Option<Rank>,
     /// All orders and statuses so far, each with its rank.
     pub(super) orders: Vec<(Rank, Vec<u8>)>,
@@ -163,15 +163,16 @@ impl Job {
         self.settle();
     }
 
-    /// Commits a line, without messages that cross it.
+    /// Commits a line, without messages crossing it.
     pub(super) fn commit_line(&mut self) {
         self.begin_line();
         self.checkpoint(A);
         self.checkpoint(B);
     }
 
-    /// Presents all orders again, as from an initiator that was replaced. Returns what the ranks do, but for their
-    /// statuses.
+    /// Presents all orders again, as from a replaced initiator.
+    ///
+    /// Returns the ranks' effects, except their statuses.
     pub(super) fn repeat_orders(&mut self, to: Rank) -> Vec<String> {
         let mut effects = Vec::new();
         for (rank, body) in self.orders.clone().into_iter().filter(|(rank, _)| *rank == to) {

@@ -1,11 +1,11 @@
-//! Collective calls, and checkpoints that have to precede them.
+//! Collective calls, and checkpoints required before them.
 
 use counterfoil_log_core::Rank;
 use counterfoil_protocols::api::{CollectiveCall, CollectiveClass, CollectivePlan, Protocol};
 
 use super::job::Job;
 
-/// Begins a collective at rank 1, which is an interval behind.
+/// Begins a collective at rank 1, which is one interval late.
 fn begin_behind(job: &mut Job) -> CollectiveCall {
     let call = CollectiveCall { class: CollectiveClass::Barrier, comm: 0, number: 0, uniform: true };
     job.checkpoint(0);
@@ -58,7 +58,7 @@ fn a_checkpoint_that_was_requested_in_a_call_is_taken_after_it() {
         let rank = &mut job.nodes[1].rank;
         assert!(matches!(rank.handle_collective(&call).unwrap(), CollectivePlan::Exchange { word: 1, .. }));
         rank.handle_collective_words(&call, &[(Rank(0), 1), (Rank(1), 1)]).unwrap();
-        // Nothing has to precede the call, so a refusal is of no matter.
+        // Nothing has to precede the call, so a refusal doesn't matter.
         rank.handle_checkpoint_refused().unwrap();
         assert_eq!(job.effects(1), [""; 0]);
         job.checkpoint(0);
@@ -74,7 +74,9 @@ fn a_checkpoint_that_was_requested_in_a_call_is_taken_after_it() {
     }
 }
 
-/// Makes a collective on both ranks. Returns their words.
+/// Makes a collective on both ranks.
+///
+/// Returns their words.
 fn call(job: &mut Job, number: u64) -> Vec<u64> {
     let call = CollectiveCall { class: CollectiveClass::Barrier, comm: 0, number, uniform: true };
     let word = |rank: u32| match job.nodes[rank as usize].rank.handle_collective(&call).unwrap() {
@@ -90,8 +92,8 @@ fn call(job: &mut Job, number: u64) -> Vec<u64> {
     words.into_iter().map(|(_, word)| word).collect()
 }
 
-/// By the clock of one rank, a checkpoint is due: taken there at once, it would be before a collective that the other
-/// makes before its own.
+/// By the clock of one rank, a checkpoint is due: taken there at once, it would precede a collective made by the other
+/// before its own checkpoint.
 #[test]
 fn a_checkpoint_that_is_due_by_one_clock_is_taken_by_all_after_the_next_collective() {
     let mut job = Job::new();

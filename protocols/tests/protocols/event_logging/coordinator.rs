@@ -7,7 +7,7 @@ use counterfoil_protocols::event_logging::EventLogging;
 
 use super::job::{Job, Node, RANKS};
 
-/// Attempt and execution in the report of a rank that has stopped for the first attempt.
+/// Attempt and execution in the report from a rank stopped for the first attempt.
 const STOPPED_FIRST: (u8, u8) = (1, 0);
 
 /// A replaced coordinator's orders may arrive after those of its successor.
@@ -28,7 +28,7 @@ fn orders_and_reports_that_come_again_change_nothing() {
         job.order(to, &body);
         assert_eq!((job.effects(to.index()), state(&job)), (vec![], before.clone()), "{body:?}");
     }
-    // But for those of a new process, whose second byte says so: each begins an attempt.
+    // Except from a new process, marked in the second byte: each begins an attempt.
     for (from, body) in job.reports.clone().into_iter().filter(|(_, body)| body[1] == 0) {
         job.coordinator.handle_control(from, &body).unwrap();
         assert_eq!((job.coordinator.poll_message(), job.coordinator.is_recovering()), (None, false), "{body:?}");
@@ -51,8 +51,7 @@ fn a_new_coordinator_commits_what_was_finished_under_the_last_one_and_nobody_goe
     job.commit_line();
     let incarnations = |job: &Job| job.nodes.iter().map(|node| node.rank.incarnation()).collect::<Vec<_>>();
     let before = incarnations(&job);
-    // It doesn't hear from rank 0 before that has finished a line, and dies before its order to commit it arrives
-    // there.
+    // It doesn't hear from rank 0 before rank 0 has finished a line, and dies before its commit order arrives there.
     job.coordinator = LineCoordinator::new(RANKS, 1);
     job.deaf = Some(Rank(0));
     job.commit_line();

@@ -19,20 +19,20 @@ pub(super) struct Node {
     pub(super) entries: BTreeMap<EntryKey, Vec<u8>>,
     pub(super) wants_checkpoint: bool,
     pub(super) resumed: bool,
-    /// Calls with an outcome that its log has forgotten, as last told.
+    /// Calls with outcomes forgotten by its log, as last told.
     pub(super) choices_discarded: Option<(u64, Epoch)>,
 }
 
-/// Job whose control messages arrive at once, unless they are withheld.
+/// Job with immediate control messages, unless withheld.
 pub(super) struct Job {
     pub(super) nodes: Vec<Node>,
     pub(super) coordinator: LineCoordinator,
-    /// Requests that have yet to arrive: destination, header, body.
+    /// Undelivered requests: destination, header, body.
     pub(super) requests: Vec<(Rank, WireHeader, Vec<u8>)>,
     /// All orders and reports so far, each with its rank.
     pub(super) orders: Vec<(Rank, Vec<u8>)>,
     pub(super) reports: Vec<(Rank, Vec<u8>)>,
-    /// Rank to which the coordinator's orders are lost.
+    /// Rank for which the coordinator's orders are lost.
     pub(super) deaf: Option<Rank>,
 }
 
@@ -142,7 +142,7 @@ impl Job {
         verdict
     }
 
-    /// Takes a checkpoint, which is durable at once.
+    /// Takes an immediately durable checkpoint.
     pub(super) fn checkpoint(&mut self, rank: usize) {
         let node = &mut self.nodes[rank];
         let Snapshot { epoch, tables } = node.rank.handle_checkpoint().unwrap();
@@ -173,7 +173,7 @@ impl Job {
         self.requests.clear();
     }
 
-    /// Commits a line that no message crosses.
+    /// Commits a line without crossing messages.
     pub(super) fn commit_line(&mut self) {
         self.checkpoint(0);
         self.checkpoint(1);
@@ -194,7 +194,7 @@ impl Job {
 }
 
 impl Node {
-    /// Presents the local log; messages that are presented to the program are in the result.
+    /// Presents the local log; messages presented to the program are in the result.
     pub(super) fn recover(&mut self) -> Vec<WireHeader> {
         let entries = self.entries.clone().into_iter();
         let (notes, others): (Vec<_>, Vec<_>) = entries.partition(|(key, _)| key.kind == EntryKind::Note);

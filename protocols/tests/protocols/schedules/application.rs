@@ -1,15 +1,15 @@
 //! Program of the virtual ranks: rounds of sends, receives by wildcard and by tags out of order, probes.
 //!
-//! Every rank sends all of a round's messages before it receives any of that round's, and sends never block, so the
+//! Every rank sends all its messages for a round before it receives any in this round, and sends never block, so the
 //! program can't deadlock by itself. A payload's `content` depends on the program only, and is compared with a run
-//! without failures. Its `history` depends on everything that the sender has seen, so an execution that doesn't repeat
-//! its choices is found by the messages that it sends.
+//! without failures. Its `history` depends on everything seen by the sender, so an execution that doesn't repeat its
+//! choices is found by its messages.
 
 use counterfoil_log_core::{Rank, Ssn};
 
 use crate::random::{Random, mix};
 
-/// Tags that are received from any source.
+/// Tags received from any source.
 pub(crate) const WILDCARD_TAGS: [i32; 2] = [0, 1];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub(crate) struct Payload {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Op {
-    /// Send a message of this many bytes.
+    /// Send a message with this many bytes.
     Send { to: Rank, tag: i32, len: u64 },
     /// Receive by source and tag.
     Receive { source: Rank, tag: i32 },
@@ -86,7 +86,7 @@ impl Program {
     }
 }
 
-/// Makes one [`Op::ReceiveBoth`] of the first receives of both wildcard tags, if there are any.
+/// Merges the first receives of both wildcard tags, if any, into one [`Op::ReceiveBoth`].
 fn merge_a_pair(receives: &mut Vec<Op>) {
     let find =
         |receives: &[Op], wanted| receives.iter().position(|op| matches!(op, Op::ReceiveAny { tag } if *tag == wanted));
@@ -104,14 +104,14 @@ pub(crate) struct Delivery {
     pub(crate) payload: Payload,
 }
 
-/// State of the application, as a checkpoint contains it.
+/// Application state, as contained in a checkpoint.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Memory {
     /// Index of the next operation.
     pub(crate) at: usize,
-    /// Hash of everything that was seen.
+    /// Hash over everything seen.
     history: u64,
-    /// Number of messages sent.
+    /// Messages sent.
     sent: u64,
     /// Delivered messages, in order.
     pub(crate) deliveries: Vec<Delivery>,

@@ -1,4 +1,4 @@
-//! Properties that must hold whatever is killed, checked against the actual messages and a run without failures.
+//! Properties that must hold under any kills, checked against the actual messages and a run without failures.
 
 use std::collections::BTreeMap;
 
@@ -6,19 +6,19 @@ use counterfoil_log_core::{Rank, Ssn};
 
 use super::application::{Delivery, Payload};
 
-/// Everything that any incarnation ever sent or was delivered.
+/// Everything ever sent by or delivered to any incarnation.
 #[derive(Debug, Default)]
 pub(crate) struct Oracle {
-    /// By source, destination and SSN: payload of the first incarnation that sent it.
+    /// By source, destination and SSN: payload from the first sending incarnation.
     sent: BTreeMap<(Rank, Rank, Ssn), Payload>,
-    /// By rank and place: delivery to the first incarnation that came so far.
+    /// By rank and place: delivery to the first incarnation to reach it.
     delivered: BTreeMap<(Rank, usize), Delivery>,
-    /// Of the processes alive at the end: by destination, source and tag, in delivery order.
+    /// For the processes alive at the end: by destination, source and tag, in delivery order.
     streams: BTreeMap<(Rank, Rank, i32), Vec<(Ssn, u64)>>,
 }
 
 impl Oracle {
-    /// Checks that an execution that repeats another sends the same bytes under the same SSNs.
+    /// Checks that a repeated execution sends the same bytes under the same SSNs.
     pub(crate) fn note_sent(&mut self, from: Rank, to: Rank, ssn: Ssn, payload: Payload) -> Result<(), String> {
         let first = *self.sent.entry((from, to, ssn)).or_insert(payload);
         if first == payload {
@@ -28,7 +28,7 @@ impl Oracle {
         }
     }
 
-    /// Checks that an execution that repeats another is delivered the same messages in the same order.
+    /// Checks that a repeated execution is delivered the same messages in the same order.
     pub(crate) fn note_delivered(&mut self, rank: Rank, place: usize, delivery: Delivery) -> Result<(), String> {
         let first = *self.delivered.entry((rank, place)).or_insert(delivery);
         if first == delivery {

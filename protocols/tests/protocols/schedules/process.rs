@@ -1,4 +1,4 @@
-//! One incarnation of a virtual rank: the driver of the protocol.
+//! One incarnation of a virtual rank: the protocol driver.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,10 +10,10 @@ use counterfoil_protocols::sender_based::{Config, SenderBased};
 use super::application::{Delivery, Memory, Op, Payload, WILDCARD_TAGS};
 use super::world::{Frame, Outbox, Outcome, Settings, Tally};
 
-/// Record of the sender log.
+/// Sender log record.
 pub(crate) type Record = (WireHeader, Payload);
 
-/// One destination's part of the sender log.
+/// One destination's part in the sender log.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lane {
     records: BTreeMap<u64, Record>,
@@ -23,7 +23,7 @@ pub(crate) struct Lane {
 }
 
 impl Lane {
-    /// Returns the part that a checkpoint keeps.
+    /// Returns the part kept by a checkpoint.
     fn saved(&self, without_records: bool) -> Lane {
         let mut saved = self.clone();
         if without_records {
@@ -33,7 +33,7 @@ impl Lane {
     }
 }
 
-/// Contents of a checkpoint.
+/// Checkpoint contents.
 #[derive(Clone, Debug)]
 pub(crate) struct Checkpoint {
     epoch: Epoch,
@@ -43,7 +43,7 @@ pub(crate) struct Checkpoint {
     unexpected: VecDeque<Record>,
 }
 
-/// State of a rank that survives its process.
+/// Rank state surviving its process.
 #[derive(Debug, Default)]
 pub(crate) struct Disk {
     pub(crate) choices: BTreeMap<u64, Vec<u8>>,
@@ -63,9 +63,9 @@ pub(crate) struct Process {
     cursors: Vec<Option<(Incarnation, u64)>>,
     /// Arrived and not taken.
     unexpected: VecDeque<Record>,
-    /// Wildcard receives of the present operation: call, tag, and matched message.
+    /// Wildcard receives in the current operation: call, tag, and matched message.
     posted: Vec<(NextChoice, i32, Option<Delivery>)>,
-    /// Checkpoint that isn't durable yet.
+    /// Checkpoint not yet durable.
     writing: Option<Checkpoint>,
 }
 
@@ -253,7 +253,7 @@ impl Process {
         Ok(true)
     }
 
-    /// Takes the first fitting message that has arrived.
+    /// Takes the first fitting arrived message.
     fn take(&mut self, fits: impl Fn(&WireHeader) -> bool, tally: &mut Tally) -> Outcome<Option<Delivery>> {
         while let Some(at) = self.unexpected.iter().position(|(header, _)| fits(header)) {
             let Some((header, payload)) = self.unexpected.remove(at) else { break };
@@ -282,7 +282,7 @@ impl Process {
         Ok(false)
     }
 
-    /// Puts the next record for `peer` on the wire to the incarnation whose Hello came last.
+    /// Puts the next record for `peer` on the wire to the incarnation of the last Hello.
     pub(crate) fn transmit(&mut self, peer: Rank, tally: &mut Tally) -> Outcome<Option<(Incarnation, Frame)>> {
         let Some((incarnation, after)) = self.cursors[peer.index()] else { return Ok(None) };
         let lane = &self.lanes[peer.index()];
@@ -296,7 +296,9 @@ impl Process {
         Ok(Some((incarnation, Frame::Wire(header, payload, Vec::new()))))
     }
 
-    /// Handles a frame from `peer`. Returns `Ok(false)` if the process at the other end is dead: close the connection.
+    /// Handles a frame from `peer`.
+    ///
+    /// Returns `Ok(false)` if the process at the other end is dead: close the connection.
     pub(crate) fn arrive(
         &mut self,
         peer: Rank,
@@ -375,7 +377,9 @@ impl Process {
         Ok(())
     }
 
-    /// Ends the process and keeps what survives it. A checkpoint may have become durable without the process knowing.
+    /// Ends the process and keeps what survives it.
+    ///
+    /// A checkpoint may have become durable without the process knowing.
     pub(crate) fn crash(self, disk: &mut Disk, checkpoint_durable: bool) {
         if let Some(checkpoint) = self.writing
             && checkpoint_durable
@@ -391,7 +395,7 @@ impl Process {
         self.writing.is_some()
     }
 
-    /// Returns the last SSN that `peer` has acknowledged, as reported to the log.
+    /// Returns the last SSN acknowledged by `peer`, as reported to the log.
     pub(crate) fn acked(&self, peer: Rank) -> Ssn {
         Ssn(self.lanes[peer.index()].acked)
     }

@@ -1,4 +1,4 @@
-//! Virtual ranks, an in-memory network of FIFO connections, and a seeded scheduler that also kills.
+//! Virtual ranks, an in-memory network with FIFO connections, and a seeded scheduler that also kills.
 
 use std::collections::VecDeque;
 use std::error::Error;
@@ -13,7 +13,7 @@ use super::oracle::Oracle;
 use super::process::{Disk, Process};
 use crate::random::Random;
 
-/// Settings of a run; its seed determines the rest.
+/// Run settings; its seed determines the rest.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
     pub(crate) ranks: u32,
@@ -25,25 +25,25 @@ pub(crate) struct Settings {
     /// Present messages to the protocol when the application takes them, out of order, and not when they arrive: as
     /// over an MPI library, which keeps untaken messages to itself.
     pub(crate) judge_on_take: bool,
-    /// Driver's mistake: choices aren't in a log that survives.
+    /// Driver's mistake: choices aren't in a surviving log.
     pub(crate) sabotage_drop_choices: bool,
     /// Driver's mistake: a checkpoint is reported durable before it is.
     pub(crate) sabotage_cover_early: bool,
-    /// Driver's mistake: a checkpoint without the messages that were received and not taken.
+    /// Driver's mistake: a checkpoint without received, untaken messages.
     pub(crate) sabotage_drop_unexpected: bool,
     /// Driver's mistake: a checkpoint without the sender log.
     pub(crate) sabotage_drop_records: bool,
-    /// Driver's mistake: messages that one incarnation of a peer lacks are sent to another.
+    /// Driver's mistake: messages missing at one incarnation of a peer are sent to another.
     pub(crate) sabotage_mix_connections: bool,
 }
 
-/// Counters that show that the schedules reach the intended cases.
+/// Counters showing that the schedules reach the intended cases.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) kills: u64,
     /// Kills while another rank was dead or had not caught up.
     pub(crate) kills_during_recovery: u64,
-    /// Connections that broke between two living ranks.
+    /// Connections broken between two living ranks.
     pub(crate) cuts: u64,
     pub(crate) checkpoints: u64,
     pub(crate) choices_forced: u64,
@@ -79,7 +79,7 @@ pub(crate) type Outcome<T> = Result<T, Box<dyn Error>>;
 #[derive(Clone, Debug)]
 pub(crate) enum Frame {
     Hello(Vec<u8>),
-    /// Header, payload (of a message), body (of a notice).
+    /// Header, message payload, notice body.
     Wire(WireHeader, Payload, Vec<u8>),
 }
 
@@ -88,22 +88,22 @@ pub(crate) enum Frame {
 pub(crate) struct Outbox {
     pub(crate) frames: Vec<(Rank, Frame)>,
     pub(crate) sent: Vec<(Rank, Ssn, Payload)>,
-    /// With the place among all deliveries of the rank.
+    /// With the place among all deliveries at the rank.
     pub(crate) delivered: Vec<(usize, Delivery)>,
 }
 
-/// One direction of a connection between two incarnations.
+/// One direction in a connection between two incarnations.
 #[derive(Debug)]
 struct Connection {
     from: Rank,
     by: Incarnation,
     to: Rank,
     frames: VecDeque<Frame>,
-    /// One attempt in so many delivers a frame: so a connection whose sender is dead may outlive its successor's.
+    /// One attempt in so many delivers a frame: so a dead sender's connection may outlive its successor's.
     slowness: u64,
 }
 
-/// Fault and the tick at which it strikes.
+/// Fault and its tick.
 pub(crate) type Fault = (u64, FaultKind);
 
 #[derive(Clone, Debug)]
@@ -119,7 +119,7 @@ pub(crate) struct World<'a> {
     settings: Settings,
     program: &'a Program,
     random: Random,
-    /// Probability, in quarters, that a chosen rank executes.
+    /// Execution probability for a chosen rank, in quarters.
     eagerness: Vec<u64>,
     disks: Vec<Disk>,
     processes: Vec<Option<Process>>,
@@ -236,7 +236,7 @@ impl<'a> World<'a> {
         let Some(process) = &mut self.processes[rank.index()] else { return Ok(false) };
         let Some((met, frame)) = process.transmit(peer, &mut self.tally)? else { return Ok(false) };
         if met != self.incarnations[peer.index()] && !self.settings.sabotage_mix_connections {
-            // Lost in a connection whose other end is dead.
+            // Lost in a connection with a dead other end.
         } else if peer == rank {
             let mut outbox = Outbox::default();
             process.arrive(rank, frame, &mut self.disks[rank.index()], &mut outbox, &mut self.tally)?;
@@ -342,7 +342,7 @@ impl<'a> World<'a> {
         self.replacements.push((self.tally.ticks + self.random.below(pause), rank));
     }
 
-    /// Delivers everything that is under way.
+    /// Delivers everything under way.
     fn drain(&mut self) -> Outcome<()> {
         loop {
             let mut moved = false;
@@ -360,7 +360,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Checks that the rank assumes of no connected process that it has received more than it has.
+    /// Checks that the rank assumes no more receipts at any connected process than there are.
     fn check_acknowledgements(&self, rank: Rank) -> Outcome<()> {
         let Some(sender) = &self.processes[rank.index()] else { return Ok(()) };
         for receiver in self.processes.iter().flatten() {

@@ -1,4 +1,4 @@
-//! Scenarios of Guermouche 2011, Figures 1 and 2, and rules that whole jobs survive without.
+//! Scenarios of Guermouche 2011, Figures 1 and 2, and rules without which whole jobs survive.
 
 #![expect(clippy::unwrap_used, reason = "a scenario that can't be played fails its test")]
 
@@ -49,7 +49,9 @@ fn figure_1_the_sender_of_a_logged_message_stays() {
 }
 
 /// A reduced Figure 2: rank 1 receives m0 from 2, sends m1 to 0, and receives the answer m2 from 0. m0 and m2 are
-/// logged, m1 is not. When rank 1 fails both can be replayed, and m2 arrives first.
+/// logged, m1 is not.
+///
+/// When rank 1 fails both can be replayed, and m2 arrives first.
 pub(crate) fn figure_2() -> World {
     let program: Program = vec![
         vec![Op::Receive { tag: 1 }, Op::Send { to: 1, tag: 0 }],
@@ -83,7 +85,7 @@ fn envelope() -> Envelope {
     Envelope { source: Rank(0), destination: Rank(1), tag: 0, comm: 0, len: 8 }
 }
 
-/// Sends a message from rank 0 to 1, which delivers it.
+/// Sends a message from rank 0 to 1, where it is delivered.
 fn pass_message(sender: &mut SendDeterministic, receiver: &mut SendDeterministic) {
     let mut header = sender.handle_send(&envelope()).unwrap().header;
     sender.handle_transmit(&mut header).unwrap();
@@ -111,7 +113,7 @@ fn only_the_first_logged_message_of_an_epoch_is_acknowledged_at_once() {
     assert_eq!(explicit_acks(), 1);
 }
 
-/// Section V.A: a sender that receives nothing, and so no acknowledgement, asks for one.
+/// Section V.A: a sender without any received message, and so without acknowledgement, asks for one.
 #[test]
 fn the_tables_have_a_row_for_messages_sent_or_received_alike() {
     let (mut sender, mut receiver) = (rank(0), rank(1));
@@ -135,7 +137,7 @@ fn too_many_messages_without_an_acknowledgement_make_the_sender_ask_for_one() {
     }
 }
 
-/// A receiver that has lost what its sender may no longer have can't be fed: an error in place of a wrong answer.
+/// A receiver can't be fed if it has lost messages its sender may no longer have: an error in place of a wrong answer.
 #[test]
 fn a_peer_that_lacks_collected_messages_is_refused() {
     let (mut sender, mut receiver) = (rank(0), rank(1));
@@ -148,7 +150,7 @@ fn a_peer_that_lacks_collected_messages_is_refused() {
     assert_eq!(refused, ProtocolError::Unrecoverable { peer: Rank(1), needs: Ssn(1), collected: Ssn(1) });
 }
 
-/// Numbers that no correct peer can have come to nothing.
+/// Numbers impossible for a correct peer have no effect.
 #[test]
 fn a_hello_that_claims_messages_that_were_never_sent_is_refused() {
     let (mut sender, mut receiver) = (rank(0), rank(1));
@@ -162,12 +164,12 @@ fn a_hello_that_claims_messages_that_were_never_sent_is_refused() {
     let how = Misbehaviour::CoversMoreThanReceived { covered: Ssn(2), received: Ssn(1) };
     assert_eq!(sender.handle_hello(Rank(1), &covers), Err(ProtocolError::PeerMisbehaved { peer: Rank(1), how }));
     let mut damaged = hello.clone();
-    // The last run of receipts ends with message 1: its first number, after the length of the list.
+    // The last receipt run ends with message 1: its first number, after the list length.
     damaged.opaque[1] = 2;
     let how = Misbehaviour::MalformedNotice { tag: 2, len: hello.opaque.len() };
     assert_eq!(sender.handle_hello(Rank(1), &damaged), Err(ProtocolError::PeerMisbehaved { peer: Rank(1), how }));
     sender.handle_hello(Rank(1), &hello).unwrap();
-    // A rank that was restored sends again what it doesn't remember.
+    // A restored rank sends forgotten messages again.
     let mut restored =
         SendDeterministic::new(Config { incarnation: Incarnation(1), ..Config::new(Rank(0), 2) }).unwrap();
     let first = restored.start();
@@ -175,7 +177,7 @@ fn a_hello_that_claims_messages_that_were_never_sent_is_refused() {
     restored.handle_hello(Rank(1), &hello).unwrap();
 }
 
-/// A checkpoint that another one replaced before it was durable is none that a rank can be rolled back to.
+/// A rank can't be rolled back to a checkpoint replaced by another one before it was durable.
 #[test]
 fn an_abandoned_checkpoint_is_not_in_the_table() {
     let mut sender = rank(0);
@@ -200,7 +202,7 @@ fn an_abandoned_checkpoint_is_not_in_the_table() {
     assert_eq!(epochs(&again), [(1, 1), (3, 3)]);
 }
 
-/// Logs a message and rolls its receiver back to an epoch in which it wouldn't be logged; returns the mark of its
+/// Logs a message and rolls its receiver back to an epoch in which it wouldn't be logged; returns the mark on its
 /// replay, and the receiver's phase afterwards.
 pub(crate) fn replay_of_a_logged_message() -> (bool, u32) {
     let (mut sender, mut receiver) = (rank(0), rank(1));
@@ -229,7 +231,7 @@ fn the_replay_of_a_logged_message_is_marked_and_raises_the_phase() {
     assert_eq!(replay_of_a_logged_message(), (true, 2));
 }
 
-/// Returns the checkpoints that rank 0 has after it rolled back from epoch 2 to 1.
+/// Returns rank 0's checkpoints after a rollback from epoch 2 to 1.
 pub(crate) fn checkpoints_after_rollback() -> Vec<u32> {
     let program: Program = vec![vec![Op::Send { to: 1, tag: 0 }], vec![Op::Receive { tag: 0 }]];
     let mut world = World::new(program).unwrap();

@@ -1,4 +1,4 @@
-//! One process of a rank: the driver of the protocol.
+//! One process at a rank: the protocol driver.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -22,7 +22,7 @@ pub(crate) enum Frame {
     Wire(WireHeader, u64, Vec<u8>),
 }
 
-/// One destination's part of the sender log.
+/// One destination's part in the sender log.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lane {
     pub(crate) records: BTreeMap<u64, Record>,
@@ -38,7 +38,7 @@ pub(crate) struct Checkpoint {
     unexpected: VecDeque<Record>,
 }
 
-/// State of a rank that survives its process.
+/// Rank state surviving its process.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Disk {
     pub(crate) checkpoints: BTreeMap<Epoch, Checkpoint>,
@@ -55,7 +55,7 @@ pub(crate) struct Node {
     pub(crate) cursors: Vec<Option<u64>>,
     /// Arrived and not accepted by the protocol, by peer.
     arrived: Vec<VecDeque<Record>>,
-    /// Accepted and not taken by the program: part of the image.
+    /// Accepted, untaken by the program: part of the image.
     unexpected: VecDeque<Record>,
     writing: Option<Checkpoint>,
     /// Messages sent: receiver, SSN, payload.
@@ -63,7 +63,7 @@ pub(crate) struct Node {
     /// Frames to peers.
     pub(crate) out: Vec<(usize, Frame)>,
     pub(crate) reports: Vec<Vec<u8>>,
-    /// It rolled back: its connections are to be made anew.
+    /// Rolled back: its connections are to be made anew.
     pub(crate) rolled_back: bool,
     pub(crate) logged: u64,
 }
@@ -120,7 +120,7 @@ impl Node {
         Ok(())
     }
 
-    /// Drops messages that came on an older connection.
+    /// Drops messages received on an older connection.
     pub(crate) fn clear_arrived(&mut self, peer: usize) {
         self.arrived[peer].clear();
     }

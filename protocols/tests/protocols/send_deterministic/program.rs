@@ -1,4 +1,4 @@
-//! Send-deterministic programs whose wildcard receives are ordered by causality alone.
+//! Send-deterministic programs with wildcard receives ordered by causality alone.
 
 use crate::random::{Random, mix};
 
@@ -17,8 +17,10 @@ pub(crate) enum Op {
 /// Operations of each rank.
 pub(crate) type Program = Vec<Vec<Op>>;
 
-/// Tokens wander from rank to rank. The next owner takes the first message with the token's tag, from any source: two
-/// messages of one token are never under way at once in a failure-free run, so only causality orders them.
+/// Tokens wander from rank to rank.
+///
+/// The next owner takes the first message with the token's tag, from any source: two messages for one token are never
+/// under way at once in a failure-free run, so only causality orders them.
 pub(crate) fn tokens(random: &mut Random, ranks: usize, tokens: usize, hops: usize) -> Program {
     let mut program = vec![Vec::new(); ranks];
     let mut at: Vec<usize> = (0..tokens).map(|_| random.index(ranks)).collect();
@@ -41,7 +43,7 @@ pub(crate) fn tokens(random: &mut Random, ranks: usize, tokens: usize, hops: usi
     program
 }
 
-/// State of a program: its image, without messages that were received and not taken.
+/// Program state: its image, without received, untaken messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Image {
     pub(crate) at: usize,
@@ -58,7 +60,7 @@ impl Image {
     }
 }
 
-/// Returns every payload of every channel, in order, and the final states of a failure-free run.
+/// Returns every payload on every channel, in order, and the final states in a failure-free run.
 pub(crate) fn failure_free(program: &Program) -> (Vec<Vec<Vec<u64>>>, Vec<Image>) {
     let ranks = program.len();
     let mut images = vec![Image::default(); ranks];

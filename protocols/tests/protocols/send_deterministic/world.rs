@@ -11,7 +11,7 @@ use super::node::{Disk, Frame, Node, Outcome};
 use super::program::{Image, Program, failure_free, tokens};
 use crate::random::Random;
 
-/// Settings of a random job.
+/// Random job settings.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
     pub(crate) failures: usize,
@@ -34,7 +34,7 @@ pub(crate) fn job(seed: u64, settings: Settings) -> Outcome<Tally> {
     World::new(program)?.run(&mut random, settings)
 }
 
-/// Counters of a job.
+/// Job counters.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) steps: u64,
@@ -50,9 +50,9 @@ pub(crate) struct World {
     pub(crate) nodes: Vec<Node>,
     pub(crate) disks: Vec<Disk>,
     pub(crate) coordinator: RecoveryProcess,
-    /// Number of times that it was replaced.
+    /// Number of its replacements.
     coordinators: u32,
-    /// Pairs of ranks without a connection.
+    /// Rank pairs without a connection.
     broken: BTreeSet<(usize, usize)>,
     /// Indexed by from * ranks + to.
     pub(crate) channels: Vec<VecDeque<Frame>>,
@@ -63,7 +63,7 @@ pub(crate) struct World {
 }
 
 impl fmt::Display for World {
-    /// Shows the state of the recovery process and of every rank.
+    /// Shows the state of the recovery process and every rank.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{:?}", self.coordinator)?;
         for (node, ops) in self.nodes.iter().zip(&self.program) {
@@ -113,8 +113,9 @@ impl World {
         self.nodes.len()
     }
 
-    /// Breaks all connections of a rank: nothing reaches it. Frames that it had sent still arrive until it is connected
-    /// anew.
+    /// Breaks all of a rank's connections: nothing reaches it.
+    ///
+    /// Frames sent by it earlier still arrive until it is connected anew.
     fn disconnect(&mut self, rank: usize) {
         let ranks = self.ranks();
         for peer in (0..ranks).filter(|&peer| peer != rank) {
@@ -260,7 +261,7 @@ impl World {
             && self.reports.iter().chain(&self.commands).all(VecDeque::is_empty)
     }
 
-    /// Executes the next operation of `rank`, which must be possible, and everything outside the programs that follows
+    /// Executes the next operation of `rank`, which must be possible, and everything outside the programs resulting
     /// from it.
     pub(crate) fn advance(&mut self, rank: usize) -> Outcome<()> {
         self.quiesce()?;
@@ -270,7 +271,7 @@ impl World {
         self.quiesce()
     }
 
-    /// Takes a durable checkpoint of `rank`.
+    /// Takes a durable checkpoint at `rank`.
     pub(crate) fn save_checkpoint(&mut self, rank: usize) -> Outcome<()> {
         self.quiesce()?;
         if !(self.checkpoint(rank)? && self.checkpoint(rank)?) {
@@ -296,7 +297,7 @@ impl World {
         Ok(())
     }
 
-    /// Returns `true` for each rank that was rolled back or replaced.
+    /// Returns `true` for each rolled-back or replaced rank.
     pub(crate) fn rolled_back(&self) -> Vec<bool> {
         self.nodes.iter().map(|node| node.protocol.incarnation().0 > 0).collect()
     }

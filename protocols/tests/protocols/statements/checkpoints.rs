@@ -190,7 +190,7 @@ fn a_checkpoint_counts_no_call_after_an_undecided_one() {
     assert_eq!(a.handle_checkpoint().unwrap().epoch, Epoch(2));
 }
 
-/// What a rule with its own state does of all this is in the tests of that rule.
+/// Rules with their own state have separate tests for this.
 #[test]
 fn a_rule_without_a_local_log_refuses_its_entries_and_sends_collectives_as_messages() {
     let mut a = rank(A, 0);

@@ -1,4 +1,4 @@
-//! Outcomes that the program does not determine.
+//! Non-deterministic outcomes.
 
 use super::*;
 
