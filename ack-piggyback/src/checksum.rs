@@ -1,4 +1,6 @@
-//! The end-to-end checksum of a message. It holds through the log, every retransmission from it, and checkpoints.
+//! The end-to-end message checksum.
+//!
+//! It holds through the log, every retransmission from it, and checkpoints.
 //!
 //! It detects accidental corruption, not deliberate modification.
 
@@ -7,8 +9,10 @@ use thiserror::Error;
 
 use crate::{Flags, Kind, WireHeader};
 
-/// A message differs from the one that was sent. Its container (a log, a checkpoint, a connection) is damaged, and
-/// no field of the header can be trusted, including those reported here.
+/// A message differs from the one sent.
+///
+/// Its container (a log, a checkpoint, a connection) is damaged, and no field of the header can be trusted, including
+/// those reported here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ChecksumError {
@@ -46,16 +50,16 @@ pub enum ChecksumError {
 }
 
 impl WireHeader {
-    /// Writes the checksum of this message into its header and sets [`Flags::CHECKED`].
+    /// Writes this message's checksum into its header and sets [`Flags::CHECKED`].
     ///
-    /// The checksum is the CRC-32C of the 64 header bytes followed by the payload, with the fields that a
-    /// retransmission may change set to zero: the checksum itself, the sender's incarnation, the ack (bytes 36-39 and
-    /// 56-63), and all flags but [`Flags::LARGE`]. [`refreshed`](WireHeader::refreshed) therefore preserves it.
+    /// The checksum is the CRC-32C over the 64 header bytes followed by the payload, with the fields changed by a
+    /// retransmission set to zero: the checksum itself, the sender's incarnation, the ack (bytes 36-39 and 56-63), and
+    /// all flags but [`Flags::LARGE`]. [`refreshed`](WireHeader::refreshed) therefore preserves it.
     ///
     /// Applies to [`Kind::Message`] only. Headers of other kinds are left unchanged: they aren't stored anywhere, and
     /// may not carry the flag.
     ///
-    /// `payload` must have the length that the header says, or [`verify`](WireHeader::verify) will refuse it.
+    /// `payload` must have the header's length, or [`verify`](WireHeader::verify) will refuse it.
     #[inline]
     pub fn seal(&mut self, payload: &[u8]) {
         if self.kind() == Kind::Message {
@@ -63,7 +67,7 @@ impl WireHeader {
         }
     }
 
-    /// Checks that header and payload are those that were sealed. A header without [`Flags::CHECKED`] passes.
+    /// Checks header and payload against the seal. A header without [`Flags::CHECKED`] passes.
     ///
     /// # Errors
     /// [`ChecksumError`] if the length or the checksum differs.

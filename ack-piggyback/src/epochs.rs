@@ -6,15 +6,16 @@ use counterfoil_log_core::{Epoch, Ssn};
 
 use crate::{EpochRunState, StateError};
 
-/// Receive epochs by SSN, as runs. A run begins at the first SSN whose receive epoch differs from its predecessor's.
+/// Receive epochs by SSN, as runs.
+///
+/// A run begins where the receive epoch changes.
 ///
 /// A channel received in order has one run for each epoch in which a message arrived. Messages with different tags may
-/// be received out of order, say SSN 5 before a checkpoint and SSN 4 after it; the runs represent that exactly. SSNs
-/// that haven't been received also fall into a run, but are never looked up.
+/// be received out of order, say SSN 5 before a checkpoint and SSN 4 after it; the runs represent this exactly. SSNs
+/// not yet received also fall into a run, but are never looked up.
 ///
 /// Memory: 16 bytes a run; at most one run for each epoch since the last
-/// [`forget_before`](ReceiveEpochs::forget_before), and two for each message that was overtaken across a
-/// checkpoint.
+/// [`forget_before`](ReceiveEpochs::forget_before), and two for each message overtaken across a checkpoint.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct ReceiveEpochs {
     /// Sorted by `first`; the first run begins at [`Ssn::FIRST`]; neighbours differ in their epoch.
@@ -39,7 +40,7 @@ impl ReceiveEpochs {
         match self.runs.last() {
             Some(last) if ssn > highest => {
                 if last.epoch != epoch {
-                    // The SSNs of the gap will most likely arrive in this epoch too.
+                    // The SSNs in the gap will most likely arrive in this epoch too.
                     self.runs.push(Run { first: highest.next(), epoch });
                 }
             }
@@ -48,7 +49,7 @@ impl ReceiveEpochs {
         }
     }
 
-    /// Changes the epoch of one SSN among others.
+    /// Changes the epoch of a single SSN.
     fn record_overtaken(&mut self, ssn: Ssn, epoch: Epoch) {
         let at = self.index_of(ssn);
         let Run { first, epoch: old } = self.runs[at];
@@ -67,7 +68,7 @@ impl ReceiveEpochs {
             self.runs.insert(at + 1, Run { first: ssn, epoch });
             at + 1
         };
-        // ...and is merged with neighbours of the same epoch.
+        // ...and is merged with neighbours from the same epoch.
         if self.runs.get(own + 1).is_some_and(|next| next.epoch == epoch) {
             self.runs.remove(own + 1);
         }
@@ -77,6 +78,7 @@ impl ReceiveEpochs {
     }
 
     /// Returns the epoch in which `ssn` was received, and the last SSN of its run ([`Ssn::MAX`] for the newest run).
+    ///
     /// `None` if nothing at all was received.
     #[inline]
     pub fn run_of(&self, ssn: Ssn) -> Option<(Epoch, Ssn)> {
@@ -96,8 +98,9 @@ impl ReceiveEpochs {
         self.runs.iter().map(|run| (run.first, run.epoch))
     }
 
-    /// Merges all epochs before `epoch` into the newest of them. That is an upper bound of the receive epoch, so a
-    /// record is at worst retained too long.
+    /// Merges all epochs before `epoch` into the newest of them.
+    ///
+    /// This is an upper bound on the receive epoch, so a record is at worst retained too long.
     pub fn forget_before(&mut self, epoch: Epoch) {
         let old = self.runs.iter().take_while(|run| run.epoch < epoch).count();
         if old < 2 {
@@ -108,7 +111,9 @@ impl ReceiveEpochs {
         self.runs[0].epoch = newest;
     }
 
-    /// Returns the index of the run of `ssn`. There must be a run.
+    /// Returns the index of the run holding `ssn`.
+    ///
+    /// There must be a run.
     fn index_of(&self, ssn: Ssn) -> usize {
         self.runs.partition_point(|run| run.first <= ssn).saturating_sub(1)
     }
@@ -117,7 +122,7 @@ impl ReceiveEpochs {
         self.runs.iter().map(|run| EpochRunState { first: run.first.0, epoch: run.epoch.0 }).collect()
     }
 
-    /// Restores the runs of a checkpoint that was taken in `epoch` when `highest` was the largest SSN received.
+    /// Restores the runs from a checkpoint taken in `epoch` when `highest` was the largest SSN received.
     pub(crate) fn restore(runs: &[EpochRunState], epoch: Epoch, highest: Ssn) -> Result<Self, StateError> {
         let mut restored: Vec<Run> = Vec::with_capacity(runs.len());
         for &EpochRunState { first, epoch: of_run } in runs {

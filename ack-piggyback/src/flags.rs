@@ -1,11 +1,11 @@
-//! Kind and flags of a wire header.
+//! Wire header kind and flags.
 
 use std::fmt;
 use std::ops::{BitOr, BitOrAssign};
 
 use zerocopy::{Immutable, IntoBytes, KnownLayout, TryFromBytes, Unaligned};
 
-/// The kind of message that a header precedes.
+/// The kind of message after a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, TryFromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(u8)]
 pub enum Kind {
@@ -15,7 +15,7 @@ pub enum Kind {
     Ack = 2,
     /// A request for an explicit ack up to this SSN; nothing follows.
     AckRequest = 3,
-    /// A control message of the protocol; `tag` identifies it, its body follows.
+    /// A protocol control message; `tag` identifies it, its body follows.
     Control = 4,
 }
 
@@ -30,7 +30,7 @@ impl Kind {
         }
     }
 
-    /// Returns the flags that a header of this kind may carry.
+    /// Returns the flags allowed for this kind.
     pub(crate) const fn flags_allowed(self) -> Flags {
         match self {
             Kind::Message => Flags::ALL,
@@ -51,20 +51,26 @@ impl Flags {
     /// The payload exceeds [`AckPolicy::small_message_limit`](crate::AckPolicy::small_message_limit): the receiver
     /// sends an explicit ack, unless the message is also `LOGGED`.
     pub const LARGE: Flags = Flags(1 << 1);
-    /// Already logged: the sender knows that the receiver is in a later epoch than its own, so it retains this message
-    /// in any case. No explicit ack is needed. A replay of a logged message has this flag too.
+    /// Already logged: the sender knows the receiver to be in a later epoch than its own, so it retains this message in
+    /// any case.
+    ///
+    /// No explicit ack is needed. A replay of a logged message has this flag too.
     pub const LOGGED: Flags = Flags(1 << 2);
-    /// The header's ack fields are valid. Set and cleared by [`WireHeader`](crate::WireHeader) itself.
+    /// The header's ack fields are valid.
+    ///
+    /// Set and cleared by [`WireHeader`](crate::WireHeader) itself.
     pub const HAS_ACK: Flags = Flags(1 << 3);
-    /// The sender requests an explicit ack of everything up to this message.
+    /// The sender requests an explicit ack for everything up to this message.
     pub const ACK_REQUESTED: Flags = Flags(1 << 4);
-    /// The header's checksum is valid. Set by [`WireHeader::seal`](crate::WireHeader::seal) only.
+    /// The header's checksum is valid.
+    ///
+    /// Set by [`WireHeader::seal`](crate::WireHeader::seal) only.
     pub const CHECKED: Flags = Flags(1 << 5);
 
     /// The sender may still log what a recovery line depends on (C3, section 3.3, *amLogging*).
     pub const AM_LOGGING: Flags = Flags(1 << 6);
 
-    /// Flags that all transmissions of a message share.
+    /// Flags shared by all transmissions of a message.
     pub(crate) const INVARIANT: Flags = Flags::LARGE.union(Flags::CHECKED);
     const ALL: Flags = Flags(0b111_1111);
 
@@ -80,27 +86,27 @@ impl Flags {
         if bits & !Self::ALL.0 == 0 { Some(Flags(bits)) } else { None }
     }
 
-    /// Returns `true` if every flag of `other` is set.
+    /// Returns `true` if every flag in `other` is set.
     #[inline]
     pub const fn contains(self, other: Flags) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Returns the flags that are in either set.
+    /// Returns the flags in either set.
     #[inline]
     #[must_use]
     pub const fn union(self, other: Flags) -> Flags {
         Flags(self.0 | other.0)
     }
 
-    /// Returns the flags that are in both sets.
+    /// Returns the flags in both sets.
     #[inline]
     #[must_use]
     pub const fn intersection(self, other: Flags) -> Flags {
         Flags(self.0 & other.0)
     }
 
-    /// Returns these flags without those of `other`.
+    /// Returns these flags without those in `other`.
     #[inline]
     #[must_use]
     pub const fn without(self, other: Flags) -> Flags {

@@ -9,7 +9,7 @@ use zerocopy::{Immutable, IntoBytes, KnownLayout, TryFromBytes, Unaligned};
 use crate::parse::{self, HeaderError};
 use crate::{Ack, Arrival, Flags, Kind, Stamp};
 
-/// The header that precedes a payload on the wire: 64 bytes, little-endian, no padding, any alignment.
+/// The header before a payload on the wire: 64 bytes, little-endian, no padding, any alignment.
 ///
 /// | bytes | field | | bytes | field |
 /// |---|---|---|---|---|
@@ -23,11 +23,11 @@ use crate::{Ack, Arrival, Flags, Kind, Stamp};
 /// | 16-19 | sender's incarnation | | | |
 /// | 20-23 | sender's epoch | | | |
 ///
-/// The checksum covers the fields that no retransmission changes, and the payload: see [`seal`](WireHeader::seal).
+/// The checksum covers the payload and the fields left alone by a retransmission: see [`seal`](WireHeader::seal).
 ///
-/// Guermouche 2011 (Figure 3, line 17) sends epoch and phase with a message; here the SSN replaces its date.
-/// A header that [`parse`](WireHeader::parse) returned, or that a constructor built from values within their limits,
-/// is valid: every getter returns a value within its limits.
+/// Guermouche 2011 (Figure 3, line 17) sends epoch and phase with a message; here the SSN replaces its date. A header
+/// from [`parse`](WireHeader::parse), or from a constructor given values within their limits, is valid: every getter
+/// returns a value within its limits.
 ///
 /// ```
 /// use counterfoil_ack_piggyback::{AckPolicy, Origin, SendWindow, WireHeader};
@@ -70,7 +70,7 @@ pub struct WireHeader {
 const _: () = assert!(size_of::<WireHeader>() == 64 && WireHeader::LEN.is_multiple_of(8));
 const _: () = assert!(align_of::<WireHeader>() == 1);
 
-/// State of the sending rank, present in every header.
+/// Sender state, present in every header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Origin {
     /// The sender's incarnation.
@@ -91,9 +91,9 @@ impl Default for Origin {
 impl WireHeader {
     /// Header length in bytes.
     pub const LEN: usize = size_of::<WireHeader>();
-    /// First byte of every header.
+    /// First byte in every header.
     pub const MAGIC: u8 = 0xCF;
-    /// Format version that this crate reads and writes.
+    /// Format version read and written by this crate.
     pub const VERSION: u8 = 1;
 
     /// Builds the header of an application message.
@@ -126,7 +126,7 @@ impl WireHeader {
         header
     }
 
-    /// Builds the header of a control message with a body of `len` bytes; `tag` is its type within the protocol.
+    /// Builds the header for a control message with a body of `len` bytes; `tag` is its type within the protocol.
     pub fn control(source: Rank, destination: Rank, origin: Origin, tag: i32, len: u64, ack: Option<Ack>) -> Self {
         let mut header = Self::blank(Kind::Control, source, destination, origin);
         header.tag = tag.into();
@@ -137,12 +137,12 @@ impl WireHeader {
 
     /// Returns a copy for retransmitting a logged message.
     ///
-    /// SSN, epoch, phase, envelope and checksum belong to the message and stay. `incarnation` is that of the current
-    /// sender, `ack` the newest one for that peer. `flags` replace all flags but [`Flags::LARGE`] and
-    /// [`Flags::CHECKED`], which belong to the message, and [`Flags::HAS_ACK`], which follows from `ack`.
+    /// SSN, epoch, phase, envelope and checksum belong to the message and stay. `incarnation` is the current sender's,
+    /// `ack` the newest one for that peer. `flags` replace all flags but [`Flags::LARGE`] and [`Flags::CHECKED`], which
+    /// belong to the message, and [`Flags::HAS_ACK`], which follows from `ack`.
     ///
-    /// Without this a replay would carry an outdated ack, and a replacement's replay of its predecessor's log would be
-    /// discarded as that of a dead incarnation.
+    /// Without this a replay would carry an outdated ack, and a replay of the predecessor's log would be discarded as
+    /// coming from a dead incarnation.
     #[must_use]
     pub fn refreshed(&self, incarnation: Incarnation, ack: Option<Ack>, flags: Flags) -> Self {
         let mut header = *self;
@@ -152,7 +152,7 @@ impl WireHeader {
         header
     }
 
-    /// Reads the header at the beginning of `bytes`; the rest isn't looked at.
+    /// Reads the header at the start of `bytes`; the rest isn't looked at.
     ///
     /// # Errors
     /// [`HeaderError`] names the wrong byte and the expected value.
@@ -180,7 +180,7 @@ impl WireHeader {
         IntoBytes::as_bytes(self)
     }
 
-    /// Returns the kind of message that follows.
+    /// Returns the kind of the message after this header.
     #[inline]
     pub fn kind(&self) -> Kind {
         self.kind
@@ -204,7 +204,7 @@ impl WireHeader {
         Rank(self.destination.get())
     }
 
-    /// Returns the incarnation of the source that sent this header.
+    /// Returns the sending incarnation of the source.
     #[inline]
     pub fn incarnation(&self) -> Incarnation {
         Incarnation(self.incarnation.get())
@@ -234,7 +234,7 @@ impl WireHeader {
         self.comm.get()
     }
 
-    /// Returns the length of the payload in bytes.
+    /// Returns the payload length in bytes.
     #[inline]
     pub fn payload_len(&self) -> u64 {
         self.len.get()
@@ -254,13 +254,13 @@ impl WireHeader {
             .then(|| Ack { ssn: Ssn(self.ack_ssn.get()), epoch: Epoch(self.ack_epoch.get()) })
     }
 
-    /// Returns the checksum that [`seal`](WireHeader::seal) wrote; 0 without [`Flags::CHECKED`].
+    /// Returns the checksum written by [`seal`](WireHeader::seal); 0 without [`Flags::CHECKED`].
     #[inline]
     pub fn checksum(&self) -> u32 {
         self.checksum.get()
     }
 
-    /// Returns the envelope, which MPI matches receives against.
+    /// Returns the envelope for MPI matching.
     #[inline]
     pub fn envelope(&self) -> Envelope {
         Envelope {
@@ -272,13 +272,13 @@ impl WireHeader {
         }
     }
 
-    /// Returns the state of the sending rank.
+    /// Returns the sender's state.
     #[inline]
     pub fn origin(&self) -> Origin {
         Origin { incarnation: self.incarnation(), epoch: self.epoch(), phase: self.phase() }
     }
 
-    /// Extracts the input of [`RecvWindow::handle_message`](crate::RecvWindow::handle_message).
+    /// Extracts the input for [`RecvWindow::handle_message`](crate::RecvWindow::handle_message).
     #[inline]
     pub fn arrival(&self) -> Arrival {
         Arrival { ssn: self.ssn(), incarnation: self.incarnation(), epoch: self.epoch(), flags: self.flags() }
@@ -288,7 +288,7 @@ impl WireHeader {
         (self.ack_ssn.get(), self.ack_epoch.get())
     }
 
-    /// Returns a copy with all fields zeroed that a retransmission may change; the checksum covers it.
+    /// Returns a copy with all retransmission-dependent fields zeroed, as covered by the checksum.
     #[inline]
     pub(crate) fn invariant_part(&self) -> Self {
         let flags = self.flags().intersection(Flags::LARGE).bits();

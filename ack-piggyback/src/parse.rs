@@ -1,11 +1,13 @@
-//! Validation of received headers.
+//! Received header validation.
 
 use counterfoil_log_core::{Epoch, Rank, Ssn};
 use thiserror::Error;
 
 use crate::{Flags, Kind, WireHeader};
 
-/// The bytes aren't a valid header. Names the first wrong byte and the expected value.
+/// The bytes aren't a valid header.
+///
+/// Names the first wrong byte and the expected value.
 ///
 /// The connection may have lost its framing: drop it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -14,9 +16,9 @@ pub enum HeaderError {
     /// Fewer bytes than a header has.
     #[error("a header has {needed} bytes, but there are only {len}")]
     TooShort {
-        /// Number of bytes found.
+        /// Bytes found.
         len: usize,
-        /// Number of bytes in a header.
+        /// Header length in bytes.
         needed: usize,
     },
     /// The magic number is wrong.
@@ -31,13 +33,13 @@ pub enum HeaderError {
         /// Value found.
         found: u8,
     },
-    /// The kind of message is undefined.
+    /// The message kind is undefined.
     #[error("byte 2: expected a kind from 1 to 4, found {found}")]
     Kind {
         /// Value found.
         found: u8,
     },
-    /// A flag is undefined, or not allowed for this kind of message.
+    /// A flag is undefined, or not allowed for this message kind.
     #[error("byte 3: expected flags within {allowed:#04x}, found {found:#04x}")]
     Flags {
         /// Value found.
@@ -45,12 +47,12 @@ pub enum HeaderError {
         /// All bits allowed for this kind.
         allowed: u8,
     },
-    /// A number is outside the limits of its type, or contradicts kind and flags.
+    /// A number is outside its type's limits, or contradicts kind and flags.
     #[error("byte {offset}: expected {field} from {least} to {most}, found {found}")]
     OutOfRange {
-        /// Offset of the field's first byte.
+        /// Offset of the field in bytes.
         offset: usize,
-        /// Name of the field.
+        /// Field name.
         field: &'static str,
         /// Value found.
         found: u64,
@@ -65,7 +67,7 @@ pub enum HeaderError {
 }
 
 impl HeaderError {
-    /// Returns the offset of the first wrong byte; for a header that is too short, the number of bytes found.
+    /// Returns the offset of the first wrong byte; for a header too short, the number of bytes found.
     pub fn offset(&self) -> usize {
         match *self {
             HeaderError::TooShort { len, .. } => len,

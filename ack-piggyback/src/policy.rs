@@ -1,21 +1,22 @@
-//! Limits of the acknowledgement rules.
+//! Acknowledgement limits.
 
 use thiserror::Error;
 
-/// Thresholds for acks and ack requests, and the capacity of a receive window. [`Default`] is valid;
-/// [`validate`](AckPolicy::validate) refuses numbers that contradict each other.
+/// Thresholds for acks and ack requests, and the capacity of a receive window.
+///
+/// [`Default`] is valid; [`validate`](AckPolicy::validate) refuses contradictory numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AckPolicy {
-    /// Largest payload in bytes of a small message, which is copied and gets no explicit ack. Larger messages are
-    /// marked [`Flags::LARGE`](crate::Flags::LARGE). Default 1024 (Guermouche 2011, section V.C: 1 KB).
+    /// Largest payload of a small message, in bytes. Small messages are copied and get no explicit ack. Larger messages
+    /// are marked [`Flags::LARGE`](crate::Flags::LARGE). Default 1024 (Guermouche 2011, section V.C: 1 KB).
     pub small_message_limit: usize,
-    /// Request an ack when more than this many messages of a channel are unacknowledged. Default 1024.
+    /// Request an ack when more than this many messages on a channel are unacknowledged. Default 1024.
     pub unacked_records_max: u64,
-    /// Request an ack when more than this many payload bytes of a channel are unacknowledged. Default 4 MiB.
+    /// Request an ack when more than this many payload bytes on a channel are unacknowledged. Default 4 MiB.
     pub unacked_bytes_max: u64,
-    /// Maximum number of separate SSN ranges received beyond the first gap of a channel. A message that would begin
-    /// one more is refused with [`TooManyExceptions`](crate::TooManyExceptions). Default 4096: 64 KiB for a channel
-    /// that uses them all.
+    /// Maximum number of separate SSN ranges received beyond a channel's first gap. A message beginning one more is
+    /// refused with [`TooManyExceptions`](crate::TooManyExceptions). Default 4096: 64 KiB for a channel that uses them
+    /// all.
     pub exceptions_max: usize,
 }
 
@@ -66,7 +67,7 @@ pub enum PolicyError {
     BytesBelowSmallMessage {
         /// The refused value.
         unacked_bytes_max: u64,
-        /// The limit that it contradicts.
+        /// The contradicted limit.
         small_message_limit: usize,
     },
     /// `exceptions_max` exceeds [`AckPolicy::EXCEPTIONS_LIMIT`].

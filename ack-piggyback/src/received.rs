@@ -1,4 +1,4 @@
-//! The set of received SSNs of a channel.
+//! A channel's set of received SSNs.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use crate::{ReceivedSetState, StateError};
 
 /// The highest SSN received (HSR) with its exceptions: {1, 2, 4} is "up to 2, and 4".
 ///
-/// Messages of one channel with different tags can be received out of order. An SSN below the HSR was therefore not
+/// Messages with different tags on one channel can be received out of order. An SSN below the HSR was therefore not
 /// necessarily received (as Liu 2014, section 3.2, assumes): a duplicate is an SSN *in the set*.
 ///
 /// Exceptions are stored as sorted ranges: a channel with one gap needs 16 bytes, no matter how many SSNs follow it.
@@ -20,15 +20,17 @@ pub struct ReceivedSet {
     exceptions: Vec<(Ssn, Ssn)>,
 }
 
-/// A message would exceed the maximum number of exception ranges. The set is unchanged.
+/// A message would exceed the maximum of exception ranges.
+///
+/// The set is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("{ssn} would be one exception too many: everything up to {upto} and {max} ranges beyond it were received")]
 pub struct TooManyExceptions {
-    /// SSN of the refused message.
+    /// Refused SSN.
     pub ssn: Ssn,
     /// The last SSN before the first gap.
     pub upto: Ssn,
-    /// Maximum number of ranges.
+    /// Maximum range count.
     pub max: usize,
 }
 
@@ -65,9 +67,11 @@ impl ReceivedSet {
         after > 0 && ssn <= self.exceptions[after - 1].1
     }
 
-    /// Inserts `ssn`; returns `true` if it is new. At most `exceptions_max` ranges may exist beyond the first gap.
+    /// Inserts `ssn`; returns `true` if it is new.
     ///
-    /// O(1) in order; otherwise a binary search, and a move of the ranges after it.
+    /// At most `exceptions_max` ranges may exist beyond the first gap.
+    ///
+    /// O(1) in order; otherwise a binary search and a move of later ranges.
     ///
     /// # Errors
     /// [`TooManyExceptions`] if `ssn` would begin one range too many.
@@ -122,7 +126,7 @@ impl ReceivedSet {
     pub fn restore(state: &ReceivedSetState) -> Result<Self, StateError> {
         let mut end = state.upto;
         for &(first, last) in &state.exceptions {
-            // `end` itself was received, so a range that begins at the next SSN would be adjacent to it.
+            // `end` itself was received, so a range from the next SSN on would be adjacent.
             if first <= end.saturating_add(1) || last < first {
                 return Err(StateError::Exceptions { first, last });
             }

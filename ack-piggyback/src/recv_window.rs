@@ -1,4 +1,4 @@
-//! The receiving end of a channel.
+//! A channel's receiving end.
 
 use counterfoil_log_core::{Epoch, Incarnation, Ssn};
 use thiserror::Error;
@@ -6,28 +6,29 @@ use thiserror::Error;
 use crate::state::{self, EpochError, RecvWindowState, StateError};
 use crate::{Ack, AckPolicy, Flags, ReceiveEpochs, ReceivedSet, TooManyExceptions};
 
-/// Tracks the messages received on one channel, their receive epochs, and the acks sent for them. A rank has one for
-/// each source.
+/// Tracks the messages received on one channel, their receive epochs, and the acks sent for them.
+///
+/// A rank has one for each source.
 ///
 /// # Acks are split where the receive epoch changes
 ///
-/// An ack is cumulative and carries one epoch, that of its own SSN. If SSNs 1-5 were received in epoch 1 and 6-9
-/// in epoch 2, a single ack (9, epoch 2) would attribute all of them to epoch 2, and the sender would log, replay and
-/// keep five messages for nothing; (9, epoch 1) would lose four. The window therefore generates (5, epoch 1) and then
-/// (9, epoch 2): each ack extends the previous one by SSNs of one receive epoch. On a channel that keeps order, as
-/// MPI's channels do, the sender can attribute every SSN exactly: the SSNs between the previous ack and this one were
-/// received in this one's epoch. Overtaken or lost acks do no harm: the next ack attributes its own, later epoch to
-/// the SSNs of the lost one, and a record is at worst kept too long.
+/// An ack is cumulative and carries one epoch, that of its own SSN. If SSNs 1-5 were received in epoch 1 and 6-9 in
+/// epoch 2, a single ack (9, epoch 2) would attribute them all to epoch 2, and the sender would log, replay and keep
+/// five messages for nothing; (9, epoch 1) would lose four. The window therefore generates (5, epoch 1) and then (9,
+/// epoch 2): each ack extends the previous one by SSNs from one receive epoch. On an ordered channel, such as MPI's,
+/// the sender can attribute every SSN exactly: the SSNs between the previous ack and this one were received in this
+/// one's epoch. Overtaken or lost acks do no harm: the next ack attributes its own, later epoch to the lost SSNs, and a
+/// record is at worst kept too long.
 ///
-/// [`piggyback`](Self::piggyback) returns one part at a time, oldest first. [`poll_ack`](Self::poll_ack) returns all
-/// of them, one at each call, once an explicit ack is due. Both advance `acked`, so that no ack is sent twice, except
-/// where the sender may need it again: a duplicate moves `acked` back to the message before it; a new incarnation at
-/// either end moves it back to the beginning, and the sender ignores stale acks.
+/// [`piggyback`](Self::piggyback) returns one part at a time, oldest first. [`poll_ack`](Self::poll_ack) returns them
+/// all, one at each call, once an explicit ack is due. Both advance `acked`, so no ack is sent twice, except where the
+/// sender may need it again: a duplicate moves `acked` back to the message before it; a new incarnation at either end
+/// moves it back to the beginning, and the sender ignores stale acks.
 ///
-/// An ack never covers more than the sender's *current incarnation* has sent, so that a replacement that re-executes
-/// only gets acks for SSNs that it knows.
+/// An ack never covers more than the sender's *current incarnation* has sent, so a re-executing replacement only gets
+/// acks for SSNs it knows.
 ///
-/// On a channel received out of order, only the cumulative part of the [`ReceivedSet`] is acknowledged.
+/// On a channel received out of order, only the [`ReceivedSet`]'s cumulative part is acknowledged.
 #[derive(Clone, Debug)]
 pub struct RecvWindow {
     policy: AckPolicy,
@@ -37,25 +38,25 @@ pub struct RecvWindow {
     epoch: Epoch,
     /// The source's incarnation.
     incarnation: Incarnation,
-    /// The last SSN that the source's incarnation is known to have sent.
+    /// The last SSN known to be sent by the source's incarnation.
     source_sent: Ssn,
     /// The highest SSN acknowledged to the source.
     acked: Ssn,
-    /// The highest SSN that needs an explicit ack.
+    /// The highest SSN in need of an explicit ack.
     ack_due: Ssn,
-    /// The newest epoch of the sender whose first message to be logged was acknowledged explicitly.
+    /// The sender's newest epoch with an explicit ack for its first message to be logged.
     first_logged: Option<Epoch>,
     /// Like `first_logged`, for duplicates. They count separately: a re-executing sender may send a new message before
-    /// the ack of a duplicate reaches it, and that message would get no explicit ack.
+    /// the ack for a duplicate reaches it, and this message would get no explicit ack.
     first_repeated: Option<Epoch>,
 }
 
-/// Input of [`RecvWindow::handle_message`]; see [`WireHeader::arrival`](crate::WireHeader::arrival).
+/// Input for [`RecvWindow::handle_message`]; see [`WireHeader::arrival`](crate::WireHeader::arrival).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Arrival {
     /// Its SSN.
     pub ssn: Ssn,
-    /// The incarnation of the source that sent it.
+    /// The sending incarnation.
     pub incarnation: Incarnation,
     /// The source's epoch when it was first sent.
     pub epoch: Epoch,
@@ -63,7 +64,7 @@ pub struct Arrival {
     pub flags: Flags,
 }
 
-/// Classification of a received message.
+/// Received message classification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use = "a duplicate must not be delivered"]
 pub enum Verdict {
@@ -74,12 +75,14 @@ pub enum Verdict {
         /// The epoch in which it was received.
         receive_epoch: Epoch,
     },
-    /// Sent by an incarnation that has been replaced: discard it, as if it had never arrived. The replacement sends it
-    /// again if it is needed.
+    /// Sent by a replaced incarnation: discard it, as if it had never arrived. The replacement sends it again if it is
+    /// needed.
     DeadIncarnation,
 }
 
-/// A message can't be classified. The window is unchanged.
+/// A message can't be classified.
+///
+/// The window is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum RecvError {
     /// Too many messages arrived out of order, or some are missing. Don't receive this one yet.
@@ -102,8 +105,8 @@ pub enum RecvError {
 }
 
 impl RecvWindow {
-    /// Creates the window of a channel on which nothing was received, with the source in its first incarnation and this
-    /// rank in [`Epoch::FIRST`].
+    /// Creates a window for an unused channel, with the source in its first incarnation and this rank in
+    /// [`Epoch::FIRST`].
     pub fn new(policy: AckPolicy) -> Self {
         RecvWindow {
             policy,
@@ -143,7 +146,7 @@ impl RecvWindow {
             (Verdict::Fresh, self.epoch)
         } else {
             let receive_epoch = self.receive_epoch(ssn);
-            // The sender doesn't repeat messages that it knows to be acknowledged.
+            // The sender doesn't repeat messages it knows to be acknowledged.
             self.acked = self.acked.min(ssn.prev());
             (Verdict::Duplicate { receive_epoch }, receive_epoch)
         };
@@ -170,7 +173,7 @@ impl RecvWindow {
         is_first || flags.contains(Flags::LARGE)
     }
 
-    /// Handles a request for an explicit ack; `sent` is the last SSN that the sender has sent (the header's SSN).
+    /// Handles a request for an explicit ack; `sent` is the sender's last SSN (the header's SSN).
     ///
     /// If nothing new can be acknowledged, the answer repeats the newest ack.
     pub fn handle_ack_request(&mut self, sent: Ssn) {
@@ -181,8 +184,9 @@ impl RecvWindow {
         }
     }
 
-    /// Returns the next ack to put on a message in the other direction, if anything is new. Call this only for a header
-    /// that is about to be sent: the ack counts as sent.
+    /// Returns the next ack to put on a message in the other direction, if anything is new.
+    ///
+    /// Call this only for a header about to be sent: the ack counts as sent.
     #[inline]
     pub fn piggyback(&mut self) -> Option<Ack> {
         let ack_limit = self.ack_limit();
@@ -192,22 +196,22 @@ impl RecvWindow {
         let (epoch, last) = self.epochs.run_of(self.acked.next())?;
         self.acked = last.min(ack_limit);
         if self.acked >= self.ack_due {
-            // Answered: a duplicate that moves `acked` back doesn't make it due again.
+            // Answered: a duplicate moving `acked` back doesn't make it due again.
             self.ack_due = Ssn::ZERO;
         }
         Some(Ack { ssn: self.acked, epoch })
     }
 
-    /// Returns the next explicit ack that is due; call until `None`.
+    /// Returns the next due explicit ack; call until `None`.
     ///
-    /// An ack is due for the first message of a sender's epoch that must be logged, for each large message, and for
-    /// each request of the sender, unless a piggybacked ack has covered it meanwhile.
+    /// An ack is due for the first message to be logged from each sender's epoch, for each large message, and for each
+    /// request by the sender, unless a piggybacked ack has covered it meanwhile.
     #[inline]
     pub fn poll_ack(&mut self) -> Option<Ack> {
         if self.acked >= self.ack_due { None } else { self.piggyback() }
     }
 
-    /// Returns the largest SSN that an ack may cover now.
+    /// Returns the largest SSN an ack may cover now.
     #[inline]
     fn ack_limit(&self) -> Ssn {
         self.received.upto().min(self.source_sent)
@@ -222,19 +226,22 @@ impl RecvWindow {
         Ok(())
     }
 
-    /// Merges the receive epochs before `epoch`, when no sender can roll back so far that it has to tell them apart:
-    /// see [`ReceiveEpochs::forget_before`]. This keeps the window small.
+    /// Merges the receive epochs before `epoch`, when no sender can roll back far enough to need them apart: see
+    /// [`ReceiveEpochs::forget_before`].
+    ///
+    /// This keeps the window small.
     pub fn forget_epochs_before(&mut self, epoch: Epoch) {
         self.epochs.forget_before(epoch);
     }
 
-    /// Sets the source's incarnation. `sent` is the last SSN that it had sent when it (re)started: 0, or the one in its
-    /// checkpoint.
+    /// Sets the source's incarnation.
     ///
-    /// For a new incarnation, everything up to `sent` that this rank has received is acknowledged again, in parts from
-    /// the beginning, because the replacement only knows its checkpoint; it ignores stale acks. Messages of earlier
-    /// incarnations are discarded from now on. A rank that rolls back without dying must count as a new incarnation
-    /// too. The call may be repeated for the current incarnation.
+    /// `sent` is the last SSN it had sent when it (re)started: 0, or the one in its checkpoint.
+    ///
+    /// For a new incarnation, everything received up to `sent` is acknowledged again, in parts from the beginning,
+    /// because the replacement only knows its checkpoint; it ignores stale acks. Messages from earlier incarnations are
+    /// discarded from now on. A rollback without a death must count as a new incarnation too. The call may be repeated
+    /// for the current incarnation.
     ///
     /// # Errors
     /// [`RecvError::UnknownIncarnation`] if `incarnation` is older than the known one.
@@ -255,7 +262,7 @@ impl RecvWindow {
         Ok(())
     }
 
-    /// Resumes acknowledging after `acked`, the highest acknowledged SSN that the sender knows.
+    /// Resumes acknowledging after `acked`, the highest acknowledged SSN known to the sender.
     ///
     /// Optional after either end was replaced, if the sender reports its
     /// [`SendWindow::acked`](crate::SendWindow::acked): it saves stale acks.
@@ -263,8 +270,9 @@ impl RecvWindow {
         self.acked = acked.min(self.ack_limit());
     }
 
-    /// Returns `true` if `incarnation` is the source's current one. Anything else from the source, such as an ack, is
-    /// to be ignored.
+    /// Returns `true` if `incarnation` is the source's current one.
+    ///
+    /// Anything else from the source, such as an ack, is to be ignored.
     #[inline]
     pub fn is_current(&self, incarnation: Incarnation) -> bool {
         incarnation == self.incarnation
@@ -315,9 +323,11 @@ impl RecvWindow {
         }
     }
 
-    /// Restores the window of a checkpoint. Everything will be acknowledged again, from the beginning: acks sent before
-    /// the checkpoint may have been in flight when this rank died. Explicit acks that were due are dropped: the sender
-    /// learns of the rollback, and requests them again or gets them piggybacked.
+    /// Restores a checkpointed window.
+    ///
+    /// Everything will be acknowledged again, from the beginning: acks sent before the checkpoint may have been in
+    /// flight when this rank died. Due explicit acks are dropped: the sender learns of the rollback, and requests them
+    /// again or gets them piggybacked.
     ///
     /// # Errors
     /// [`StateError`] if no window can have written `state`, or not under this policy.

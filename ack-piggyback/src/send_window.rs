@@ -1,4 +1,4 @@
-//! The sending end of a channel.
+//! A channel's sending end.
 
 use counterfoil_log_core::{Epoch, Ssn};
 use thiserror::Error;
@@ -7,17 +7,18 @@ use crate::state::{self, EpochError, SendWindowState, StateError};
 use crate::unacked::UnackedBytes;
 use crate::{Ack, AckError, AckPolicy, Acked, Flags};
 
-/// Numbers the messages of one channel and tracks which of them are acknowledged. A rank has one for each
-/// destination that it sends to.
+/// Numbers one channel's messages and tracks their acknowledgement.
+///
+/// A rank has one for each destination that it sends to.
 ///
 /// # The already-logged mark
 ///
-/// Guermouche 2011, section V.A: once an ack shows that the receiver is in a later epoch than this rank,
-/// everything that this rank sends until its own epoch changes will be received in a later epoch too, and has to
-/// be logged. Such messages are marked [`Flags::LOGGED`], and the receiver needn't acknowledge them one by one.
-/// The window derives the mark from the newest acknowledged receive epoch. Two events clear it: this rank
-/// [begins](Self::begin_epoch) an epoch that the receiver isn't known to be past, or the
-/// [receiver rolls back](Self::receiver_rolled_back), because its epochs begin anew.
+/// Guermouche 2011, section V.A: once an ack shows that the receiver is in a later epoch than this rank, everything
+/// sent here until this rank's own epoch changes will be received in a later epoch too, and has to be logged. Such
+/// messages are marked [`Flags::LOGGED`], and the receiver needn't acknowledge them one by one. The window derives the
+/// mark from the newest acknowledged receive epoch. Two events clear it: this rank [begins](Self::begin_epoch) an epoch
+/// that the receiver isn't known to be past, or the [receiver rolls back](Self::receiver_rolled_back), because its
+/// epochs begin anew.
 ///
 /// Messages with the mark stay unacknowledged like all others until a cumulative ack covers them. Only then is
 /// their receive epoch known, which replay (Figure 3, line 65) and collection need.
@@ -29,7 +30,7 @@ pub struct SendWindow {
     unacked: UnackedBytes,
     /// Own epoch.
     epoch: Epoch,
-    /// The newest receive epoch that was acknowledged since the receiver last rolled back.
+    /// The newest receive epoch acknowledged since the receiver's last rollback.
     receiver_epoch: Option<Epoch>,
     /// An ack was requested and none has arrived since.
     ack_requested: bool,
@@ -53,8 +54,9 @@ pub enum StampError {
 }
 
 impl SendWindow {
-    /// Creates the window of a channel on which nothing was sent, in [`Epoch::FIRST`]. Any policy works; see
-    /// [`AckPolicy::validate`].
+    /// Creates a window for an unused channel, in [`Epoch::FIRST`].
+    ///
+    /// Any policy works; see [`AckPolicy::validate`].
     pub fn new(policy: AckPolicy) -> Self {
         SendWindow {
             policy,
@@ -67,10 +69,11 @@ impl SendWindow {
         }
     }
 
-    /// Makes the window of a channel from what a log has of it: the last SSN that was `sent`, the highest that was
-    /// `acked`, and the payload bytes of the messages after that. The already-logged mark isn't known: the next ack
-    /// carries the receiver's epoch.
-    /// An `acked` above `sent` is taken for `sent`.
+    /// Makes a window from a log's view of the channel: the last SSN `sent`, the highest `acked`, and the payload bytes
+    /// after `acked`.
+    ///
+    /// The already-logged mark isn't known: the next ack carries the receiver's epoch. An `acked` above `sent` is taken
+    /// for `sent`.
     pub fn resume(policy: AckPolicy, epoch: Epoch, (sent, acked): (Ssn, Ssn), unacked_bytes: u64) -> Self {
         let unacked = UnackedBytes::restored(unacked_bytes);
         SendWindow { sent, acked: acked.min(sent), unacked, epoch, ..SendWindow::new(policy) }
@@ -97,11 +100,13 @@ impl SendWindow {
         Ok(Stamp { ssn: self.sent, flags })
     }
 
-    /// Handles an ack. The caller must have checked that it comes from the receiver's current incarnation
+    /// Handles an ack.
+    ///
+    /// The caller must have checked that it comes from the receiver's current incarnation
     /// ([`RecvWindow::is_current`](crate::RecvWindow::is_current)).
     ///
     /// # Errors
-    /// [`AckError::BeyondSent`] if it covers an SSN that was never sent; the window is unchanged.
+    /// [`AckError::BeyondSent`] if it covers an SSN never sent; the window is unchanged.
     #[inline]
     pub fn handle_ack(&mut self, ack: Ack) -> Result<Acked, AckError> {
         if ack.ssn > self.sent {
@@ -119,7 +124,9 @@ impl SendWindow {
     }
 
     /// Returns `true` if the caller should request an ack now, because more messages or bytes are unacknowledged than
-    /// the policy allows. After that it returns `false` until something is acknowledged.
+    /// the policy allows.
+    ///
+    /// After that it returns `false` until something is acknowledged.
     #[inline]
     pub fn poll_ack_request(&mut self) -> bool {
         let too_much = self.unacked_records() > self.policy.unacked_records_max
@@ -138,20 +145,20 @@ impl SendWindow {
         Ok(())
     }
 
-    /// Handles a rollback of the receiver to a checkpoint in which it had received everything up to `to`, its restored
+    /// Handles the receiver's rollback to a checkpoint in which it had received everything up to `to`, its restored
     /// HSR.
     ///
     /// The messages beyond `to` are unacknowledged again; the receiver will acknowledge them anew, perhaps with other
     /// receive epochs. (They count again at once in [`unacked_records`](Self::unacked_records), but not in
     /// [`unacked_bytes`](Self::unacked_bytes): only the log knows their lengths.) The already-logged mark is cleared,
-    /// and a request that the dead receiver never answered can be repeated.
+    /// and a request never answered by the dead receiver can be repeated.
     pub fn receiver_rolled_back(&mut self, to: Ssn) {
         self.acked = self.acked.min(to);
         self.receiver_epoch = None;
         self.ack_requested = false;
     }
 
-    /// Returns the SSN of the next message.
+    /// Returns the next SSN.
     #[inline]
     pub fn next_ssn(&self) -> Ssn {
         self.sent.next()
@@ -169,15 +176,16 @@ impl SendWindow {
         self.acked
     }
 
-    /// Returns the number of unacknowledged messages.
+    /// Returns the unacknowledged message count.
     #[inline]
     pub fn unacked_records(&self) -> u64 {
         self.sent.0 - self.acked.0
     }
 
-    /// Returns the number of unacknowledged payload bytes. Exact while at most 64 messages are unacknowledged. Beyond
-    /// that it may include acknowledged messages: at most 1/32 of the peak number of unacknowledged messages since
-    /// there last were none.
+    /// Returns the number of unacknowledged payload bytes.
+    ///
+    /// Exact while at most 64 messages are unacknowledged. Beyond that it may include acknowledged messages: at most
+    /// 1/32 of the peak unacknowledged count since it was last zero.
     #[inline]
     pub fn unacked_bytes(&self) -> u64 {
         self.unacked.bytes()
@@ -205,11 +213,12 @@ impl SendWindow {
         }
     }
 
-    /// Restores the window of a checkpoint. The already-logged mark isn't restored: the next ack carries the receiver's
-    /// epoch.
+    /// Restores the window of a checkpoint.
     ///
-    /// If the receiver was replaced after the checkpoint, the receive epochs that this rank knows may be wrong:
-    /// call [`receiver_rolled_back`](Self::receiver_rolled_back) with [`Ssn::ZERO`], and the receiver acknowledges
+    /// The already-logged mark isn't restored: the next ack carries the receiver's epoch.
+    ///
+    /// If the receiver was replaced after the checkpoint, the receive epochs known here may be wrong: call
+    /// [`receiver_rolled_back`](Self::receiver_rolled_back) with [`Ssn::ZERO`], and the receiver acknowledges
     /// everything again.
     ///
     /// # Errors

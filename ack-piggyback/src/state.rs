@@ -1,19 +1,19 @@
 //! Window state in a checkpoint: plain numbers, for any serialiser.
 //!
-//! Restoring validates the state: one that no window could have written is a [`StateError`], not a later panic.
+//! Restoring validates the state: one impossible for a window is a [`StateError`], not a later panic.
 
 use counterfoil_log_core::Epoch;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// State of a [`SendWindow`](crate::SendWindow) in a checkpoint.
+/// Checkpointed state of a [`SendWindow`](crate::SendWindow).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SendWindowState {
     /// Last assigned SSN; 0 if none was.
     pub sent: u64,
     /// Highest acknowledged SSN; at most `sent`.
     pub acked: u64,
-    /// Payload bytes of the messages after `acked`.
+    /// Payload bytes after `acked`.
     pub unacked_bytes: u64,
     /// The rank's own epoch.
     pub epoch: u32,
@@ -28,16 +28,16 @@ pub struct ReceivedSetState {
     pub exceptions: Vec<(u64, u64)>,
 }
 
-/// A run of SSNs that were received in one epoch; it ends before the next run's `first`.
+/// A run of SSNs received in one epoch; it ends before the next run's `first`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EpochRunState {
-    /// The first SSN of the run.
+    /// The run's first SSN.
     pub first: u64,
     /// The receiver's epoch.
     pub epoch: u32,
 }
 
-/// State of a [`RecvWindow`](crate::RecvWindow) in a checkpoint.
+/// Checkpointed state of a [`RecvWindow`](crate::RecvWindow).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecvWindowState {
     /// The received SSNs.
@@ -48,7 +48,7 @@ pub struct RecvWindowState {
     pub epoch: u32,
     /// The source's incarnation.
     pub incarnation: u32,
-    /// The last SSN that this incarnation of the source is known to have sent.
+    /// The last SSN known to be sent by this incarnation of the source.
     pub source_sent: u64,
 }
 
@@ -69,32 +69,32 @@ pub enum StateError {
         /// The SSN.
         ssn: u64,
     },
-    /// An epoch that isn't from [`Epoch::FIRST`] to [`Epoch::MAX`].
+    /// An epoch outside [`Epoch::FIRST`] to [`Epoch::MAX`].
     #[error("epoch {epoch} isn't from 1 to {}", Epoch::MAX.0)]
     EpochOutOfRange {
         /// The epoch.
         epoch: u32,
     },
-    /// Ranges of exceptions overlap, touch or are out of order.
+    /// Exception ranges overlap, touch or are out of order.
     #[error("the exceptions {first} to {last} aren't apart from what precedes them")]
     Exceptions {
-        /// The first SSN of the range.
+        /// First SSN.
         first: u64,
-        /// The last SSN of the range.
+        /// Last SSN.
         last: u64,
     },
-    /// There are more ranges of exceptions than the policy allows.
+    /// There are more exception ranges than the policy allows.
     #[error("{count} ranges of exceptions where {max} are allowed")]
     TooManyExceptions {
-        /// Number of ranges.
+        /// Range count.
         count: usize,
-        /// Maximum number of ranges.
+        /// Maximum range count.
         max: usize,
     },
-    /// The runs of receive epochs aren't sorted, or contradict the received SSNs.
+    /// The receive epoch runs aren't sorted, or contradict the received SSNs.
     #[error("the epoch run that begins at SSN {first} is out of place")]
     EpochRuns {
-        /// The first SSN of the run.
+        /// First SSN of the run.
         first: u64,
     },
 }
@@ -109,7 +109,9 @@ impl StateError {
     }
 }
 
-/// An epoch can't begin, because epochs only increase. A rank that rolls back restores its windows instead.
+/// An epoch can't begin, because epochs only increase.
+///
+/// A rollback restores the windows instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("{requested} can't begin in {current}")]
 pub struct EpochError {

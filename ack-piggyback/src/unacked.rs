@@ -4,16 +4,16 @@ use std::collections::VecDeque;
 
 use counterfoil_log_core::Ssn;
 
-/// Counter of payload bytes sent and not acknowledged.
+/// Counter of unacknowledged payload bytes.
 ///
-/// Exact while at most [`MARKS_MAX`] messages are unacknowledged. With more, only every second, fourth, ...
-/// message keeps a mark, so that memory stays bounded if the peer never acknowledges. The count is then too large by
-/// at most the messages between two marks, and exact again once everything is acknowledged.
+/// Exact while at most [`MARKS_MAX`] messages are unacknowledged. With more, only every second, fourth, ... message
+/// keeps a mark, so memory stays bounded if the peer never acknowledges. The count is then too large by at most the
+/// messages between two marks, and exact again once everything is acknowledged.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UnackedBytes {
     /// All payload bytes ever sent. All counters are modulo 2^64.
     sent_bytes: u64,
-    /// `sent_bytes` after the last marked SSN that is acknowledged.
+    /// `sent_bytes` after the last marked, acknowledged SSN.
     acked_bytes: u64,
     /// Unacknowledged SSNs with `sent_bytes` after each, in order.
     marks: VecDeque<(Ssn, u64)>,
@@ -24,8 +24,8 @@ pub(crate) struct UnackedBytes {
 const MARKS_MAX: usize = 64;
 
 impl UnackedBytes {
-    /// Creates a counter of `bytes` unacknowledged bytes without knowledge of the individual messages: they count until
-    /// the last of them is acknowledged.
+    /// Creates a counter of `bytes` unacknowledged bytes without knowing the individual messages: all count until the
+    /// last is acknowledged.
     pub(crate) fn restored(bytes: u64) -> Self {
         UnackedBytes { sent_bytes: bytes, ..Self::default() }
     }
@@ -52,7 +52,7 @@ impl UnackedBytes {
         self.marks.retain(|(ssn, _)| ssn.0.trailing_zeros() >= stride_log2);
     }
 
-    /// Records an ack of everything up to `upto`; `all` is true if nothing after it was sent.
+    /// Records an ack for everything up to `upto`; `all` is true if nothing after it was sent.
     #[inline]
     pub(crate) fn acked(&mut self, upto: Ssn, all: bool) {
         if all {

@@ -1,25 +1,27 @@
-//! Input and output of the collector: the use of a chunk, and the decision about it.
+//! Collector input and output: chunk use and decisions.
 
 use counterfoil_log_core::{Epoch, Rank, Ssn};
 
-/// Size in bytes of the smallest chunk. Each lane may hold one of them almost empty.
+/// Smallest chunk size in bytes.
+///
+/// Each lane may hold one such chunk almost empty.
 pub const SMALL_CHUNK_BYTES: usize = 4096;
 
-/// Use of a settled chunk: all its records are acknowledged, so each of them is either released or retained.
+/// Use of a settled chunk: all its records are acknowledged, so each is either released or retained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ChunkUse {
-    /// The owner's id of the chunk, unique within a lane.
+    /// Chunk id assigned by the owner, unique within a lane.
     pub chunk: u64,
     /// SSN of the first record.
     pub first: Ssn,
     /// SSN of the last record.
     pub last: Ssn,
-    /// Size of the chunk in bytes of memory.
+    /// Chunk size in bytes.
     pub held_bytes: usize,
     /// Bytes in use: retained records with their headers, and the chunk's own header if it has one.
     /// 0 if every record is released.
     pub used_bytes: usize,
-    /// Newest epoch in which the receiver received one of the records; `Epoch(0)` where epochs aren't used.
+    /// Newest receive epoch among the records; `Epoch(0)` where epochs aren't used.
     pub newest_epoch: Epoch,
 }
 
@@ -29,8 +31,9 @@ impl ChunkUse {
         deficit(self.held_bytes, self.used_bytes)
     }
 
-    /// Returns the bytes held after a relocation, if one is needed. A small chunk isn't relocated alone, because no
-    /// smaller chunk exists.
+    /// Returns the bytes held after a relocation, if one is needed.
+    ///
+    /// A small chunk isn't relocated alone, because no smaller chunk exists.
     pub(crate) fn settled_bytes(&self) -> usize {
         if self.held_bytes > SMALL_CHUNK_BYTES && self.deficit_bytes() > 0 {
             fitting_chunk_bytes(self.used_bytes)
@@ -40,8 +43,9 @@ impl ChunkUse {
     }
 }
 
-/// Returns the size of the smallest chunk that fits `used` bytes: sizes double from [`SMALL_CHUNK_BYTES`] on. Above
-/// the largest ordinary size an owner with finer steps holds less than this, never more.
+/// Returns the size of the smallest chunk that fits `used` bytes: sizes double from [`SMALL_CHUNK_BYTES`] on.
+///
+/// Above the largest ordinary size an owner with finer steps holds less than this, never more.
 pub(crate) fn fitting_chunk_bytes(used: usize) -> usize {
     used.max(SMALL_CHUNK_BYTES).checked_next_power_of_two().unwrap_or(used)
 }
@@ -65,19 +69,19 @@ pub enum Decision {
         chunk: u64,
     },
     /// Relocate the chunk: it is needed but mostly empty. Copy its used records into one fresh chunk, free the old one
-    /// and report that to [`Collector::relocated`](crate::Collector::relocated).
+    /// and report it to [`Collector::relocated`](crate::Collector::relocated).
     ///
-    /// The size of the fresh chunk is at most the smallest power of two, from [`SMALL_CHUNK_BYTES`] on, that fits.
-    /// That is never more than the larger of the old chunks.
+    /// The fresh chunk's size is at most the smallest fitting power of two, from [`SMALL_CHUNK_BYTES`] on. It never
+    /// exceeds the larger of the old chunks.
     Relocate {
         /// The chunk.
         chunk: u64,
-        /// The next chunk of the lane, if its used records must follow those of `chunk` in the same fresh chunk.
+        /// The lane's next chunk, if its used records must follow those of `chunk` in the same fresh chunk.
         next: Option<u64>,
     },
 }
 
-/// A lane whose oldest chunk is covered in part: see
+/// A lane with a partly covered oldest chunk: see
 /// [`Collector::poll_partly_covered`](crate::Collector::poll_partly_covered).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PartlyCovered {

@@ -1,10 +1,10 @@
-//! Collection decisions for all lanes of a rank.
+//! Collection decisions for all lanes at a rank.
 //!
 //! # Why the bound on memory holds
 //!
-//! Call a chunk's *deficit* the bytes that it holds beyond twice its used bytes, and its *spare* the bytes by which
-//! it stays below that. [`settle`](Collector::settle), [`relocated`](Collector::relocated) and
-//! [`set_used`](Collector::set_used) enforce this rule for every chunk:
+//! A chunk's *deficit* is the number of bytes held beyond twice its used bytes; its *spare* is the number missing to
+//! that limit. [`settle`](Collector::settle), [`relocated`](Collector::relocated) and [`set_used`](Collector::set_used)
+//! enforce this rule for every chunk:
 //!
 //! 1. a chunk larger than [`SMALL_CHUNK_BYTES`] has no deficit: otherwise it is relocated;
 //! 2. a small chunk has no more deficit than its successor in the lane has spare, or is the lane's newest chunk:
@@ -13,14 +13,14 @@
 //! A chunk has a deficit or a spare, not both, and only its predecessor draws on its spare. So all deficits but the
 //! newest chunk's are offset, and the lane holds at most twice its used bytes plus one small chunk.
 //!
-//! Lanes are freed from the old end: a predecessor is freed before the successor that offsets its deficit, so freeing
-//! can't break the rule, and [`advance`](Collector::advance) only visits the chunks that it frees. Forgetting the
-//! newest chunks makes another chunk the newest, which relaxes the rule.
+//! Lanes are freed from the old end: a predecessor is freed before the successor offsetting its deficit, so freeing
+//! can't break the rule, and [`advance`](Collector::advance) only visits the chunks it frees. Forgetting the newest
+//! chunks makes another chunk the newest, which relaxes the rule.
 //!
-//! Relocation terminates: the smallest power of two that fits more than 2,048 used bytes is less than twice as large,
-//! so only a small chunk with fewer used bytes can have a deficit. If its successor has too little spare, the two are
-//! merged, which leaves one chunk less. The cost is low: merging two small chunks copies at most 4 KiB, and a larger
-//! chunk is copied once because it is sparse itself and once for each neighbour that is merged into it.
+//! Relocation terminates: the smallest power of two for more than 2,048 used bytes is less than twice as large, so only
+//! a small chunk with fewer used bytes can have a deficit. If its successor has too little spare, the two are merged,
+//! which leaves one chunk less. The cost is low: merging two small chunks copies at most 4 KiB, and a larger chunk is
+//! copied once because it is sparse itself and once for each neighbour merged into it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -32,13 +32,13 @@ use crate::SMALL_CHUNK_BYTES;
 use crate::lane::Lane;
 use crate::{ChunkUse, Decision, Holder, PartlyCovered};
 
-/// Chunks whose relocation was decided but not reported, by their first SSN.
+/// Chunks with a decided but unreported relocation, by first SSN.
 type PendingRelocations = BTreeSet<(Rank, Ssn)>;
 
 /// Garbage collector for one rank's log, with a lane for each destination.
 ///
 /// The owner of the memory calls [`settle`](Self::settle) when the last record of a sealed chunk is acknowledged,
-/// raises floors when it learns of durable checkpoints, then carries out the decisions of [`advance`](Self::advance).
+/// raises floors when it learns of durable checkpoints, then carries out the decisions from [`advance`](Self::advance).
 ///
 /// ```
 /// use counterfoil_gc::{ChunkUse, Collector, Decision};
@@ -60,16 +60,16 @@ type PendingRelocations = BTreeSet<(Rank, Ssn)>;
 #[derive(Clone, Debug, Default)]
 pub struct Collector {
     lanes: BTreeMap<Rank, Lane>,
-    /// Lanes whose oldest chunk is covered.
+    /// Lanes with a covered oldest chunk.
     ready: BTreeSet<Rank>,
-    /// Lanes whose oldest chunk is covered in part, not yet polled.
+    /// Lanes with a partly covered oldest chunk, not yet polled.
     partly_covered: BTreeSet<Rank>,
-    /// Lanes by the epoch of the oldest run in their index.
+    /// Lanes by the oldest epoch in their index.
     by_epoch: BTreeSet<(Epoch, Rank)>,
     pending: PendingRelocations,
-    /// The last pending relocation that was repeated since the last change.
+    /// The last pending relocation repeated since the last change.
     last_repeated: Option<(Rank, Ssn)>,
-    /// Epoch floor of all lanes.
+    /// Epoch floor for all lanes.
     epoch_floor: Epoch,
     held_bytes: usize,
     used_bytes: usize,
@@ -82,8 +82,10 @@ impl Collector {
         Self::default()
     }
 
-    /// Adds a chunk whose records are all acknowledged. Chunks of a lane must be settled in SSN order, except that a
-    /// chunk may be settled again after [`forget_after`](Self::forget_after).
+    /// Adds a chunk of acknowledged records.
+    ///
+    /// A lane's chunks must be settled in SSN order, except that a chunk may be settled again after
+    /// [`forget_after`](Self::forget_after).
     ///
     /// The chunk's newest epoch is noted, so [`note_epoch`](Self::note_epoch) is only needed for more precision.
     /// `Relocate` may concern this chunk alone, or this one and its predecessor.
@@ -103,6 +105,7 @@ impl Collector {
     }
 
     /// Reports a completed [`Decision::Relocate`]: the `old` chunks are freed, and `fresh` holds their used records.
+    ///
     /// (If nothing was left to copy, no fresh chunk exists: call [`set_used`](Self::set_used) with 0 bytes for each old
     /// one instead.)
     ///
@@ -128,8 +131,9 @@ impl Collector {
         })
     }
 
-    /// Lowers the retained bytes of a chunk, because the floor covers some of its records. Returns `None` for an
-    /// unknown chunk.
+    /// Lowers a chunk's retained bytes, because the floor covers some records.
+    ///
+    /// Returns `None` for an unknown chunk.
     pub fn set_used(&mut self, lane: Rank, chunk: u64, used_bytes: usize) -> Option<Decision> {
         self.with_lane(lane, |state, pending| {
             let at = state.position(chunk)?;
@@ -144,36 +148,42 @@ impl Collector {
         })
     }
 
-    /// Records that the SSNs of a lane after the last noted one, up to and including `last`, were received in `epoch`.
+    /// Records that a lane's SSNs after the last noted one, up to and including `last`, were received in `epoch`.
     pub fn note_epoch(&mut self, lane: Rank, epoch: Epoch, last: Ssn) {
         let epoch_floor = self.epoch_floor;
         self.with_lane(lane, |state, _| state.note_epoch(epoch, last, epoch_floor));
     }
 
     /// Forgets the chunks with a record after `ssn`: the receiver rolled back and will acknowledge those records anew,
-    /// or this rank truncated the lane. They may be settled again.
+    /// or this rank truncated the lane.
+    ///
+    /// They may be settled again.
     pub fn forget_after(&mut self, lane: Rank, ssn: Ssn) {
         self.with_lane(lane, |state, _| state.forget_after(ssn));
     }
 
-    /// Raises the floor of a lane: the receiver's oldest durable checkpoint that a recovery can reach covers everything
-    /// up to `floor`. A lower floor than the current one has no effect.
+    /// Raises a lane's floor: the receiver's oldest durable checkpoint reachable by a recovery covers everything up to
+    /// `floor`.
+    ///
+    /// A lower floor than the current one has no effect.
     pub fn raise_floor(&mut self, lane: Rank, floor: Ssn) {
         self.visited += 1;
         self.last_repeated = None;
         self.with_lane(lane, |state, _| state.raise_floor(floor));
     }
 
-    /// Raises the epoch floor of a lane: its receiver can't roll back to a point before `epoch`, so the records that it
-    /// received in earlier epochs are covered.
+    /// Raises a lane's epoch floor: its receiver can't roll back to a point before `epoch`, so records received in
+    /// earlier epochs are covered.
     pub fn raise_epoch_floor(&mut self, lane: Rank, epoch: Epoch) {
         self.visited += 1;
         self.last_repeated = None;
         self.with_lane(lane, |state, _| state.raise_epoch_floor(epoch));
     }
 
-    /// Raises the epoch floor of all lanes: no rank can roll back to a point before its own `epoch` (Guermouche 2011,
-    /// section III.A.4: the smallest epoch in the job). Visits only lanes with records received in earlier epochs.
+    /// Raises the epoch floor for all lanes: no rank can roll back to a point before its own `epoch` (Guermouche 2011,
+    /// section III.A.4: the smallest epoch in the job).
+    ///
+    /// Visits only lanes with records received in earlier epochs.
     pub fn raise_all_epoch_floors(&mut self, epoch: Epoch) {
         self.epoch_floor = self.epoch_floor.max(epoch);
         while let Some(&(oldest, lane)) = self.by_epoch.first()
@@ -183,19 +193,20 @@ impl Collector {
         }
     }
 
-    /// Returns the decisions that are possible now: frees of covered chunks from the old end of each lane, then
-    /// relocations that were decided earlier but not carried out, for example for lack of memory.
+    /// Returns the decisions possible now: frees of covered chunks from each lane's old end, then relocations decided
+    /// earlier but not carried out, for example for lack of memory.
     ///
-    /// Carry out each decision before taking the next, which may depend on it:
-    /// `while let Some((lane, decision)) = collector.advance().next()`. That terminates even if nothing can be
-    /// relocated: each relocation is repeated once, and then not until a chunk is settled or freed or a floor is
-    /// raised.
+    /// Carry out each decision before taking the next, which may depend on it: `while let Some((lane, decision)) =
+    /// collector.advance().next()`. This terminates even if nothing can be relocated: each relocation is repeated once,
+    /// and then not until a chunk is settled or freed or a floor is raised.
     pub fn advance(&mut self) -> Advance<'_> {
         Advance { collector: self }
     }
 
-    /// Returns the next lane whose oldest chunk has become covered in part. The owner then reports the bytes still in
-    /// use to [`set_used`](Self::set_used), so that a chunk held for its last few records can be relocated.
+    /// Returns the next lane with a newly, partly covered oldest chunk.
+    ///
+    /// The owner then reports the bytes still in use to [`set_used`](Self::set_used), so a chunk held for its last few
+    /// records can be relocated.
     pub fn poll_partly_covered(&mut self) -> Option<PartlyCovered> {
         while let Some(lane) = self.partly_covered.pop_first() {
             self.visited += 1;
@@ -208,24 +219,28 @@ impl Collector {
         None
     }
 
-    /// Sets the number of unacknowledged bytes of a lane, and the oldest SSN among them. For the report only.
+    /// Sets the unacknowledged bytes and the oldest unacknowledged SSN of a lane.
+    ///
+    /// For the report only.
     pub fn set_unacknowledged(&mut self, lane: Rank, since: Ssn, bytes: usize) {
         self.lanes.entry(lane).or_default().set_unacknowledged(since, bytes);
     }
 
-    /// Lists the lanes that hold memory, most bytes first. Costs O(lanes).
+    /// Lists the lanes holding memory, most bytes first.
+    ///
+    /// Costs O(lanes).
     pub fn report(&self) -> Vec<Holder> {
         let mut holders: Vec<Holder> = self.lanes.iter().flat_map(|(&lane, state)| state.holders(lane)).collect();
         holders.sort_by_key(|holder| std::cmp::Reverse(holder.bytes));
         holders
     }
 
-    /// Returns the bytes that settled chunks hold, in all lanes.
+    /// Returns the bytes held by settled chunks in all lanes.
     pub fn held_bytes(&self) -> usize {
         self.held_bytes
     }
 
-    /// Returns the bytes of [`held_bytes`](Self::held_bytes) that are retained.
+    /// Returns the retained part of [`held_bytes`](Self::held_bytes).
     pub fn used_bytes(&self) -> usize {
         self.used_bytes
     }
@@ -235,28 +250,28 @@ impl Collector {
         self.lanes.get(&lane).map_or((0, 0), |state| (state.held_bytes(), state.used_bytes()))
     }
 
-    /// Iterates over the settled chunks of a lane, oldest first.
+    /// Iterates over a lane's settled chunks, oldest first.
     pub fn chunks(&self, lane: Rank) -> impl Iterator<Item = &ChunkUse> {
         self.lanes.get(&lane).into_iter().flat_map(Lane::chunks)
     }
 
-    /// Iterates over the settled chunks of a lane that end after `after`, oldest first.
+    /// Iterates over a lane's settled chunks ending after `after`, oldest first.
     pub fn chunks_after(&self, lane: Rank, after: Ssn) -> impl Iterator<Item = &ChunkUse> {
         self.lanes.get(&lane).into_iter().flat_map(move |state| state.chunks_after(after))
     }
 
-    /// Returns the floor of a lane: the last covered SSN.
+    /// Returns a lane's floor: the last covered SSN.
     pub fn floor(&self, lane: Rank) -> Ssn {
         self.lanes.get(&lane).map_or(Ssn::ZERO, |state| state.floor.ssn())
     }
 
-    /// Returns the number of lanes and chunks visited so far to raise floors and to advance: a measure of the cost of
-    /// collection.
+    /// Returns the number of lanes and chunks visited so far to raise floors and to advance: a measure of collection
+    /// cost.
     pub fn visited(&self) -> u64 {
         self.visited
     }
 
-    /// Changes a lane and updates the collector's totals and indexes of all lanes accordingly.
+    /// Changes a lane and updates the collector's totals and indexes over all lanes accordingly.
     fn with_lane<T>(&mut self, lane: Rank, change: impl FnOnce(&mut Lane, &mut PendingRelocations) -> T) -> T {
         let state = self.lanes.entry(lane).or_default();
         let before = state.summary();

@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 use counterfoil_log_core::{Epoch, Ssn};
 
 /// Receive epochs of one lane's acknowledged records, as runs in SSN order: one for each epoch in which the receiver
-/// received something, regardless of the number of records.
+/// received something, regardless of the record count.
 ///
-/// If the receiver took an SSN in a later epoch than a higher one (tags allow that), the higher one counts as received
+/// If the receiver took an SSN in a later epoch than a higher one (tags allow this), the higher one counts as received
 /// in the later epoch too: a lane is collected from its old end, so no record can be freed before its predecessors.
 #[derive(Clone, Debug, Default)]
 pub struct EpochIndex {
@@ -24,6 +24,7 @@ impl EpochIndex {
     }
 
     /// Records that the SSNs after the last noted one, up to and including `last`, were received in `epoch` or earlier.
+    ///
     /// Has no effect if `last` was noted already.
     pub fn note(&mut self, epoch: Epoch, last: Ssn) {
         if last <= self.noted {
@@ -46,13 +47,14 @@ impl EpochIndex {
         self.runs.front().map(|&(_, epoch)| epoch)
     }
 
-    /// Removes the runs of epochs before `epoch`; returns the last SSN of the last of them. Costs O(1) for each
-    /// removed run.
+    /// Removes the runs from epochs before `epoch`; returns the last SSN removed.
+    ///
+    /// Costs O(1) for each removed run.
     pub fn take_before(&mut self, epoch: Epoch) -> Option<Ssn> {
         self.take_while(|(_, of_run)| of_run < epoch)
     }
 
-    /// Removes the runs that end at or before `ssn`, which is covered for another reason.
+    /// Removes the runs ending at or before `ssn`, which is covered for another reason.
     pub fn take_upto(&mut self, ssn: Ssn) {
         self.take_while(|(last, _)| last <= ssn);
     }
@@ -81,7 +83,7 @@ impl EpochIndex {
         }
     }
 
-    /// Returns the number of runs.
+    /// Returns the run count.
     pub fn len(&self) -> usize {
         self.runs.len()
     }

@@ -2,12 +2,14 @@
 
 use counterfoil_log_core::{Epoch, Ssn};
 
-/// Floor of one channel: the receiver's oldest durable checkpoint that a recovery can still reach covers every SSN up
-/// to it, so no recovery needs them. It only rises, because a durable checkpoint stays durable.
+/// Floor of one channel: the receiver's oldest durable checkpoint still reachable by a recovery covers every SSN up to
+/// it, so no recovery needs them.
 ///
-/// The floor has two sources. The receiver reports which SSN its checkpoint covers (exact, for every protocol that
-/// knows its recovery line). Otherwise only the smallest epoch that any rank can roll back to is known (Guermouche
-/// 2011, section III.A.4), and the lane's [`EpochIndex`](crate::EpochIndex) converts it into an SSN.
+/// It only rises, because a durable checkpoint stays durable.
+///
+/// The floor has two sources. The receiver reports which SSN its checkpoint covers (exact, for every protocol with a
+/// known recovery line). Otherwise only the smallest epoch reachable by any rollback is known (Guermouche 2011, section
+/// III.A.4), and the lane's [`EpochIndex`](crate::EpochIndex) converts it into an SSN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Floor {
     ssn: Ssn,
@@ -33,7 +35,7 @@ impl Floor {
         self.epoch
     }
 
-    /// Returns `true` if a chunk whose last record is `last` is covered as a whole.
+    /// Returns `true` if a chunk ending with record `last` is covered as a whole.
     #[inline]
     pub fn covers(&self, last: Ssn) -> bool {
         last <= self.ssn

@@ -15,11 +15,11 @@ pub(crate) struct Lane {
     epochs: EpochIndex,
     held_bytes: usize,
     used_bytes: usize,
-    /// Oldest unacknowledged SSN, and the number of unacknowledged bytes.
+    /// Oldest unacknowledged SSN, and the unacknowledged bytes.
     unacknowledged: Option<(Ssn, usize)>,
 }
 
-/// State of a lane that the collector aggregates over all lanes.
+/// Lane state aggregated by the collector over all lanes.
 pub(crate) struct Summary {
     pub(crate) held_bytes: usize,
     pub(crate) used_bytes: usize,
@@ -67,7 +67,7 @@ impl Lane {
         self.head().is_some_and(|head| head.first <= self.floor.ssn() && !self.floor.covers(head.last))
     }
 
-    /// Returns the index of `chunk`, which is usually at one of the ends.
+    /// Returns the index of `chunk`, usually at one end.
     pub(crate) fn position(&self, chunk: u64) -> Option<usize> {
         let last = self.chunks.len().checked_sub(1)?;
         if self.chunks[last].chunk == chunk {
@@ -76,7 +76,7 @@ impl Lane {
         self.chunks.iter().position(|entry| entry.chunk == chunk)
     }
 
-    /// Returns the index of the chunk that begins with `first`.
+    /// Returns the index of the chunk beginning with `first`.
     pub(crate) fn position_of(&self, first: Ssn) -> Option<usize> {
         self.chunks.binary_search_by_key(&first, |entry| entry.first).ok()
     }
@@ -85,7 +85,9 @@ impl Lane {
         self.chunks[at].first
     }
 
-    /// Inserts a chunk in SSN order and returns its index. Replaces an older entry of the same chunk.
+    /// Inserts a chunk in SSN order and returns its index.
+    ///
+    /// Replaces an older entry for the same chunk.
     pub(crate) fn insert(&mut self, entry: ChunkUse) -> usize {
         let mut at = self.chunks.len();
         if self.chunks.back().is_some_and(|tail| tail.first >= entry.first) {
@@ -131,7 +133,7 @@ impl Lane {
         }
     }
 
-    /// Drops the chunks that have a record after `ssn`.
+    /// Drops the chunks with a record after `ssn`.
     pub(crate) fn forget_after(&mut self, ssn: Ssn) {
         while self.chunks.back().is_some_and(|tail| tail.last > ssn) {
             self.remove(self.chunks.len() - 1);
@@ -145,9 +147,8 @@ impl Lane {
         self.unacknowledged = (bytes > 0).then_some((since, bytes));
     }
 
-    /// Applies the rule of [`collector`](crate::collector): a chunk above the smallest size is at least half used; one
-    /// of the smallest size may be emptier if it is the lane's newest chunk, or if its successor's spare offsets its
-    /// deficit.
+    /// Applies the rule in [`collector`](crate::collector): a chunk above the smallest size is at least half used; a
+    /// smallest one may be emptier if it is the lane's newest chunk, or if its successor's spare offsets its deficit.
     pub(crate) fn evaluate(&self, at: usize) -> Decision {
         let entry = &self.chunks[at];
         let chunk = entry.chunk;

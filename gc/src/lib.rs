@@ -1,7 +1,7 @@
 //! Garbage collection: selects the retained chunks to free and those to compact, and reports what holds memory.
 //!
-//! Pure decisions over (lane, chunk, epochs, bytes). The owner of the memory reports the events of a rank's log to a
-//! [`Collector`] and carries out the [`Decision`]s that it returns.
+//! Pure decisions over (lane, chunk, epochs, bytes). The owner of the memory reports log events to a [`Collector`] and
+//! carries out the returned [`Decision`]s.
 //!
 //! | module | contents |
 //! |---|---|
@@ -13,13 +13,13 @@
 //!
 //! # Guarantees
 //!
-//! **Space.** Released and retained records alternate in a lane, and a few retained ones must not hold a whole
-//! chunk. Once the decisions returned so far are carried out, each lane's retained chunks hold at most twice the
-//! bytes in use plus one small chunk ([`SMALL_CHUNK_BYTES`]). The rule is local, so that freeing chunks can't
-//! break it; [`collector`] has the argument.
+//! **Space.** Released and retained records alternate in a lane, and a few retained ones must not hold a whole chunk.
+//! Once the decisions returned so far are carried out, each lane's retained chunks hold at most twice the bytes in use
+//! plus one small chunk ([`SMALL_CHUNK_BYTES`]). The rule is local, so freeing chunks can't break it; [`collector`] has
+//! the argument.
 //!
-//! **Time.** [`Collector::advance`] costs O(log lanes) for each chunk that it frees. The cost depends neither on the
-//! number of records nor on lanes and chunks without work.
+//! **Time.** [`Collector::advance`] costs O(log lanes) for each freed chunk. The cost depends neither on the record
+//! count nor on lanes and chunks without work.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

@@ -1,29 +1,29 @@
-//! Report of held memory.
+//! Held memory report.
 
 use counterfoil_log_core::{Epoch, Rank, Ssn};
 
-/// Memory that a lane holds, and the event that would free it.
+/// Memory held by a lane, and the event to free it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Holder {
-    /// Receiver of the lane.
+    /// The lane's receiver.
     pub lane: Rank,
     /// Bytes held.
     pub bytes: usize,
     /// Oldest SSN held.
     pub since: Ssn,
-    /// Event that would free the bytes.
+    /// Event awaited before the bytes are freed.
     pub blocked_by: Blocker,
 }
 
-/// Event that held bytes wait for.
+/// Event awaited by held bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Blocker {
-    /// An acknowledgement of the receiver.
+    /// An acknowledgement from the receiver.
     Unacknowledged,
-    /// A durable checkpoint of the receiver, reachable by a recovery, that covers them.
+    /// A durable checkpoint at the receiver, reachable by a recovery and covering them.
     Checkpoint {
-        /// Epoch in which the oldest of them was received: a checkpoint that ends it, or a later one, is needed.
-        /// `None` where epochs aren't used.
+        /// Receive epoch of the oldest one: the checkpoint ending it, or a later one, is needed. `None` where epochs
+        /// aren't used.
         after: Option<Epoch>,
     },
 }

@@ -1,8 +1,8 @@
-//! Model test of one channel whose ends checkpoint, die and are replaced at any moment.
+//! Channel model test: either end may checkpoint, die and be replaced at any moment.
 //!
-//! The link loses nothing while both ends live, and loses everything in flight when one of them is replaced.
-//! For any order of events, nothing is delivered twice or skipped, and the sender attributes to each message the epoch
-//! in which it was received.
+//! The link loses nothing while both ends live, and loses everything in flight when one is replaced. For any order of
+//! events, nothing is delivered twice or skipped, and the sender attributes to each message the epoch in which it was
+//! received.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -51,11 +51,11 @@ fn events() -> impl Strategy<Value = Event> {
 struct Sender {
     window: SendWindow,
     incarnation: Incarnation,
-    /// The sender's epoch of each message, from SSN 1.
+    /// The sender's epoch for each message, from SSN 1.
     sent_in: Vec<Epoch>,
     /// Receive epochs known from acks.
     learned: BTreeMap<u64, Epoch>,
-    /// Incarnation of the receiver that sent these acks.
+    /// Receiver incarnation that sent these acks.
     learned_from: Incarnation,
 }
 
@@ -143,7 +143,7 @@ impl Channel {
     }
 
     fn take(&mut self, which: usize) {
-        // MPI keeps the order of messages of one tag only.
+        // MPI keeps the order only among messages with one tag.
         let tag_of = |arrival: &Arrival| arrival.ssn.0 % self.tags;
         let takeable: Vec<usize> = (0..self.messages.len())
             .filter(|&at| self.messages[..at].iter().all(|other| tag_of(other) != tag_of(&self.messages[at])))
@@ -195,7 +195,7 @@ impl Channel {
         }
     }
 
-    /// Replaces the sender: the replacement announces its restored SSN, replays the messages that the receiver lacks,
+    /// Replaces the sender: the replacement announces its restored SSN, replays the messages missing at the receiver,
     /// and re-executes the rest.
     fn sender_dies(&mut self) {
         self.messages.clear();
@@ -207,7 +207,7 @@ impl Channel {
         let sent = self.sender.window.sent();
         self.receiver.window.set_incarnation(incarnation, sent).unwrap();
         if self.sender.learned_from != self.receiver.incarnation {
-            // The receive epochs in the checkpoint are those of a receiver that has rolled back since.
+            // The receive epochs in the checkpoint are outdated: the receiver has rolled back since.
             self.sender.learned_from = self.receiver.incarnation;
             self.receiver_rolled_back(Ssn::ZERO);
         }
@@ -222,7 +222,7 @@ impl Channel {
         assert!(!self.sender.window.already_logged());
     }
 
-    /// Delivers everything in flight, then requests acks of the rest.
+    /// Delivers everything in flight, then requests acks for the rest.
     fn settle(&mut self) {
         while !self.messages.is_empty() {
             self.take(0);

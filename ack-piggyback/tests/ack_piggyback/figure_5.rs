@@ -1,4 +1,4 @@
-//! Guermouche 2011, Figure 5 and section V.A: the acknowledgements of P1's small messages to P2.
+//! Guermouche 2011, Figure 5 and section V.A: acknowledgements for P1's small messages to P2.
 
 use counterfoil_ack_piggyback::{Ack, AckPolicy, Acked, Flags, Origin, RecvWindow, SendWindow, Verdict, WireHeader};
 use counterfoil_log_core::{Envelope, Epoch, Incarnation, Phase, Rank, Ssn};

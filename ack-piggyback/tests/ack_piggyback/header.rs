@@ -1,4 +1,4 @@
-//! The wire header: round trips, and validation of untrusted bytes.
+//! The wire header: round trips, and untrusted input.
 
 use counterfoil_ack_piggyback::{Ack, ChecksumError, Flags, HeaderError, Kind, Origin, Stamp, WireHeader};
 use counterfoil_log_core::{Envelope, Epoch, Incarnation, Phase, Rank, Ssn};
@@ -27,10 +27,10 @@ fn envelopes() -> impl Strategy<Value = Envelope> {
         .prop_map(|(source, destination, tag, comm, len)| Envelope { source, destination, tag, comm, len })
 }
 
-/// Flags that only the header itself sets and clears.
+/// Flags set and cleared by the header itself only.
 const OWN: Flags = Flags::HAS_ACK.union(Flags::CHECKED);
 
-/// Flags that a sender may choose.
+/// Flags a sender may choose.
 fn flags() -> impl Strategy<Value = Flags> {
     (0u8..64).prop_filter_map("known flags", Flags::from_bits).prop_map(|flags| flags.without(OWN))
 }
@@ -158,7 +158,7 @@ fn the_bytes_are_laid_out_as_documented() {
     }
     assert_eq!(example().as_bytes(), expected);
 
-    // Bytes that the checksum covers.
+    // Bytes covered by the checksum.
     let mut covered = expected.clone();
     covered[3] = 0b10;
     covered[16..20].fill(0);
@@ -187,8 +187,10 @@ fn a_truncated_header_is_refused() {
     }
 }
 
-/// The first four bytes determine the meaning of the rest: any flipped bit there is detected, except of a flag that
-/// contradicts nothing. After them every value within the limits of its type gives a valid, different header.
+/// The first four bytes determine the meaning of the rest: any flipped bit there is detected, except in a flag without
+/// contradiction.
+///
+/// After them every value within its type's limits gives a valid, different header.
 #[test]
 fn any_flipped_bit_is_refused_with_its_place_or_gives_another_valid_header() {
     let header = example();
@@ -213,7 +215,7 @@ fn any_flipped_bit_is_refused_with_its_place_or_gives_another_valid_header() {
     }
 }
 
-/// In a sealed message only changes of the fields that vary with each transmission are undetected.
+/// In a sealed message only changes to the fields varying with each transmission are undetected.
 #[test]
 fn any_flipped_bit_of_a_sealed_message_is_detected_except_in_the_variable_fields() {
     let header = sealed_example();

@@ -1,4 +1,4 @@
-//! Decisions of the collector, one statement at a time.
+//! Collector decisions, one statement at a time.
 
 use counterfoil_gc::{Blocker, ChunkUse, Collector, Decision, Holder, PartlyCovered};
 use counterfoil_log_core::{Epoch, Rank, Ssn};

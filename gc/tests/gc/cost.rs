@@ -1,10 +1,11 @@
-//! The cost of collection, in visited lanes and chunks.
+//! Collection cost in visited lanes and chunks.
 
 use counterfoil_gc::{ChunkUse, Collector, Decision};
 use counterfoil_log_core::{Epoch, Rank, Ssn};
 
-/// Returns a collector with `lanes` lanes of `chunks` full chunks with `records` records each. Epoch E + 1 begins after
-/// the chunks of E; lane L begins at epoch 1 + L % 10.
+/// Returns a collector with `lanes` lanes of `chunks` full chunks with `records` records each.
+///
+/// Epoch E + 1 begins after E's chunks; lane L begins at epoch 1 + L % 10.
 fn filled(lanes: u32, chunks: u64, records: u64) -> Collector {
     let mut collector = Collector::new();
     for lane in 0..lanes {

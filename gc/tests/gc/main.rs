@@ -1,4 +1,4 @@
-//! Tests of the collector, in one program.
+//! Collector tests, in one program.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test, and its helpers, fail by panicking")]
 

@@ -1,4 +1,4 @@
-//! The bound on memory, tested with an owner that relocates records between chunks.
+//! The memory bound, tested with an owner relocating records between chunks.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// A chunk of the model, with its retained records as (SSN, bytes).
+/// A model chunk, with its retained records as (SSN, bytes).
 #[derive(Clone, Debug)]
 struct Chunk {
     records: Vec<(u64, usize)>,
@@ -22,7 +22,7 @@ impl Chunk {
     }
 }
 
-/// Owner of the memory: carries out decisions, or defers them.
+/// Memory owner: carries out decisions, or defers them.
 #[derive(Default)]
 struct Owner {
     collector: Collector,
@@ -31,11 +31,11 @@ struct Owner {
     next_chunk: u64,
     settled_bytes: usize,
     copied_bytes: usize,
-    /// True for each of the next relocations that is deferred.
+    /// True for each next relocation to be deferred.
     defers: VecDeque<bool>,
 }
 
-/// Returns the size of a fresh chunk: a power of two from 4 KiB to the chunk size, then in steps of an eighth of that.
+/// Returns the size of a fresh chunk: a power of two from 4 KiB to the chunk size, then in steps of an eighth.
 fn size_class(used: usize) -> usize {
     if used <= CHUNK_BYTES {
         used.next_power_of_two().max(SMALL_CHUNK_BYTES)
@@ -63,7 +63,7 @@ impl Owner {
         self.next_chunk
     }
 
-    /// Settles a chunk of `held` bytes, `percent` of which are retained records.
+    /// Settles a chunk of `held` bytes, `percent` per cent used by retained records.
     fn settle(&mut self, lane: Rank, held: usize, percent: usize, records: u64) {
         let first = *self.next_ssn.entry(lane).or_insert(1);
         self.next_ssn.insert(lane, first + records);
