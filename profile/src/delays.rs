@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 const IN_FLIGHT_MAX: usize = 64;
 /// Significant decimal digits of a delay in the histogram.
 const DIGITS: u8 = 2;
-/// Longest delay that the histogram resolves; longer ones are counted as this one.
+/// Longest delay resolved by the histogram; longer ones are counted as this one.
 const DELAY_MAX: Duration = Duration::from_secs(3600);
 
 /// A message waiting for its acknowledgement.
@@ -20,10 +20,11 @@ struct Sent {
     at: Instant,
 }
 
-/// Acknowledgement delays of a sample of messages, as their sender sees them: from the end of the send until its log
-/// learns that the message was received. For that time the record is held only for lack of an acknowledgement.
+/// Acknowledgement delays for a sample of messages, seen from the sender: from the end of the send until its log learns
+/// of the message's receipt.
 ///
-/// At most 64 messages are tracked at a time; messages sent meanwhile are only counted.
+/// For that time the record is held only for lack of an acknowledgement. At most 64 messages are tracked at a time;
+/// messages sent meanwhile are only counted.
 #[derive(Debug, Default)]
 pub struct Delays {
     in_flight: Vec<Sent>,
@@ -32,7 +33,7 @@ pub struct Delays {
 }
 
 impl Delays {
-    /// Records that a message with the sequence number `ssn` has just been sent to `peer`.
+    /// Records a message just sent to `peer` with the sequence number `ssn`.
     pub fn sent(&mut self, peer: u32, ssn: u64, now: Instant) {
         if self.in_flight.len() >= IN_FLIGHT_MAX {
             self.left_out += 1;
@@ -41,7 +42,9 @@ impl Delays {
         }
     }
 
-    /// Records that `peer` has acknowledged everything up to `acked`. Reads the clock only if that ends a delay.
+    /// Records an acknowledgement from `peer` for everything up to `acked`.
+    ///
+    /// Reads the clock only if a delay ends.
     pub fn acknowledged(&mut self, peer: u32, acked: u64, clock: impl FnOnce() -> Instant) {
         let is_covered = |sent: &Sent| sent.peer == peer && sent.ssn <= acked;
         if !self.in_flight.iter().any(is_covered) {
@@ -84,7 +87,9 @@ fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Creates an empty histogram. Never `None`, since the bounds are valid.
+/// Creates an empty histogram.
+///
+/// Never `None`, since the bounds are valid.
 fn histogram() -> Option<Histogram<u64>> {
     Histogram::new_with_bounds(1, nanoseconds(DELAY_MAX), DIGITS).ok()
 }
@@ -92,16 +97,18 @@ fn histogram() -> Option<Histogram<u64>> {
 /// Histogram of acknowledgement delays.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DelayCounts {
-    /// Delays in nanoseconds, rounded to two significant digits, each with its number of messages. Ascending.
+    /// Delays in nanoseconds, rounded to two significant digits, each with its message count.
+    ///
+    /// Ascending.
     pub delays_ns: Vec<(u64, u64)>,
-    /// Messages that were not tracked, because too many were already.
+    /// Untracked messages, because too many were already tracked.
     pub left_out: u64,
     /// Tracked messages without an acknowledgement at the end.
     pub unanswered: u64,
 }
 
 impl DelayCounts {
-    /// Adds the counts of another rank.
+    /// Adds another rank's counts.
     pub fn merge(&mut self, other: &DelayCounts) {
         let mut all: Vec<(u64, u64)> = self.delays_ns.iter().chain(&other.delays_ns).copied().collect();
         all.sort_unstable();
@@ -117,13 +124,13 @@ impl DelayCounts {
         self.unanswered = self.unanswered.saturating_add(other.unanswered);
     }
 
-    /// Returns the number of delays.
+    /// Returns the delay count.
     pub fn samples(&self) -> u64 {
         self.delays_ns.iter().fold(0, |sum, (_, count)| sum.saturating_add(*count))
     }
 
-    /// Returns the delay, in nanoseconds, that this share (from 0 to 1) of the messages didn't exceed; `None` if there
-    /// are no delays.
+    /// Returns the delay in nanoseconds not exceeded by this share (from 0 to 1) of the messages; `None` without
+    /// delays.
     pub fn quantile_ns(&self, share: f64) -> Option<u64> {
         let rank = (self.samples() as f64 * share.clamp(0.0, 1.0)).ceil().max(1.0);
         let mut sum = 0.0;

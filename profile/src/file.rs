@@ -1,4 +1,4 @@
-//! Reading and writing of profile files.
+//! Reads and writes profile files.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -7,10 +7,12 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Maximum length of a file in bytes. Ranks write shorter files; readers refuse longer ones.
+/// Maximum file length in bytes.
+///
+/// Ranks write shorter files; readers refuse longer ones.
 pub const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// A file can't be read or written.
+/// Failure to read or write a file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProfileError {
@@ -19,7 +21,7 @@ pub enum ProfileError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Error of the system.
+        /// System error.
         source: io::Error,
     },
     /// The file exists, but its contents are invalid.
@@ -35,22 +37,24 @@ pub enum ProfileError {
     Write {
         /// The file.
         path: PathBuf,
-        /// Error of the system.
+        /// System error.
         source: io::Error,
     },
 }
 
-/// Returns the path of a rank's file in a job's directory: `rank-N`, and a suffix.
+/// Returns the path to a rank's file in a job directory: `rank-N`, and a suffix.
 pub(crate) fn path_of_rank(dir: &Path, rank: u32, suffix: &str) -> PathBuf {
     dir.join(format!("rank-{rank}{suffix}"))
 }
 
-/// Parses the name of a rank's file; `None` for other files.
+/// Parses a rank's file name; `None` for other files.
 pub(crate) fn rank_of(name: &str, suffix: &str) -> Option<u32> {
     name.strip_prefix("rank-")?.strip_suffix(suffix)?.parse().ok()
 }
 
-/// Reads the files of all ranks with this suffix, ascending by rank. An unreadable file counts as empty.
+/// Reads all ranks' files with this suffix, ascending by rank.
+///
+/// An unreadable file counts as empty.
 pub(crate) fn of_ranks(dir: &Path, suffix: &str) -> Vec<(u32, Vec<u8>)> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
@@ -68,7 +72,9 @@ pub(crate) fn write(path: &Path, value: &impl Serialize) -> Result<(), ProfileEr
     write_text(path, &serde_json::to_vec(value).map_err(failed)?)
 }
 
-/// Writes a file atomically: to a temporary name, then renamed. A reader sees the whole file or none.
+/// Writes a file atomically: to a temporary name, then renamed.
+///
+/// A reader sees the whole file or none.
 pub(crate) fn write_text(path: &Path, text: &[u8]) -> Result<(), ProfileError> {
     let failed = |source| ProfileError::Write { path: path.to_owned(), source };
     let unfinished = path.with_extension("unfinished");

@@ -1,4 +1,4 @@
-//! Description of a job: program, settings, outcome.
+//! Job description: program, settings, outcome.
 
 use std::path::{Path, PathBuf};
 
@@ -7,19 +7,18 @@ use serde::{Deserialize, Serialize};
 use crate::file::{self, ProfileError};
 use crate::{RANKS_MAX, VERSION};
 
-/// Name of the table that marks a checkpoint as taken by `counterfoil run`, of a log that its rank left in shared
-/// memory.
+/// Table name marking a checkpoint taken by `counterfoil run` from a log that its rank left in shared memory.
 pub const TAKEN_OVER: &str = "counterfoil-run/taken-over";
 
-/// Name of the file in a job's directory.
+/// File name in a job directory.
 pub const FILE: &str = "job.json";
 
-/// A setting of the job.
+/// A job setting.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setting {
-    /// Name of the option, for example `keep`.
+    /// Option name, for example `keep`.
     pub name: String,
-    /// Value of the option.
+    /// Option value.
     pub value: String,
     /// Source of the value: an option, the environment, a file, the default.
     pub source: String,
@@ -32,11 +31,11 @@ pub struct Job {
     pub version: u32,
     /// Program and arguments.
     pub program: Vec<String>,
-    /// Name and version of the MPI.
+    /// MPI name and version.
     pub mpi: String,
     /// All settings, defaults included.
     pub settings: Vec<Setting>,
-    /// Run time of mpirun in seconds; `None` while it runs, or if its end was not observed.
+    /// mpirun's run time in seconds; `None` while it runs, or if its end was not observed.
     pub wall_s: Option<f64>,
     /// Exit code; `None` in the same cases.
     pub exit_code: Option<u8>,
@@ -52,17 +51,17 @@ pub struct Job {
 }
 
 impl Job {
-    /// Returns the value of a setting.
+    /// Returns a setting's value.
     pub fn setting(&self, name: &str) -> Option<&str> {
         self.settings.iter().find(|setting| setting.name == name).map(|setting| setting.value.as_str())
     }
 
-    /// Returns the path of the file in a job's directory.
+    /// Returns the path to the file in a job directory.
     pub fn path(dir: &Path) -> PathBuf {
         dir.join(FILE)
     }
 
-    /// Writes the file into a job's directory.
+    /// Writes the file into a job directory.
     ///
     /// # Errors
     /// [`ProfileError::Write`].

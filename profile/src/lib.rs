@@ -1,6 +1,6 @@
-//! Profiles of an MPI job: files in the directory of the job's logs.
+//! Profiles of an MPI job: files in the directory with the job's logs.
 //!
-//! The log can't provide these figures afterwards: acknowledged messages are gone from it, and records have no time
+//! The log can't provide these figures afterwards: it no longer has acknowledged messages, and records have no time
 //! stamp. So the logging library counts while the program runs, and each rank writes a small file when it ends;
 //! `counterfoil run` adds the job's settings. `counterfoil report` reads both.
 //!
@@ -15,11 +15,11 @@
 //! | [`summary`] | [`RankSummary`]: figures of one rank for the command's summary, `rank-N.json` |
 //! | [`record_tag`] | [`RecordTag`]: prefix of each record in the ranks' logs; their stores are in the same directory |
 //! | [`refused`] | reason why a rank can't log, `rank-N.refused`, text |
-//! | [`file`](mod@file) | reading and writing of files, and their errors |
+//! | [`file`](mod@file) | file input and output, and their errors |
 //!
 //! The other files are JSON with a version. Their size is bounded: a rank's file has at most [`Series::SAMPLES_MAX`] +
-//! 1 samples, one entry for each peer and kind of operation, and a histogram of bounded size. This crate reads no
-//! clock: callers pass the time.
+//! 1 samples, one entry for each peer and operation kind, and a bounded histogram. This crate reads no clock: callers
+//! pass the time.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -46,8 +46,10 @@ pub use sizes::Sizes;
 pub use summary::{RankEnd, RankSummary};
 pub use traffic::Traffic;
 
-/// Version of both JSON formats. Readers refuse any other.
+/// Version of both JSON formats.
+///
+/// Readers refuse any other.
 pub const VERSION: u32 = 1;
 
-/// Maximum number of ranks of a job: pictures and tables have an entry for each pair.
+/// Maximum number of ranks in a job: pictures and tables have an entry for each pair.
 pub const RANKS_MAX: u32 = 16_384;

@@ -1,9 +1,8 @@
-//! Live counters of a rank: words in a memory-mapped file, which other processes read while the rank runs.
+//! Live counters of a rank: words in a memory-mapped file, read by other processes while the rank runs.
 //!
-//! The rank maps its file, so a count is one store and readers always see the current value; the counts of a killed
-//! rank remain. The words are little-endian, each is written as a whole, and two of them need not be of the same
-//! moment. The words of [`Word`] come first, then messages and bytes logged to each rank, then messages and bytes
-//! received from each.
+//! The rank maps its file, so a count is one store and readers always see the current value; a killed rank's counts
+//! remain. The words are little-endian, each is written as a whole, and two words need not show the same moment. The
+//! [`Word`]s come first, then messages and bytes logged to each rank, then messages and bytes received from each.
 
 use std::path::{Path, PathBuf};
 
@@ -23,13 +22,13 @@ pub enum Word {
     Magic,
     /// Process ID.
     Pid,
-    /// Number of ranks of the job.
+    /// Number of ranks in the job.
     Ranks,
-    /// Collective operations that the rank took part in.
+    /// Collective operations in which the rank took part.
     Collectives,
     /// Collective operations with a logged contribution, one record each.
     Contributions,
-    /// Bytes of the logged contributions.
+    /// Bytes in the logged contributions.
     ContributedBytes,
     /// Recorded outcomes of non-deterministic calls.
     Determinants,
@@ -37,60 +36,62 @@ pub enum Word {
     HasLog,
     /// Acknowledged records, when last updated.
     Acknowledged,
-    /// Bytes of memory used by the log, when last updated.
+    /// Memory used by the log when last updated, in bytes.
     Memory,
     /// Peak of `Memory`.
     MemoryPeak,
-    /// Bytes that the log has written to disk.
+    /// Bytes written to disk by the log.
     Spilled,
-    /// Time that sends have waited for log space, in milliseconds.
+    /// Time sends have waited for log space, in milliseconds.
     WaitedMs,
 }
 
-/// Number of words before the first channel; some are unused.
+/// Words before the first channel; some are unused.
 const HEADER_WORDS: usize = 16;
-/// Number of words of a channel.
+/// Words in a channel.
 const CHANNEL_WORDS: usize = 2;
 
-/// Returns the number of words of a rank's file in a job of `ranks` ranks.
+/// Returns the length of a rank's file in words, in a job with `ranks` ranks.
 pub fn live_words(ranks: u32) -> usize {
     HEADER_WORDS + 2 * CHANNEL_WORDS * ranks as usize
 }
 
-/// Returns the index of the count of messages logged to a rank; the next word counts their bytes.
+/// Returns the index of the message count logged to a rank; the next word counts the bytes.
 pub fn logged_word(peer: u32) -> usize {
     HEADER_WORDS + CHANNEL_WORDS * peer as usize
 }
 
-/// Returns the index of the count of messages received from a rank; the next word counts their bytes.
+/// Returns the index of the message count received from a rank; the next word counts the bytes.
 pub fn received_word(peer: u32, ranks: u32) -> usize {
     logged_word(ranks) + CHANNEL_WORDS * peer as usize
 }
 
-/// A snapshot of a rank's counters.
+/// Snapshot of a rank's counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Live {
     words: Vec<u64>,
     ranks: u32,
 }
 
-/// Reads the counters of all ranks that initialized MPI, ascending by rank. Ignores incomplete files.
+/// Reads the counters of all ranks that initialised MPI, ascending by rank.
+///
+/// Ignores incomplete files.
 pub fn read_all(dir: &Path) -> Vec<(u32, Live)> {
     file::of_ranks(dir, SUFFIX).into_iter().filter_map(|(rank, bytes)| Some((rank, Live::parse(&bytes)?))).collect()
 }
 
-/// Returns the process ids of the ranks that initialized MPI.
+/// Returns the process ids of the ranks that initialised MPI.
 pub fn pids(dir: &Path) -> Vec<u32> {
     read_all(dir).iter().filter_map(|(_, live)| live.word(Word::Pid).try_into().ok()).collect()
 }
 
 impl Live {
-    /// Returns the path of a rank's file in a job's directory.
+    /// Returns the path to a rank's file in a job directory.
     pub fn path(dir: &Path, rank: u32) -> PathBuf {
         file::path_of_rank(dir, rank, SUFFIX)
     }
 
-    /// Parses the bytes of a file; `None` if they are invalid or incomplete.
+    /// Parses a file's bytes; `None` if invalid or incomplete.
     pub fn parse(bytes: &[u8]) -> Option<Live> {
         let words: Vec<u64> = bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
         let ranks = u32::try_from(*words.get(Word::Ranks as usize)?).ok().filter(|ranks| *ranks <= RANKS_MAX)?;
@@ -98,7 +99,7 @@ impl Live {
         is_valid.then_some(Live { words, ranks })
     }
 
-    /// Returns a word of the header.
+    /// Returns a header word.
     pub fn word(&self, word: Word) -> u64 {
         self.words[word as usize]
     }
@@ -121,7 +122,7 @@ impl Live {
         self.channels(|peer| received_word(peer, self.ranks))
     }
 
-    /// Returns the number of unacknowledged records, as of the last update; 0 without a log.
+    /// Returns the number of unacknowledged records, as last updated; 0 without a log.
     pub fn unacknowledged(&self) -> u64 {
         let logged: u64 = self.logged().map(|channel| channel.messages).sum();
         let records = logged + self.word(Word::Contributions);
@@ -133,7 +134,7 @@ impl Live {
 mod tests {
     use super::*;
 
-    /// Returns a file of a job of three ranks.
+    /// Returns a file for a job with three ranks.
     fn bytes() -> Vec<u8> {
         let mut words: Vec<u64> = (0..live_words(3) as u64).map(|word| word * 10).collect();
         words[Word::Magic as usize] = LIVE_MAGIC;

@@ -28,7 +28,7 @@ pub struct Channel {
     pub peer: u32,
     /// Number of messages.
     pub messages: u64,
-    /// Bytes of their payloads, packed.
+    /// Packed payload bytes.
     pub bytes: u64,
 }
 
@@ -51,18 +51,20 @@ impl From<(u32, u64, u64)> for Channel {
     }
 }
 
-/// A kind of collective operation.
+/// Calls to one kind of collective operation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Collective {
-    /// Name, for example `Allreduce`. Includes the immediate and persistent forms.
+    /// Name, for example `Allreduce`.
+    ///
+    /// Includes the immediate and persistent forms.
     pub kind: String,
-    /// Number of calls of this rank.
+    /// Number of calls by this rank.
     pub calls: u64,
     /// Logged bytes of the rank's contributions.
     pub kept_bytes: u64,
 }
 
-/// Activity of one rank between initialisation and end of MPI.
+/// Activity of one rank between MPI's initialisation and end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RankProfile {
     /// Format version, [`VERSION`].
@@ -71,54 +73,54 @@ pub struct RankProfile {
     pub rank: u32,
     /// Size of MPI_COMM_WORLD.
     pub ranks: u32,
-    /// End of the rank's use of MPI.
+    /// End of the rank's MPI use.
     pub ended: Ended,
-    /// Duration of logging, in milliseconds.
+    /// Logging duration, in milliseconds.
     pub wall_ms: u64,
     /// Logged messages by destination; ascending, without empty entries.
     pub logged: Vec<Channel>,
     /// Received messages by source; ascending, without empty entries.
     pub received: Vec<Channel>,
-    /// Lengths of the logged messages.
+    /// Logged message lengths.
     pub sizes: Sizes,
     /// Collective operations by kind.
     pub collectives: Vec<Collective>,
     /// Recorded outcomes of non-deterministic calls.
     pub determinants: u64,
-    /// Peak memory of the log, in bytes.
+    /// Peak log memory, in bytes.
     pub memory_peak_bytes: u64,
-    /// Bytes of memory freed by spilling records to disk.
+    /// Memory freed by spilling records to disk, in bytes.
     pub spilled_bytes: u64,
-    /// Time that sends waited for log space, in milliseconds.
+    /// Time sends waited for log space, in milliseconds.
     pub waited_ms: u64,
     /// True if logging stopped because the log was full.
     pub logging_stopped: bool,
-    /// Reason for which logging was given up, if it was.
+    /// Reason why logging was given up, if it was.
     pub gave_up: Option<String>,
-    /// Reason for which the final state of the log is not in the store, if it isn't.
+    /// Reason why the log's final state is not in the store, if it isn't.
     #[serde(default)]
     pub not_kept: Option<String>,
-    /// Reasons for which records are missing from the log, so that the rank can't be recovered from it.
+    /// Reasons why records are missing from the log, so the rank can't be recovered from it.
     #[serde(default)]
     pub gaps: Vec<String>,
     /// Acknowledgement delays.
     pub delays: DelayCounts,
-    /// Growth of the log.
+    /// Log growth.
     pub series: Series,
 }
 
 impl RankProfile {
-    /// Returns the path of a rank's file in a job's directory.
+    /// Returns the path to a rank's file in a job directory.
     pub fn path(dir: &Path, rank: u32) -> PathBuf {
         file::path_of_rank(dir, rank, SUFFIX)
     }
 
-    /// Parses a file name and returns its rank; `None` for other files.
+    /// Parses a rank's file name and returns the rank; `None` for other files.
     pub fn parse_file_name(name: &str) -> Option<u32> {
         file::rank_of(name, SUFFIX)
     }
 
-    /// Writes the rank's file into a job's directory.
+    /// Writes the rank's file into a job directory.
     ///
     /// # Errors
     /// [`ProfileError::Write`].

@@ -1,18 +1,20 @@
-//! Prefix of the records of an MPI program (`docs/book/src/explanation/counting.md`). Acknowledgements are lists of the
-//! same structure.
+//! Prefix of an MPI program's records (`docs/book/src/explanation/counting.md`).
+//!
+//! Acknowledgements are lists with the same structure.
 
-/// Tag of a rank's contribution to a collective operation (`docs/book/src/explanation/collectives.md`). Messages have
-/// no negative tags.
+/// Tag for a rank's contribution to a collective operation (`docs/book/src/explanation/collectives.md`).
+///
+/// Messages have no negative tags.
 pub const COLLECTIVE: i32 = -2;
 
 /// The 16 bytes before each payload: the prefix of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordTag {
-    /// Communicator number that the job's ranks agreed on.
+    /// Communicator number agreed on by the job's ranks.
     pub comm: u32,
     /// Message tag, or [`COLLECTIVE`].
     pub tag: i32,
-    /// Number of the message in its stream, or of the operation on its communicator, from 1.
+    /// Message number in its stream, or operation number on its communicator, from 1.
     pub number: u64,
 }
 
@@ -23,7 +25,7 @@ impl RecordTag {
     /// Encodes the tag as in a record.
     #[inline]
     pub fn encode(self) -> [u8; Self::LEN] {
-        // Assembled in registers, so that the caller's wide load needn't wait for four narrow stores.
+        // Assembled in registers, so the caller's wide load needn't wait for four narrow stores.
         let stream = u64::from(self.tag as u32) << 32 | u64::from(self.comm);
         (u128::from(self.number) << 64 | u128::from(stream)).to_le_bytes()
     }
@@ -38,8 +40,7 @@ impl RecordTag {
         Some(RecordTag { comm, tag, number: u64::from_le_bytes(*number) })
     }
 
-    /// Decodes and validates the prefix of an untrusted record; `None` for another length, or values that no rank
-    /// writes.
+    /// Decodes and validates an untrusted record's prefix; `None` for another length, or values that no rank writes.
     pub fn from_prefix(prefix: &[u8]) -> Option<RecordTag> {
         let tag = RecordTag::decode(prefix).filter(|_| prefix.len() == RecordTag::LEN)?;
         (tag.number > 0 && (tag.tag >= 0 || tag.is_contribution())).then_some(tag)

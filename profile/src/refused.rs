@@ -1,4 +1,4 @@
-//! Reason why a rank can't log: a text file that `counterfoil run` quotes when the job ends.
+//! Reason why a rank can't log: a text file quoted by `counterfoil run` when the job ends.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use crate::file::{self, ProfileError};
 /// File name suffix, after `rank-N`.
 const SUFFIX: &str = ".refused";
 
-/// Writes a rank's reason into a job's directory.
+/// Writes a rank's reason into a job directory.
 ///
 /// # Errors
 /// [`ProfileError::Write`].
@@ -17,11 +17,11 @@ pub fn write(dir: &Path, rank: u32, why: &str) -> Result<(), ProfileError> {
 
 /// Removes a rank's reason, if there is one: it logs now.
 pub fn withdraw(dir: &Path, rank: u32) {
-    // Without a file there is nothing to remove; one that can't be removed is a wrong line in the summary.
+    // Without a file there is nothing to remove; one that can't be removed only leaves a wrong line in the summary.
     let _ = std::fs::remove_file(path(dir, rank));
 }
 
-/// Reads the reasons of all ranks that can't log, ascending by rank.
+/// Reads the reasons from all ranks unable to log, ascending by rank.
 pub fn read_all(dir: &Path) -> Vec<(u32, String)> {
     let texts = file::of_ranks(dir, SUFFIX).into_iter();
     texts.map(|(rank, text)| (rank, String::from_utf8_lossy(&text).into_owned())).collect()

@@ -1,20 +1,20 @@
-//! Growth of a log, in a bounded number of samples.
+//! Log growth, in a bounded number of samples.
 
 use serde::{Deserialize, Serialize};
 
-/// State of a log at one moment.
+/// Log state at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "[u64; 6]", from = "[u64; 6]")]
 pub struct Sample {
-    /// Milliseconds since the rank began to log.
+    /// Milliseconds since logging began.
     pub at_ms: u64,
-    /// Messages logged until then.
+    /// Messages logged so far.
     pub messages: u64,
-    /// Bytes of their payloads.
+    /// Their payload bytes.
     pub bytes: u64,
-    /// Bytes of memory that records used.
+    /// Memory used by records, in bytes.
     pub used_bytes: u64,
-    /// Bytes of memory freed until then by spilling records to disk.
+    /// Memory freed so far by spilling records to disk, in bytes.
     pub spilled_bytes: u64,
     /// Unacknowledged records.
     pub unacknowledged: u64,
@@ -33,8 +33,9 @@ impl From<[u64; 6]> for Sample {
     }
 }
 
-/// Samples of a whole run of any length. When there are too many, every other one is dropped, and the interval between
-/// samples doubles.
+/// Samples of a whole run, however long.
+///
+/// When there are too many, every other one is dropped, and the interval between samples doubles.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Series {
     interval_ms: u64,
@@ -48,7 +49,7 @@ impl Default for Series {
 }
 
 impl Series {
-    /// Maximum number of samples, without the last one that [`finish`](Self::finish) adds.
+    /// Maximum number of samples, excluding the last one added by [`finish`](Self::finish).
     pub const SAMPLES_MAX: usize = 512;
     /// Initial interval between samples, in milliseconds.
     pub const INTERVAL_MS: u64 = 2;
@@ -80,7 +81,7 @@ impl Series {
         self.samples.push(sample);
     }
 
-    /// Returns the samples in the order of their addition.
+    /// Returns the samples in insertion order.
     pub fn samples(&self) -> &[Sample] {
         &self.samples
     }
@@ -91,7 +92,7 @@ impl Series {
         count.checked_sub(1).and_then(|index| self.samples.get(index)).copied().unwrap_or_default()
     }
 
-    /// Returns `true` if the samples are in order of time and not too many.
+    /// Returns `true` if the samples are in time order and not too many.
     pub(crate) fn is_valid(&self) -> bool {
         self.samples.len() <= Series::SAMPLES_MAX + 1 && self.samples.is_sorted_by_key(|sample| sample.at_ms)
     }

@@ -2,11 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Number of classes: one for each number of bits of a length.
+/// Number of classes: one for each bit count of a length.
 pub const CLASSES: usize = u64::BITS as usize + 1;
 
-/// Number of messages by length in bytes: class 0 has the empty messages, class `b` has lengths from 2^(b-1) to 2^b -
-/// 1.
+/// Message counts by length in bytes: class 0 has the empty messages, class `b` has lengths from 2^(b-1) to 2^b - 1.
 ///
 /// ```
 /// use counterfoil_profile::Sizes;
@@ -31,13 +30,15 @@ impl Default for Sizes {
 }
 
 impl Sizes {
-    /// Counts a message of `bytes` bytes. Costs one addition.
+    /// Counts a message by its length in bytes.
+    ///
+    /// Costs one addition.
     #[inline]
     pub fn add(&mut self, bytes: u64) {
         self.messages[(u64::BITS - bytes.leading_zeros()) as usize] += 1;
     }
 
-    /// Adds the counts of another rank.
+    /// Adds another rank's counts.
     pub fn merge(&mut self, other: &Sizes) {
         for (mine, others) in self.messages.iter_mut().zip(other.messages) {
             *mine = mine.saturating_add(others);
@@ -52,7 +53,7 @@ impl Sizes {
         })
     }
 
-    /// Returns the total number of messages.
+    /// Returns the total message count.
     pub fn messages(&self) -> u64 {
         self.messages.iter().fold(0, |sum, messages| sum.saturating_add(*messages))
     }

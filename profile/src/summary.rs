@@ -1,5 +1,6 @@
-//! Summary of one rank, `rank-N.json` in the job's directory: written by the logging library when the rank ends, and
-//! read by `counterfoil run` when the job has ended.
+//! Summary of one rank, `rank-N.json` in the job directory.
+//!
+//! Written by the logging library when the rank ends, and read by `counterfoil run` when the job has ended.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,48 +15,49 @@ use crate::{Channel, Traffic};
 /// File name suffix, after `rank-N`.
 const SUFFIX: &str = ".json";
 
-/// Figures of a rank. Without [`end`](Self::end), they are the last live counters of a rank that ended without
-/// MPI_Finalize or MPI_Abort.
+/// Figures of a rank.
+///
+/// Without [`end`](Self::end), they are the last live counters of a rank that ended without MPI_Finalize or MPI_Abort.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RankSummary {
     /// Rank in MPI_COMM_WORLD.
     pub rank: u32,
-    /// Number of messages logged.
+    /// Messages logged.
     pub messages_logged: u64,
-    /// Bytes of their payloads.
+    /// Their payload bytes.
     pub bytes_logged: u64,
-    /// Number of messages received.
+    /// Messages received.
     pub messages_received: u64,
-    /// Bytes of their payloads.
+    /// Their payload bytes.
     pub bytes_received: u64,
-    /// Number of collective operations called.
+    /// Collective operations called.
     pub collectives: u64,
-    /// Contributions to collective operations logged.
+    /// Logged contributions to collective operations.
     pub contributions: Traffic,
     /// Recorded outcomes of non-deterministic calls.
     pub determinants: u64,
     /// Unacknowledged records; live counters only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unacknowledged: Option<u64>,
-    /// Memory of the log, in bytes; live counters only.
+    /// Log memory, in bytes; live counters only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
-    /// Peak memory of the log, in bytes.
+    /// Peak log memory, in bytes.
     pub memory_peak_bytes: u64,
-    /// Bytes of memory freed by spilling records to disk.
+    /// Memory freed by spilling records to disk, in bytes.
     pub spilled_bytes: u64,
-    /// Time that sends waited for log space, in seconds.
+    /// Time sends waited for log space, in seconds.
     pub waited_s: f64,
     /// Messages logged by destination: an entry for each rank.
     pub sent_to: Vec<Traffic>,
     /// Messages received by source: an entry for each rank.
     pub received_from: Vec<Traffic>,
-    /// True if the log is complete in the directory of kept logs; `None` without such a directory.
+    /// True if the log is complete in the kept-logs directory; `None` without such a directory.
     pub kept: Option<bool>,
     /// Reason why it isn't.
     pub not_kept: Option<String>,
-    /// What the rank knows when it ends.
+    /// Figures known only when the rank ends.
     #[serde(flatten)]
     pub end: Option<RankEnd>,
 }
@@ -64,13 +66,13 @@ pub struct RankSummary {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RankEnd {
-    /// Number of ranks of MPI_COMM_WORLD.
+    /// Size of MPI_COMM_WORLD.
     pub ranks: u32,
     /// True if the rank called MPI_Abort.
     pub aborted: bool,
-    /// Number of collective operations called, by name.
+    /// Collective operations called, by name.
     pub collectives_by_kind: BTreeMap<String, u64>,
-    /// Bytes of the log's memory that were committed while a message was logged.
+    /// Log memory committed while a message was logged, in bytes.
     pub late_commit_bytes: u64,
     /// Processor time of the thread that writes spilled records, in seconds.
     pub spill_cpu_s: f64,
@@ -78,18 +80,18 @@ pub struct RankEnd {
     pub sends_refused: u64,
     /// True if logging stopped because the log was full.
     pub logging_stopped: bool,
-    /// Reason for which logging was given up.
+    /// Reason why logging was given up.
     pub gave_up: Option<String>,
-    /// Reasons for which records are missing from the log.
+    /// Reasons why records are missing from the log.
     pub gaps: Vec<String>,
-    /// Name of the rank's host, if that isn't the host of `counterfoil run`.
+    /// Name of the rank's host, if it isn't the host running `counterfoil run`.
     pub host: Option<String>,
-    /// Duration of logging, in seconds.
+    /// Logging duration, in seconds.
     pub wall_s: f64,
 }
 
 impl RankSummary {
-    /// Returns the path of a rank's file in a job's directory.
+    /// Returns the path to a rank's file in a job directory.
     pub fn path(dir: &Path, rank: u32) -> PathBuf {
         file::path_of_rank(dir, rank, SUFFIX)
     }
@@ -100,7 +102,7 @@ impl RankSummary {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// Writes a rank's summary, as [JSON](Self::to_json), into a job's directory.
+    /// Writes a rank's summary, as [JSON](Self::to_json), into a job directory.
     ///
     /// # Errors
     /// [`ProfileError::Write`].
@@ -108,8 +110,10 @@ impl RankSummary {
         file::write_text(&RankSummary::path(dir, rank), json)
     }
 
-    /// Reads the summaries of a job's ranks, ascending by rank: for a rank without its own, the one of its live
-    /// counters. Ignores damaged files: their ranks ended while writing them.
+    /// Reads the summaries of a job's ranks, ascending by rank.
+    ///
+    /// Uses the live counters for a rank without a summary. Ignores damaged files: their ranks ended while writing
+    /// them.
     pub fn read_all(dir: &Path) -> Vec<RankSummary> {
         let live = live::read_all(dir).into_iter().map(|(rank, live)| (rank, RankSummary::from_live(rank, &live)));
         let mut summaries: BTreeMap<u32, RankSummary> = live.collect();
@@ -171,7 +175,7 @@ mod tests {
         }
     }
 
-    /// Writes live counters of rank 0 of 2, which logged 3 messages of 30 bytes in total, 1 of them acknowledged.
+    /// Writes live counters for rank 0 of 2, which logged 3 messages, 30 bytes in total, 1 of them acknowledged.
     fn write_live(dir: &Path) {
         let mut words = vec![0; live_words(2)];
         for (word, value) in [(Word::Magic, LIVE_MAGIC), (Word::Ranks, 2), (Word::HasLog, 1), (Word::Acknowledged, 1)] {

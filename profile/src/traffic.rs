@@ -2,12 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A number of messages and their bytes.
+/// Message and byte counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traffic {
-    /// Number of messages.
+    /// Message count.
     pub messages: u64,
-    /// Bytes of their payloads, packed.
+    /// Packed payload bytes.
     pub bytes: u64,
 }
 
@@ -19,7 +19,7 @@ impl Traffic {
         self.bytes += bytes as u64;
     }
 
-    /// Returns the total, at most [`u64::MAX`] of each: figures from files may be any.
+    /// Returns the total, each figure at most [`u64::MAX`]: figures from files may be any.
     pub fn sum(of: impl IntoIterator<Item = Traffic>) -> Traffic {
         of.into_iter().fold(Traffic::default(), |sum, one| Traffic {
             messages: sum.messages.saturating_add(one.messages),

@@ -1,7 +1,6 @@
 //! The runtime's part of a checkpoint.
 //!
-//! The log's checkpoint holds the program's bytes and named tables that are opaque to the log. These are the runtime's
-//! tables:
+//! The log's checkpoint holds the program's bytes and named tables, opaque to the log. These are the runtime's tables:
 //!
 //! | table | contents |
 //! |---|---|
@@ -20,32 +19,32 @@ const PROTOCOL: &str = "protocol";
 const COUNTERS: &str = "counters";
 const UNEXPECTED: &str = "unexpected";
 
-/// A table that is missing from a checkpoint or can't be decoded: the checkpoint is from another program or version.
+/// A table missing from a checkpoint or undecodable: the checkpoint is from another program or version.
 #[derive(Debug, thiserror::Error)]
 #[error("the checkpoint of epoch {epoch} has no usable table {table:?}: it was written by another program or version")]
 pub struct TableError {
-    /// The epoch that the checkpoint begins.
+    /// Epoch that the checkpoint begins.
     pub epoch: u32,
-    /// Name of the table.
+    /// Table name.
     pub table: &'static str,
 }
 
-/// Counters of the runtime from which a re-execution continues.
+/// Runtime counters from which a re-execution continues.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
-    /// Counters of the trace.
+    /// Trace counters.
     pub trace: TraceCounters,
     /// Collective calls so far.
     pub collectives: u64,
-    /// Current iteration of the program; 0 before the first.
+    /// The program's current iteration; 0 before the first.
     pub iteration: u64,
     /// Messages logged so far, and their payload bytes.
     pub logged: (u64, u64),
-    /// Messages from the rank to itself, if the rule leaves those to the runtime.
+    /// Messages from the rank to itself, if the rule leaves them to the runtime.
     pub to_self: u64,
     /// Requests so far.
     pub requests: u64,
-    /// Calls so far whose outcome depends on timing.
+    /// Timing-dependent calls so far.
     pub choices: u64,
 }
 
@@ -69,7 +68,7 @@ pub struct Snapshot {
     pub protocol: Bytes,
     /// The runtime's counters.
     pub counters: Counters,
-    /// Messages received, but not yet matched, in order of arrival.
+    /// Messages received, but not yet matched, in arrival order.
     pub unexpected: Vec<Message>,
 }
 
@@ -77,7 +76,7 @@ impl Snapshot {
     /// Encodes the snapshot for the log's checkpoint.
     ///
     /// # Errors
-    /// [`postcard::Error`] from the encoder. None of these types can fail to encode.
+    /// [`postcard::Error`] from the encoder. All these types can be encoded.
     pub fn into_contents(self) -> Result<Contents, postcard::Error> {
         let unexpected: Vec<Unexpected<'_>> = self.unexpected.iter().map(Unexpected::of).collect();
         let tables = vec![
@@ -88,10 +87,10 @@ impl Snapshot {
         Ok(Contents { application: self.application.into(), tables })
     }
 
-    /// Decodes the contents of a checkpoint that a recovery found, which began `epoch`.
+    /// Decodes the contents of a checkpoint found by a recovery, which began `epoch`.
     ///
     /// # Errors
-    /// [`TableError`] names the first table that is missing or can't be decoded.
+    /// [`TableError`] names the first table missing or undecodable.
     pub fn from_contents(epoch: Epoch, contents: Contents) -> Result<Snapshot, TableError> {
         let epoch = epoch.0;
         let table = |table: &'static str| contents.table(table).ok_or(TableError { epoch, table });

@@ -12,14 +12,14 @@
 //! | [`allgather`] | ring | p - 1 |
 //! | [`alltoall`], [`alltoallv`] | pairwise exchange | p - 1 |
 //!
-//! The source of each message follows from rank and number of ranks alone: no wildcard, no determinant.
-//! Reductions combine in one fixed order, so that all runs give the same bits.
+//! Each message's source follows from the rank and the number of ranks alone: no wildcard, no determinant. Reductions
+//! combine in one fixed order, so all runs give the same bits.
 //!
 //! A rule may want a call to run *natively*, with its messages outside the log, or to take its result from the local
-//! log ([`CollectiveSubstrate::plan_collective`]). A native [`bcast`] goes straight from the root to all, so that a
-//! rank may take part in it with dummy arguments: it has nothing to forward.
+//! log ([`CollectiveSubstrate::plan_collective`]). A native [`bcast`] goes straight from the root to all, so a rank may
+//! take part in it with dummy arguments: it has nothing to forward.
 //!
-//! Programs call them as methods of [`crate::Communicator`].
+//! Programs call them as [`crate::Communicator`] methods.
 
 mod reduction;
 
@@ -36,11 +36,12 @@ use crate::communicator::{CallError, CollectiveRun, CollectiveSubstrate, Interna
 pub use reduction::{allreduce, allreduce_bytes, reduce, reduce_bytes};
 pub(crate) use reduction::{combine_f64, combine_u64};
 
-/// Returns once every rank has called it (Hensgen, Finkel and Manber 1988, dissemination barrier): in round k each
-/// rank sends to the one 2^k after it and receives from the one 2^k before it.
+/// Returns once every rank has called it (Hensgen, Finkel and Manber 1988, dissemination barrier).
+///
+/// In round k each rank sends to the one 2^k after it and receives from the one 2^k before it.
 ///
 /// # Errors
-/// Those of the communicator.
+/// Errors of the communicator.
 pub fn barrier(comm: &mut dyn CollectiveSubstrate) -> Result<(), Error> {
     call(comm, (CollectiveClass::Barrier, Results::Uniform), |comm, tag, _| {
         let (rank, size) = (comm.rank(), comm.size());
@@ -55,10 +56,12 @@ pub fn barrier(comm: &mut dyn CollectiveSubstrate) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns the `payload` of rank `root` on every rank. See [`crate::Communicator::bcast`].
+/// Returns the root's `payload` on every rank.
+///
+/// See [`crate::Communicator::bcast`].
 ///
 /// # Errors
-/// [`CallError::NoSuchRank`] and those of the communicator.
+/// [`CallError::NoSuchRank`] and the communicator's errors.
 pub fn bcast(comm: &mut dyn CollectiveSubstrate, root: u32, payload: &[u8]) -> Result<Bytes, Error> {
     CallError::check_rank("bcast", root, comm.size())?;
     one(call(comm, (CollectiveClass::FromRoot(Rank(root)), Results::Uniform), |comm, tag, way| {
@@ -70,10 +73,12 @@ pub fn bcast(comm: &mut dyn CollectiveSubstrate, root: u32, payload: &[u8]) -> R
     }))
 }
 
-/// Like [`bcast`], into `values`. See [`crate::Communicator::bcast_f64`].
+/// Like [`bcast`], into `values`.
+///
+/// See [`crate::Communicator::bcast_f64`].
 ///
 /// # Errors
-/// [`CallError::NoSuchRank`], [`CallError::LengthMismatch`] and those of the communicator.
+/// [`CallError::NoSuchRank`], [`CallError::LengthMismatch`] and the communicator's errors.
 pub fn bcast_values<T>(comm: &mut dyn CollectiveSubstrate, root: u32, values: &mut [T]) -> Result<(), Error>
 where
     T: FromBytes + IntoBytes + Immutable,
@@ -82,10 +87,12 @@ where
     fill("bcast", root, values, &payload)
 }
 
-/// Returns the `block` of every rank on rank `root`. See [`crate::Communicator::gather`].
+/// Returns every rank's `block` on rank `root`.
+///
+/// See [`crate::Communicator::gather`].
 ///
 /// # Errors
-/// [`CallError::NoSuchRank`] and those of the communicator.
+/// [`CallError::NoSuchRank`] and the communicator's errors.
 pub fn gather(comm: &mut dyn CollectiveSubstrate, root: u32, block: &[u8]) -> Result<Option<Vec<Bytes>>, Error> {
     CallError::check_rank("gather", root, comm.size())?;
     let is_root = comm.rank() == root;
@@ -102,10 +109,12 @@ pub fn gather(comm: &mut dyn CollectiveSubstrate, root: u32, block: &[u8]) -> Re
     Ok(is_root.then_some(blocks))
 }
 
-/// Returns to each rank its block of those that rank `root` passes. See [`crate::Communicator::scatter`].
+/// Distributes the root's `blocks`, and returns this rank's.
+///
+/// See [`crate::Communicator::scatter`].
 ///
 /// # Errors
-/// [`CallError::NoSuchRank`], on the root [`CallError::BlockCount`], and those of the communicator.
+/// [`CallError::NoSuchRank`], on the root [`CallError::BlockCount`], and the communicator's errors.
 pub fn scatter(comm: &mut dyn CollectiveSubstrate, root: u32, blocks: &[&[u8]]) -> Result<Bytes, Error> {
     CallError::check_rank("scatter", root, comm.size())?;
     let is_root = comm.rank() == root;
@@ -123,12 +132,14 @@ pub fn scatter(comm: &mut dyn CollectiveSubstrate, root: u32, blocks: &[&[u8]]) 
     }))
 }
 
-/// Returns the `block` of every rank on every rank. See [`crate::Communicator::allgather`].
+/// Returns every rank's `block` on every rank.
 ///
-/// A ring: in step k each rank forwards to its right neighbour the block that it received from the left in step k - 1.
+/// See [`crate::Communicator::allgather`].
+///
+/// A ring: in step k each rank forwards to its right neighbour the block received from the left in step k - 1.
 ///
 /// # Errors
-/// Those of the communicator.
+/// Errors of the communicator.
 pub fn allgather(comm: &mut dyn CollectiveSubstrate, block: &[u8]) -> Result<Vec<Bytes>, Error> {
     call(comm, (CollectiveClass::AllToAll, Results::Uniform), |comm, tag, _| {
         let (rank, size) = (comm.rank(), comm.size());
@@ -144,10 +155,12 @@ pub fn allgather(comm: &mut dyn CollectiveSubstrate, block: &[u8]) -> Result<Vec
     })
 }
 
-/// Exchanges equal blocks between all pairs. See [`crate::Communicator::alltoall`].
+/// Exchanges equal blocks between all pairs.
+///
+/// See [`crate::Communicator::alltoall`].
 ///
 /// # Errors
-/// [`CallError::UnequalBlocks`], [`CallError::LengthMismatch`] and those of the communicator.
+/// [`CallError::UnequalBlocks`], [`CallError::LengthMismatch`] and the communicator's errors.
 pub fn alltoall(comm: &mut dyn CollectiveSubstrate, blocks: &[u8]) -> Result<Vec<u8>, Error> {
     let size = comm.size();
     let block_len = blocks.len() / size as usize;
@@ -165,10 +178,12 @@ pub fn alltoall(comm: &mut dyn CollectiveSubstrate, blocks: &[u8]) -> Result<Vec
     Ok(result)
 }
 
-/// Exchanges blocks of any lengths between all pairs. See [`crate::Communicator::alltoallv`].
+/// Exchanges blocks with any lengths between all pairs.
+///
+/// See [`crate::Communicator::alltoallv`].
 ///
 /// # Errors
-/// [`CallError::BlockCount`] and those of the communicator.
+/// [`CallError::BlockCount`] and the communicator's errors.
 pub fn alltoallv(comm: &mut dyn CollectiveSubstrate, blocks: &[&[u8]]) -> Result<Vec<Bytes>, Error> {
     check_blocks("alltoallv", blocks, comm.size())?;
     call(comm, (CollectiveClass::AllToAll, Results::PerRank), |comm, tag, _| {
@@ -176,7 +191,7 @@ pub fn alltoallv(comm: &mut dyn CollectiveSubstrate, blocks: &[&[u8]]) -> Result
     })
 }
 
-/// How the messages of a collective move.
+/// Transmission of a collective's messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     /// Logged like any other.
@@ -194,8 +209,9 @@ enum Results {
     PerRank,
 }
 
-/// Counts a call, and runs it as the rule wants. The blocks are what the program gets from it: none, one, or one of
-/// each rank.
+/// Counts a call, and runs it as the rule wants.
+///
+/// The blocks are the program's result: none, one, or one from each rank.
 fn call(
     comm: &mut dyn CollectiveSubstrate,
     (class, results): (CollectiveClass, Results),
@@ -218,7 +234,7 @@ fn call(
     }
 }
 
-/// Encodes blocks for the local log: the length of each, 8 bytes, before it.
+/// Encodes blocks for the local log: each after its length, 8 bytes.
 fn encode(blocks: &[Bytes]) -> Vec<u8> {
     blocks.iter().flat_map(|block| [&(block.len() as u64).to_le_bytes(), &block[..]].concat()).collect()
 }
@@ -258,8 +274,10 @@ fn bcast_straight(
     Ok(Bytes::copy_from_slice(payload))
 }
 
-/// Broadcasts along a binomial tree: with ranks counted from the root, a rank receives from the one without its lowest
-/// bit and sends to those that differ in one lower bit.
+/// Broadcasts along a binomial tree.
+///
+/// With ranks counted from the root, a rank receives from the one without its lowest bit and sends to those differing
+/// in one lower bit.
 fn bcast_tree(comm: &mut dyn CollectiveSubstrate, tag: InternalTag, root: u32, payload: &[u8]) -> Result<Bytes, Error> {
     let size = comm.size();
     let place = rotate(comm.rank(), size - root, size);
@@ -304,10 +322,10 @@ fn exchange(
     Ok(comm.wait(receive)?.1)
 }
 
-/// Sends a message of a collective, for layers that have more of them.
+/// Sends a collective's message, for layers with additional collectives.
 ///
 /// # Errors
-/// Those of the communicator.
+/// Errors of the communicator.
 pub fn send_internal(
     comm: &mut dyn CollectiveSubstrate,
     to: u32,

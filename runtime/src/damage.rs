@@ -1,8 +1,8 @@
-//! Detection of damaged messages before they are delivered.
+//! Detects damaged messages before they are delivered.
 //!
 //! A sender seals each message as it logs it ([`WireHeader::seal`]). The runtime verifies a message wherever it may
 //! have changed: when a replacement takes over a log or a checkpoint, before a record is sent again, and when a message
-//! arrives, before any of its fields are used: a changed SSN would make it a duplicate.
+//! arrives, before any field is used: a changed SSN would make it a duplicate.
 
 use std::fmt;
 
@@ -15,10 +15,10 @@ use crate::Error;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Damage {
-    /// The bytes in front of it are no valid header.
+    /// The bytes in front are no valid header.
     #[error("it has no header: {0}")]
     Header(#[from] HeaderError),
-    /// The header is not that of a message, or has no checksum; every message is logged with one.
+    /// The header belongs to no message, or has no checksum; every message is logged with one.
     #[error("its header is not one that a message is logged with ({kind:?}, {flags:?})")]
     NotSealed {
         /// Frame kind in the header.
@@ -29,7 +29,7 @@ pub enum Damage {
     /// Header or payload don't match the checksum.
     #[error(transparent)]
     Checksum(#[from] ChecksumError),
-    /// A valid message, but not the one that belongs here.
+    /// A valid message, but not the expected one.
     #[error("it is {ssn} from {source_rank} to {destination}")]
     Another {
         /// Sender in the header.
@@ -41,15 +41,17 @@ pub enum Damage {
     },
 }
 
-/// Location in which a damaged message was found.
+/// Location where a damaged message was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DamageLocation {
-    /// In the shared-memory log that the sender's dead incarnation left.
+    /// In the shared-memory log left by the sender's dead incarnation.
     Predecessor,
-    /// In the log of its sender, which is alive.
+    /// In its live sender's log.
     Log,
-    /// In a checkpoint of its sender. The file's own checksum is valid: the log was damaged before the checkpoint.
+    /// In its sender's checkpoint.
+    ///
+    /// The file's own checksum is valid: the log was damaged before the checkpoint.
     Checkpoint,
     /// At its receiver.
     Arrival,
@@ -68,7 +70,7 @@ impl fmt::Display for DamageLocation {
     }
 }
 
-/// Identity of the message that belongs in a place.
+/// Identity of the expected message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Expected {
     pub(crate) from: u32,
@@ -89,7 +91,7 @@ impl Expected {
         Ok(header)
     }
 
-    /// Parses the header of a record, without further checks.
+    /// Parses a record's header, without further checks.
     pub(crate) fn parse(self, location: DamageLocation, prefix: &[u8]) -> Result<WireHeader, Error> {
         WireHeader::parse(prefix).copied().map_err(|source| self.damaged(location, source.into()))
     }

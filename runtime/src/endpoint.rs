@@ -1,4 +1,4 @@
-//! The [`Communicator`] of one rank, made of log, protocol, transport, matching and trace.
+//! The [`Communicator`] for one rank: log, protocol, transport, matching and trace.
 //!
 //! One thread; progress is made inside calls (MPI's rule), and only [`Transport::poll`] blocks. The log is the send
 //! queue: a send appends a record, and a cursor over the lane feeds the connection whenever it is writable. First
@@ -94,45 +94,47 @@ pub struct Endpoint<T, P> {
     matching: Matching,
     trace: Trace,
     requests: Requests,
-    /// For each rank: state of the transmission to it.
+    /// For each rank: its transmission state.
     outbound: Vec<Outbound>,
     match_queries: MatchQueries,
     recovery: Option<Recovery>,
     held: HeldMessages,
     rollback: Rollback,
     saves: Saves,
-    /// This process exits; `true`: after it has saved its state.
+    /// This process exits; `true`: after saving its state.
     exits: Option<bool>,
     interval: Interval,
     native: Native,
     entries: Entries,
     asked: AskedCheckpoint,
-    /// Messages that this rank sent to itself outside the log.
+    /// Messages from this rank to itself outside the log.
     to_self: u64,
     restored: Option<Bytes>,
     collectives: u64,
     iteration: u64,
     tally: Tally,
-    /// First difference that was tolerated and not looked at.
+    /// First tolerated difference not yet taken.
     divergence: Option<Diverged>,
-    /// Bytes sent since the last poll. A short message counts as a longer one.
+    /// Bytes sent since the last poll.
+    ///
+    /// A short message counts as a longer one.
     bytes_since_poll: usize,
     awaited: Awaited,
-    /// What the rank does, in a replay that records it.
+    /// The rank's history, in a replay that records it.
     pub(crate) history: Option<History>,
     polls: Polls,
     readings: Readings,
     /// The launcher has let the rank end.
     finish: bool,
-    /// Ranks with records that wait for their connections to become writable.
+    /// Ranks with records awaiting a writable connection.
     backlogs: BTreeSet<u32>,
     /// For each rank, whether to read from it and whether to write to it; recomputed where a poll needs it.
     interest: (Vec<bool>, Vec<bool>),
 }
 
 impl<T: Transport, P: Protocol> Endpoint<T, P> {
-    /// Reports that the program has ended with `outcome`, and serves the peers (replays, acknowledgements) until all
-    /// ranks are done.
+    /// Reports the program's end with `outcome`, and serves the peers (replays, acknowledgements) until all ranks are
+    /// done.
     ///
     /// # Errors
     /// [`Error`] from progress.
@@ -150,7 +152,9 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(())
     }
 
-    /// Reports that the program has failed. The process must end then.
+    /// Reports the program's failure.
+    ///
+    /// The process must end then.
     pub fn fail(&mut self, error: String) {
         if let Err(error) = self.transport.report(Report::Failed { error }) {
             tracing::error!(%error, "cannot report a failure to the launcher");
@@ -158,17 +162,18 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     }
 
     /// Returns `true` if this process ends because its rank rolls back to an earlier checkpoint ([`Error::RollsBack`]).
+    ///
     /// The launcher has been told.
     pub fn is_rolling_back(&self) -> bool {
         self.rollback.in_progress
     }
 
-    /// Returns the counters of this incarnation.
+    /// Returns this incarnation's counters.
     pub fn tally(&self) -> Tally {
         self.tally
     }
 
-    /// Sets the longest wait for room in the log, in place of [`RankSettings::full_wait_max`].
+    /// Sets the longest wait for log space, in place of [`RankSettings::full_wait_max`].
     pub fn set_full_wait_max(&mut self, max: Duration) {
         self.settings.full_wait_max = max;
     }
@@ -217,7 +222,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(request)
     }
 
-    /// Records an event, in a replay that does.
+    /// Records an event, in a replay with a history.
     fn record(&mut self, event: impl FnOnce(&History) -> Event) -> Result<(), Error> {
         match &mut self.history {
             Some(history) => Ok(history.write(&event(history))?),
@@ -225,7 +230,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         }
     }
 
-    /// Ends a step of the execution: serves the peers while the transport holds this rank after it.
+    /// Ends an execution step: serves the peers while the transport holds this rank after it.
     fn end_step(&mut self, step: Step) -> Result<(), Error> {
         while self.transport.holds_after(step, self.iteration)? && !self.finish {
             self.progress(Wait::Forever)?;
@@ -261,7 +266,9 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(self.log.finish_checkpoint(begun)?)
     }
 
-    /// Takes a checkpoint. Returns the epoch that it begins.
+    /// Takes a checkpoint.
+    ///
+    /// Returns the epoch that it begins.
     fn save(&mut self, state: &[u8]) -> Result<Epoch, Error> {
         let began = Instant::now();
         let snapshot = self.protocol.handle_checkpoint()?;
@@ -279,9 +286,10 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(epoch)
     }
 
-    /// Makes recorded choices and deliveries durable in the node-local tier, in which ranks may lose their memory. A
-    /// message that depends on them must not leave before: else a peer's checkpoint could depend on an outcome that a
-    /// re-execution doesn't repeat.
+    /// Makes recorded choices and deliveries durable in the node-local tier, in which ranks may lose their memory.
+    ///
+    /// A message depending on them must not leave before: else a peer's checkpoint could depend on an outcome not
+    /// repeated by a re-execution.
     fn sync_choices(&mut self) -> Result<(), Error> {
         if self.settings.tier == Tier::NodeLocal { Ok(self.log.sync_local()?) } else { Ok(()) }
     }
@@ -356,8 +364,8 @@ impl<T: Transport, P: Protocol> Communicator for Endpoint<T, P> {
         }
         self.await_running()?;
         if self.asked.is_asked && self.polls.are_repeated() {
-            // What is offered here is taken for what was asked for, all of it: lines that others have begun meanwhile
-            // begin at the same place.
+            // The offered state serves all requested checkpoints: lines begun meanwhile by others begin at the same
+            // place.
             while self.asked.is_asked && self.save_asked(state)? {}
             self.protocol.wants_checkpoint();
             return Ok(self.protocol.epoch());
@@ -437,13 +445,13 @@ impl<T: Transport, P: Protocol> CollectiveSubstrate for Endpoint<T, P> {
     }
 }
 
-/// Kind of choices in the local log.
+/// Kind for choices in the local log.
 const CHOICE: u8 = EntryKind::Choice as u8;
-/// Kind of cancelled receives in the local log.
+/// Kind for cancelled receives in the local log.
 const CANCELLED: u8 = EntryKind::Cancelled as u8;
-/// Kind of runs of calls that found nothing in the local log.
+/// Kind for runs of calls that found nothing in the local log.
 const NOTHING: u8 = EntryKind::Nothing as u8;
-/// Kind of readings of clocks in the local log.
+/// Kind for clock readings in the local log.
 const READING: u8 = EntryKind::Reading as u8;
-/// Kind of deliveries in the local log.
+/// Kind for deliveries in the local log.
 const DELIVERY: u8 = EntryKind::Delivery as u8;

@@ -1,4 +1,4 @@
-//! Errors of the communicator.
+//! Communicator errors.
 
 use std::time::Duration;
 
@@ -15,48 +15,51 @@ use crate::saved::{SavedError, StateMemoryError};
 use crate::trace::TraceError;
 use crate::transport::TransportError;
 
-/// Reason why a call of the communicator failed.
+/// Reason why a communicator call failed.
 ///
-/// After an error that [is fatal](Error::is_fatal) this rank can't continue: the program returns it and ends, and the
-/// job ends with it.
+/// After a [fatal](Error::is_fatal) error this rank can't continue: the program returns it and ends, and the job ends
+/// with it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The call was invalid.
     #[error(transparent)]
     Call(#[from] CallError),
-    /// What the rank does in a replay can't be recorded.
+    /// The rank's history can't be recorded in a replay.
     #[error(transparent)]
     History(#[from] HistoryError),
-    /// The recovery of another rank rolls this one back to an earlier checkpoint. The launcher has been told: this
-    /// process must end, and its replacement continues from there.
+    /// The recovery of another rank rolls this one back to an earlier checkpoint.
+    ///
+    /// The launcher has been told: this process must end, and its replacement continues from there.
     #[error("this rank rolls back to the checkpoint that began epoch {epoch}")]
     RollsBack {
         /// Epoch that the checkpoint began.
         epoch: u32,
     },
-    /// A rank was lost, and the job is started again. Every later call fails, too: the program saves its state
+    /// A rank was lost, and the job is started again.
+    ///
+    /// Every later call fails, too: the program saves its state
     /// ([`Endpoint::save_and_exit`](crate::endpoint::Endpoint::save_and_exit)), and the process exits.
     #[error("a rank was lost: the job is started again")]
     JobFailed,
-    /// A rank's state was saved, and is gone.
+    /// A rank's saved state is gone.
     #[error("the saved state of rank {rank} for generation {generation} is gone: start the job again")]
     NoSavedState {
         /// The rank.
         rank: u32,
-        /// Generation that it was saved for.
+        /// Generation for which it was saved.
         generation: u32,
     },
     /// A saved state can't be read.
     #[error(transparent)]
     Saved(#[from] SavedError),
-    /// Memory that outlives the process can't be used for the state.
+    /// Memory outliving the process can't be used for the state.
     #[error(transparent)]
     StateMemory(#[from] StateMemoryError),
-    /// The log refused to drop messages that a dead incarnation had sent after its checkpoint.
+    /// The log refused to drop messages sent by a dead incarnation after its checkpoint.
     #[error("cannot drop the messages that a dead incarnation had sent to rank {peer} after its checkpoint: {source}")]
     Truncate {
-        /// Destination of the messages.
+        /// The messages' destination.
         peer: u32,
         /// Reason given by the log.
         source: TruncateError,
@@ -76,7 +79,7 @@ pub enum Error {
     /// The log refused a message.
     #[error("cannot log a message to rank {to}: {source}")]
     Append {
-        /// Destination of the message.
+        /// The message's destination.
         to: u32,
         /// Reason given by the log.
         source: AppendError,
@@ -84,14 +87,14 @@ pub enum Error {
     /// The log stayed full for longer than `full_wait_max`.
     #[error("no room in the log for a message to rank {to} for {waited:?} (full_wait_max): {source}")]
     StillFull {
-        /// Destination of the message.
+        /// The message's destination.
         to: u32,
-        /// Time that the sender waited.
+        /// Time waited by the sender.
         waited: Duration,
-        /// Error that names the ranks that hold the memory.
+        /// Error naming the ranks that hold the memory.
         source: AppendError,
     },
-    /// A peer has sent too much ahead of the message that this rank waits for.
+    /// A peer has sent too far ahead of the message awaited by this rank.
     #[error(
         "{bytes} bytes from rank {peer} wait to be received, and the limit is {max} (unexpected_bytes_limit): \
          the message that is waited for was sent after all of them"
@@ -99,7 +102,7 @@ pub enum Error {
     Unexpected {
         /// Sender.
         peer: u32,
-        /// Payload bytes that no receive has taken.
+        /// Payload bytes not taken by a receive.
         bytes: usize,
         /// Limit in bytes.
         max: usize,
@@ -113,51 +116,52 @@ pub enum Error {
          tag {} in context {}", now.tag, now.comm, before.tag, before.comm
     )]
     DivergedEnvelope {
-        /// Destination of the message.
+        /// The message's destination.
         to: u32,
-        /// SSN of the message.
+        /// The message's SSN.
         ssn: u64,
         /// Envelope in the log.
         before: Envelope,
         /// Envelope sent now.
         now: Envelope,
     },
-    /// A re-execution waits for a receive that the previous incarnation had cancelled.
+    /// A re-execution waits for a receive cancelled by the previous incarnation.
     #[error("the re-execution of this rank diverged: it waits for receive {request}, which was cancelled before")]
     DivergedCancel {
-        /// Number of the request.
+        /// Request number.
         request: u64,
     },
-    /// A rank can't be replayed alone from the logs of such a job.
+    /// A rank can't be replayed alone from such a job's logs.
     #[error("a rank can't be replayed alone from {what}")]
     NoReplay {
-        /// What can't be replayed.
+        /// Obstacle to the replay.
         what: String,
     },
-    /// An earlier call failed for good, and the program went on.
+    /// An earlier call failed for good, but the program went on.
     #[error("an earlier call failed: {earlier}")]
     Failed {
-        /// Its error.
+        /// The earlier call's error.
         earlier: String,
     },
-    /// The log no longer has messages that a replacement needs.
+    /// The log no longer has messages needed by a replacement.
     #[error("rank {peer} cannot be replayed: {source}")]
     Replay {
-        /// Rank of the replacement.
+        /// The replacement's rank.
         peer: u32,
         /// Reason given by the log.
         source: ReplayError,
     },
-    /// A peer acknowledged a message that the log doesn't have.
+    /// A peer acknowledged a message missing in the log.
     #[error("rank {peer} acknowledged something that was not sent: {source}")]
     Acknowledge {
-        /// Rank of the peer.
+        /// Peer rank.
         peer: u32,
         /// Reason given by the log.
         source: AckError,
     },
-    /// A message differs from what was sent: memory failed, or another program overwrote it. It was not delivered.
-    /// There is no other copy to continue from: start the job again.
+    /// A message differs from what was sent: memory failed, or another program overwrote it.
+    ///
+    /// It was not delivered. There is no other copy to continue from: start the job again.
     #[error(
         "message {ssn} from rank {from} to rank {to} is damaged {location}: {source}; start the job again, and look for \
          failing memory"
@@ -169,7 +173,7 @@ pub enum Error {
         to: u32,
         /// SSN: from its position in the log or, on arrival, from its header.
         ssn: u64,
-        /// Location in which it was found.
+        /// Location where it was found.
         location: DamageLocation,
         /// Kind of damage.
         source: Damage,
@@ -186,23 +190,24 @@ pub enum Error {
     /// The protocol refused an event.
     #[error(transparent)]
     Protocol(#[from] ProtocolError),
-    /// The protocol requested an effect that this runtime doesn't support.
+    /// The protocol requested an effect unsupported by this runtime.
     #[error("the protocol requested an effect that this runtime does not support: {effect}")]
     Unsupported {
         /// The effect.
         effect: String,
     },
-    /// A collective that runs natively has to be planned again: a participant was lost, or its result has come from
-    /// elsewhere. The functions in [`collectives`](crate::collectives) do that; a program never gets this.
+    /// A native collective has to be planned again: a participant was lost, or its result has come from elsewhere.
+    ///
+    /// The functions in [`collectives`](crate::collectives) do that; a program never gets this.
     #[error("the collective has to be planned again")]
     CallAgain,
-    /// The rule asks for an entry of the local log that isn't kept or can't be decoded.
+    /// The rule asks for a local log entry that isn't kept or can't be decoded.
     #[error("the entry {entry} of the local log is missing or can't be decoded")]
     NoEntry {
-        /// Key of the entry.
+        /// Entry key.
         entry: String,
     },
-    /// The result of a collective in the local log can't be used.
+    /// A collective's result in the local log can't be used.
     #[error("the result of collective {number} in the local log is missing or can't be decoded")]
     NoResult {
         /// Number of the call on its communicator.
@@ -214,7 +219,7 @@ pub enum Error {
     /// A hello cannot be encoded or decoded.
     #[error("the hello of rank {peer}: {source}")]
     Hello {
-        /// Rank of the peer.
+        /// Peer rank.
         peer: u32,
         /// Reason.
         source: HelloError,
@@ -237,7 +242,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns `true` if a re-execution did something else than the previous incarnation.
+    /// Returns `true` if a re-execution diverged from the previous incarnation.
     pub fn is_divergence(&self) -> bool {
         matches!(
             self,
@@ -246,7 +251,7 @@ impl Error {
     }
 
     /// Returns `false` if the call has left the state unchanged ([`Error::Call`], [`Error::RequestsOpen`],
-    /// [`Error::RequestsMax`]), or is to be made again ([`Error::CallAgain`]).
+    /// [`Error::RequestsMax`]), or is to be repeated ([`Error::CallAgain`]).
     pub fn is_fatal(&self) -> bool {
         !matches!(self, Error::Call(_) | Error::RequestsOpen { .. } | Error::RequestsMax { .. } | Error::CallAgain)
     }

@@ -1,5 +1,6 @@
-//! What a rank did in a replay: its sends, receives and polls, in order. From those of all ranks follows where a
-//! wildcard had a choice ([`crate::races`]).
+//! A rank's actions in a replay: its sends, receives and polls, in order.
+//!
+//! From all ranks' histories follows where a wildcard had a choice ([`crate::races`]).
 
 use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
@@ -10,16 +11,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::matching::Pattern;
 
-/// Call of the program, in its own terms.
+/// A program call, in its own terms.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
-    /// Number of the call.
+    /// Call number.
     pub call: u64,
-    /// Name of its function.
+    /// Function name.
     pub name: Cow<'static, str>,
 }
 
-/// Event of a rank.
+/// Event on a rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Event {
     /// A message was sent: the next one to `to`.
@@ -33,57 +34,57 @@ pub enum Event {
     },
     /// A receive was posted.
     Receive {
-        /// Number of the request.
+        /// Request number.
         request: u64,
-        /// What it takes.
+        /// Pattern to take.
         pattern: Pattern,
-        /// Where, if it takes the message of any rank.
+        /// Call, if it takes a message from any rank.
         place: Option<Place>,
     },
-    /// The program got the message of a receive.
+    /// The program got a receive's message.
     Deliver {
-        /// Number of the request.
+        /// Request number.
         request: u64,
-        /// Source of the message.
+        /// The message's source.
         source: u32,
-        /// Its SSN: its number among those of the source, from 1.
+        /// The message's SSN: its number among the source's, from 1.
         ssn: u64,
     },
-    /// A probe for a message of any rank has found one.
+    /// A probe for a message from any rank has found one.
     Probe {
-        /// What it looked for.
+        /// Pattern of the probe.
         pattern: Pattern,
-        /// Source of the message.
+        /// The message's source.
         source: u32,
-        /// Its SSN.
+        /// The message's SSN.
         ssn: u64,
-        /// Where.
+        /// Call.
         place: Place,
     },
     /// A test, or a probe that doesn't wait.
     Poll {
-        /// It has found something.
+        /// The poll has found something.
         found: bool,
     },
 }
 
-/// Events that can't be written or read.
+/// Failure to write or read events.
 #[derive(Debug, thiserror::Error)]
 #[error("the history of the replay, {}: {source}", path.display())]
 pub struct HistoryError {
     /// The file.
     pub path: PathBuf,
-    /// Error of the operating system, or of the decoder.
+    /// Operating system or decoder error.
     pub source: io::Error,
 }
 
-/// Writes the events of a rank to a file, each at once: a replay ends anywhere.
+/// Writes a rank's events to a file, each at once: a replay ends anywhere.
 #[derive(Debug)]
 pub(crate) struct History {
     file: File,
     path: PathBuf,
     pub(crate) place: Place,
-    /// Polls that have found nothing since the last event, of which one is written.
+    /// Polls have found nothing since the last event; one is written.
     has_polled: bool,
 }
 
@@ -106,7 +107,7 @@ impl History {
     }
 }
 
-/// Reads the events of a rank.
+/// Reads a rank's events.
 ///
 /// # Errors
 /// [`HistoryError`].

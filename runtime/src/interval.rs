@@ -1,5 +1,6 @@
-//! Checkpoints by interval (Zhao 2005, section 5.8): of those that a program offers, one is taken once the optimal time
-//! since the last has passed.
+//! Checkpoints by interval (Zhao 2005, section 5.8).
+//!
+//! Of those offered by a program, one is taken once the optimal time since the last has passed.
 
 use std::time::{Duration, Instant};
 
@@ -7,10 +8,10 @@ use counterfoil_protocols::event_logging::optimal_interval;
 
 use crate::tally::Tally;
 
-/// Time of the last checkpoint, and what one costs.
+/// Time of the last checkpoint, and the mean cost.
 #[derive(Debug)]
 pub(crate) struct Interval {
-    /// Mean time between failures of the job; `None`: every offered checkpoint is due.
+    /// The job's mean time between failures; `None`: every offered checkpoint is due.
     mtbf: Option<Duration>,
     /// Time of the last checkpoint.
     last: Instant,
@@ -29,12 +30,14 @@ impl Interval {
         now.saturating_duration_since(self.last) >= optimal_interval(cost, mtbf)
     }
 
-    /// Returns `true` if the clock decides what is due, and so each rank for itself.
+    /// Returns `true` if the clock decides due checkpoints, so each rank decides for itself.
     pub(crate) fn is_by_clock(&self) -> bool {
         self.mtbf.is_some() && self.cost.is_some()
     }
 
-    /// Records a checkpoint. `tally`: counters of all checkpoints so far.
+    /// Records a checkpoint.
+    ///
+    /// `tally`: counters for all checkpoints so far.
     pub(crate) fn note_checkpoint(&mut self, now: Instant, tally: &Tally) {
         self.last = now;
         self.cost = tally.checkpoint_us.checked_div(tally.checkpoints).map(Duration::from_micros);

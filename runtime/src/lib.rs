@@ -1,11 +1,11 @@
-//! Runs parallel programs whose ranks are processes of one machine, and recovers ranks that are killed.
+//! Runs parallel programs with ranks as processes on one machine, and recovers killed ranks.
 //!
-//! A program calls [`Communicator`]. Below it, [`endpoint`] joins the log (crate `counterfoil`), a protocol
-//! (crate `counterfoil-protocols`), [`matching`] and a [`transport`]; [`local`] is the transport between processes of
-//! one machine, with the launcher that starts, kills and replaces them. [`trace`] and [`oracle`] prove, independently
-//! of the log, that no message was lost, duplicated or reordered. [`replay`] runs one rank alone, from a job's logs;
-//! [`races`] finds, from the replays of all ranks, where a receive had a choice. With a [`prologue`], a program that
-//! begins at its first line goes on from a checkpoint.
+//! A program calls [`Communicator`]. Below it, [`endpoint`] joins the log (crate `counterfoil`), a protocol (crate
+//! `counterfoil-protocols`), [`matching`] and a [`transport`]; [`local`] is the transport between processes on one
+//! machine, with the launcher that starts, kills and replaces them. [`trace`] and [`oracle`] prove, independently of
+//! the log, that no message was lost, duplicated or reordered. [`replay`] runs one rank alone, from a job's logs;
+//! [`races`] finds, from all ranks' replays, where a receive had a choice. With a [`prologue`], a program that begins
+//! at its first line continues from a checkpoint.
 #![forbid(unsafe_code)]
 
 pub mod checkpoint;
@@ -28,7 +28,7 @@ mod tally;
 pub mod trace;
 pub mod transport;
 
-// Types of the settings.
+// Setting types.
 pub use counterfoil::{Keep, OnFull, Tier};
 
 pub use communicator::{ANY_SOURCE, ANY_TAG, CallError, Communicator, InternalTag, Reduction, Request, Status};

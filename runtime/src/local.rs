@@ -1,11 +1,11 @@
-//! Ranks as processes of one machine: launched, connected, killed, replaced, cleaned up, without MPI.
+//! Ranks as processes on one machine: launched, connected, killed, replaced, cleaned up, without MPI.
 //!
-//! A rank is a process with one thread; a launcher starts them from the program's own executable and replaces those
-//! that are killed. `job` has the private directories, `control` the messages between launcher and ranks,
-//! `launcher_connection` the rank's end of them, `sockets` the [`Transport`](crate::transport::Transport) between
-//! ranks, `launcher`, `slot` and `supervision` the launcher, `join` the start of a rank, `kills` and `kill_schedule`
-//! the planned kills, for which `planned_kills` holds a rank, `coordinator` the process apart from the ranks that some
-//! rules need, `generations` the restarts of a whole job. The processes of an MPI job use the same launcher.
+//! A rank is a process with one thread; a launcher starts them from the program's own executable and replaces killed
+//! ones. `job` has the private directories, `control` the messages between launcher and ranks, `launcher_connection`
+//! the rank's end for them, `sockets` the [`Transport`](crate::transport::Transport) between ranks, `launcher`, `slot`
+//! and `supervision` the launcher, `join` the start of a rank, `kills` and `kill_schedule` the planned kills, for which
+//! `planned_kills` holds a rank, `coordinator` the process apart from the ranks needed by some rules, `generations` the
+//! restarts of a whole job. An MPI job's processes use the same launcher.
 
 mod clean;
 mod connection;

@@ -1,12 +1,11 @@
-//! Matching of messages with receives.
+//! Matches messages with receives.
 //!
-//! MPI's rules (MPI 4.1, section 3.5): messages of one source and communicator that fit the same receive are taken in
-//! the order in which they were sent; receives that fit the same message are served in the order in which they were
-//! posted. Messages arrive here in channel order (the receive window ensures that), so the order of sends is the order
-//! of arrivals among those of one source.
+//! MPI's rules (MPI 4.1, section 3.5): messages from one source and communicator that fit the same receive are taken in
+//! send order; receives that fit the same message are served in post order. Messages arrive here in channel order
+//! (ensured by the receive window), so for each source the order of sends is the order of arrivals.
 //!
-//! A receive with [`ANY_SOURCE`](crate::ANY_SOURCE) may take the message of any rank, depending on timing. When a dead
-//! rank is re-executed, such a receive is *forced* to the message that the dead incarnation took, and takes no other.
+//! A receive with [`ANY_SOURCE`](crate::ANY_SOURCE) may take any rank's message, depending on timing. When a dead rank
+//! is re-executed, such a receive is *forced* to the message taken by the dead incarnation, and takes no other.
 
 use std::collections::VecDeque;
 
@@ -16,19 +15,21 @@ use serde::{Deserialize, Serialize};
 /// A received message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Rank that sent the message.
+    /// Sending rank.
     pub source: u32,
-    /// Tag of the message.
+    /// Message tag.
     pub tag: i32,
-    /// Context number of the message.
+    /// Context number.
     pub comm: u32,
-    /// SSN of the message.
+    /// Message SSN.
     pub ssn: u64,
-    /// Payload of the message.
+    /// Payload.
     pub payload: Bytes,
 }
 
-/// Source, tag and context of a receive. `None` is a wildcard.
+/// Source, tag and context of a receive.
+///
+/// `None` is a wildcard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pattern {
     /// Source.
@@ -40,7 +41,7 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// Returns `true` if a message of `source` could fit, or is the forced one.
+    /// Returns `true` if a message from `source` could fit, or is the forced one.
     pub(crate) fn is_from(&self, forced: Option<Forced>, source: u32) -> bool {
         forced.map(|forced| forced.source).or(self.source).is_none_or(|from| from == source)
     }
@@ -52,12 +53,12 @@ impl Pattern {
     }
 }
 
-/// Message that a wildcard took in an earlier incarnation.
+/// Message taken by a wildcard in an earlier incarnation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forced {
-    /// Source of the message.
+    /// The message's source.
     pub source: u32,
-    /// SSN of the message.
+    /// The message's SSN.
     pub ssn: u64,
 }
 
@@ -83,7 +84,7 @@ impl Posted {
     }
 }
 
-/// Messages of one source that no receive has taken (MPI's unexpected messages).
+/// Messages from one source not taken by a receive (MPI's unexpected messages).
 #[derive(Debug, Default)]
 struct Unexpected {
     /// Each with its arrival number among all sources.
@@ -91,10 +92,10 @@ struct Unexpected {
     payload_bytes: usize,
 }
 
-/// Posted receives and unexpected messages of one rank.
+/// Posted receives and unexpected messages for one rank.
 #[derive(Debug)]
 pub struct Matching {
-    /// In the order in which they were posted.
+    /// In post order.
     posted: VecDeque<Posted>,
     unexpected: Vec<Unexpected>,
     /// Sum over all sources.
@@ -103,15 +104,15 @@ pub struct Matching {
 }
 
 impl Matching {
-    /// Makes an empty matching for a job of `ranks` ranks.
+    /// Makes an empty matching for a job with `ranks` ranks.
     pub fn new(ranks: u32) -> Matching {
         let unexpected = (0..ranks).map(|_| Unexpected::default()).collect();
         Matching { posted: VecDeque::new(), unexpected, unexpected_bytes: 0, arrivals: 0 }
     }
 
-    /// Takes in an arrived message: returns it with the id of the receive that takes it, or keeps it as unexpected.
+    /// Handles an arrived message: returns it with the id of the receive that takes it, or keeps it as unexpected.
     ///
-    /// The message's source must be a rank of the job.
+    /// The message's source must be a rank in the job.
     pub fn handle_message(&mut self, message: Message) -> Option<(u64, Message)> {
         if let Some(position) = self.posted.iter().position(|posted| posted.fits(&message)) {
             return self.posted.remove(position).map(|posted| (posted.id, message));
@@ -162,24 +163,24 @@ impl Matching {
         self.unexpected[source as usize].messages.iter().any(|(_, message)| message.ssn == ssn)
     }
 
-    /// Returns `true` if a posted receive could take a message of `source`.
+    /// Returns `true` if a posted receive could take a message from `source`.
     pub fn is_awaited(&self, source: u32) -> bool {
         self.posted.iter().any(|posted| posted.pattern.is_from(posted.forced, source))
     }
 
-    /// Returns the number of posted receives that have taken nothing.
+    /// Returns the number of posted receives without a message.
     pub fn posted(&self) -> usize {
         self.posted.len()
     }
 
-    /// Returns the unexpected messages in order of arrival, for a checkpoint.
+    /// Returns the unexpected messages in arrival order, for a checkpoint.
     pub fn unexpected(&self) -> Vec<&Message> {
         let mut messages: Vec<_> = self.unexpected.iter().flat_map(|of_source| &of_source.messages).collect();
         messages.sort_by_key(|(arrival, _)| *arrival);
         messages.into_iter().map(|(_, message)| message).collect()
     }
 
-    /// Finds the first matching message in order of arrival, which is also the first of its source.
+    /// Finds the first matching message in arrival order, which is also the first from its source.
     fn find(&self, posted: &Posted) -> Option<(usize, usize)> {
         let from = posted.forced.map(|forced| forced.source).or(posted.pattern.source);
         let sources = match from {
@@ -283,7 +284,7 @@ mod tests {
         matching.handle_message(message(1, 1, 0));
         assert_eq!(matching.handle_receive(10, ANY, forced), None);
         assert!(matching.is_awaited(2) && !matching.is_awaited(1));
-        // Posted later, served earlier, as it was in the incarnation that died.
+        // Posted later, served earlier, as in the dead incarnation.
         assert_eq!(numbers(matching.handle_receive(11, from(1), None)), Some((1, 1)));
         assert!(matching.handle_message(message(2, 4, 0)).is_none());
         let (id, taken) = matching.handle_message(message(2, 5, 0)).unwrap();
@@ -324,7 +325,9 @@ mod tests {
         ]
     }
 
-    /// Runs the steps and returns the message that each receive took. `forced` has the outcomes of wildcards.
+    /// Runs the steps and returns each receive's message.
+    ///
+    /// `forced` has the wildcards' outcomes.
     fn run(steps: &[Step], forced: Option<&[Option<(u32, u64)>]>) -> Vec<Option<(u32, u64)>> {
         let mut matching = Matching::new(3);
         let mut ssn = [0u64; 3];
@@ -351,7 +354,7 @@ mod tests {
 
     proptest! {
         /// Piecewise determinism: when every wildcard is forced to its earlier outcome, every receive takes the same
-        /// message, for any interleaving of the sources' messages with the receives and with each other.
+        /// message, however the sources' messages and the receives interleave.
         #[test]
         fn forced_wildcards_reproduce_every_match(steps in prop::collection::vec(step(), 0..40), seed in any::<u64>()) {
             let before = run(&steps, None);
@@ -360,7 +363,7 @@ mod tests {
                 random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 (random >> 33) as usize % below
             };
-            // Another interleaving that keeps the order of each source and that of the receives.
+            // Another interleaving that keeps each source's order and the receives' order.
             let mut queues: [VecDeque<Step>; 4] = Default::default();
             for step in &steps {
                 let queue = match step { Step::Message { source, .. } => *source as usize, Step::Receive { .. } => 3 };
@@ -372,7 +375,7 @@ mod tests {
                     other.push(step);
                 }
             }
-            // A receive that took nothing in the first run may take a message now; the others take the same.
+            // A receive without a message in the first run may take one now; the others take the same.
             let after = run(&other, Some(&before));
             for (before, after) in before.iter().zip(&after) {
                 prop_assert!(before.is_none() || before == after, "{before:?} {after:?}");

@@ -1,12 +1,11 @@
 //! The oracle: judges a run by its traces alone.
 //!
-//! A rank's *timeline* has the events that count in the end: those of a dead incarnation up to the checkpoint that its
-//! replacement started from, followed by those of the replacement. From the timelines follows
-//!
-//! * whether each re-execution repeated the events of the dead incarnation as far as it [must](Repeats) (a
-//!   [`Divergence`] if not);
-//! * for each stream (source, destination, communicator, tag), whether the deliveries equal the sends:
-//!   messages lost, duplicated, reordered, altered;
+//! A rank's *timeline* has the events that count in the end: a dead incarnation's up to the checkpoint from which its
+//! replacement started, followed by the replacement's. From the timelines follows
+//! * whether each re-execution repeated the dead incarnation's events as far as it [must](Repeats) (a [`Divergence`] if
+//!   not);
+//! * for each stream (source, destination, communicator, tag), whether the deliveries equal the sends: messages lost,
+//!   duplicated, reordered, altered;
 //! * whether two runs of a deterministic program have the same events ([`compare`]).
 
 use std::collections::HashMap;
@@ -16,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use crate::trace::{EVENT_BYTES, Event, EventKind, trace_path};
 
-/// Reason why the traces of a run cannot be judged.
+/// Reason why a run's traces cannot be judged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OracleError {
@@ -25,7 +24,7 @@ pub enum OracleError {
     Io {
         /// The trace file.
         path: PathBuf,
-        /// Error of the operating system.
+        /// Operating system error.
         source: io::Error,
     },
     /// A trace has bytes that are no event.
@@ -38,15 +37,16 @@ pub enum OracleError {
     },
 }
 
-/// Events of a dead incarnation that its successor must repeat.
+/// Events of a dead incarnation to be repeated by its successor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repeats {
-    /// All of them: every outcome was recorded before it took effect.
+    /// All events: every outcome was recorded before it took effect.
     All,
-    /// None: the whole job goes back with it, and nobody knows what it has done.
+    /// No events: the whole job goes back with it, and nobody has seen its actions.
     Nothing,
-    /// Those up to the last send to another rank, or the end of a checkpoint that was restored. Outcomes are made
-    /// durable before a send leaves, so later ones may be lost, and no other rank depends on them.
+    /// Events up to the last send to another rank, or the end of a restored checkpoint.
+    ///
+    /// Outcomes are made durable before a send leaves, so later ones may be lost, and no other rank depends on them.
     UpToLastSend,
 }
 
@@ -59,9 +59,9 @@ pub struct Divergence {
     pub incarnation: u32,
     /// Index of the first differing event in the rank's timeline.
     pub index: u64,
-    /// Event of the earlier incarnation; `None` if it has none there (a gap).
+    /// The earlier incarnation's event; `None` if it has none there (a gap).
     pub before: Option<Event>,
-    /// Event of the re-execution; `None` if it ended before.
+    /// The re-execution's event; `None` if it ended before.
     pub after: Option<Event>,
 }
 
@@ -70,11 +70,11 @@ pub struct Divergence {
 pub struct Reach {
     /// The incarnation.
     pub incarnation: u32,
-    /// Number of events of the rank's timeline that it had executed or restored from a checkpoint.
+    /// Number of the rank's timeline events executed or restored from a checkpoint.
     pub events: u64,
 }
 
-/// Final sequence of events of one rank.
+/// Final event sequence of one rank.
 #[derive(Clone, Debug, Default)]
 pub struct Timeline {
     /// Sends and deliveries, in order.
@@ -83,11 +83,11 @@ pub struct Timeline {
     pub reach: Vec<Reach>,
     /// Differences between re-executions and dead incarnations.
     pub divergences: Vec<Divergence>,
-    /// Number of events that later incarnations must repeat.
+    /// Number of events binding for later incarnations.
     binding: u64,
 }
 
-/// Judgement over all streams of a run.
+/// Judgement over all streams in a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
     /// Messages sent.
@@ -96,13 +96,13 @@ pub struct Verdict {
     pub delivered: u64,
     /// Messages sent and never delivered.
     pub lost: u64,
-    /// Deliveries of a message after its first.
+    /// Repeated deliveries of a message.
     pub duplicated: u64,
-    /// Messages delivered after a later one of the same stream.
+    /// Messages delivered after a later one in the same stream.
     pub reordered: u64,
-    /// Messages delivered with another length or other bytes than were sent, or never sent at all.
+    /// Messages delivered with another length or other bytes than sent, or never sent at all.
     pub altered: u64,
-    /// Re-executions that differ from the dead incarnation.
+    /// Re-executions that diverged from the dead incarnation.
     pub diverged: u64,
 }
 
@@ -113,8 +113,9 @@ impl Verdict {
     }
 }
 
-/// Reads the traces of all incarnations of `ranks` ranks and builds their timelines. `repeats` follows from the tier of
-/// the log: [`RankSettings::repeats`](crate::settings::RankSettings::repeats).
+/// Reads the traces of all incarnations for `ranks` ranks and builds their timelines.
+///
+/// `repeats` follows from the log's tier: [`RankSettings::repeats`](crate::settings::RankSettings::repeats).
 ///
 /// A torn event at the end of a dead incarnation's trace is ignored.
 ///
@@ -130,7 +131,7 @@ fn read_timeline(directory: &Path, rank: u32, repeats: Repeats) -> Result<Timeli
         let path = trace_path(directory, rank, incarnation);
         match fs::read(&path) {
             Ok(bytes) => incarnations.push((incarnation, path, bytes)),
-            // A process that is killed before it opens its trace leaves none, and has no events.
+            // A process killed before it opens its trace leaves none, and has no events.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 if !later_incarnation_exists(directory, rank, incarnation)? {
                     break;
@@ -175,9 +176,11 @@ fn parse(path: &Path, bytes: &[u8], complete: bool) -> Result<Vec<Event>, Oracle
 }
 
 impl Timeline {
-    /// Adds the events of an incarnation. `self.events` is the longest sequence so far: a replacement that died
-    /// earlier than its predecessor doesn't shorten what the next one must repeat. The first event that differs and
-    /// needn't be repeated takes the place of all from there on.
+    /// Adds an incarnation's events.
+    ///
+    /// `self.events` is the longest sequence so far: a replacement that died earlier than its predecessor doesn't
+    /// shorten the sequence to be repeated by the next one. The first differing event that needn't be repeated replaces
+    /// all from there on.
     fn add_incarnation(&mut self, rank: u32, incarnation: u32, trace: &[Event], repeats: Repeats) {
         let mut at = 0;
         for event in trace {
@@ -189,7 +192,7 @@ impl Timeline {
                 self.bind(at, repeats != Repeats::Nothing);
                 continue;
             }
-            // The trace numbers its events; a gap would be an error of the trace.
+            // The trace numbers its events; a gap would be an error in the trace.
             let known = self.events.get(at as usize).copied();
             match known {
                 _ if event.index != at => self.diverge(rank, incarnation, at, known, Some(*event)),
@@ -208,14 +211,14 @@ impl Timeline {
         self.reach.push(Reach { incarnation, events: at });
     }
 
-    /// Later incarnations must repeat the events before `at`, if `must`.
+    /// Makes the events before `at` binding for later incarnations, if `must`.
     fn bind(&mut self, at: u64, must: bool) {
         if must {
             self.binding = self.binding.max(at);
         }
     }
 
-    /// Checks that the last incarnation reached at least as far as it must, and drops events of earlier ones beyond its
+    /// Checks that the last incarnation reached at least as far as it must, and drops earlier ones' events beyond its
     /// end.
     fn close(&mut self, rank: u32) {
         let Some(&Reach { incarnation, events }) = self.reach.last() else { return };
@@ -235,7 +238,7 @@ impl Timeline {
     }
 }
 
-/// Unit within which MPI keeps messages in order.
+/// Unit of MPI's message order.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Stream {
     source: u32,
@@ -244,7 +247,7 @@ struct Stream {
     tag: i32,
 }
 
-/// Judges a run by comparing the deliveries of every stream with its sends.
+/// Judges a run by comparing every stream's deliveries with its sends.
 pub fn judge(timelines: &[Timeline]) -> Verdict {
     let mut verdict = Verdict::default();
     let mut sends: HashMap<Stream, HashMap<u64, (u64, u64)>> = HashMap::new();

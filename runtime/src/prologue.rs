@@ -1,8 +1,8 @@
-//! The prologue of a rank: what it got until its program said that it is set up.
+//! A rank's prologue: everything received until its program reports that it is set up.
 //!
-//! A program that goes on from a checkpoint begins at its first line again, and makes its communicators, datatypes and
-//! arrays anew. What it receives up to that point is kept with its checkpoints, so that peers needn't keep it: a
-//! replacement repeats its prologue alone, as in a [replay](crate::replay), and goes on from the checkpoint then.
+//! A program that continues from a checkpoint begins at its first line again, and makes its communicators, datatypes
+//! and arrays anew. The messages received up to that point are kept with its checkpoints, so peers needn't keep them: a
+//! replacement repeats its prologue alone, as in a [replay](crate::replay), and then continues from the checkpoint.
 
 use std::collections::VecDeque;
 
@@ -10,22 +10,22 @@ use bytes::{Buf, Bytes};
 use counterfoil::{Entry, Ssn};
 use counterfoil_ack_piggyback::{Kind, WireHeader};
 
-/// Messages and outcomes of a prologue.
+/// A prologue's messages and outcomes.
 #[derive(Clone, Debug, Default)]
 pub struct Prologue {
-    /// Messages, those of a sender in their order.
+    /// Messages, each sender's in order.
     messages: Vec<(u32, WireHeader, Bytes)>,
-    /// Entries of the rank's local log: outcomes of its calls.
+    /// Entries in the rank's local log: outcomes of its calls.
     entries: Vec<Entry>,
 }
 
-/// A prologue that can't be decoded: it is of another version, or damaged.
+/// A prologue that can't be decoded: from another version, or damaged.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the checkpoint has no usable prologue: it was written by another version")]
 pub struct PrologueError;
 
 impl Prologue {
-    /// Returns the messages of each of `ranks` senders.
+    /// Returns the messages by sender, for `ranks` senders.
     pub(crate) fn by_sender(&self, ranks: u32) -> Vec<VecDeque<(WireHeader, Bytes)>> {
         let mut senders = vec![VecDeque::new(); ranks as usize];
         for (peer, header, body) in &self.messages {
@@ -36,7 +36,7 @@ impl Prologue {
         senders
     }
 
-    /// Returns the entries of the local log.
+    /// Returns the local log's entries.
     pub(crate) fn entries(&self) -> &[Entry] {
         &self.entries
     }
@@ -87,23 +87,27 @@ impl Prologue {
     }
 }
 
-/// Keeps a copy of what a rank receives in its prologue.
+/// Keeps a copy of the messages received by a rank in its prologue.
 #[derive(Debug)]
 pub struct PrologueRecorder {
     messages: Vec<(u32, WireHeader, Bytes)>,
-    /// For each rank, the last message that is kept.
+    /// For each rank, the last message kept.
     last: Vec<Ssn>,
     bytes: usize,
     bytes_max: usize,
 }
 
 impl PrologueRecorder {
-    /// Begins with nothing, for `ranks` peers. At most `bytes_max` bytes are kept.
+    /// Begins with nothing, for `ranks` peers.
+    ///
+    /// At most `bytes_max` bytes are kept.
     pub fn new(ranks: u32, bytes_max: usize) -> PrologueRecorder {
         PrologueRecorder { messages: Vec::new(), last: vec![Ssn::ZERO; ranks as usize], bytes: 0, bytes_max }
     }
 
-    /// Keeps a message, unless it is no message of the program or was kept before. Returns `false` if there is no room.
+    /// Keeps a message, unless it is no program message or was kept before.
+    ///
+    /// Returns `false` if there is no room.
     pub fn note(&mut self, peer: u32, header: &WireHeader, body: &Bytes) -> bool {
         let Some(last) = self.last.get_mut(peer as usize) else { return true };
         if header.kind() != Kind::Message || header.ssn() <= *last {
@@ -115,7 +119,7 @@ impl PrologueRecorder {
         self.bytes <= self.bytes_max
     }
 
-    /// Ends the prologue; `entries` are those of the rank's local log.
+    /// Ends the prologue; `entries` are from the rank's local log.
     pub fn end(self, entries: Vec<Entry>) -> Prologue {
         Prologue { messages: self.messages, entries }
     }

@@ -1,10 +1,9 @@
-//! Where receives from any source had a choice, from the histories of all ranks.
+//! Receives from any source that had a choice, from all ranks' histories.
 //!
-//! A wildcard that took a message could have taken another one instead if that fits, comes from another rank, had not
-//! been taken by a receive that was posted earlier, and was sent without knowledge of what the wildcard took. What a
-//! rank knows follows from the messages that it has received (vector clocks; Netzer and Miller 1992 call such messages
-//! racing). A synchronous send gives its sender no knowledge here, so of programs that order messages by those alone,
-//! some of the choices can't be taken.
+//! A wildcard that took a message could have taken another one instead if that one fits, comes from another rank, had
+//! not been taken by a receive posted earlier, and was sent without knowledge of the match. A rank's knowledge follows
+//! from its received messages (vector clocks; Netzer and Miller 1992 call such messages racing). A synchronous send
+//! gives its sender no knowledge here, so in programs that order messages by those alone, some choices can't be taken.
 
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
@@ -21,18 +20,18 @@ pub struct Choice {
     pub rank: u32,
     /// The receive or probe.
     pub place: Place,
-    /// Rank whose message it took.
+    /// Source of the message taken.
     pub taken: u32,
-    /// Ranks whose messages it could have taken.
+    /// Sources of the messages that it could have taken.
     pub others: Vec<u32>,
 }
 
-/// Counts of a rank.
+/// Counts for one rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
-    /// Receives and probes of any source that took or found a message.
+    /// Receives and probes from any source that took or found a message.
     pub wildcards: u64,
-    /// ... of them, those with a choice.
+    /// Wildcards with a choice.
     pub with_choice: u64,
     /// Tests and probes that found something: each could have found nothing.
     pub polls_found: u64,
@@ -54,18 +53,18 @@ pub struct Races {
 struct Sent {
     comm: u32,
     tag: i32,
-    /// Events of the destination that the sender knew of.
+    /// Destination events known to the sender.
     knew: u64,
-    /// Events of the sender.
+    /// Number of sender events.
     events: u64,
-    /// What the sender knew of the other ranks; taken by the delivery.
+    /// The sender's knowledge about the other ranks; taken by the delivery.
     clock: Option<Rc<[u64]>>,
-    /// Place of the receive that took it among those of the destination.
+    /// Position of the receive that took it among the destination's receives.
     taken_by: Option<usize>,
 }
 
 impl Sent {
-    /// Returns `true` if a receive that was posted before this one took it.
+    /// Returns `true` if a receive posted before this one took it.
     fn is_taken_before(&self, order: usize) -> bool {
         self.taken_by.is_some_and(|by| by < order)
     }
@@ -75,7 +74,7 @@ impl Sent {
 struct Wildcard {
     pattern: Pattern,
     place: Place,
-    /// Receives that were posted earlier.
+    /// Number of receives posted earlier.
     order: usize,
     source: u32,
     /// Number of the event with which the program knew the message.
@@ -87,25 +86,27 @@ struct Wildcard {
 struct Rank<'a> {
     events: &'a [Event],
     next: usize,
-    /// Events of each rank that this one knows of.
+    /// Number of events by each rank known to this one.
     clock: Vec<u64>,
-    /// The same as of the last delivery, for the messages since then.
+    /// The same at the last delivery, for the messages since then.
     shared: Option<Rc<[u64]>>,
     /// Receives posted.
     posted: usize,
-    /// Receives without a message: place among all, and what of a wildcard is told.
+    /// Receives without a message: position among all, and a wildcard's pattern and place.
     open: HashMap<u64, (usize, Option<(Pattern, Place)>)>,
     wildcards: Vec<Wildcard>,
 }
 
-/// Finds the wildcards with a choice. A history may end anywhere.
+/// Finds the wildcards with a choice.
+///
+/// A history may end anywhere.
 pub fn find(histories: &[Vec<Event>]) -> Races {
     let ranks = histories.len();
     let mut states: Vec<Rank<'_>> =
         histories.iter().map(|events| Rank { events, clock: vec![0; ranks], ..Rank::default() }).collect();
     let mut sent: Vec<Vec<Vec<Sent>>> = (0..ranks).map(|_| (0..ranks).map(|_| Vec::new()).collect()).collect();
     let mut counts = vec![Counts::default(); ranks];
-    // Each rank goes on until it gets a message that is yet to be sent.
+    // Each rank continues until it gets a message yet to be sent.
     let mut has_advanced = true;
     while has_advanced {
         has_advanced = false;
@@ -121,7 +122,7 @@ pub fn find(histories: &[Vec<Event>]) -> Races {
         for wildcard in wildcards {
             counts.wildcards += 1;
             let sources = (0..ranks).filter(|source| *source != wildcard.source as usize);
-            // Later messages of a source were sent with the same knowledge, or more.
+            // Later messages from a source were sent with the same knowledge, or more.
             let others: Vec<u32> = sources
                 .filter(|source| {
                     queues.first(*source, wildcard).is_some_and(|message| message.knew < wildcard.known_at)
@@ -139,7 +140,7 @@ pub fn find(histories: &[Vec<Event>]) -> Races {
     Races { counts, choices }
 }
 
-/// Messages to a rank, by source, communicator and tag; `None` for those of all tags.
+/// Messages to a rank, by source, communicator and tag; `None` for all tags.
 struct Queues<'a> {
     queues: HashMap<(usize, u32, Option<i32>), VecDeque<&'a Sent>>,
 }
@@ -157,8 +158,9 @@ impl<'a> Queues<'a> {
         Queues { queues }
     }
 
-    /// Returns the first message of a source that a wildcard could take. Called in the order of the wildcards: what was
-    /// taken before one was taken before those that follow.
+    /// Returns the first message from a source that a wildcard could take.
+    ///
+    /// Called in wildcard order: a message taken before one wildcard was taken before the later ones, too.
     fn first(&mut self, source: usize, wildcard: &Wildcard) -> Option<&'a Sent> {
         let queue = self.queues.get_mut(&(source, wildcard.pattern.comm, wildcard.pattern.tag))?;
         while queue.front()?.is_taken_before(wildcard.order) {
@@ -168,7 +170,9 @@ impl<'a> Queues<'a> {
     }
 }
 
-/// Goes through the events of a rank as far as possible. Returns `true` if there were any.
+/// Advances through a rank's events as far as possible.
+///
+/// Returns `true` if there were any.
 fn advance(rank: usize, state: &mut Rank<'_>, sent: &mut [Vec<Vec<Sent>>], counts: &mut Counts) -> bool {
     let begun_at = state.next;
     while let Some(event) = state.events.get(state.next) {
@@ -254,7 +258,7 @@ mod tests {
         Event::Deliver { request, source, ssn }
     }
 
-    /// Returns calls with a choice, and the ranks whose messages could have been taken.
+    /// Returns calls with a choice, and the possible sources.
     fn found(histories: &[Vec<Event>]) -> Vec<(u64, Vec<u32>)> {
         find(histories).choices.into_iter().map(|choice| (choice.place.call, choice.others)).collect()
     }
@@ -274,7 +278,7 @@ mod tests {
 
     #[test]
     fn knowledge_goes_through_other_ranks() {
-        // 0 takes the message of 1 and tells 3, which tells 2, which sends.
+        // 0 takes the message from 1 and tells 3, which tells 2, which sends.
         let first = vec![any(1, ANY), deliver(1, 1, 1), send(3, 0), any(2, ANY), deliver(2, 2, 1)];
         let third = vec![named(1, 3), deliver(1, 3, 1), send(0, 7)];
         let fourth = vec![named(1, 0), deliver(1, 0, 1), send(2, 0)];
@@ -289,7 +293,7 @@ mod tests {
             let first = vec![any(1, pattern), deliver(1, 1, 1), named(2, 2), deliver(2, 2, 1)];
             assert_eq!(found(&[first, vec![send(0, 7)], vec![send(0, 8)]]).len(), choices, "{pattern:?}");
         }
-        // A receive that was posted before takes it, although it is waited for later.
+        // A receive posted before takes it, although it is waited for later.
         let first = vec![named(1, 2), any(2, ANY), deliver(2, 1, 1), deliver(1, 2, 1)];
         assert_eq!(found(&[first, vec![send(0, 7)], vec![send(0, 7)]]), []);
     }
@@ -304,7 +308,7 @@ mod tests {
         assert_eq!(races.counts[0], counts);
     }
 
-    /// An operation of a rank, whose receives block.
+    /// An operation by a rank with blocking receives.
     #[derive(Clone, Copy, Debug)]
     enum Op {
         Send { to: usize, tag: i32 },
@@ -315,7 +319,7 @@ mod tests {
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
     struct World {
         next: Vec<usize>,
-        /// For each source and destination: tags of the messages that were sent, and whether they were taken.
+        /// For each source and destination: tags of the sent messages, and whether they were taken.
         channels: Vec<Vec<Vec<(i32, bool)>>>,
     }
 
@@ -324,7 +328,7 @@ mod tests {
             World { next: vec![0; ranks], channels: vec![vec![Vec::new(); ranks]; ranks] }
         }
 
-        /// Returns source and place of the messages that the next operation of a rank could take.
+        /// Returns source and position of the messages available to a rank's next operation.
         fn messages(&self, rank: usize, source: Option<usize>, tag: Option<i32>) -> Vec<(usize, usize)> {
             let fits = |(of, taken): &(i32, bool)| !taken && tag.is_none_or(|tag| tag == *of);
             let sources = (0..self.next.len()).filter(|of| source.is_none_or(|source| source == *of));
@@ -346,7 +350,9 @@ mod tests {
         }
     }
 
-    /// Runs a program in some order. Returns the histories; the number of a request is that of the operation.
+    /// Runs a program in some order.
+    ///
+    /// Returns the histories; a request's number is its operation's.
     fn run(program: &[Vec<Op>], order: &[usize]) -> Vec<Vec<Event>> {
         let (mut world, mut histories) = (World::new(program.len()), vec![Vec::new(); program.len()]);
         for draw in order {
@@ -372,7 +378,7 @@ mod tests {
         histories
     }
 
-    /// Finds, by trying all orders in which each wildcard takes what it took, what others could have taken: by rank and
+    /// Finds alternative messages by trying all orders in which each wildcard has the same match: by rank and
     /// operation.
     fn try_all(program: &[Vec<Op>], histories: &[Vec<Event>]) -> BTreeMap<(usize, usize), BTreeSet<usize>> {
         let took = |rank: usize, at: usize| {
@@ -419,7 +425,7 @@ mod tests {
     }
 
     proptest! {
-        /// The choices are those that some order of the operations gives.
+        /// Checks that the choices are those given by some order of the operations.
         #[test]
         fn choices_are_those_of_all_orders(
             program in prop::collection::vec(prop::collection::vec(op(), 0..6), RANKS),

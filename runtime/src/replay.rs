@@ -1,11 +1,10 @@
-//! Replay of one rank alone, from the logs of a job that has ended or crashed.
+//! Replay of one rank alone, from an ended or crashed job's logs.
 //!
-//! The rank's program runs again in a process without peers. What it receives comes from the logs of the other ranks,
-//! the outcomes that depend on timing from its own; what it sends is compared with what it had sent. The files stay as
-//! they are.
+//! The rank's program runs again in a process without peers. It receives messages from the other ranks' logs, and
+//! timing-dependent outcomes from its own; its sends are compared with the earlier ones. The files stay as they are.
 //!
 //! A replay ends with the program, with the first difference ([`Error::is_divergence`]), or where the record ends
-//! ([`RecordEnd`]): the rank waits for a message that nobody had sent, or does something that is on no record.
+//! ([`RecordEnd`]): the rank waits for a message never sent, or does something unrecorded.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -26,32 +25,32 @@ use crate::transport::{Event, Interest, Report, Transport, TransportError};
 
 /// Incarnation of the rank: it repeats an execution.
 const INCARNATION: u32 = 1;
-/// Payload bytes of a peer that one poll brings.
+/// Payload bytes read from a peer in one poll.
 const BYTES_PER_POLL: usize = 64 << 10;
-/// Messages of a peer that one poll brings.
+/// Messages read from a peer in one poll.
 const MESSAGES_PER_POLL: usize = 64;
 
-/// Place in which the record of a rank ends.
+/// Place where a rank's record ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordEnd {
-    /// The rank waits, and no message on record ends that.
+    /// The rank waits, and no recorded message ends the wait.
     #[error("it waits for a message that no log has")]
     Wait,
-    /// The rank sends a message that its log doesn't have.
+    /// The rank sends a message missing in its log.
     #[error("its message {ssn} to rank {to} is in no log")]
     Send {
         /// Destination.
         to: u32,
-        /// SSN of the message.
+        /// The message's SSN.
         ssn: u64,
     },
-    /// The outcome of a call that depends on timing is not on record.
+    /// A timing-dependent call has no recorded outcome.
     #[error("the outcome of this call depends on timing and is not on record")]
     Outcome,
 }
 
 impl RecordEnd {
-    /// Returns the end of the record, if that is why a call has failed.
+    /// Returns the end of the record, if it made a call fail.
     pub fn of(error: &Error) -> Option<RecordEnd> {
         let Error::Transport(TransportError::Other(source)) = error else { return None };
         source.downcast_ref().copied()
@@ -64,21 +63,21 @@ impl From<RecordEnd> for Error {
     }
 }
 
-/// Options of a replay.
+/// Replay options.
 #[derive(Clone, Debug)]
 pub struct ReplayOptions {
     /// The rank.
     pub rank: u32,
-    /// Settings of the job.
+    /// Job settings.
     pub settings: RankSettings,
-    /// Directory with the logs of all its ranks.
+    /// Directory with all ranks' logs.
     pub log_directory: PathBuf,
-    /// File for what the rank does ([`crate::history`]).
+    /// File for the rank's history ([`crate::history`]).
     pub history: Option<PathBuf>,
 }
 
-/// Returns `true` for a rule under which a rank can be replayed alone: it repeats its sends, and its peers need to send
-/// it nothing but what they had logged.
+/// Returns `true` if the rule allows the replay of one rank alone: it repeats its sends, and needs nothing from its
+/// peers but their logged messages.
 pub fn can_replay(rule: &Rule) -> bool {
     let properties = &rule.properties;
     properties.repeats != Repetition::Nothing
@@ -87,7 +86,9 @@ pub fn can_replay(rule: &Rule) -> bool {
         && !properties.has_coordinator
 }
 
-/// Starts the endpoint of a rank that is replayed. `wrap` makes its transport.
+/// Starts the endpoint for a replayed rank.
+///
+/// `wrap` makes its transport.
 ///
 /// # Errors
 /// [`Error::NoReplay`], [`Error::Open`], [`Error::Damaged`].
@@ -120,7 +121,9 @@ pub fn start_replay<T: Transport>(
     Ok(endpoint)
 }
 
-/// Starts the endpoint of a rank that repeats its prologue. `wrap` makes its transport.
+/// Starts the endpoint for a rank repeating its prologue.
+///
+/// `wrap` makes its transport.
 ///
 /// # Errors
 /// [`Error::Open`], [`Error::Damaged`].
@@ -145,7 +148,7 @@ pub fn start_prologue<T: Transport>(
     Endpoint::start(endpoint, protocol, wrap(transport))
 }
 
-/// A peer: its messages to the rank that have not been received.
+/// A peer: its unreceived messages to the rank.
 #[derive(Debug)]
 enum Peer {
     /// In its log.
@@ -181,19 +184,19 @@ impl Peer {
     }
 }
 
-/// Transport of a rank that is replayed: its peers are their logs.
+/// Transport for a replayed rank: its peers are their logs.
 #[derive(Debug)]
 pub struct ReplayTransport {
     rank: u32,
     /// `None` for the rank itself.
     peers: Vec<Option<Peer>>,
     events: VecDeque<Event>,
-    /// What the rank sends is on record: its own log is that of the job.
+    /// The rank's sends are recorded: its own log is the job's.
     has_sends: bool,
 }
 
 impl ReplayTransport {
-    /// Opens the logs of the other ranks.
+    /// Opens the other ranks' logs.
     fn open(options: &ReplayOptions) -> Result<ReplayTransport, Error> {
         let ReplayOptions { rank, settings, log_directory, .. } = options;
         let open = |of: u32| {
@@ -210,7 +213,7 @@ impl ReplayTransport {
         ReplayTransport::new(*rank, settings.ranks, true, find)
     }
 
-    /// Takes the messages of a prologue.
+    /// Takes a prologue's messages.
     fn of_prologue(rank: u32, ranks: u32, prologue: &Prologue) -> Result<ReplayTransport, Error> {
         let mut kept = prologue.by_sender(ranks);
         let find = |peer: u32| {
@@ -221,7 +224,7 @@ impl ReplayTransport {
         ReplayTransport::new(rank, ranks, false, find)
     }
 
-    /// Connects the rank to its peers, each of which `find` returns with its last message.
+    /// Connects the rank to its peers, each returned by `find` with its last message.
     fn new(
         rank: u32,
         ranks: u32,
@@ -252,7 +255,7 @@ impl ReplayTransport {
         Ok(ReplayTransport { rank, peers, events, has_sends })
     }
 
-    /// Reads messages of a peer.
+    /// Reads messages from a peer.
     fn read(&mut self, peer: u32) -> Result<(), Error> {
         let Some(found) = &mut self.peers[peer as usize] else { return Ok(()) };
         let mut bytes_left = BYTES_PER_POLL;

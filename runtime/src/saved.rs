@@ -1,5 +1,6 @@
-//! States that ranks save when another one is lost, one file each. They outlive the processes, and not the machine:
-//! nothing is synced.
+//! States saved by ranks when another one is lost, one file each.
+//!
+//! They outlive the processes, but not the machine: nothing is synced.
 //!
 //! | bytes | content |
 //! |---|---|
@@ -25,14 +26,14 @@ use xxhash_rust::xxh3::Xxh3Default;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 const MAGIC: &[u8; 8] = b"CFSAVED1";
-/// Bytes that are read or written at a time: the checksum finds them in the cache.
+/// Bytes read or written at a time: the checksum finds them in the cache.
 const CHUNK_BYTES: usize = 256 << 10;
-/// Longest time from the end of a process to that of its hold on its files.
+/// Longest time from a process's end until it releases its files.
 const CLOSE_WAIT_MAX: Duration = Duration::from_secs(1);
-/// Limit of the number of regions.
+/// Maximum number of regions.
 pub const REGIONS_MAX: usize = 1 << 20;
 
-/// A saved state can't be written or read.
+/// Failure to write or read a saved state.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SavedError {
@@ -43,7 +44,7 @@ pub enum SavedError {
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// Error of the operating system.
+        /// Operating system error.
         source: io::Error,
     },
     /// The file can't be made.
@@ -55,32 +56,34 @@ pub enum SavedError {
         /// Number of regions.
         count: usize,
     },
-    /// The file isn't what the rank has saved.
+    /// The file isn't the rank's saved state.
     #[error("the state in {} is damaged: {what}; start the job again, and look for failing memory or disk", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// Error in the file.
         what: &'static str,
     },
-    /// The program reads another state than the one that it saved.
+    /// The program reads another state than the one it saved.
     #[error("the program reads a region of {wanted} bytes from {}, where it has saved {saved:?}", path.display())]
     OtherRegion {
         /// The file.
         path: PathBuf,
-        /// Length of the region that the program reads.
+        /// Length of the region read by the program.
         wanted: usize,
-        /// Length of the region that it has saved; `None` if there is no further one.
+        /// Length of the saved region; `None` if there is no further one.
         saved: Option<u64>,
     },
 }
 
-/// Returns the name of a rank's state that a generation loads.
+/// Returns the name of a rank's state for a generation.
 fn name(rank: u32, generation: u32) -> String {
     format!("saved-{generation}-{rank}")
 }
 
-/// Writes the state of a rank that `generation` will load. Returns the number of bytes.
+/// Writes a rank's state for `generation`.
+///
+/// Returns the number of bytes.
 ///
 /// # Errors
 /// [`SavedError`]; then there is no such file.
@@ -91,7 +94,7 @@ pub(crate) fn write(directory: &Path, rank: u32, generation: u32, regions: &[&[u
     let path = directory.join(name(rank, generation));
     let mut file = create_private_file(&path)?;
     write_regions(&mut file, rank, generation, regions).map_err(|source| {
-        // What is in part can't be used.
+        // A partial file can't be used.
         let _ = fs::remove_file(&path);
         SavedError::Io { action: "save", path, source }
     })
@@ -115,10 +118,10 @@ fn write_regions(file: &mut File, rank: u32, generation: u32, regions: &[&[u8]])
     Ok(written + 8)
 }
 
-/// Removes the saved states in a directory that `keeps` doesn't want, by their generations.
+/// Removes a directory's saved states from generations not wanted by `keeps`.
 ///
 /// # Errors
-/// That of the operating system, with the path.
+/// Operating system errors, with the path.
 pub(crate) fn remove(directory: &Path, keeps: impl Fn(u32) -> bool) -> Result<(), SavedError> {
     let failed = |path: &Path| {
         let path = path.to_owned();
@@ -143,15 +146,15 @@ fn memory_path(directory: &Path, rank: u32) -> PathBuf {
     directory.join(format!("state-{rank}"))
 }
 
-/// Returns `true` if a rank, whose process has ended, has left a whole state in memory.
+/// Returns `true` if a rank whose process has ended has left a whole state in memory.
 ///
 /// # Errors
-/// As of [`has_state`].
+/// See [`has_state`].
 pub(crate) fn has_state_in_memory(directory: &Path, rank: u32) -> Result<bool, StateMemoryError> {
     let begun = Instant::now();
     loop {
         match has_state(&memory_path(directory, rank)) {
-            // The last of its files may be closed a little after the process has ended.
+            // The last file may be closed a little after the process has ended.
             Err(StateMemoryError::File(PrivateFileError::OwnerAlive { .. })) if begun.elapsed() < CLOSE_WAIT_MAX => {
                 thread::sleep(Duration::from_millis(1));
             }
@@ -160,7 +163,7 @@ pub(crate) fn has_state_in_memory(directory: &Path, rank: u32) -> Result<bool, S
     }
 }
 
-/// Where a rank's state is in memory that outlives its process.
+/// Place of a rank's state in memory outliving its process.
 #[derive(Clone, Debug)]
 pub struct StatePlace {
     path: PathBuf,
@@ -172,37 +175,40 @@ impl StatePlace {
         StatePlace { path: memory_path(directory, rank), has_state }
     }
 
-    /// Returns `true` if the rank goes on with the state that is there.
+    /// Returns `true` if the rank continues with the existing state.
     pub fn has_state(&self) -> bool {
         self.has_state
     }
 
-    /// Opens the memory with the state that is there, whose arrays have elements of type `T`.
+    /// Opens the memory with the existing state, with array elements of type `T`.
     ///
     /// # Errors
-    /// As of [`StateMemory::open`].
+    /// See [`StateMemory::open`].
     pub fn open<T: FromBytes + IntoBytes + Immutable>(&self) -> Result<FoundState<T>, StateMemoryError> {
         StateMemory::open(&self.path)
     }
 
-    /// Makes memory for a state of at most `bytes`, which is used as it is needed. What is there is removed.
+    /// Makes memory for a state with at most `bytes`, allocated on use.
+    ///
+    /// An existing state is removed.
     ///
     /// # Errors
-    /// As of [`StateMemory::create`].
+    /// See [`StateMemory::create`].
     pub fn create(&self, bytes: usize) -> Result<StateMemory, StateMemoryError> {
-        // `create` says what is wrong with a file that can't be removed.
+        // `create` reports a file that can't be removed.
         let _ = fs::remove_file(&self.path);
         StateMemory::create(&self.path, bytes)
     }
 }
 
-/// State of a rank that it has saved when the job failed. Its regions are read in order; with the last one, the
-/// checksum is verified.
+/// State saved by a rank when the job failed.
+///
+/// Its regions are read in order; with the last one, the checksum is verified.
 #[derive(Debug)]
 pub struct SavedState {
     path: PathBuf,
     file: File,
-    /// Lengths of the regions that are yet to be read, the last one first.
+    /// Lengths of the unread regions, the last one first.
     lens: Vec<u64>,
     sum: Box<Sum>,
 }
@@ -216,7 +222,7 @@ impl std::fmt::Debug for Sum {
 }
 
 impl SavedState {
-    /// Opens the state of a rank in the first of these directories that has it. Returns `None` if none has.
+    /// Opens a rank's state in the first of these directories that has it; `None` if none has.
     pub(crate) fn open(directories: &[PathBuf], rank: u32, generation: u32) -> Result<Option<SavedState>, SavedError> {
         for path in directories.iter().map(|directory| directory.join(name(rank, generation))) {
             match File::open(&path) {
@@ -279,12 +285,12 @@ impl SavedState {
         Ok(())
     }
 
-    /// Returns the length of the next region in bytes; `None` after the last.
+    /// Returns the next region's length in bytes; `None` after the last.
     pub fn next_len(&self) -> Option<u64> {
         self.lens.last().copied()
     }
 
-    /// Reads the next region, which has as many bytes as `region`.
+    /// Reads the next region, with exactly the length of `region`.
     ///
     /// # Errors
     /// [`SavedError::OtherRegion`] for another length; [`SavedError::Damaged`]; [`SavedError::Io`].
@@ -301,9 +307,9 @@ impl SavedState {
     /// Reads the next region.
     ///
     /// # Errors
-    /// As of [`read_into`](SavedState::read_into).
+    /// See [`read_into`](SavedState::read_into).
     pub fn read(&mut self) -> Result<Vec<u8>, SavedError> {
-        // As long as the file, which was checked.
+        // At most the length of the file, which was checked.
         let mut region = vec![0; self.next_len().unwrap_or_default() as usize];
         self.read_into(&mut region)?;
         Ok(region)

@@ -1,56 +1,56 @@
-//! Counters of a rank.
+//! Rank counters.
 
 use serde::{Deserialize, Serialize};
 
-/// Counters of one incarnation of a rank.
+/// Counters for one incarnation of a rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Tally {
-    /// Messages that this incarnation appended to the log, or found in the log that it took over.
+    /// Messages appended to the log by this incarnation, or found in the log that it took over.
     pub messages_logged: u64,
-    /// Payload bytes of these messages.
+    /// Their payload bytes.
     pub bytes_logged: u64,
-    /// Messages that were transmitted again to a replaced peer.
+    /// Messages transmitted again to a replaced peer.
     pub messages_replayed: u64,
-    /// Received messages that were dropped as duplicates.
+    /// Received messages dropped as duplicates.
     pub duplicates_dropped: u64,
-    /// Messages that were delivered to the program.
+    /// Messages delivered to the program.
     pub messages_delivered: u64,
     /// Checkpoints that became durable.
     pub checkpoints: u64,
-    /// Time that they took, in microseconds.
+    /// Time taken by them, in microseconds.
     pub checkpoint_us: u64,
     /// Recorded non-deterministic outcomes.
     pub choices_logged: u64,
     /// Recorded deliveries.
     pub determinants_logged: u64,
-    /// Bytes of the recorded deliveries, without the log's overhead for each.
+    /// Bytes in the recorded deliveries, without the log's overhead for each.
     pub determinant_bytes: u64,
-    /// Sends of a re-execution that a dead incarnation had sent.
+    /// Sends in a re-execution that a dead incarnation had sent.
     pub sends_repeated: u64,
-    /// ... of them, those that had other bytes then, where that is tolerated.
+    /// Repeated sends with other bytes than before, where tolerated.
     pub sends_diverged: u64,
-    /// Acknowledged messages that the rule retains for the recovery of other ranks.
+    /// Acknowledged messages retained by the rule for other ranks' recovery.
     pub messages_kept: u64,
-    /// Acknowledged messages that the rule released.
+    /// Acknowledged messages released by the rule.
     pub messages_released: u64,
-    /// Sends that the rule suppressed: their receivers have them.
+    /// Sends suppressed by the rule: their receivers have them.
     pub sends_suppressed: u64,
-    /// Checkpoints that the rule asked for.
+    /// Checkpoints requested by the rule.
     pub checkpoints_asked: u64,
-    /// Collective calls that ran natively, or whose results were recorded.
+    /// Collective calls that ran natively, or with recorded results.
     pub collectives: u64,
-    /// ... of them, those whose results were recorded.
+    /// Collective calls with recorded results.
     pub collectives_recorded: u64,
-    /// Native runs that a lost rank has ended.
+    /// Native runs ended by a lost rank.
     pub collectives_failed: u64,
-    /// Calls that this rank has taken part in once more, with dummy arguments.
+    /// Calls repeated by this rank, with dummy arguments.
     pub collectives_repeated: u64,
-    /// Results of collective calls, messages and notes that the rule kept in the local log.
+    /// Collective results, messages and notes kept by the rule in the local log.
     pub entries_kept: u64,
-    /// Bytes of these entries.
+    /// Their bytes.
     pub entry_bytes: u64,
-    /// Entries of the local log that were sent to other ranks.
+    /// Local log entries sent to other ranks.
     pub entries_sent: u64,
     /// 1 if logging stopped because the log was full; as a sum, the number of such ranks.
     pub logging_stopped: u64,

@@ -1,9 +1,9 @@
-//! The trace: a record of what a program sent and received, independent of the log.
+//! The trace: a record of a program's sends and receives, independent of the log.
 //!
-//! Each incarnation of a rank writes one file of 64-byte events, one unbuffered `write(2)` for each, so that a
-//! SIGKILL loses none that was written. This module reads no log, window or protocol: the trace counts sends
-//! itself, deliveries carry the SSN that came with the message, and payloads are hashed as the program
-//! sees them. The [`oracle`](crate::oracle) judges a run by its traces alone.
+//! Each incarnation of a rank writes one file of 64-byte events, one unbuffered `write(2)` for each, so a SIGKILL loses
+//! no written event. This module reads no log, window or protocol: the trace counts sends itself, deliveries carry the
+//! SSN received with the message, and payloads are hashed as seen by the program. The [`oracle`](crate::oracle) judges
+//! a run by its traces alone.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -16,39 +16,42 @@ use xxhash_rust::xxh3::xxh3_64;
 use zerocopy::little_endian::{I32, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Bytes of an event in a trace file. A power of two, so that no event spans two pages: a kill can then not
-/// tear the write of an event.
+/// Length of an event in a trace file, in bytes.
+///
+/// A power of two, so no event spans two pages: a kill can then not tear an event's write.
 pub const EVENT_BYTES: usize = 64;
 
 const MAGIC: u32 = 0x5443_4643; // "CFCT"
 
-/// Kind of an event.
+/// Event kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
     /// The program sent a message.
     Send,
-    /// A message was delivered to the program (or to a collective that it called).
+    /// A message was delivered to the program (or to a collective called by it).
     Deliver,
-    /// The process restored a checkpoint, which covers [`Event::index`] events of the rank's timeline.
+    /// The process restored a checkpoint covering [`Event::index`] events in the rank's timeline.
     Restore,
 }
 
-/// One event of a rank.
+/// One event on a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Kind of the event.
+    /// Event kind.
     pub kind: EventKind,
-    /// Destination of a send, source of a delivery, 0 for a restore.
+    /// Destination for a send, source for a delivery, 0 for a restore.
     pub peer: u32,
-    /// Tag of the message.
+    /// Message tag.
     pub tag: i32,
-    /// Context number of the message.
+    /// Context number.
     pub comm: u32,
-    /// SSN of the message: counted by the trace for a send, received with the message for a delivery.
+    /// Message SSN: counted by the trace for a send, received with the message for a delivery.
     pub ssn: u64,
-    /// Number of earlier events in the rank's timeline. For a restore: number of events that remain.
+    /// Number of earlier events in the rank's timeline.
+    ///
+    /// For a restore: number of remaining events.
     pub index: u64,
-    /// Length of the payload in bytes.
+    /// Payload length in bytes.
     pub len: u64,
     /// XXH3 of the payload.
     pub hash: u64,
@@ -123,10 +126,12 @@ impl Event {
     }
 }
 
-/// Counters of the trace. A checkpoint holds them, so that a restarted trace continues from there.
+/// Trace counters.
+///
+/// A checkpoint holds them, so a restarted trace continues from there.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceCounters {
-    /// Events of the rank's timeline so far.
+    /// Number of events in the rank's timeline so far.
     pub events: u64,
     /// Messages sent so far to each rank.
     pub sent: Vec<u64>,
@@ -138,18 +143,18 @@ pub struct TraceCounters {
 pub struct TraceError {
     /// The trace file.
     pub path: PathBuf,
-    /// Error of the operating system.
+    /// Operating system error.
     pub source: io::Error,
 }
 
-/// Writes the trace of one incarnation, or nothing if tracing is off.
+/// Writes one incarnation's trace, or nothing if tracing is off.
 #[derive(Debug)]
 pub struct Trace {
     file: Option<(File, PathBuf)>,
     counters: TraceCounters,
 }
 
-/// Returns the trace file of one incarnation in the job's trace directory.
+/// Returns one incarnation's trace file in the job's trace directory.
 pub fn trace_path(directory: &Path, rank: u32, incarnation: u32) -> PathBuf {
     directory.join(format!("{rank}.{incarnation}"))
 }
@@ -160,7 +165,7 @@ impl Trace {
         Trace { file: None, counters: TraceCounters { events: 0, sent: vec![0; ranks as usize] } }
     }
 
-    /// Creates the trace file of an incarnation; it must not exist.
+    /// Creates an incarnation's trace file; it must not exist.
     ///
     /// # Errors
     /// [`TraceError`].
@@ -179,7 +184,7 @@ impl Trace {
         &self.counters
     }
 
-    /// Restores the counters of a checkpoint, and records the restore in the trace.
+    /// Restores the counters from a checkpoint, and records the restore in the trace.
     ///
     /// # Errors
     /// [`TraceError`].
@@ -190,7 +195,7 @@ impl Trace {
         self.write(&Event { kind, peer: 0, tag: 0, comm: 0, ssn: 0, index, len: 0, hash: 0 })
     }
 
-    /// Records that the program sends a message to `peer`.
+    /// Records a send to `peer`.
     ///
     /// # Errors
     /// [`TraceError`].
@@ -201,7 +206,7 @@ impl Trace {
         self.message(EventKind::Send, peer, tag, comm, ssn, payload)
     }
 
-    /// Records that message `ssn` of `peer` is delivered to the program.
+    /// Records the delivery of message `ssn` from `peer` to the program.
     ///
     /// # Errors
     /// [`TraceError`].

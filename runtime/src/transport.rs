@@ -1,8 +1,8 @@
 //! Interface between an endpoint and the connections to its peers and its launcher.
 //!
-//! A transport moves frames (a [`WireHeader`] and its payload) between ranks that are alive. It knows
-//! no logs, no SSNs and no protocols: it reports a peer that dies as disconnected and its replacement as connected, and
-//! drops frames in flight. That is enough, because the log sends again every message that matters.
+//! A transport moves frames (a [`WireHeader`] and its payload) between live ranks. It knows no logs, no SSNs and no
+//! protocols: it reports a dead peer as disconnected and its replacement as connected, and drops frames in flight. That
+//! is enough, because the log resends every message that matters.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -17,20 +17,22 @@ use crate::tally::Tally;
 /// Event from a peer or from the launcher.
 #[derive(Debug)]
 pub enum Event {
-    /// An incarnation of `peer` can be greeted: [`Transport::greet`]. The connection is established once its own hello
-    /// has arrived.
+    /// An incarnation of `peer` can be greeted: [`Transport::greet`].
+    ///
+    /// The connection is established once its own hello has arrived.
     Reachable {
-        /// Rank of the peer.
+        /// Peer rank.
         peer: u32,
-        /// Incarnation of the peer, as far as it is known.
+        /// The peer's incarnation, as far as known.
         incarnation: u32,
     },
-    /// A connection to an incarnation of `peer` is established, and the peer has sent its hello. If the peer opened
-    /// the connection, it waits for an answer: [`Transport::greet`].
+    /// A connection to an incarnation of `peer` is established, and the peer has sent its hello.
+    ///
+    /// If the peer opened the connection, it waits for an answer: [`Transport::greet`].
     Connected {
-        /// Rank of the peer.
+        /// Peer rank.
         peer: u32,
-        /// Incarnation of the peer.
+        /// The peer's incarnation.
         incarnation: u32,
         /// The peer's hello, for the protocol.
         hello: Bytes,
@@ -39,16 +41,16 @@ pub enum Event {
     },
     /// A frame arrived.
     Frame {
-        /// Rank of the sender.
+        /// Sending rank.
         peer: u32,
-        /// Header of the frame.
+        /// Frame header.
         header: WireHeader,
         /// Bytes after the header.
         body: Bytes,
     },
     /// The connection to `peer` is closed: the peer has died, or a newer connection replaces this one.
     Disconnected {
-        /// Rank of the peer.
+        /// Peer rank.
         peer: u32,
     },
     /// A control message from the protocol's coordinator.
@@ -65,9 +67,9 @@ pub enum Event {
 /// Kind of a call in whose midst a process can be killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum CallKind {
-    /// A send of the program: the message is in the log, and nothing of it is transmitted.
+    /// A send by the program: the message is in the log, but not even partly transmitted.
     Send,
-    /// A receive of the program: the message was taken, and the program doesn't have it.
+    /// A receive by the program: the message was taken, but not yet returned.
     Receive,
     /// A collective: the rank has sent or received a part.
     Collective,
@@ -94,26 +96,26 @@ impl fmt::Display for CallKind {
 /// Step of a rank's execution after which its transport may hold the rank ([`Transport::holds_after`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// A message is in the log, and nothing of it is transmitted.
+    /// A message is in the log, but not even partly transmitted.
     Logged {
-        /// Context of the message.
+        /// Message context.
         context: u32,
     },
-    /// A message was handed to the transport, as far as that takes it.
+    /// A message was handed to the transport, as far as the transport takes it.
     Sent {
-        /// Context of the message.
+        /// Message context.
         context: u32,
     },
-    /// A message was taken, and the program doesn't have it.
+    /// A message was taken, but the program doesn't have it.
     Taken {
-        /// Context of the message.
+        /// Message context.
         context: u32,
     },
     /// The rank's part of the tables is sealed, and the checkpoint is being written.
     CheckpointBegun,
-    /// An iteration of the program is over.
+    /// A program iteration is over.
     Iteration,
-    /// A replacement has caught up with its predecessor, and has not reported it.
+    /// A replacement has caught up with its predecessor, but not reported it.
     CaughtUp,
 }
 
@@ -124,18 +126,18 @@ pub enum Report {
     Started,
     /// Iteration `n` begins.
     Iteration {
-        /// Number of the iteration, from 1.
+        /// Iteration number, from 1.
         n: u64,
-        /// Counters of the rank so far.
+        /// The rank's counters so far.
         tally: Tally,
     },
-    /// The process stands in the midst of a call in which its kill is planned, and waits for the kill.
+    /// The process is in the midst of a call with a planned kill, and waits for the kill.
     InCall {
-        /// Kind of the call.
+        /// Call kind.
         call: CallKind,
-        /// Iteration of the rank, from 1; 0 before the first.
+        /// The rank's iteration, from 1; 0 before the first.
         iteration: u64,
-        /// Number of the event at which it stands, from 1.
+        /// Number of the current event, from 1.
         event: u64,
     },
     /// The process restored a checkpoint.
@@ -143,9 +145,9 @@ pub enum Report {
         /// Epoch that the checkpoint began.
         epoch: u32,
     },
-    /// The replacement has received everything that peers had sent to its predecessor.
+    /// The replacement has received all messages sent to its predecessor.
     ReplayComplete,
-    /// The replacement has sent everything that peers had received from its predecessor.
+    /// The replacement has sent all messages that its peers had received from its predecessor.
     CaughtUp,
     /// A control message to the protocol's coordinator.
     ToCoordinator {
@@ -156,26 +158,26 @@ pub enum Report {
     RollingBack {
         /// Epoch that the checkpoint began.
         epoch: u32,
-        /// Counters of the process.
+        /// The process's counters.
         tally: Tally,
     },
     /// The process exits, since a rank was lost and the job is started again.
     Exits {
-        /// What has become of its state.
+        /// Outcome of saving its state.
         save: Save,
-        /// Counters of the process.
+        /// The process's counters.
         tally: Tally,
     },
     /// The program has ended; the rank serves its peers until [`Event::Finish`].
     Done {
-        /// Result of the program, for the launcher.
+        /// The program's result, for the launcher.
         outcome: Vec<u8>,
-        /// Counters of the process.
+        /// The process's counters.
         tally: Tally,
     },
-    /// The process waits for all others, to agree on which of them are dead, or has ceased to.
+    /// The process waits for all others, to agree on the dead ones, or has ceased to.
     Repair {
-        /// It waits.
+        /// The process waits.
         waits: bool,
     },
     /// A rank is dead, and no process can take its place: the process ends.
@@ -187,38 +189,42 @@ pub enum Report {
     },
 }
 
-/// What has become of the state of a rank that exits.
+/// Outcome of saving an exiting rank's state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Save {
-    /// It is saved.
+    /// The state is saved.
     Done {
-        /// Bytes of the file.
+        /// File length in bytes.
         bytes: u64,
         /// Duration of the save.
         took: Duration,
     },
-    /// It is lost.
+    /// The state is lost.
     Failed {
         /// Reason.
         error: String,
     },
-    /// It isn't rebuilt: the one that it was to be rebuilt from is loaded again.
+    /// The state isn't rebuilt: the one it was to be rebuilt from is loaded again.
     NotWanted,
 }
 
 /// Events to wait for.
 #[derive(Debug)]
 pub struct Interest<'a> {
-    /// For each rank: read what it sends. `None`: of all ranks.
+    /// For each rank: read from it.
+    ///
+    /// `None`: from all ranks.
     pub read: Option<&'a [bool]>,
-    /// For each rank: there is something to send as soon as its connection is writable. `None`: to no rank.
+    /// For each rank: there is something to send as soon as its connection is writable.
+    ///
+    /// `None`: to no rank.
     pub write: Option<&'a [bool]>,
     /// Longest wait if nothing happens; unlimited if `None`.
     pub timeout: Option<Duration>,
 }
 
 impl Interest<'_> {
-    /// Returns `true` if what `peer` sends is read.
+    /// Returns `true` if `peer` is read from.
     pub fn reads(&self, peer: u32) -> bool {
         self.read.is_none_or(|read| read[peer as usize])
     }
@@ -229,14 +235,16 @@ impl Interest<'_> {
     }
 }
 
-/// Failure of a transport. The death of a peer is not a failure.
+/// Failure of a transport.
+///
+/// A peer's death is not a failure.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransportError {
     /// The launcher is gone, so this process must end.
     #[error("the launcher is gone: {0}")]
     Launcher(#[source] Box<dyn StdError + Send + Sync>),
-    /// A failure that only this kind of transport has.
+    /// A failure specific to this kind of transport.
     #[error(transparent)]
     Other(Box<dyn StdError + Send + Sync>),
     /// A system call failed.
@@ -244,13 +252,13 @@ pub enum TransportError {
     Io {
         /// Failed action.
         action: &'static str,
-        /// Error of the operating system.
+        /// Operating system error.
         source: std::io::Error,
     },
     /// A peer sent bytes that are no frame.
     #[error("rank {peer} sent something that is not a frame: {source}")]
     Header {
-        /// Rank of the peer.
+        /// Peer rank.
         peer: u32,
         /// Reason.
         source: HeaderError,
@@ -258,7 +266,7 @@ pub enum TransportError {
     /// A peer announced a frame above the limit.
     #[error("rank {peer} announced a frame of {len} bytes, and the limit is {max}")]
     FrameTooLong {
-        /// Rank of the peer.
+        /// Peer rank.
         peer: u32,
         /// Announced length in bytes.
         len: u64,
@@ -268,7 +276,7 @@ pub enum TransportError {
     /// A peer doesn't read, and too many control frames for it are queued.
     #[error("{len} bytes of control frames wait for rank {peer}, which does not read; the limit is {max}")]
     NotRead {
-        /// Rank of the peer.
+        /// Peer rank.
         peer: u32,
         /// Queued bytes.
         len: usize,
@@ -277,9 +285,11 @@ pub enum TransportError {
     },
 }
 
-/// Connection of a rank to its peers and its launcher. Single-threaded; only [`Transport::poll`] may block.
+/// Connection from a rank to its peers and its launcher.
+///
+/// Single-threaded; only [`Transport::poll`] may block.
 pub trait Transport {
-    /// Waits until a connection in `interest` is ready, and reads what has arrived.
+    /// Waits until a connection in `interest` is ready, and reads the arrived bytes.
     ///
     /// # Errors
     /// [`TransportError`].
@@ -291,8 +301,10 @@ pub trait Transport {
     /// Returns `true` while `peer` is connected.
     fn is_connected(&self, peer: u32) -> bool;
 
-    /// Sends `hello` to an incarnation of a peer, as the first bytes on its connection; nothing else is sent to `peer`
-    /// before. Does nothing if that incarnation has been disconnected since.
+    /// Sends `hello` to a peer's incarnation, as the first bytes on its connection; nothing else is sent to `peer`
+    /// before.
+    ///
+    /// Does nothing if that incarnation has been disconnected since.
     ///
     /// # Errors
     /// [`TransportError`].
@@ -302,21 +314,25 @@ pub trait Transport {
     fn disconnect(&mut self, peer: u32);
 
     /// Returns `false` while too many control frames for `peer` are queued for another one that can wait.
-    /// [`poll`](Transport::poll) with a write interest in it returns once there is room. By default, always `true`.
+    ///
+    /// [`poll`](Transport::poll) with a write interest in `peer` returns once there is room. By default, always `true`.
     fn has_room(&self, peer: u32) -> bool {
         let _ = peer;
         true
     }
 
-    /// Sends a frame that no log keeps. Its body is made of parts. Dropped if `peer` isn't connected.
+    /// Sends an unlogged frame.
+    ///
+    /// Its body consists of parts. Dropped if `peer` isn't connected.
     ///
     /// # Errors
     /// [`TransportError::NotRead`] if too many bytes were queued before.
     fn send_control(&mut self, peer: u32, header: &WireHeader, body: &[&[u8]]) -> Result<(), TransportError>;
 
-    /// Sends the frame of a record in the log, its `header` and `payload`, from byte `offset` on. Returns the number of
-    /// bytes taken: 0 if the connection is busy or gone. A partial frame must be completed with the same bytes before
-    /// the next is sent.
+    /// Sends a logged record's frame, its `header` and `payload`, starting at byte `offset`.
+    ///
+    /// Returns the number of bytes taken: 0 if the connection is busy or gone. A partial frame must be completed with
+    /// the same bytes before the next is sent.
     ///
     /// # Errors
     /// [`TransportError`].
@@ -334,10 +350,11 @@ pub trait Transport {
     /// [`TransportError::Launcher`].
     fn report(&mut self, report: Report) -> Result<(), TransportError>;
 
-    /// Returns `true` while the rank is held after this step: it serves its peers and asks again. `iteration`: that of
-    /// the rank, 0 before the first.
+    /// Returns `true` while the rank is held after this step: it serves its peers and asks again.
     ///
-    /// By default, never: this is for a transport around another one, which holds a rank that is to be killed.
+    /// `iteration` is the rank's, 0 before the first.
+    ///
+    /// By default, never: this is for a transport wrapping another one, which holds a rank to be killed.
     ///
     /// # Errors
     /// [`TransportError::Launcher`].
@@ -346,8 +363,10 @@ pub trait Transport {
         Ok(false)
     }
 
-    /// Returns `true` if the rank only repeats what is on record: what is not ends its execution
-    /// ([`RecordEnd`](crate::replay::RecordEnd)). By default, `false`.
+    /// Returns `true` if the rank only repeats its record: anything unrecorded ends its execution
+    /// ([`RecordEnd`](crate::replay::RecordEnd)).
+    ///
+    /// By default, `false`.
     fn repeats_only(&self) -> bool {
         false
     }

@@ -1,4 +1,6 @@
-//! Signals during the start of a job. A program of its own, since it sends signals to its process.
+//! Signals during the start of a job.
+//!
+//! A program of its own, since it sends signals to its process.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,10 +1,10 @@
-//! Settings of `counterfoil run`: their names, their limits, and their way through the environment of the ranks.
+//! Settings of `counterfoil run`: their names, their limits, and their way through the ranks' environment.
 //!
 //! The command resolves [`RunSettings`] from options, environment and a file, and passes them to the ranks in variables
 //! ([`RunSettings::to_env`]), where the logging library reads them ([`RunSettings::from_env`]). Both create and take
 //! over a rank's log with the same [`log_options`](RunSettings::log_options).
 //!
-//! A new setting is a field of [`RunSettings`] and a row of [`Key::ALL`]; option, variable, file entry and
+//! A new setting is a field in [`RunSettings`] and a row in [`Key::ALL`]; option, variable, file entry and
 //! `counterfoil config` follow from the row.
 //!
 //! ```

@@ -1,4 +1,4 @@
-//! What `counterfoil run --recover` tells the processes of a job, and what they report.
+//! Settings passed to a job's processes by `counterfoil run --recover`, and the processes' reports.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -11,111 +11,115 @@ use crate::host_name;
 
 /// Variable with the settings, as JSON.
 const VARIABLE: &str = "COUNTERFOIL_RECOVER";
-/// Variable with the number of the files that a process writes its output to.
+/// Variable with the number of a process's output files.
 pub const OUTPUT: &str = "COUNTERFOIL_RECOVER_OUTPUT";
 
-/// Numbers of output files for each start of a job.
+/// Output file numbers reserved for each start of a job.
 const PROCESSES_PER_START: u32 = 1 << 20;
 
-/// Settings of a job whose ranks are replaced.
+/// Settings of a job that replaces dead ranks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecoverSettings {
-    /// Number of ranks. The other processes of the job are spares.
+    /// Number of ranks.
+    ///
+    /// The job's other processes are spares.
     pub ranks: u32,
-    /// Name of the rule of recovery.
+    /// Name of the recovery rule.
     pub rule: String,
-    /// Storage of the logs.
+    /// Log storage.
     pub tier: Tier,
-    /// Memory for the log of one rank, in bytes.
+    /// Memory for one rank's log, in bytes.
     pub log_bytes: usize,
-    /// Memory for the recorded outcomes of one rank, in bytes.
+    /// Memory for one rank's recorded outcomes, in bytes.
     pub local_log_bytes: usize,
-    /// Disk space of one rank, in bytes.
+    /// Disk space for one rank, in bytes.
     pub disk_bytes: u64,
-    /// A repetition that sends other bytes than are on record goes on.
+    /// A re-execution continues even if it sends other bytes than recorded.
     pub tolerates_divergence: bool,
-    /// Number of times that the job was started before.
+    /// Number of earlier starts of the job.
     pub start: u32,
-    /// Name under which the job is started again after its processes were lost.
+    /// Name under which the job is started again after losing its processes.
     pub job: Option<String>,
     /// Directory for logs in shared memory; `None` for the default.
     pub shm_root: Option<PathBuf>,
     /// Directory for logs on disk; `None` for the default.
     pub checkpoint_root: Option<PathBuf>,
-    /// Directory for the processes' output and reports, on a file system that all hosts share.
+    /// Directory for the processes' output and reports, on a file system shared by all hosts.
     pub report_dir: PathBuf,
-    /// Calls before which ranks kill themselves. The first of a rank is for its first process, and so on.
+    /// Calls before which ranks kill themselves.
+    ///
+    /// A rank's first is for its first process, and so on.
     pub kills: Vec<KillAtCall>,
-    /// The logs stay when the job has ended, and each rank counts its calls in a file: [`CallMark`].
+    /// The logs are kept after the job, and each rank counts its calls in a file: [`CallMark`].
     pub keeps_logs: bool,
     /// The program takes checkpoints.
     #[serde(default)]
     pub checkpoints: bool,
-    /// This process is a rank that is replayed alone, in place of one of a job.
+    /// This process is a rank replayed alone, in place of a job's rank.
     pub replay: Option<ReplaySettings>,
 }
 
-/// Settings of a rank that is replayed alone.
+/// Settings of a rank replayed alone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplaySettings {
     /// The rank.
     pub rank: u32,
-    /// Directory with the logs of all ranks.
+    /// Directory with all ranks' logs.
     pub log_directory: PathBuf,
-    /// Report of the rank, if it had called `MPI_Finalize`.
+    /// The rank's report, if it had called `MPI_Finalize`.
     pub ended: Option<Ended>,
-    /// Number of the last call that it had begun, if it had not and if that is known: it died in that call or after it.
+    /// Number of the last call begun, if known and if the rank had not ended: it died in that call or after it.
     pub died_in: Option<u64>,
     /// Call before which the replay stops.
     pub until: Option<u64>,
-    /// Where the replay stops, a debugger gets a signal (SIGTRAP).
+    /// A debugger gets a signal (SIGTRAP) where the replay stops.
     pub is_debugged: bool,
-    /// File for what the rank does.
+    /// File for the rank's history.
     pub history: Option<PathBuf>,
 }
 
-/// File in which a rank counts its calls, as 8 bytes, little-endian: the most that one of its processes has begun.
+/// File with a rank's call count, 8 bytes, little-endian: the most calls begun by one of its processes.
 #[derive(Clone, Copy, Debug)]
 pub struct CallMark;
 
 impl CallMark {
-    /// Bytes of the file.
+    /// File length in bytes.
     pub const BYTES: usize = 8;
 
-    /// Returns the name of the file.
+    /// Returns the file name.
     pub fn file(rank: u32) -> String {
         format!("rank-{rank}.calls")
     }
 
-    /// Returns the number in such a file.
+    /// Parses the number from such a file.
     pub fn parse(bytes: &[u8]) -> Option<u64> {
         bytes.try_into().ok().map(u64::from_le_bytes)
     }
 }
 
-/// Report of a replay.
+/// Replay report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Replayed {
-    /// Why the replay has ended.
+    /// Reason for the end of the replay.
     pub end: ReplayEnd,
-    /// Number of calls that the rank has begun.
+    /// Number of calls begun by the rank.
     pub calls: u64,
-    /// MPI's name of the last one.
+    /// MPI's name for the last call.
     pub call: String,
-    /// What was wrong in it; empty if nothing was.
+    /// Error in that call; empty if there was none.
     pub why: String,
-    /// Stack of the program in that call; empty at the end of the program.
+    /// The program's stack in that call; empty at the end of the program.
     pub stack: String,
-    /// Messages that the rank has sent as it had before.
+    /// Messages sent as before.
     pub messages_sent: u64,
-    /// Bytes of these.
+    /// Their bytes.
     pub bytes_sent: u64,
-    /// Messages that it has received.
+    /// Messages received.
     pub messages_received: u64,
 }
 
 impl Replayed {
-    /// Name of the report's file.
+    /// Report file name.
     pub const FILE: &str = "replayed.json";
 }
 
@@ -123,45 +127,45 @@ impl Replayed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReplayEnd {
-    /// The program has ended as it had.
+    /// The program has ended as before.
     Same,
     /// The program has ended the job, or has left it without `MPI_Finalize`.
     Aborted,
-    /// The call is the last one that the rank had begun: it died in it or after it.
+    /// The call is the last one begun by the rank: it died in it or after it.
     Died,
-    /// The record of the rank ends in the call.
+    /// The rank's record ends in the call.
     RecordEnds,
     /// The call is the one before which the replay was to stop.
     Until,
-    /// The call isn't what it was, or has another outcome.
+    /// The call or its outcome differs.
     Differs,
     /// The logs can't be replayed, or the call failed.
     Failed,
 }
 
-/// Description of a job whose logs are kept, in their directory.
+/// Description of a job with kept logs, in their directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobDescription {
-    /// Version of this description.
+    /// Description version.
     pub version: u32,
-    /// Settings of the job.
+    /// Job settings.
     pub settings: RecoverSettings,
     /// The program and its arguments.
     pub program: Vec<String>,
-    /// The MPI that it ran on.
+    /// MPI used by the job.
     pub mpi: String,
 }
 
-/// What descriptions of all versions have.
+/// Fields present in all versions.
 #[derive(Deserialize)]
 struct Versioned {
     version: u32,
 }
 
 impl JobDescription {
-    /// Present version.
+    /// Current version.
     pub const VERSION: u32 = 2;
-    /// Name of the file.
+    /// File name.
     pub const FILE: &str = "recover.json";
 
     /// Writes the description of the job with these logs.
@@ -197,11 +201,11 @@ impl JobDescription {
     }
 }
 
-/// Failure to write or to read the description of a job.
+/// Failure to write or to read a job description.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DescriptionError {
-    /// The directory has none.
+    /// The directory has no description.
     #[error(
         "{} has no {}: it must be the directory that `counterfoil run --recover --log-dir` was given",
         directory.display(),
@@ -216,10 +220,10 @@ pub enum DescriptionError {
     Io {
         /// The file.
         path: PathBuf,
-        /// Error of the operating system.
+        /// Operating system error.
         source: io::Error,
     },
-    /// The file is of another version of this program.
+    /// The file was written by another version of this program.
     #[error("{} has version {version}, and this program reads version {}", path.display(), JobDescription::VERSION)]
     Version {
         /// The file.
@@ -242,11 +246,11 @@ pub enum DescriptionError {
 pub struct KillAtCall {
     /// The rank.
     pub rank: u32,
-    /// Number of the call, from 1, among those that the rank makes after `MPI_Init`.
+    /// Call number, from 1, counting the rank's calls after `MPI_Init`.
     pub call: u64,
 }
 
-/// The variable doesn't have settings.
+/// Error for a variable without valid settings.
 #[derive(Debug, thiserror::Error)]
 #[error("{VARIABLE}: {0}; `counterfoil run --recover` sets it")]
 pub struct RecoverSettingsError(#[source] serde_json::Error);
@@ -261,51 +265,52 @@ impl RecoverSettings {
         serde_json::from_str(&text.to_string_lossy()).map(Some).map_err(RecoverSettingsError)
     }
 
-    /// Returns the call before which a process of a rank kills itself: the one after `earlier` others.
+    /// Returns the call before which a process of a rank kills itself, after `earlier` others did.
     pub fn kill_of(&self, rank: u32, earlier: usize) -> Option<u64> {
         self.kills.iter().filter(|kill| kill.rank == rank).nth(earlier).map(|kill| kill.call)
     }
 
-    /// Returns the number of the output files of a process: others than those of an earlier start.
+    /// Returns the number of a process's output files: distinct from those in earlier starts.
     pub fn output_of(&self, process: u32) -> u32 {
         self.start * PROCESSES_PER_START + process
     }
 
-    /// Returns `true` for output files of a process of this start of the job.
+    /// Returns `true` for output files from this start of the job.
     pub fn is_of_this_start(&self, output: u32) -> bool {
         output / PROCESSES_PER_START == self.start
     }
 
-    /// Returns the name of the file, with its id, that a process leaves that exits before it has called `MPI_Init`.
+    /// Returns the name of the file, with the process id, left by a process that exits before calling `MPI_Init`.
     pub fn exit_file(output: u32) -> String {
         format!("process-{output}.exited")
     }
 
-    /// Returns the variable for the processes of a job, and its value.
+    /// Returns the variable for a job's processes, and its value.
     pub fn to_env(&self) -> (&'static str, String) {
         (VARIABLE, serde_json::to_string(self).expect("settings are text, numbers and lists"))
     }
 }
 
-/// Report of a process that the launcher has started. Without it the command doesn't see that the process was killed
-/// before it was a rank.
+/// Report of a process started by the launcher.
+///
+/// Without it the command can't see that a process was killed before becoming a rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Started {
-    /// Name of its host.
+    /// Host name.
     pub host: String,
-    /// Id of the process there.
+    /// Process id on the host.
     pub pid: u32,
-    /// It has called `MPI_Init`.
+    /// The process has called `MPI_Init`.
     pub has_called_init: bool,
 }
 
 impl Started {
-    /// Returns the report of this process.
+    /// Returns this process's report.
     pub fn own(has_called_init: bool) -> Started {
         Started { host: host_name(), pid: std::process::id(), has_called_init }
     }
 
-    /// Returns the name of the report's file, by the number of the process's output files.
+    /// Returns the report file name for a process's output number.
     pub fn file(output: u32) -> String {
         format!("process-{output}.json")
     }
@@ -316,11 +321,11 @@ impl Started {
 pub struct Begun {
     /// The rank.
     pub rank: u32,
-    /// Number of times that the rank has been replaced.
+    /// Number of the rank's earlier processes.
     pub incarnation: u32,
     /// Name of the process's host.
     pub host: String,
-    /// Id of the process there.
+    /// Process id on the host.
     pub pid: u32,
     /// Milliseconds since 1970.
     pub at_ms: u64,
@@ -329,7 +334,7 @@ pub struct Begun {
 }
 
 impl Begun {
-    /// Returns the name of the report's file.
+    /// Returns the report file name.
     pub fn file(rank: u32, incarnation: u32) -> String {
         format!("rank-{rank}.{incarnation}.json")
     }
@@ -341,45 +346,44 @@ impl Begun {
         of_rank.filter_map(|name| read_report(&reports.join(name))).collect()
     }
 
-    /// Returns rank and incarnation of a file with this name, if it is such a report.
+    /// Parses rank and incarnation from a file name, if it names such a report.
     pub fn of_file(name: &str) -> Option<(u32, u32)> {
         let (rank, incarnation) = name.strip_prefix("rank-")?.strip_suffix(".json")?.split_once('.')?;
         Some((rank.parse().ok()?, incarnation.parse().ok()?))
     }
 }
 
-/// Report of a process that has replaced another one, once it has caught up with it: durations of the steps, in
-/// milliseconds.
+/// Report of a replacement that has caught up with its predecessor: durations of the steps, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Recovered {
-    /// Microseconds since 1970 at which the failure was noticed.
+    /// Microseconds since 1970 at the failure's detection.
     pub noticed_at_us: u64,
-    /// From the notice of the failure until all processes had agreed on it; `None` where the job was started again.
+    /// From the failure's detection until all processes had agreed on it; `None` if the job was started again.
     pub repair: Option<f64>,
     /// Until the process had its predecessor's log.
     pub start: Option<f64>,
-    /// Until it had received all that others had sent to its predecessor.
+    /// Until the process had received all messages sent to its predecessor.
     pub replay: Option<f64>,
-    /// Until it had sent all that others had received from its predecessor.
+    /// Until the process had sent all messages others had received from its predecessor.
     pub catch_up: Option<f64>,
 }
 
 impl Recovered {
-    /// Returns the name of the report's file.
+    /// Returns the report file name.
     pub fn file(rank: u32, incarnation: u32) -> String {
         format!("rank-{rank}.{incarnation}.recovered.json")
     }
 }
 
-/// Report of the exit of a rank that had called `MPI_Finalize`.
+/// Exit report of a rank that had called `MPI_Finalize`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exited {
-    /// Exit code of the program.
+    /// The program's exit code.
     pub code: i32,
 }
 
 impl Exited {
-    /// Returns the name of the report's file.
+    /// Returns the report file name.
     pub fn file(rank: u32) -> String {
         format!("rank-{rank}.exit.json")
     }
@@ -390,16 +394,16 @@ impl Exited {
 pub struct Aborted {
     /// Reason.
     pub why: String,
-    /// Exit code of the job.
+    /// The job's exit code.
     pub code: i32,
-    /// Number of the output of its process, if it writes to files.
+    /// Number of the process's output files, if it has any.
     pub output: Option<u32>,
 }
 
 impl Aborted {
-    /// Name of the report's file.
+    /// Report file name.
     pub const FILE: &str = "aborted.json";
-    /// The same of a job that goes on if it is started again.
+    /// Report file name for a job that continues if it is started again.
     pub const LOST_FILE: &str = "lost.json";
 }
 
@@ -408,28 +412,28 @@ impl Aborted {
 pub struct Ended {
     /// The rank.
     pub rank: u32,
-    /// Calls of MPI of its last process.
+    /// MPI calls made by its last process.
     pub calls: u64,
     /// Milliseconds since 1970.
     pub at_ms: u64,
     /// Messages in its log.
     pub messages_logged: u64,
-    /// Bytes of these messages.
+    /// Their bytes.
     pub bytes_logged: u64,
     /// Recorded outcomes.
     pub outcomes: u64,
-    /// Messages that its last process has sent with other bytes than are on record.
+    /// Messages sent by its last process with other bytes than recorded.
     pub sends_diverged: u64,
 }
 
 impl Ended {
-    /// Returns the name of the report's file.
+    /// Returns the report file name.
     pub fn file(rank: u32) -> String {
         format!("rank-{rank}.end.json")
     }
 }
 
-/// What a process writes to.
+/// Output stream of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
     /// Standard output.
@@ -439,10 +443,10 @@ pub enum Stream {
 }
 
 impl Stream {
-    /// Both.
+    /// Both streams.
     pub const ALL: [Stream; 2] = [Stream::Output, Stream::Error];
 
-    /// Returns its descriptor.
+    /// Returns the stream's descriptor.
     pub fn descriptor(self) -> i32 {
         match self {
             Stream::Output => 1,
@@ -459,7 +463,7 @@ impl Stream {
     }
 }
 
-/// Reads a report; `None` if there is none, or if it isn't one.
+/// Reads a report; `None` if it doesn't exist or is invalid.
 pub fn read_report<T: DeserializeOwned>(path: &Path) -> Option<T> {
     serde_json::from_slice(&fs::read(path).ok()?).ok()
 }

@@ -1,4 +1,4 @@
-//! The settings of a run, their names, and their variables.
+//! Run settings, their names, and their variables.
 
 use std::borrow::Cow;
 use std::ffi::OsString;
@@ -17,31 +17,33 @@ pub struct RunSettings {
     pub mpi: Option<String>,
     /// Logging library, for the command alone; `None` for the one built for the MPI.
     pub mpi_library: Option<PathBuf>,
-    /// Log messages. Otherwise the library is preloaded, but idle.
+    /// Log messages.
+    ///
+    /// Otherwise the library is preloaded, but idle.
     pub logging: bool,
     /// Retention of acknowledged messages.
     pub keep: Keep,
     /// Behaviour when the log is full.
     pub on_full: OnFull,
-    /// Bytes of memory for a rank's log.
+    /// Memory for a rank's log, in bytes.
     pub budget: usize,
-    /// Bytes of the budget to prefault in MPI_Init; `None` for those that suit the budget.
+    /// Bytes to prefault from the budget in MPI_Init; `None` for an amount that suits the budget.
     pub prefault: Option<usize>,
-    /// Processor time of the thread that spills, in percent of a core: 1 to 100.
+    /// Processor time for the spilling thread, in percent of a core: 1 to 100.
     pub spill_cpu: u8,
-    /// Time without any activity in the job after which a wait for log space is given up: at least a second.
+    /// Time without any activity in the job until a wait for log space is given up: at least a second.
     pub deadlock_after: Duration,
-    /// Storage of the log.
+    /// Log storage.
     pub tier: Tier,
-    /// Directory of logs that are kept after the job, and of spilled records.
+    /// Directory for logs kept after the job, and for spilled records.
     pub log_dir: Option<PathBuf>,
-    /// File for the summary of the run, for the command alone.
+    /// File for the run's summary, for the command alone.
     pub summary: Option<PathBuf>,
-    /// Directory of shared-memory files.
+    /// Directory for shared-memory files.
     pub shm_dir: Option<PathBuf>,
-    /// Directory of spilled records, if no log is kept.
+    /// Directory for spilled records, if no log is kept.
     pub spill_dir: Option<PathBuf>,
-    /// Directory of each rank's counters (`rank-N.live`), its summary at the end (`rank-N.json`), or the reason why it
+    /// Directory for each rank's counters (`rank-N.live`), its summary at the end (`rank-N.json`), or the reason why it
     /// can't log (`rank-N.refused`).
     pub summary_dir: Option<PathBuf>,
 }
@@ -75,11 +77,11 @@ pub struct Key {
     pub name: &'static str,
     /// Environment variable.
     pub variable: &'static str,
-    /// Placeholder of the value, for the option's help.
+    /// Value placeholder, for the option's help.
     pub value_name: &'static str,
     /// One line for `counterfoil config`.
     pub meaning: &'static str,
-    /// Help of the option.
+    /// Help text for the option.
     pub help: &'static str,
     /// Recipient of the value.
     pub scope: Scope,
@@ -94,12 +96,12 @@ pub enum Scope {
     Command,
     /// The command alone; the value is a file or folder.
     CommandPath,
-    /// The ranks, which get it in their environment; a report shows it.
+    /// The ranks, in their environment; a report shows it.
     Ranks,
 }
 
 impl Key {
-    /// Every setting. They are set in this order, since the limit of one may depend on an earlier one.
+    /// All settings, in the order in which they are set: the limit of one may depend on an earlier one.
     pub const ALL: &'static [Key] = &[
         Key {
             name: "mpi",
@@ -253,7 +255,7 @@ impl Key {
         },
     ];
 
-    /// Returns the settings that the ranks get in their environment.
+    /// Returns the settings passed to the ranks in their environment.
     pub fn of_ranks() -> impl Iterator<Item = &'static Key> {
         Key::ALL.iter().filter(|key| key.scope == Scope::Ranks)
     }
@@ -261,7 +263,7 @@ impl Key {
     /// Sets this setting from its text.
     ///
     /// # Errors
-    /// The requirement that the text violates.
+    /// The requirement violated by the text.
     pub fn set(&self, settings: &mut RunSettings, text: &str) -> Result<(), Violation> {
         (self.set)(settings, text)
     }
@@ -272,7 +274,7 @@ impl Key {
     }
 }
 
-/// Requirement that the text of a setting violates.
+/// Requirement violated by a setting's text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Violation {
@@ -297,13 +299,13 @@ pub enum Violation {
     /// A log needs more memory.
     #[error("a log needs at least {least}")]
     SmallBudget {
-        /// The least budget: a chunk.
+        /// Minimum budget: one chunk.
         least: ByteSize,
     },
-    /// A log can't have this memory limit.
+    /// The log can't have this memory limit.
     #[error("{0}")]
     Budget(Cow<'static, str>),
-    /// More is to be prefaulted than the log may have.
+    /// The prefault exceeds the budget.
     #[error("must be at most the budget, {budget}")]
     Prefault {
         /// The budget.
@@ -315,7 +317,7 @@ pub enum Violation {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place} is `{value}`: {violation}")]
 pub struct SettingError {
-    /// The option, variable or entry of the file.
+    /// The option, variable or file entry.
     pub place: String,
     /// Its value.
     pub value: String,
@@ -327,11 +329,13 @@ pub struct SettingError {
 const LOG_DIR: &str = "COUNTERFOIL_LOG_DIR";
 const SHM_DIR: &str = "COUNTERFOIL_SHM_DIR";
 const SPILL_DIR: &str = "COUNTERFOIL_SPILL_DIR";
-/// Variable of [`RunSettings::summary_dir`].
+/// Variable for [`RunSettings::summary_dir`].
 pub const SUMMARY_DIR: &str = "COUNTERFOIL_SUMMARY_DIR";
 
 impl RunSettings {
-    /// Reads the settings of a rank from its environment. An empty variable counts as unset.
+    /// Reads a rank's settings from its environment.
+    ///
+    /// An empty variable counts as unset.
     ///
     /// # Errors
     /// The first invalid variable.
@@ -357,8 +361,9 @@ impl RunSettings {
         Ok(settings)
     }
 
-    /// Returns the variables from which [`from_env`](Self::from_env) reads these settings. The variable of an unset one
-    /// is empty, so that a rank doesn't inherit another value.
+    /// Returns the variables from which [`from_env`](Self::from_env) reads these settings.
+    ///
+    /// An unset setting's variable is empty, so a rank doesn't inherit another value.
     pub fn to_env(&self) -> Vec<(&'static str, OsString)> {
         let directory = |directory: &Option<PathBuf>| directory.clone().unwrap_or_default().into_os_string();
         let values = Key::of_ranks().map(|key| (key.variable, key.get(self).unwrap_or_default().into()));
@@ -371,12 +376,12 @@ impl RunSettings {
         values.chain(directories).collect()
     }
 
-    /// Returns `true` for a variable of a setting or of a job's directory.
+    /// Returns `true` for a setting's or a job directory's variable.
     pub fn is_variable(name: &str) -> bool {
         [SHM_DIR, SPILL_DIR, SUMMARY_DIR].contains(&name) || Key::ALL.iter().any(|key| key.variable == name)
     }
 
-    /// Returns the options of a rank's log.
+    /// Returns the options for a rank's log.
     pub fn log_options(&self, rank: u32, ranks: u32) -> Options {
         let mut options = Options::new(Rank(rank), ranks);
         options.tier = self.tier;
@@ -389,7 +394,7 @@ impl RunSettings {
         options
     }
 
-    /// Checks that a rank's log can have this memory limit: from one chunk to the largest address space of a log.
+    /// Checks the budget as a memory limit for a rank's log: from one chunk to the log's largest address space.
     fn check_budget(&self) -> Result<(), Violation> {
         let mut options = Options::new(Rank(0), 1);
         options.retain(Keep::Acked, self.budget);
@@ -399,7 +404,7 @@ impl RunSettings {
         options.validate().map_err(|error| Violation::Budget(error.rule))
     }
 
-    /// Checks that no more memory is prefaulted than there is.
+    /// Checks the prefault against the budget.
     fn check_prefault(&self) -> Result<(), Violation> {
         match self.prefault {
             Some(prefault) if prefault > self.budget => Err(Violation::Prefault { budget: ByteSize(self.budget) }),
@@ -408,7 +413,7 @@ impl RunSettings {
     }
 }
 
-/// Sets a value from its text.
+/// Parses and sets a value.
 fn set<T: FromStr>(value: &mut T, text: &str) -> Result<(), Violation>
 where
     Violation: From<T::Err>,
@@ -417,7 +422,7 @@ where
     Ok(())
 }
 
-/// Sets a value that any text but an empty one can be.
+/// Sets a value from any non-empty text.
 fn set_option<T: From<String>>(value: &mut Option<T>, text: &str) -> Result<(), Violation> {
     if text.is_empty() {
         return Err(Violation::Empty);
@@ -438,7 +443,7 @@ mod tests {
         RunSettings::from_env(|name| pairs.iter().find(|pair| pair.0 == name).map(|pair| pair.1.into()))
     }
 
-    /// Settings that all differ from the defaults.
+    /// Returns settings that all differ from the defaults.
     fn unusual() -> RunSettings {
         RunSettings {
             logging: false,

@@ -7,7 +7,7 @@ use std::time::Duration;
 /// Binary units, the largest first.
 const UNITS: [(&str, usize); 4] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
 
-/// A number of bytes as text, such as `64MiB`, `64 MiB` or `1000`.
+/// Byte count as text, such as `64MiB`, `64 MiB` or `1000`.
 ///
 /// ```
 /// use counterfoil_settings::ByteSize;
@@ -19,7 +19,7 @@ const UNITS: [(&str, usize); 4] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ByteSize(pub usize);
 
-/// A text that is no [`ByteSize`].
+/// Error for a text that is no [`ByteSize`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("must be a whole number of bytes, optionally with the unit KiB, MiB or GiB")]
 pub struct SizeError;
@@ -41,7 +41,7 @@ impl FromStr for ByteSize {
 }
 
 impl fmt::Display for ByteSize {
-    /// Writes the exact number, in the largest unit of which it is a multiple.
+    /// Writes the exact number, in the largest unit that divides it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match UNITS.iter().find(|(_, factor)| self.0 > 0 && self.0.is_multiple_of(*factor)) {
             Some((unit, factor)) if *factor > 1 => write!(f, "{}{unit}", self.0 / factor),
@@ -50,11 +50,11 @@ impl fmt::Display for ByteSize {
     }
 }
 
-/// A positive duration as a number of seconds, such as `10` or `0.5`: at most [`u32::MAX`].
+/// Positive duration as a number of seconds, such as `10` or `0.5`; at most [`u32::MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Seconds(pub Duration);
 
-/// A text that is no [`Seconds`].
+/// Error for a text that is no [`Seconds`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("must be a positive number of seconds")]
 pub struct SecondsError;

@@ -1,6 +1,6 @@
 //! Reductions in rank order, in a tree that depends on the number of ranks alone.
 //!
-//! All algorithms combine as the nodes of a binomial tree do with their children, so they give the same bits.
+//! All algorithms combine like a binomial tree's nodes with their children, so they give the same bits.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unalign};
 
@@ -13,18 +13,20 @@ use super::{
 use crate::Error;
 use crate::communicator::{CallError, CollectiveSubstrate, InternalTag, Reduction};
 
-/// Bytes from which an allreduce is made of blocks: a rank sends fewer bytes then, in more messages.
+/// Bytes from which an allreduce works by blocks: a rank sends fewer bytes then, in more messages.
 const BLOCKS_BYTES_MIN: usize = 8 << 10;
 /// The call's name in errors.
 const ALLREDUCE: &str = "allreduce";
 
-/// Combines `values` of all ranks into those of rank `root`. See [`crate::Communicator::reduce_f64`].
+/// Combines all ranks' `values` into those on rank `root`.
 ///
-/// `combine(left, right)` must be associative up to rounding; it needn't be commutative: `left` always comes from
-/// lower ranks.
+/// See [`crate::Communicator::reduce_f64`].
+///
+/// `combine(left, right)` must be associative up to rounding; it needn't be commutative: `left` always comes from lower
+/// ranks.
 ///
 /// # Errors
-/// [`CallError::NoSuchRank`], [`CallError::LengthMismatch`] and those of the communicator.
+/// [`CallError::NoSuchRank`], [`CallError::LengthMismatch`] and the communicator's errors.
 pub fn reduce<T>(
     comm: &mut dyn CollectiveSubstrate,
     root: u32,
@@ -37,10 +39,12 @@ where
     reduce_bytes(comm, root, values.as_mut_bytes(), by_element(combine))
 }
 
-/// Combines `values` of all ranks, with the result on all ranks. See [`crate::Communicator::allreduce_f64`].
+/// Combines all ranks' `values`, with the result on all ranks.
+///
+/// See [`crate::Communicator::allreduce_f64`].
 ///
 /// # Errors
-/// [`CallError::LengthMismatch`] and those of the communicator.
+/// [`CallError::LengthMismatch`] and the communicator's errors.
 pub fn allreduce<T>(comm: &mut dyn CollectiveSubstrate, values: &mut [T], combine: fn(T, T) -> T) -> Result<(), Error>
 where
     T: FromBytes + IntoBytes + Immutable + KnownLayout + Copy,
@@ -48,8 +52,10 @@ where
     allreduce_bytes(comm, values.as_mut_bytes(), size_of::<T>(), by_element(combine))
 }
 
-/// Like [`reduce`], of any elements. `combine` stores the result of its two arguments, of the length of `values`, in
-/// the first, which comes from lower ranks.
+/// Like [`reduce`], for any elements.
+///
+/// `combine` stores the result of its two arguments, with the length of `values`, in the first, which comes from lower
+/// ranks.
 ///
 /// # Errors
 /// Same as [`reduce`].
@@ -62,7 +68,7 @@ pub fn reduce_bytes(
     CallError::check_rank("reduce", root, comm.size())?;
     let result = call(comm, (CollectiveClass::ToRoot(Rank(root)), Results::PerRank), |comm, tag, _| {
         let combined = combine_to_first("reduce", comm, tag, values, &mut combine)?;
-        // The tree ends at rank 0 whatever the root, so that the order of operations doesn't depend on the root.
+        // The tree ends at rank 0 whatever the root, so the order of operations doesn't depend on the root.
         match (combined, comm.rank() == root) {
             (Some(combined), true) => return Ok(vec![combined.into()]),
             (Some(combined), false) => send_internal(comm, root, tag, &combined)?,
@@ -74,8 +80,9 @@ pub fn reduce_bytes(
     result.first().map_or(Ok(()), |result| fill("reduce", 0, values, result))
 }
 
-/// Like [`allreduce`], of any elements of `element_bytes` each, by `combine` as in [`reduce_bytes`]. It gets any number
-/// of elements.
+/// Like [`allreduce`], for any elements with `element_bytes` each, by `combine` as in [`reduce_bytes`].
+///
+/// It gets any number of elements.
 ///
 /// # Errors
 /// Same as [`allreduce`].
@@ -102,7 +109,7 @@ pub fn allreduce_bytes(
     fill(ALLREDUCE, 0, values, &result)
 }
 
-/// Returns the function of `reduction` for `f64`.
+/// Returns the `f64` function for `reduction`.
 pub(crate) fn combine_f64(reduction: Reduction) -> fn(f64, f64) -> f64 {
     // Not f64::min and f64::max: they may return either zero, and results must be bitwise reproducible.
     match reduction {
@@ -116,7 +123,7 @@ pub(crate) fn combine_f64(reduction: Reduction) -> fn(f64, f64) -> f64 {
     }
 }
 
-/// Returns the function of `reduction` for `u64`.
+/// Returns the `u64` function for `reduction`.
 pub(crate) fn combine_u64(reduction: Reduction) -> fn(u64, u64) -> u64 {
     match reduction {
         Reduction::Sum => u64::wrapping_add,
@@ -125,8 +132,10 @@ pub(crate) fn combine_u64(reduction: Reduction) -> fn(u64, u64) -> u64 {
     }
 }
 
-/// Combines along a binomial tree to rank 0, which alone gets the result. A rank combines its own values with those of
-/// the ranks above it, nearest first, and sends the result to the rank without its lowest bit.
+/// Combines along a binomial tree to rank 0, which alone gets the result.
+///
+/// A rank combines its own values with those from the ranks above it, nearest first, and sends the result to the rank
+/// without its lowest bit.
 fn combine_to_first(
     call: &'static str,
     comm: &mut dyn CollectiveSubstrate,
@@ -151,7 +160,7 @@ fn combine_to_first(
 }
 
 /// Combines by recursive doubling (Thakur, Rabenseifner and Gropp 2005, section 4.5) on 2^k ranks: after step k, each
-/// has the result of the 2^(k+1) ranks that differ from it in the lowest bits.
+/// has the result for the 2^(k+1) ranks that differ from it in the lowest bits.
 fn combine_by_doubling(
     comm: &mut dyn CollectiveSubstrate,
     tag: InternalTag,
@@ -174,7 +183,7 @@ fn combine_by_doubling(
     Ok(combined)
 }
 
-/// Combines one block of the elements at each rank, which gets it from all ranks and sends its result to all.
+/// Combines one block of elements at each rank, which gets it from all ranks and sends its result to all.
 fn combine_by_blocks(
     comm: &mut dyn CollectiveSubstrate,
     tag: InternalTag,
@@ -213,7 +222,7 @@ fn combine_by_blocks(
     Ok(result)
 }
 
-/// Returns a function that combines values of the same number element by element, at any alignment.
+/// Returns a function combining equally long values element by element, at any alignment.
 fn by_element<T>(combine: fn(T, T) -> T) -> impl FnMut(&mut [u8], &[u8])
 where
     T: FromBytes + IntoBytes + Immutable + KnownLayout + Copy,

@@ -1,16 +1,16 @@
-//! Invalid calls of a communicator.
+//! Invalid communicator calls.
 
-/// An invalid call, or one that doesn't fit the calls of the peers.
+/// An invalid call, or one that doesn't fit the peers' calls.
 ///
-/// None of these changes the state of the communicator, except that a collective that fails half-way has consumed
-/// its number on this rank: the job must end then.
+/// None of these changes the communicator's state, except a collective failing half-way: it has consumed its number on
+/// this rank, and the job must end then.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
     /// The rank is not in the job.
     #[error("{call}: there is no rank {rank} among {size} ranks")]
     NoSuchRank {
-        /// Name of the call.
+        /// Call name.
         call: &'static str,
         /// The invalid rank.
         rank: u32,
@@ -20,7 +20,7 @@ pub enum CallError {
     /// Application tags are 0 or more.
     #[error("{call}: tag {tag} is negative")]
     NegativeTag {
-        /// Name of the call.
+        /// Call name.
         call: &'static str,
         /// The invalid tag.
         tag: i32,
@@ -28,17 +28,17 @@ pub enum CallError {
     /// The request is not open in this communicator.
     #[error("{call}: request {id} is not one of this communicator")]
     UnknownRequest {
-        /// Name of the call.
+        /// Call name.
         call: &'static str,
-        /// Number of the request.
+        /// Request number.
         id: u64,
     },
     /// The buffer's length is not a multiple of the number of ranks.
     #[error("{call}: {len} bytes cannot be cut into {size} equal blocks")]
     UnequalBlocks {
-        /// Name of the call.
+        /// Call name.
         call: &'static str,
-        /// Length of the buffer in bytes.
+        /// Buffer length in bytes.
         len: usize,
         /// Number of ranks.
         size: u32,
@@ -46,7 +46,7 @@ pub enum CallError {
     /// The number of blocks is not the number of ranks.
     #[error("{call}: {blocks} blocks were given for {size} ranks")]
     BlockCount {
-        /// Name of the call.
+        /// Call name.
         call: &'static str,
         /// Number of blocks in the call.
         blocks: usize,
@@ -56,13 +56,13 @@ pub enum CallError {
     /// A peer's buffer has another length.
     #[error("{call}: rank {peer} sent {actual} bytes where {expected} were expected")]
     LengthMismatch {
-        /// Name of the call.
+        /// Call name.
         call: &'static str,
         /// Rank whose message has the wrong length.
         peer: u32,
         /// Expected length in bytes.
         expected: usize,
-        /// Length of the message in bytes.
+        /// Message length in bytes.
         actual: usize,
     },
 }

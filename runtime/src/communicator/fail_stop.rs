@@ -1,4 +1,4 @@
-//! A communicator whose calls fail after one that has failed for good.
+//! A communicator that fails every call after a fatal error.
 
 use bytes::Bytes;
 use counterfoil::Epoch;
@@ -7,7 +7,7 @@ use counterfoil_protocols::api::CollectiveClass;
 use super::{CollectiveRun, CollectiveSubstrate, Communicator, InternalTag, Request, Restart, StateProvider, Status};
 use crate::Error;
 
-/// The first error of a rank's calls that [is fatal](Error::is_fatal).
+/// The first [fatal](Error::is_fatal) error from a rank's calls.
 #[derive(Debug, Default)]
 pub struct FirstFailure(Option<String>);
 
@@ -20,7 +20,7 @@ impl FirstFailure {
         self.0.as_ref().map_or(Ok(()), |earlier| Err(Error::Failed { earlier: earlier.clone() }))
     }
 
-    /// Notes the result of a call that was made after [`check`](Self::check).
+    /// Records the result of a call made after [`check`](Self::check).
     pub fn note<T>(&mut self, called: &Result<T, Error>) {
         if let Err(error) = called
             && error.is_fatal()
@@ -30,8 +30,9 @@ impl FirstFailure {
     }
 }
 
-/// A communicator for a program that may ignore errors: after a call that has [failed for good](Error::is_fatal), every
-/// call fails. What such a program would still send and receive is no part of the execution that a replacement repeats.
+/// A communicator for a program that may ignore errors: after a [fatal](Error::is_fatal) error, every call fails.
+///
+/// Anything such a program would still send and receive is no part of the execution to be repeated by a replacement.
 #[derive(Debug)]
 pub struct FailStop<'a, C> {
     communicator: &'a mut C,

@@ -1,4 +1,4 @@
-//! The calls of which collectives are made.
+//! Calls underlying collectives.
 
 use bytes::Bytes;
 use counterfoil_protocols::api::CollectiveClass;
@@ -6,16 +6,16 @@ use counterfoil_protocols::api::CollectiveClass;
 use super::{Communicator, Request};
 use crate::Error;
 
-/// Tag of the messages of one collective call: the number of the call on this communicator, from 0.
+/// Message tag for one collective call: the call's number on this communicator, from 0.
 ///
-/// All ranks call collectives in the same order, so the n-th call of one rank belongs to the n-th call of every
-/// other. Messages of one channel and context don't overtake each other, so one tag serves a whole call and numbers
-/// may wrap around (after 2^31 calls) without harm.
+/// All ranks call collectives in the same order, so one rank's n-th call belongs to every other's n-th call. Messages
+/// in one channel and context don't overtake each other, so one tag serves a whole call and numbers may wrap around
+/// (after 2^31 calls) without harm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct InternalTag(u64);
 
 impl InternalTag {
-    /// Makes the tag of collective call number `sequence`.
+    /// Makes the tag for collective call number `sequence`.
     pub const fn new(sequence: u64) -> InternalTag {
         InternalTag(sequence)
     }
@@ -35,19 +35,19 @@ impl InternalTag {
 /// Way to run a collective call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CollectiveRun {
-    /// As messages, each logged like any other.
+    /// Messages, each logged like any other.
     AsMessages,
-    /// Natively: what is sent until [`complete_collective`](CollectiveSubstrate::complete_collective) is not logged,
-    /// and may end with [`Error::CallAgain`].
+    /// Natively: messages sent until [`complete_collective`](CollectiveSubstrate::complete_collective) are not logged,
+    /// and sends may end with [`Error::CallAgain`].
     Native,
-    /// Not at all: this is its result, as it was encoded.
+    /// Not at all: this is its result, as encoded.
     Recorded(Bytes),
     /// Not at all: it has no result.
     Skip,
 }
 
-/// A communicator as collectives see it: messages in a context of their own
-/// ([`COLLECTIVE_CONTEXT`](super::COLLECTIVE_CONTEXT)), a count of calls, and the rule's way to run each.
+/// A communicator as seen by collectives: messages in a context of their own
+/// ([`COLLECTIVE_CONTEXT`](super::COLLECTIVE_CONTEXT)), a call count, and the rule's way to run each call.
 pub trait CollectiveSubstrate: Communicator {
     /// Like [`isend`](Communicator::isend), in the context of collectives.
     ///
@@ -61,12 +61,16 @@ pub trait CollectiveSubstrate: Communicator {
     /// [`CallError::NoSuchRank`](super::CallError::NoSuchRank).
     fn irecv_internal(&mut self, source: u32, tag: InternalTag) -> Result<Request, Error>;
 
-    /// Counts a collective call and returns its tag. Each call takes one.
+    /// Counts a collective call and returns its tag.
     ///
-    /// A checkpoint holds the counter, so that a re-execution continues from the checkpoint's value.
+    /// Each call takes one.
+    ///
+    /// A checkpoint holds the counter, so a re-execution continues from the checkpoint's value.
     fn begin_collective(&mut self) -> InternalTag;
 
-    /// Asks how to run collective call `tag`, and again after [`Error::CallAgain`]. By default, all calls are messages.
+    /// Asks how to run collective call `tag`, and again after [`Error::CallAgain`].
+    ///
+    /// By default, all calls are messages.
     ///
     /// `uniform`: as in [`CollectiveCall`](counterfoil_protocols::api::CollectiveCall).
     fn plan_collective(
@@ -79,7 +83,9 @@ pub trait CollectiveSubstrate: Communicator {
         Ok(CollectiveRun::AsMessages)
     }
 
-    /// Ends a call that was planned, however it ran. `result`: encodes the result of a call that ran natively.
+    /// Ends a planned call, however it ran.
+    ///
+    /// `result`: encodes a native call's result.
     fn complete_collective(&mut self, tag: InternalTag, result: &dyn Fn() -> Vec<u8>) -> Result<(), Error> {
         let _ = (tag, result);
         Ok(())

@@ -1,8 +1,8 @@
-//! Checkpoints that the rule asks for, while the program waits.
+//! Checkpoints requested by the rule while the program waits.
 //!
-//! The program's [`StateProvider`] returns its state, with which a replacement makes the present call again, and posts
-//! the receives again that are open now. Their requests and outcomes keep their numbers if nothing later is complete;
-//! otherwise the checkpoint waits.
+//! The program's [`StateProvider`] returns a state with which a replacement makes the current call again, and reposts
+//! the receives open now. Their requests and outcomes keep their numbers if nothing later is complete; otherwise the
+//! checkpoint waits.
 
 use counterfoil_protocols::api::{Protocol, ProtocolError};
 
@@ -11,7 +11,7 @@ use crate::Error;
 use crate::communicator::StateProvider;
 use crate::transport::Transport;
 
-/// Checkpoint that the rule may ask for, and the source of the program's state.
+/// Checkpoint requested by the rule, and the source of the program's state.
 #[derive(Default)]
 pub(super) struct AskedCheckpoint {
     pub(super) is_asked: bool,
@@ -31,7 +31,7 @@ impl AskedCheckpoint {
 }
 
 impl<T: Transport, P: Protocol> Endpoint<T, P> {
-    /// Takes the checkpoint that the rule has asked for, if the program can give its state, and that is possible now.
+    /// Takes the checkpoint requested by the rule, if that is possible now and the program can give its state.
     pub(super) fn take_asked_checkpoint(&mut self) -> Result<(), Error> {
         if !self.asked.is_asked || !self.protocol.is_running() || !self.may_save() {
             return Ok(());
@@ -42,7 +42,9 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         self.save_asked(&state).map(drop)
     }
 
-    /// Takes it with this state. Returns `false` if an outcome is open that has to be decided before.
+    /// Takes it with this state.
+    ///
+    /// Returns `false` if an open outcome has to be decided before.
     pub(super) fn save_asked(&mut self, state: &[u8]) -> Result<bool, Error> {
         // The rule may ask for another one meanwhile.
         self.asked.is_asked = false;
@@ -58,9 +60,10 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(true)
     }
 
-    /// Takes the checkpoint that the rule has asked for in a call that it holds, or tells it that none can be taken:
-    /// the program can't give its state, or a restored one could not go on from here, which nothing changes until it
-    /// returns from the call.
+    /// Takes the checkpoint requested by the rule in a call that it holds, or reports that none can be taken.
+    ///
+    /// Then the program can't give its state, or a restored one could not continue from here, and nothing changes that
+    /// until it returns from the call.
     pub(super) fn take_or_refuse_asked_checkpoint(&mut self) -> Result<(), Error> {
         self.take_asked_checkpoint()?;
         if self.asked.is_asked && self.protocol.is_running() {
@@ -70,9 +73,10 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(())
     }
 
-    /// Returns `true` if a restored program could go on from here: in no collective whose data has left, with no open
-    /// request but receives without a message, which were posted last, and with nothing recorded that is yet to be
-    /// repeated.
+    /// Returns `true` if a restored program could continue from here.
+    ///
+    /// It is in no collective whose data has left, has no open request but receives without a message, posted last, and
+    /// has repeated everything recorded.
     fn may_save(&self) -> bool {
         self.native.is_idle() && self.requests.are_receives_that_were_posted_last() && self.polls.are_repeated()
     }

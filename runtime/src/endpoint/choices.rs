@@ -1,11 +1,11 @@
-//! Outcomes that depend on timing: recorded before they take effect, and forced when a dead incarnation is re-executed.
+//! Timing-dependent outcomes: recorded before they take effect, and forced when a dead incarnation is re-executed.
 //!
-//! The match of a wildcard receive is recorded when it happens, not when the program waits for it: a later receive may
-//! get its message only because the wildcard did not take it. Finding nothing is an outcome too.
+//! A wildcard receive's match is recorded when it happens, not when the program waits for it: a later receive may get
+//! its message only because the wildcard did not take it. Finding nothing is an outcome too.
 //!
-//! Under a rule that repeats the receive order, the match of a wildcard receive is not recorded: it follows from the
-//! order of posted receives and the order of arrivals. The result of a test or `iprobe` depends on *when* it is called,
-//! and is still recorded.
+//! Under a rule that repeats the receive order, a wildcard receive's match is not recorded: it follows from the order
+//! of posted receives and arrivals. The result of a test or `iprobe` depends on *when* it is called, and is still
+//! recorded.
 
 use counterfoil::{Determinant, Rank, Ssn};
 use counterfoil_protocols::api::{Protocol, Repetition};
@@ -20,7 +20,7 @@ use crate::matching::{Forced, Message, Pattern};
 use crate::replay::RecordEnd;
 use crate::transport::Transport;
 
-/// Message that a probe waits for.
+/// Message awaited by a probe.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Probed {
     pattern: Pattern,
@@ -28,14 +28,14 @@ pub(super) struct Probed {
 }
 
 impl Probed {
-    /// Returns `true` if it could be one of `source`.
+    /// Returns `true` if the message could be from `source`.
     pub(super) fn may_come_from(&self, source: u32) -> bool {
         self.pattern.is_from(self.forced, source)
     }
 }
 
 impl<T: Transport, P: Protocol> Endpoint<T, P> {
-    /// Counts a call whose outcome depends on timing.
+    /// Counts a call with a timing-dependent outcome.
     pub(super) fn begin_choice(&mut self) -> Choice {
         let next = self.protocol.next_choice();
         let is_recorded = self.polls.handle_choice(next.sequence);
@@ -48,14 +48,17 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         }
     }
 
-    /// Returns `true` if the match of a receive or a blocking probe depends on timing. From a named source it is always
-    /// the first match, whenever that arrives; a wildcard depends on the receive order, which the rule may repeat.
+    /// Returns `true` if the match of a receive or a blocking probe depends on timing.
+    ///
+    /// From a named source it is always the first match, whenever that arrives; a wildcard depends on the receive
+    /// order, which the rule may repeat.
     pub(super) fn depends_on_timing(&self, pattern: Pattern) -> bool {
         pattern.source.is_none() && self.properties.repeats != Repetition::SendsAndReceives
     }
 
-    /// Records the outcome of a call: a message, or nothing. Runs of calls that found nothing are recorded later, as
-    /// one entry.
+    /// Records a call's outcome: a message, or nothing.
+    ///
+    /// Runs of calls that found nothing are recorded later, as one entry.
     fn end_choice(&mut self, sequence: u64, chosen: Option<Chosen>, is_recorded: bool) -> Result<(), Error> {
         let (source, ssn) = chosen.unwrap_or((self.rank, 0));
         let choice = Determinant { sequence, source: Rank(source), ssn: Ssn(ssn) };
@@ -75,8 +78,8 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(self.log.local().append(CHOICE, record.sequence, &record.bytes)?)
     }
 
-    /// Records the calls that found nothing, and the readings of clocks, since the last record: before anything that
-    /// can depend on them is seen elsewhere.
+    /// Records calls that found nothing, and clock readings, since the last record: before anything depending on them
+    /// is seen elsewhere.
     pub(super) fn record_polls(&mut self) -> Result<(), Error> {
         if let Some((first, calls)) = self.polls.take() {
             self.log.local().append(NOTHING, first, &calls.to_le_bytes())?;
@@ -93,8 +96,9 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         self.report_match(chosen.0, chosen.1)
     }
 
-    /// Returns the index of an operation that is complete, and records the outcome unless the program knows it. Each
-    /// operation is complete with all its requests. Without `wait`, returns `None` if there is none.
+    /// Returns the index of a complete operation, and records the outcome unless the program knows it.
+    ///
+    /// Each operation is complete with all its requests. Without `wait`, returns `None` if there is none.
     pub(super) fn choose_complete(&mut self, operations: &[&[&Request]], wait: bool) -> Result<Option<usize>, Error> {
         for (index, operation) in operations.iter().enumerate() {
             if self.requests.are_known_complete(operation)? {
@@ -128,8 +132,10 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(Some(index))
     }
 
-    /// Returns `true` if a receive ends without a message, and records the outcome. A repetition must know that when it
-    /// posts the receive, since a message that arrives earlier than before is for a later one.
+    /// Returns `true` if a receive ends without a message, and records the outcome.
+    ///
+    /// A repetition must know that when it posts the receive, since a message arriving earlier than before is for a
+    /// later one.
     pub(super) fn choose_cancelled(&mut self, request: &Request) -> Result<bool, Error> {
         let operation: &[&[&Request]] = &[&[request]];
         if self.requests.are_known_complete(operation[0])? || self.requests.is_send(request) {
@@ -159,7 +165,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(found.is_none())
     }
 
-    /// Returns the index of a complete operation and the message that identifies it.
+    /// Returns the index of a complete operation and its identifying message.
     fn find_complete(&self, operations: &[&[&Request]], choice: &Choice) -> Result<Option<(usize, Chosen)>, CallError> {
         if choice.forced_nothing {
             return Ok(None);

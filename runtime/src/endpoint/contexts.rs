@@ -1,6 +1,7 @@
-//! Calls for a layer that has several communicators, whose operations may consist of several messages. Each
-//! communicator has an even context number for its application messages, and the next one for its collectives. Ranks
-//! are those of the job.
+//! Calls for a layer with several communicators and operations consisting of several messages.
+//!
+//! Each communicator has an even context number for its application messages, and the next one for its collectives.
+//! Ranks are the job's.
 
 use bytes::Bytes;
 use counterfoil_protocols::api::Protocol;
@@ -37,7 +38,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         self.post_synchronous_send(to, tag, context, payload)
     }
 
-    /// Frees the request of a send, which continues.
+    /// Frees a send's request; the send continues.
     pub fn free_send(&mut self, request: Request) {
         self.requests.free_send(&request);
     }
@@ -72,9 +73,10 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         self.choose_iprobe(Pattern { source, tag, comm: context })
     }
 
-    /// Waits until one of several operations is complete and returns its index; `None` if there are none. An operation
-    /// is complete with all its requests, each of which must then be waited for. The outcome is a determinant, like
-    /// that of [`Communicator::test`].
+    /// Waits until one of several operations is complete and returns its index; `None` if there are none.
+    ///
+    /// An operation is complete with all its requests, each of which must then be waited for. The outcome is a
+    /// determinant, as for [`Communicator::test`].
     ///
     /// # Errors
     /// [`Error`]; [`CallError::UnknownRequest`].
@@ -82,7 +84,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         self.choose_complete(operations, true)
     }
 
-    /// Returns the index of an operation that is complete, as [`wait_any`](Self::wait_any) does, or `None` if none is.
+    /// Returns the index of a complete operation, as [`wait_any`](Self::wait_any) does, or `None` if none is.
     ///
     /// # Errors
     /// Same as [`wait_any`](Self::wait_any).
@@ -90,15 +92,16 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         self.choose_complete(operations, false)
     }
 
-    /// Says in which call of its own the program is, for a replay that records what it does.
+    /// Sets the program's current call in its own terms, for a replay that records a history.
     pub fn set_place(&mut self, call: u64, name: &'static str) {
         if let Some(history) = &mut self.history {
             history.place = Place { call, name: name.into() };
         }
     }
 
-    /// Cancels a receive; returns its message if it had arrived. Other requests are waited for. The outcome is a
-    /// determinant.
+    /// Cancels a receive; returns its message if it had arrived.
+    ///
+    /// Other requests are waited for. The outcome is a determinant.
     ///
     /// # Errors
     /// [`Error`]; [`CallError::UnknownRequest`].

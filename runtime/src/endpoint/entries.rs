@@ -1,8 +1,8 @@
-//! Entries that the rule keeps in the local log: copies of messages, results of collectives, notes.
+//! Local log entries kept by the rule: message copies, collective results, notes.
 //!
-//! They survive the process, and stay until the rule discards them. The local log forgets what precedes a checkpoint as
-//! a whole, so entries that are still kept are appended anew before. A discard is an entry itself: a replacement that
-//! reads the log leaves out what was discarded.
+//! They survive the process, and stay until the rule discards them. The local log forgets everything before a
+//! checkpoint, so entries still kept are appended anew before. A discard is an entry itself: a replacement reading the
+//! log leaves out discarded entries.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,12 +16,16 @@ use crate::Error;
 use crate::matching::Message;
 use crate::transport::Transport;
 
-/// Kind of a discard in the local log. Its key is the lowest number; kind and highest number follow.
+/// Kind for a discard in the local log.
+///
+/// Its key is the lowest number; kind and highest number follow.
 const DISCARD: u8 = 64;
-/// Tag of a frame with a copy of an entry. Tags of the protocols are positive.
+/// Tag of a frame with an entry copy.
+///
+/// The protocols' tags are positive.
 const ENTRY: i32 = -5;
 
-/// Entries that are kept.
+/// Kept entries.
 #[derive(Debug, Default)]
 pub(super) struct Entries(BTreeMap<EntryKey, Bytes>);
 
@@ -30,7 +34,7 @@ impl Entries {
         self.0.get(&entry).cloned()
     }
 
-    /// Reads an entry of a dead process's log, in order.
+    /// Reads an entry from a dead process's log, in order.
     pub(super) fn read(&mut self, entry: &Entry) {
         if entry.kind == DISCARD {
             if let Some((kind, last)) = entry.bytes.split_first()
@@ -48,12 +52,12 @@ impl Entries {
     }
 }
 
-/// Returns the kind of an entry of this module.
+/// Returns the kind of an entry handled by this module.
 fn kind_of(kind: u8) -> Option<EntryKind> {
     [EntryKind::Message, EntryKind::Collective, EntryKind::Note].into_iter().find(|known| *known as u8 == kind)
 }
 
-/// Returns `true` for a frame of this module.
+/// Returns `true` for a frame handled by this module.
 pub(super) fn is_entry(header: &WireHeader) -> bool {
     header.kind() == Kind::Control && header.tag() == ENTRY
 }
@@ -71,7 +75,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(())
     }
 
-    /// Keeps a copy of a message.
+    /// Keeps a message copy.
     pub(super) fn keep_message(&mut self, entry: EntryKey, header: &WireHeader, body: &Bytes) -> Result<(), Error> {
         self.keep_entry(entry, [header.as_bytes(), body].concat().into())
     }
@@ -84,9 +88,10 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(())
     }
 
-    /// Forgets what the local log has from before the checkpoint that began `epoch`, but not the entries that are kept,
-    /// nor the recorded outcomes from number `first_choice` on, which the checkpoint doesn't cover: those are appended
-    /// anew.
+    /// Forgets the local log before the checkpoint that began `epoch`.
+    ///
+    /// Appends anew the kept entries, and the recorded outcomes from number `first_choice` on, not covered by the
+    /// checkpoint.
     pub(super) fn discard_sealed(&mut self, epoch: Epoch, first_choice: u64) -> Result<(), Error> {
         let mut kept = BTreeSet::new();
         for entry in self.log.local().sealed(epoch) {
@@ -111,7 +116,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(self.protocol.handle_log_sealed(epoch)?)
     }
 
-    /// Sends a copy of an entry to a peer, if that is connected.
+    /// Sends an entry copy to a peer, if it is connected.
     pub(super) fn send_entry(&mut self, to: Rank, entry: EntryKey) -> Result<(), Error> {
         let bytes = self.entries.get(entry).ok_or_else(|| Error::NoEntry { entry: format!("{entry:?}") })?;
         let (kind, number) = ([entry.kind as u8], entry.number.to_le_bytes());
@@ -121,7 +126,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(self.transport.send_control(to.0, &header, &[&kind, &number, &bytes])?)
     }
 
-    /// Handles a copy of an entry of a peer.
+    /// Handles an entry copy from a peer.
     pub(super) fn handle_entry(&mut self, peer: u32, body: &Bytes) -> Result<(), Error> {
         let how = Misbehaviour::MalformedNotice { tag: ENTRY, len: body.len() };
         let malformed = ProtocolError::PeerMisbehaved { peer: Rank(peer), how };
@@ -136,8 +141,8 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         self.carry_out_effects()
     }
 
-    /// Passes the entries of dead incarnations to the rule, notes first, and those messages to matching that it wants
-    /// to be presented again.
+    /// Passes dead incarnations' entries to the rule, notes first, and those messages to matching that the rule wants
+    /// presented again.
     pub(super) fn present_entries(&mut self) -> Result<(), Error> {
         let (notes, others): (Vec<_>, Vec<_>) =
             self.entries.0.clone().into_iter().partition(|(key, _)| key.kind == EntryKind::Note);

@@ -13,14 +13,14 @@ use crate::Error;
 use crate::matching::Message;
 use crate::transport::Transport;
 
-/// Messages that arrived and may not be delivered yet.
+/// Arrived messages that may not be delivered yet.
 #[derive(Debug)]
 pub(super) struct HeldMessages {
-    /// For each rank, in order of arrival.
+    /// For each rank, in arrival order.
     queues: Vec<VecDeque<(WireHeader, Bytes)>>,
     /// For each rank: payload bytes in its queue.
     bytes: Vec<usize>,
-    /// Messages in all queues.
+    /// Number of messages in all queues.
     messages: usize,
     /// The rule allows another attempt to deliver.
     retry: bool,
@@ -36,7 +36,7 @@ impl HeldMessages {
         }
     }
 
-    /// Drops the messages that came from `peer` on an older connection.
+    /// Drops the messages received from `peer` on an older connection.
     pub(super) fn clear(&mut self, peer: u32) {
         self.messages -= self.queues[peer as usize].len();
         self.queues[peer as usize].clear();
@@ -47,7 +47,7 @@ impl HeldMessages {
         self.bytes[peer as usize]
     }
 
-    /// Appends a message to the queue of `peer`.
+    /// Appends a message to the queue for `peer`.
     pub(super) fn push(&mut self, peer: u32, header: WireHeader, body: Bytes) {
         self.bytes[peer as usize] += body.len();
         self.queues[peer as usize].push_back((header, body));
@@ -77,7 +77,9 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(())
     }
 
-    /// Passes a message to the rule, which delivers or discards it. Returns `false` if the rule holds it.
+    /// Passes a message to the rule, which delivers or discards it.
+    ///
+    /// Returns `false` if the rule holds it.
     pub(super) fn offer_message(&mut self, peer: u32, header: &WireHeader, body: &Bytes) -> Result<bool, Error> {
         let verdict = self.protocol.handle_message(header)?;
         self.carry_out_effects()?;
@@ -111,7 +113,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(())
     }
 
-    /// Passes the held messages to the rule again, if it has requested that.
+    /// Passes the held messages to the rule again, if requested.
     pub(super) fn retry_held(&mut self) -> Result<(), Error> {
         while std::mem::take(&mut self.held.retry) {
             for peer in 0..self.settings.ranks {

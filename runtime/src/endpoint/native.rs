@@ -1,9 +1,9 @@
 //! Collectives that run natively: their messages, *hops*, are neither logged nor numbered by the rule.
 //!
-//! A hop is a control frame with the call's communicator and number, and its place among the hops from this sender in
-//! the call. It may arrive before the receiver begins the call, and again when the sender begins the call anew: then it
-//! has the same bytes. Hops of a rank that is lost are dropped. A call in which a rank is lost ends with
-//! [`Error::CallAgain`], and so does one whose result the rule finds elsewhere; the layer above asks for a plan again.
+//! A hop is a control frame with the call's communicator and number, and its position among this sender's hops in the
+//! call. It may arrive before the receiver begins the call, and again with the same bytes when the sender begins the
+//! call anew. Hops from a lost rank are dropped. A call that loses a rank ends with [`Error::CallAgain`], and so does
+//! one whose result the rule finds elsewhere; the layer above asks for a plan again.
 
 mod arrived;
 mod hops;
@@ -24,15 +24,15 @@ pub(super) use hops::is_hop;
 /// Native collectives of a rank.
 #[derive(Debug, Default)]
 pub(super) struct Native {
-    /// Call that runs natively.
+    /// Current native call.
     call: Option<OpenCall>,
-    /// By rank: the hops of that call.
+    /// Hops of the current call, by rank.
     hops: Vec<HopCount>,
-    /// Words that travel with its data, in the order of their ranks: those that have come here, and this rank's own.
+    /// Words travelling with its data, in rank order: those arrived here, and this rank's own.
     words: Vec<(Rank, u64)>,
-    /// Memory for the words of a hop.
+    /// Memory for a hop's words.
     encoded: Vec<u8>,
-    /// Answer of the rule to a question that it has asked for
+    /// The rule's answer to a question that it has asked for
     /// ([`Effect::Resume`](counterfoil_protocols::api::Effect::Resume)).
     plan: Option<CollectivePlan>,
     /// The rule wants to be asked again.
@@ -40,30 +40,30 @@ pub(super) struct Native {
     /// A rank was lost since the call began.
     lost: bool,
     arrived: Arrived,
-    /// Peer whose connection a hop waits for.
+    /// Peer whose connection lacks room for a hop.
     awaited_room: Option<u32>,
-    /// By communicator: first call that this rank hasn't completed.
+    /// By communicator: first call not completed by this rank.
     next: BTreeMap<u32, u64>,
-    /// Calls to take part in once more, with dummy arguments.
+    /// Calls to repeat with dummy arguments.
     again: VecDeque<CollectiveCall>,
-    /// The program waits for the plan of a call, which is counted already.
+    /// The program waits for the plan of a call that is counted already.
     planning: bool,
-    /// A call runs as messages, of which some have left.
+    /// A call runs as messages, some of which have left.
     as_messages: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct OpenCall {
     call: CollectiveCall,
-    /// Entry of the result.
+    /// Entry for the result.
     keep: Option<EntryKey>,
     /// Words travel with the data.
     has_words: bool,
-    /// The call is one of `again`.
+    /// The call is one from `again`.
     is_dummy: bool,
 }
 
-/// Number of hops sent to a rank, and received from it.
+/// Numbers of hops sent to a rank, and received from it.
 #[derive(Clone, Copy, Debug, Default)]
 struct HopCount {
     sent: u32,
@@ -75,12 +75,12 @@ impl Native {
         self.call.is_some()
     }
 
-    /// Returns the bytes of hops that have arrived and wait for their calls.
+    /// Returns the bytes in arrived hops that wait for their calls.
     pub(super) fn bytes(&self) -> usize {
         self.arrived.bytes()
     }
 
-    /// Returns `true` if a hop waits for room on the connection of `peer`.
+    /// Returns `true` if a hop waits for room on the connection to `peer`.
     pub(super) fn awaits_room(&self, peer: u32) -> bool {
         self.awaited_room == Some(peer)
     }
@@ -90,33 +90,33 @@ impl Native {
         self.awaited_room.is_some()
     }
 
-    /// Returns `true` if no data of a call has left, and no call is to be repeated.
+    /// Returns `true` if no call has sent data, and no call is to be repeated.
     pub(super) fn is_idle(&self) -> bool {
         self.call.is_none() && self.again.is_empty() && !self.as_messages
     }
 
-    /// Returns the number of calls that a checkpoint counts, of `counted`: the program makes one again whose plan it
-    /// waits for.
+    /// Returns the number of calls in a checkpoint, out of `counted`: the program repeats a call still waiting for its
+    /// plan.
     pub(super) fn counted(&self, counted: u64) -> u64 {
         counted - u64::from(self.planning)
     }
 
-    /// Returns the call that runs natively, if it is one of the context.
+    /// Returns the current native call, if it is in the context.
     fn call_in(&self, context: u32) -> Option<OpenCall> {
         self.call.filter(|open| open.call.comm == context)
     }
 
-    /// Notes that the rule wants to be asked again.
+    /// Marks that the rule wants to be asked again.
     pub(super) fn resume(&mut self) {
         self.resumed = true;
     }
 
-    /// Adds a call to take part in with dummy arguments.
+    /// Adds a call to repeat with dummy arguments.
     pub(super) fn push_again(&mut self, call: CollectiveCall) {
         self.again.push_back(call);
     }
 
-    /// Drops the hops of a rank whose connection is lost.
+    /// Drops the hops from a rank whose connection is lost.
     pub(super) fn lose(&mut self, peer: u32) {
         self.lost = true;
         self.arrived.lose(peer);
@@ -130,8 +130,9 @@ impl Native {
 }
 
 impl<T: Transport, P: Protocol> Endpoint<T, P> {
-    /// Plans a collective on the communicator whose collectives have this context. See
-    /// [`CollectiveSubstrate::plan_collective`](crate::communicator::CollectiveSubstrate::plan_collective).
+    /// Plans a collective on the communicator with this collective context.
+    ///
+    /// See [`CollectiveSubstrate::plan_collective`](crate::communicator::CollectiveSubstrate::plan_collective).
     ///
     /// # Errors
     /// [`Error`].
@@ -210,8 +211,9 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         self.native.call = Some(OpenCall { call, keep, has_words: word.is_some(), is_dummy });
     }
 
-    /// Ends the present call. See
-    /// [`CollectiveSubstrate::complete_collective`](crate::communicator::CollectiveSubstrate::complete_collective).
+    /// Ends the current call.
+    ///
+    /// See [`CollectiveSubstrate::complete_collective`](crate::communicator::CollectiveSubstrate::complete_collective).
     pub(super) fn complete_call(&mut self, result: &dyn Fn() -> Vec<u8>) -> Result<(), Error> {
         self.native.as_messages = false;
         let Some(OpenCall { call, mut keep, has_words, is_dummy }) = self.native.call.take() else { return Ok(()) };
@@ -234,15 +236,16 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         self.carry_out_effects()
     }
 
-    /// Reports the words that came with the data of a call, as far as data flows from their ranks. Returns the entry of
-    /// the result.
+    /// Reports the words received with a call's data, as far as data flows from their ranks.
+    ///
+    /// Returns the result's entry.
     fn report_words(&mut self, call: CollectiveCall) -> Result<Option<EntryKey>, Error> {
         let own = Rank(self.rank);
         self.native.words.retain(|&(from, _)| from == own || call.class.flows(from, own));
         Ok(self.protocol.handle_collective_words(&call, &self.native.words)?)
     }
 
-    /// Takes part once more in the calls that the rule wants repeated, which are from a root to all.
+    /// Repeats the calls that the rule wants repeated, all from a root to all ranks.
     pub(super) fn run_again(&mut self) -> Result<(), Error> {
         if self.native.call.is_some() {
             return Ok(());
@@ -268,7 +271,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(())
     }
 
-    /// Checks that the call goes on: no rank was lost, and the rule has no other plan.
+    /// Checks that the call continues: no rank was lost, and the rule has no other plan.
     fn check_call(&mut self) -> Result<(), Error> {
         let Some(OpenCall { call, .. }) = self.native.call else { return Ok(()) };
         if self.native.lost {
@@ -294,7 +297,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(())
     }
 
-    /// Continues the numbers of calls on the job's communicator after a restart.
+    /// Continues the call numbers on the job's communicator after a restart.
     pub(super) fn resume_calls(&mut self) {
         self.native.next.insert(COLLECTIVE_CONTEXT, self.collectives);
     }

@@ -1,21 +1,22 @@
-//! Calls that found no message: cancelled receives, and runs of polls. A program that polls makes many, and one entry
-//! of the local log has a whole run.
+//! Calls that found no message: cancelled receives, and runs of polls.
+//!
+//! A polling program makes many, and one local log entry has a whole run.
 //!
 //! A run is recorded before the next outcome of another kind, message or checkpoint. Until then nobody else has seen
-//! anything that depends on it, and a repetition may get other outcomes.
+//! anything depending on it, and a repetition may get other outcomes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Calls of one rank that found nothing, by their numbers.
+/// One rank's calls that found nothing, by their numbers.
 #[derive(Debug, Default)]
 pub(super) struct Polls {
     /// Last run, not recorded yet: number of the first call, and number of calls.
     run: Option<(u64, u64)>,
-    /// Runs that a dead incarnation has recorded, and that are not repeated yet: the end of each, by its first call.
+    /// Runs recorded by a dead incarnation and not repeated yet: each one's end, by its first call.
     recorded: BTreeMap<u64, u64>,
-    /// Receives that a dead incarnation has cancelled, and this one not yet, by their requests.
+    /// Receives cancelled by a dead incarnation, but not yet by this one, by their requests.
     cancelled: BTreeSet<u64>,
-    /// Number of the next call whose outcome depends on timing.
+    /// Number of the next timing-dependent call.
     next_choice: u64,
 }
 
@@ -29,7 +30,7 @@ impl Polls {
         self.next_choice
     }
 
-    /// Takes a run of a dead incarnation. One that the checkpoint covers is ignored.
+    /// Takes a dead incarnation's run, unless the checkpoint covers it.
     pub(super) fn recover(&mut self, first: u64, calls: &[u8]) {
         let calls = calls.try_into().map_or(0, u64::from_le_bytes);
         let (mut first, mut end) = (first, first.saturating_add(calls));
@@ -44,12 +45,12 @@ impl Polls {
         self.recorded.insert(first, end);
     }
 
-    /// Takes a receive that a dead incarnation has cancelled.
+    /// Takes a receive cancelled by a dead incarnation.
     pub(super) fn recover_cancelled(&mut self, request: u64) {
         self.cancelled.insert(request);
     }
 
-    /// Returns `true` for a receive that this execution has yet to cancel again.
+    /// Returns `true` for a receive yet to be cancelled again by this execution.
     pub(super) fn is_cancelled(&self, request: u64) -> bool {
         self.cancelled.contains(&request)
     }
@@ -59,12 +60,14 @@ impl Polls {
         self.cancelled.remove(&request);
     }
 
-    /// Returns `true` if this execution has repeated all that is recorded.
+    /// Returns `true` if this execution has repeated everything recorded.
     pub(super) fn are_repeated(&self) -> bool {
         self.recorded.is_empty() && self.cancelled.is_empty()
     }
 
-    /// Counts a call whose outcome depends on timing. Returns `true` if it is recorded that it found nothing.
+    /// Counts a timing-dependent call.
+    ///
+    /// Returns `true` if it is recorded as finding nothing.
     pub(super) fn handle_choice(&mut self, sequence: u64) -> bool {
         self.next_choice = sequence + 1;
         let Some((&first, &end)) = self.recorded.range(..=sequence).next_back() else { return false };
@@ -113,7 +116,7 @@ mod tests {
     fn recorded_runs_and_cancelled_receives_are_repeated_once() {
         let mut polls = Polls::default();
         polls.resume(4);
-        // Covered by the checkpoint, in part covered, within that one, and a later one.
+        // Covered by the checkpoint, partly covered, within the previous one, and a later one.
         for (first, calls) in [(1, 3_u64), (3, 3), (4, 1), (8, 1)] {
             polls.recover(first, &calls.to_le_bytes());
         }

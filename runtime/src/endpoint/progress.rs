@@ -20,14 +20,14 @@ use crate::damage::{DamageLocation, Expected};
 use crate::matching::Message;
 use crate::transport::{Event, Interest, Report, Transport};
 
-/// What the present call waits for, apart from requests: it decides which connections are read.
+/// Wait conditions of the current call besides requests; they select the connections to read.
 #[derive(Debug, Default)]
 pub(super) struct Awaited {
     /// A send waits for log space: all connections are read, since any may bring an acknowledgement.
     pub(super) log_space: bool,
-    /// Destinations of the synchronous sends whose matches are awaited.
+    /// Destinations of synchronous sends awaiting their matches.
     pub(super) matches: Vec<u32>,
-    /// Message of a probe.
+    /// Message awaited by a probe.
     pub(super) probed: Option<Probed>,
 }
 
@@ -66,7 +66,9 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(())
     }
 
-    /// Returns `true` if few enough messages wait that all connections are read. Most calls need to know no more.
+    /// Returns `true` if few enough messages are queued to read all connections.
+    ///
+    /// Most calls need to know no more.
     fn reads_all(&self) -> bool {
         let waiting = self.matching.all_unexpected_bytes() + self.native.bytes();
         !self.held.is_holding_any() && waiting < self.settings.unexpected_bytes_max
@@ -77,16 +79,17 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         !self.backlogs.is_empty() || self.native.awaits_any_room()
     }
 
-    /// Returns `true` if the connection of `peer` is read. It isn't while many of its messages are unexpected, or many
-    /// hops wait for their calls, and no receive or probe could take one: then the peer has to wait. A send that waits
-    /// for log space reads all connections, since only that can free space; and a call that waits for a synchronous
-    /// send its receiver's, for the answer.
+    /// Returns `true` if the connection to `peer` is read.
+    ///
+    /// It isn't while many of its messages are unexpected, or many hops wait for their calls, and no receive or probe
+    /// could take one: then the peer has to wait. A send waiting for log space reads all connections, since only that
+    /// can free space; and a call waiting for a synchronous send reads the receiver's, for the answer.
     fn is_read(&self, peer: u32, unwanted_bytes_max: usize) -> bool {
         let max = self.settings.unexpected_bytes_max;
         if self.awaited.matches.contains(&peer) {
             return true;
         }
-        // No receive can take held messages, and they are in order: messages that a recovery needs precede them.
+        // No receive can take held messages, and they are in order: messages needed by a recovery precede them.
         self.held.bytes_of(peer) < max
             && (self.matching.unexpected_bytes(peer) + self.native.bytes() < max.max(unwanted_bytes_max)
                 || self.awaited.log_space
@@ -95,10 +98,11 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
                 || self.awaited.probed.is_some_and(|probed| probed.may_come_from(peer)))
     }
 
-    /// Returns the limit on a peer's unexpected bytes up to which it is read although no receive could take a message.
-    /// While a message is held because another peer's precedes it in the recorded order, that one has to be read,
-    /// however many messages of that peer are unexpected: a waiting call needs all deliveries that preceded it in the
-    /// dead incarnation. A call that doesn't wait has a lower limit.
+    /// Returns the limit of a peer's unexpected bytes up to which it is read although no receive could take a message.
+    ///
+    /// While a message is held because another peer's precedes it in the recorded order, that peer has to be read,
+    /// however many of its messages are unexpected: a waiting call needs all deliveries that preceded it in the dead
+    /// incarnation. A call that doesn't wait has a lower limit.
     fn unwanted_bytes_max(&self, wait: Wait) -> usize {
         let is_ordered = self.properties.repeats == Repetition::SendsAndReceives && self.held.is_holding_any();
         match (is_ordered, wait) {
@@ -160,7 +164,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         if let Some(recovery) = &mut self.recovery {
             recovery.note_hello(peer, &hello);
         }
-        // A rule that assigns new epochs and phases needs its repeated messages to arrive, too.
+        // A rule assigning new epochs and phases needs its repeated messages to arrive, too.
         self.outbound[peer as usize].received = if self.repeats_sends() { hello.received.upto() } else { Ssn::ZERO };
         self.repeat_match_queries(peer)?;
         self.carry_out_effects()?;
@@ -201,7 +205,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         }
     }
 
-    /// Records that a message arrived, for the first time or again: a recovery may be complete now.
+    /// Records a message's arrival, for the first time or again: a recovery may be complete now.
     pub(super) fn note_received(&mut self, peer: u32, ssn: Ssn) -> Result<(), Error> {
         let Some(recovery) = &mut self.recovery else { return Ok(()) };
         recovery.note_received(peer, ssn);
@@ -221,7 +225,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(())
     }
 
-    /// Carries out the effects that the protocol requests.
+    /// Carries out effects requested by the protocol.
     pub(super) fn carry_out_effects(&mut self) -> Result<(), Error> {
         while let Some(effect) = self.protocol.poll_effect() {
             match effect {
@@ -242,7 +246,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
                     *count += news;
                     done.map_err(|source| Error::Acknowledge { peer: peer.0, source })?;
                 }
-                // The log keeps records that aren't covered, acknowledged or not.
+                // The log keeps uncovered records, acknowledged or not.
                 Effect::ReceiverRolledBack { .. } => {}
                 Effect::Covered { peer, epoch, upto } => self.cover(peer.0, epoch, upto)?,
                 // A rank has one connection to each peer, so the replay goes to the one that brought the Hello.

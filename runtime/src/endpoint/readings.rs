@@ -1,8 +1,8 @@
-//! Readings of clocks, which a repetition repeats.
+//! Clock readings, repeated by a re-execution.
 //!
-//! Each clock has its own readings, numbered since the checkpoint that began the epoch. An entry of the local log has a
-//! reading with a new value; those between two entries have the value of the first. Readings are no calls with an
-//! outcome: a program whose threads read clocks in another order, or more often, gets other times and goes on.
+//! Each clock has its own readings, numbered since the checkpoint that began the epoch. A local log entry has a reading
+//! with a new value; those between two entries have the first one's value. Readings are no calls with an outcome: a
+//! program whose threads read clocks in another order, or more often, gets other times and continues.
 
 use std::collections::VecDeque;
 
@@ -19,9 +19,9 @@ struct Clock {
     /// Number of the next reading.
     next: u64,
     value: u64,
-    /// The last reading has the value of the one before, and no entry.
+    /// The last reading has its predecessor's value, and no entry.
     is_unrecorded: bool,
-    /// Readings that dead incarnations have recorded, and that are not repeated yet: number and value.
+    /// Readings recorded by dead incarnations and not repeated yet: number and value.
     recorded: VecDeque<(u64, u64)>,
 }
 
@@ -31,12 +31,12 @@ pub(super) struct Readings {
     epoch: Epoch,
     clocks: Vec<Clock>,
     has_unrecorded: bool,
-    /// Readings on record, of all clocks.
+    /// Recorded readings for all clocks.
     recorded: u64,
 }
 
 impl Clock {
-    /// Returns the value of the next reading, if it is on record.
+    /// Returns the next reading's value, if it is recorded.
     fn repeat(&mut self) -> Option<u64> {
         let (number, value) = *self.recorded.front()?;
         if number == self.next {
@@ -64,12 +64,12 @@ impl Readings {
         }
     }
 
-    /// Takes a reading of a dead incarnation. One of another epoch is ignored.
+    /// Takes a dead incarnation's reading, unless it is from another epoch.
     pub(super) fn recover(&mut self, epoch: Epoch, number: u64, bytes: &[u8]) {
         self.begin(epoch);
         let Some(entry) = Entry::parse(bytes).filter(|entry| entry.epoch == epoch) else { return };
         let recorded = &mut self.clock(entry.clock).recorded;
-        // The values of several incarnations are the same up to the end of each.
+        // Several incarnations' values are the same up to the end of each.
         if recorded.back().is_none_or(|last| last.0 < number) {
             recorded.push_back((number, entry.value));
             self.recorded += 1;
@@ -77,7 +77,7 @@ impl Readings {
     }
 }
 
-/// Content of an entry.
+/// Entry contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Entry {
     clock: u8,
@@ -103,11 +103,13 @@ impl Entry {
 }
 
 impl<T: Transport, P: Protocol> Endpoint<T, P> {
-    /// Returns a reading of a clock: that of a dead incarnation, or `now` of the clock's last one (0 before any) and of
-    /// the number of readings on record. It is recorded; a clock that `now` lets stand still needs no memory.
+    /// Returns a clock reading: a dead incarnation's, or `now` applied to the clock's last one (0 before any) and to
+    /// the number of recorded readings.
+    ///
+    /// It is recorded; a clock that `now` lets stand still needs no memory.
     ///
     /// # Errors
-    /// [`Error`] of the local log.
+    /// Local log [`Error`].
     pub fn reading(&mut self, clock: u8, now: impl FnOnce(u64, u64) -> u64) -> Result<u64, Error> {
         let epoch = self.protocol.epoch();
         self.readings.begin(epoch);
@@ -129,7 +131,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(value)
     }
 
-    /// Records the last readings, before anything that can depend on them is seen elsewhere.
+    /// Records the last readings, before anything depending on them is seen elsewhere.
     pub(super) fn record_readings(&mut self) -> Result<(), Error> {
         if !std::mem::take(&mut self.readings.has_unrecorded) || self.transport.repeats_only() {
             return Ok(());

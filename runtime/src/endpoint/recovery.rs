@@ -11,16 +11,18 @@ use crate::transport::{Report, Step, Transport};
 /// SSNs of the dead incarnation, from a peer's hello.
 #[derive(Clone, Copy, Debug)]
 struct Outstanding {
-    /// Last message that the peer had sent: must be received again.
+    /// Last message sent by the peer: must be received again.
     to_receive: Ssn,
-    /// Last message that the peer had received: must be sent again.
+    /// Last message received by the peer: must be sent again.
     to_send: Ssn,
 }
 
 /// Recovery of a replacement that has not caught up with its predecessor.
 #[derive(Debug)]
 pub(super) struct Recovery {
-    /// For each rank; `None` until it is connected. Zero for this rank itself.
+    /// For each rank; `None` until it is connected.
+    ///
+    /// Zero for this rank itself.
     outstanding: Vec<Option<Outstanding>>,
     /// For each rank: highest SSN received from it.
     received: Vec<Ssn>,
@@ -28,20 +30,24 @@ pub(super) struct Recovery {
 }
 
 impl Recovery {
-    /// Begins the recovery of `rank`. `received`: the SSNs received according to its checkpoint.
+    /// Begins the recovery of `rank`.
+    ///
+    /// `received`: the SSNs received according to its checkpoint.
     pub(super) fn new(rank: u32, received: Vec<Ssn>) -> Recovery {
         let mut outstanding = vec![None; received.len()];
         outstanding[rank as usize] = Some(Outstanding { to_receive: Ssn::ZERO, to_send: Ssn::ZERO });
         Recovery { outstanding, received, replayed: false }
     }
 
-    /// Records the hello of `peer`. Only the first counts: a peer that is replaced later knows less, not more.
+    /// Records the hello from `peer`.
+    ///
+    /// Only the first counts: a peer replaced later knows less, not more.
     pub(super) fn note_hello(&mut self, peer: u32, hello: &Hello) {
         let outstanding = Outstanding { to_receive: hello.sent, to_send: hello.received.highest() };
         self.outstanding[peer as usize].get_or_insert(outstanding);
     }
 
-    /// Records that a message of `peer` arrived, for the first time or again.
+    /// Records the arrival of a message from `peer`, for the first time or again.
     pub(super) fn note_received(&mut self, peer: u32, ssn: Ssn) {
         let received = &mut self.received[peer as usize];
         *received = ssn.max(*received);
@@ -55,7 +61,9 @@ impl Recovery {
 
 impl<T: Transport, P: Protocol> Endpoint<T, P> {
     /// Reports to the launcher when the replay is complete, and when the re-execution has caught up, unless the
-    /// transport holds the rank there. Doesn't wait.
+    /// transport holds the rank there.
+    ///
+    /// Doesn't wait.
     pub(super) fn check_recovery(&mut self) -> Result<(), Error> {
         let Some(recovery) = &mut self.recovery else { return Ok(()) };
         if !recovery.replayed && recovery.is_replayed() {
@@ -82,7 +90,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(())
     }
 
-    /// Ends the recovery at the end of the program.
+    /// Ends the recovery at the program's end.
     pub(super) fn end_recovery(&mut self) -> Result<(), Error> {
         let Some(recovery) = &mut self.recovery else { return Ok(()) };
         if !recovery.replayed {
@@ -96,7 +104,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(())
     }
 
-    /// Returns `true` if a replacement has received and sent all that its predecessor had, and has not reported it.
+    /// Returns `true` if a replacement has received and sent everything its predecessor had, but not reported it.
     fn has_caught_up(&self) -> bool {
         let Some(recovery) = self.recovery.as_ref().filter(|recovery| recovery.replayed) else { return false };
         let mut outstanding = recovery.outstanding.iter().zip(&self.outbound);

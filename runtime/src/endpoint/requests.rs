@@ -9,16 +9,17 @@ use crate::Error;
 use crate::communicator::{CallError, Request, Status};
 use crate::matching::{Forced, Message};
 
-/// Message that identifies a complete request in a recorded choice, as (source, SSN); for one that was sent,
-/// (destination, SSN and [`SENT`]).
+/// Message identifying a complete request in a recorded choice, as (source, SSN); for a sent one, (destination, SSN and
+/// [`SENT`]).
 pub(super) type Chosen = (u32, u64);
 
-/// Bit that marks a message that this rank has sent. SSNs don't reach it: at a billion messages a second that takes 73
-/// years.
+/// Bit marking a message sent by this rank.
+///
+/// SSNs don't reach it: at a billion messages a second that takes 73 years.
 const SENT: u64 = 1 << 61;
 const _: () = assert!(SENT < Ssn::MAX.0);
 
-/// Call whose outcome depends on timing.
+/// Call with a timing-dependent outcome.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Choice {
     pub(super) sequence: u64,
@@ -26,28 +27,34 @@ pub(super) struct Choice {
     pub(super) forced: Option<Forced>,
     /// The call must find nothing.
     pub(super) forced_nothing: bool,
-    /// That is recorded among the calls that found nothing.
+    /// The empty outcome is recorded among the calls that found nothing.
     pub(super) is_recorded: bool,
 }
 
-/// State of a request.
+/// Request state.
 #[derive(Debug)]
 pub(super) enum State {
     /// Send: complete from the start.
     Sent(Status),
-    /// Send in synchronous mode, complete once its message is matched. `seen`: a test has returned `true`.
+    /// Send in synchronous mode, complete once its message is matched.
+    ///
+    /// `seen`: a test has returned `true`.
     SentSynchronous { status: Status, ssn: u64, seen: bool },
-    /// Receive without a message. `choice`: its match must be recorded.
+    /// Receive without a message.
+    ///
+    /// `choice`: its match must be recorded.
     Posted { choice: Option<Choice> },
-    /// Receive with a message. `seen`: a test has returned `true`.
+    /// Receive with a message.
+    ///
+    /// `seen`: a test has returned `true`.
     Received { message: Message, seen: bool },
 }
 
-/// All open requests of a rank.
+/// All open requests on a rank.
 #[derive(Debug)]
 pub(super) struct Requests {
     open: FxHashMap<u64, State>,
-    /// Messages sent in synchronous mode whose match isn't known, as (destination, SSN).
+    /// Messages sent in synchronous mode with an unknown match, as (destination, SSN).
     unmatched: BTreeSet<(u32, u64)>,
     next: u64,
     max: usize,
@@ -58,7 +65,7 @@ impl Requests {
         Requests { open: FxHashMap::default(), unmatched: BTreeSet::new(), next: 0, max }
     }
 
-    /// Returns the number of the next request: the number of requests since the start of the program.
+    /// Returns the next request's number: the number of requests since the program's start.
     pub(super) fn next(&self) -> u64 {
         self.next
     }
@@ -79,12 +86,12 @@ impl Requests {
             && self.first_open() + self.open.len() as u64 == self.next
     }
 
-    /// Returns the number of the first open request, or of the next.
+    /// Returns the first open request's number, or the next one.
     pub(super) fn first_open(&self) -> u64 {
         self.open.keys().copied().min().unwrap_or(self.next)
     }
 
-    /// Returns the sequence number of the first match that must be recorded, if one is open.
+    /// Returns the sequence number of the first match to be recorded, if one is open.
     pub(super) fn first_choice(&self) -> Option<u64> {
         let of = |state: &State| match state {
             State::Posted { choice } => choice.map(|choice| choice.sequence),
@@ -104,7 +111,9 @@ impl Requests {
         Request::new(id)
     }
 
-    /// Completes posted receive `id`. Returns the sequence number under which the match must be recorded.
+    /// Completes posted receive `id`.
+    ///
+    /// Returns the sequence number for recording the match.
     pub(super) fn complete(&mut self, id: u64, message: Message) -> Option<u64> {
         match self.open.insert(id, State::Received { message, seen: false }) {
             Some(State::Posted { choice }) => choice.map(|choice| choice.sequence),
@@ -112,12 +121,14 @@ impl Requests {
         }
     }
 
-    /// Returns `true` for a receive that will get the message that a dead incarnation has recorded.
+    /// Returns `true` for a receive that will get the message recorded by a dead incarnation.
     pub(super) fn is_forced(&self, request: &Request) -> bool {
         matches!(self.open.get(&request.id()), Some(State::Posted { choice: Some(Choice { forced: Some(_), .. }) }))
     }
 
-    /// Removes a receive without a message. Returns the choice as which that must be recorded.
+    /// Removes a receive without a message.
+    ///
+    /// Returns the choice for recording the removal.
     pub(super) fn cancel(&mut self, request: &Request) -> Option<Choice> {
         match self.open.remove(&request.id()) {
             Some(State::Posted { choice }) => choice,
@@ -133,7 +144,7 @@ impl Requests {
         requests.iter().try_fold(true, |all, request| Ok(all && self.is_complete("test", request)?))
     }
 
-    /// Returns `true` if the program knows already that the requests are complete: then a test of them is no choice.
+    /// Returns `true` if the program already knows the requests to be complete: then a test of them is no choice.
     pub(super) fn are_known_complete(&self, requests: &[&Request]) -> Result<bool, CallError> {
         requests.iter().try_fold(true, |all, request| {
             let is_known = match self.get("test", request)? {
@@ -145,8 +156,7 @@ impl Requests {
         })
     }
 
-    /// Returns the message that a receive has taken or a synchronous send has sent, unless the program knows of its
-    /// match.
+    /// Returns the message taken by a receive or sent by a synchronous send, unless the program knows of its match.
     pub(super) fn unseen(&self, request: &Request) -> Option<Chosen> {
         match self.open.get(&request.id())? {
             State::Received { message, seen: false } => Some((message.source, message.ssn)),
@@ -186,17 +196,17 @@ impl Requests {
         }
     }
 
-    /// Expects the match of a message that is sent in synchronous mode.
+    /// Expects the match of a message sent in synchronous mode.
     pub(super) fn expect_match(&mut self, to: u32, ssn: u64) {
         self.unmatched.insert((to, ssn));
     }
 
-    /// Records that a message which this rank has sent is matched.
+    /// Records the match of a message sent by this rank.
     pub(super) fn handle_match(&mut self, to: u32, ssn: u64) {
         self.unmatched.remove(&(to, ssn));
     }
 
-    /// Returns the destination of a synchronous send whose match isn't known.
+    /// Returns a synchronous send's destination if its match isn't known.
     pub(super) fn awaited_match(&self, request: &Request) -> Option<u32> {
         match self.open.get(&request.id())? {
             state @ State::SentSynchronous { status, .. } if !self.is_done(state) => Some(status.source),
@@ -209,7 +219,7 @@ impl Requests {
         matches!(self.open.get(&request.id()), Some(State::Sent(_) | State::SentSynchronous { .. }))
     }
 
-    /// Returns the messages to `peer` whose match isn't known, by SSN.
+    /// Returns the messages to `peer` with an unknown match, by SSN.
     pub(super) fn unmatched(&self, peer: u32) -> Vec<u64> {
         self.unmatched.range((peer, 0)..=(peer, u64::MAX)).map(|(_, ssn)| *ssn).collect()
     }

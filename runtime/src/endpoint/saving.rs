@@ -1,4 +1,4 @@
-//! Exit of a rank whose job is started again, and what it begins with then.
+//! Exit of a rank whose job is started again, and its next beginning.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -12,28 +12,28 @@ use crate::communicator::Restart;
 use crate::saved::{self, SavedState, StatePlace};
 use crate::transport::{Report, Save, Transport};
 
-/// Where a rank's state is saved, and what this generation of the job has begun with.
+/// Places for a rank's state, and the beginning of this job generation.
 #[derive(Clone, Debug, Default)]
 pub struct Saves {
-    /// Directories on this host, in the order in which they are tried.
+    /// Directories on this host, in the order of attempts.
     pub directories: Vec<PathBuf>,
-    /// Where the rank's state is, if it is in memory that outlives the process.
+    /// Place of the rank's state, if it is in memory outliving the process.
     pub place: Option<StatePlace>,
     /// `None` if the program begins anew.
     pub begun_with: Option<BegunWith>,
 }
 
-/// What a generation of a job begins with.
+/// Beginning of a job generation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BegunWith {
-    /// Generation that the states were saved for.
+    /// Generation for which the states were saved.
     pub generation: u32,
     /// Ranks without a saved state, ascending.
     pub lost: Vec<u32>,
 }
 
 impl<T: Transport, P: Protocol> Endpoint<T, P> {
-    /// Begins to exit: no call goes on.
+    /// Begins to exit: no call continues.
     pub(super) fn begin_exit(&mut self, saves: bool) -> Result<(), Error> {
         self.exits = Some(saves);
         Err(Error::JobFailed)
@@ -66,13 +66,14 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         self.carry_out_effects()
     }
 
-    /// Saves the program's state after a call has failed with [`Error::JobFailed`], and reports it. This process must
-    /// exit then, with status 0 and, over MPI, without `MPI_Finalize`. `regions` are the parts of the state, in the
-    /// order in which the next process reads them; they are written from where they are. They are passed over if the
-    /// state isn't rebuilt, since the one from before is loaded again then, and if it is in memory that outlives this
-    /// process. Without regions the rank has no state, and if that is so for all, the program begins anew.
+    /// Saves the program's state after a call has failed with [`Error::JobFailed`], and reports it.
     ///
-    /// A state that can't be saved is lost, as that of a killed rank: the launcher is told why.
+    /// This process must exit then, with status 0 and, over MPI, without `MPI_Finalize`. `regions` are the parts of the
+    /// state, in the order in which the next process reads them; they are written in place. They are skipped if the
+    /// state isn't rebuilt, since the earlier one is loaded again then, and if it is in memory outliving this process.
+    /// Without regions the rank has no state, and if no rank has, the program begins anew.
+    ///
+    /// A state that can't be saved is lost, like a killed rank's: the launcher is told why.
     ///
     /// # Errors
     /// [`Error::Transport`] if the launcher is gone.
@@ -86,7 +87,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(self.transport.report(Report::Exits { save, tally: self.tally })?)
     }
 
-    /// Returns `true` if the rule starts the job again after the loss of a rank.
+    /// Returns `true` if the rule starts the job again after a rank is lost.
     pub fn restarts_job(&self) -> bool {
         self.properties.restarts_job
     }
@@ -97,7 +98,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     }
 }
 
-/// Saves a state in the first directory that takes it.
+/// Saves a state in the first usable directory.
 fn save(directories: &[PathBuf], rank: u32, generation: u32, regions: &[&[u8]]) -> Save {
     let began = Instant::now();
     let mut failures = Vec::new();

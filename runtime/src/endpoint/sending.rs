@@ -31,12 +31,12 @@ use crate::replay::RecordEnd;
 use crate::tally::Tally;
 use crate::transport::{Step, Transport};
 
-/// Bytes (header and payload) after which a sender polls the transport, mainly for acknowledgements and failures.
+/// Bytes (header and payload) until a sender polls the transport, mainly for acknowledgements and failures.
 pub(super) const POLL_EVERY_BYTES: usize = 64 << 10;
-/// Sends after which it does so at the latest.
+/// Maximum number of sends until a sender polls.
 pub(super) const POLL_EVERY_SENDS: usize = 32;
 
-/// State of the transmission to one rank.
+/// Transmission state for one rank.
 #[derive(Debug, Default)]
 pub(super) struct Outbound {
     /// Next record to transmit; `None` while the peer isn't connected.
@@ -45,19 +45,19 @@ pub(super) struct Outbound {
     upto: Ssn,
     /// Header of the partly sent record at the cursor, and the number of bytes sent.
     partial: Option<(WireHeader, usize)>,
-    /// Position in the records of a dead incarnation that this one repeats.
+    /// Position in a dead incarnation's records, repeated by this one.
     repeated: Option<Cursor>,
-    /// SSN of the last message sent by the program.
+    /// SSN of the program's last sent message.
     pub(super) sent: Ssn,
-    /// Highest SSN that was ever on the wire, in this incarnation or a dead one.
+    /// Highest SSN ever on the wire, in this incarnation or a dead one.
     pub(super) transmitted: Ssn,
-    /// Last message of the prefix that the peer has received, by its hello.
+    /// Last message in the prefix received by the peer, by its hello.
     pub(super) received: Ssn,
-    /// Coverage by a durable checkpoint of the peer that is ahead of this execution's sends.
+    /// Coverage by a peer's durable checkpoint, ahead of this execution's sends.
     pub(super) pending_coverage: Option<(Epoch, Ssn)>,
-    /// Records from here on wait for the rule.
+    /// First record held until the rule releases it and its successors.
     pub(super) held_from: Option<Ssn>,
-    /// Records that are never transmitted.
+    /// Records never to be transmitted.
     suppressed: BTreeSet<Ssn>,
 }
 
@@ -79,7 +79,7 @@ impl Outbound {
         Ok(())
     }
 
-    /// Resets the transmission after the connection was closed.
+    /// Resets the transmission after the connection has closed.
     fn close(&mut self) {
         self.cursor = None;
         self.partial = None;
@@ -88,18 +88,20 @@ impl Outbound {
 }
 
 impl<T: Transport, P: Protocol> Endpoint<T, P> {
-    /// Returns `true` if a peer's hello was handled on the present connection.
+    /// Returns `true` if a peer's hello was handled on the current connection.
     pub(super) fn is_connected(&self, peer: u32) -> bool {
         peer == self.rank || self.outbound[peer as usize].cursor.is_some()
     }
 
-    /// Resets the transmission to a peer after the connection was closed.
+    /// Resets the transmission to a peer after the connection has closed.
     pub(super) fn close(&mut self, peer: u32) {
         self.outbound[peer as usize].close();
         self.backlogs.remove(&peer);
     }
 
-    /// Logs a message and begins to transmit it. Traces it between the two, when it can no longer be undone by a crash.
+    /// Logs a message and begins to transmit it.
+    ///
+    /// Traces it in between, when a crash can no longer undo it.
     pub(super) fn send_message(
         &mut self,
         to: u32,
@@ -150,7 +152,9 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(header.ssn())
     }
 
-    /// Appends a message to its lane. If the log is full, waits for space as the settings say.
+    /// Appends a message to its lane.
+    ///
+    /// If the log is full, waits for space as set.
     fn append(&mut self, envelope: &Envelope, payload: &[u8]) -> Result<WireHeader, Error> {
         let to = envelope.destination;
         let mut waiting_since = None;
@@ -158,7 +162,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             self.await_running()?;
             let source = match self.log.claim(to, WireHeader::LEN, payload.len()) {
                 Ok(mut claim) => {
-                    // Claim first: an SSN that the protocol has assigned can't be returned.
+                    // Claim first: an SSN assigned by the protocol can't be returned.
                     let mut outgoing = self.protocol.handle_send(envelope)?;
                     let outbound = &mut self.outbound[to.index()];
                     outbound.obey(&outgoing, self.properties.keeps, &mut self.tally)?;
@@ -190,14 +194,15 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         }
     }
 
-    /// Returns the first difference that was tolerated since the last call.
+    /// Returns the first difference tolerated since the last call.
     pub fn take_divergence(&mut self) -> Option<Diverged> {
         self.divergence.take()
     }
 
-    /// Repeats a send that a dead incarnation had committed: it must be the same message. Epoch and phase aren't
-    /// compared: they belong to the protocol, and a phase may depend on the receive order. The committed record is
-    /// transmitted.
+    /// Repeats a send committed by a dead incarnation: it must be the same message.
+    ///
+    /// Epoch and phase aren't compared: they belong to the protocol, and a phase may depend on the receive order. The
+    /// committed record is transmitted.
     fn repeat(&mut self, envelope: &Envelope, payload: &[u8]) -> Result<WireHeader, Error> {
         let mut outgoing = self.protocol.handle_send(envelope)?;
         let to = envelope.destination;
@@ -223,7 +228,9 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     }
 
     /// Returns the envelope with which a dead incarnation committed message `ssn`; `None` if the record was collected
-    /// since. Called in SSN order.
+    /// since.
+    ///
+    /// Called in SSN order.
     fn committed_envelope(&mut self, to: Rank, ssn: Ssn) -> Result<Option<Envelope>, Error> {
         let outbound = &mut self.outbound[to.index()];
         let mut cursor = match outbound.repeated.take() {
@@ -239,7 +246,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         if header.is_some() {
             cursor.advance();
         }
-        // A cursor pins the records from its position on, so it is dropped after the last one.
+        // A cursor pins the records from its position on, so drop it after the last one.
         if ssn.next() < self.log.next_ssn(to) {
             outbound.repeated = Some(cursor);
         }
@@ -254,7 +261,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         if self.held.is_holding(self.rank) || !self.offer_message(self.rank, header, &payload)? {
             self.held.push(self.rank, *header, payload);
         }
-        // Held messages of others may follow it in the recorded order.
+        // Held messages from others may follow it in the recorded order.
         self.retry_held()
     }
 
@@ -285,7 +292,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         while let Some(record) = cursor.peek().map_err(failed)?.filter(|record| record.ssn() <= upto) {
             let ssn = record.ssn();
             if ssn <= outbound.received || outbound.suppressed.remove(&ssn) {
-                // A repetition of a message that a dead incarnation has sent.
+                // A repetition of a message sent by a dead incarnation.
                 outbound.transmitted = outbound.transmitted.max(ssn);
                 cursor.advance();
                 continue;
@@ -325,7 +332,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(())
     }
 
-    /// Transmits the records that were held.
+    /// Transmits held records.
     pub(super) fn transmit_held(&mut self) -> Result<(), Error> {
         for peer in 0..self.settings.ranks {
             if self.outbound[peer as usize].held_from.take().is_some() {
@@ -335,16 +342,16 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(())
     }
 
-    /// Sets the transmission to `peer` to the records after `after`, up to `upto`.
+    /// Moves the transmission to `peer` to the records after `after`, up to `upto`.
     pub(super) fn replay(&mut self, peer: u32, after: Ssn, upto: Ssn) -> Result<(), Error> {
-        // What was transmitted, or saved with a checkpoint, is released: on disk it may still be there, and what
-        // follows it gone.
+        // Transmitted or checkpointed records are released: on disk they may still be there, with their successors
+        // gone.
         let after = match self.properties.keeps {
             Kept::Nothing => after.max(self.outbound[peer as usize].transmitted),
             _ => after,
         };
-        // Under a rule that keeps logged messages only, the re-execution sends released ones again. Records that were
-        // dropped because the log was full can't be sent again.
+        // Under a rule keeping logged messages only, the re-execution resends released ones. Records dropped because
+        // the log was full can't be sent again.
         let may_skip =
             matches!(self.properties.keeps, Kept::Logged | Kept::Nothing) && !self.log.stats().stopped_logging;
         let cursor = match may_skip {
@@ -359,7 +366,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         self.transmit(peer)
     }
 
-    /// Applies a coverage that arrived before the re-execution had sent the messages that it covers.
+    /// Applies a coverage that arrived before the re-execution had sent the covered messages.
     fn apply_pending_coverage(&mut self, peer: u32) -> Result<(), Error> {
         let outbound = &mut self.outbound[peer as usize];
         let sent = outbound.sent;
@@ -369,7 +376,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         }
     }
 
-    /// Collects records: a durable checkpoint of `peer` covers the messages to it up to `upto`.
+    /// Collects records: a durable checkpoint on `peer` covers the messages to it up to `upto`.
     pub(super) fn cover(&mut self, peer: u32, epoch: Epoch, upto: Ssn) -> Result<(), Error> {
         if upto >= self.log.next_ssn(Rank(peer)) {
             self.outbound[peer as usize].pending_coverage = Some((epoch, upto));
@@ -388,7 +395,7 @@ fn release(log: &mut Log, epoch: Epoch, peer: u32, ssn: Ssn) -> Result<(), Error
     released.map_err(|source| Error::Acknowledge { peer, source })
 }
 
-/// Opens a cursor on the records to `peer` from `from` on, or from the first one that is kept.
+/// Opens a cursor on the records to `peer`, from `from` or from the first one kept.
 pub(crate) fn cursor_from(log: &mut Log, peer: u32, from: Ssn) -> Result<Cursor, ReplayError> {
     match log.cursor(Rank(peer), from) {
         Err(ReplayError::Cursor(CursorError::Gone { kept_from, .. })) => log.cursor(Rank(peer), kept_from),

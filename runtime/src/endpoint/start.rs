@@ -4,8 +4,8 @@
 //! - process-crash-safe: the dead incarnation's lanes, rewound to the checkpoint if there is a checkpoint, else the
 //!   same, rewound to their beginning
 //!
-//! Every record that is taken over is verified first. Sends into a rewound lane are compared, byte by byte, with the
-//! records that the dead incarnation had committed. Recorded choices and deliveries survive in each tier.
+//! Every record taken over is verified first. Sends into a rewound lane are compared, byte by byte, with the records
+//! committed by the dead incarnation. Recorded choices and deliveries survive in each tier.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -39,7 +39,7 @@ use crate::tally::Tally;
 use crate::trace::{Trace, trace_path};
 use crate::transport::{Report, Transport};
 
-/// Most memory for what a rank sends while it repeats its prologue.
+/// Maximum memory for sends while the rank repeats its prologue.
 const PROLOGUE_BYTES_MAX: usize = 64 << 30;
 
 /// Options of an endpoint.
@@ -47,15 +47,15 @@ const PROLOGUE_BYTES_MAX: usize = 64 << 30;
 pub struct EndpointOptions {
     /// Rank of the endpoint.
     pub rank: u32,
-    /// Number of times that the rank has been replaced.
+    /// Number of the rank's earlier processes.
     pub incarnation: u32,
-    /// Settings that all ranks share.
+    /// Settings shared by all ranks.
     pub settings: RankSettings,
-    /// Use of the files that dead incarnations left.
+    /// Use of the files left by dead incarnations.
     pub files: LogFiles,
     /// Private directory for shared-memory logs.
     pub log_directory: PathBuf,
-    /// Directory of the traces.
+    /// Directory for the traces.
     pub trace_directory: PathBuf,
     /// Private directory on disk for the ranks' stores: checkpoints and spilled records.
     pub store_directory: PathBuf,
@@ -63,23 +63,25 @@ pub struct EndpointOptions {
     pub saves: Saves,
 }
 
-/// Use of the files that the dead incarnations of a rank left.
+/// Use of the files left by a rank's dead incarnations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogFiles {
-    /// The rank goes on with them.
+    /// The rank continues with them.
     TakenOver,
-    /// They stay as they are, and the rank goes on in memory of its own: [`Log::recover_copy`].
+    /// They stay as they are, and the rank continues in memory of its own: [`Log::recover_copy`].
     Kept,
-    /// They are not looked at: the log is in memory, and its local log begins with these entries.
+    /// They are ignored: the log is in memory, and its local log begins with these entries.
     Entries(Vec<Entry>),
 }
 
 impl<T: Transport, P: Protocol> Endpoint<T, P> {
-    /// Starts an endpoint, from a checkpoint if there is one. No peer is connected yet.
+    /// Starts an endpoint, from a checkpoint if there is one.
+    ///
+    /// No peer is connected yet.
     ///
     /// # Errors
-    /// [`Error::Open`] and others for a log or checkpoint that cannot be used, [`Error::Damaged`] for a message in them
-    /// that differs from what was sent.
+    /// [`Error::Open`] and others for an unusable log or checkpoint, [`Error::Damaged`] for a message in them that
+    /// differs from what was sent.
     pub fn start(options: EndpointOptions, protocol: P, transport: T) -> Result<Endpoint<T, P>, Error> {
         let EndpointOptions { rank, incarnation, settings, .. } = options;
         let ranks = settings.ranks;
@@ -87,7 +89,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         let log_options = log_options(rank, &settings, properties, &options.log_directory, &options.store_directory);
         let (mut log, recovered) = match (options.files, incarnation) {
             (LogFiles::Entries(entries), _) => {
-                // What the rank sends has room in memory, which it may have had on disk.
+                // The rank's sends get room in memory, even if they were on disk.
                 let disk = usize::try_from(settings.disk_bytes_max).unwrap_or(usize::MAX);
                 let memory_bytes_max = log_options.memory_bytes_max.max(disk.min(PROLOGUE_BYTES_MAX));
                 let volatile =
@@ -158,7 +160,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         if incarnation > 0 {
             match recovered.checkpoint {
                 Some(restored) => {
-                    // The first checkpoint may have the initial state before it, which is no file.
+                    // The initial state, which is no file, may precede the first checkpoint.
                     let initial = endpoint.protocol.epoch();
                     let oldest = recovered
                         .oldest_checkpoint
@@ -193,14 +195,14 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         hello.encode().map_err(|source| Error::Hello { peer, source })
     }
 
-    /// Returns the entries of the local log, with all outcomes up to now.
+    /// Returns the local log's entries, with all outcomes up to now.
     ///
     /// # Errors
     /// [`Error`] of the local log.
     pub fn local_entries(&mut self) -> Result<Vec<Entry>, Error> {
         self.record_polls()?;
         let entries = self.log.local().entries_after(Ssn::ZERO);
-        // The highest kind is that of a checkpoint's seal.
+        // The highest kind marks a checkpoint's seal.
         Ok(entries.into_iter().map(|(_, entry)| entry).filter(|entry| entry.kind != u8::MAX).collect())
     }
 
@@ -228,7 +230,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             outbound.sent = last;
             outbound.transmitted = outbound.transmitted.max(last);
             if self.repeats_sends() {
-                // No effect on a lane that was loaded from the checkpoint.
+                // No effect on a lane loaded from the checkpoint.
                 self.log.rewind(peer, last);
             }
         }
@@ -237,7 +239,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             let _ = self.matching.handle_message(message);
         }
         if self.settings.tier == Tier::ProcessCrashSafe {
-            // They are in the log that was taken over; later messages there are counted as they are repeated.
+            // They are in the log taken over; later messages there are counted as they are repeated.
             (self.tally.messages_logged, self.tally.bytes_logged) = snapshot.counters.logged;
         }
         self.rollback.resume(oldest, epoch);
@@ -252,8 +254,10 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(())
     }
 
-    /// Returns `true` if repeated sends are compared with the records of the dead incarnation, which are transmitted as
-    /// they are. Under a rule that assigns new epochs and phases, they are logged anew.
+    /// Returns `true` if repeated sends are compared with the dead incarnation's records, which are transmitted as they
+    /// are.
+    ///
+    /// Under a rule that assigns new epochs and phases, they are logged anew.
     pub(super) fn repeats_sends(&self) -> bool {
         self.properties.repeats != Repetition::Nothing
     }
@@ -284,7 +288,9 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     }
 }
 
-/// Verifies the records of a dead incarnation of `rank` to `peer`, from `first` on. `location` is for the error.
+/// Verifies a dead incarnation's records from `rank` to `peer`, starting at `first`.
+///
+/// `location` is for the error.
 fn check_lane(log: &mut Log, (rank, location): (u32, DamageLocation), peer: u32, first: Ssn) -> Result<(), Error> {
     let mut cursor = cursor_from(log, peer, first).map_err(|source| Error::Replay { peer, source })?;
     let failed = |source| Error::Replay { peer, source };
@@ -305,7 +311,7 @@ impl RankSettings {
     }
 }
 
-/// Returns the options of a rank's log.
+/// Returns the options for a rank's log.
 pub(crate) fn log_options(
     rank: u32,
     settings: &RankSettings,
@@ -329,7 +335,7 @@ pub(crate) fn log_options(
         ..defaults
     };
     options.retain(settings.keep, settings.log_bytes_max);
-    // What a thread commits ahead is enough, and a short job needs little of it.
+    // A thread's ahead commits are enough, and a short job needs little.
     options.prefault_bytes = prefault_bytes.min(settings.log_bytes_max);
     options
 }

@@ -33,8 +33,8 @@ fn settings(tier: Tier) -> RankSettings {
     RankSettings { tier, log_bytes_max: 16 << 20, disk_block_bytes: 16 << 10, ..RankSettings::new(RANKS) }
 }
 
-/// Program with named and wildcard receives, tests, probes, messages to itself, large and empty ones,
-/// messages that are received late, collectives, and checkpoints.
+/// Program with named and wildcard receives, tests, probes, messages to itself, large and empty messages, late
+/// receives, collectives, and checkpoints.
 fn program(comm: &mut dyn Communicator, checkpoints: bool) -> Result<Vec<u8>, Error> {
     let (rank, size) = (comm.rank(), comm.size());
     let (mut round, mut sum) = match comm.restore()? {
@@ -48,7 +48,7 @@ fn program(comm: &mut dyn Communicator, checkpoints: bool) -> Result<Vec<u8>, Er
         // Received only in the next round, so a checkpoint finds it unexpected.
         comm.send(right, 9, &(sum ^ round).to_le_bytes())?;
         if rank == 0 {
-            // The sum doesn't depend on the order of arrival.
+            // The sum doesn't depend on the arrival order.
             let large = vec![round as u8; 100_000];
             (1..size).try_for_each(|worker| comm.send(worker, 1, &large))?;
             let first = comm.irecv(ANY_SOURCE, Some(2))?;
@@ -94,8 +94,9 @@ fn number(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(bytes.try_into().unwrap())
 }
 
-/// Runs the program; for each (rank, incarnation, call) in `deaths` that incarnation dies before that call. Returns the
-/// results, the number of calls of each rank's last incarnation, and the counters.
+/// Runs the program; for each (rank, incarnation, call) in `deaths` that incarnation dies before that call.
+///
+/// Returns the results, the number of calls by each rank's last incarnation, and the counters.
 fn run(settings: RankSettings, checkpoints: bool, deaths: &[(u32, u32, u64)]) -> (Vec<Vec<u8>>, Vec<u64>, Tally) {
     run_program(settings, deaths, |comm| program(comm, checkpoints))
 }
@@ -167,7 +168,7 @@ fn a_rank_may_die_before_each_of_its_calls_node_local_with_checkpoints() {
     a_rank_may_die_before_each_of_its_calls(Tier::NodeLocal, true);
 }
 
-/// Low-discrepancy numbers below a bound, so that all combinations of early and late occur.
+/// Returns low-discrepancy numbers below a bound, so that all combinations of early and late occur.
 fn places() -> impl FnMut(u64) -> u64 {
     let mut place = 0u64;
     move |below| {
@@ -199,7 +200,7 @@ fn a_replacement_repeats_its_logged_sends_and_gets_replays() {
     let (_, _, tally) = run(settings(Tier::ProcessCrashSafe), false, &[(1, 0, 40)]);
     assert!(tally.sends_repeated > 0 && tally.messages_replayed > 0, "{tally:?}");
     let (_, _, tally) = run(settings(Tier::Volatile), false, &[(1, 0, 40)]);
-    // Messages that a survivor has aren't transmitted again.
+    // Messages received by a survivor aren't transmitted again.
     assert!(tally.sends_repeated == 0 && tally.messages_replayed > 0 && tally.duplicates_dropped == 0, "{tally:?}");
 }
 
@@ -387,10 +388,10 @@ fn a_checkpoint_that_is_not_due_is_passed_over() {
     }
 }
 
-/// Thread of a rank, and the number of its calls that have returned, for another rank that waits for it to be blocked.
+/// Thread of a rank, and its number of returned calls, for another rank waiting for it to be blocked.
 #[derive(Default)]
 struct Observed {
-    /// Its directory in /proc.
+    /// The thread's directory in /proc.
     thread: OnceLock<PathBuf>,
     returned: AtomicU64,
 }

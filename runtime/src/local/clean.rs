@@ -1,4 +1,4 @@
-//! Removal of the directories that a killed launcher left.
+//! Removes directories left by killed launchers.
 
 use std::fs::{self, File};
 use std::io;
@@ -13,25 +13,24 @@ use super::job::{CHECKPOINTS_FILE, CHECKPOINTS_SUFFIX, JobError, LOCK_FILE, Shar
 /// Result of [`clean`].
 #[derive(Debug, Default)]
 pub struct Cleaned {
-    /// Removed job directories, whose launcher is dead.
+    /// Removed job directories of dead launchers.
     pub removed: Vec<PathBuf>,
     /// Job directories of live launchers; untouched.
     pub live: Vec<PathBuf>,
-    /// Job directories whose launcher is dead, with the processes of the job that are still alive; untouched.
+    /// Job directories of dead launchers, with the job's live processes; untouched.
     pub in_use: Vec<(PathBuf, Vec<u32>)>,
-    /// Directories with the name of a job that were refused or could not be removed, with the reason.
+    /// Directories with a job's name that were refused or could not be removed, with the reason.
     pub refused: Vec<(PathBuf, JobError)>,
 }
 
-/// Removes the job directories of dead launchers of this user that lie directly in one of `roots`, and the checkpoint
-/// directories that belong to them.
+/// Removes the job directories of this user's dead launchers directly in one of `roots`, with their checkpoint
+/// directories.
 ///
-/// A launcher is dead if its lock can be taken. Never touches the directory of a live job, one that occurs in the
-/// environment or the arguments of a process (as for ranks and their launchers), another user's, or anything reached
-/// through a link.
+/// A launcher is dead if its lock can be taken. Never touches a live job's directory, one that occurs in a process's
+/// environment or arguments (as for ranks and their launchers), another user's, or anything reached through a link.
 ///
 /// # Errors
-/// [`JobError::Io`] if a root cannot be read. Errors of a single directory are in [`Cleaned::refused`].
+/// [`JobError::Io`] if a root cannot be read. Errors in a single directory are in [`Cleaned::refused`].
 pub fn clean(roots: &[PathBuf]) -> Result<Cleaned, JobError> {
     let mut cleaned = Cleaned::default();
     let mut roots = roots.to_vec();
@@ -58,11 +57,10 @@ pub fn clean(roots: &[PathBuf]) -> Result<Cleaned, JobError> {
     Ok(cleaned)
 }
 
-/// Removes the directories of a job that the user has named and that lie directly in one of `roots`, unless it is
-/// running.
+/// Removes a user-named job's directories directly in one of `roots`, unless it is running.
 ///
 /// # Errors
-/// [`JobError::Name`]. Errors of a single directory are in [`Cleaned::refused`].
+/// [`JobError::Name`]. Errors in a single directory are in [`Cleaned::refused`].
 pub fn clean_named(job: &str, roots: &[PathBuf]) -> Result<Cleaned, JobError> {
     let name = SharedJobDirectory::directory_name(job)?;
     let mut cleaned = Cleaned::default();
@@ -83,16 +81,18 @@ fn clean_job(path: &Path, cleaned: &mut Cleaned) {
     match try_clean(path, cleaned) {
         Ok(Some(checkpoints)) => clean_job(&checkpoints, cleaned),
         Ok(None) => {}
-        // Its job has removed it meanwhile, or another process that cleans.
+        // Removed meanwhile by its job, or by another process running `clean`.
         Err(_) if path.symlink_metadata().is_err() => {}
         Err(error) => cleaned.refused.push((path.to_owned(), error)),
     }
 }
 
-/// Removes a directory, unless its job lives. Returns the directory of checkpoints of the removed one.
+/// Removes a directory, unless its job lives.
+///
+/// Returns the removed directory's checkpoint directory.
 fn try_clean(path: &Path, cleaned: &mut Cleaned) -> Result<Option<PathBuf>, JobError> {
     check_private_dir(path)?;
-    // Held until the directory is gone: a job of this name may start meanwhile.
+    // Held until the directory is gone: a job with this name may start meanwhile.
     let Some(_lock) = lock_of_dead(path)? else {
         cleaned.live.push(path.to_owned());
         return Ok(None);
@@ -109,14 +109,13 @@ fn try_clean(path: &Path, cleaned: &mut Cleaned) -> Result<Option<PathBuf>, JobE
     Ok(checkpoints)
 }
 
-/// Takes the lock of this job directory, if its launcher is dead; `Some(None)` if there is no lock.
+/// Takes the job directory's lock, if its launcher is dead; `Some(None)` if there is no lock.
 fn lock_of_dead(path: &Path) -> Result<Option<Option<File>>, JobError> {
     match open_private_file(&path.join(LOCK_FILE)) {
         Ok(lock) => Ok(Some(Some(lock))),
         Err(PrivateFileError::OwnerAlive { .. }) => Ok(None),
-        // A launcher that died after it made the directory and before it made the lock, or one that is about to make
-        // the lock: only the process id in the name can tell. A named job has none; its processes make the lock before
-        // anything else.
+        // The launcher has made the directory, and either died before it made the lock or is about to make it: only the
+        // process id in the name can tell. A named job has none; its processes make the lock before anything else.
         Err(PrivateFileError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
             Ok((!launcher_process_exists(path)).then_some(None))
         }
@@ -133,7 +132,7 @@ fn launcher_process_exists(path: &Path) -> bool {
     pid.is_none_or(|pid| rustix::process::test_kill_process(pid) != Err(Errno::SRCH))
 }
 
-/// Returns the live processes of this job: ranks that survived their launcher, and processes that start them.
+/// Returns this job's live processes: ranks that survived their launcher, and processes that start them.
 fn processes_of(path: &Path) -> Vec<u32> {
     let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return Vec::new() };
     let job = name.strip_suffix(CHECKPOINTS_SUFFIX).unwrap_or(name).as_bytes();
@@ -152,7 +151,7 @@ fn processes_of(path: &Path) -> Vec<u32> {
     processes
 }
 
-/// Returns the checkpoint directory that the job names, if it exists and belongs to the same job.
+/// Returns the checkpoint directory named by the job, if it exists and belongs to the same job.
 fn checkpoint_directory(job: &Path) -> Option<PathBuf> {
     let pointer = job.join(CHECKPOINTS_FILE);
     if !fs::symlink_metadata(&pointer).ok()?.is_file() {
@@ -173,11 +172,11 @@ mod tests {
     use super::*;
     use counterfoil_log_core::{create_private_dir, create_private_file};
 
-    /// Makes the directories of a job whose launcher is dead: nobody holds the lock.
+    /// Makes the directories of a job with a dead launcher: nobody holds the lock.
     fn abandoned(root: &Path, disk: &Path) -> (PathBuf, PathBuf) {
         let user = rustix::process::geteuid().as_raw();
-        // A unique name among the tests of this process and of others: a process of a concurrent test mentions that
-        // test's job.
+        // A name unique among the tests in this process and in others: a concurrent test's process mentions its own
+        // job.
         static MADE: AtomicU64 = AtomicU64::new(0);
         let number = u64::from(std::process::id()) << 32 | MADE.fetch_add(1, Ordering::Relaxed);
         let name = format!("counterfoil-{user}-1-{number:016x}");

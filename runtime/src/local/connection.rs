@@ -11,9 +11,9 @@ use rustix::net::{SendAncillaryBuffer, SendFlags, send, sendmsg};
 
 use crate::transport::TransportError;
 
-/// Most bytes of one read, except within a large frame: bounds the events of one poll.
+/// Maximum bytes in one read, except within a large frame: bounds the events in one poll.
 const READ_BYTES: usize = 64 << 10;
-/// Most bytes of control frames queued for a peer that doesn't read.
+/// Maximum bytes in control frames queued for a peer that doesn't read.
 const CONTROL_BYTES_MAX: usize = 4 << 20;
 
 /// Result of a read.
@@ -25,7 +25,7 @@ pub(super) enum ReadOutcome {
     Closed,
 }
 
-/// Frame that is longer than one read, received straight into its buffer.
+/// Frame longer than one read, received straight into its buffer.
 #[derive(Debug)]
 struct LargeFrame {
     header: WireHeader,
@@ -33,7 +33,7 @@ struct LargeFrame {
     missing: usize,
 }
 
-/// Established connection: both sides know the identity of the other.
+/// Established connection: both sides know each other's identity.
 #[derive(Debug)]
 pub(super) struct Connection {
     peer: u32,
@@ -43,9 +43,11 @@ pub(super) struct Connection {
     large: Option<LargeFrame>,
     /// Queued control frames.
     outbox: BytesMut,
-    /// [`Connection::send`] has sent a part of a frame.
+    /// [`Connection::send`] has sent a partial frame.
     mid_frame: bool,
-    /// The greeting was queued. It must be the first thing that the peer gets: nothing is sent before.
+    /// The greeting was queued.
+    ///
+    /// It must be the first thing the peer gets: nothing is sent before.
     is_greeted: bool,
 }
 
@@ -92,7 +94,9 @@ impl Connection {
         Ok(ReadOutcome::Open)
     }
 
-    /// Splits the inbox into frames and passes complete ones to `sink`. Also for bytes that arrived with the greeting.
+    /// Splits the inbox into frames and passes complete ones to `sink`.
+    ///
+    /// Also for bytes that arrived with the greeting.
     pub(super) fn split_frames(
         &mut self,
         frame_bytes_max: usize,
@@ -133,8 +137,9 @@ impl Connection {
         Ok(())
     }
 
-    /// Queues a control frame and sends as much as the connection takes. A frame before the greeting was meant for the
-    /// previous incarnation, and is dropped.
+    /// Queues a control frame and sends as much as the connection takes.
+    ///
+    /// A frame before the greeting was meant for the previous incarnation, and is dropped.
     pub(super) fn send_control(&mut self, header: &WireHeader, body: &[&[u8]]) -> Result<(), TransportError> {
         if !self.is_greeted {
             return Ok(());
@@ -148,7 +153,9 @@ impl Connection {
         self.flush()
     }
 
-    /// Queues the greeting (or its unsent rest), which is no frame. Frames may be sent afterwards.
+    /// Queues the greeting (or its unsent rest), which is no frame.
+    ///
+    /// Frames may be sent afterwards.
     pub(super) fn greet(&mut self, bytes: &[u8]) -> Result<(), TransportError> {
         self.is_greeted = true;
         self.outbox.extend_from_slice(bytes);
@@ -163,14 +170,14 @@ impl Connection {
         while !self.outbox.is_empty() {
             match bytes_written(send(&self.fd, &self.outbox, SendFlags::NOSIGNAL))? {
                 0 => break,
-                // What is left stays where it is: a frame may be much longer than what one call takes.
+                // The unsent rest stays in place: a frame may be much longer than one call takes.
                 count => self.outbox.advance(count),
             }
         }
         Ok(())
     }
 
-    /// See [`Transport::send`](crate::transport::Transport::send).
+    /// See [`Transport::send_record`](crate::transport::Transport::send_record).
     pub(super) fn send_record(
         &mut self,
         header: &WireHeader,

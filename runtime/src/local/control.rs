@@ -1,8 +1,8 @@
 //! Messages between the launcher and its ranks, and their framing.
 //!
-//! A frame is its length (u32, little-endian) and that many bytes of postcard. Both sides are the same program on one
-//! machine, so the messages have no version; a length above [`FRAME_BYTES_MAX`] or bytes that don't
-//! parse end the connection with an error.
+//! A frame is its length (u32, little-endian) and the postcard bytes. Both sides are the same program on one machine,
+//! so the messages have no version; a length above [`FRAME_BYTES_MAX`] or malformed bytes end the connection with an
+//! error.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,32 +17,35 @@ use crate::settings::RankSettings;
 use crate::tally::Tally;
 use crate::transport::{CallKind, Save};
 
-/// Longest frame, in bytes. The longest is a welcome, with the list of peers (at most 10 bytes each).
+/// Longest frame, in bytes.
+///
+/// The longest is a welcome, with the list of peers (at most 10 bytes each).
 pub(crate) const FRAME_BYTES_MAX: usize = 64 << 20;
-/// Most queued bytes for a receiver that doesn't read; the connection fails above.
+/// Maximum bytes queued for a receiver that doesn't read; the connection fails above.
 const OUTBOX_BYTES_MAX: usize = 2 * FRAME_BYTES_MAX;
 
 /// Message from a rank to the launcher.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum ToLauncher {
-    /// First message of a process that the launcher started: identity of the rank.
+    /// First message from a process started by the launcher: identity of the rank.
     Hello { rank: u32, incarnation: u32, pid: u32 },
-    /// A process of a process manager becomes a rank, or begins again after a rollback. The launcher counts the
-    /// incarnations.
+    /// A managed process becomes a rank, or begins again after a rollback.
+    ///
+    /// The launcher counts the incarnations.
     Join { rank: u32, pid: u32 },
-    /// First message of a process that may become a rank later.
+    /// First message from a process that may become a rank later.
     Spare { pid: u32 },
     /// A replacement has its log and its checkpoint.
     Started,
     /// Iteration `n` begins.
     Iteration { n: u64, tally: Tally },
-    /// The process stands in a call in which its kill is planned.
+    /// The process stands in a call with a planned kill.
     InCall { call: CallKind, iteration: u64, event: u64 },
     /// The process has restored the checkpoint that began `epoch`.
     Restored { epoch: u32 },
-    /// A replacement has received all that its peers had sent to its predecessor.
+    /// A replacement has received all messages sent to its predecessor.
     ReplayComplete,
-    /// A replacement has sent at least what its peers had received from its predecessor.
+    /// A replacement has sent at least all messages that its peers had received from its predecessor.
     CaughtUp,
     /// A control message to the protocol's coordinator.
     ToCoordinator { body: Vec<u8> },
@@ -52,9 +55,9 @@ pub(crate) enum ToLauncher {
     Exits { save: Save, tally: Tally },
     /// The program has succeeded; the process continues to serve its peers.
     Done { outcome: Vec<u8>, tally: Tally },
-    /// The process waits for all others of the process manager, to agree on which of them are dead, or has ceased to.
+    /// The process waits for all other managed processes, to agree on the dead ones, or has ceased to.
     Repair { waits: bool },
-    /// A rank is dead and no process of the process manager can take its place; the process ends.
+    /// A rank is dead and no managed process can replace it; the process ends.
     NoSpare,
     /// The program or the runtime has failed; the process ends.
     Failed { error: String },
@@ -76,20 +79,21 @@ pub(crate) enum ToRank {
 /// Configuration of a rank, from the launcher.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Welcome {
-    /// Number of times that the rank has been replaced.
+    /// Number of the rank's earlier processes.
     pub(crate) incarnation: u32,
-    /// Settings of the job.
+    /// Job settings.
     pub(crate) settings: RankSettings,
     /// Opaque description of the program to run.
     pub(crate) program: Vec<u8>,
-    /// Directory of the ranks' stores.
+    /// Directory with the ranks' stores.
     pub(crate) checkpoints: std::path::PathBuf,
-    /// What the generation of the job has begun with, if it isn't the program's beginning.
+    /// Initial state of the job's generation, if it isn't the program's beginning.
     pub(crate) begun_with: Option<BegunWith>,
-    /// Ranks that were welcomed before and are alive, as (rank, incarnation): connect to these. All others will
-    /// connect.
+    /// Live ranks welcomed before, as (rank, incarnation): connect to these.
+    ///
+    /// All others will connect.
     pub(crate) peers: Vec<(u32, u32)>,
-    /// Planned kills of this process.
+    /// Planned kills for this process.
     pub(super) kills: RankKills,
 }
 
@@ -103,13 +107,13 @@ pub enum ControlError {
     /// A system call failed.
     #[error("the control connection failed: {0}")]
     Io(#[from] io::Error),
-    /// A frame above the limit.
+    /// A frame exceeds the limit.
     #[error("a control frame of {len} bytes, and the limit is {FRAME_BYTES_MAX}")]
     TooLong {
-        /// Length of the frame in bytes.
+        /// Frame length in bytes.
         len: usize,
     },
-    /// A frame that isn't a message.
+    /// A frame isn't a message.
     #[error("a control frame that cannot be read: {0}")]
     Malformed(#[from] postcard::Error),
     /// The other side doesn't read.
@@ -120,7 +124,9 @@ pub enum ControlError {
     },
 }
 
-/// One end of a control connection. Never blocks.
+/// One end of a control connection.
+///
+/// Never blocks.
 #[derive(Debug)]
 pub(crate) struct Control {
     stream: UnixStream,
@@ -172,8 +178,9 @@ impl Control {
         !self.outbox.is_empty()
     }
 
-    /// Returns the next message, or sends queued bytes if there is none: a connection that takes no more may still have
-    /// messages.
+    /// Returns the next message, or sends queued bytes if there is none.
+    ///
+    /// A connection that takes no more bytes may still have messages.
     pub(crate) fn receive_or_flush<T: DeserializeOwned>(&mut self) -> Result<Option<T>, ControlError> {
         match self.receive()? {
             Some(message) => Ok(Some(message)),
@@ -212,7 +219,7 @@ impl Control {
 }
 
 impl Welcome {
-    /// Returns the configuration of a rank of a job without a launcher, whose stores are in `checkpoints`.
+    /// Returns a rank's configuration in a job without a launcher, with its stores in `checkpoints`.
     pub fn new(incarnation: u32, settings: RankSettings, checkpoints: std::path::PathBuf) -> Welcome {
         Welcome {
             incarnation,
@@ -230,12 +237,12 @@ impl Welcome {
         &self.program
     }
 
-    /// Returns the settings of the job.
+    /// Returns the job's settings.
     pub fn settings(&self) -> &RankSettings {
         &self.settings
     }
 
-    /// Returns the number of times that the rank has been replaced.
+    /// Returns the number of the rank's earlier processes.
     pub fn incarnation(&self) -> u32 {
         self.incarnation
     }
@@ -247,7 +254,7 @@ impl AsFd for Control {
     }
 }
 
-/// Maps the errors of a connection whose other side has died to [`ControlError::Closed`].
+/// Maps the errors on a connection to a dead process to [`ControlError::Closed`].
 fn as_control_error(error: io::Error) -> ControlError {
     match error.kind() {
         io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => ControlError::Closed,

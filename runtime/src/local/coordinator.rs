@@ -12,20 +12,20 @@ use crate::interval::Interval;
 use crate::settings::RankSettings;
 use crate::tally::Tally;
 
-/// Coordinator of a job, and the time of its last collection.
+/// A job's coordinator, and the time of its last collection.
 #[derive(Debug)]
 pub(super) struct Coordinator {
     pub(super) process: Box<dyn api::Coordinator>,
-    /// Number of earlier ones.
+    /// Number of earlier coordinators.
     pub(super) replaced: u32,
-    /// Total checkpoints of the ranks when the last collection began.
+    /// The ranks' total checkpoints when the last collection began.
     collected_at: u64,
     /// Time of the last collection, if ranks take checkpoints for one only.
     interval: Interval,
 }
 
 impl Coordinator {
-    /// Makes the coordinator of a job; `None` if its rule needs none.
+    /// Makes a job's coordinator; `None` if its rule needs none.
     pub(super) fn new(rule: &Rule, settings: &RankSettings) -> Option<Coordinator> {
         let process = rule.coordinator(settings.ranks, 0)?;
         Some(Coordinator {
@@ -36,8 +36,9 @@ impl Coordinator {
         })
     }
 
-    /// Begins a collection if the ranks have taken new checkpoints, or take them only for a collection and that is due.
-    /// `tally`: the sum of theirs.
+    /// Begins a collection if the ranks have taken new checkpoints, or take them only for a collection that is due now.
+    ///
+    /// `tally`: the sum of their counters.
     fn note_checkpoints(&mut self, tally: &Tally) {
         let now = Instant::now();
         // The total shrinks when a process is replaced: its successor counts from 0.
@@ -63,8 +64,8 @@ impl Launcher<'_> {
         self.consider_saves()
     }
 
-    /// Loses the coordinator and its orders to ranks that have yet to join, if that is planned in this iteration of
-    /// rank 0, and makes another one that knows nothing of it.
+    /// Loses the coordinator and its orders to ranks yet to join, if planned in this iteration of rank 0, and makes
+    /// another one without its state.
     pub(super) fn lose_coordinator(&mut self, iteration: u64) {
         let ranks = self.options.settings.ranks;
         let Some(coordinator) = &mut self.coordinator else { return };
@@ -94,7 +95,7 @@ impl Launcher<'_> {
             let slot = &mut self.slots[rank.index()];
             match &mut slot.control {
                 Some(control) if slot.welcomed => {
-                    // An error means that it is dead: its replacement begins another round.
+                    // An error means a dead rank: its replacement begins another round.
                     let _ = control.send(&ToRank::Order { body });
                 }
                 // Sent after its hello.

@@ -1,4 +1,4 @@
-//! The end of a process and of all that descend from it.
+//! Ends a process and all its descendants.
 
 use std::fs;
 use std::io;
@@ -8,11 +8,13 @@ use std::process::Child;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// Sends SIGKILL to a child that has not been waited for, and to all processes that descend from it. Each is stopped
-/// before its own children are looked for, so none escapes by a fork, and the number of none is used again.
+/// Sends SIGKILL to a child that has not been waited for, and to all its descendants.
+///
+/// Each is stopped before its children are looked for, so none escapes by a fork, and no process id is reused.
 ///
 /// # Errors
-/// Those of pidfd_open(2) and pidfd_send_signal(2) for the child. Another process can end before it is found or killed.
+/// Errors from pidfd_open(2) and pidfd_send_signal(2) for the child. Another process can end before it is found or
+/// killed.
 pub fn kill_with_descendants(child: &Child) -> io::Result<()> {
     let root = open_pidfd(child.id())?;
     send(root.as_fd(), Signal::STOP)?;
@@ -40,17 +42,19 @@ pub fn kill_with_descendants(child: &Child) -> io::Result<()> {
     send(root.as_fd(), Signal::KILL)
 }
 
-/// Returns a descriptor of a process.
+/// Returns a process descriptor.
 ///
 /// # Errors
-/// The system's, among them that there is no such process any more.
+/// System errors, including that there is no such process any more.
 pub(super) fn open_pidfd(pid: u32) -> io::Result<OwnedFd> {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     let pid = pid.ok_or_else(|| io::Error::other("a process id that is none"))?;
     Ok(pidfd_open(pid, PidfdFlags::empty())?)
 }
 
-/// Sends a signal. No effect if the process has exited.
+/// Sends a signal.
+///
+/// No effect if the process has exited.
 pub(super) fn send(pidfd: BorrowedFd<'_>, signal: Signal) -> io::Result<()> {
     match pidfd_send_signal(pidfd, signal) {
         Ok(()) | Err(Errno::SRCH) => Ok(()),
@@ -58,7 +62,7 @@ pub(super) fn send(pidfd: BorrowedFd<'_>, signal: Signal) -> io::Result<()> {
     }
 }
 
-/// Returns the children of a process; none if it has exited.
+/// Returns a process's children; none if it has exited.
 fn children_of(pid: u32) -> Vec<u32> {
     let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
     let lists = tasks.flatten().filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
@@ -89,7 +93,7 @@ mod tests {
             let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
             assert_eq!(poll(&mut fds, Some(&timespec(Duration::from_secs(10)))), Ok(1), "{pid} is alive");
         }
-        // No effect on one that has exited and was not waited for.
+        // No effect on a process that has exited and was not waited for.
         kill_with_descendants(&child).unwrap();
         assert!(!child.wait().unwrap().success());
     }

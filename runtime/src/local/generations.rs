@@ -1,6 +1,6 @@
-//! Restarts of the whole job, under a rule by which its ranks save their states when one is lost.
+//! Restarts of the whole job, under a rule that makes ranks save their states when one is lost.
 //!
-//! A *generation* runs from one start of all processes to the next. After the loss of a rank the coordinator tells all
+//! A *generation* runs from one start of all processes to the next. When a rank is lost, the coordinator tells all
 //! others, which save and exit; those that haven't within [`JobOptions::save_wait_max`] are ended, and lost as well.
 //! When the last process has ended, all are started again.
 
@@ -16,15 +16,15 @@ use crate::saved;
 use crate::tally::Tally;
 use crate::transport::Save;
 
-/// Generations of a job.
+/// A job's generations.
 #[derive(Debug, Default)]
 pub(super) struct Generations {
-    /// What the present one has begun with; `None` for the first.
+    /// Beginning of the current one; `None` for the first.
     begun: Option<Begun>,
     reports: Vec<RestartReport>,
-    /// The end of the present one.
+    /// End of the current one.
     ending: Option<Ending>,
-    /// States that the coordinator still needed when it was last asked.
+    /// States still needed by the coordinator when last asked.
     needed: Option<u32>,
 }
 
@@ -33,14 +33,14 @@ pub(super) struct Generations {
 struct Ending {
     /// Time at which the launcher noticed the loss.
     noticed: Instant,
-    /// Time of the last report of a rank that exits.
+    /// Time of the last report from an exiting rank.
     saved: Instant,
-    /// Bytes that the ranks have saved, and the longest time that one took.
+    /// Bytes saved by the ranks, and the longest duration of one save.
     bytes: u64,
     took: Duration,
-    /// For each rank: time at which it began to save its state, or reported that it exits without.
+    /// For each rank: time at which it began to save its state, or reported an exit without.
     heard: Vec<Option<Instant>>,
-    /// The processes that were left have been killed.
+    /// The remaining processes have been killed.
     are_killed: bool,
 }
 
@@ -55,7 +55,7 @@ impl Generations {
         self.ending.as_ref().is_some_and(|ending| !ending.are_killed)
     }
 
-    /// Returns what a rank of the present generation begins with.
+    /// Returns the beginning for a rank in the current generation.
     pub(super) fn begun_with(&self) -> Option<BegunWith> {
         let begun = self.begun.as_ref()?;
         let lost = begun.lost.iter().map(|rank| rank.0).collect();
@@ -64,12 +64,12 @@ impl Generations {
 }
 
 impl Launcher<'_> {
-    /// Returns `true` if the job is started again after the loss of a rank.
+    /// Returns `true` if the job is started again after a rank is lost.
     pub(super) fn restarts_by_rule(&self) -> bool {
         self.rule.properties.restarts_job
     }
 
-    /// Notes that the generation ends, and since when.
+    /// Marks the end of the generation, and its time.
     fn end_generation(&mut self) -> &mut Ending {
         let now = Instant::now();
         self.restart.get_or_insert(Restart::Saved);
@@ -87,7 +87,7 @@ impl Launcher<'_> {
         self.send_orders();
     }
 
-    /// Handles the report of a rank that exits.
+    /// Handles an exiting rank's report.
     pub(super) fn handle_exits(&mut self, rank: usize, save: Save, tally: Tally) {
         let slot = &mut self.slots[rank];
         (slot.tally, slot.exits) = (tally, true);
@@ -167,7 +167,7 @@ impl Launcher<'_> {
         Ok(())
     }
 
-    /// Notes that a rank has joined.
+    /// Records that a rank has joined.
     pub(super) fn note_joined(&mut self) {
         if self.slots.iter().all(|slot| slot.welcomed)
             && let Some(report) = self.generations.reports.last_mut()
@@ -176,7 +176,7 @@ impl Launcher<'_> {
         }
     }
 
-    /// Removes the saved states that no failure needs any more, after a message to the coordinator.
+    /// Removes saved states no longer needed after any failure, following a message to the coordinator.
     pub(super) fn consider_saves(&mut self) -> Result<(), LaunchError> {
         let needed = self.coordinator.as_ref().and_then(|coordinator| coordinator.process.needed_saves());
         if self.restart.is_some() || std::mem::replace(&mut self.generations.needed, needed) == needed {

@@ -11,7 +11,7 @@ const HEADER_BYTES: usize = 16;
 /// Longest hello of a protocol, in bytes.
 const HELLO_BYTES_MAX: usize = 1 << 20;
 
-/// Identity of the sender, and the hello of its protocol.
+/// The sender's identity, and its protocol's hello.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Greeting {
     pub(super) rank: u32,

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::low_level::{pipe, unregister};
 
-/// Handles SIGINT, SIGTERM and SIGHUP until it is dropped: a signal makes it readable, so that a launcher can clean up.
+/// Handles SIGINT, SIGTERM and SIGHUP until dropped: a signal makes it readable, so a launcher can clean up.
 ///
 /// The handlers are process-wide: install them in a program's `main`, not in a library.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ impl Interrupts {
     /// Installs handlers for the three signals.
     ///
     /// # Errors
-    /// [`io::Error`] of the system call that failed.
+    /// [`io::Error`] from the failed system call.
     pub fn install() -> io::Result<Interrupts> {
         let (readable, written) = UnixStream::pair()?;
         let mut interrupts = Interrupts { readable, registered: Vec::new() };

@@ -1,10 +1,9 @@
-//! The private directories of one job.
+//! Private directories of one job.
 //!
-//! A job has two: one in memory (`/dev/shm`) for sockets, shared-memory logs and traces, one on disk for
-//! checkpoints. Compute nodes have several users, so both are created exclusively with mode 0700 and never reached
-//! through a link; one that another user owns is refused. Each has a file `launcher.lock` that the launcher keeps
-//! locked while it is alive: [`clean`](super::clean()) takes the lock to prove it dead, and doesn't rely on a process
-//! id.
+//! A job has two: one in memory (`/dev/shm`) for sockets, shared-memory logs and traces, one on disk for checkpoints.
+//! Compute nodes have several users, so both are created exclusively with mode 0700 and never reached through a link;
+//! one owned by another user is refused. Each has a file `launcher.lock`, locked by the launcher while it is alive:
+//! [`clean`](super::clean()) takes the lock to prove it dead, and doesn't rely on a process id.
 
 mod owned;
 mod shared;
@@ -19,14 +18,14 @@ use counterfoil_log_core::{PrivateFileError, check_private_dir};
 pub use owned::JobDirectory;
 pub use shared::{JOB_NAME_BYTES_MAX, SharedJobDirectory};
 
-/// Longest path that a Unix socket can be bound to, in bytes (`sun_path` less its terminating zero).
+/// Longest path for binding a Unix socket, in bytes (`sun_path` less its terminating zero).
 pub const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 const NAME_PREFIX: &str = "counterfoil-";
 pub(super) const LOCK_FILE: &str = "launcher.lock";
-/// Suffix of a checkpoint directory's name, after the name of its job.
+/// Suffix of a checkpoint directory's name, after its job's name.
 pub(super) const CHECKPOINTS_SUFFIX: &str = "-checkpoints";
-/// File with the path of the checkpoint directory, so that `clean` finds it anywhere.
+/// File with the checkpoint directory's path, so that `clean` finds it anywhere.
 pub(super) const CHECKPOINTS_FILE: &str = "checkpoints";
 
 /// Reason why a job directory cannot be made, opened or removed.
@@ -40,25 +39,25 @@ pub enum JobError {
         action: &'static str,
         /// Object of the action.
         path: PathBuf,
-        /// Error of the operating system.
+        /// Operating system error.
         source: io::Error,
     },
     /// A directory cannot be made, or is not private to this user: neither used nor removed.
     #[error(transparent)]
     Private(#[from] PrivateFileError),
-    /// The paths of sockets in this directory would be too long.
+    /// Socket paths in this directory would be too long.
     #[error(
         "the socket path {} has {len} bytes and the limit is {SOCKET_PATH_BYTES_MAX}: \
          choose a shorter directory (--shm-dir)",
         path.display()
     )]
     PathTooLong {
-        /// Longest path of a socket.
+        /// Longest socket path.
         path: PathBuf,
-        /// Length of the path in bytes.
+        /// Path length in bytes.
         len: usize,
     },
-    /// The name can't be that of a job.
+    /// The name is not a valid job name.
     #[error(
         "{name:?} is no name of a job: use 1 to {JOB_NAME_BYTES_MAX} letters, digits, dots, hyphens and underscores, beginning with a letter or \
          a digit"
@@ -87,7 +86,9 @@ pub fn default_checkpoint_root() -> PathBuf {
     std::env::temp_dir()
 }
 
-/// Paths inside a job directory. Creates and removes nothing.
+/// Paths inside a job directory.
+///
+/// Creates and removes nothing.
 #[derive(Clone, Debug)]
 pub struct JobPaths {
     directory: PathBuf,
@@ -103,7 +104,7 @@ impl JobPaths {
         Ok(JobPaths { directory: directory.to_owned() })
     }
 
-    /// Writes down where the directory of checkpoints is, for `counterfoil clean`.
+    /// Records the checkpoint directory's path for `counterfoil clean`.
     fn write_checkpoints(&self, checkpoints: &Path) -> Result<(), JobError> {
         let pointer = self.directory.join(CHECKPOINTS_FILE);
         fs::write(&pointer, checkpoints.as_os_str().as_encoded_bytes()).map_err(JobError::io("write", &pointer))
@@ -114,38 +115,40 @@ impl JobPaths {
         &self.directory
     }
 
-    /// Returns the socket of the launcher.
+    /// Returns the launcher's socket.
     pub fn launcher_socket(&self) -> PathBuf {
         self.directory.join("launcher")
     }
 
-    /// Returns the socket on which an incarnation of a rank listens for its peers.
+    /// Returns the socket on which a rank's incarnation listens for its peers.
     pub fn rank_socket(&self, rank: u32, incarnation: u32) -> PathBuf {
         self.directory.join(format!("r{rank}.{incarnation}"))
     }
 
-    /// Returns the directory of the shared-memory logs.
+    /// Returns the directory for shared-memory logs.
     pub fn logs(&self) -> PathBuf {
         self.directory.join("logs")
     }
 
-    /// Returns the directory of the traces.
+    /// Returns the directory for traces.
     pub fn traces(&self) -> PathBuf {
         self.directory.join("traces")
     }
 
-    /// Returns the file with the standard error of the process manager and its processes.
+    /// Returns the file with standard error from the process manager and its processes.
     pub fn manager_standard_error(&self) -> PathBuf {
         self.directory.join("manager")
     }
 
-    /// Returns the directory for temporary files of the process manager. One that is killed leaves its session there:
-    /// in a directory that all jobs share, another manager with the same process id would find it.
+    /// Returns the directory for the process manager's temporary files.
+    ///
+    /// A killed manager leaves its session there: in a directory shared by all jobs, another manager with the same
+    /// process id would find it.
     pub fn manager_temporary(&self) -> PathBuf {
         self.directory.join("mpirun")
     }
 
-    /// Returns the file with the standard error of an incarnation of a rank.
+    /// Returns the file with standard error from a rank's incarnation.
     pub fn standard_error(&self, rank: u32, incarnation: u32) -> PathBuf {
         self.directory.join(format!("e{rank}.{incarnation}"))
     }
@@ -160,7 +163,7 @@ fn fresh_name() -> String {
     format!("{NAME_PREFIX}{user}-{pid}-{random:016x}")
 }
 
-/// Returns the user id and the launcher's process id in the name of a job directory; `None` for other names.
+/// Parses the user id and the launcher's process id from a job directory's name; `None` for other names.
 pub(super) fn parse_name(name: &str) -> Option<(u32, u32)> {
     let rest = name.strip_prefix(NAME_PREFIX)?;
     let rest = rest.strip_suffix(CHECKPOINTS_SUFFIX).unwrap_or(rest);

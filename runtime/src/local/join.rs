@@ -16,22 +16,22 @@ use crate::endpoint::{Endpoint, EndpointOptions, LogFiles, Saves};
 use crate::saved::StatePlace;
 use crate::transport::{Transport, TransportError};
 
-/// Communicator of a rank over transport `T`, under the rule in the job's settings.
+/// Communicator for a rank over transport `T`, under the rule in the job's settings.
 pub type RankEndpoint<T> = Endpoint<T, Box<dyn Protocol>>;
 
-/// Communicator of a rank that is a process of this machine.
+/// Communicator for a rank that is a process on this machine.
 pub type LocalEndpoint = RankEndpoint<PlannedKills<LocalTransport>>;
 
-/// Options that the launcher passes on the command line of a process.
+/// Options passed by the launcher on a process's command line.
 #[derive(Clone, Debug)]
 pub struct JoinOptions {
-    /// Directory of the job in memory.
+    /// The job's directory in memory.
     pub job: PathBuf,
-    /// Rank that the process becomes.
+    /// Rank for the process.
     pub rank: u32,
-    /// Number of times that the rank has been replaced.
+    /// Number of the rank's earlier processes.
     pub incarnation: u32,
-    /// Process id of the launcher.
+    /// The launcher's process id.
     pub launcher: u32,
 }
 
@@ -42,7 +42,7 @@ pub enum JoinError {
     /// The launcher has died, or another program started the process.
     #[error("process {launcher}, the launcher, is not the parent of this process: it has died")]
     Orphan {
-        /// Process id of the launcher.
+        /// The launcher's process id.
         launcher: u32,
     },
     /// The job's directory cannot be used.
@@ -56,15 +56,15 @@ pub enum JoinError {
     Io {
         /// Failed action.
         action: &'static str,
-        /// Error of the operating system.
+        /// Operating system error.
         source: io::Error,
     },
-    /// The socket on which this rank listens cannot be bound.
+    /// This rank's listening socket cannot be bound.
     #[error("cannot listen at {}: {source}", path.display())]
     Listen {
-        /// Path of the socket.
+        /// Socket path.
         path: PathBuf,
-        /// Error of the operating system.
+        /// Operating system error.
         source: io::Error,
     },
     /// The launcher is gone.
@@ -75,9 +75,9 @@ pub enum JoinError {
     Start(#[from] Error),
 }
 
-/// Makes this process a rank of the job: returns its communicator, and the description of the program to run.
+/// Makes this process a rank in the job: returns its communicator, and the description of the program to run.
 ///
-/// From the first instant the process dies with its launcher, so that no orphan is left.
+/// From the first instant the process dies with its launcher, so no orphan is left.
 ///
 /// # Errors
 /// [`JoinError`]. The process should print it to its standard error, which the launcher quotes, and exit with a
@@ -86,10 +86,10 @@ pub fn join(options: &JoinOptions) -> Result<(LocalEndpoint, Vec<u8>), JoinError
     join_as(options, None)
 }
 
-/// Joins a job of [`launch_under`](super::launch_under) as [`join`] does, under the same rule.
+/// Joins a [`launch_under`](super::launch_under) job as [`join`] does, under the same rule.
 ///
 /// # Errors
-/// As of [`join`].
+/// See [`join`].
 pub fn join_under(rule: &Rule, options: &JoinOptions) -> Result<(LocalEndpoint, Vec<u8>), JoinError> {
     join_as(options, Some(rule))
 }
@@ -124,7 +124,9 @@ fn join_as(options: &JoinOptions, rule: Option<&Rule>) -> Result<(LocalEndpoint,
     Ok((endpoint, program))
 }
 
-/// Starts the endpoint of a rank as the launcher wants it. No peer is connected.
+/// Starts a rank's endpoint as the launcher wants it.
+///
+/// No peer is connected.
 ///
 /// # Errors
 /// [`Error`].
@@ -159,7 +161,7 @@ fn start_as<T: Transport>(
         log_directory: paths.logs(),
         trace_directory: paths.traces(),
         saves: Saves {
-            // What the disk doesn't take may fit into memory.
+            // The overflow from the disk may fit into memory.
             directories: vec![welcome.checkpoints.clone(), paths.directory().to_owned()],
             place: in_memory.then(|| StatePlace::new(paths.directory(), rank, has_state)),
             begun_with,

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::kills::{Kill, KillPlan, KillPoint, RankKills};
 use crate::transport::CallKind;
 
-/// Assumed length of an iteration before one was measured, and of a recovery: the first iteration is short in most
+/// Assumed length of a recovery, and of an iteration before one was measured: the first iteration is short in most
 /// programs, and a replacement recovers in a few milliseconds.
 const LENGTH_GUESS: Duration = Duration::from_millis(3);
 
@@ -16,7 +16,7 @@ struct Armed {
     due: Instant,
 }
 
-/// Planned kills, and those that are armed.
+/// Planned kills, and the armed ones.
 #[derive(Debug)]
 pub(super) struct KillSchedule {
     plan: KillPlan,
@@ -33,28 +33,31 @@ impl KillSchedule {
         self.plan.pending()
     }
 
-    /// Returns the kills for which a process that becomes `rank` has to wait, except during its recovery.
+    /// Returns the kills for which a process becoming `rank` has to wait, except during its recovery.
     pub(super) fn kills_of(&self, rank: u32) -> RankKills {
         self.plan.kills_of(rank)
     }
 
-    /// Makes the kill of `rank` due where it stands now: iteration, call of this kind, and number of the event.
+    /// Makes the kill of `rank` due at its current place: iteration, call of this kind, and event number.
     pub(super) fn handle_call(&mut self, rank: u32, stands: (u64, CallKind, u64), now: Instant) {
         if let Some(kill) = self.plan.kill_in_call(rank, stands) {
             self.arm(kill, now, Duration::ZERO);
         }
     }
 
-    /// Arms the kill of `rank` in iteration `n`, which begins now, if one is planned. `took`: length of the previous
-    /// iteration, within which the delay is drawn.
+    /// Arms the kill of `rank` in iteration `n`, which begins now, if one is planned.
+    ///
+    /// `took`: length of the previous iteration, within which the delay is drawn.
     pub(super) fn handle_iteration(&mut self, rank: u32, n: u64, now: Instant, took: Duration) {
         if let Some(kill) = self.plan.kill_in(rank, n) {
             self.arm(kill, now, if took.is_zero() { LENGTH_GUESS } else { took });
         }
     }
 
-    /// Arms the kills planned during the recovery of `rank`, which begins now. Returns `true` if there are any: the
-    /// recovery must not end before them. Makes those that were planned for the time until now due.
+    /// Arms the kills planned during the recovery of `rank`, which begins now.
+    ///
+    /// Returns `true` if there are any: the recovery must not end before them. Makes those planned for the time until
+    /// now due.
     pub(super) fn handle_recovery(&mut self, rank: u32, now: Instant) -> bool {
         for armed in self.armed.iter_mut().filter(|armed| armed.kill.at == KillPoint::RepairOf(rank)) {
             armed.due = armed.due.min(now);
@@ -75,14 +78,14 @@ impl KillSchedule {
         self.armed.iter().map(|armed| armed.due).min()
     }
 
-    /// Returns the kills to carry out now: if any is due, all that are armed, so that kills planned for the same time
-    /// happen at once.
+    /// Returns the kills to carry out now: if any is due, all armed ones, so kills planned for the same time happen at
+    /// once.
     pub(super) fn due(&self, now: Instant) -> Vec<Kill> {
         let any = self.armed.iter().any(|armed| armed.due <= now);
         if any { self.armed.iter().map(|armed| armed.kill).collect() } else { Vec::new() }
     }
 
-    /// Records that a kill was carried out.
+    /// Records a kill as carried out.
     pub(super) fn note_killed(&mut self, kill: Kill) {
         self.plan.take(kill);
         self.armed.retain(|armed| armed.kill != kill);
@@ -103,7 +106,9 @@ impl KillSchedule {
         self.armed.retain(|armed| armed.kill.rank != rank || !depends_on_process(armed.kill.at));
     }
 
-    /// Arms the kills planned while the place of `rank` is vacant, which is dead now. `takes`: about how long that is.
+    /// Arms the kills planned while the place of `rank`, dead now, is vacant.
+    ///
+    /// `takes`: about how long that is.
     pub(super) fn handle_death(&mut self, rank: u32, now: Instant, takes: Duration) {
         for kill in self.plan.kills_at(KillPoint::RepairOf(rank)) {
             self.arm(kill, now, takes);

@@ -26,11 +26,11 @@ pub enum KillPoint {
     Iteration(u64),
     /// In the midst of the first call of this kind from this iteration on, counted from 1.
     Call(u64, CallKind),
-    /// At this event of its process, counted from 1: a send, a receive, a message of a collective, or a checkpoint.
+    /// At this event in its process, counted from 1: a send, a receive, a collective's message, or a checkpoint.
     Event(u64),
-    /// Soon after the death of this rank was noticed, while its place is vacant.
+    /// Soon after this rank's death was noticed, while its place is vacant.
     RepairOf(u32),
-    /// During the recovery of this rank (possibly the killed one) from an earlier kill: it has a process again.
+    /// During this rank's recovery (possibly the killed one's) from an earlier kill: it has a process again.
     RecoveryOf(u32),
     /// During this iteration, counted from 1, together with all other ranks: a power cut.
     PowerCut(u64),
@@ -53,13 +53,13 @@ impl fmt::Display for Kill {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParseKillError {
-    /// Not of the form `RANK@...`.
+    /// The text lacks the form `RANK@...`.
     #[error(
         "expected RANK@ITERATION, RANK@ITERATION:CALL, RANK@event:N, RANK@repair:OTHER or RANK@recovery:OTHER, as in 2@7 or \
          0@recovery:2"
     )]
     Form,
-    /// Not a kind of call.
+    /// The text names no kind of call.
     #[error("{text:?} is no call to be killed in; use send, receive, collective or checkpoint")]
     NoSuchCall {
         /// The invalid text.
@@ -122,7 +122,7 @@ fn number<T: FromStr>(text: &str, what: &'static str) -> Result<T, ParseKillErro
 pub(super) struct RankKills {
     /// Iterations that it must not leave alive.
     pub(super) iterations: Vec<u64>,
-    /// Calls in which it stops: the first one of this kind from this iteration on.
+    /// Calls in which it stops: the first of this kind from this iteration on.
     pub(super) calls: Vec<(u64, CallKind)>,
     /// Events at which it stops, counted from 1.
     pub(super) events: Vec<u64>,
@@ -141,7 +141,7 @@ pub(super) struct KillPlan {
 
 impl KillPlan {
     pub(super) fn new(kills: &[Kill], power_cuts: &[u64], seed: u64) -> KillPlan {
-        // A power cut depends on the iteration of rank 0.
+        // A power cut depends on rank 0's iteration.
         let cuts = power_cuts.iter().map(|&n| Kill { rank: 0, at: KillPoint::PowerCut(n) });
         KillPlan { pending: kills.iter().copied().chain(cuts).collect(), random: SplitMix64::seed_from_u64(seed) }
     }

@@ -1,8 +1,7 @@
-//! The launcher: starts a job's ranks, replaces those that die, and cleans up after all of them.
+//! The launcher: starts a job's ranks, replaces dead ones, and cleans up after all of them.
 //!
 //! One thread, one poll(2): over the ranks' pidfds (exits), their control connections (messages), the listening socket
-//! (new connections), and termination signals. No process and no file of the job is left when [`launch`] returns, in
-//! any way.
+//! (new connections), and termination signals. However [`launch`] returns, it leaves no process and no file of the job.
 
 mod managed;
 mod messages;
@@ -31,13 +30,14 @@ use super::slot::Slot;
 use super::timeout::timespec;
 use crate::tally::Tally;
 
-/// Longest wait for the exit of a killed process.
+/// Longest wait for a killed process to exit.
 const EXIT_WAIT_MAX: Duration = Duration::from_secs(5);
-/// Most starts in a row of a process manager none of whose processes has joined. `mpirun` fails now and then before it
-/// starts a process, for want of a thread or a port of its own (status 213: "The PMIx server's listener thread failed
-/// to start").
+/// Maximum consecutive starts of a process manager without a joining process.
+///
+/// `mpirun` fails now and then before it starts a process, for want of a thread or a port of its own (status 213: "The
+/// PMIx server's listener thread failed to start").
 const MANAGER_STARTS_MAX: u32 = 2;
-/// Longest wait between checks of time limits.
+/// Longest wait between time limit checks.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Runs a job to its end.
@@ -55,8 +55,9 @@ pub fn launch(
     launch_under(&options.settings.rule, options, interrupts, observer)
 }
 
-/// Runs a job as [`launch`] does, under a rule of the program's own in place of the one in the settings. Each process
-/// calls [`join_under`](super::join_under) with it.
+/// Runs a job as [`launch`] does, under the program's own rule in place of the one in the settings.
+///
+/// Each process calls [`join_under`](super::join_under) with it.
 ///
 /// # Errors
 /// [`LaunchError`].
@@ -83,7 +84,7 @@ pub fn launch_under(
     Ok(report)
 }
 
-/// Entry of the poll set that is ready.
+/// Ready entry in the poll set.
 #[derive(Clone, Copy, Debug)]
 enum Ready {
     Interrupt,
@@ -95,12 +96,12 @@ enum Ready {
     Manager,
 }
 
-/// Why the whole job is started again.
+/// Reason for starting the whole job again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Restart {
     /// The logs in memory are lost as well.
     PowerCut,
-    /// The process manager ends all processes after the death of one, or has none to replace it.
+    /// The process manager ends all processes after one has died, or has none to replace it.
     JobLost,
     /// A rank is lost, and the others save their states.
     Saved,
@@ -111,11 +112,13 @@ pub(super) enum Restart {
 pub(super) struct Spare {
     pub(super) control: Control,
     pub(super) process: Process,
-    /// Time since which it waits for the others in a repair.
+    /// Start of its wait for the others in a repair.
     pub(super) repairing: Option<Instant>,
 }
 
-/// Running job. Module `supervision` handles exits, kills and replacements.
+/// Running job.
+///
+/// Module `supervision` handles exits, kills and replacements.
 pub(super) struct Launcher<'a> {
     pub(super) options: &'a JobOptions,
     pub(super) job: &'a JobDirectory,
@@ -127,24 +130,24 @@ pub(super) struct Launcher<'a> {
     pub(super) slots: Vec<Slot>,
     /// `Some` for managed processes, until it has exited.
     pub(super) manager: Option<Process>,
-    /// Number of starts of the process manager since a rank last joined.
+    /// Starts of the process manager since a rank last joined.
     manager_starts: u32,
     pub(super) stalls: Vec<StallReport>,
     pub(super) spares: Vec<Spare>,
     pub(super) deaths: Vec<(DeathReport, RecoveryClock)>,
     pub(super) kill_schedule: KillSchedule,
-    /// Counters of processes that have exited.
+    /// Counters from exited processes.
     pub(super) past: Tally,
     pub(super) began: Instant,
-    /// Time since which all ranks are done.
+    /// Time at which all ranks were done.
     pub(super) finishing: Option<Instant>,
-    /// Why all processes end before all are started again; `None` in normal operation.
+    /// Reason why all processes end and are started again; `None` in normal operation.
     pub(super) restart: Option<Restart>,
     pub(super) power_cuts: Vec<PowerCutReport>,
     pub(super) coordinator: Option<Coordinator>,
     pub(super) generations: Generations,
     pub(super) rule: &'a Rule,
-    /// Iterations of rank 0 in which it is to be lost.
+    /// Rank 0's iterations in which the coordinator is to be lost.
     pub(super) coordinator_losses: Vec<u64>,
 }
 
@@ -208,7 +211,7 @@ impl<'a> Launcher<'a> {
         self.report()
     }
 
-    /// Starts the processes of all ranks.
+    /// Starts all ranks' processes.
     pub(super) fn start_all(&mut self) -> Result<(), LaunchError> {
         if let Processes::Managed { .. } = self.options.processes {
             let manager = Process::start_manager(self.options, self.job.paths());
@@ -219,13 +222,14 @@ impl<'a> Launcher<'a> {
         (0..self.slots.len()).try_for_each(|rank| self.start(rank))
     }
 
-    /// Returns `true` while processes of the job are alive.
+    /// Returns `true` while the job has live processes.
     fn is_running(&self) -> bool {
         self.manager.is_some() || self.slots.iter().any(|slot| slot.process.is_some())
     }
 
-    /// Starts a rank's process, or expects it from the process manager. Checks for a signal first, since the start of a
-    /// thousand processes takes a while.
+    /// Starts a rank's process, or expects it from the process manager.
+    ///
+    /// Checks for a signal first, since a thousand process starts take a while.
     pub(super) fn start(&mut self, rank: usize) -> Result<(), LaunchError> {
         if self.is_interrupted()? {
             return Err(LaunchError::Interrupted);
@@ -244,7 +248,9 @@ impl<'a> Launcher<'a> {
         Ok(())
     }
 
-    /// Returns `true` if a termination signal has arrived. Doesn't wait.
+    /// Returns `true` if a termination signal has arrived.
+    ///
+    /// Doesn't wait.
     fn is_interrupted(&self) -> Result<bool, LaunchError> {
         let Some(interrupts) = self.interrupts else { return Ok(false) };
         let mut fds = [PollFd::from_borrowed_fd(interrupts.as_fd(), PollFlags::IN)];
@@ -281,7 +287,7 @@ impl<'a> Launcher<'a> {
             add(manager.as_fd(), PollFlags::IN, Ready::Manager);
         }
         for (rank, slot) in self.slots.iter().enumerate() {
-            // The messages of a rank come before its exit.
+            // A rank's messages come before its exit.
             if let Some(control) = &slot.control {
                 let out = if control.wants_to_write() { PollFlags::OUT } else { PollFlags::empty() };
                 add(control.as_fd(), PollFlags::IN | out, Ready::Control(rank));
@@ -305,7 +311,7 @@ impl<'a> Launcher<'a> {
             Err(error) if matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::Interrupted) => {}
             Err(error) => return Err(failed(error)),
         }
-        // The connection of a rank that died before its hello is removed when it is read.
+        // The connection to a rank that died before its hello is removed when it is read.
         if self.unidentified.len() > 2 * self.slots.len() + 16 {
             self.unidentified.remove(0);
         }
@@ -327,12 +333,12 @@ impl<'a> Launcher<'a> {
                 }
                 Ok(Some(ToLauncher::Join { rank, pid })) => self.handle_join(rank, pid, control)?,
                 Ok(Some(ToLauncher::Spare { pid })) => {
-                    // An error means that it has died.
+                    // An error means a dead process.
                     if let Ok(process) = Process::adopt(pid, self.job.paths()) {
                         self.spares.push(Spare { control, process, repairing: None });
                     }
                 }
-                // Dead, or not a rank of this job.
+                // Dead, or not a rank in this job.
                 Ok(Some(_)) | Err(_) => {}
             }
         }

@@ -13,14 +13,14 @@ use super::job::JobPaths;
 use super::timeout::timespec;
 use crate::transport::{Event, Report, TransportError};
 
-/// Connection of one process to the launcher of its job.
+/// One process's connection to its job's launcher.
 #[derive(Debug)]
 pub struct LauncherConnection {
     control: Control,
 }
 
 impl LauncherConnection {
-    /// Connects to the launcher of the job.
+    /// Connects to the job's launcher.
     ///
     /// # Errors
     /// [`ControlError`].
@@ -38,8 +38,9 @@ impl LauncherConnection {
         self.await_welcome()?.ok_or(ControlError::Closed)
     }
 
-    /// Becomes a rank, in a process of the process manager, and returns what the launcher wants of it. A rank that
-    /// rolls back calls this again. Returns `None` if the job has ended.
+    /// Makes this managed process a rank, and returns the launcher's configuration for it.
+    ///
+    /// A rank that rolls back calls this again. Returns `None` if the job has ended.
     ///
     /// # Errors
     /// [`ControlError`].
@@ -61,14 +62,14 @@ impl LauncherConnection {
             match self.control.receive::<ToRank>()? {
                 Some(ToRank::Welcome(welcome)) => return Ok(Some(*welcome)),
                 Some(ToRank::Finish) => return Ok(None),
-                // Meant for the execution that was rolled back.
+                // Meant for the rolled-back execution.
                 Some(_) => {}
                 None => self.wait(None)?,
             }
         }
     }
 
-    /// Waits until something has arrived, and sends what is queued.
+    /// Waits until something has arrived, and sends queued bytes.
     fn wait(&mut self, limit: Option<Duration>) -> Result<(), ControlError> {
         let writable = if self.control.wants_to_write() { PollFlags::OUT } else { PollFlags::empty() };
         let mut fds = [PollFd::new(&self.control, PollFlags::IN | writable)];
@@ -78,7 +79,9 @@ impl LauncherConnection {
         }
     }
 
-    /// Adds what has arrived to `events`, and sends what is queued. Doesn't wait.
+    /// Adds arrived events to `events`, and sends queued bytes.
+    ///
+    /// Doesn't wait.
     ///
     /// # Errors
     /// [`TransportError::Launcher`].

@@ -1,4 +1,4 @@
-//! Options of a launcher.
+//! Launcher options.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -9,18 +9,19 @@ use super::kills::{Kill, KillPoint};
 use super::report::LaunchError;
 use crate::settings::RankSettings;
 
-/// How the processes of a job are started.
+/// Way to start a job's processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Processes {
-    /// The launcher starts each, and starts a new one in place of a dead one.
+    /// The launcher starts each, and a new one in place of a dead one.
     Started,
-    /// One command, the process manager of an MPI, starts all. Among them are `spares` processes that take the places
-    /// of dead ones.
+    /// One command, an MPI's process manager, starts all, including `spares` processes that replace dead ones.
     Managed {
         /// Number of spare processes.
         spares: u32,
-        /// Processes outlive the death of another one. Otherwise the launcher ends all and starts the command again,
-        /// and every rank goes on from its last checkpoint.
+        /// Processes outlive another one's death.
+        ///
+        /// Otherwise the launcher ends all and starts the command again, and every rank continues from its last
+        /// checkpoint.
         outlive_failures: bool,
     },
 }
@@ -28,16 +29,18 @@ pub enum Processes {
 /// Job to launch.
 #[derive(Clone, Debug)]
 pub struct JobOptions {
-    /// For [`Processes::Started`], the program of a rank and its first arguments: the launcher appends `--job`,
-    /// `--rank`, `--incarnation` and `--launcher`, and the program calls [`join`](super::join()). For
-    /// [`Processes::Managed`], the process manager and its arguments up to those of the program, to which the launcher
-    /// appends `--job`; each process calls [`LauncherConnection::open`](super::LauncherConnection::open).
+    /// Command to run.
+    ///
+    /// For [`Processes::Started`], a rank's program and its first arguments: the launcher appends `--job`, `--rank`,
+    /// `--incarnation` and `--launcher`, and the program calls [`join`](super::join()). For [`Processes::Managed`], the
+    /// process manager and its arguments up to the program's, to which the launcher appends `--job`; each process calls
+    /// [`LauncherConnection::open`](super::LauncherConnection::open).
     pub command: Vec<OsString>,
-    /// How the processes are started.
+    /// Way to start the processes.
     pub processes: Processes,
-    /// Environment variables of the processes, in addition to the launcher's.
+    /// Environment variables for the processes, in addition to the launcher's.
     pub environment: Vec<(OsString, OsString)>,
-    /// Settings that all ranks share.
+    /// Settings shared by all ranks.
     pub settings: RankSettings,
     /// Opaque description of the program to run, passed to each rank.
     pub program: Vec<u8>,
@@ -45,33 +48,43 @@ pub struct JobOptions {
     pub shm_root: PathBuf,
     /// Parent of the job's directory on disk.
     pub checkpoint_root: PathBuf,
-    /// Directory to which the ranks' stores, `rank-0` and so on, are moved at the end, unless the job was interrupted:
-    /// a private directory on the file system of `checkpoint_root`. They are removed if `None`.
+    /// Destination directory for the ranks' stores; they are removed if `None`.
+    ///
+    /// The stores, `rank-0` and so on, are moved there at the end, unless the job was interrupted. It must be a private
+    /// directory on the file system of `checkpoint_root`.
     pub keep_stores: Option<PathBuf>,
     /// Planned kills.
     pub kills: Vec<Kill>,
-    /// Power cuts: in each of these iterations of rank 0 the launcher kills all ranks at once, discards their shared
-    /// memory, and starts all again from disk.
+    /// Power cuts.
+    ///
+    /// In each of these iterations of rank 0 the launcher kills all ranks at once, discards their shared memory, and
+    /// starts all again from disk.
     pub power_cuts: Vec<u64>,
-    /// In each of these iterations of rank 0, the coordinator of the rule is replaced by one that knows nothing of it,
-    /// as if its process had been killed.
+    /// Coordinator losses.
+    ///
+    /// In each of these iterations of rank 0, the rule's coordinator is replaced by one without its state, as if its
+    /// process had been killed.
     pub coordinator_losses: Vec<u64>,
-    /// Seed of the delays of kills within an iteration.
+    /// Seed for kill delays within an iteration.
     pub seed: u64,
-    /// Limit on unplanned deaths of a rank, and on [stalls](super::StallReport); the job fails above it.
+    /// Limit on a rank's unplanned deaths, and on [stalls](super::StallReport); the job fails above it.
     pub deaths_max: u32,
-    /// Longest wait for the hello of a started process. The processes of a process manager are then all started again:
-    /// an MPI may hang at its start, or not tell the living of a death.
+    /// Longest wait for a started process's hello.
+    ///
+    /// Managed processes are then all started again: an MPI may hang at its start, or not tell the living about a
+    /// death.
     pub start_wait_max: Duration,
-    /// Longest time from the notice that a rank is lost until all others have saved their states and exited, under a
-    /// rule that starts the job again. Those that haven't are ended, and lost, too.
+    /// Longest time from the detection of a rank's loss until all others have saved their states and exited, under a
+    /// rule that starts the job again.
+    ///
+    /// Ranks that haven't by then are ended, and lost, too.
     pub save_wait_max: Duration,
-    /// Longest run time of the job; unlimited if `None`.
+    /// Longest run time for the job; unlimited if `None`.
     pub wall_max: Option<Duration>,
 }
 
 impl JobOptions {
-    /// Returns the defaults for a job of `ranks` ranks that run `command`.
+    /// Returns the defaults for a job with `ranks` ranks running `command`.
     pub fn new(command: Vec<OsString>, ranks: u32) -> JobOptions {
         JobOptions {
             command,
@@ -93,10 +106,12 @@ impl JobOptions {
         }
     }
 
-    /// Most ranks of a job: all are processes of this machine, each with a connection to every other.
+    /// Maximum number of ranks in a job.
+    ///
+    /// All are processes on this machine, each with a connection to every other.
     pub const RANKS_MAX: u32 = 1024;
 
-    /// Checks the number of ranks, and that the ranks of planned kills exist.
+    /// Checks the number of ranks, and that planned kills name existing ranks.
     ///
     /// # Errors
     /// [`LaunchError::NoRanks`], [`LaunchError::TooManyRanks`], [`LaunchError::NoSuchRank`].

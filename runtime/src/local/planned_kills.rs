@@ -1,4 +1,4 @@
-//! A rank that is to be killed: where it stands still until the launcher kills it.
+//! Holds a rank at the place of a planned kill until the launcher kills it.
 
 use std::thread;
 
@@ -17,14 +17,14 @@ use crate::transport::{CallKind, Event, Interest, Report, Step, Transport, Trans
 pub struct PlannedKills<T> {
     inner: T,
     kills: RankKills,
-    /// Last iteration that this process has reported: the launcher kills it only after the report.
+    /// Last iteration reported by this process: the launcher kills it only after the report.
     reported: Option<u64>,
-    /// Events of this process so far.
+    /// Number of events in this process so far.
     events: u64,
 }
 
 impl<T> PlannedKills<T> {
-    /// Wraps the transport of the process that was welcomed so.
+    /// Wraps the transport of a process welcomed with `welcome`.
     pub fn new(inner: T, welcome: &Welcome) -> PlannedKills<T> {
         PlannedKills { inner, kills: welcome.kills.clone(), reported: None, events: 0 }
     }
@@ -39,7 +39,7 @@ impl<T> PlannedKills<T> {
         self.inner
     }
 
-    /// Returns the kind of the call in which a kill is planned after this step.
+    /// Returns the kind of the call with a kill planned after this step.
     fn fatal_call(&self, step: Step, iteration: u64) -> Option<CallKind> {
         let call = call_of(step)?;
         let is_fatal = self.kills.calls.iter().any(|(from, kind)| *kind == call && *from <= iteration);
@@ -47,7 +47,7 @@ impl<T> PlannedKills<T> {
     }
 }
 
-/// Returns the kind of the call that has made this step, if a rank can be killed there.
+/// Returns the kind of the call making this step, if a rank can be killed there.
 fn call_of(step: Step) -> Option<CallKind> {
     match step {
         Step::Logged { context } => (!is_collective(context)).then_some(CallKind::Send),

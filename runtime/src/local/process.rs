@@ -1,4 +1,6 @@
-//! The process of a rank, or a process manager. Killed on drop, and reaped if the launcher started it.
+//! A rank's process, or a process manager.
+//!
+//! Killed on drop, and reaped if the launcher started it.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -18,31 +20,32 @@ use super::job::JobPaths;
 use super::options::JobOptions;
 use super::timeout::timespec;
 
-/// Most bytes of a failed rank's standard error that an error quotes.
+/// Maximum bytes quoted in an error from a failed rank's standard error.
 const QUOTE_BYTES_MAX: u64 = 4096;
 
-/// Directories of the shared memory of Open MPI 5 and 4. The default is /dev/shm, where that of processes which are
-/// killed with `mpirun` would stay.
+/// Directories for the shared memory of Open MPI 5 and 4.
+///
+/// The default is /dev/shm, where processes killed with `mpirun` would leave theirs.
 const SHARED_MEMORY_DIRECTORY: [&str; 2] =
     ["OMPI_MCA_btl_sm_backing_directory", "OMPI_MCA_btl_vader_backing_directory"];
 
-/// Process of a rank, or a process manager.
+/// A rank's process, or a process manager.
 #[derive(Debug)]
 pub(super) struct Process {
     pid: u32,
     /// Readable once the process has exited.
     pidfd: OwnedFd,
     standard_error: PathBuf,
-    /// `None` for a process that a process manager started.
+    /// `None` for a process started by a process manager.
     child: Option<Child>,
     is_manager: bool,
     has_exited: bool,
 }
 
-/// How a process has ended.
+/// Way in which a process has ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Exit {
-    /// Status of a child of the launcher.
+    /// Status of the launcher's child.
     Status(ExitStatus),
     /// The process was a child of a process manager, which alone learns the status.
     Unknown,
@@ -59,7 +62,7 @@ impl Process {
         Process::spawn(command, standard_error, false)
     }
 
-    /// Starts the job's command, a process manager that starts all processes of the job.
+    /// Starts the job's command, a process manager that starts all processes in the job.
     pub(super) fn start_manager(options: &JobOptions, paths: &JobPaths) -> io::Result<Process> {
         let mut command = command(options, paths)?;
         command.env("TMPDIR", paths.manager_temporary());
@@ -88,10 +91,12 @@ impl Process {
         }
     }
 
-    /// Takes over a process of the process manager. Its standard error is the manager's.
+    /// Takes over a managed process.
+    ///
+    /// Its standard error is the manager's.
     ///
     /// # Errors
-    /// The system's, among them that there is no such process any more.
+    /// System errors, including that there is no such process any more.
     pub(super) fn adopt(pid: u32, paths: &JobPaths) -> io::Result<Process> {
         let standard_error = paths.manager_standard_error();
         // It has just sent its number, so that is still its own.
@@ -103,8 +108,9 @@ impl Process {
         self.pid
     }
 
-    /// Sends SIGKILL; for a process manager, also to its processes, of which some may not have joined. No effect if the
-    /// process has exited.
+    /// Sends SIGKILL; for a process manager, also to its processes, some of which may not have joined.
+    ///
+    /// No effect if the process has exited.
     pub(super) fn kill(&mut self) -> io::Result<()> {
         match &self.child {
             Some(child) if self.is_manager && !self.has_exited => kill_with_descendants(child),
@@ -112,7 +118,7 @@ impl Process {
         }
     }
 
-    /// Returns how the process has ended, and reaps it; `None` if it is alive.
+    /// Returns the process's exit, and reaps it; `None` if it is alive.
     pub(super) fn try_wait(&mut self) -> io::Result<Option<Exit>> {
         let exit = match &mut self.child {
             Some(child) => child.try_wait()?.map(Exit::Status),

@@ -18,7 +18,7 @@ pub enum Progress {
     Started {
         /// The rank.
         rank: u32,
-        /// Incarnation of the rank.
+        /// Incarnation number.
         incarnation: u32,
         /// Process id.
         pid: u32,
@@ -27,23 +27,23 @@ pub enum Progress {
     Iteration {
         /// The rank.
         rank: u32,
-        /// Number of the iteration, from 1.
+        /// Iteration number, from 1.
         n: u64,
     },
     /// A rank was killed by a signal.
     Died {
         /// The rank.
         rank: u32,
-        /// Incarnation of the rank.
+        /// Incarnation number.
         incarnation: u32,
-        /// Iteration of the rank; 0 before the first.
+        /// The rank's iteration; 0 before the first.
         iteration: u64,
         /// The launcher killed the process, as planned.
         planned: bool,
     },
     /// The launcher killed all ranks at once, as planned, and discards their logs in memory.
     PowerCut {
-        /// Iteration of rank 0.
+        /// Rank 0's iteration.
         iteration: u64,
     },
     /// A rank that wasn't killed rolls back to an earlier checkpoint.
@@ -53,7 +53,7 @@ pub enum Progress {
         /// Epoch that the checkpoint began.
         epoch: u32,
     },
-    /// The job is started again with the states that its ranks have saved.
+    /// The job is started again with its ranks' saved states.
     Restarts {
         /// Number of restarts so far.
         generation: u32,
@@ -67,7 +67,7 @@ pub enum Progress {
         /// Epoch that the checkpoint began.
         epoch: u32,
     },
-    /// A replacement has received all that its peers had sent to its predecessor.
+    /// A replacement has received all messages sent to its predecessor.
     ReplayComplete {
         /// The rank.
         rank: u32,
@@ -84,9 +84,9 @@ pub enum Progress {
     },
 }
 
-/// Receiver of progress.
+/// Receiver for progress.
 pub trait Observer {
-    /// Handles one step of progress.
+    /// Handles one progress step.
     fn handle_progress(&mut self, progress: Progress);
 }
 
@@ -95,23 +95,27 @@ impl Observer for () {
     fn handle_progress(&mut self, _: Progress) {}
 }
 
-/// Durations of the steps of a recovery, each from the end of the previous one. `None` if a step was not reached,
-/// because the process was killed again.
+/// Durations of a recovery's steps, each from the end of the previous one.
+///
+/// `None` if a step was not reached, because the process was killed again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryTimes {
-    /// Time at which the death was noticed, by the launcher or, without one, by the process that replaces the dead one.
+    /// Time of detection, by the launcher or, without one, by the replacement.
     pub noticed: Option<Instant>,
-    /// From SIGKILL until the launcher noticed. `None` for an unplanned kill.
+    /// From SIGKILL until the launcher noticed.
+    ///
+    /// `None` for an unplanned kill.
     pub detect: Option<Duration>,
-    /// Until a process of the process manager had taken the place of the dead one: until the survivors' MPI noticed as
-    /// well, and all processes agreed, or until all processes were started again. `None` for processes of the launcher.
+    /// Until a managed process had replaced the dead one.
+    ///
+    /// Includes the detection by the survivors' MPI and the agreement among all processes, or the restart of all
+    /// processes. `None` for processes started by the launcher.
     pub repair: Option<Duration>,
-    /// Until the replacement had started: a process of the launcher has sent its hello, one of the process manager has
-    /// its log.
+    /// Until the replacement had started: a process of the launcher has sent its hello, a managed process has its log.
     pub start: Option<Duration>,
-    /// Until the replacement had received all that its peers had sent to its predecessor.
+    /// Until the replacement had received all messages sent to its predecessor.
     pub replay: Option<Duration>,
-    /// Until the re-execution had sent all that its peers had received from its predecessor.
+    /// Until the re-execution had sent all messages that its peers had received from its predecessor.
     pub catch_up: Option<Duration>,
 }
 
@@ -124,15 +128,15 @@ pub struct DeathReport {
     pub incarnation: u32,
     /// Process id.
     pub pid: u32,
-    /// Iteration of the rank; 0 before the first.
+    /// The rank's iteration; 0 before the first.
     pub iteration: u64,
     /// The planned kill; `None` if the launcher didn't kill it.
     pub planned: Option<Kill>,
     /// Signal number; `None` if only a process manager knows it.
     pub signal: Option<i32>,
-    /// Time since the start of the job.
+    /// Time since the job's start.
     pub at: Duration,
-    /// Durations of the recovery.
+    /// Recovery durations.
     pub recovery: RecoveryTimes,
     /// The rank died between its first and its last message; `None` without traces.
     pub between_first_and_last_message: Option<bool>,
@@ -141,25 +145,27 @@ pub struct DeathReport {
 /// Power cut: all ranks were killed at once, and lost their logs in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PowerCutReport {
-    /// Iteration of rank 0 at the power cut.
+    /// Rank 0's iteration at the power cut.
     pub iteration: u64,
-    /// For each rank: epoch of the restored checkpoint; `None` if it started from the beginning.
+    /// For each rank: the restored checkpoint's epoch; `None` if it started from the beginning.
     pub restored: Vec<Option<u32>>,
 }
 
-/// The processes of a process manager made no progress.
+/// Stall: the managed processes made no progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StallReport {
-    /// Rank that no process had joined as within [`JobOptions::start_wait_max`](super::JobOptions::start_wait_max);
-    /// `None` if all processes waited for each other in a repair.
+    /// Rank not joined by any process within [`JobOptions::start_wait_max`](super::JobOptions::start_wait_max); `None`
+    /// if all processes waited for each other in a repair.
     pub rank: Option<u32>,
-    /// Time since the start of the job.
+    /// Time since the job's start.
     pub at: Duration,
-    /// The unfinished ranks, with the last report of each.
+    /// The unfinished ranks, with each one's last report.
     pub state: String,
 }
 
-/// Restart of a job whose ranks had saved their states. Its durations follow each other, but for `heard`.
+/// Restart of a job with saved states.
+///
+/// Its durations follow each other, except `heard`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestartReport {
     /// Number of restarts so far.
@@ -168,14 +174,15 @@ pub struct RestartReport {
     pub from_saved: bool,
     /// Ranks without a saved state, ascending.
     pub lost: Vec<u32>,
-    /// Time since the start of the job at which the launcher noticed the loss of a rank.
+    /// Time from the job's start until the launcher noticed a rank's loss.
     pub at: Duration,
-    /// Bytes of the states that were saved.
+    /// Bytes in the saved states.
     pub bytes: u64,
-    /// Longest save of a rank.
+    /// Longest save by a rank.
     pub longest_save: Duration,
-    /// For each rank: from [`RestartReport::at`] until it began to save its state, as it had heard of the loss. `None`
-    /// for ranks that were lost or ended before.
+    /// For each rank: from [`RestartReport::at`] until it heard of the loss and began to save its state.
+    ///
+    /// `None` for ranks lost or ended before.
     pub heard: Vec<Option<Duration>>,
     /// Until the last rank had saved its state.
     pub save: Duration,
@@ -183,9 +190,9 @@ pub struct RestartReport {
     pub end: Duration,
     /// Until all had joined; `None` if one died before.
     pub start: Option<Duration>,
-    /// Until the states of all were rebuilt; `None` if one died before.
+    /// Until all states were rebuilt; `None` if one died before.
     pub rebuild: Option<Duration>,
-    /// Time at which the last process had ended.
+    /// Time when the last process had ended.
     pub ended: Instant,
 }
 
@@ -194,7 +201,7 @@ pub struct RestartReport {
 pub struct JobReport {
     /// Outcome of each rank's program.
     pub outcomes: Vec<Vec<u8>>,
-    /// Sum of the counters of all incarnations, as last reported by each.
+    /// Counters summed over all incarnations, as last reported by each.
     pub tally: Tally,
     /// Deaths by signals.
     pub deaths: Vec<DeathReport>,
@@ -202,35 +209,38 @@ pub struct JobReport {
     pub missed: Vec<Kill>,
     /// Power cuts.
     pub power_cuts: Vec<PowerCutReport>,
-    /// Stalls of the processes of a process manager, after each of which all were ended and started again from their
-    /// last checkpoints.
+    /// Stalls of the managed processes.
+    ///
+    /// After each, all were ended and started again from their last checkpoints.
     pub stalls: Vec<StallReport>,
     /// Restarts with saved states.
     pub restarts: Vec<RestartReport>,
     /// For each rank: number of rollbacks without a kill of this rank.
     pub rolled_back: Vec<u32>,
-    /// Number of coordinators that were lost and replaced.
+    /// Number of coordinators lost and replaced.
     pub coordinators_lost: u32,
-    /// Iterations of rank 0 in which the coordinator was to be lost, and wasn't.
+    /// Iterations of rank 0 in which the coordinator was to be lost, but wasn't.
     pub losses_missed: Vec<u64>,
-    /// For each rank: epochs of the checkpoints that it rolled back to, in order, without its restarts after kills.
+    /// For each rank: epochs of its rollback checkpoints, in order, without its restarts after kills.
     pub rolled_back_to: Vec<Vec<u32>>,
-    /// Every rank that was neither killed nor rolled back kept its process and never repeated an iteration.
+    /// Every rank neither killed nor rolled back kept its process and never repeated an iteration.
     pub survivors_undisturbed: bool,
-    /// Timelines of the ranks, from their traces; `None` without traces.
+    /// The ranks' timelines, from their traces; `None` without traces.
     pub timelines: Option<Vec<Timeline>>,
     /// Time from the start of the first process to the exit of the last.
     pub wall: Duration,
 }
 
-/// Failure of a job. All its processes have exited and its files are removed.
+/// Failure of a job.
+///
+/// All its processes have exited and its files are removed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaunchError {
     /// Saved states can't be removed.
     #[error(transparent)]
     Saved(SavedError),
-    /// It can't be found out whether a rank has left a state.
+    /// A rank's state in memory can't be examined.
     #[error(transparent)]
     StateInMemory(StateMemoryError),
     /// The job has no ranks.
@@ -242,7 +252,7 @@ pub enum LaunchError {
         /// Number of ranks.
         ranks: u32,
     },
-    /// A planned kill names a rank that the job doesn't have.
+    /// A planned kill names a rank outside the job.
     #[error("kill {kill}: there is no rank {rank} among {ranks} ranks")]
     NoSuchRank {
         /// The kill.
@@ -260,7 +270,7 @@ pub enum LaunchError {
     Io {
         /// Failed action.
         action: &'static str,
-        /// Error of the operating system.
+        /// Operating system error.
         source: std::io::Error,
     },
     /// A rank could not be started.
@@ -268,13 +278,13 @@ pub enum LaunchError {
     Start {
         /// The rank.
         rank: u32,
-        /// Error of the operating system.
+        /// Operating system error.
         source: std::io::Error,
     },
     /// The process manager has ended before the job.
     #[error("the process manager (mpirun) ended too early, with {status}; {state}{stderr}", stderr = quoted(.stderr_tail))]
     ManagerFailed {
-        /// The unfinished ranks, with the last report of each.
+        /// The unfinished ranks, with each one's last report.
         state: String,
         /// Its exit status.
         status: String,
@@ -292,19 +302,19 @@ pub enum LaunchError {
     Silent {
         /// The rank.
         rank: u32,
-        /// Time that the launcher waited.
+        /// Time waited by the launcher.
         waited: Duration,
-        /// The unfinished ranks, with the last report of each.
+        /// The unfinished ranks, with each one's last report.
         state: String,
         /// End of the process's standard error.
         stderr_tail: String,
     },
-    /// All processes of a process manager have waited for each other in a repair, and did so too often before.
+    /// All managed processes have waited for each other in a repair, and did so too often before.
     #[error("all processes have waited for each other in a repair for {waited:?}; {state}")]
     RepairStalled {
         /// Time that they waited.
         waited: Duration,
-        /// The unfinished ranks, with the last report of each.
+        /// The unfinished ranks, with each one's last report.
         state: String,
     },
     /// A rank's program or runtime has failed.
@@ -312,7 +322,7 @@ pub enum LaunchError {
     RankFailed {
         /// The rank.
         rank: u32,
-        /// Incarnation of the rank.
+        /// Incarnation number.
         incarnation: u32,
         /// Reported error, or exit status.
         reason: String,
@@ -329,7 +339,7 @@ pub enum LaunchError {
         /// Last signal, if known.
         signal: Option<i32>,
     },
-    /// The re-execution of a rank that was done has another outcome.
+    /// A finished rank's re-execution has another outcome.
     #[error("rank {rank} was replaced after it was done, and its replacement has another outcome")]
     OutcomeChanged {
         /// The rank.
@@ -340,7 +350,7 @@ pub enum LaunchError {
     NotEnding {
         /// The ranks.
         ranks: Vec<u32>,
-        /// Time that the launcher waited.
+        /// Time waited by the launcher.
         waited: Duration,
     },
     /// The job took longer than the limit.
@@ -348,7 +358,7 @@ pub enum LaunchError {
     TooLong {
         /// The limit.
         limit: Duration,
-        /// The unfinished ranks, with the last report of each.
+        /// The unfinished ranks, with each one's last report.
         state: String,
     },
     /// A signal interrupted the launcher.
@@ -375,30 +385,32 @@ fn quoted(stderr_tail: &str) -> String {
     if stderr_tail.is_empty() { String::new() } else { format!("; it wrote: {stderr_tail}") }
 }
 
-/// Times at which the steps of a recovery ended.
+/// End times of a recovery's steps.
 #[derive(Clone, Debug)]
 pub struct RecoveryClock {
     /// SIGKILL; `None` for an unplanned kill.
     pub killed: Option<Instant>,
     /// The launcher, or a process without one, noticed the death.
     pub noticed: Instant,
-    /// A process has taken the place of the dead one. Only of managed processes.
+    /// A process has taken the dead one's place.
+    ///
+    /// Only for managed processes.
     pub joined: Option<Instant>,
     /// The replacement has started.
     pub started: Option<Instant>,
-    /// It has received all that its peers had sent to its predecessor.
+    /// The replacement has received all messages sent to its predecessor.
     pub replayed: Option<Instant>,
-    /// It has sent all that its peers had received from its predecessor.
+    /// The replacement has sent all messages that its peers had received from its predecessor.
     pub caught_up: Option<Instant>,
 }
 
 impl RecoveryClock {
-    /// Begins with the death of a process.
+    /// Creates a clock that begins with a process's death.
     pub fn new(killed: Option<Instant>, noticed: Instant) -> RecoveryClock {
         RecoveryClock { killed, noticed, joined: None, started: None, replayed: None, caught_up: None }
     }
 
-    /// Returns the durations of the steps.
+    /// Returns the steps' durations.
     pub fn times(&self) -> RecoveryTimes {
         let between = |from: Option<Instant>, to: Option<Instant>| Some(to?.saturating_duration_since(from?));
         RecoveryTimes {

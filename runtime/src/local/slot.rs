@@ -1,4 +1,4 @@
-//! State of a rank in the launcher.
+//! A rank's state in the launcher.
 
 use std::fmt;
 use std::time::Instant;
@@ -9,17 +9,17 @@ use super::process::Process;
 use crate::tally::Tally;
 use crate::transport::CallKind;
 
-/// Most ranks that an error names.
+/// Maximum number of ranks named in an error.
 const NAMED_MAX: usize = 16;
 
-/// State of a rank in the launcher.
+/// A rank's state in the launcher.
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     pub(super) incarnation: u32,
     /// `None` once the rank has ended for good.
     pub(super) process: Option<Process>,
-    /// Time since which the launcher expects that a process joins as this rank, or the exit of all before they are
-    /// started again.
+    /// Start of the launcher's wait for a process to join as this rank, or for all to exit before they are started
+    /// again.
     pub(super) started: Option<Instant>,
     pub(super) control: Option<Control>,
     pub(super) welcomed: bool,
@@ -28,11 +28,11 @@ pub(super) struct Slot {
     pub(super) repeated_iteration: bool,
     pub(super) tally: Tally,
     pub(super) outcome: Option<Vec<u8>>,
-    /// Outcome of an incarnation that died after it was done.
+    /// Outcome from an incarnation that died after it was done.
     pub(super) outcome_before: Option<Vec<u8>>,
     /// Error reported by the program or the runtime.
     pub(super) failure: Option<String>,
-    /// Time of the planned kill that the process got, and the kill, until its exit is noticed.
+    /// Time of the planned kill sent to the process, and the kill, until its exit is noticed.
     pub(super) killed: Option<(Instant, Kill)>,
     /// Index of its last death in the launcher's deaths.
     pub(super) recovering_from: Option<usize>,
@@ -43,13 +43,13 @@ pub(super) struct Slot {
     pub(super) rolling_back: bool,
     /// Number of rollbacks without a kill of this rank.
     pub(super) rolled_back: u32,
-    /// Epochs of the checkpoints that it rolled back to.
+    /// Epochs of its rollback checkpoints.
     pub(super) rolled_back_to: Vec<u32>,
-    /// Time since which the process waits for the others in a repair.
+    /// Start of the process's wait for the others in a repair.
     pub(super) repairing: Option<Instant>,
-    /// Messages of the coordinator to a process that hasn't sent its hello.
+    /// Coordinator messages to a process that hasn't sent its hello.
     pub(super) queued_orders: Vec<Vec<u8>>,
-    /// Last report of this incarnation, and its time.
+    /// This incarnation's last report, and its time.
     pub(super) last_report: Option<(Instant, LastReport)>,
 }
 
@@ -63,7 +63,7 @@ impl Slot {
     }
 }
 
-/// Last report of a rank, for error messages.
+/// A rank's last report, for error messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LastReport {
     Hello,
@@ -89,8 +89,9 @@ impl fmt::Display for LastReport {
     }
 }
 
-/// Describes the ranks that are not done, for an error: the last report of each, its age, and the standard error of the
-/// process. Sorted by iteration, lowest first.
+/// Describes the unfinished ranks for an error: each one's last report, its age, and the process's standard error.
+///
+/// Sorted by iteration, lowest first.
 pub(super) fn describe_unfinished(slots: &[Slot], now: Instant) -> String {
     let mut unfinished: Vec<(u32, &Slot)> = (0u32..).zip(slots).filter(|(_, slot)| slot.outcome.is_none()).collect();
     if unfinished.is_empty() {

@@ -1,8 +1,8 @@
-//! The transport between processes of one machine: Unix stream sockets and poll(2).
+//! Transport between processes on one machine: Unix stream sockets and poll(2).
 //!
-//! A new process connects to all live ranks that the launcher welcomed before it; later ones connect to it. So each
-//! pair has exactly one connecting side, also when several ranks are replaced at the same time. If the other side has
-//! died, the connect fails, and its replacement will connect.
+//! A new process connects to all live ranks welcomed by the launcher before it; later ones connect to it. So each pair
+//! has exactly one connecting side, also when several ranks are replaced at the same time. If the other side has died,
+//! the connect fails, and its replacement will connect.
 //!
 //! Each side first sends a greeting: magic u32, rank u32, incarnation u32, length u32 and the protocol's hello. The
 //! accepting side sends its greeting after it has received the other one, so its hello is never older than the
@@ -26,12 +26,12 @@ use super::launcher_connection::LauncherConnection;
 use super::timeout::timespec;
 use crate::transport::{Event, Interest, Report, Transport, TransportError};
 
-/// Connection on which the other side's greeting has not arrived completely.
+/// Connection without the other side's complete greeting.
 #[derive(Debug)]
 struct Handshake {
     fd: OwnedFd,
     greeting: GreetingReader,
-    /// Rank and incarnation that this side connected to; `None` if it accepted the connection.
+    /// Rank and incarnation to which this side connected; `None` if it accepted the connection.
     connected_to: Option<(u32, u32)>,
     /// Unsent rest of this side's greeting.
     outbox: Vec<u8>,
@@ -39,12 +39,12 @@ struct Handshake {
 
 #[derive(Debug, Default)]
 struct Peer {
-    /// Newest incarnation that has been connected.
+    /// Newest connected incarnation.
     incarnation: u32,
     connection: Option<Connection>,
 }
 
-/// Source of an entry of the poll set.
+/// Source of a poll set entry.
 #[derive(Clone, Copy)]
 enum Source {
     Launcher,
@@ -53,7 +53,7 @@ enum Source {
     Peer(usize),
 }
 
-/// Connections of one rank to its peers and its launcher.
+/// One rank's connections to its peers and its launcher.
 #[derive(Debug)]
 pub struct LocalTransport {
     rank: u32,
@@ -78,9 +78,11 @@ impl LocalTransport {
         Ok(listener)
     }
 
-    /// Makes a transport without peers. `frame_bytes_max`: longest payload of a peer's frame.
+    /// Makes a transport without peers.
     ///
-    /// Handles messages of the launcher that arrived together with its welcome.
+    /// `frame_bytes_max`: longest payload in a peer's frame.
+    ///
+    /// Handles launcher messages that arrived together with its welcome.
     pub(super) fn new(
         (rank, incarnation): (u32, u32),
         ranks: u32,
@@ -97,7 +99,9 @@ impl LocalTransport {
         Ok(transport)
     }
 
-    /// Connects to an incarnation of a peer and sends `hello`. Succeeds if that incarnation is dead.
+    /// Connects to a peer's incarnation and sends `hello`.
+    ///
+    /// Succeeds if that incarnation is dead.
     ///
     /// # Errors
     /// [`TransportError::Io`].
@@ -140,7 +144,9 @@ impl LocalTransport {
         }
     }
 
-    /// Continues a handshake. Returns it unless it is complete or has failed.
+    /// Continues a handshake.
+    ///
+    /// Returns it unless it is complete or has failed.
     fn advance_handshake(&mut self, mut handshake: Handshake) -> Result<Option<Handshake>, TransportError> {
         if !handshake.write() {
             return Ok(None);
@@ -195,7 +201,7 @@ impl LocalTransport {
         Ok(())
     }
 
-    /// Builds the poll set, with the source of each entry.
+    /// Builds the poll set, with each entry's source.
     fn poll_set<'a>(&'a self, interest: &Interest<'_>) -> (Vec<PollFd<'a>>, Vec<Source>) {
         let mut fds = Vec::with_capacity(2 + self.handshakes.len() + self.peers.len());
         let mut sources = Vec::with_capacity(fds.capacity());

@@ -15,9 +15,9 @@ use super::report::{DeathReport, JobReport, LaunchError, PowerCutReport, Progres
 use super::slot::{Slot, describe_unfinished};
 use crate::oracle::{Timeline, read_timelines};
 
-/// Assumed time of the start of a replacement.
+/// Assumed time to start a replacement.
 const START_GUESS: Duration = Duration::from_millis(1);
-/// Assumed time of a repair of an MPI job.
+/// Assumed time to repair an MPI job.
 const REPAIR_GUESS: Duration = Duration::from_millis(30);
 /// Longest wait for the process manager to exit after all ranks have.
 const MANAGER_WAIT_MAX: Duration = Duration::from_secs(10);
@@ -30,7 +30,7 @@ impl Launcher<'_> {
         let Some(process) = &mut self.slots[rank].process else { return Ok(()) };
         let exit = process.try_wait().map_err(|source| LaunchError::Io { action: "wait for a rank", source })?;
         let Some(exit) = exit else { return Ok(()) };
-        // Messages that it sent before it exited.
+        // Messages sent before the exit.
         self.read_messages(rank)?;
         if self.slots[rank].failure.is_some() && self.loses_all_ranks_by_a_death() {
             self.handle_exits_without_failure()?;
@@ -45,7 +45,7 @@ impl Launcher<'_> {
             if let Exit::Status(status) = exit
                 && !status.success()
             {
-                // Its outcome has arrived, so this is no failure of the job.
+                // Its outcome has arrived, so the job hasn't failed.
                 tracing::warn!(rank, %status, "a rank exited with an error after it was done");
             }
             return Ok(());
@@ -68,7 +68,7 @@ impl Launcher<'_> {
             return self.restart_if_ended();
         }
         if self.goes_back_with_the_job(rank) {
-            // Its failure follows from the death of another rank.
+            // Its failure follows from another rank's death.
             self.slots[rank].failure = None;
             self.handle_rollback(rank);
             return self.restart_if_ended();
@@ -86,7 +86,7 @@ impl Launcher<'_> {
         })
     }
 
-    /// Returns `true` if the process manager ends all ranks after the death of one.
+    /// Returns `true` if the process manager ends all ranks after one has died.
     pub(super) fn loses_all_ranks_by_a_death(&self) -> bool {
         matches!(self.options.processes, Processes::Managed { outlive_failures: false, .. })
     }
@@ -101,7 +101,7 @@ impl Launcher<'_> {
         self.slots[rank].killed.is_none() && (is_restarting || self.loses_all_ranks_by_a_death() && has_killed)
     }
 
-    /// Handles the exits of processes that reported no failure: one of them may be the cause of another's failure.
+    /// Handles process exits without a reported failure: one of them may be the cause of another's failure.
     fn handle_exits_without_failure(&mut self) -> Result<(), LaunchError> {
         for rank in 0..self.slots.len() {
             self.read_messages(rank)?;
@@ -112,7 +112,7 @@ impl Launcher<'_> {
         Ok(())
     }
 
-    /// Starts the next process of a rank, alone or with all others.
+    /// Starts a rank's next process, alone or with all others.
     fn start_next(&mut self, rank: usize) -> Result<(), LaunchError> {
         if self.restarts_by_rule() {
             self.lose_rank(rank);
@@ -129,7 +129,7 @@ impl Launcher<'_> {
         self.start(rank)
     }
 
-    /// Ends all processes, after which all are started again.
+    /// Ends all processes, then starts all again.
     pub(super) fn restart_job(&mut self) -> Result<(), LaunchError> {
         if self.restart.is_some() || self.finishing.is_some() {
             return Ok(());
@@ -149,32 +149,32 @@ impl Launcher<'_> {
         Ok(())
     }
 
-    /// Begins to wait for the exits of all processes: those that have joined long ago are not late.
+    /// Begins to wait for all processes to exit: those that joined long ago are not late.
     fn expect_exits(&mut self) {
         let now = Instant::now();
         self.slots.iter_mut().for_each(|slot| slot.started = Some(now));
     }
 
-    /// Adds the counters of an execution that has ended to those of the job.
+    /// Adds a finished execution's counters to the job's.
     fn add_past_tally(&mut self, rank: usize) {
         let slot = &mut self.slots[rank];
         slot.welcomed = false;
         let mut tally = take(&mut slot.tally);
         if self.options.settings.tier == Tier::ProcessCrashSafe && self.finishing.is_none() {
-            // The next execution takes over the log, and counts the messages in it.
+            // The next execution takes over the log, and counts its messages.
             (tally.messages_logged, tally.bytes_logged) = (0, 0);
         }
         self.past += tally;
     }
 
-    /// Prepares for the next execution of a rank whose process goes on with it.
+    /// Prepares for a rank's next execution in the same process.
     pub(super) fn handle_rollback_in_place(&mut self, rank: usize) {
         self.add_past_tally(rank);
         self.slots[rank].rolling_back = false;
         self.handle_rollback(rank);
     }
 
-    /// Counts the rollback of a rank to an earlier checkpoint.
+    /// Counts a rank's rollback to an earlier checkpoint.
     fn handle_rollback(&mut self, rank: usize) {
         let slot = &mut self.slots[rank];
         slot.rolled_back += 1;
@@ -182,7 +182,9 @@ impl Launcher<'_> {
         self.kill_schedule.handle_end(rank as u32);
     }
 
-    /// Replaces a rank that was killed. `signal`: if known.
+    /// Replaces a killed rank.
+    ///
+    /// `signal`: if known.
     fn handle_death(&mut self, rank: usize, pid: u32, signal: Option<i32>) -> Result<(), LaunchError> {
         let now = Instant::now();
         let number = rank as u32;
@@ -261,13 +263,13 @@ impl Launcher<'_> {
         self.start_all()
     }
 
-    /// Carries out the kills that are due.
+    /// Carries out due kills.
     pub(super) fn carry_out_kills(&mut self) -> Result<(), LaunchError> {
         for kill in self.kill_schedule.due(Instant::now()) {
             let slot = &mut self.slots[kill.rank as usize];
             let Some(process) = &mut slot.process else { continue };
             let failed = |source| LaunchError::Io { action: "kill a rank", source };
-            // A process that has exited and not been handled yet can't be killed: the kill waits for its replacement.
+            // A process that has exited but not been handled yet can't be killed: the kill waits for its replacement.
             if slot.killed.is_some() || process.try_wait().map_err(failed)?.is_some() {
                 continue;
             }
@@ -282,14 +284,14 @@ impl Launcher<'_> {
                 && !self.kill_schedule.holds_recovery(other)
                 && let Some(control) = &mut self.slots[other as usize].control
             {
-                // An error means that it is dead: its exit is handled next.
+                // An error means a dead process: its exit is handled next.
                 let _ = control.send(&ToRank::Resume);
             }
         }
         Ok(())
     }
 
-    /// Returns the first rank that has not sent its hello in time, and for how long it was waited for.
+    /// Returns the first rank without a hello in time, and the time waited for it.
     fn silent_rank(&self, now: Instant) -> Option<(u32, Duration)> {
         let is_silent = |slot: &Slot| {
             let is_expected = slot.process.is_some() || self.manager.is_some() && slot.outcome.is_none();
@@ -331,7 +333,7 @@ impl Launcher<'_> {
                 self.kill_schedule.disarm();
                 let of_ranks = self.slots.iter_mut().filter_map(|slot| slot.control.as_mut());
                 for control in of_ranks.chain(self.spares.iter_mut().map(|spare| &mut spare.control)) {
-                    // An error means that the process has exited.
+                    // An error means an exited process.
                     let _ = control.send(&ToRank::Finish);
                 }
                 Ok(())
@@ -349,7 +351,7 @@ impl Launcher<'_> {
         }
     }
 
-    /// Makes the report of a job that has succeeded.
+    /// Makes the report for a successful job.
     pub(super) fn report(mut self) -> Result<JobReport, LaunchError> {
         let wall = self.began.elapsed();
         let timelines = match self.options.settings.trace {
@@ -389,7 +391,7 @@ impl Launcher<'_> {
     }
 }
 
-/// Returns `true` if this incarnation died after the first event and before the last one of its rank.
+/// Returns `true` if this incarnation died after its rank's first event and before the last one.
 fn died_between_messages(timeline: &Timeline, incarnation: u32) -> bool {
     let reach = timeline.reach.iter().find(|reach| reach.incarnation == incarnation);
     reach.is_some_and(|reach| reach.events > 0 && reach.events < timeline.events.len() as u64)

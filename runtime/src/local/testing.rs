@@ -1,5 +1,6 @@
-//! Job whose ranks are threads of a test: the real endpoint, log, protocol and sockets, with a minimal
-//! launcher. A rank "dies" when its endpoint is dropped, which closes its sockets and releases its files, like SIGKILL.
+//! Job with ranks as threads in a test: the real endpoint, log, protocol and sockets, with a minimal launcher.
+//!
+//! A rank "dies" when its endpoint is dropped, which closes its sockets and releases its files, like SIGKILL.
 
 use std::collections::HashMap;
 use std::os::unix::net::UnixStream;
@@ -22,7 +23,7 @@ use crate::settings::RankSettings;
 use crate::tally::Tally;
 use crate::{Communicator, Error};
 
-/// Communicator of a rank that is a thread.
+/// Communicator for a rank that is a thread.
 pub(crate) type ThreadEndpoint = RankEndpoint<LocalTransport>;
 
 /// End of a rank's program.
@@ -59,7 +60,7 @@ pub(crate) struct ThreadJob {
     rule: Rule,
     pub(crate) job: JobDirectory,
     _root: tempfile::TempDir,
-    /// Incarnation of each live rank.
+    /// Each live rank's incarnation.
     alive: Mutex<Vec<Option<u32>>>,
     launchers: Launchers,
 }
@@ -85,7 +86,7 @@ impl ThreadJob {
         }
     }
 
-    /// Starts an incarnation of a rank, connected to the live ranks.
+    /// Starts a rank's incarnation, connected to the live ranks.
     fn start(&self, rank: u32, incarnation: u32) -> Result<ThreadEndpoint, Error> {
         let (paths, ranks) = (self.job.paths(), self.settings.ranks);
         let mut alive = self.alive.lock().unwrap();
@@ -125,7 +126,8 @@ impl ThreadJob {
         Ok(endpoint)
     }
 
-    /// Runs `program(endpoint, incarnation)` on every rank until each has a result, and replaces those that die.
+    /// Runs `program(endpoint, incarnation)` on every rank until each has a result, and replaces dead ones.
+    ///
     /// The first error ends all ranks.
     pub(crate) fn run<F>(&self, program: F) -> Result<(Vec<Vec<u8>>, Tally), Error>
     where
@@ -194,7 +196,7 @@ impl ThreadJob {
         unreachable!("incarnations do not run out")
     }
 
-    /// Returns the timelines of the ranks, from their traces.
+    /// Returns the ranks' timelines, from their traces.
     pub(crate) fn timelines(&self) -> Vec<Timeline> {
         read_timelines(&self.job.paths().traces(), self.settings.ranks, self.settings.repeats()).unwrap()
     }

@@ -1,4 +1,4 @@
-//! Timeouts of poll(2).
+//! Timeouts for poll(2).
 
 use std::time::Duration;
 

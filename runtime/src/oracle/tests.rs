@@ -1,4 +1,4 @@
-//! Planted faults, each of which the oracle must detect.
+//! Planted faults, each to be detected by the oracle.
 
 use super::*;
 use crate::trace::{Trace, TraceCounters};
@@ -180,7 +180,7 @@ fn runs_are_compared_event_by_event() {
     assert_eq!(compare(&Run::new().sends().delivers(&messages).timelines(), &reference), Some((1, 3)));
 }
 
-/// Rank 1 receives messages 1 and 2 in this order, sends one, and receives two more in another order than its
+/// Makes rank 1 receive messages 1 and 2 in this order, send one, and receive two more in another order than its
 /// replacement.
 fn answers(run: &Run, incarnation: u32, deliveries: [u64; 2], answer: &[u8], rest: &[u64]) {
     let mut trace = run.trace(1, incarnation);

@@ -9,13 +9,13 @@ use super::threads::{ThreadCommunicator, run_ranks};
 
 const SIZES: std::ops::RangeInclusive<u32> = 1..=9;
 
-/// Bytes whose length (may be 0) and contents depend on both ranks.
+/// Returns bytes whose length (may be 0) and contents depend on both ranks.
 fn block(from: u32, to: u32) -> Vec<u8> {
     let len = (from * 7 + to * 3) % 11 * 100;
     (0..len).map(|at| (from * 31 + to * 17 + at) as u8).collect()
 }
 
-/// Values whose sum depends on the order of additions.
+/// Returns values whose sum depends on the order of additions.
 fn floats(rank: u32) -> Vec<f64> {
     many_floats(rank, 5)
 }
@@ -86,7 +86,7 @@ fn integers_reduce_to_the_exact_answer_at_every_root() {
 
 #[test]
 fn sums_of_floats_have_the_same_bits_for_every_root_and_in_every_run() {
-    // From 1,024 on, an allreduce is made of blocks.
+    // From 1,024 on, an allreduce works by blocks.
     for (size, count) in SIZES.flat_map(|size| [5, 1023, 1024, 2003].map(|count| (size, count))) {
         let bits = |values: &[f64]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
         let sum = |comm: &mut ThreadCommunicator| {

@@ -1,4 +1,4 @@
-//! Damaged memory: every delivered message equals what was sent, or the runtime returns a typed error.
+//! Damaged memory: every delivered message equals the sent one, or the runtime returns a typed error.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -13,11 +13,12 @@ use counterfoil_runtime::{ANY_SOURCE, ANY_TAG, Communicator, Damage, DamageLocat
 
 const TIER: Tier = Tier::ProcessCrashSafe;
 
-/// Messages that a rank received, in order, and frames that it sent.
+/// Messages received by a rank, in order, and frames sent by it.
 type Traffic = (Vec<(u32, Bytes)>, Vec<(u32, Vec<u8>)>);
 
-/// Sends messages of many lengths to both peers and to itself. The receives and the results of probes depend on
-/// timing.
+/// Sends messages of many lengths to both peers and to itself.
+///
+/// The receives and the probes' results depend on timing.
 fn run_program(endpoint: &mut LoneRank, rounds: u8) -> Traffic {
     let mut received = Vec::new();
     for round in 1..=rounds {
@@ -40,7 +41,7 @@ fn run_program(endpoint: &mut LoneRank, rounds: u8) -> Traffic {
     (received, sent.collect())
 }
 
-/// Makes events: both peers connect and send three messages each, first all of `first`, then all of `other`.
+/// Makes events: both peers connect and send three messages each, first all from `first`, then all from `other`.
 fn peers(first: u32, other: u32) -> Vec<Event> {
     let mut peers = [first, other].map(|rank| Peer::new(rank, 0));
     let mut events = peers.iter().map(Peer::connected).collect::<Vec<_>>();
@@ -69,7 +70,7 @@ impl Image {
     /// Restores the file, with one byte changed.
     fn write(&self, change: Option<(usize, u8)>) {
         let file = OpenOptions::new().write(true).open(&self.path).unwrap();
-        // Pages that aren't written are zero.
+        // Unwritten pages are zero.
         file.set_len(0).unwrap();
         file.set_len(self.len).unwrap();
         for (at, page) in &self.pages {
@@ -88,7 +89,7 @@ fn a_replacement_refuses_a_changed_byte_in_its_files_or_repeats_the_same_traffic
     let (received, _) = run_program(&mut dead, 3);
     drop(dead);
     let images = [files.log(), files.local()].map(Image::of);
-    // The order of arrival differs now: without its local log, the replacement would have other traffic.
+    // The arrival order differs now: without its local log, the replacement would have other traffic.
     let replace = || files.start(1, TIER, peers(1, 2));
     let expected = run_program(&mut replace().unwrap(), 4);
     assert_eq!(expected.0[..received.len()], received);
@@ -113,13 +114,13 @@ fn a_replacement_refuses_a_changed_byte_in_its_files_or_repeats_the_same_traffic
             }
         }
     }
-    // At least commit word, SSN, payload and most of the header of twelve messages are protected; unused bytes of pages
-    // are harmless.
+    // At least commit word, SSN, payload and most of the header are protected in twelve messages; unused page bytes are
+    // harmless.
     let payloads = (1..=3).map(|round| 4 * 13 * round + 4).sum::<usize>();
     assert!(refused > 12 * (16 + 40) + payloads && harmless > 1000, "{refused} refused, {harmless} harmless");
 }
 
-/// Returns the damage; panics unless `result` reports damage of message `ssn` of rank `from` in `location`.
+/// Returns the damage; panics unless `result` reports damage to message `ssn` from rank `from` in `location`.
 #[track_caller]
 fn damage<T>(result: Result<T, Error>, location: DamageLocation, from: u32, ssn: u64) -> Damage {
     match result.map(drop) {
@@ -196,7 +197,7 @@ fn a_record_that_changed_in_a_living_log_is_not_sent_again() {
     endpoint.iteration(1).unwrap();
     assert_eq!(endpoint.transport_mut().sent.len(), 3);
     flip_in(&files.log(), b"the second");
-    // No other rank has the messages that the replacement needs.
+    // No other rank has the messages needed by the replacement.
     endpoint.transport_mut().events.extend([Event::Disconnected { peer: 1 }, Peer::new(1, 1).connected()]);
     let differs = damage(endpoint.iteration(2), DamageLocation::Log, RANK, 2);
     assert!(matches!(differs, Damage::Checksum(ChecksumError::Differs { .. })));
@@ -282,11 +283,11 @@ fn a_re_execution_that_sends_other_bytes_goes_on_where_that_is_tolerated() {
     let first = endpoint.take_divergence().unwrap();
     assert_eq!((first.ssn, first.at, first.bytes), (Ssn(2), 0, Some((b'b', b'o'))));
     assert_eq!((endpoint.tally().sends_repeated, endpoint.tally().sends_diverged), (2, 1));
-    // A message of another length isn't the same one.
+    // A message with another length isn't the same one.
     let error = endpoint.send(1, 5, b"longer").unwrap_err();
     assert!(matches!(error, Error::Diverged(_)), "{error}");
     drop(endpoint);
-    // The record is what was sent first.
+    // The record is the message sent first.
     let mut endpoint = start(false);
     for _ in 0..3 {
         endpoint.send(1, 5, b"bytes").unwrap();

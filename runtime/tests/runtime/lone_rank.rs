@@ -1,4 +1,4 @@
-//! One rank without a network: a test supplies the events of its peers, and inspects the frames sent to them.
+//! One rank without a network: a test supplies its peers' events, and inspects the frames sent to them.
 
 use std::collections::VecDeque;
 use std::fs::{self, OpenOptions, Permissions};
@@ -16,12 +16,14 @@ use counterfoil_runtime::{Error, RankSettings, Tier};
 use tempfile::TempDir;
 
 pub(crate) const RANKS: u32 = 3;
-/// The rank under test. The others are [`Peer`]s.
+/// The rank under test.
+///
+/// The others are [`Peer`]s.
 pub(crate) const RANK: u32 = 0;
 
 pub(crate) type LoneRank = Endpoint<Wire, SenderBased>;
 
-/// Transport that is connected to all peers and takes every frame.
+/// Transport connected to all peers, taking every frame.
 #[derive(Debug, Default)]
 pub(crate) struct Wire {
     pub(crate) events: VecDeque<Event>,
@@ -74,7 +76,7 @@ fn protocol(rank: u32, incarnation: u32) -> SenderBased {
     SenderBased::new(Config { rank, ranks: RANKS, incarnation, policy: AckPolicy::default() }).unwrap()
 }
 
-/// Simulated peer, which makes the events of the rank under test.
+/// Simulated peer, which makes events for the rank under test.
 pub(crate) struct Peer {
     rank: u32,
     incarnation: u32,
@@ -86,7 +88,7 @@ impl Peer {
         Peer { rank, incarnation, protocol: protocol(rank, incarnation) }
     }
 
-    /// Makes the event of its connection; it has received nothing.
+    /// Makes the event for its connection; it has received nothing.
     pub(crate) fn connected(&self) -> Event {
         let hello = self.protocol.hello(Rank(RANK)).unwrap().encode().unwrap();
         Event::Connected { peer: self.rank, incarnation: self.incarnation, hello: hello.into(), answer: false }
@@ -127,12 +129,12 @@ impl Files {
         self.root.path().join("checkpoints")
     }
 
-    /// Returns the file of the lanes.
+    /// Returns the lanes' file.
     pub(crate) fn log(&self) -> PathBuf {
         self.root.path().join("log.0")
     }
 
-    /// Returns the file of the local log.
+    /// Returns the local log's file.
     pub(crate) fn local(&self) -> PathBuf {
         self.root.path().join("local.0")
     }
@@ -142,7 +144,7 @@ impl Files {
         self.start_with(incarnation, RankSettings { tier, ..RankSettings::new(RANKS) }, events)
     }
 
-    /// The same, with settings; the limits of the logs are those of a short run.
+    /// Like [`start`](Self::start), with settings; the log limits suit a short run.
     pub(crate) fn start_with(
         &self,
         incarnation: u32,

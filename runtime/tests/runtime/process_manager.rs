@@ -1,4 +1,4 @@
-//! Process managers that start no process of the job.
+//! Process managers that start no process for the job.
 
 use std::fs;
 use std::path::Path;
@@ -44,7 +44,7 @@ fn a_process_manager_whose_processes_do_not_join_is_started_once_more_and_ended_
     let processes = fs::read_to_string(&processes).unwrap();
     assert_eq!(processes.lines().count(), 4, "{processes}");
     for process in processes.lines() {
-        // Those of the process manager are reaped by init, which may take a moment.
+        // The process manager's are reaped by init, which may take a moment.
         let is_alive = || {
             let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
             stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))

@@ -1,4 +1,4 @@
-//! Readings of clocks, of several incarnations of one rank.
+//! Clock readings in several incarnations of one rank.
 
 use counterfoil_runtime::{Communicator, Tier};
 

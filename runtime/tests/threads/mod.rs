@@ -44,7 +44,7 @@ where
     })
 }
 
-/// Messages that have arrived at a rank and have not been received.
+/// Messages arrived at a rank but not received.
 #[derive(Default)]
 struct Inbox {
     arrived: Mutex<Arrived>,
@@ -54,7 +54,7 @@ struct Inbox {
 #[derive(Default)]
 struct Arrived {
     messages: Vec<Message>,
-    /// Number of messages that have ever arrived.
+    /// Number of messages ever arrived.
     count: u64,
 }
 
@@ -92,11 +92,11 @@ impl Arrived {
     }
 }
 
-/// One rank's end of a group of threads.
+/// One rank's end in a group of threads.
 pub(crate) struct ThreadCommunicator {
     rank: u32,
     inboxes: Arc<[Inbox]>,
-    /// By number, which is the order in which they were posted.
+    /// By number, in post order.
     pending: BTreeMap<u64, Pending>,
     next_request: u64,
     next_collective: u64,
@@ -139,7 +139,9 @@ impl ThreadCommunicator {
     }
 
     /// Matches posted receives, oldest first, with arrived messages, oldest first; then calls `ready`, until it returns
-    /// `Some`. With `patience` zero, calls it only once.
+    /// `Some`.
+    ///
+    /// With `patience` zero, calls it only once.
     fn poll<T>(
         &mut self,
         patience: Duration,

@@ -1,19 +1,21 @@
-//! Hops that have arrived and wait for their calls.
+//! Arrived hops that wait for their calls.
 
 use std::collections::VecDeque;
 use std::ops::RangeBounds;
 
 use bytes::Bytes;
 
-/// Hop of a call among those from one source: communicator, number of the call, and place among the source's hops; a
-/// word is before the first.
+/// Hop key among those from one source: communicator, call number, and position among the source's hops; a word is
+/// before the first.
 pub(super) type HopKey = (u32, u64, u32);
 
-/// Capacity that the queue of a source keeps when it is empty.
+/// Capacity kept by a source's empty queue.
 const HOPS_KEPT: usize = 64;
 
-/// Hops by source, in the order of their keys. A source sends them in this order, but for those of other communicators
-/// and of calls that it begins anew, so that they are added at the end and taken from the beginning.
+/// Hops by source, in key order.
+///
+/// A source sends them in this order, except for other communicators and for calls begun anew, so hops are added at the
+/// end and taken from the beginning.
 #[derive(Debug, Default)]
 pub(super) struct Arrived {
     sources: Vec<VecDeque<(HopKey, Bytes)>>,
@@ -21,7 +23,7 @@ pub(super) struct Arrived {
 }
 
 impl Arrived {
-    /// Returns the sum of their lengths.
+    /// Returns their total length.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -50,14 +52,14 @@ impl Arrived {
         Some(&hops[at].1)
     }
 
-    /// Drops the hops of a source.
+    /// Drops a source's hops.
     pub(super) fn lose(&mut self, source: u32) {
         if let Some(hops) = self.sources.get_mut(source as usize) {
             self.bytes -= drop_hops(hops, ..);
         }
     }
 
-    /// Drops the hops of a call.
+    /// Drops a call's hops.
     pub(super) fn end(&mut self, comm: u32, number: u64) {
         for hops in self.sources.iter_mut().filter(|hops| !hops.is_empty()) {
             let first = hops.partition_point(|(key, _)| *key < (comm, number, 0));
@@ -67,7 +69,9 @@ impl Arrived {
     }
 }
 
-/// Drops hops, and returns the sum of their lengths. An empty queue keeps memory for a few.
+/// Drops hops, and returns their total length.
+///
+/// An empty queue keeps memory for a few.
 fn drop_hops(hops: &mut VecDeque<(HopKey, Bytes)>, which: impl RangeBounds<usize>) -> usize {
     let bytes = hops.drain(which).map(|(_, hop)| hop.len()).sum();
     if hops.is_empty() {

@@ -1,4 +1,4 @@
-//! Hops of native collectives, and the words that are exchanged before a call or travel with its hops.
+//! Hops of native collectives, and the words exchanged before a call or travelling with its hops.
 
 use bytes::{Buf, Bytes};
 use counterfoil::Rank;
@@ -13,27 +13,31 @@ use crate::endpoint::Endpoint;
 use crate::endpoint::wait::Wait;
 use crate::transport::{Step, Transport};
 
-/// Tag of a hop. Tags of the protocols are positive.
+/// Tag of a hop.
+///
+/// The protocols' tags are positive.
 const HOP: i32 = -3;
-/// Tag of a word that is exchanged before a call.
+/// Tag of a word exchanged before a call.
 const WORD: i32 = -4;
-/// Tag of a hop whose payload is preceded by words: their number, and the rank and the word of each.
+/// Tag of a hop whose payload is preceded by words: their number, and each one's rank and word.
 const HOP_WITH_WORDS: i32 = -6;
-/// Bytes before a hop's payload: communicator, number of the call, place among the sender's hops.
+/// Bytes before a hop's payload: communicator, call number, position among the sender's hops.
 const PREFIX: usize = 16;
 
-/// Bit of the requests of native hops: they hold what they wait for, and are not counted.
+/// Bit marking native hop requests: they hold their wait condition, and are not counted.
 const NATIVE: u64 = 1 << 63;
-/// Bit of a request that is a send.
+/// Bit marking a send request.
 const SENT: u64 = 1 << 62;
 
-/// Returns `true` for a frame of this module.
+/// Returns `true` for a frame handled by this module.
 pub(in crate::endpoint) fn is_hop(header: &WireHeader) -> bool {
     header.kind() == Kind::Control && matches!(header.tag(), HOP | WORD | HOP_WITH_WORDS)
 }
 
 impl<T: Transport, P: Protocol> Endpoint<T, P> {
-    /// Exchanges words with the other ranks. Returns the entry of the result.
+    /// Exchanges words with the other ranks.
+    ///
+    /// Returns the result's entry.
     pub(super) fn exchange_words(
         &mut self,
         call: CollectiveCall,
@@ -62,7 +66,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(keep)
     }
 
-    /// Sends a hop of the call that runs natively, if that is one of the context.
+    /// Sends a hop for the current native call, if it is in the context.
     pub(in crate::endpoint) fn send_hop(
         &mut self,
         context: u32,
@@ -91,7 +95,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(Some(Request::new(NATIVE | SENT | u64::from(to))))
     }
 
-    /// Posts the receive of a hop, if the call that runs natively is one of the context.
+    /// Posts the receive for a hop, if the current native call is in the context.
     pub(in crate::endpoint) fn receive_hop_in(
         &mut self,
         context: u32,
@@ -112,7 +116,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(Request::new(NATIVE | u64::from(source) << 32 | u64::from(*place)))
     }
 
-    /// Waits for a request of a native call; `None` if it is none.
+    /// Waits for a native call's request; `None` for other requests.
     pub(in crate::endpoint) fn wait_for_hop(&mut self, request: &Request) -> Result<Option<(Status, Bytes)>, Error> {
         let id = request.id();
         if id & NATIVE == 0 {
@@ -144,8 +148,9 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         }
     }
 
-    /// Sends a frame of a call, once the receiver is connected and earlier ones have left: a root that broadcasts again
-    /// and again waits for those that are slower. `payload`: words, and data.
+    /// Sends a call's frame, once the receiver is connected and earlier ones have left.
+    ///
+    /// A root that broadcasts again and again waits for slower ranks. `payload`: words, and data.
     fn send_frame(
         &mut self,
         call: CollectiveCall,
@@ -172,7 +177,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(self.transport.send_control(to, &header, &[&prefix, words, data])?)
     }
 
-    /// Handles a frame of this module.
+    /// Handles a frame for this module.
     pub(in crate::endpoint) fn handle_hop(
         &mut self,
         peer: u32,
@@ -193,10 +198,10 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     }
 }
 
-/// Bytes of a word in a hop, with its rank.
+/// Bytes for a word in a hop, with its rank.
 const WORD_BYTES: usize = 12;
 
-/// Encodes the words before a hop's payload: their number, and the rank and the word of each.
+/// Encodes the words before a hop's payload: their number, and each one's rank and word.
 fn encode_words(words: &[(Rank, u64)], bytes: &mut Vec<u8>) {
     bytes.extend((words.len() as u32).to_le_bytes());
     for (rank, word) in words {
@@ -205,8 +210,8 @@ fn encode_words(words: &[(Rank, u64)], bytes: &mut Vec<u8>) {
     }
 }
 
-/// Moves the words from the beginning of a hop to the others, in the order of their ranks; `None` if it is too short
-/// for them, or they are of more than `ranks` ranks.
+/// Moves the words from the beginning of a hop to the others, in rank order; `None` if it is too short for them, or
+/// they are from more than `ranks` ranks.
 fn take_words(words: &mut Vec<(Rank, u64)>, payload: &mut Bytes, ranks: u32) -> Option<()> {
     let count = payload.try_get_u32_le().ok().filter(|count| *count <= ranks)? as usize;
     if payload.len() / WORD_BYTES < count {

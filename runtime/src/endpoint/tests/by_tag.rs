@@ -1,5 +1,6 @@
-//! The plain rule, with other verdicts on messages of certain tags, and with effects when they are sent. Collectives
-//! run natively.
+//! The plain rule, with other verdicts on messages with certain tags, and with effects when they are sent.
+//!
+//! Collectives run natively.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,21 +17,21 @@ use counterfoil_protocols::sender_based::{self, SenderBased};
 
 use crate::communicator::COLLECTIVE_CONTEXT;
 
-/// Tag of a message that is held until one with the tag [`RELEASE`] is sent.
+/// Tag of a message held until one with the tag [`RELEASE`] is sent.
 pub(super) const HOLD: i32 = 5;
-/// Tag of a message that releases those that are held.
+/// Tag of a message that releases held ones.
 pub(super) const RELEASE: i32 = 6;
-/// Tag of a message that is suppressed.
+/// Tag of a suppressed message.
 pub(super) const SUPPRESS: i32 = 7;
-/// Tag of a message whose length is the number of a note that is kept with it, and of a copy of a message from rank 0.
+/// Tag of a message whose length is the number of a note and of a copied message from rank 0, both kept with it.
 pub(super) const KEEP: i32 = 8;
-/// Tag of a message of which the notes and copies up to its length are discarded.
+/// Tag of a message that discards the notes and copies up to its length.
 pub(super) const DISCARD: i32 = 9;
-/// Tag of a message with which the sender takes part in [`CALL`] once more.
+/// Tag of a message whose sender takes part in [`CALL`] once more.
 pub(super) const REPEAT: i32 = 10;
-/// Tag of a message with which the rule asks for a checkpoint.
+/// Tag of a message that makes the rule ask for a checkpoint.
 pub(super) const ASK: i32 = 11;
-/// Tag of the messages of which copies are kept.
+/// Tag of copied messages.
 pub(super) const COPIED: i32 = 12;
 /// Tag of a message after which the sender's calls wait for a checkpoint, until it is taken or refused.
 pub(super) const ASK_IN_CALL: i32 = 13;
@@ -38,14 +39,14 @@ pub(super) const ASK_IN_CALL: i32 = 13;
 const CALL: CollectiveCall =
     CollectiveCall { class: CollectiveClass::FromRoot(Rank(0)), comm: COLLECTIVE_CONTEXT, number: 0, uniform: true };
 
-/// Makes the rule.
+/// Parameters of the rule.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ByTag {
     /// No record is kept, and acknowledgements have no effect.
     pub(super) keeps_nothing: bool,
-    /// Entries that replacements were given.
+    /// Entries given to replacements.
     pub(super) recovered: Arc<Mutex<Vec<EntryKey>>>,
-    /// Number of checkpoints that were refused in a call.
+    /// Number of checkpoints refused in a call.
     pub(super) refused: Arc<AtomicU64>,
 }
 
@@ -67,7 +68,9 @@ impl Tagged {
 }
 
 impl ByTag {
-    /// Returns the rule. Its maker is never freed.
+    /// Returns the rule.
+    ///
+    /// Its maker is never freed.
     pub(super) fn rule(self) -> Rule {
         let make = move |rank, incarnation, settings: &RuleSettings| -> Result<Box<dyn Protocol>, ProtocolError> {
             let RuleSettings { ranks, policy, .. } = *settings;
@@ -78,12 +81,12 @@ impl ByTag {
     }
 }
 
-/// Returns the keys of a note and of a copy of a message.
+/// Returns the keys of a note and a message copy.
 pub(super) fn entries(number: u64) -> [EntryKey; 2] {
     [EntryKind::Note, EntryKind::Message].map(|kind| EntryKey { kind, number })
 }
 
-/// Returns a message from rank 0 that it never sends, as it would be on the wire.
+/// Returns a message never sent by rank 0, in its wire form.
 fn copied(number: u64) -> Vec<u8> {
     let envelope = Envelope { source: Rank(0), destination: Rank(1), tag: COPIED, comm: 0, len: 8 };
     let stamp = Stamp { ssn: Ssn(1_000 + number), flags: Flags::NONE };

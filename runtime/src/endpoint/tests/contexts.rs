@@ -1,4 +1,4 @@
-//! Messages of several communicators, the choice among several operations, and cancelled receives.
+//! Messages in several communicators, the choice among several operations, and cancelled receives.
 
 use counterfoil::Tier;
 use counterfoil_campaign::stride;
@@ -15,8 +15,8 @@ use counterfoil_protocols::{pessimistic, sender_based};
 const ONE: u32 = 2;
 const OTHER: u32 = 4;
 
-/// Everything that the outcomes of a rank's choices depend on goes into its messages, so that a repetition with another
-/// outcome diverges.
+/// Runs a program whose messages include everything that the outcomes of a rank's choices depend on, so a repetition
+/// with another outcome diverges.
 fn program(comm: &mut Killable<'_>, checkpoints: bool) -> Result<Vec<u8>, Error> {
     let (rank, size) = (comm.rank(), comm.size());
     let (right, left) = ((rank + 1) % size, (rank + size - 1) % size);
@@ -56,7 +56,7 @@ fn program(comm: &mut Killable<'_>, checkpoints: bool) -> Result<Vec<u8>, Error>
     Ok(vec![round as u8])
 }
 
-/// Receives two messages from each other rank, each pair as one operation, in the order in which they come.
+/// Receives two messages from each other rank, each pair as one operation, in arrival order.
 fn choose(comm: &mut Killable<'_>, mut seen: u64) -> Result<u64, Error> {
     let mut operations: Vec<Vec<Request>> = Vec::new();
     for source in 1..RANKS {
@@ -81,7 +81,9 @@ fn choose(comm: &mut Killable<'_>, mut seen: u64) -> Result<u64, Error> {
     Ok(seen)
 }
 
-/// Cancels receives of a message that may have come, and of one that is never sent. Receives the message if it had not.
+/// Cancels receives for a message that may have come, and for one never sent.
+///
+/// Receives the message if it had not.
 fn cancel(comm: &mut Killable<'_>, from: u32, round: u64, mut seen: u64) -> Result<u64, Error> {
     let never = comm.endpoint()?.irecv_in(ONE, None, Some(8))?;
     // As a wildcard, its match is an outcome of its own.
@@ -204,8 +206,9 @@ fn many_polls_are_one_record_and_are_repeated() {
     });
 }
 
-/// Runs the program; the incarnations in `deaths`, as (rank, incarnation, call), die before that call. Returns the
-/// number of calls of each rank's last incarnation.
+/// Runs the program; the incarnations in `deaths`, as (rank, incarnation, call), die before that call.
+///
+/// Returns the number of calls by each rank's last incarnation.
 fn run(settings: RankSettings, checkpoints: bool, deaths: &[(u32, u32, u64)]) -> Vec<u64> {
     let (results, calls, _) = run_program(settings, deaths, |comm| program(comm, checkpoints));
     assert!(results.iter().all(|result| *result == [ROUNDS as u8]));

@@ -1,5 +1,5 @@
-//! Effects that a job may end alike without: a send that is suppressed, a call that is repeated, entries of the local
-//! log, and a checkpoint that the rule asks for.
+//! Effects that may leave a job's end unchanged: a suppressed send, a repeated call, local log entries, and a
+//! checkpoint requested by the rule.
 
 use std::sync::{Arc, Mutex};
 
@@ -7,7 +7,9 @@ use super::by_tag::{ASK, ASK_IN_CALL, ByTag, COPIED, DISCARD, KEEP, REPEAT, SUPP
 use super::*;
 use crate::communicator::CollectiveSubstrate;
 
-/// Runs a program of three ranks under the rule. `program` returns `false` for a rank that dies.
+/// Runs a program on three ranks under the rule.
+///
+/// `program` returns `false` for a rank that dies.
 fn run(
     rule: ByTag,
     program: impl Fn(&mut crate::local::testing::ThreadEndpoint, u32) -> Result<bool, Error> + Sync,
@@ -18,7 +20,7 @@ fn run(
     ran.unwrap().1
 }
 
-/// Rank 1 has a message of rank 2, which was sent after the suppressed one, and finds nothing of rank 0.
+/// Rank 1 has a message from rank 2, sent after the suppressed one, and finds nothing from rank 0.
 #[test]
 fn a_send_that_is_suppressed_never_arrives() {
     let tally = run(ByTag::default(), |comm, _| {
@@ -41,7 +43,7 @@ fn a_send_that_is_suppressed_never_arrives() {
     assert_eq!(tally.sends_suppressed, 1);
 }
 
-/// The program of rank 2 counts the first call, as one does that is restored beyond it, and doesn't make it.
+/// Rank 2's program counts the first call without making it, like one restored beyond it.
 #[test]
 fn a_rank_takes_part_once_more_in_a_call_that_its_program_does_not_make() {
     let tally = run(ByTag::default(), |comm, _| {
@@ -83,10 +85,11 @@ fn a_replacement_is_given_the_entries_that_were_not_discarded_and_receives_the_m
     assert_eq!(*recovered.lock().unwrap(), [expected[0][0], expected[1][0], expected[0][1], expected[1][1]]);
 }
 
-/// Runs a job in which the rule of rank 0 asks for a checkpoint before a receive that waits, while another receive is
-/// open. `posted_first`: that one was posted before the message was sent with which the rule asks. Rank 0 dies after
-/// the receive that waited, and its replacement posts the other one again. Returns the steps of rank 0 in which its
-/// state was asked for.
+/// Runs a job in which rank 0's rule asks for a checkpoint before a receive that waits, while another receive is open.
+///
+/// `posted_first`: that one was posted before sending the message with which the rule asks. Rank 0 dies after the
+/// waiting receive, and its replacement posts the other one again. Returns rank 0's steps in which its state was
+/// requested.
 fn ask_with_an_open_receive(posted_first: bool) -> Vec<u8> {
     let asked = Arc::new(Mutex::new(Vec::new()));
     run(ByTag::default(), |comm, incarnation| {
@@ -138,7 +141,7 @@ fn ask_with_an_open_receive(posted_first: bool) -> Vec<u8> {
     asked.clone()
 }
 
-/// Requests keep their numbers: those of the receives that a replacement posts again are the last.
+/// Requests keep their numbers: the receives reposted by a replacement are the last.
 #[test]
 fn a_checkpoint_is_taken_while_receives_are_open_that_were_posted_last() {
     assert_eq!(ask_with_an_open_receive(false), [1]);
@@ -149,9 +152,10 @@ fn a_checkpoint_waits_for_a_receive_that_was_posted_before_another_request() {
     assert!(!ask_with_an_open_receive(true).contains(&1));
 }
 
-/// Runs a job in which a call of rank 0 waits for a checkpoint. With `open`, rank 0 has a receive that was posted
-/// before one that is complete, and whose message comes only after the call. Returns the number of checkpoints that
-/// were taken and refused.
+/// Runs a job in which a call on rank 0 waits for a checkpoint.
+///
+/// With `open`, rank 0 has a receive posted before one that is complete, and its message comes only after the call.
+/// Returns the numbers of checkpoints taken and refused.
 fn call_that_waits_for_a_checkpoint(open: bool, has_state: bool) -> (u64, u64) {
     let rule = ByTag::default();
     let refused = Arc::clone(&rule.refused);
@@ -193,7 +197,7 @@ fn a_call_that_waits_for_a_checkpoint_is_made_after_it() {
     assert_eq!(call_that_waits_for_a_checkpoint(false, true), (1, 0));
 }
 
-/// The message of the open receive comes after the call: who waited for it would wait for ever.
+/// The open receive's message comes after the call: waiting for it would never end.
 #[test]
 fn a_call_is_made_without_the_checkpoint_that_an_open_receive_prevents() {
     assert_eq!(call_that_waits_for_a_checkpoint(true, true), (0, 1));

@@ -1,5 +1,5 @@
-//! The pessimistic rule over real sockets: programs whose sends depend on their receive order, and that die before
-//! each of their calls.
+//! The pessimistic rule over real sockets: programs whose sends depend on their receive order, and die before each of
+//! their calls.
 
 use super::*;
 use crate::endpoint::wait::Wait;
@@ -18,7 +18,7 @@ fn the_program_of_the_plain_rule_runs_on_all_tiers() {
         for checkpoints in [false, true] {
             let (results, _, tally) = run(pessimistic(tier), checkpoints, &[]);
             assert_eq!(results, expected, "{tier:?} {checkpoints}");
-            // Every message is received and recorded, also those of ranks to themselves.
+            // Every message is received and recorded, also from ranks to themselves.
             assert_eq!(tally.determinants_logged, tally.messages_logged);
             assert_eq!(tally.determinant_bytes, 20 * tally.determinants_logged);
             // Under this rule only non-blocking tests and probes are choices.
@@ -58,8 +58,9 @@ fn all_may_die_and_die_again() {
     }
 }
 
-/// Rank 0 broadcasts a hash of its receive order, and the others send it back with their next message. Runs may differ,
-/// but within a run all ranks must end with the same hash, with any deaths.
+/// Rank 0 broadcasts a hash of its receive order, and the others send it back with their next message.
+///
+/// Runs may differ, but within a run all ranks must end with the same hash, whatever dies.
 fn hash_the_receive_order(comm: &mut dyn Communicator) -> Result<Vec<u8>, Error> {
     const MESSAGES: u64 = 6;
     let (rank, size) = (comm.rank(), comm.size());
@@ -94,8 +95,8 @@ fn a_program_whose_sends_depend_on_the_receive_order_is_repeated_exactly() {
     }
 }
 
-/// While an early message is held, its predecessor in the recorded order is read, however many messages of that sender
-/// are unexpected.
+/// While an early message is held, its predecessor in the recorded order is read, however many of that sender's
+/// messages are unexpected.
 #[test]
 fn a_held_message_does_not_block_reading_its_predecessor() {
     let settings = RankSettings {
@@ -133,7 +134,7 @@ fn a_held_message_does_not_block_reading_its_predecessor() {
         Ok(End::Result(Vec::new()))
     });
     let (_, tally) = ran.unwrap();
-    // Both incarnations receive the message of rank 2.
+    // Both incarnations receive the message from rank 2.
     assert_eq!(tally.messages_delivered, 13);
     assert!(judge(&job.timelines()).is_clean());
 }

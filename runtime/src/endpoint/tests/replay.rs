@@ -1,4 +1,4 @@
-//! Ranks that are replayed alone, from the logs of a job that has ended.
+//! Ranks replayed alone, from an ended job's logs.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt;
@@ -20,7 +20,7 @@ fn replay_of(job: &ThreadJob, rank: u32) -> Result<RankEndpoint<ReplayTransport>
     start_replay(&options, |transport| transport)
 }
 
-/// Returns the parts of a file that have memory, by their offsets: the others are holes.
+/// Returns a file's parts with memory, by their offsets: the others are holes.
 fn parts(path: &Path) -> BTreeMap<u64, Vec<u8>> {
     let file = fs::File::open(path).unwrap();
     let (mut parts, mut at) = (BTreeMap::new(), 0);
@@ -104,7 +104,7 @@ fn a_replay_says_what_differs_and_where_the_record_ends() {
     let mut endpoint = replay();
     endpoint.send(0, 7, &[0, 1]).unwrap();
     endpoint.recv(ANY_SOURCE, Some(7)).unwrap();
-    // The outcome of the second receive was message 2.
+    // The second receive's outcome was message 2.
     let error = endpoint.recv(ANY_SOURCE, Some(9)).unwrap_err();
     assert!(error.is_divergence() || RecordEnd::of(&error) == Some(RecordEnd::Wait), "{error}");
 }
@@ -115,7 +115,7 @@ fn a_damaged_log_and_a_rule_without_repetition_are_refused() {
     job.run(|endpoint, _| exchange(endpoint).map(End::Result)).unwrap();
     let path = job.job.paths().logs().join("log.0");
     let parts = parts(&path);
-    // The payload of the third message.
+    // The third message's payload.
     let found = parts
         .iter()
         .find_map(|(start, bytes)| Some(start + bytes.windows(2).rposition(|window| window == [2, 0])? as u64));
@@ -141,7 +141,7 @@ fn a_damaged_log_and_a_rule_without_repetition_are_refused() {
 #[test]
 fn a_wildcard_takes_nothing_that_is_not_on_record() {
     let job = ThreadJob::new(RankSettings { ranks: 2, ..settings(Tier::ProcessCrashSafe) });
-    // Rank 1 ends without the message, which rank 0 has sent.
+    // Rank 1 ends without the message sent by rank 0.
     let ran = job.run(|endpoint, _| {
         if endpoint.rank() == 0 {
             endpoint.send(1, 7, b"late")?;
@@ -161,7 +161,7 @@ fn a_wildcard_takes_nothing_that_is_not_on_record() {
     assert_eq!(RecordEnd::of(&endpoint.wait(request).unwrap_err()), Some(RecordEnd::Wait));
 }
 
-/// Cancels receives for which there is no message.
+/// Cancels receives without a message.
 fn cancel<T: Transport, P: Protocol>(endpoint: &mut Endpoint<T, P>) -> Result<Vec<u8>, Error> {
     for source in [ANY_SOURCE, Some(0), ANY_SOURCE] {
         let request = endpoint.irecv(source, Some(9))?;

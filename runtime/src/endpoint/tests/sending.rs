@@ -1,4 +1,4 @@
-//! Sends, and what a rank does meanwhile that only sends.
+//! Sends, and the progress of a rank that only sends.
 
 use counterfoil::Tier;
 

@@ -118,9 +118,10 @@ fn the_answer_is_read_after_more_messages_than_may_be_unexpected() {
     assert_eq!(ran.unwrap().1.messages_delivered, 101);
 }
 
-/// Outcomes of tests and of waits for one of several requests go into the messages, so that a repetition with other
-/// outcomes diverges. Ranks receive in the reverse order, and after polls without a message, on which their matches
-/// depend.
+/// Program with test outcomes, and outcomes of waits for one of several requests, in its messages, so that a repetition
+/// with other outcomes diverges.
+///
+/// Ranks receive in reverse order, and after polls without a message, on which their matches depend.
 fn program(comm: &mut Killable<'_>, checkpoints: bool) -> Result<Vec<u8>, Error> {
     let (rank, size) = (comm.rank(), comm.size());
     let (right, left) = ((rank + 1) % size, (rank + size - 1) % size);
@@ -141,7 +142,7 @@ fn program(comm: &mut Killable<'_>, checkpoints: bool) -> Result<Vec<u8>, Error>
         for request in &requests {
             seen = seen * 2 + u64::from(comm.test(request)?);
         }
-        // A send and a receive of the same peer and number are different outcomes.
+        // A send and a receive with the same peer and number are different outcomes.
         while !requests.is_empty() {
             let each: Vec<&Request> = requests.iter().collect();
             let each: Vec<&[&Request]> = each.chunks(1).collect();
@@ -163,8 +164,9 @@ fn program(comm: &mut Killable<'_>, checkpoints: bool) -> Result<Vec<u8>, Error>
     Ok(vec![round as u8])
 }
 
-/// Runs the program; the incarnations in `deaths`, as (rank, incarnation, call), die before that call. Returns the
-/// number of calls of each rank's last incarnation.
+/// Runs the program; the incarnations in `deaths`, as (rank, incarnation, call), die before that call.
+///
+/// Returns the number of calls by each rank's last incarnation.
 fn run(settings: RankSettings, checkpoints: bool, deaths: &[(u32, u32, u64)]) -> Vec<u64> {
     let (results, calls, _) = run_program(settings, deaths, |comm| program(comm, checkpoints));
     assert!(results.iter().all(|result| *result == [ROUNDS as u8]));

@@ -1,11 +1,11 @@
-//! Verdicts on sends that the rules here don't give: held, and not kept.
+//! Verdicts on sends not given by the rules here: held, and not kept.
 
 use super::by_tag::{ByTag, HOLD, RELEASE};
 use super::*;
 use counterfoil_protocols::api::Rule;
 use counterfoil_protocols::sender_based;
 
-/// Rank 1 has the message of rank 2, which was sent after a held one of rank 0, and finds nothing of rank 0.
+/// Rank 1 has the message from rank 2, sent after a held one from rank 0, and finds nothing from rank 0.
 #[test]
 fn a_send_that_is_held_waits_for_the_rule() {
     let job = ThreadJob::under(ByTag::default().rule(), settings(Tier::Volatile));
@@ -36,7 +36,7 @@ fn a_send_that_is_held_waits_for_the_rule() {
     ran.unwrap();
 }
 
-/// No acknowledgement has an effect, so only a record that is released when it was transmitted makes room.
+/// No acknowledgement has an effect, so only a record released on transmission makes room.
 #[test]
 fn a_rule_that_keeps_nothing_sends_more_than_the_log_holds() {
     let settings = RankSettings { log_bytes_max: 1 << 20, on_full: OnFull::Fail, ..settings(Tier::Volatile) };

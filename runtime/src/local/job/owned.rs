@@ -17,14 +17,14 @@ pub struct JobDirectory {
 }
 
 impl JobDirectory {
-    /// Makes the directories of a new job in `shm_root` and `checkpoint_root`, and locks them.
+    /// Makes a new job's directories in `shm_root` and `checkpoint_root`, and locks them.
     ///
     /// # Errors
     /// [`JobError`]. Leaves no files.
     pub fn create(shm_root: &Path, checkpoint_root: &Path) -> Result<JobDirectory, JobError> {
         let name = fresh_name();
         let directory = shm_root.join(&name);
-        // The longest socket name of a job.
+        // The job's longest socket name.
         let longest = JobPaths { directory: directory.clone() }.rank_socket(u32::MAX, u32::MAX);
         let len = longest.as_os_str().len();
         if len > SOCKET_PATH_BYTES_MAX {
@@ -61,7 +61,7 @@ impl JobDirectory {
         Ok(create_private_dir(&logs)?)
     }
 
-    /// Discards what a process manager has written to its standard error.
+    /// Discards the process manager's standard error output.
     ///
     /// # Errors
     /// [`JobError::Io`].
@@ -95,7 +95,7 @@ impl JobDirectory {
     }
 }
 
-/// Directory that is locked while it exists.
+/// Directory locked while it exists.
 #[derive(Debug)]
 struct OwnedDirectory {
     path: PathBuf,

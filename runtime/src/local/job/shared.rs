@@ -1,4 +1,4 @@
-//! Directories of a job without a launcher, which its processes on one host share.
+//! Directories of a job without a launcher, shared by its processes on one host.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -10,17 +10,18 @@ use counterfoil_log_core::{PrivateFileError, join_private_dir, open_private_file
 
 use super::{CHECKPOINTS_FILE, CHECKPOINTS_SUFFIX, JobError, JobPaths, LOCK_FILE, NAME_PREFIX, fresh_name};
 
-/// Longest name that a user gives to a job, in bytes.
+/// Longest user-given job name, in bytes.
 pub const JOB_NAME_BYTES_MAX: usize = 40;
-/// In place of the launcher's process id in the names of directories of a job that the user has named.
+/// Replaces the launcher's process id in the directory names of a user-named job.
 const NAMED: &str = "job";
 /// Record of a named job, among its checkpoints.
 const RECORD_FILE: &str = "job";
 /// Lock file of a rank's store.
 const STORE_LOCK_FILE: &str = "lock";
 
-/// Directories of one host for a job without a launcher, shared by the processes of the job on that host.
-/// `counterfoil clean` leaves them alone while one of these lives. The last one removes them.
+/// One host's directories for a job without a launcher, shared by the job's processes on that host.
+///
+/// `counterfoil clean` leaves them alone while one of these processes lives. The last one removes them.
 #[derive(Debug)]
 pub struct SharedJobDirectory {
     memory: SharedDirectory,
@@ -36,8 +37,9 @@ impl SharedJobDirectory {
         fresh_name()
     }
 
-    /// Returns the name of the directories of a job that the user has named. They outlive a job that fails, and
-    /// `counterfoil clean` removes them only by this name.
+    /// Returns the directory name for a user-named job.
+    ///
+    /// The directories outlive a job that fails, and `counterfoil clean` removes them only by this name.
     ///
     /// # Errors
     /// [`JobError::Name`].
@@ -52,7 +54,7 @@ impl SharedJobDirectory {
         }
     }
 
-    /// Makes the directories of a job in `shm_root` and `checkpoint_root`, or joins the processes that have made them.
+    /// Makes a job's directories in `shm_root` and `checkpoint_root`, or joins the processes that have made them.
     ///
     /// # Errors
     /// [`JobError`].
@@ -69,8 +71,7 @@ impl SharedJobDirectory {
         Ok(SharedJobDirectory { memory, checkpoints, paths, are_removed: true })
     }
 
-    /// Returns the directory of the ranks' logs of a job that has kept them below `root`, whoever has run it; `None` if
-    /// there is none.
+    /// Returns the directory of rank logs kept by a job below `root`, whoever has run it; `None` if there is none.
     pub fn kept_logs(root: &Path, job: &str) -> Option<PathBuf> {
         let end = format!("-{NAMED}-{job}");
         let is_of_job = |name: &str| name.starts_with(NAME_PREFIX) && name.ends_with(&end);
@@ -89,8 +90,9 @@ impl SharedJobDirectory {
         &self.checkpoints.path
     }
 
-    /// Returns `true` while a process holds the log or the store of a rank. The locks of a dead process are released as
-    /// it exits, and on a network file system when the server finds it dead.
+    /// Returns `true` while a process holds a rank's log or store.
+    ///
+    /// A dead process's locks are released as it exits, and on a network file system when the server finds it dead.
     pub fn is_in_use(&self, rank: u32) -> bool {
         let store = self.checkpoints.path.join(format!("rank-{rank}")).join(STORE_LOCK_FILE);
         let [log, local] = self.logs_of(rank);
@@ -99,7 +101,9 @@ impl SharedJobDirectory {
             .any(|file| matches!(open_private_file(file), Err(PrivateFileError::OwnerAlive { .. })))
     }
 
-    /// Marks, in both directories, that a rank has its files in them. `host`: the host of its process.
+    /// Marks a rank in both directories as having its files there.
+    ///
+    /// `host`: its process's host.
     ///
     /// # Errors
     /// [`JobError::Io`].
@@ -111,15 +115,16 @@ impl SharedJobDirectory {
         Ok(())
     }
 
-    /// Returns a directory that lacks the mark of a rank: that of the checkpoints, or with `in_memory` either.
+    /// Returns a directory without a rank's mark: the checkpoints', or with `in_memory` either.
     pub fn unmarked(&self, rank: u32, in_memory: bool) -> Option<&Path> {
         let memory = in_memory.then(|| self.paths.directory());
         memory.into_iter().chain([self.checkpoints()]).find(|directory| !directory.join(mark_of(rank)).exists())
     }
 
-    /// Marks that a process on `host` takes a rank over, whose files are on a disk that hosts share. What an earlier
-    /// process of the rank left in the memory of this host is removed if the last one was on another: it is older than
-    /// what is on the disk.
+    /// Marks the takeover of a rank, with files on a disk shared by hosts, by a process on `host`.
+    ///
+    /// Files left by an earlier process of the rank in this host's memory are removed if the last process was on
+    /// another host: they are older than those on the disk.
     ///
     /// # Errors
     /// [`JobError::Io`].
@@ -134,13 +139,14 @@ impl SharedJobDirectory {
         self.write_durably(mark_of(rank), host.as_bytes(), rank)
     }
 
-    /// Returns the files of a rank's log in shared memory.
+    /// Returns a rank's log files in shared memory.
     fn logs_of(&self, rank: u32) -> [PathBuf; 2] {
         ["log", "local"].map(|name| self.paths.logs().join(format!("{name}.{rank}")))
     }
 
-    /// Begins a job with this directory of checkpoints. If this host has logs of one that began with another, returns
-    /// that.
+    /// Begins a job with this checkpoint directory.
+    ///
+    /// If this host has logs from a job begun with another directory, returns that one.
     ///
     /// # Errors
     /// [`JobError::Io`].
@@ -171,8 +177,10 @@ impl SharedJobDirectory {
         read_existing(&self.record_path())
     }
 
-    /// Replaces the job's record. It is durable, and so are the marks of ranks, when this returns. `process`: a number
-    /// that no other process of the job has.
+    /// Replaces the job's record.
+    ///
+    /// The record is durable, and so are the rank marks, when this returns. `process`: a number unique among the job's
+    /// processes.
     ///
     /// # Errors
     /// [`JobError::Io`].
@@ -192,13 +200,16 @@ impl SharedJobDirectory {
         written.map_err(JobError::io("write", &path))
     }
 
-    /// Keeps the directories when this process leaves the job. All its processes are to call this.
+    /// Keeps the directories when this process leaves the job.
+    ///
+    /// All its processes are to call this.
     pub fn keep_files(&mut self) {
         self.are_removed = false;
     }
 
-    /// Leaves the job. The last process of a host removes its directories; what it can't remove, `counterfoil clean`
-    /// will.
+    /// Leaves the job.
+    ///
+    /// A host's last process removes its directories; `counterfoil clean` removes the rest.
     pub fn leave(self) {
         if !self.are_removed {
             return;
@@ -211,7 +222,7 @@ impl SharedJobDirectory {
     }
 }
 
-/// A directory that several processes use.
+/// A directory used by several processes.
 #[derive(Debug)]
 struct SharedDirectory {
     path: PathBuf,
@@ -249,12 +260,12 @@ impl SharedDirectory {
     }
 }
 
-/// Returns the name of the mark of a rank.
+/// Returns the name of a rank's mark.
 fn mark_of(rank: u32) -> String {
     format!("has-rank-{rank}")
 }
 
-/// Removes everything in a job's directory but its lock file; its record last, which says that the job has ended.
+/// Removes everything in a job's directory but its lock file; last its record, which marks the job's end.
 fn remove_contents(directory: &Path) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
@@ -354,7 +365,7 @@ mod tests {
         assert_eq!((job.unmarked(3, true), job.unmarked(3, false)), (None, None));
         assert_eq!(job.unmarked(2, true), Some(job.paths().directory()));
         assert_eq!(job.unmarked(2, false), Some(job.checkpoints()));
-        // A host that was restarted.
+        // A restarted host.
         fs::remove_file(job.paths().directory().join(mark_of(3))).unwrap();
         assert_eq!((job.unmarked(3, true), job.unmarked(3, false)), (Some(job.paths().directory()), None));
         job.leave();

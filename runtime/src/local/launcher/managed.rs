@@ -1,4 +1,4 @@
-//! Processes that a process manager starts: they join as ranks, wait as spares, and end with it.
+//! Processes started by a process manager: they join as ranks, wait as spares, and end with it.
 
 use std::time::{Duration, Instant};
 
@@ -9,18 +9,19 @@ use crate::local::process::{Exit, Process};
 use crate::local::report::{LaunchError, Progress, StallReport};
 use crate::local::slot::describe_unfinished;
 
-/// Longest wait of all living processes for each other in a repair.
+/// Longest time all live processes may wait for each other in a repair.
 const REPAIR_WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// Returns `true` if all processes have waited for longer than [`REPAIR_WAIT_MAX`]. `since`: for each living one, since
-/// when it waits.
+/// Returns `true` if all processes have waited for longer than [`REPAIR_WAIT_MAX`].
+///
+/// `since`: start of each live one's wait.
 fn is_lost(since: impl Iterator<Item = Option<Instant>>, now: Instant) -> bool {
     let latest = since.map(|since| since.map(|since| now.saturating_duration_since(since))).min();
     latest.flatten().is_some_and(|waited| waited > REPAIR_WAIT_MAX)
 }
 
 impl Launcher<'_> {
-    /// Lets a process of the process manager become a rank.
+    /// Lets a managed process become a rank.
     pub(super) fn handle_join(&mut self, rank: u32, pid: u32, control: Control) -> Result<(), LaunchError> {
         let index = rank as usize;
         let is_managed = matches!(self.options.processes, Processes::Managed { .. });
@@ -28,12 +29,12 @@ impl Launcher<'_> {
             return Ok(());
         }
         self.end_predecessor(index)?;
-        // An error means that it has died: another process will join.
+        // An error means a dead process: another will join.
         let Ok(process) = Process::adopt(pid, self.job.paths()) else { return Ok(()) };
         self.manager_starts = 0;
         if self.finishing.is_some() {
             let mut control = control;
-            // An error means that it has died.
+            // An error means a dead process.
             let _ = control.send(&ToRank::Finish);
             self.spares.push(Spare { control, process, repairing: None });
             return Ok(());
@@ -46,7 +47,7 @@ impl Launcher<'_> {
         self.welcome(index, control)
     }
 
-    /// Makes sure that a process whose place another one takes is dead, and handles its exit.
+    /// Makes sure that a replaced process is dead, and handles its exit.
     fn end_predecessor(&mut self, rank: usize) -> Result<(), LaunchError> {
         let Some(process) = &mut self.slots[rank].process else { return Ok(()) };
         let failed = |source| LaunchError::Io { action: "end a rank that was replaced", source };
@@ -55,7 +56,7 @@ impl Launcher<'_> {
         self.handle_exit(rank)
     }
 
-    /// Reads the messages of spare processes: one may have become a rank, or have died.
+    /// Reads messages from spare processes: one may have become a rank, or have died.
     pub(super) fn read_spares(&mut self) -> Result<(), LaunchError> {
         for Spare { mut control, mut process, mut repairing } in std::mem::take(&mut self.spares) {
             let message = loop {
@@ -65,7 +66,7 @@ impl Launcher<'_> {
                 }
             };
             match message {
-                // A spare of a job that is started again is dropped, which kills it.
+                // A spare of a job being restarted is dropped, which kills it.
                 Ok(None) if self.restart.is_some() => {}
                 Ok(None) => self.spares.push(Spare { control, process, repairing }),
                 Ok(Some(ToLauncher::Join { rank, pid })) => {
@@ -82,9 +83,10 @@ impl Launcher<'_> {
         Ok(())
     }
 
-    /// Starts the job again if its processes have waited for each other for too long: then the agreement of the MPI,
-    /// which takes milliseconds once all have begun it, is lost. With Open MPI 5.0.11 that happens now and then when
-    /// two processes die at the same time.
+    /// Starts the job again if its processes have waited for each other for too long.
+    ///
+    /// Then the MPI's agreement, which takes milliseconds once all have begun it, is lost. With Open MPI 5.0.11 that
+    /// happens now and then when two processes die at the same time.
     ///
     /// # Errors
     /// [`LaunchError::RepairStalled`] if that has happened too often.
@@ -100,9 +102,11 @@ impl Launcher<'_> {
         Err(LaunchError::RepairStalled { waited: REPAIR_WAIT_MAX, state: describe_unfinished(&self.slots, now) })
     }
 
-    /// Starts the job again because the processes of the process manager make no progress: `rank` has had none for too
-    /// long, or all wait for each other. Returns `false`, and does nothing, if that has happened too often, in a job
-    /// that ends or is about to be started again, and without a process manager.
+    /// Starts the job again because the managed processes make no progress: `rank` has had none for too long, or all
+    /// wait for each other.
+    ///
+    /// Returns `false`, and does nothing, if that has happened too often, in a job ending or about to be started again,
+    /// and without a process manager.
     pub(in crate::local) fn restart_stalled(&mut self, rank: Option<u32>, now: Instant) -> Result<bool, LaunchError> {
         let is_too_often =
             self.manager_starts >= MANAGER_STARTS_MAX || self.stalls.len() >= self.options.deaths_max as usize;
@@ -129,7 +133,7 @@ impl Launcher<'_> {
             self.handle_exit(rank)?;
         }
         if self.manager.is_some() {
-            // The last of these exits has started the job again.
+            // The last exit has started the job again.
             return Ok(());
         }
         if self.slots.iter().all(|slot| slot.outcome.is_some()) && self.restart.is_none() {

@@ -32,7 +32,7 @@ impl Launcher<'_> {
             peers,
             kills,
         };
-        // An error means that it has died: its exit is handled next.
+        // An error means a dead process: its exit is handled next.
         let mut sent = control.send(&ToRank::Welcome(Box::new(welcome)));
         let slot = &mut self.slots[rank];
         for body in std::mem::take(&mut slot.queued_orders) {
@@ -45,7 +45,7 @@ impl Launcher<'_> {
         Ok(())
     }
 
-    /// Reads and handles all available messages of a rank.
+    /// Reads and handles all available messages from a rank.
     pub(in crate::local) fn read_messages(&mut self, rank: usize) -> Result<(), LaunchError> {
         loop {
             let Some(control) = &mut self.slots[rank].control else { return Ok(()) };
