@@ -1,4 +1,4 @@
-//! The memory of a log, addressed by offset.
+//! A log's memory, addressed by offset.
 //!
 //! Shared words are accessed through [`Arena::word`], and on hot paths without its check. Loom and shuttle cannot see
 //! atomics inside mapped bytes: in their models the same offsets refer to their own atomics, and the rest of the crate
@@ -14,7 +14,7 @@ use crate::options::HEADER_BYTES;
 use crate::record::RECORD_HEADER;
 use crate::sync::{AtomicU64, Ordering};
 
-/// Mapped memory of one tier.
+/// Mapped memory for one tier.
 #[cfg(not(counterfoil_loom))]
 pub(crate) struct Arena {
     base: NonNull<u8>,
@@ -22,8 +22,8 @@ pub(crate) struct Arena {
     tier: Box<dyn crate::tier::Tier>,
 }
 
-// SAFETY: `base` points into the memory of `tier`, which by the contract of `Tier` any thread may use while `tier`
-// lives, and `tier` is Send and Sync itself. Lanes and cursors decide which thread may access which bytes when.
+// SAFETY: `base` points into the memory of `tier`; by the contract of `Tier` any thread may use it while `tier` lives,
+// and `tier` is Send and Sync itself. Lanes and cursors decide which thread may access which bytes when.
 #[cfg(not(counterfoil_loom))]
 unsafe impl Send for Arena {}
 // SAFETY: as above.
@@ -36,7 +36,7 @@ impl Arena {
         Arena { base: tier.base(), len: tier.len(), tier }
     }
 
-    /// Returns the bytes of the arena.
+    /// Returns the arena's length in bytes.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -72,8 +72,8 @@ impl Arena {
     pub(crate) unsafe fn word_unchecked(&self, at: usize) -> &AtomicU64 {
         debug_assert!(self.has_word(at));
         // SAFETY: the offset is inside the memory and aligned, as the caller promises: the memory begins at a page. It
-        // is initialised and lives as long as `self`, and AtomicU64 has the layout of u64. Every access to bytes that
-        // are a shared word at that moment goes through this function or through `ArenaPtr::word`.
+        // is initialised and lives as long as `self`, and AtomicU64 has the layout of u64. Every access to bytes
+        // forming a shared word at that moment goes through this function or through `ArenaPtr::word`.
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(at).cast()) }
     }
 
@@ -82,7 +82,7 @@ impl Arena {
         at.is_multiple_of(8) && self.len.checked_sub(at).is_some_and(|left| left >= 8)
     }
 
-    /// Copies a record of `len` bytes, a multiple of eight, into a chunk that is not yet in a lane.
+    /// Copies a record of `len` bytes, a multiple of eight, into a chunk not yet in a lane.
     pub(crate) fn copy(&self, from: usize, to: usize, len: usize) {
         for offset in (0..len).step_by(size_of::<u64>()) {
             let value = self.word(from + offset).load(Ordering::Relaxed);
@@ -101,12 +101,12 @@ impl Arena {
         ArenaPtr { address: unsafe { self.base.add(at) } }
     }
 
-    /// Returns the offset of a place in this arena.
+    /// Returns a place's offset in this arena.
     pub(crate) fn offset_of(&self, place: ArenaPtr) -> usize {
         place.address.addr().get() - self.base.addr().get()
     }
 
-    /// Returns the address of the byte at `at`.
+    /// Returns the byte address at `at`.
     pub(crate) fn address(&self, at: usize) -> *const u8 {
         debug_assert!(at <= self.len);
         self.base.as_ptr().wrapping_add(at)
@@ -141,7 +141,7 @@ unsafe impl Sync for ArenaPtr {}
 
 #[cfg(not(counterfoil_loom))]
 impl ArenaPtr {
-    /// Returns the bytes from here to `end`, which is not before this place.
+    /// Returns the bytes from here to `end`, a place not before this one.
     #[inline]
     pub(crate) fn bytes_until(self, end: ArenaPtr) -> usize {
         end.address.addr().get() - self.address.addr().get()
@@ -188,7 +188,7 @@ struct ModelWord {
     body: BodyCell,
 }
 
-/// Eight bytes of a body in which loom sees every race.
+/// Eight body bytes, with every race visible to loom.
 #[cfg(all(counterfoil_loom, not(counterfoil_shuttle)))]
 struct BodyCell(loom::cell::UnsafeCell<u64>);
 
@@ -213,8 +213,10 @@ impl BodyCell {
     }
 }
 
-/// Eight bytes of a body. Shuttle sees no races, but may switch threads at each access: a body that is read too early,
-/// or while it is written, has words of two records.
+/// Eight body bytes.
+///
+/// Shuttle sees no races, but may switch threads at each access: a body read too early, or during the write, has words
+/// from two records.
 #[cfg(counterfoil_shuttle)]
 struct BodyCell(AtomicU64);
 
@@ -241,7 +243,7 @@ pub(crate) struct Arena {
 
 #[cfg(counterfoil_loom)]
 impl Arena {
-    /// Makes an arena of `len` bytes that hold `left(offset)`, as if left by an earlier use.
+    /// Makes an arena of `len` bytes holding `left(offset)`, as if left by an earlier use.
     pub(crate) fn modelled(len: usize, left: impl Fn(usize) -> u64) -> Arena {
         let word = |at| ModelWord { word: AtomicU64::new(left(at)), body: BodyCell::new(left(at)) };
         Arena { words: (HEADER_BYTES..len).step_by(8).map(word).collect() }
@@ -270,12 +272,12 @@ impl Arena {
     /// Returns the word at `at`; a model checks it, too.
     ///
     /// # Safety
-    /// As in the arena of mapped bytes.
+    /// See the mapped variant.
     pub(crate) unsafe fn word_unchecked(&self, at: usize) -> &AtomicU64 {
         self.word(at)
     }
 
-    /// Reads the bytes `[at, at + len)` of a body.
+    /// Reads the body bytes `[at, at + len)`.
     pub(crate) fn body(&self, at: usize, len: usize) -> Vec<u64> {
         (at..at + len).step_by(8).map(|at| self.word_at(at).body.read()).collect()
     }
@@ -289,7 +291,7 @@ impl Arena {
         (at..at + len).step_by(8).map(|at| read(self.word_at(at))).collect()
     }
 
-    /// Writes eight bytes of a body.
+    /// Writes eight body bytes.
     pub(crate) fn write_body(&self, at: usize, value: u64) {
         self.word_at(at).body.write(value);
     }
@@ -346,7 +348,7 @@ impl ArenaPtr {
     /// Moves the place `bytes` further on.
     ///
     /// # Safety
-    /// As for a place in mapped bytes.
+    /// See the mapped variant.
     pub(crate) unsafe fn advance(&mut self, bytes: usize) {
         self.at += bytes;
     }
@@ -354,7 +356,7 @@ impl ArenaPtr {
     /// Returns the word `offset` bytes from here.
     ///
     /// # Safety
-    /// As for a place in mapped bytes.
+    /// See the mapped variant.
     pub(crate) unsafe fn word(&self, offset: usize) -> &AtomicU64 {
         self.arena().word(self.at + offset)
     }

@@ -1,6 +1,6 @@
-//! CRC-32C (Castagnoli), the checksum of messages, blocks on disk and checkpoints.
+//! CRC-32C (Castagnoli), the checksum for messages, blocks on disk and checkpoints.
 //!
-//! One place for all crates: what was written with it must be read with it.
+//! One place for all crates: writers and readers must agree.
 
 use crc_fast::{CrcAlgorithm, Digest};
 
@@ -10,11 +10,12 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     crc32c_append(0, bytes)
 }
 
-/// Returns the CRC-32C of the bytes whose checksum is `crc`, followed by `bytes`. Compiled once: inlined, crc-fast's
-/// variants for each processor would be 67 KB of code in each unit that calls it.
+/// Returns the CRC-32C of earlier bytes with checksum `crc`, followed by `bytes`.
+///
+/// Compiled once: inlined, crc-fast's variants for each processor would be 67 KB of code in each calling unit.
 #[inline(never)]
 pub fn crc32c_append(crc: u32, bytes: &[u8]) -> u32 {
-    // The register holds the complement of the checksum of what it has taken.
+    // The register holds the complemented checksum so far.
     let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(!crc));
     digest.update(bytes);
     digest.finalize() as u32
@@ -32,7 +33,7 @@ mod tests {
         !bytes.iter().fold(!0, |crc: u32, byte| (0..8).fold(crc ^ u32::from(*byte), |crc, _| step(crc)))
     }
 
-    /// The values of RFC 3720, appendix B.4.
+    /// Values from RFC 3720, appendix B.4.
     #[test]
     fn known_values() {
         assert_eq!(crc32c(b"123456789"), 0xE306_9283);

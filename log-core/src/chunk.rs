@@ -1,4 +1,4 @@
-//! The header of a chunk: all that a reader and a recovery know about a block.
+//! Chunk header: all that a reader and a recovery know about a block.
 //!
 //! ```text
 //! offset 0  state: magic, state, generation     written by the lane's writer, read by a recovery
@@ -29,30 +29,32 @@ pub(crate) const FIRST_AT: usize = 32;
 pub(crate) const LAST_AT: usize = 40;
 const REPLACES_AT: usize = 48;
 const CHECK_AT: usize = 56;
-/// Reserved for the claim state of a shared writer (several threads, one lane): tail and writers in flight.
+/// Reserved for a shared writer's claim state (several threads, one lane): tail and writers in flight.
 pub(crate) const SHARED_WRITER_AT: usize = 64;
-/// Total bytes of a sealed chunk's records, pads included, so that a reader doesn't walk them.
+/// Total record bytes in a sealed chunk, pads included, so that a reader doesn't walk them.
 pub(crate) const RECORD_BYTES_AT: usize = 72;
-/// Bytes of the pads of a sealed chunk.
+/// Pad bytes in a sealed chunk.
 pub(crate) const PAD_BYTES_AT: usize = 80;
 /// Bytes before a chunk's first record.
 pub(crate) const CHUNK_HEADER: usize = 112;
 
-/// Word at [`LAST_AT`] of a chunk that is not sealed.
+/// Word at [`LAST_AT`] in an unsealed chunk.
 pub(crate) const OPEN: u64 = 0;
 
-/// Returns the word at [`LAST_AT`] of a chunk that ends with `last`, which is [`Ssn::ZERO`] if the lane has no record
+/// Returns the word at [`LAST_AT`] for a chunk ending with `last`, which is [`Ssn::ZERO`] if the lane has no record
 /// yet.
 pub(crate) fn sealed_word(last: Ssn) -> u64 {
     last.0 + 1
 }
 
-/// Returns the last SSN of a chunk whose word at [`LAST_AT`] is not [`OPEN`].
+/// Returns the last SSN of a chunk from its word at [`LAST_AT`], which is not [`OPEN`].
 pub(crate) fn sealed_last(word: u64) -> Ssn {
     Ssn(word - 1)
 }
 
-/// A block of the arena: its offset, and its class in the bits that page alignment leaves free. Zero means none.
+/// An arena block: its offset, and its class in the bits left free by page alignment.
+///
+/// Zero means none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct BlockRef(pub(crate) u64);
 
@@ -80,7 +82,7 @@ impl BlockRef {
     }
 }
 
-/// State of a block, for a recovery.
+/// Block state, for a recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ChunkState {
     /// Never used since its memory was committed.
@@ -91,7 +93,7 @@ pub(crate) enum ChunkState {
     Active,
     /// Being filled by a relocation: a recovery still reads the originals.
     Staged,
-    /// A state word that no writer writes.
+    /// A state word never written by a writer.
     Damaged,
 }
 
@@ -109,12 +111,12 @@ fn state_word(state: ChunkState, generation: u32) -> u64 {
     STATE_MAGIC | state | u64::from(generation)
 }
 
-/// Stores the end of a sealed chunk: the bytes of its records and pads, and its last SSN.
+/// Stores the end of a sealed chunk: its record and pad bytes, and its last SSN.
 pub(crate) fn write_end(arena: &Arena, at: usize, last: Ssn, record_bytes: usize, pad_bytes: usize) {
     arena.word(at + RECORD_BYTES_AT).store(record_bytes as u64, Ordering::Relaxed);
     arena.word(at + PAD_BYTES_AT).store(pad_bytes as u64, Ordering::Relaxed);
-    // Release: a reader that sees that the chunk is sealed sees the two words above, the link and the end word, so no
-    // byte after the header is still to be written.
+    // Release: a reader seeing the chunk sealed sees the two words above, the link and the end word, so no byte after
+    // the header is still to be written.
     arena.word(at + LAST_AT).store(sealed_word(last), Ordering::Release);
 }
 
@@ -132,25 +134,27 @@ pub(crate) fn read_state(arena: &Arena, at: usize) -> (ChunkState, u32) {
     (state, generation)
 }
 
-/// Sets a block's state. Each time that the block is freed, its generation grows by one.
+/// Sets a block's state.
+///
+/// Each time the block is freed, its generation grows by one.
 pub(crate) fn write_state(arena: &Arena, at: usize, state: ChunkState) {
     let word = arena.word(at + STATE_AT);
     let generation = word.load(Ordering::Relaxed) as u32;
     let generation = if state == ChunkState::Free { generation.wrapping_add(1) } else { generation };
-    // Release: a recovery that finds the chunk active must also find its header, which was written before.
+    // Release: a recovery finding the chunk active must also find its header, written before.
     word.store(state_word(state, generation), Ordering::Release);
 }
 
-/// The constant part of a chunk's header.
+/// Constant part of a chunk's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ChunkHeader {
-    /// Destination of the records, which identifies the lane.
+    /// Destination of the records; identifies the lane.
     pub(crate) lane: Rank,
     /// Position in the lane, from 1.
     pub(crate) sequence: u64,
     /// SSN of the first record, or of the next record to come in an empty chunk.
     pub(crate) first: Ssn,
-    /// The lowest sequence whose records a relocation moved here; `sequence` if there was none.
+    /// Lowest sequence with records relocated to here; `sequence` if there was no relocation.
     pub(crate) replaces: u64,
     /// True if SSNs may be missing between the records, as after a relocation or an import.
     pub(crate) sparse: bool,
@@ -205,21 +209,23 @@ impl ChunkHeader {
     }
 }
 
-/// The writer's view of a chunk.
+/// A chunk as seen by the writer.
 #[derive(Clone, Debug)]
 pub(crate) struct ChunkInfo {
     pub(crate) block: BlockRef,
     pub(crate) header: ChunkHeader,
     /// SSN of the last record; valid once the chunk is sealed.
     pub(crate) last: Ssn,
-    /// Bytes of records and pads; valid once the chunk is sealed.
+    /// Record and pad bytes; valid once the chunk is sealed.
     pub(crate) record_bytes: usize,
-    /// Bytes of the pads, counted as they are written.
+    /// Pad bytes, counted as they are written.
     pub(crate) pad_bytes: usize,
 }
 
 impl ChunkInfo {
-    /// Returns the highest pin with which a cursor may be in the chunk. An empty chunk's last SSN is below its first.
+    /// Returns the highest possible pin of a cursor in the chunk.
+    ///
+    /// An empty chunk's last SSN is below its first.
     pub(crate) fn pinned_upto(&self) -> Ssn {
         self.last.max(self.header.first)
     }
@@ -233,7 +239,7 @@ mod tests {
     use crate::pool::Pool;
     use crate::sync::Arc;
 
-    /// Returns a pool with a block that was never used.
+    /// Returns a pool with a never used block.
     fn fresh() -> (Arc<Pool>, BlockRef) {
         let options = PoolOptions { memory_bytes_max: 64 << 10, chunk_bytes: 4096, prefault_bytes: 0, cursors_max: 1 };
         let pool = Pool::volatile(options).unwrap();

@@ -1,34 +1,34 @@
-//! Layout of a log's address space: size classes and the regions of their blocks.
+//! Layout of a log's address space: size classes and their block regions.
 //!
 //! The space has a region for each class, with room for the whole budget: use decides which class gets the bytes, and
 //! the budget bounds the sum. Address space costs nothing until it is touched, so no block is ever moved, merged or
-//! split, and the free list of a class is a stack.
+//! split, and a class's free list is a stack.
 
 use crate::options::{BLOCK_BYTES_MIN, HEADER_BYTES, MEMORY_BYTES_MAX, OptionsError, PoolOptions};
 
-/// Bytes of a large page on most machines.
+/// Bytes in a large page on most machines.
 #[cfg(not(miri))]
 const LARGE_PAGE_BYTES: usize = 2 << 20;
 
-/// Classes between a power of two and the next, for blocks that hold one large record: at most 1/8 is wasted.
+/// Classes between a power of two and the next, for blocks holding one large record: at most 1/8 is wasted.
 const JUMBO_STEPS: usize = 8;
 
-/// One size class of blocks.
+/// A block size class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Class {
-    /// Bytes of a block.
+    /// Block size in bytes.
     pub(crate) bytes: usize,
     /// Offset of the first block in the space.
     pub(crate) region: usize,
-    /// Number of blocks that the region has room for.
+    /// Number of blocks fitting the region.
     pub(crate) blocks: usize,
 }
 
-/// The layout of a pool's address space: a pure function of its options.
+/// Layout of a pool's address space: a pure function of its options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Geometry {
     pub(crate) classes: Vec<Class>,
-    /// Index of the class of ordinary chunks.
+    /// Index of the ordinary chunks' class.
     pub(crate) chunk_class: usize,
     len: usize,
 }
@@ -37,7 +37,7 @@ impl PoolOptions {
     /// Returns the layout of the pool's address space.
     ///
     /// # Errors
-    /// [`OptionsError`] names the first option that is out of its limits.
+    /// [`OptionsError`] names the first option out of its limits.
     pub fn geometry(&self) -> Result<Geometry, OptionsError> {
         let refuse = |option, value, rule: &'static str| Err(OptionsError { option, value, rule: rule.into() });
         if !self.chunk_bytes.is_power_of_two() || self.chunk_bytes < BLOCK_BYTES_MIN || self.chunk_bytes > 1 << 30 {
@@ -95,8 +95,9 @@ impl Geometry {
         Geometry { classes, chunk_class, len: at }
     }
 
-    /// Returns the least budget under which a chunk of `bytes` can be allocated: its block, or an ordinary chunk if
-    /// that is larger. `None` if it is above [`MEMORY_BYTES_MAX`].
+    /// Returns the least budget for allocating a chunk of `bytes`: its block, or an ordinary chunk if larger.
+    ///
+    /// `None` if it is above [`MEMORY_BYTES_MAX`].
     pub(crate) fn memory_bytes_for(bytes: usize, chunk_bytes: usize) -> Option<usize> {
         // The smaller classes don't depend on the budget, and every doubling has at least one.
         let memory_bytes_max = bytes.checked_mul(2)?.max(chunk_bytes);
@@ -105,9 +106,10 @@ impl Geometry {
         (block <= MEMORY_BYTES_MAX).then_some(block)
     }
 
-    /// Returns the parts of the space that large pages pay for, as offset and bytes: the ordinary chunks after the
-    /// first large page of them, and all larger blocks of at least half a large page. A log with few chunks must not
-    /// take a large page for them.
+    /// Returns the parts of the space worth large pages, as offset and bytes: the ordinary chunks after their first
+    /// large page, and all larger blocks of at least half a large page.
+    ///
+    /// A log with few chunks must not take a large page for them.
     #[cfg(not(miri))]
     pub(crate) fn large_pages(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
         let Class { bytes, region, blocks } = self.classes[self.chunk_class];
@@ -118,7 +120,7 @@ impl Geometry {
         chunks.into_iter().chain(blocks).filter(|(_, len)| *len >= LARGE_PAGE_BYTES)
     }
 
-    /// Returns the bytes of address space.
+    /// Returns the address space in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -128,7 +130,7 @@ impl Geometry {
         false
     }
 
-    /// Returns the index of the smallest class whose blocks hold `bytes`.
+    /// Returns the index of the smallest class with blocks holding `bytes`.
     pub(crate) fn class_for(&self, bytes: usize) -> Option<usize> {
         let index = self.classes.partition_point(|class| class.bytes < bytes);
         (index < self.classes.len()).then_some(index)
@@ -184,7 +186,7 @@ mod tests {
             let expected = [(region + skipped, blocks * bytes - skipped), (first_large, geometry.len() - first_large)];
             assert_eq!(geometry.large_pages().collect::<Vec<_>>(), expected, "{memory} bytes, chunks of {chunk}");
         }
-        // One large page of chunks, and no block of half a large page.
+        // Chunks for one large page, and no block of half its size.
         assert_eq!(geometry(1 << 20, 4096).large_pages().count(), 0);
     }
 }

@@ -1,12 +1,12 @@
-//! Lanes: the records of one destination, in a chain of chunks in SSN order.
+//! Lanes: the records to one destination, in a chain of chunks in SSN order.
 //!
 //! One [`LaneWriter`] appends, releases and frees; any number of threads read concurrently through [`LaneReader`]s. The
-//! writer never waits for a reader: it sets chunks aside that an open [`Cursor`] may still need, and returns them to
-//! the pool when the cursor has moved on.
+//! writer never waits for a reader: it sets aside chunks an open [`Cursor`] may still need, and returns them to the
+//! pool when the cursor has moved on.
 //!
 //! # The shared words of a lane
 //!
-//! - commit word of a record.
+//! - a record's commit word.
 //!   - Written by: the writer: `0` after each claim, then the word itself on commit or drop
 //!   - Read by: cursors, a recovery
 //!   - Orderings: `0`: relaxed; word: **release**; read: **acquire**
@@ -16,19 +16,19 @@
 //!   - Read by: cursors that saw the end word or `last`
 //!   - Orderings: **release** / **acquire**
 //!   - Reason: publishes the next chunk's header and its first `0`
-//! - end word: the commit word after the last record of a chunk.
+//! - end word: the commit word after a chunk's last record.
 //!   - Written by: the writer, once, after `next` and before the lengths and `last`
 //!   - Read by: cursors; images read it without an atomic access, after `last`
 //!   - Orderings: **release** / **acquire**
-//!   - Reason: publishes the link; no byte after a chunk's header changes once `last` shows that it is sealed
+//!   - Reason: publishes the link; no byte after a chunk's header changes once `last` shows it sealed
 //! - `last` in a chunk's header.
 //!   - Written by: the writer, once, as the last store of sealing
-//!   - Read by: cursors looking for an SSN, and those that take an image
+//!   - Read by: cursors looking for an SSN, or taking an image
 //!   - Orderings: **release** / **acquire**
 //!   - Reason: a sealed chunk can be skipped, or read as an image, without reading its records one by one
 //! - lengths in a chunk's header.
 //!   - Written by: the writer, once, after the end word and before `last`
-//!   - Read by: cursors that take an image, after `last`
+//!   - Read by: cursors taking an image, after `last`
 //!   - Orderings: relaxed, ordered by `last`
 //!   - Reason: the end of the records is known without a walk
 //! - `state` in a chunk's header.
@@ -50,18 +50,18 @@
 //!   - Written by: one cursor each
 //!   - Read by: the writer, before it frees
 //!   - Orderings: store **release**, load **acquire**, and **SeqCst fences** between the store and the first load of
-//!     `head` (cursor that is opened) or `evicted` (cursor that goes on), and between the stores of `head`, `floor`
-//!     and `evicted` and the loads of the pins (writer)
+//!     `head` (cursor being opened) or `evicted` (cursor going on), and between the stores of `head`, `floor` and
+//!     `evicted` and the loads of the pins (writer)
 //!   - Reason: Dekker's handshake: either the writer sees the pin, or the cursor sees the new head and floor, or that
 //!     it was overtaken; the release and acquire order a cursor's last read of a chunk before its reuse
 //! - `Stack::head` in the pool.
-//!   - Written by: writers of all lanes, and a thread that commits memory ahead (`Pool::commit_ahead`)
+//!   - Written by: writers of all lanes, and a thread committing memory ahead (`Pool::commit_ahead`)
 //!   - Read by: the writers
 //!   - Orderings: push **release**, pop **acquire**, a tag against ABA
 //!   - Reason: a block's old use happens before its new one
 //! - [`LaneShared::evicted`].
-//!   - Written by: the writer, before the head that follows evicted records
-//!   - Read by: cursors that look for a place in the chain, after the head; cursors at the end of a chunk, after their
+//!   - Written by: the writer, before the head following evicted records
+//!   - Read by: cursors looking for a place in the chain, after the head; cursors at the end of a chunk, after their
 //!     fence
 //!   - Orderings: relaxed, ordered by the head, or by the fences of the pins
 //!   - Reason: missing records are on disk, not released; the chunks after a cursor's own may be reused
@@ -69,10 +69,10 @@
 //!   - Written by: the writer
 //!   - Read by: reports
 //!   - Orderings: relaxed
-//!   - Reason: a figure that nothing depends on
+//!   - Reason: a figure for information only
 //! - `shared writer` in a chunk's header.
 //!   - Written by: no code yet
-//!   - Read by: a recovery, which refuses other values than 0
+//!   - Read by: a recovery, refusing other values than 0
 //!   - Reason: reserved for a lane with several writers
 
 mod acknowledge;
@@ -97,27 +97,27 @@ pub use writer::{AppendError, LaneWriter};
 use crate::nouns::{Rank, Ssn};
 use crate::sync::{AtomicU64, AtomicUsize, Ordering, fence};
 
-/// Value of a pin that is free.
+/// Value of a free pin.
 pub(crate) const UNPINNED: u64 = !KEEPS_EVICTED;
-/// Bit of a pin that keeps evicted chunks, too, from its SSN on. Without it, a pin keeps of those only the chunk that
-/// begins with its SSN.
+/// Bit in a pin to keep evicted chunks, too, from its SSN on.
+///
+/// Without it, a pin keeps no evicted chunk but the one beginning with its SSN.
 pub(crate) const KEEPS_EVICTED: u64 = 1 << 63;
 const _: () = assert!(Ssn::MAX.0 < UNPINNED);
 
-/// State that a lane's writer and its cursors share.
+/// State shared by a lane's writer and its cursors.
 #[derive(Debug)]
 pub(crate) struct LaneShared {
     peer: Rank,
-    /// The first chunk of the chain; 0 before the first claim.
+    /// First chunk in the chain; 0 before the first claim.
     head: AtomicU64,
     /// Lower bound of the chain: records below this SSN may be gone.
     floor: AtomicU64,
-    /// The lowest SSN that each open cursor may still need, with or without [`KEEPS_EVICTED`].
+    /// Lowest SSN that each open cursor may still need, with or without [`KEEPS_EVICTED`].
     pins: Box<[AtomicU64]>,
-    /// Bytes of the lane's chunks.
+    /// Bytes held in the lane's chunks.
     held: AtomicUsize,
-    /// Sequence of the newest chunk that was evicted; 0 while no record of the lane is on disk only, and at least 1
-    /// afterwards.
+    /// Sequence of the newest evicted chunk; 0 while no record in the lane is on disk only, and at least 1 afterwards.
     evicted: AtomicU64,
 }
 
@@ -141,9 +141,9 @@ impl LaneShared {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// Returns the lowest SSN that any open cursor may need, or [`UNPINNED`].
+    /// Returns the lowest SSN any open cursor may need, or [`UNPINNED`].
     ///
-    /// The writer calls it after it has published a new head and floor. The fence pairs with the one in
+    /// Called by the writer after publishing a new head and floor. The fence pairs with the one in
     /// [`LaneReader::open`](LaneReader::open).
     fn lowest_pin(&self) -> u64 {
         fence(Ordering::SeqCst);
@@ -151,10 +151,12 @@ impl LaneShared {
         pins.map(|pin| pin & !KEEPS_EVICTED).min().unwrap_or(UNPINNED)
     }
 
-    /// Returns `true` if a cursor or an image may read an evicted chunk: the one that begins with `first` and has pins
-    /// up to `pinned_upto`. Called after [`lowest_pin`](Self::lowest_pin), whose fence it needs.
+    /// Returns `true` if a cursor or an image may read an evicted chunk: the one beginning with `first`, with pins up
+    /// to `pinned_upto`.
     ///
-    /// A cursor in an earlier chunk can't come here: it sees [`evicted`](Self::evicted) before it leaves that chunk.
+    /// Called after [`lowest_pin`](Self::lowest_pin), whose fence it needs.
+    ///
+    /// A cursor in an earlier chunk can't come here: it sees [`evicted`](Self::evicted) before leaving its chunk.
     fn keeps_evicted(&self, first: Ssn, pinned_upto: Ssn) -> bool {
         self.pins.iter().map(|pin| pin.load(Ordering::Acquire)).any(|pin| {
             let from = pin & !KEEPS_EVICTED;

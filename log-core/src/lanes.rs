@@ -5,7 +5,9 @@ use crate::nouns::Rank;
 use crate::pool::Pool;
 use crate::sync::Arc;
 
-/// The lanes of a rank, one for each rank of the job, each made at its first use. An unused lane takes 64 bytes.
+/// A rank's lanes, one for each rank in the job, each made at its first use.
+///
+/// An unused lane takes 64 bytes.
 #[derive(Debug)]
 pub struct Lanes {
     pool: Arc<Pool>,
@@ -18,19 +20,19 @@ impl Lanes {
         Lanes { pool, lanes: (0..ranks).map(|_| None).collect() }
     }
 
-    /// Returns the pool of all lanes.
+    /// Returns the pool shared by all lanes.
     pub fn pool(&self) -> &Pool {
         &self.pool
     }
 
-    /// Reserves a record as [`LaneWriter::claim`] does.
+    /// Reserves a record like [`LaneWriter::claim`].
     ///
     /// If the lane's chunk has no room, calls `make_room` with `context` and the request, which must
-    /// [`reserve`](LaneWriter::reserve) it or fail. (A closure that captures the context would be built for every
-    /// claim, although it is hardly ever called.)
+    /// [`reserve`](LaneWriter::reserve) it or fail. (A closure capturing the context would be built for every claim,
+    /// although hardly ever called.)
     ///
     /// # Errors
-    /// Those of `make_room`.
+    /// Errors of `make_room`.
     ///
     /// # Panics
     /// If `make_room` succeeds without having made room.
@@ -49,8 +51,8 @@ impl Lanes {
         }
         let slot = self.lanes.get_mut(peer.index()).and_then(Option::as_mut);
         // SAFETY: `has_room` returned true, above or after `make_room`: there is such a lane, and it has room; nothing
-        // changed since. The borrow checker rejects a borrow that is returned on one path only, and a second checked
-        // look-up costs a third of a small append.
+        // changed since. The borrow checker rejects a borrow returned on one path only, and a second checked look-up
+        // costs a third of a small append.
         let lane = unsafe { slot.unwrap_unchecked() };
         // SAFETY: as above, the lane has room for these two parts.
         Ok(unsafe { Claim::new(lane, prefix, prefix + payload) })
@@ -85,14 +87,14 @@ impl Lanes {
         self.lanes.get_mut(peer.index())?.as_mut()
     }
 
-    /// Returns the lane to `peer`, which is made at its first use; `None` if the job has no such rank.
+    /// Returns the lane to `peer`, made at its first use; `None` if the job has no such rank.
     pub fn open(&mut self, peer: Rank) -> Option<&mut LaneWriter> {
         let pool = &self.pool;
         let slot = self.lanes.get_mut(peer.index())?;
         Some(slot.get_or_insert_with(|| LaneWriter::new(pool.clone(), peer)))
     }
 
-    /// Installs a lane that a recovery found.
+    /// Installs a lane found by a recovery.
     ///
     /// # Errors
     /// Returns the lane if the job has no such rank.
@@ -106,12 +108,12 @@ impl Lanes {
         }
     }
 
-    /// Iterates over the lanes that were used.
+    /// Iterates over the used lanes.
     pub fn iter(&self) -> impl Iterator<Item = &LaneWriter> {
         self.lanes.iter().flatten()
     }
 
-    /// Iterates over the lanes that were used.
+    /// Iterates over the used lanes.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut LaneWriter> {
         self.lanes.iter_mut().flatten()
     }

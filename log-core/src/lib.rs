@@ -7,27 +7,26 @@
 //! records of its own past are in the [`LocalLog`].
 //!
 //! This crate knows the field's [nouns](Rank) but no protocol: the wire header is an opaque prefix to it. The module
-//! `lane` has a table of the words that threads share, with their memory orders.
+//! `lane` documents the words shared by threads, with their memory orders.
 //!
 //! # Why slots and not epoch guards
 //!
-//! A cursor pins the chunk that it is in, and those after it, by a slot of its own in the lane. An epoch guard (as of
-//! `crossbeam-epoch`) protects everything that was reachable when it was taken, for short read sections. A replay is no
-//! short section: a guard that is held for one keeps every chunk that any lane frees meanwhile. In a replay of 500
-//! chunks of 64 KiB, while 8 lanes free a chunk each for every chunk that is replayed, all 4,000 freed chunks (250 MiB)
-//! waited for the guard; with slots they were reused at once, and memory in use rose by 1.4 MiB, the chunks that the
-//! lanes write to. A guard that is taken anew for each chunk would not keep the unread ones, which a replay needs.
+//! A cursor pins its chunk and the ones after it by a slot of its own in the lane. An epoch guard (as in
+//! `crossbeam-epoch`) protects everything reachable when it was taken, for short read sections. A replay is no short
+//! section: a guard held for one keeps every chunk freed by any lane meanwhile. In a replay of 500 chunks of 64 KiB,
+//! with 8 lanes freeing a chunk each for every replayed chunk, all 4,000 freed chunks (250 MiB) waited for the guard;
+//! with slots they were reused at once, and memory in use rose by 1.4 MiB, the chunks being written by the lanes. A
+//! guard taken anew for each chunk would not keep the unread ones, which a replay needs.
 //!
 //! For short sections guards were measured and gained nothing. (Medians of interleaved batches, two cores of a busy
 //! machine; a guard itself takes 4 ns, and a cursor, which also finds its record, 49 ns.)
 //!
-//! - free blocks of the pool: take and give back, on one thread and on two: now 9 ns, 26 ns (tagged stack); with guards
+//! - the pool's free blocks: take and give back, on one thread and on two: now 9 ns, 26 ns (tagged stack); with guards
 //!   43 ns, 116 ns (a node for each push)
 //! - index of blocks on disk: read a field: now 5 ns (mutex); with guards 4 ns
 //! - the same, 256 blocks: add one and remove one: now 8 ns; with guards 880 ns (the list is copied)
 //!
-//! Cursors on the disk need a pin of their blocks there, too. The run table and the table of lanes belong to one
-//! thread.
+//! Cursors on the disk need to pin their blocks there, too. The run table and the lane table belong to one thread.
 #![warn(missing_docs)]
 #![cfg_attr(counterfoil_loom, allow(dead_code, reason = "the models need no recovery and no files"))]
 

@@ -1,18 +1,18 @@
 //! The local log: a rank's records of its own past.
 //!
 //! It holds determinants, and later late messages, pending and orphan queues, collective results. Entries are appended,
-//! sealed with a checkpoint, and consumed by matching: the oldest entry of a kind and key that was not consumed, at any
-//! position. They need no acknowledgement; [`discard_sealed`](LocalLog::discard_sealed) forgets those that a durable
-//! checkpoint covers.
+//! sealed with a checkpoint, and consumed by matching: the oldest unconsumed entry with a kind and key, at any
+//! position. They need no acknowledgement; [`discard_sealed`](LocalLog::discard_sealed) forgets the ones covered by a
+//! durable checkpoint.
 //!
-//! There is no second copy that a changed entry could be compared with, so each entry has a checksum:
+//! There is no second copy to compare a changed entry with, so each entry has a checksum:
 //!
 //! ```text
 //! prefix   kind u8 | three zeros | crc32c u32 | key u64     little-endian
 //! payload  the entry's bytes
 //! ```
 //!
-//! The checksum is over prefix and bytes, with a zero in its own place. A recovery checks that of every entry.
+//! The checksum is over prefix and bytes, with a zero in its own place. A recovery checks every entry's checksum.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -25,9 +25,9 @@ use crate::sync::Arc;
 
 /// Kind of a seal; the caller's kinds are below.
 const SEAL: u8 = u8::MAX;
-/// Bytes of an entry's prefix.
+/// Entry prefix length in bytes.
 const PREFIX: usize = 16;
-/// Destination of the local log's lane, which is no rank.
+/// Destination of the local log's lane; not a rank.
 const NOWHERE: Rank = Rank(u32::MAX);
 
 /// Error of the local log.
@@ -40,23 +40,25 @@ pub enum LocalLogError {
     /// The kind is the log's own.
     #[error("local log: kind {SEAL} is the log's own; use 0 to {}", SEAL - 1)]
     Kind,
-    /// A recovered file has an entry that differs from what was written: its memory is damaged, or another process
-    /// wrote there. The dead process's entries are lost.
+    /// A recovered file has an entry differing from the one written: its memory is damaged, or another process wrote
+    /// there.
+    ///
+    /// The dead process's entries are lost.
     #[error("local log: the entry with {ssn} was changed after it was written; a replacement can't go on from it")]
     Damaged {
-        /// Number of the entry; [`Ssn::ZERO`] if the lane is not that of a local log.
+        /// The entry's number; [`Ssn::ZERO`] if the lane is not a local log's.
         ssn: Ssn,
     },
 }
 
-/// An entry of the local log.
+/// A local log entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Kind that the caller gave it.
+    /// The caller's kind.
     pub kind: u8,
     /// The caller's key: a call number, a hash of an envelope.
     pub key: u64,
-    /// Bytes of the entry.
+    /// The entry's bytes.
     pub bytes: Vec<u8>,
 }
 
@@ -69,7 +71,7 @@ struct Slot {
     consumed: bool,
 }
 
-/// A rank's log of its own past: entries in the order of their appends.
+/// A rank's log of its own past: entries in append order.
 #[derive(Debug)]
 pub struct LocalLog {
     lane: LaneWriter,
@@ -79,18 +81,17 @@ pub struct LocalLog {
 }
 
 impl LocalLog {
-    /// Makes an empty local log in a pool of its own, which is process-crash-safe if the entries must survive the
-    /// process.
+    /// Makes an empty local log in a pool of its own, process-crash-safe if the entries must survive the process.
     pub fn new(pool: Arc<Pool>) -> LocalLog {
         LocalLog { lane: LaneWriter::new(pool, NOWHERE), slots: VecDeque::new(), first_open: 0 }
     }
 
-    /// Reads the local log that a recovery found: the only lane of its pool, or none if nothing was appended.
+    /// Reads a local log found by a recovery: the only lane in its pool, or none if nothing was appended.
     ///
     /// Every entry is there again, and none is consumed.
     ///
     /// # Errors
-    /// [`LocalLogError::Damaged`] names the first entry whose checksum is wrong.
+    /// [`LocalLogError::Damaged`] names the first entry with a wrong checksum.
     pub fn recovered(pool: Arc<Pool>, lanes: Vec<LaneWriter>) -> Result<LocalLog, LocalLogError> {
         let Some(lane) = lanes.into_iter().next() else { return Ok(LocalLog::new(pool)) };
         let mut log = LocalLog { lane, slots: VecDeque::new(), first_open: 0 };
@@ -108,7 +109,9 @@ impl LocalLog {
         Ok(log)
     }
 
-    /// Appends an entry. In a process-crash-safe pool the replacement finds it as soon as this returns.
+    /// Appends an entry.
+    ///
+    /// In a process-crash-safe pool the replacement finds it as soon as this returns.
     ///
     /// # Errors
     /// [`LocalLogError`]: no room, or a reserved kind.
@@ -119,7 +122,7 @@ impl LocalLog {
         self.put(kind, key, bytes)
     }
 
-    /// Seals the entries appended so far with the checkpoint that begins `epoch`.
+    /// Seals the entries appended so far with the checkpoint beginning `epoch`.
     ///
     /// # Errors
     /// [`LocalLogError::Append`].
@@ -127,7 +130,7 @@ impl LocalLog {
         self.put(SEAL, u64::from(epoch.0), &[])
     }
 
-    /// Restores an entry of a checkpoint, which may be a seal, under its number; an entry is not consumed then.
+    /// Restores an entry from a checkpoint, possibly a seal, under its number, unconsumed.
     ///
     /// # Errors
     /// [`LocalLogError::Damaged`] if the numbers don't rise; [`LocalLogError::Append`].
@@ -167,20 +170,19 @@ impl LocalLog {
         entries
     }
 
-    /// Returns the place of the newest seal of `epoch`.
+    /// Returns the place of the newest seal for `epoch`.
     fn seal_of(&self, epoch: Epoch) -> Option<usize> {
         self.slots.iter().rposition(|slot| slot.kind == SEAL && slot.key == u64::from(epoch.0))
     }
 
-    /// Returns the number of the newest entry; [`Ssn::ZERO`] before the first.
+    /// Returns the newest entry's number; [`Ssn::ZERO`] before the first.
     pub fn last(&self) -> Ssn {
         self.lane.next_ssn().prev()
     }
 
-    /// Consumes the oldest entry of this kind and key that was not consumed.
+    /// Consumes the oldest unconsumed entry with this kind and key.
     ///
-    /// Entries that are consumed in the order of their appends are found at once; others cost a walk over those
-    /// between.
+    /// Entries consumed in append order are found at once; others cost a walk over the entries between.
     pub fn consume(&mut self, kind: u8, key: u64) -> Option<Entry> {
         let index = (self.first_open..self.slots.len()).find(|&index| {
             let slot = &self.slots[index];
@@ -194,19 +196,19 @@ impl LocalLog {
         Some(entry)
     }
 
-    /// Returns the oldest entry of this kind and key, consumed or not: one entry, many readers.
+    /// Returns the oldest entry with this kind and key, consumed or not: one entry, many readers.
     pub fn get(&self, kind: u8, key: u64) -> Option<Entry> {
         let index = self.slots.iter().position(|slot| slot.kind == kind && slot.key == key)?;
         self.read(index)
     }
 
-    /// Returns the key of the oldest entry of this kind that was not consumed.
+    /// Returns the key of the oldest unconsumed entry of this kind.
     pub fn next_key(&self, kind: u8) -> Option<u64> {
         let open = self.slots.range(self.first_open..);
         open.clone().find(|slot| !slot.consumed && slot.kind == kind).map(|slot| slot.key)
     }
 
-    /// Returns the number of entries of this kind that were not consumed.
+    /// Returns the number of unconsumed entries of this kind.
     pub fn pending(&self, kind: u8) -> usize {
         self.slots.range(self.first_open..).filter(|slot| !slot.consumed && slot.kind == kind).count()
     }
@@ -221,7 +223,7 @@ impl LocalLog {
         }
     }
 
-    /// Forgets every entry up to the seal of `epoch`, the seal included, and frees the memory.
+    /// Forgets every entry up to the seal for `epoch`, the seal included, and frees the memory.
     ///
     /// Returns `false` if there is no such seal.
     pub fn discard_sealed(&mut self, epoch: Epoch) -> bool {
@@ -234,7 +236,7 @@ impl LocalLog {
         true
     }
 
-    /// Returns the number of entries that are kept, seals included.
+    /// Returns the number of kept entries, seals included.
     pub fn len(&self) -> usize {
         self.slots.len()
     }
@@ -244,7 +246,7 @@ impl LocalLog {
         self.slots.is_empty()
     }
 
-    /// Returns the bytes of memory that the log takes.
+    /// Returns the memory taken by the log, in bytes.
     pub fn held_bytes(&self) -> usize {
         self.lane.held_bytes()
     }
@@ -266,7 +268,7 @@ impl LocalLog {
         Some(Entry { kind: slot.kind, key: slot.key, bytes: record.payload().to_vec() })
     }
 
-    /// Opens a cursor at `ssn`, or at the oldest entry that is kept.
+    /// Opens a cursor at `ssn`, or at the oldest kept entry.
     fn open(&self, ssn: Ssn) -> Option<Cursor> {
         let reader = self.lane.reader();
         match reader.open(ssn) {
@@ -277,7 +279,7 @@ impl LocalLog {
     }
 }
 
-/// Returns the prefix of an entry.
+/// Returns an entry's prefix.
 fn prefix(kind: u8, key: u64, bytes: &[u8]) -> [u8; PREFIX] {
     let mut prefix = [0; PREFIX];
     prefix[0] = kind;
@@ -287,7 +289,7 @@ fn prefix(kind: u8, key: u64, bytes: &[u8]) -> [u8; PREFIX] {
     prefix
 }
 
-/// Returns kind and key of an entry; `None` if its checksum is wrong.
+/// Returns an entry's kind and key; `None` if its checksum is wrong.
 fn parse(found: &[u8], bytes: &[u8]) -> Option<(u8, u64)> {
     let kind = *found.first()?;
     let key = u64::from_le_bytes(found.get(8..)?.try_into().ok()?);

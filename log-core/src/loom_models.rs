@@ -1,11 +1,11 @@
-//! Models of all words that two threads share, run by loom under every interleaving (up to a number of preemptions) and
-//! with every value that the memory orders allow.
+//! Models of all words shared by two threads, run by loom under every interleaving (up to a number of preemptions) and
+//! with every value allowed by the memory orders.
 //!
-//! They run the code that ships over a memory in which each shared word is one of loom's atomics, and each word of a
-//! body one of its cells: a body that is read while it is written, or without a happens-before edge from its last
-//! write, fails the model. Blocks have 256 bytes, so that chunks are full after one or two records and are reused at
-//! once; from the start they hold plausible records. Shuttle's model uses the same parts. CONTRIBUTING.md explains how
-//! to run the models, and lists the mistakes that each was seen to catch.
+//! They run the shipped code over a memory with loom's atomics for shared words and its cells for body words: a body
+//! read during its write, or without a happens-before edge from its last write, fails the model. Blocks have 256 bytes,
+//! so that chunks are full after one or two records and are reused at once; from the start they hold plausible records.
+//! Shuttle's model uses the same parts. CONTRIBUTING.md explains how to run the models, and lists the mistakes each was
+//! seen to catch.
 
 #[cfg(not(counterfoil_shuttle))]
 mod appending;
@@ -36,11 +36,11 @@ use crate::{ChunkId, Disposition};
 
 const PEER: Rank = Rank(1);
 
-/// Bytes of a body of which four fill a chunk.
+/// Body bytes, four of which fill a chunk.
 pub(crate) const QUARTER: usize = 16;
-/// Bytes of a body of which two fill a chunk.
+/// Body bytes, two of which fill a chunk.
 pub(crate) const HALF: usize = 48;
-/// Bytes of a body that fills a chunk.
+/// Body bytes to fill a chunk.
 pub(crate) const WHOLE: usize = 112;
 
 pub(crate) const RETAIN: Disposition = Disposition::Retain { epoch: Epoch(1), phase: Phase(0) };
@@ -53,12 +53,12 @@ fn check(model: impl Fn() + Send + Sync + 'static) {
     builder.check(model);
 }
 
-/// Makes a pool of `blocks` ordinary chunks and no others, in a memory full of plausible records.
+/// Makes a pool of `blocks` ordinary chunks and no others, in memory full of plausible records.
 pub(crate) fn pool(blocks: usize, cursors_max: usize) -> Arc<Pool> {
     pool_of(BLOCK_BYTES_MIN, blocks, cursors_max)
 }
 
-/// Makes a pool as [`pool`] does, with chunks of `chunk_bytes`.
+/// Makes a pool like [`pool`], with chunks of `chunk_bytes`.
 fn pool_of(chunk_bytes: usize, blocks: usize, cursors_max: usize) -> Arc<Pool> {
     let memory_bytes_max = blocks * chunk_bytes;
     let options = PoolOptions { memory_bytes_max, chunk_bytes, prefault_bytes: 0, cursors_max };
@@ -75,14 +75,14 @@ fn lane(blocks: usize) -> LaneWriter {
     LaneWriter::new(pool(blocks, 1), PEER)
 }
 
-/// Makes a lane with the records up to `last`, each in a chunk of its own.
+/// Makes a lane with the records up to `last`, each in its own chunk.
 fn lane_with(blocks: usize, last: u64) -> LaneWriter {
     let mut lane = lane(blocks);
     (1..=last).for_each(|_| append(&mut lane, WHOLE));
     lane
 }
 
-/// Returns word `index` of the body of record `ssn` in this `version`: a re-execution sends other bytes.
+/// Returns word `index` in the body of record `ssn` in this `version`: a re-execution sends other bytes.
 fn word(version: u64, ssn: u64, index: usize) -> u64 {
     version << 32 | ssn << 8 | index as u64
 }
@@ -106,18 +106,18 @@ fn retain(lane: &mut LaneWriter, upto: u64) {
     lane.acknowledge(Ssn(upto), RETAIN).expect("it was sent");
 }
 
-/// Returns the chunks that are settled now.
+/// Returns the chunks settled now.
 fn settle(lane: &mut LaneWriter) -> Vec<ChunkId> {
     std::iter::from_fn(|| lane.poll_settled()).map(|settled| settled.chunk).collect()
 }
 
-/// Returns SSN and version of the record at the cursor, after a check of its body.
+/// Returns SSN and version of the record at the cursor, after checking its body.
 pub(crate) fn peek(cursor: &mut Cursor) -> Option<(u64, u64)> {
     let (ssn, body) = cursor.peek_words()?;
     Some((ssn.0, version_of(ssn, &body)))
 }
 
-/// Returns the version of a record, after a check of its body.
+/// Returns a record's version, after checking its body.
 fn version_of(ssn: Ssn, body: &[u64]) -> u64 {
     let version = body[0] >> 32;
     for (index, found) in body.iter().enumerate() {
@@ -126,7 +126,7 @@ fn version_of(ssn: Ssn, body: &[u64]) -> u64 {
     version
 }
 
-/// Reads all records that are committed from the cursor on; returns their SSNs.
+/// Reads all committed records from the cursor on; returns their SSNs.
 fn read(cursor: &mut Cursor) -> Vec<u64> {
     let mut ssns = Vec::new();
     while let Some((ssn, _)) = peek(cursor) {
@@ -136,7 +136,7 @@ fn read(cursor: &mut Cursor) -> Vec<u64> {
     ssns
 }
 
-/// Asserts that these are the SSNs from `first` on without a gap.
+/// Asserts that these SSNs begin with `first` and have no gap.
 fn assert_contiguous(ssns: &[u64], first: u64) {
     assert!(ssns.iter().copied().eq((first..).take(ssns.len())), "{ssns:?} from {first} on");
 }

@@ -1,18 +1,18 @@
-//! The nouns of the field, as types.
+//! The field's nouns, as types.
 //!
-//! Every crate above uses these words and no synonyms: a [`Rank`] sends to another over a channel; each message of a
+//! Every crate above uses these words and no synonyms: a [`Rank`] sends to another over a channel; each message on a
 //! channel has an [`Ssn`]; checkpoints divide a rank's run into [`Epoch`]s; an [`Incarnation`] counts its replacements.
 
 use std::fmt;
 
-/// A process of the job, numbered from 0.
+/// A process in the job, numbered from 0.
 ///
 /// The largest rank is [`Rank::MAX`]: one value of the word is reserved for "any".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rank(pub u32);
 
 impl Rank {
-    /// The largest rank that can be addressed.
+    /// Largest addressable rank.
     pub const MAX: Rank = Rank(u32::MAX - 1);
 
     /// Returns the rank as an index into per-rank tables.
@@ -28,19 +28,19 @@ impl fmt::Display for Rank {
     }
 }
 
-/// Send sequence number: counts the messages of one channel (ordered pair of ranks), from 1, without gaps.
+/// Send sequence number: counts the messages on one channel (ordered pair of ranks), from 1, without gaps.
 ///
-/// [`Ssn::ZERO`] precedes the first message: "nothing received" or "nothing sent".
-/// A lane refuses to go past [`Ssn::MAX`] (2^62): at a billion messages a second that is 146 years.
+/// [`Ssn::ZERO`] precedes the first message: "nothing received" or "nothing sent". A lane refuses to go past
+/// [`Ssn::MAX`] (2^62): at a billion messages a second that is 146 years.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ssn(pub u64);
 
 impl Ssn {
-    /// The number before that of the first message.
+    /// Number before the first message's.
     pub const ZERO: Ssn = Ssn(0);
-    /// The number of a channel's first message.
+    /// Number of a channel's first message.
     pub const FIRST: Ssn = Ssn(1);
-    /// The upper limit of a lane's numbers.
+    /// Upper limit of a lane's numbers.
     pub const MAX: Ssn = Ssn(1 << 62);
 
     /// Returns the number after this one.
@@ -64,21 +64,23 @@ impl fmt::Display for Ssn {
     }
 }
 
-/// The interval between two checkpoints of one rank. The first epoch, before any checkpoint, is [`Epoch::FIRST`].
+/// Interval between two checkpoints of one rank.
+///
+/// The first epoch, before any checkpoint, is [`Epoch::FIRST`].
 ///
 /// A rank can take 2^32 - 3 checkpoints; then [`Epoch::next`] returns `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u32);
 
 impl Epoch {
-    /// The epoch that a rank starts in.
+    /// Epoch that a rank starts in.
     pub const FIRST: Epoch = Epoch(1);
-    /// The epoch that the only checkpoint of a run begins, where a rank takes one at its end.
+    /// Epoch begun by the only checkpoint of a run, where a rank takes one at its end.
     pub const AFTER_RUN: Epoch = Epoch(2);
     /// The last epoch.
     pub const MAX: Epoch = Epoch(u32::MAX - 1);
 
-    /// Returns the epoch that the next checkpoint begins, or `None` at the limit.
+    /// Returns the epoch begun by the next checkpoint, or `None` at the limit.
     #[inline]
     #[must_use]
     pub const fn next(self) -> Option<Epoch> {
@@ -92,17 +94,17 @@ impl fmt::Display for Epoch {
     }
 }
 
-/// Causality counter of the send-deterministic protocol (Guermouche 2011, section III.A.3): all messages on an
-/// unbroken causal path share one phase.
+/// Causality counter in the send-deterministic protocol (Guermouche 2011, section III.A.3): all messages on an unbroken
+/// causal path share one phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Phase(pub u32);
 
-/// Number of times that a rank has been replaced; 0 for the process that the job started with.
+/// Number of a rank's replacements so far; 0 for the process started with the job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Incarnation(pub u32);
 
 impl Incarnation {
-    /// Returns the incarnation of the replacement.
+    /// Returns the replacement's incarnation.
     #[inline]
     #[must_use]
     pub const fn next(self) -> Incarnation {
@@ -116,32 +118,34 @@ impl fmt::Display for Incarnation {
     }
 }
 
-/// A message without its payload: the fields that MPI matches a receive against, and the length.
+/// A message without its payload: the fields matched by MPI against a receive, and the length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Envelope {
     /// The sending rank.
     pub source: Rank,
     /// The receiving rank.
     pub destination: Rank,
-    /// The tag. Application tags are not negative; negative ones are the runtime's own.
+    /// The tag.
+    ///
+    /// Application tags are not negative; negative ones are the runtime's own.
     pub tag: i32,
     /// The communicator's context number: messages of different communicators never match.
     pub comm: u32,
-    /// Length of the payload in bytes.
+    /// Payload length in bytes.
     pub len: u64,
 }
 
-/// The outcome of a non-deterministic call.
+/// Outcome of a non-deterministic call.
 ///
-/// `sequence` counts the non-deterministic calls of one rank from 0 since the start of the program, so that a
-/// re-execution uses the same numbers. `ssn` is [`Ssn::ZERO`] if no message was there.
+/// `sequence` counts one rank's non-deterministic calls from 0 since the start of the program, so that a re-execution
+/// uses the same numbers. `ssn` is [`Ssn::ZERO`] if no message was there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Determinant {
-    /// Number of the call.
+    /// The call's number.
     pub sequence: u64,
-    /// Sender of the message that was chosen.
+    /// Sender of the chosen message.
     pub source: Rank,
-    /// Number of that message on its channel.
+    /// The message's number on its channel.
     pub ssn: Ssn,
 }
 

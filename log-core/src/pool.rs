@@ -1,8 +1,8 @@
 //! The chunk pool: prefaulted blocks, reused last in first out, under one byte budget.
 //!
-//! In steady state a lane that gives a chunk back soon takes the same one again, so the log stays in the cache. A block
-//! that was never used, or whose memory was returned to the system, is committed (a system call, and a page fault for
-//! each page) only when the log grows; that is never on the path of an append that fits its chunk.
+//! In steady state a lane giving back a chunk soon takes the same one again, so the log stays in the cache. A block
+//! never used, or with its memory returned to the system, is committed (a system call, and a page fault for each page)
+//! only when the log grows; never on the path of an append within its chunk.
 
 mod commit;
 mod free_list;
@@ -17,12 +17,12 @@ use crate::record::{BODY_BYTES_MAX, PREFIX_BYTES_MAX, RECORD_ALIGN, footprint};
 use crate::sync::{Arc, AtomicU32, AtomicUsize, CountedArc, CountedWeak, Mutex, Ordering};
 use free_list::{FreeList, Stack};
 
-/// Prefaulted chunks for each lane that begins with an ordinary chunk.
+/// Prefaulted chunks for each lane beginning with an ordinary chunk.
 const WHOLE_START_CHUNKS: usize = 8;
 
 impl PoolOptions {
-    /// Returns the least `memory_bytes_max` with which a record of `prefix` + `payload` bytes can ever be claimed under
-    /// the other options; `None` if no budget is enough.
+    /// Returns the least `memory_bytes_max` for ever claiming a record of `prefix` + `payload` bytes under the other
+    /// options; `None` if no budget is enough.
     pub fn memory_bytes_for(&self, prefix: usize, payload: usize) -> Option<usize> {
         let body = prefix.checked_add(payload)?;
         if prefix > PREFIX_BYTES_MAX || body > BODY_BYTES_MAX {
@@ -32,19 +32,18 @@ impl PoolOptions {
     }
 }
 
-/// Report on a memory budget that is used up: the bytes requested, and the lanes that hold the memory.
+/// Report on a used-up memory budget: the bytes requested, and the lanes holding the memory.
 ///
 /// Nothing was changed; the same call succeeds once enough bytes are released, collected or truncated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backpressure {
-    /// Bytes of the block that was requested.
+    /// Bytes in the requested block.
     pub requested_bytes: usize,
     /// Bytes in use by lanes.
     pub used_bytes: usize,
     /// The budget in bytes.
     pub max_bytes: usize,
-    /// Bytes held by each lane, largest first: its peer has not acknowledged them, or has no checkpoint that covers
-    /// them.
+    /// Bytes held by each lane, largest first: its peer has not acknowledged them, or has no checkpoint covering them.
     pub holders: Vec<(Rank, usize)>,
 }
 
@@ -71,46 +70,47 @@ pub enum AllocError {
         "a record of {bytes} bytes can never fit: the largest chunk under this budget is {max} bytes; raise memory_bytes_max"
     )]
     TooLarge {
-        /// Bytes of the chunk that it needs.
+        /// Bytes in the chunk needed.
         bytes: usize,
-        /// Bytes of the largest chunk.
+        /// Bytes in the largest chunk.
         max: usize,
     },
     /// The system has no memory left, although the budget has: lower the budget, or free the memory file system.
     #[error("no memory for a chunk of {bytes} bytes: {source}; is the memory file system (/dev/shm) full?")]
     NoMemory {
-        /// Bytes of the chunk.
+        /// Bytes in the chunk.
         bytes: usize,
-        /// Error of the system.
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },
 }
 
-/// Memory blocks for the lanes of one log, shared by their writers.
+/// Memory blocks for one log's lanes, shared by their writers.
 #[derive(Debug)]
 pub struct Pool {
     pub(crate) arena: Arena,
     pub(crate) geometry: Geometry,
     pub(crate) options: PoolOptions,
     lists: Vec<FreeList>,
-    /// Bytes of committed memory, in use or warm. Above the budget by one smallest block at most
-    /// ([`Pool::take_in_place`]).
+    /// Committed memory in bytes, in use or warm.
+    ///
+    /// Above the budget by one smallest block at most ([`Pool::take_in_place`]).
     resident: AtomicUsize,
     /// Bytes in use by lanes.
     used: AtomicUsize,
-    /// Bytes that claims had to commit.
+    /// Bytes committed by claims.
     committed_late: AtomicUsize,
-    /// Class of the last block for a large record that a claim had to commit; 0 if there was none.
+    /// Class of the last large-record block committed by a claim; 0 if there was none.
     large_class: AtomicUsize,
-    /// Lanes that may still begin with an ordinary chunk.
+    /// Lanes still allowed to begin with an ordinary chunk.
     whole_starts: AtomicUsize,
-    /// The lanes that exist; only reports use it.
+    /// Existing lanes; only for reports.
     lanes: Mutex<Vec<CountedWeak<LaneShared>>>,
 }
 
 impl Pool {
-    /// Makes a pool over `arena`, which was made for this geometry.
+    /// Makes a pool over `arena`, made for this geometry.
     pub(crate) fn over(arena: Arena, geometry: Geometry, options: PoolOptions) -> Arc<Pool> {
         let lists = geometry
             .classes
@@ -137,26 +137,27 @@ impl Pool {
         })
     }
 
-    /// Takes a block of the smallest class that holds `bytes`.
+    /// Takes a block from the smallest class holding `bytes`.
     pub(crate) fn take_for(&self, bytes: usize) -> Result<BlockRef, AllocError> {
         let largest = self.geometry.classes.last().map_or(0, |class| class.bytes);
         let class = self.geometry.class_for(bytes).ok_or(AllocError::TooLarge { bytes, max: largest })?;
         self.take(class)
     }
 
-    /// Takes a block of this class, a warm one if there is any.
+    /// Takes a block from this class, a warm one if there is any.
     pub(crate) fn take(&self, class: usize) -> Result<BlockRef, AllocError> {
         self.take_within(class, self.options.memory_bytes_max)
     }
 
-    /// Takes a block of the smallest class in place of a larger one that is about to be freed: one such block may be in
-    /// use beyond the budget. Otherwise lanes whose current chunks take the whole budget could never give up one of
-    /// them.
+    /// Takes a block from the smallest class in place of a larger one about to be freed: one such block may be in use
+    /// beyond the budget.
+    ///
+    /// Otherwise lanes could never give up a current chunk when current chunks take the whole budget.
     pub(crate) fn take_in_place(&self) -> Result<BlockRef, AllocError> {
         self.take_within(0, self.options.memory_bytes_max + self.geometry.classes[0].bytes)
     }
 
-    /// Takes a block of this class while at most `resident_max` bytes are resident.
+    /// Takes a block from this class while at most `resident_max` bytes are resident.
     fn take_within(&self, class: usize, resident_max: usize) -> Result<BlockRef, AllocError> {
         let list = &self.lists[class];
         let bytes = self.geometry.classes[class].bytes;
@@ -174,20 +175,20 @@ impl Pool {
         Ok(block)
     }
 
-    /// Pushes a block onto the warm stack of its class, from where the next chunk is taken.
+    /// Pushes a block onto its class's warm stack, the source of the next chunk.
     pub(crate) fn give_back(&self, block: BlockRef) {
         self.used.fetch_sub(self.block_bytes(block), Ordering::Relaxed);
         self.add_warm(block);
     }
 
-    /// Pushes a block that isn't in use onto the warm stack of its class.
+    /// Pushes an unused block onto its class's warm stack.
     fn add_warm(&self, block: BlockRef) {
         write_state(&self.arena, block.at(), ChunkState::Free);
         let list = &self.lists[block.class()];
         list.warm.push(&list.links, self.index(block));
     }
 
-    /// Counts the blocks that a recovery found in use, and lists all others as cold.
+    /// Counts the blocks found in use by a recovery, and lists all others as cold.
     #[cfg(not(counterfoil_loom))]
     pub(crate) fn adopt(&self, blocks: &[BlockRef]) {
         for &block in blocks {
@@ -208,33 +209,33 @@ impl Pool {
         }
     }
 
-    /// Returns the bytes of a block.
+    /// Returns a block's size in bytes.
     pub(crate) fn block_bytes(&self, block: BlockRef) -> usize {
         self.geometry.classes[block.class()].bytes
     }
 
-    /// Returns the bytes that lanes use now.
+    /// Returns the bytes currently used by lanes.
     pub fn used_bytes(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Returns the bytes of committed memory, in use or kept for reuse.
+    /// Returns the committed memory in bytes, in use or kept for reuse.
     pub fn resident_bytes(&self) -> usize {
         self.resident.load(Ordering::Relaxed)
     }
 
-    /// Returns the bytes of committed memory that no lane uses.
+    /// Returns the committed memory not used by a lane, in bytes.
     #[inline]
     pub fn spare_bytes(&self) -> usize {
         self.resident_bytes().saturating_sub(self.used_bytes())
     }
 
-    /// Returns the bytes that claims had to commit: neither prefaulted nor committed ahead.
+    /// Returns the bytes committed by claims: neither prefaulted nor committed ahead.
     pub fn late_commit_bytes(&self) -> usize {
         self.committed_late.load(Ordering::Relaxed)
     }
 
-    /// Returns the options that the pool was made with.
+    /// Returns the pool's options.
     pub fn options(&self) -> &PoolOptions {
         &self.options
     }
@@ -244,9 +245,11 @@ impl Pool {
         self.arena.survives_process()
     }
 
-    /// Adds a new lane. Returns the class of its first chunk.
+    /// Adds a new lane.
+    ///
+    /// Returns the class of its first chunk.
     pub(crate) fn register(&self, lane: &CountedArc<LaneShared>) -> usize {
-        // Called once for each lane, never on the path of a message.
+        // Called once for each lane, never on the message path.
         let mut lanes = self.lanes.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         lanes.retain(|lane| lane.strong_count() > 0);
         lanes.push(CountedArc::downgrade(lane));
@@ -274,13 +277,12 @@ impl Pool {
             .ok()
     }
 
-    /// Returns memory of warm blocks to the system until no more than the budget is resident.
+    /// Returns warm blocks' memory to the system until no more than the budget is resident.
     pub(crate) fn discard_excess(&self) {
         while self.resident_bytes() > self.options.memory_bytes_max && self.discard_one_warm() {}
     }
 
-    /// Counts `bytes` as resident; returns the memory of warm blocks to the system if `resident_max` is exceeded
-    /// otherwise.
+    /// Counts `bytes` as resident; returns warm blocks' memory to the system if `resident_max` is exceeded otherwise.
     fn charge(&self, bytes: usize, resident_max: usize) -> Result<(), AllocError> {
         while !self.try_reserve(bytes, resident_max) {
             if !self.discard_one_warm() {
@@ -299,7 +301,7 @@ impl Pool {
             .is_ok()
     }
 
-    /// Returns the memory of one warm block, of the largest class that has any, to the system; `true` if there was one.
+    /// Returns one warm block's memory to the system, from the largest class with one; `true` if there was one.
     fn discard_one_warm(&self) -> bool {
         for class in (0..self.lists.len()).rev() {
             let list = &self.lists[class];

@@ -1,9 +1,9 @@
-//! Files that only their user can open: compute nodes have several users, and all of them can write to `/dev/shm` and
+//! Files only their user can open: compute nodes have several users, and all of them can write to `/dev/shm` and
 //! `/tmp`.
 //!
 //! A private file has mode 0600 in a directory of mode 0700, and is created exclusively and never through a link. A
-//! file that another user owns or may open is refused. The owner of a file holds a lock on it, which the kernel drops
-//! when the process ends, for whatever reason: a lock that can be taken proves that the owner is dead.
+//! file owned by or open to another user is refused. A file's owner holds a lock on it, dropped by the kernel when the
+//! process ends, for whatever reason: an available lock proves the owner dead.
 
 use std::fs::File;
 use std::io;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
 
-/// Error of creating or opening a private file or directory.
+/// Error when creating or opening a private file or directory.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PrivateFileError {
@@ -21,11 +21,11 @@ pub enum PrivateFileError {
     Io {
         /// The path.
         path: PathBuf,
-        /// Error of the system.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// Another user owns it, so that its contents can't be trusted.
+    /// Another user owns it: its contents can't be trusted.
     #[error("{} belongs to user {owner}, not to user {user}: refused; choose another directory, or run it as that user", path.display())]
     ForeignOwner {
         /// The path.
@@ -42,15 +42,15 @@ pub enum PrivateFileError {
         path: PathBuf,
         /// Its permission bits.
         mode: u32,
-        /// The permission bits that are required.
+        /// The required permission bits.
         expected: u32,
     },
-    /// It is a link, a device or another kind of file than was asked for.
+    /// The path is a link, a device or another kind of file than expected.
     #[error("{} is not a {expected}: refused", path.display())]
     WrongKind {
         /// The path.
         path: PathBuf,
-        /// Kind of file that was asked for.
+        /// Expected kind of file.
         expected: &'static str,
     },
     /// A living process holds it.
@@ -77,10 +77,10 @@ pub fn create_private_dir(path: &Path) -> Result<(), PrivateFileError> {
     check_private_dir(path)
 }
 
-/// Checks that a directory is no link, that this user owns it and that no other user may enter it.
+/// Checks that a directory is no link, is owned by this user and closed to all others.
 ///
 /// # Errors
-/// [`PrivateFileError`] names the rule that is broken.
+/// [`PrivateFileError`] names the broken rule.
 pub fn check_private_dir(path: &Path) -> Result<(), PrivateFileError> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let dir = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| match errno {
@@ -95,7 +95,7 @@ pub fn check_private_dir(path: &Path) -> Result<(), PrivateFileError> {
 /// Checks a directory for reading only, as [`check_private_dir`] does, except that root may read any user's.
 ///
 /// # Errors
-/// [`PrivateFileError`] names the rule that is broken.
+/// [`PrivateFileError`] names the broken rule.
 pub fn check_readable_dir(path: &Path) -> Result<(), PrivateFileError> {
     match check_private_dir(path) {
         // The owner is checked before the mode, so the mode is still to be checked.
@@ -120,7 +120,7 @@ pub fn create_private_file(path: &Path) -> Result<File, PrivateFileError> {
     Ok(file)
 }
 
-/// Creates a directory of mode 0700, or checks the one that another process has created: see [`check_private_dir`].
+/// Creates a directory of mode 0700, or checks one created by another process: see [`check_private_dir`].
 ///
 /// # Errors
 /// [`PrivateFileError`].
@@ -131,7 +131,8 @@ pub fn join_private_dir(path: &Path) -> Result<(), PrivateFileError> {
     }
 }
 
-/// Opens a file of mode 0600, which it creates if there is none, and shares its lock with others that have called this.
+/// Opens a file of mode 0600, created if there is none, and shares its lock with other callers of this function.
+///
 /// [`open_private_file`] fails while one of them lives.
 ///
 /// # Errors
@@ -143,29 +144,30 @@ pub fn share_private_file(path: &Path) -> Result<File, PrivateFileError> {
     Ok(file)
 }
 
-/// Opens and locks a file that [`create_private_file`] made in a process that has ended.
+/// Opens and locks a file made by [`create_private_file`] in an ended process.
 ///
 /// # Errors
 /// [`PrivateFileError::OwnerAlive`] while a process holds it; other variants for a link, for another user's file, and
-/// for one that other users may open.
+/// for one open to other users.
 pub fn open_private_file(path: &Path) -> Result<File, PrivateFileError> {
     let file = open_checked(path, OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK)?;
     lock(path, &file, FlockOperation::NonBlockingLockExclusive)?;
     Ok(file)
 }
 
-/// Opens a file as [`open_private_file`] does, for reading only, together with others that read it. Until the last of
-/// them has closed it, it has an owner.
+/// Opens a file like [`open_private_file`], for reading only, together with other readers.
+///
+/// Until the last of them has closed it, it has an owner.
 ///
 /// # Errors
-/// Same as [`open_private_file`].
+/// See [`open_private_file`].
 pub fn read_private_file(path: &Path) -> Result<File, PrivateFileError> {
     let file = open_checked(path, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK)?;
     lock(path, &file, FlockOperation::NonBlockingLockShared)?;
     Ok(file)
 }
 
-/// Opens a regular file that is private to this user.
+/// Opens a regular file private to this user.
 fn open_checked(path: &Path, flags: OFlags) -> Result<File, PrivateFileError> {
     let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(|errno| match errno {
         rustix::io::Errno::LOOP => PrivateFileError::WrongKind { path: path.to_owned(), expected: "regular file" },
@@ -292,7 +294,7 @@ mod tests {
         assert!(matches!(refused, Err(PrivateFileError::WrongKind { expected: "directory", .. })), "{refused:?}");
     }
 
-    /// A program that the owner starts would hold its lock otherwise, after the owner's death.
+    /// Otherwise a program started by the owner would hold its lock after the owner's death.
     #[test]
     fn programs_do_not_inherit_a_private_file() {
         let (_keep, dir) = private_dir();

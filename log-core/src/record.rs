@@ -1,31 +1,29 @@
-//! The layout of a record: one commit word, the SSN, the body.
+//! Record layout: one commit word, the SSN, the body.
 //!
 //! ```text
 //! offset  0        8       16                16 + prefix      16 + body   rounded up to 16
 //!         | commit | SSN   | prefix (opaque) | payload        | slack     | commit word of the next record ...
 //! ```
 //!
-//! The commit word gives kind and length. It is the only word of a record that is ever written while a reader may load
-//! it:
+//! The commit word gives kind and length. It is the only word in a record ever written while a reader may load it:
 //!
 //! * `0`: nothing yet. Every claim writes this into the place *after* its own record before it is published, so that a
-//!   reader (or a recovery) that walks the records always ends on a zero, whatever an earlier use of the chunk left
-//!   there.
-//! * a record, a pad (a claim that was dropped) or the end of the chunk.
+//!   reader (or a recovery) walking the records always ends on a zero, whatever an earlier use of the chunk left there.
+//! * a record, a pad (a dropped claim) or the end of the chunk.
 //!
-//! Twelve bits of the word are a check over the others: a reader of a damaged shared-memory file must not follow a
+//! Twelve bits in the word are a check over the others: a reader of a damaged shared-memory file must not follow a
 //! wrong length. The check guards the framing only; the layer above checks payloads end to end.
 
-/// Bytes of a record's commit word and SSN, which precede its body.
+/// Bytes of commit word and SSN before a record's body.
 pub(crate) const RECORD_HEADER: usize = 16;
 /// Offset of the SSN in a record.
 pub(crate) const SSN_AT: usize = 8;
-/// Alignment of a record, and of a payload after a prefix of a multiple of it: a copy of some KiB to an odd multiple of
-/// eight takes twice as long as one to a multiple of sixteen.
+/// Alignment of a record, and of a payload after an equally aligned prefix: copying some KiB to an odd multiple of
+/// eight takes twice as long as to a multiple of sixteen.
 pub(crate) const RECORD_ALIGN: usize = 16;
-/// Longest body (prefix and payload) that a commit word can state: 64 GiB less one byte.
+/// Longest body (prefix and payload) in a commit word: 64 GiB less one byte.
 pub const BODY_BYTES_MAX: usize = (1 << BODY_BITS) - 1;
-/// Longest prefix that a commit word can state: 4,095 bytes.
+/// Longest prefix in a commit word: 4,095 bytes.
 pub const PREFIX_BYTES_MAX: usize = (1 << PREFIX_BITS) - 1;
 
 const BODY_BITS: u32 = 36;
@@ -43,13 +41,13 @@ const _: () = assert!(CHECK_SHIFT + 12 == 64);
 pub(crate) enum Word {
     /// No record committed here yet.
     Empty,
-    /// A record: `prefix` bytes of prefix in `body` bytes of body.
+    /// A record: `body` bytes, including `prefix` bytes of prefix.
     Record { body: usize, prefix: usize },
-    /// A claim that was dropped: readers skip `body` bytes of body.
+    /// A dropped claim: readers skip `body` bytes.
     Pad { body: usize },
     /// End of the chunk: readers follow its link.
     End,
-    /// A word that no writer writes.
+    /// A word never written by a writer.
     Damaged,
 }
 
@@ -58,9 +56,9 @@ const RECORD: u64 = 0b0011;
 const PAD: u64 = 0b0101;
 const END: u64 = 0b0110;
 
-/// Returns the check bits of a word: the top bits of a product, which depend on every bit below.
+/// Returns a word's check bits: the top bits of a product, dependent on every bit below.
 ///
-/// Costs one multiplication, off the critical path of an append.
+/// Costs one multiplication, off an append's critical path.
 #[inline]
 const fn check(fields: u64) -> u64 {
     fields.wrapping_mul(0x9E37_79B9_7F4A_7C15) & CHECK_MASK
@@ -72,19 +70,19 @@ const fn pack(kind: u64, prefix: usize, body: usize) -> u64 {
     check(fields) | fields
 }
 
-/// Returns the commit word of a record.
+/// Returns a record's commit word.
 #[inline]
 pub(crate) const fn record_word(prefix: usize, body: usize) -> u64 {
     pack(RECORD, prefix, body)
 }
 
-/// Returns the commit word of a dropped claim.
+/// Returns a dropped claim's commit word.
 #[inline]
 pub(crate) const fn pad_word(body: usize) -> u64 {
     pack(PAD, 0, body)
 }
 
-/// The commit word after the last record of a chunk.
+/// Commit word after a chunk's last record.
 pub(crate) const END_WORD: u64 = pack(END, 0, 0);
 
 impl Word {
@@ -109,13 +107,13 @@ impl Word {
     }
 }
 
-/// Returns body and prefix length of a commit word that is known to be a record's.
+/// Returns body and prefix length from a commit word known to be a record's.
 #[inline]
 pub(crate) const fn record_lengths(word: u64) -> (usize, usize) {
     ((word & ((1 << BODY_BITS) - 1)) as usize, ((word >> BODY_BITS) & ((1 << PREFIX_BITS) - 1)) as usize)
 }
 
-/// Returns the bytes that a record with this body takes in a chunk.
+/// Returns the bytes taken in a chunk by a record with this body.
 #[inline]
 pub(crate) const fn footprint(body: usize) -> usize {
     (RECORD_HEADER + body + RECORD_ALIGN - 1) & !(RECORD_ALIGN - 1)

@@ -1,4 +1,4 @@
-//! Lanes that a recovery finds in a dead process's file.
+//! Lanes found by a recovery in a dead process's file.
 
 use std::borrow::Borrow;
 use std::cmp::Reverse;
@@ -11,33 +11,34 @@ use crate::pool::Pool;
 use crate::record::{END_WORD, RECORD_ALIGN, SSN_AT, Word, footprint};
 use crate::sync::Ordering;
 
-/// Highest position of a chunk in its lane: 2^62 chunks have more records than a lane has sequence numbers.
+/// Highest chunk position in a lane: 2^62 chunks have more records than a lane has sequence numbers.
 const SEQUENCE_MAX: u64 = 1 << 62;
 
 type ActiveChunk = (BlockRef, ChunkHeader);
 
-/// A lane that a recovery found.
+/// A lane found by a recovery.
 #[derive(Debug)]
 pub(crate) struct RecoveredLane {
     pub(crate) peer: Rank,
     pub(crate) chunks: VecDeque<ChunkInfo>,
-    /// Offset of the end of the last record.
+    /// End offset of the last record.
     pub(crate) at: usize,
     /// The SSN after the last record.
     pub(crate) next: Ssn,
-    /// Originals of relocations that were complete.
+    /// Originals of completed relocations.
     pub(crate) superseded: Vec<BlockRef>,
 }
 
-/// Returns the lanes of a file's active chunks, each checked word by word. Takes n log n steps for n chunks, besides
-/// the walk over the records.
+/// Returns the lanes from a file's active chunks, each checked word by word.
+///
+/// Takes n log n steps for n chunks, plus the walk over the records.
 pub(crate) fn order_lanes(pool: &Pool, mut active: Vec<ActiveChunk>) -> Result<Vec<RecoveredLane>, DamageError> {
     active.iter().try_for_each(check_header)?;
     sort(&mut active);
     active.chunk_by(|(_, a), (_, b)| a.lane == b.lane).map(|chunks| read_lane(pool, chunks)).collect()
 }
 
-/// Sorts chunks by their lanes; in a lane, each comes after all that may supersede it.
+/// Sorts chunks by their lanes; in a lane, each comes after all chunks possibly superseding it.
 fn sort<C: Borrow<ActiveChunk>>(active: &mut [C]) {
     active.sort_by_key(|chunk| {
         let (block, header) = chunk.borrow();
@@ -45,7 +46,7 @@ fn sort<C: Borrow<ActiveChunk>>(active: &mut [C]) {
     });
 }
 
-/// Checks that SSN and position are within the limits of a lane.
+/// Checks SSN and position against a lane's limits.
 fn check_header((block, header): &ActiveChunk) -> Result<(), DamageError> {
     let positions = 1..=SEQUENCE_MAX;
     let what = if !(Ssn::FIRST..Ssn::MAX).contains(&header.first) {
@@ -61,14 +62,14 @@ fn check_header((block, header): &ActiveChunk) -> Result<(), DamageError> {
     Err(DamageError::Damaged { at: block.at(), what })
 }
 
-/// Separates a lane's chunks, which are in the order of [`sort`], into those in use, oldest first, and superseded ones.
+/// Separates a lane's chunks, in [`sort`] order, into used ones, oldest first, and superseded ones.
 ///
 /// One store makes a relocated chunk active, and its originals are freed after it: until then both are active. If a
 /// relocated chunk was relocated again, either copy supersedes the originals: the later has at most what the earlier
 /// has.
 fn split_superseded<C: Borrow<ActiveChunk> + Copy>(chunks: &[C]) -> (Vec<C>, Vec<C>) {
     let (mut live, mut superseded) = (Vec::new(), Vec::new());
-    // Lowest position that a relocated chunk replaces, of those with the same or a later position.
+    // Lowest position replaced by a relocated chunk, among those with the same or a later position.
     let mut replaced_from = u64::MAX;
     for chunk in chunks {
         let (_, header) = chunk.borrow();
@@ -85,7 +86,7 @@ fn split_superseded<C: Borrow<ActiveChunk> + Copy>(chunks: &[C]) -> (Vec<C>, Vec
     (live, superseded)
 }
 
-/// Reads the chunks of a lane and checks every word.
+/// Reads a lane's chunks and checks every word.
 fn read_lane(pool: &Pool, chunks: &[ActiveChunk]) -> Result<RecoveredLane, DamageError> {
     let (live, superseded) = split_superseded(chunks);
     let mut lane = RecoveredLane {
@@ -126,7 +127,7 @@ fn read_lane(pool: &Pool, chunks: &[ActiveChunk]) -> Result<RecoveredLane, Damag
 
 /// Records of a chunk.
 struct ReadChunk {
-    /// Offset of the end of the last record, and the commit word there.
+    /// End offset of the last record, and the commit word there.
     at: usize,
     end: Word,
     /// The SSN after the last record.
@@ -134,7 +135,7 @@ struct ReadChunk {
     pad_bytes: usize,
 }
 
-/// Walks the records of a chunk.
+/// Walks a chunk's records.
 fn read_chunk(pool: &Pool, block: BlockRef, header: &ChunkHeader) -> Result<ReadChunk, DamageError> {
     let damaged = |at, what| Err(DamageError::Damaged { at, what });
     let mut next = header.first;
@@ -165,7 +166,7 @@ fn read_chunk(pool: &Pool, block: BlockRef, header: &ChunkHeader) -> Result<Read
     let sealed = pool.arena.word(block.at() + LAST_AT).load(Ordering::Relaxed);
     if sealed != OPEN {
         let last = sealed_last(sealed);
-        // SSNs may have been skipped after the last record of a sparse chunk.
+        // SSNs may have been skipped after a sparse chunk's last record.
         if last < next.prev() || (last != next.prev() && !header.sparse) || last >= Ssn::MAX {
             return damaged(block.at() + LAST_AT, "a chunk's last sequence number isn't the one in its header");
         }
@@ -174,12 +175,13 @@ fn read_chunk(pool: &Pool, block: BlockRef, header: &ChunkHeader) -> Result<Read
     Ok(ReadChunk { at, end, next, pad_bytes })
 }
 
-/// Links of a lane's chunks. A recovery builds the chain anew, but a link to a chunk that is no longer there shows that
-/// it is lost.
+/// Links between a lane's chunks.
+///
+/// A recovery builds the chain anew, but a link to a missing chunk shows that it is lost.
 struct Links<'a, C> {
     live: &'a [C],
     superseded: &'a [C],
-    /// Positions of the live chunks, and of superseded ones as the end: filled when a link is looked up.
+    /// Positions of live chunks, with superseded ones at the end position: filled when a link is looked up.
     positions: HashMap<BlockRef, usize>,
 }
 
@@ -206,14 +208,14 @@ impl<C: Borrow<ActiveChunk>> Links<'_, C> {
                 return Ok(());
             }
         }
-        // The link skips chunks that were being freed, or leads to the original of a chunk that was being relocated.
+        // The link skips chunks being freed, or leads to the original of a chunk being relocated.
         if link != *following && self.position(link) <= index {
             return damaged(block.at() + NEXT_AT, "a chunk's link leads to no chunk after it");
         }
         Ok(())
     }
 
-    /// Returns the position of a live chunk, the number of them for a superseded one, and 0 for others.
+    /// Returns a live chunk's position, the number of live chunks for a superseded one, and 0 for others.
     fn position(&mut self, block: BlockRef) -> usize {
         if self.positions.is_empty() {
             self.positions.extend(self.live.iter().enumerate().map(|(index, live)| (live.borrow().0, index)));
@@ -259,7 +261,7 @@ mod tests {
         some_chunks(4)
     }
 
-    /// Returns a lane's pool and its chunks of one record each; the last chunk is not sealed.
+    /// Returns a lane's pool and its chunks with one record each; the last chunk is not sealed.
     #[cfg(not(counterfoil_loom))]
     fn some_chunks(count: usize) -> (Arc<Pool>, Vec<ActiveChunk>) {
         let options = PoolOptions { memory_bytes_max: 64 << 10, chunk_bytes: 4096, prefault_bytes: 0, cursors_max: 1 };
@@ -406,7 +408,7 @@ mod tests {
             let what = "a chunk's link leads to no chunk after it";
             let expected = if to > from { Ok(Ssn(5)) } else { Err(DamageError::Damaged { at, what }) };
             assert_eq!(found, expected, "from {from} to {to}");
-            // One that no chunk of the lane has.
+            // A link to no chunk in the lane.
             pool.arena.word(at).store(BlockRef::new(chunks[3].0.at() + (8 << 12), 0).0, Ordering::Relaxed);
             assert_eq!(order_lanes(&pool, chunks).err(), Some(DamageError::Damaged { at, what }));
         }
@@ -425,7 +427,7 @@ mod tests {
         [ends[2], at[2] + NEXT_AT, at[3] + CHUNK_HEADER].into_iter().for_each(|at| store(at, 0));
         store(at[2] + LAST_AT, OPEN);
         let lanes = order_lanes(&pool, chunks.clone()).unwrap();
-        // A writer that died may have begun the next record.
+        // The dead writer may have begun the next record.
         store(at[3] + LAST_AT, sealed_word(Ssn(9)));
         store(at[3] + NEXT_AT, 7);
         relink(&pool, &lanes[0]);
@@ -438,7 +440,7 @@ mod tests {
         assert_eq!([at[3] + NEXT_AT, at[3] + LAST_AT, at[3] + CHUNK_HEADER].map(word), [0, OPEN, 0]);
     }
 
-    /// A chunk that counts how often chunks are looked at, and fails beyond a limit.
+    /// A chunk counting look-ups of chunks, and failing beyond a limit.
     #[derive(Clone, Copy)]
     struct CountedChunk<'a> {
         chunk: ActiveChunk,
@@ -456,11 +458,11 @@ mod tests {
     #[test]
     fn each_of_many_chunks_is_looked_at_a_few_times() {
         const CHUNKS: usize = if cfg!(miri) { 1 << 10 } else { 1 << 17 };
-        // Twice for each comparison of the sorting, and once each where chunks are separated and where links are looked
+        // Twice for each comparison in the sorting, and once each where chunks are separated and where links are looked
         // up.
         let looks_left = Cell::new(CHUNKS as u64 * (2 * u64::from(CHUNKS.ilog2()) + 4));
         let chunk = |index: usize| {
-            // Three chunks, four originals, and the chunk into which these were relocated.
+            // Three chunks, four originals, and the chunk these were relocated to.
             let before = 7 * (index / 8) as u64;
             let (replaces, sequence) = match index % 8 {
                 7 => (before + 4, before + 7),

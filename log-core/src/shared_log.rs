@@ -29,7 +29,7 @@ use crate::tier::{CopyOnWrite, DeadFile, ProcessCrashSafe, Tier, TierError, Vola
 const MAGIC: u64 = u64::from_le_bytes(*b"CFOILSHM");
 const HEADER_WORDS: usize = 8;
 
-/// Error of setting up a pool.
+/// Error when setting up a pool.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PoolError {
@@ -58,7 +58,7 @@ pub enum PoolError {
 pub struct Owner {
     /// The rank.
     pub rank: Rank,
-    /// Number that the caller chooses to tell a rank's logs apart.
+    /// Caller's number to tell a rank's logs apart.
     pub label: u64,
 }
 
@@ -77,8 +77,8 @@ impl Pool {
 
     /// Makes a pool in a new shared-memory file.
     ///
-    /// The file gets its name when it is complete: a process that dies here leaves `<path>.new`, which the next attempt
-    /// removes, and never an incomplete file at `path`.
+    /// The file gets its name when it is complete: a process dying here leaves `<path>.new`, removed by the next
+    /// attempt, and never an incomplete file at `path`.
     ///
     /// # Errors
     /// [`PoolError`], also if `path` exists; no file is left then.
@@ -111,10 +111,10 @@ impl Pool {
         made
     }
 
-    /// Takes over the shared-memory log of a dead process with its lanes: [`examine`] and [`take`] in one.
+    /// Takes over a dead process's shared-memory log with its lanes: [`examine`] and [`take`] in one.
     ///
     /// # Errors
-    /// Those of both.
+    /// Errors of both.
     ///
     /// [`examine`]: Pool::examine
     /// [`take`]: DeadLog::take
@@ -122,7 +122,7 @@ impl Pool {
         Pool::examine(path, owner, options)?.take()
     }
 
-    /// Locks the shared-memory log of a dead process and checks every word that a recovery relies on, without a change.
+    /// Locks a dead process's shared-memory log and checks every word needed by a recovery, without a change.
     ///
     /// # Errors
     /// [`PoolError`]: a living owner, another user's file, other options, another version, a file cut short, damage.
@@ -130,8 +130,8 @@ impl Pool {
         Pool::examine_on::<ProcessCrashSafe>(path, owner, options)
     }
 
-    /// Same as [`examine`](Self::examine) for a log whose file stays as it is, also when it is taken: a store copies
-    /// its page.
+    /// Examines a log like [`examine`](Self::examine), but the file stays as it is, even when the log is taken: a store
+    /// copies its page.
     ///
     /// # Errors
     /// See [`examine`](Self::examine).
@@ -156,7 +156,7 @@ impl Pool {
     }
 }
 
-/// The shared-memory log of a dead process: locked, checked and unchanged.
+/// A dead process's shared-memory log: locked, checked and unchanged.
 ///
 /// Dropping it leaves the file as it is, for another attempt.
 #[derive(Debug)]
@@ -167,15 +167,15 @@ pub struct DeadLog {
 }
 
 impl DeadLog {
-    /// Iterates over the destinations of the lanes that have chunks.
+    /// Iterates over the destinations of lanes with chunks.
     pub fn peers(&self) -> impl Iterator<Item = Rank> + '_ {
         self.lanes.iter().map(|lane| lane.peer)
     }
 
-    /// Takes the log over for writing: returns the pool, and the writers of its lanes.
+    /// Takes the log over for writing: returns the pool, and its lanes' writers.
     ///
     /// The lanes have every committed record. All of them count as unacknowledged: the receivers know what they have
-    /// received, and acknowledge it again. Memory that no record uses is returned to the system.
+    /// received, and acknowledge it again. Unused memory is returned to the system.
     ///
     /// # Errors
     /// [`PoolError::Alloc`] if the system has no memory; another attempt finds the same records.
@@ -190,8 +190,8 @@ impl DeadLog {
         let kept: Vec<BlockRef> = lanes.iter().flat_map(|lane| lane.chunks.iter().map(|chunk| chunk.block)).collect();
         pool.adopt(&kept);
         for &block in &kept {
-            // Every page of a chunk that will be written again needs memory now: a store to a hole in the file could
-            // get a SIGBUS.
+            // Every page in a chunk to be written again needs memory now: a store to a hole in the file could get a
+            // SIGBUS.
             let bytes = pool.block_bytes(block);
             pool.arena.commit(block.at(), bytes).map_err(|source| AllocError::NoMemory { bytes, source })?;
         }
@@ -258,10 +258,10 @@ fn check_header(pool: &Pool, owner: Owner, len: usize) -> Result<(), DamageError
     }
 }
 
-/// The blocks of a file, by their state.
+/// Blocks in a file, by state.
 struct Found {
     active: Vec<(BlockRef, ChunkHeader)>,
-    /// Blocks that are free, staged or were never written: their memory is returned to the system.
+    /// Free, staged or never written blocks: their memory is returned to the system.
     unused: Vec<BlockRef>,
 }
 
@@ -304,7 +304,7 @@ fn find_chunks(pool: &Pool, allocated: &[(usize, usize)]) -> Result<Found, Damag
 mod tests {
     use super::*;
 
-    /// A file's holes are of pages, so two ranges that are allocated may meet inside a block.
+    /// A file's holes consist of pages, so two allocated ranges may meet inside a block.
     #[test]
     fn a_block_in_two_allocated_ranges_is_found_once() {
         let options =

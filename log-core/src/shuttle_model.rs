@@ -1,8 +1,8 @@
-//! One larger model, run by shuttle under thousands of random schedules: two lanes that share a pool are written,
+//! One larger model, run by shuttle under thousands of random schedules: two lanes sharing a pool are written,
 //! released, retained, relocated and freed, while cursors are opened, read and closed on both.
 //!
-//! Loom proves properties of a few steps, memory orders included; this model searches for failures that need many
-//! steps. It runs the code that ships, over the same memory as the loom models, and treats every access as sequentially
+//! Loom proves properties over a few steps, memory orders included; this model searches for failures needing many
+//! steps. It runs the shipped code, over the same memory as the loom models, and treats every access as sequentially
 //! consistent. One seed draws everything, so that a failure can be reproduced:
 //!
 //! ```sh
@@ -26,16 +26,20 @@ use crate::{AllocError, AppendError, Disposition, Relocated, SettledChunk};
 
 const SEED: u64 = 0x00C0_FFEE_0F01;
 const SCHEDULES: usize = 4000;
-/// Number of points in a schedule of the second kind where the thread priorities change.
+/// Number of thread priority changes in a schedule of the second kind.
 const PCT_DEPTH: usize = 6;
 
-/// Chunks for both lanes together. A lane needs one to write and one to relocate into; the lanes compete for the rest.
+/// Chunks for both lanes together.
+///
+/// A lane needs one to write and one to relocate into; the lanes compete for the rest.
 const BLOCKS: usize = 9;
-/// Readers of each lane. The writer opens a cursor, too.
+/// Readers of each lane.
+///
+/// The writer opens a cursor, too.
 const CURSORS: usize = 2;
 const STEPS: usize = 50;
 
-/// Limits that the writer of a lane raises before it acts, and its readers check against.
+/// Limits raised by a lane's writer before it acts, and checked by its readers.
 #[derive(Default)]
 struct Limits {
     /// The last committed record.
@@ -56,12 +60,12 @@ fn is_retained(ssn: u64) -> bool {
 struct Writer {
     lane: LaneWriter,
     limits: Arc<Limits>,
-    /// Chunks that are settled and not freed.
+    /// Settled, unfreed chunks.
     settled: Vec<SettledChunk>,
 }
 
 impl Writer {
-    /// Returns the lane in the end, because to a cursor a lane without its writer looks empty.
+    /// Returns the lane at the end, because to a cursor a lane without its writer looks empty.
     fn run(mut self) -> LaneWriter {
         for _ in 0..STEPS {
             match thread_rng().gen_range(0..10) {
@@ -94,7 +98,7 @@ impl Writer {
         }
     }
 
-    /// Returns `false` if there is no room, after it has freed all that may be freed, for the other lane, too.
+    /// Returns `false` if there is no room, after freeing everything possible, for the other lane, too.
     fn has_room(&mut self, body: usize) -> bool {
         match self.lane.reserve(0, body) {
             Ok(()) => return true,
@@ -133,8 +137,7 @@ impl Writer {
         }
     }
 
-    /// Raises the floor of the receiver's checkpoint, and frees the chunks that are no longer needed, also in the
-    /// middle.
+    /// Raises the receiver's checkpoint floor, and frees the chunks no longer needed, also in the middle.
     fn free_covered(&mut self) {
         let (covered, acked) = (self.limits.covered.load(Ordering::SeqCst), self.lane.acked().0);
         let covered = thread_rng().gen_range(covered..=acked.max(covered));
@@ -147,7 +150,7 @@ impl Writer {
     }
 }
 
-/// Opens cursors at random SSNs, and reads each of them a random number of steps, until the writer is done.
+/// Opens cursors at random SSNs, and reads each for a random number of steps, until the writer is done.
 fn read_until_finished(reader: &LaneReader, limits: &Limits) {
     let mut reading: Option<(Cursor, u64)> = None;
     loop {
@@ -165,7 +168,7 @@ fn read_until_finished(reader: &LaneReader, limits: &Limits) {
         if let Some((cursor, next)) = &mut reading {
             while thread_rng().gen_range(0..10) > 0 {
                 let Some((ssn, _)) = peek(cursor) else {
-                    // A cursor that was opened on an empty lane doesn't pass over what was freed since.
+                    // A cursor opened on an empty lane doesn't pass over records freed since.
                     let missing = match cursor.attach() {
                         Err(CursorError::Gone { kept_from, .. }) => {
                             is_gone = true;
@@ -219,7 +222,7 @@ fn two_lanes_and_their_readers() {
 fn check(scheduler: impl Scheduler + 'static) {
     let mut config = Config::new();
     config.stack_size = 256 << 10;
-    // Silences the warning that shuttle treats all orderings as SeqCst.
+    // Silences the warning about shuttle treating all orderings as SeqCst.
     config.silence_warnings = true;
     Runner::new(scheduler, config).run(two_lanes_and_their_readers);
 }

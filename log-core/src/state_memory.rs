@@ -1,10 +1,10 @@
-//! State of a process in memory that outlives it: what a peer's failure would make it save is there already
+//! Process state in memory outliving the process: the state to save on a peer's failure is there already
 //! (Checkpoint-on-Failure in shared memory, Bland et al. 2013, section 5).
 //!
 //! The memory is a private shared-memory file, and the state is a number of words and arrays in it. An array is changed
-//! in place between [`begin_change`](StateMemory::begin_change) and [`publish`](StateMemory::publish); a process that
-//! is killed in between leaves no state. New arrays are filled first and published then, and need no such mark. Space
-//! that the published state may use is not given to new arrays.
+//! in place between [`begin_change`](StateMemory::begin_change) and [`publish`](StateMemory::publish); a process killed
+//! in between leaves no state. New arrays are filled first and published then, and need no such mark. Space possibly
+//! used by the published state is not given to new arrays.
 //!
 //! | at | bytes | content |
 //! |---|---|---|
@@ -13,8 +13,8 @@
 //! | 16 | 8 | where the directory is; 0 before the first one |
 //! | 4096 | | directory and arrays, each from a multiple of 64 on |
 //!
-//! A directory has the number of words (8 bytes), the number of arrays (8), the words, and where each array begins (8)
-//! and its length in bytes (8). Numbers are little-endian.
+//! A directory has the number of words (8 bytes), the number of arrays (8), the words, and each array's offset (8) and
+//! length in bytes (8). Numbers are little-endian.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -33,14 +33,14 @@ use crate::tier::{ProcessCrashSafe, Tier, TierError};
 const MAGIC: u64 = u64::from_le_bytes(*b"CFSTATE1");
 const MARK: usize = 8;
 const DIRECTORY: usize = 16;
-/// First byte of the space for arrays.
+/// First byte in the space for arrays.
 const SPACE: usize = 4096;
-/// Alignment of arrays: a cache line.
+/// Array alignment: a cache line.
 const UNIT: usize = 64;
-/// Memory that is committed at a time.
+/// Memory committed at a time.
 const COMMIT_BYTES: usize = 2 << 20;
 
-/// The memory of a state can't be used.
+/// Error for a state's memory.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StateMemoryError {
@@ -53,9 +53,9 @@ pub enum StateMemoryError {
     /// The state has reached its limit.
     #[error("the state in memory needs {wanted} more bytes, and its limit is {limit} bytes: raise the limit")]
     Full {
-        /// Length of the array.
+        /// Array length.
         wanted: usize,
-        /// Limit of all arrays, in bytes.
+        /// Limit for all arrays, in bytes.
         limit: usize,
     },
     /// The system has no memory.
@@ -65,7 +65,7 @@ pub enum StateMemoryError {
         path: PathBuf,
         /// Bytes requested.
         wanted: usize,
-        /// Error of the system.
+        /// The system's error.
         source: io::Error,
     },
     /// A system call failed.
@@ -73,36 +73,36 @@ pub enum StateMemoryError {
     Io {
         /// The file.
         path: PathBuf,
-        /// Error of the system.
+        /// The system's error.
         source: io::Error,
     },
     /// An array can't be published.
     #[error("an array of the state is in another memory, or was named twice")]
     OtherArray,
-    /// There is no state that a process has published whole.
+    /// There is no completely published state.
     #[error("there is no state in {}: {what}", path.display())]
     NoState {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// Reason.
         what: &'static str,
     },
 }
 
-/// Memory for the state of this process.
+/// Memory for this process's state.
 #[derive(Clone, Debug)]
 pub struct StateMemory {
     shared: Arc<Shared>,
 }
 
-/// State that a process has left ([`StateMemory::open`]).
+/// State left by a process ([`StateMemory::open`]).
 #[derive(Debug)]
 pub struct FoundState<T> {
-    /// The memory in which it is.
+    /// The state's memory.
     pub memory: StateMemory,
     /// Its words.
     pub words: Vec<u64>,
-    /// Its arrays, in the order in which they were published.
+    /// Its arrays, in publication order.
     pub arrays: Vec<SharedArray<T>>,
 }
 
@@ -119,9 +119,9 @@ struct Shared {
 struct Space {
     /// Free ranges: length by start.
     free: BTreeMap<usize, usize>,
-    /// End of the committed memory.
+    /// End of committed memory.
     committed: usize,
-    /// Ranges of dropped arrays, which the published directory may name.
+    /// Ranges of dropped arrays, possibly named by the published directory.
     dropped: Vec<(usize, usize)>,
     /// The published directory.
     directory: Option<(usize, usize)>,
@@ -133,7 +133,7 @@ impl Space {
         Space { free, committed: SPACE, dropped: Vec::new(), directory: None }
     }
 
-    /// Takes a free range that begins at `at`, or the first one.
+    /// Takes a free range beginning at `at`, or the first one.
     fn take(&mut self, at: Option<usize>, len: usize) -> Option<usize> {
         let fits = |(start, free): (&usize, &usize)| {
             let from = at.unwrap_or(*start);
@@ -167,12 +167,12 @@ impl Space {
     }
 }
 
-/// Checks that arrays of values of `T` are aligned and have a length.
+/// Checks that arrays of `T` values are aligned and have a length.
 const fn assert_fits<T>() {
     assert!(align_of::<T>() <= UNIT && size_of::<T>() > 0);
 }
 
-/// Returns the space that an array of so many bytes takes.
+/// Returns the space taken by an array of so many bytes.
 fn space_of(bytes: usize) -> Option<usize> {
     bytes.max(1).checked_next_multiple_of(UNIT)
 }
@@ -185,13 +185,13 @@ impl Shared {
     fn word(&self, at: usize) -> &AtomicU64 {
         debug_assert!(at.is_multiple_of(8) && at + 8 <= SPACE);
         // SAFETY: the first page is mapped, readable and writable, for the life of `self`, and committed by `create` or
-        // there in a file that `open` checked. `at` is in it and aligned, as the base is to a page. All accesses to it
+        // there in a file checked by `open`. `at` is in it and aligned, as the base is to a page. All accesses to it
         // are atomic.
         unsafe { AtomicU64::from_ptr(self.tier.base().as_ptr().add(at).cast()) }
     }
 
     fn space(&self) -> MutexGuard<'_, Space> {
-        // Each change of it is complete before anything that can panic.
+        // Each change to it is complete before anything can panic.
         self.space.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -224,7 +224,9 @@ impl Shared {
         SharedArray { start, len: bytes / size_of::<T>(), at, owner: self.clone() }
     }
 
-    /// Copies `values` into free space. Returns where they are.
+    /// Copies `values` into free space.
+    ///
+    /// Returns where they are.
     fn write<T: IntoBytes + Immutable>(&self, values: &[T]) -> Result<usize, StateMemoryError> {
         let at = self.allocate(size_of_val(values))?;
         // SAFETY: the range is in the mapping. It was free, so nothing else refers to it, and `values` is not in it. It
@@ -235,8 +237,9 @@ impl Shared {
 }
 
 impl StateMemory {
-    /// Creates the file, which must not exist, for arrays of at most `bytes` together. Memory is committed as it is
-    /// needed.
+    /// Creates the file, which must not exist, for arrays of at most `bytes` together.
+    ///
+    /// Memory is committed as it is needed.
     ///
     /// # Errors
     /// [`StateMemoryError::Tier`].
@@ -253,7 +256,7 @@ impl StateMemory {
         Ok(memory)
     }
 
-    /// Opens the file of a process that has ended, with the state that it has published last.
+    /// Opens an ended process's file, with its last published state.
     ///
     /// # Errors
     /// [`StateMemoryError::NoState`] if it had none, or was changing it; [`StateMemoryError::Tier`].
@@ -280,9 +283,9 @@ impl StateMemory {
                 return None;
             }
             let read = |index: usize| {
-                // SAFETY: the range was checked to be in the mapping and aligned, and no array exists yet. Memory that
-                // was never committed is read as zeros or gets a SIGBUS where the file system is full; a directory is
-                // in committed memory.
+                // SAFETY: the range was checked to be in the mapping and aligned, and no array exists yet. Memory never
+                // committed is read as zeros or gets a SIGBUS where the file system is full; a directory is in
+                // committed memory.
                 u64::from_le(unsafe { shared.tier.base().add(at + 8 * index).cast::<u64>().read() })
             };
             Some((0..count).map(read).collect())
@@ -316,7 +319,9 @@ impl StateMemory {
         Ok(FoundState { memory: StateMemory { shared }, words: all[2..2 + words].to_vec(), arrays })
     }
 
-    /// Returns a new array with a copy of `values`. It belongs to the state once it is published.
+    /// Returns a new array with a copy of `values`.
+    ///
+    /// It belongs to the state once it is published.
     ///
     /// # Errors
     /// [`StateMemoryError::Full`], [`StateMemoryError::NoMemory`].
@@ -345,8 +350,8 @@ impl StateMemory {
     /// Makes these words and arrays the state, as they are now.
     ///
     /// # Errors
-    /// [`StateMemoryError::Full`], [`StateMemoryError::NoMemory`]: for the words. [`StateMemoryError::OtherArray`].
-    /// What was published before stays, and a change that was begun has not ended.
+    /// [`StateMemoryError::Full`], [`StateMemoryError::NoMemory`]: for the words. [`StateMemoryError::OtherArray`]. The
+    /// previous state stays published, and a begun change has not ended.
     pub fn publish<'a, T: 'a>(
         &self,
         words: &[u64],
@@ -380,7 +385,7 @@ impl StateMemory {
     }
 }
 
-/// Returns `true` if there is a file at `path` with a whole state, of a process that has ended.
+/// Returns `true` if the file at `path` has a complete state from an ended process.
 ///
 /// # Errors
 /// [`StateMemoryError::File`], [`StateMemoryError::Io`].
@@ -412,13 +417,13 @@ fn why_no_state(magic: u64, mark: u64, directory: u64) -> Option<&'static str> {
 pub struct SharedArray<T> {
     start: NonNull<T>,
     len: usize,
-    /// Where it is in the file.
+    /// Offset in the file.
     at: usize,
     owner: Arc<Shared>,
 }
 
-// SAFETY: it owns its range of the mapping, as a `Box<[T]>` owns its allocation; what it shares is behind a mutex or
-// atomic.
+// SAFETY: it owns its range in the mapping, as a `Box<[T]>` owns its allocation; its shared parts are atomic or under a
+// mutex.
 unsafe impl<T: Send> Send for SharedArray<T> {}
 // SAFETY: as above; `&SharedArray` gives `&[T]` only.
 unsafe impl<T: Sync> Sync for SharedArray<T> {}
@@ -428,7 +433,7 @@ impl<T> Deref for SharedArray<T> {
 
     fn deref(&self) -> &[T] {
         // SAFETY: the range is this array's alone, and mapped as long as `owner` lives. It is aligned, and its bytes
-        // are initialised: a copy of values of `T`, or those of a file, of which any are a `T: FromBytes`.
+        // are initialised: a copy of `T` values, or bytes from a file, any of which are a `T: FromBytes`.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
@@ -471,7 +476,7 @@ mod tests {
             self.0.path().join("state")
         }
 
-        /// What the next process finds.
+        /// Opens the state in the next process.
         fn found(&self) -> Result<(Vec<u64>, Vec<Vec<u32>>), StateMemoryError> {
             let has_state = has_state(&self.path()).unwrap();
             let opened = StateMemory::open::<u32>(&self.path());
@@ -593,12 +598,12 @@ mod tests {
         for word in [0, 1, 8, directory as u64 + 8, u64::MAX, good.len() as u64, good.len() as u64 - 8] {
             damage(DIRECTORY, word);
         }
-        // Numbers of words and arrays.
+        // Word and array counts.
         for count in [u64::MAX, u64::MAX / 2, 1 << 40, 1 << 17] {
             damage(directory, count);
             damage(directory + 8, count);
         }
-        // Two arrays in one place; on the directory; outside; of half a value.
+        // Two arrays in one place; on the directory; outside; half a value long.
         let at = |entry: usize| u64::from_le_bytes(good[entries + 16 * entry..][..8].try_into().unwrap());
         for place in [at(1), directory as u64, 0, u64::MAX, at(0) + 4, good.len() as u64] {
             damage(entries, place);
@@ -614,7 +619,7 @@ mod tests {
 
     #[derive(Clone, Debug)]
     enum Step {
-        /// Replaces an array by a new one of this length.
+        /// Replaces an array by a new one with this length.
         Replace(usize, usize),
         /// Changes an array in place.
         Change(usize),

@@ -1,7 +1,7 @@
 //! Atomics: std's by default, loom's under `--cfg counterfoil_loom`, shuttle's if `--cfg counterfoil_shuttle` is added.
 //!
-//! The flags are not named `loom` and `shuttle` so that they never reach a dependency. Everything in this crate that
-//! two threads share goes through this module, so that the models run the code that ships.
+//! The flags are not named `loom` and `shuttle` so as never to reach a dependency. Everything shared by two threads in
+//! this crate goes through this module, so that the models run the shipped code.
 
 #[cfg(not(counterfoil_loom))]
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
@@ -12,18 +12,19 @@ pub(crate) use shuttle::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Orderi
 #[cfg(all(counterfoil_loom, not(counterfoil_shuttle)))]
 pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
-// Not modelled: the reference count that keeps the pool alive, and the registry of lanes, which only reports use and
-// never while a modelled word is accessed.
+// Not modelled: the reference count keeping the pool alive, and the lane registry, used only by reports and never while
+// a modelled word is accessed.
 pub(crate) use std::sync::{Arc, Mutex};
 
-// Modelled: a lane's writer decides by the number of handles on the lane.
+// Modelled: a lane's writer decides by the lane's handle count.
 #[cfg(counterfoil_loom)]
 pub(crate) use counted::{CountedArc, CountedWeak};
 #[cfg(not(counterfoil_loom))]
 pub(crate) use std::sync::{Arc as CountedArc, Weak as CountedWeak};
 
-/// `Arc` and `Weak` with a reference count that loom sees, accessed with std's orderings. (Loom's own `Arc` has no
-/// `Weak`.)
+/// `Arc` and `Weak` with a reference count visible to loom, accessed with std's orderings.
+///
+/// (Loom's own `Arc` has no `Weak`.)
 #[cfg(counterfoil_loom)]
 mod counted {
     use std::ops::Deref;
@@ -40,7 +41,9 @@ mod counted {
     #[derive(Debug)]
     pub(crate) struct CountedArc<T>(Arc<Counted<T>>);
 
-    /// Weak handle for the registry. The short-lived handles that it upgrades to are not counted.
+    /// Weak handle for the registry.
+    ///
+    /// The short-lived handles from its upgrades are not counted.
     #[derive(Debug)]
     pub(crate) struct CountedWeak<T>(Weak<Counted<T>>);
 

@@ -1,11 +1,11 @@
-//! The two memory tiers of a log and their common trait.
+//! A log's two memory tiers and their common trait.
 //!
 //! * [`Volatile`]: anonymous memory, lost with the process.
-//! * [`ProcessCrashSafe`]: a private shared-memory file. The replacement finds every record that was committed before a
-//!   `kill -9`, because a store that has retired reaches memory even if its process dies. The file holds offsets and
-//!   generations, never pointers.
+//! * [`ProcessCrashSafe`]: a private shared-memory file. The replacement finds every record committed before a `kill
+//!   -9`, because a retired store reaches memory even if its process dies. The file holds offsets and generations,
+//!   never pointers.
 //!
-//! The module `copy_on_write` has such a file for a process that leaves it as it is.
+//! The module `copy_on_write` maps such a file without changing it.
 
 use std::fmt;
 use std::fs::File;
@@ -32,16 +32,16 @@ pub use heap::Volatile;
 #[cfg(not(miri))]
 pub use volatile::Volatile;
 
-/// A range of address space for a whole [`Geometry`], of which only committed parts use memory.
+/// Address space for a whole [`Geometry`]; only committed parts use memory.
 ///
 /// # Safety
-/// For the life of the value, `base()` must not change and must be valid for reads and writes of `len()` bytes by
-/// any thread; the bytes must be initialised (zero until written), and nothing else may write them.
-/// `discard` may only turn the bytes of its range into zeros.
+/// For the life of the value, `base()` must not change and must be valid for reads and writes of `len()` bytes by any
+/// thread; the bytes must be initialised (zero until written), and nothing else may write them. `discard` may only turn
+/// the bytes in its range into zeros.
 pub unsafe trait Tier: Send + Sync + fmt::Debug {
     /// Returns the start of the memory, aligned to a page.
     fn base(&self) -> NonNull<u8>;
-    /// Returns the bytes of address space.
+    /// Returns the address space in bytes.
     fn len(&self) -> usize;
     /// Returns `true` if there is no address space; it never is so for a geometry's.
     fn is_empty(&self) -> bool {
@@ -57,11 +57,11 @@ pub unsafe trait Tier: Send + Sync + fmt::Debug {
     /// # Errors
     /// The system's error; the range is unchanged then.
     fn discard(&self, at: usize, len: usize) -> io::Result<()>;
-    /// Returns `true` if committed records outlive a process that is killed.
+    /// Returns `true` if committed records outlive a killed process.
     fn survives_process(&self) -> bool;
 }
 
-/// Error of setting up a tier's memory.
+/// Error when setting up a tier's memory.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TierError {
@@ -70,7 +70,7 @@ pub enum TierError {
     Map {
         /// Bytes requested.
         len: usize,
-        /// Error of the system.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
@@ -82,13 +82,13 @@ pub enum TierError {
     Size {
         /// The file.
         path: PathBuf,
-        /// Error of the system.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
 }
 
-/// A private shared-memory file that is locked while its process lives.
+/// A private shared-memory file, locked while its process lives.
 #[derive(Debug)]
 pub struct ProcessCrashSafe {
     map: MmapRaw,
@@ -118,7 +118,7 @@ impl ProcessCrashSafe {
         made
     }
 
-    /// Opens and locks the file of a dead process, without reading it.
+    /// Opens and locks a dead process's file, without reading it.
     ///
     /// # Errors
     /// [`TierError`] if a living process holds the file, if another user owns it or may open it, or if it is a link.
@@ -132,13 +132,13 @@ impl ProcessCrashSafe {
         Ok(ProcessCrashSafe { map, file, path: path.to_owned() })
     }
 
-    /// Returns the path of the file.
+    /// Returns the file's path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 }
 
-/// A file of a dead process's pool, whose memory a recovery reads.
+/// A dead process's pool file, with memory read by a recovery.
 pub(crate) trait DeadFile: Tier + Sized + 'static {
     /// Opens and locks the file, without reading it.
     fn open(path: &Path) -> Result<Self, TierError>;
@@ -146,7 +146,7 @@ pub(crate) trait DeadFile: Tier + Sized + 'static {
     /// Returns the file.
     fn file(&self) -> &File;
 
-    /// Returns the ranges of the file that have memory, as (start, end): those that a recovery has to read.
+    /// Returns the file's ranges with memory, as (start, end), to be read by a recovery.
     fn allocated(&self) -> io::Result<Vec<(usize, usize)>> {
         let mut ranges = Vec::new();
         let mut at = 0u64;
@@ -173,22 +173,21 @@ impl DeadFile for ProcessCrashSafe {
     }
 }
 
-/// Returns the length of a file, which has to be mapped.
+/// Returns the length of a file, for mapping it.
 fn len_of(file: &File, path: &Path) -> Result<usize, TierError> {
     let size = |source| TierError::Size { path: path.to_owned(), source };
     let len =
         usize::try_from(file.metadata().map_err(size)?.len()).map_err(|_| size(io::ErrorKind::FileTooLarge.into()))?;
     if len == 0 {
-        // mmap would refuse an empty file with EINVAL, which doesn't tell the cause.
+        // mmap would refuse an empty file with EINVAL, hiding the cause.
         return Err(size(io::Error::new(io::ErrorKind::UnexpectedEof, "the file is empty")));
     }
     Ok(len)
 }
 
-// SAFETY: MmapRaw keeps one shared mapping of fixed address and length until it is dropped. The file is ours alone:
+// SAFETY: MmapRaw keeps one shared mapping with fixed address and length until it is dropped. The file is ours alone:
 // mode 0600, exclusively created or locked, so no well-behaved process writes it; it is never shortened, and `commit`
-// allocates the memory of every page before it is used, so that no access gets a SIGBUS. Punched holes read as zeros
-// (fallocate(2)).
+// allocates every page's memory before use, so no access gets a SIGBUS. Punched holes read as zeros (fallocate(2)).
 unsafe impl Tier for ProcessCrashSafe {
     fn base(&self) -> NonNull<u8> {
         non_null(&self.map)
@@ -224,7 +223,9 @@ fn non_null(map: &MmapRaw) -> NonNull<u8> {
     NonNull::new(map.as_mut_ptr()).unwrap_or(NonNull::dangling())
 }
 
-/// Asks for large pages where a geometry profits from them. If the system refuses, pages are small.
+/// Asks for large pages where a geometry profits from them.
+///
+/// If the system refuses, pages are small.
 #[cfg(not(miri))]
 fn advise_large_pages(map: &MmapRaw, geometry: &Geometry) {
     for (at, len) in geometry.large_pages() {
@@ -232,7 +233,7 @@ fn advise_large_pages(map: &MmapRaw, geometry: &Geometry) {
     }
 }
 
-/// Under Miri, which has no `madvise`.
+/// Does nothing: Miri has no `madvise`.
 #[cfg(miri)]
 fn advise_large_pages(_: &MmapRaw, _: &Geometry) {}
 
@@ -290,7 +291,7 @@ mod tests {
         assert!(Nothing.is_empty() && !Volatile::reserve(&geometry()).unwrap().is_empty());
     }
 
-    /// Returns the line `VmFlags` of the mapping that has this address (proc_pid_smaps(5)).
+    /// Returns the line `VmFlags` of the mapping with this address (proc_pid_smaps(5)).
     fn flags_of(address: usize) -> String {
         let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
         let mut inside = false;

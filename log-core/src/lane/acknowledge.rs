@@ -1,6 +1,6 @@
 //! Acknowledged records: released, or retained until no recovery can need them.
 //!
-//! The writer only carries decisions out. Its caller (see the `gc` crate) decides from [`LaneWriter::poll_settled`]
+//! The writer only carries out decisions. Its caller (see the `gc` crate) decides from [`LaneWriter::poll_settled`]
 //! which chunks to keep, to relocate or to free.
 
 use crate::chunk::{
@@ -13,13 +13,13 @@ use crate::pool::AllocError;
 use crate::record::{END_WORD, RECORD_ALIGN, SSN_AT, Word, footprint};
 use crate::sync::Ordering;
 
-/// An acknowledgement of a record that was never sent.
+/// Acknowledgement of a record never sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("acknowledged up to {acked}, but only {sent} was sent: refused")]
 pub struct AckError {
-    /// The SSN that was acknowledged.
+    /// The acknowledged SSN.
     pub acked: Ssn,
-    /// The last SSN that was sent.
+    /// The last sent SSN.
     pub sent: Ssn,
 }
 
@@ -27,20 +27,20 @@ pub struct AckError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChunkId(pub u64);
 
-/// A full chunk whose records are all acknowledged.
+/// A full chunk, acknowledged as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SettledChunk {
     /// The chunk.
     pub chunk: ChunkId,
-    /// SSN of its first record.
+    /// Its first record's SSN.
     pub first: Ssn,
-    /// SSN of its last record.
+    /// Its last record's SSN.
     pub last: Ssn,
-    /// Bytes of memory that the chunk takes.
+    /// Memory taken by the chunk, in bytes.
     pub held_bytes: usize,
-    /// Bytes of its retained records and of all headers; 0 if every record is released.
+    /// Bytes of its retained records and all headers; 0 if every record is released.
     pub used_bytes: usize,
-    /// The newest receive epoch of its retained records; [`Epoch::default`] if there are none.
+    /// Newest receive epoch among its retained records; [`Epoch::default`] if there are none.
     pub newest_epoch: Epoch,
 }
 
@@ -51,11 +51,11 @@ pub enum Relocated {
     Into(SettledChunk),
     /// No record was retained, and the chunks are freed.
     Emptied,
-    /// The ids are not those of settled chunks of this lane in order: nothing was done.
+    /// The ids don't name settled chunks in this lane, in order: nothing was done.
     Unknown,
 }
 
-/// Adds the chunk's header to the bytes of its records, unless there are none.
+/// Adds the chunk's header to its record bytes, unless there are none.
 fn with_header(record_bytes: usize) -> usize {
     if record_bytes == 0 { 0 } else { record_bytes + CHUNK_HEADER }
 }
@@ -63,7 +63,7 @@ fn with_header(record_bytes: usize) -> usize {
 impl LaneWriter {
     /// Handles a cumulative acknowledgement: every record up to `upto` was received.
     ///
-    /// Ignores an acknowledgement that is not newer than the last one.
+    /// Ignores an acknowledgement not newer than the last one.
     ///
     /// # Errors
     /// [`AckError`] if `upto` was never sent; nothing is changed then.
@@ -85,17 +85,16 @@ impl LaneWriter {
         Ok(())
     }
 
-    /// Iterates over the run table: the dispositions of acknowledged SSNs, in order.
+    /// Iterates over the run table: dispositions of acknowledged SSNs, in order.
     ///
-    /// In a lane that never retained a record the table is empty: every record up to [`acked`](Self::acked) is
-    /// released.
+    /// Empty in a lane that never retained a record: every record up to [`acked`](Self::acked) is released.
     pub fn runs(&self) -> impl Iterator<Item = Run> + '_ {
         self.cold.runs.iter()
     }
 
     /// Makes the records after `upto` unacknowledged again, because their receiver rolled back.
     ///
-    /// Those that were released and freed already stay lost.
+    /// Records already released and freed stay lost.
     pub fn unacknowledge(&mut self, upto: Ssn) {
         if upto < self.acked {
             self.acked = upto;
@@ -108,7 +107,7 @@ impl LaneWriter {
         }
     }
 
-    /// Returns the next full chunk whose records are all acknowledged, in a lane that retains records.
+    /// Returns the next full and fully acknowledged chunk, in a lane that retains records.
     ///
     /// Reports each once, oldest first; without one the call costs a comparison. The caller decides whether to
     /// [`free`](Self::free), to keep or to [`relocate`](Self::relocate) it.
@@ -122,9 +121,9 @@ impl LaneWriter {
         Some(settled)
     }
 
-    /// Returns the bytes of a chunk's retained records above `floor`, for a chunk that a checkpoint covers in part.
+    /// Returns the bytes of a chunk's retained records above `floor`, for a chunk partly covered by a checkpoint.
     ///
-    /// Walks the records of the chunk.
+    /// Walks the chunk's records.
     pub fn used_bytes_above(&self, chunk: ChunkId, floor: Ssn) -> Option<usize> {
         let info = &self.cold.chunks[self.position(chunk)?];
         let mut used = 0;
@@ -152,7 +151,7 @@ impl LaneWriter {
         true
     }
 
-    /// Copies the retained records above `floor` of adjacent settled chunks into one of fitting size, and frees the
+    /// Copies the retained records above `floor` in adjacent settled chunks into one of fitting size, and frees the
     /// chunks.
     ///
     /// # Errors
@@ -183,7 +182,7 @@ impl LaneWriter {
         Ok(if kept { Relocated::Into(self.usage_of(&self.cold.chunks[from])) } else { Relocated::Emptied })
     }
 
-    /// Extends the last run, which costs a comparison at most acknowledgements, or begins another.
+    /// Extends the last run (a comparison at most acknowledgements), or begins another.
     #[inline]
     fn extend_run(&mut self, upto: Ssn, disposition: Disposition) {
         if !self.cold.runs.extend(upto, disposition) {
@@ -194,7 +193,7 @@ impl LaneWriter {
     #[cold]
     fn begin_run(&mut self, upto: Ssn, disposition: Disposition) {
         if self.cold.runs.is_release_only() {
-            // The table starts with the records that were released before the first retained one.
+            // The table starts with the records released before the first retained one.
             let before = self.acked;
             let front = self.cold.chunks.front().filter(|_| !self.cold.keeps_runs);
             let first = front.map_or(Ssn::FIRST, |chunk| chunk.header.first);
@@ -203,7 +202,7 @@ impl LaneWriter {
         self.cold.runs.push(Run { first: self.acked.next(), last: upto, disposition });
     }
 
-    /// Frees chunks that a cursor was in when they were acknowledged or taken out of the lane.
+    /// Frees chunks left by cursors since they were acknowledged or taken out of the lane.
     pub(super) fn free_unpinned(&mut self) {
         if self.acked.0 >= self.boundary && self.cold.runs.is_release_only() {
             self.free_released();
@@ -211,13 +210,13 @@ impl LaneWriter {
         self.reclaim();
     }
 
-    /// Returns `true` if every record that was sent is acknowledged.
+    /// Returns `true` if every sent record is acknowledged.
     pub fn is_idle(&self) -> bool {
         self.acked.next() == self.next
     }
 
-    /// Replaces the current chunk by one of the smallest class if every record is released: another lane needs the
-    /// memory, and this one may stay unused for long.
+    /// Replaces the current chunk by a smallest-class one if every record is released: another lane needs the memory,
+    /// and this one may stay unused for long.
     ///
     /// A cursor at the end of the lane holds the old chunk until it reads on and [`return_spares`](Self::return_spares)
     /// is called. Nothing is changed if there is no memory for the small chunk, which may be beyond the budget, if no
@@ -230,11 +229,11 @@ impl LaneWriter {
         }
     }
 
-    /// Frees the leading chunks whose records are all released.
+    /// Frees the leading, fully released chunks.
     #[cold]
     fn free_released(&mut self) {
-        // Without the fence in `lowest_pin`, the writer of a lane's first chunks could miss the pin of a cursor that
-        // was opened before them, and the cursor would find them gone.
+        // Without the fence in `lowest_pin`, the writer of a lane's first chunks could miss the pin of a cursor opened
+        // before them, and the cursor would find them gone.
         let pinned = self.lowest_pin();
         let sealed = self.cold.chunks.len() - 1;
         let count = self
@@ -253,7 +252,7 @@ impl LaneWriter {
         self.cold.chunks.binary_search_by_key(&chunk.0, |info| info.header.sequence).ok()
     }
 
-    /// Calls `f` with SSN, offset and bytes of each record of a sealed chunk.
+    /// Calls `f` with SSN, offset and bytes of each record in a sealed chunk.
     pub(super) fn walk(&self, chunk: &ChunkInfo, mut f: impl FnMut(Ssn, usize, usize)) {
         let arena = self.arena();
         let mut at = chunk.block.at() + CHUNK_HEADER;
@@ -291,7 +290,7 @@ impl LaneWriter {
             }
         }
         if !released {
-            // Pads don't count as used: a chunk full of them is worth relocating, like one full of released records.
+            // Pads don't count as used: a chunk full of pads is worth relocating, like one full of released records.
             settled.used_bytes = with_header(chunk.record_bytes - chunk.pad_bytes);
         } else if retained {
             self.walk(chunk, |ssn, _, bytes| {
@@ -304,7 +303,7 @@ impl LaneWriter {
         settled
     }
 
-    /// Writes the records at these offsets into a new chunk, which is complete then but not yet in the chain.
+    /// Writes the records at these offsets into a new chunk, complete then but not yet in the chain.
     fn copy_into_new_chunk(
         &self,
         records: &[(usize, usize)],
@@ -362,12 +361,11 @@ impl LaneWriter {
         self.set_boundary();
     }
 
-    /// Takes `count` chunks from `index` > 0 on out of the chain, and links their predecessor to `link` or to their
-    /// successor.
+    /// Unlinks `count` chunks from `index` > 0 on, and links their predecessor to `link` or to their successor.
     fn unlink_after(&mut self, index: usize, count: usize, link: Option<BlockRef>) {
         let link = link.unwrap_or(self.cold.chunks[index + count].block);
         let before = self.cold.chunks[index - 1].block;
-        // Release: a cursor that follows the link sees the next chunk.
+        // Release: a cursor following the link sees the next chunk.
         self.arena().word(before.at() + NEXT_AT).store(link.0, Ordering::Release);
         let removed: Vec<ChunkInfo> = self.cold.chunks.drain(index..index + count).collect();
         self.retire_all(&removed);

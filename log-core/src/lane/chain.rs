@@ -1,4 +1,4 @@
-//! The chain of a lane's chunks: begin, seal, link, unlink and free.
+//! Chunk chain of a lane: begin, seal, link, unlink and free.
 
 use crate::chunk::{BlockRef, CHUNK_HEADER, ChunkHeader, ChunkInfo, ChunkState, NEXT_AT, write_end, write_state};
 use crate::lane::UNPINNED;
@@ -8,11 +8,11 @@ use crate::pool::AllocError;
 use crate::record::END_WORD;
 use crate::sync::{CountedArc, Ordering, fence};
 
-/// Number of ordinary chunks that a lane keeps for itself when it frees them.
+/// Number of freed ordinary chunks kept by a lane for itself.
 pub(super) const SPARES_MAX: usize = 2;
 
 impl LaneWriter {
-    /// Begins a chunk of at least `bytes`, which becomes the current one; its first record will be `first`.
+    /// Begins a chunk of at least `bytes` as the current one; its first record will be `first`.
     pub(super) fn begin_chunk(&mut self, bytes: usize, first: Ssn, sparse: bool) -> Result<(), AllocError> {
         let (ordinary, geometry) = (self.cold.pool.geometry.chunk_class, &self.cold.pool.geometry);
         let class = geometry.class_for(bytes).map_or(usize::MAX, |fits| fits.max(self.cold.next_class));
@@ -35,8 +35,9 @@ impl LaneWriter {
         Ok(())
     }
 
-    /// Begins a chunk of the smallest class, and lets the lane grow from there again. Where the budget is used up, the
-    /// chunk takes memory beyond it, since memory is about to be freed
+    /// Begins a smallest-class chunk, and lets the lane grow from there again.
+    ///
+    /// If the budget is used up, the chunk takes memory beyond it, since memory is about to be freed
     /// ([`Pool::take_in_place`](crate::pool::Pool::take_in_place)).
     pub(super) fn begin_smallest_chunk(&mut self, first: Ssn, sparse: bool) -> Result<(), AllocError> {
         self.drain_spares();
@@ -47,7 +48,7 @@ impl LaneWriter {
         Ok(())
     }
 
-    /// Begins a chunk in `block`, which becomes the current one; its first record will be `first`.
+    /// Begins a chunk in `block` as the current one; its first record will be `first`.
     fn begin_chunk_in(&mut self, block: BlockRef, first: Ssn, sparse: bool) {
         let sequence = self.cold.next_sequence;
         self.cold.next_sequence += 1;
@@ -66,7 +67,7 @@ impl LaneWriter {
         self.move_to(block, block.at() + CHUNK_HEADER);
     }
 
-    /// Returns `true` if less than half of the current chunk is used.
+    /// Returns `true` if the current chunk is less than half used.
     fn is_half_empty(&self, current: &ChunkInfo) -> bool {
         let used = self.arena().offset_of(self.at) - current.block.at();
         used < self.cold.pool.block_bytes(current.block) / 2
@@ -82,22 +83,22 @@ impl LaneWriter {
         chunk.last = last;
         self.cold.sealed_bytes += chunk.record_bytes as u64;
         arena.word(chunk.block.at() + NEXT_AT).store(next.0, Ordering::Release);
-        // Release: a reader that sees the end word sees the link. Before `write_end`: an image includes the end word,
-        // and all that its reader has synchronised with is the store of `last` in there. SAFETY: `at` is not after the
-        // current chunk's `limit`, from where the chunk has `RECORD_ALIGN` more bytes; `at` is a multiple of that.
+        // Release: a reader seeing the end word sees the link. Before `write_end`: an image includes the end word, and
+        // its reader has synchronised only with the store of `last` in there. SAFETY: `at` is not after the current
+        // chunk's `limit`, from where the chunk has `RECORD_ALIGN` more bytes; `at` is a multiple of it.
         let end_word = unsafe { self.at.word(0) };
         end_word.store(END_WORD, Ordering::Release);
         write_end(arena, chunk.block.at(), last, chunk.record_bytes, chunk.pad_bytes);
     }
 
-    /// Sets the boundary to the end of the next chunk that acknowledgements will settle.
+    /// Sets the boundary to the end of the next chunk to be settled by acknowledgements.
     pub(super) fn set_boundary(&mut self) {
         let sealed = self.cold.settled + 1 < self.cold.chunks.len();
         self.boundary =
             self.cold.chunks.get(self.cold.settled).filter(|_| sealed).map_or(UNPINNED, |chunk| chunk.last.0);
     }
 
-    /// Takes the first `count` chunks out of the chain, and frees those that no cursor needs.
+    /// Unlinks the first `count` chunks, and frees the ones no cursor needs.
     pub(super) fn unlink_front(&mut self, count: usize) {
         debug_assert!(count < self.cold.chunks.len(), "the current chunk stays");
         for _ in 0..count {
@@ -116,37 +117,37 @@ impl LaneWriter {
         self.reclaim();
     }
 
-    /// Publishes the first chunk and the floor to cursors that are opened from now on.
+    /// Publishes the first chunk and the floor to cursors opened from now on.
     pub(super) fn publish_front(&self) {
         let front = self.cold.chunks.front();
-        // In a lane without chunks the floor is the next record: those before it may be on disk.
+        // In a lane without chunks the floor is the next record: earlier ones may be on disk.
         self.cold.shared.floor.store(self.kept_from().0, Ordering::Relaxed);
-        // Release: a cursor that sees the head sees the header and the floor.
+        // Release: a cursor seeing the head sees the header and the floor.
         self.cold.shared.head.store(front.map_or(0, |chunk| chunk.block.0), Ordering::Release);
     }
 
-    /// Returns the lowest SSN that any cursor may need, after a new head and floor were published.
+    /// Returns the lowest SSN any cursor may need, after a new head and floor were published.
     ///
     /// If the writer has the only handle on the lane, there is no cursor and none can be opened: nothing needs an
-    /// order, and the fence, which would wait for every pending store, is left out.
+    /// order, and the fence is left out, as it would wait for every pending store.
     pub(super) fn lowest_pin(&self) -> u64 {
         if CountedArc::strong_count(&self.cold.shared) == 1 {
-            // Acquire: pairs with the release with which the last handle was dropped, and so with its last reads.
+            // Acquire: pairs with the release in the last handle's drop, and so with its last reads.
             fence(Ordering::Acquire);
             return UNPINNED;
         }
         self.cold.shared.lowest_pin()
     }
 
-    /// Sets a chunk that was taken out of the chain aside until no cursor can be in it.
+    /// Sets an unlinked chunk aside until no cursor can be in it.
     ///
-    /// To a recovery it is free from now on, since the cursors of this process die with it.
+    /// To a recovery it is free from now on, since this process's cursors die with it.
     pub(super) fn retire(&mut self, chunk: &ChunkInfo) {
         write_state(self.arena(), chunk.block.at(), ChunkState::Free);
         self.cold.retired.push_back((chunk.block, chunk.pinned_upto()));
     }
 
-    /// Frees the retired and evicted chunks that no cursor needs any more.
+    /// Frees the retired and evicted chunks no longer needed by a cursor.
     pub(super) fn reclaim(&mut self) {
         let pinned = self.lowest_pin();
         while let Some(&(block, pinned_upto)) = self.cold.retired.front() {
@@ -159,7 +160,7 @@ impl LaneWriter {
         self.reclaim_evicted(pinned);
     }
 
-    /// Frees a chunk that no cursor needs: it becomes a spare of the lane, or goes back to the pool.
+    /// Frees a chunk not needed by a cursor: it becomes a spare of the lane, or goes back to the pool.
     pub(super) fn give_back(&mut self, block: BlockRef) {
         if block.class() == self.cold.pool.geometry.chunk_class && self.cold.spares.len() < SPARES_MAX {
             write_state(self.arena(), block.at(), ChunkState::Free);
@@ -170,8 +171,10 @@ impl LaneWriter {
         }
     }
 
-    /// Returns unused memory to the pool: the lane's spare chunks, and those that a cursor has left since they were
-    /// acknowledged. Otherwise the latter wait for the next acknowledgement.
+    /// Returns unused memory to the pool: the lane's spare chunks, and chunks left by a cursor since their
+    /// acknowledgement.
+    ///
+    /// Otherwise the latter wait for the next acknowledgement.
     pub fn return_spares(&mut self) {
         self.free_unpinned();
         self.drain_spares();
@@ -185,7 +188,9 @@ impl LaneWriter {
         }
     }
 
-    /// Adds to the bytes held. A load and a store suffice, because only this writer changes the count.
+    /// Adds to the bytes held.
+    ///
+    /// A load and a store suffice, because only this writer changes the count.
     pub(super) fn count_held(&self, bytes: isize) {
         let held = self.cold.shared.held.load(Ordering::Relaxed);
         self.cold.shared.held.store(held.wrapping_add_signed(bytes), Ordering::Relaxed);

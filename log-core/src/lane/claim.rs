@@ -10,21 +10,21 @@ use crate::record::RECORD_ALIGN;
 use crate::record::{RECORD_HEADER, SSN_AT, footprint, pad_word, record_word};
 use crate::sync::Ordering;
 
-/// Most bytes that [`Claim::commit_and_prefetch`] prefetches: for longer records, processors do so by themselves.
+/// Most bytes prefetched by [`Claim::commit_and_prefetch`]: for longer records, processors do so by themselves.
 #[cfg(not(counterfoil_loom))]
 const PREFETCH_BYTES_MAX: usize = 4096;
 
-/// A record that is reserved and not yet committed.
+/// A reserved, uncommitted record.
 ///
-/// Its bytes are what an earlier use of the chunk left there: write all of them. [`commit`](Claim::commit) publishes
-/// the record. Dropping the claim publishes a pad in its place, so that a claim that is given up (an error, a panic)
-/// never stops a reader. A leaked claim leaves no trace.
+/// Its bytes are left over from an earlier use of the chunk: write all of them. [`commit`](Claim::commit) publishes the
+/// record. Dropping the claim publishes a pad in its place, so that an abandoned claim (an error, a panic) never stops
+/// a reader. A leaked claim leaves no trace.
 #[derive(Debug)]
 #[must_use = "a claim that is dropped leaves a pad and sends nothing"]
 pub struct Claim<'a> {
     lane: &'a mut LaneWriter,
-    // Copies of the lane's fields, which the compiler keeps in registers across the copy of the payload; more fields
-    // than these would not fit the registers.
+    // Copies of the lane's fields, kept in registers by the compiler during the payload copy; more fields would not fit
+    // the registers.
     record: ArenaPtr,
     ssn: Ssn,
     prefix: usize,
@@ -32,32 +32,32 @@ pub struct Claim<'a> {
 }
 
 impl<'a> Claim<'a> {
-    /// Reserves `body` bytes, the first `prefix` of which are the prefix, in the current chunk.
+    /// Reserves `body` bytes in the current chunk, beginning with `prefix` bytes of prefix.
     ///
     /// # Safety
-    /// `prefix` is at most `body`, and [`LaneWriter::has_room`] is true for the two parts: the footprint of the record
-    /// fits between `lane.at` and `lane.limit`.
+    /// `prefix` is at most `body`, and [`LaneWriter::has_room`] is true for the two parts: the record's footprint fits
+    /// between `lane.at` and `lane.limit`.
     #[inline]
     pub(crate) unsafe fn new(lane: &'a mut LaneWriter, prefix: usize, body: usize) -> Claim<'a> {
         debug_assert!(prefix <= body && lane.has_room(prefix, body - prefix));
         let (record, ssn) = (lane.at, lane.next);
-        // SAFETY: the record lies before `limit`, as the caller promises, and the chunk has the bytes of another commit
+        // SAFETY: the record lies before `limit`, as the caller promises, and the chunk has room for another commit
         // word and SSN from `limit` on. `at` and a footprint are multiples of `RECORD_ALIGN`.
         let (after, own_ssn) = unsafe { (record.word(footprint(body)), record.word(SSN_AT)) };
-        // The zero that stops readers after this record must be stored before the record is published. Relaxed: the
-        // commit word's release publishes it, and until then no reader passes the zero that is already in its place.
+        // The zero stopping readers after this record must be stored before the record is published. Relaxed: the
+        // commit word's release publishes it, and until then no reader passes the zero already in the record's place.
         after.store(0, Ordering::Relaxed);
         own_ssn.store(ssn.0, Ordering::Relaxed);
         Claim { lane, record, ssn, prefix, body }
     }
 
-    /// Returns the SSN that the record will have.
+    /// Returns the record's future SSN.
     #[inline]
     pub fn ssn(&self) -> Ssn {
         self.ssn
     }
 
-    /// Returns the length of the whole body, prefix and payload.
+    /// Returns the body length, prefix and payload.
     #[inline]
     pub fn len(&self) -> usize {
         self.body
@@ -82,8 +82,8 @@ impl<'a> Claim<'a> {
 
     #[inline]
     fn publish(&mut self, word: u64) {
-        // SAFETY: the record lies in the current chunk, whose `limit` is not before its end, as `new` demands: nothing
-        // has moved the lane since, because the claim borrows it.
+        // SAFETY: the record lies in the current chunk and ends at `limit` at the latest, as `new` demands: nothing has
+        // moved the lane since, because the claim borrows it.
         let commit_word = unsafe { self.record.word(0) };
         // Release: a reader of the word sees the SSN, the body, and the zero after the record.
         commit_word.store(word, Ordering::Release);
@@ -95,11 +95,11 @@ impl<'a> Claim<'a> {
 
 #[cfg(not(counterfoil_loom))]
 impl Claim<'_> {
-    /// Publishes the record like [`commit`](Self::commit), and prefetches the place of the next one, as if it were as
-    /// long.
+    /// Publishes the record like [`commit`](Self::commit), and prefetches the next one's place, assuming the same
+    /// length.
     ///
-    /// For a thread that is about to wait: where records are kept, each goes to memory that is in no cache, and the
-    /// stores of the next record would hold up what follows them. Costs an instruction for each cache line.
+    /// For a thread about to wait: where records are kept, each goes to uncached memory, and the next record's stores
+    /// would hold up whatever follows. Costs an instruction for each cache line.
     #[inline]
     pub fn commit_and_prefetch(mut self) -> Ssn {
         let bytes = footprint(self.body);
@@ -113,8 +113,8 @@ impl Claim<'_> {
     /// Returns prefix and payload for writing.
     #[inline]
     pub fn body_mut(&mut self) -> &mut [u8] {
-        // SAFETY: the chunk has room for the record, as `new` demands. Cursors read a body only after its
-        // commit word, which is zero until `publish`, and `&mut self` keeps this the only slice.
+        // SAFETY: the chunk has room for the record, as `new` demands. Cursors read a body only after its commit word,
+        // zero until `publish`, and `&mut self` keeps this the only slice.
         unsafe { self.record.bytes_mut(RECORD_HEADER, self.body) }
     }
 
@@ -136,15 +136,15 @@ impl Claim<'_> {
     #[inline]
     pub fn parts_mut(&mut self) -> (&mut [u8], &mut [u8]) {
         let prefix = self.prefix;
-        // SAFETY: the prefix is part of the body, as `new` demands. (A check that can panic would keep the claim in
-        // memory, because the panic would drop it.)
+        // SAFETY: the prefix is part of the body, as `new` demands. (A panicking check would keep the claim in memory,
+        // because the panic would drop it.)
         unsafe { self.body_mut().split_at_mut_unchecked(prefix) }
     }
 }
 
 #[cfg(counterfoil_loom)]
 impl Claim<'_> {
-    /// Writes the eight bytes of the body at `index * 8`.
+    /// Writes the eight body bytes at `index * 8`.
     pub(crate) fn write_word(&mut self, index: usize, value: u64) {
         self.record.write_body(RECORD_HEADER + index * 8, value);
     }

@@ -1,4 +1,4 @@
-//! Cursors, which read a lane on any thread while its writer goes on.
+//! Cursors, reading a lane on any thread while its writer goes on.
 
 use crate::arena::Arena;
 use crate::chunk::{BlockRef, CHUNK_HEADER, FIRST_AT, LAST_AT, NEXT_AT, OPEN, SEQUENCE_AT, sealed_last};
@@ -11,11 +11,11 @@ use crate::record::RECORD_HEADER;
 use crate::record::{SSN_AT, Word, footprint, record_lengths};
 use crate::sync::{Arc, CountedArc, Ordering};
 
-/// Error of opening a cursor.
+/// Error when opening a cursor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CursorError {
-    /// The first records that were asked for are no longer kept.
+    /// The first records asked for are no longer kept.
     #[error(
         "the lane to {peer} keeps nothing below {kept_from}, but {asked} was asked for: it was released or collected"
     )]
@@ -24,7 +24,7 @@ pub enum CursorError {
         peer: Rank,
         /// First SSN asked for.
         asked: Ssn,
-        /// The lowest SSN that may still be there.
+        /// Lowest SSN possibly still there.
         kept_from: Ssn,
     },
     /// The lane has `cursors_max` open cursors.
@@ -37,7 +37,7 @@ pub enum CursorError {
     },
 }
 
-/// A handle that opens cursors on a lane; can be cloned and sent to other threads.
+/// Handle for opening cursors on a lane; can be cloned and sent to other threads.
 #[derive(Clone, Debug)]
 pub struct LaneReader {
     pool: Arc<Pool>,
@@ -63,7 +63,7 @@ impl LaneReader {
         unsafe { self.open_from_chunk(from, None) }
     }
 
-    /// Opens a cursor as [`open`](Self::open) does, searching from `chunk` on instead of from the oldest.
+    /// Opens a cursor like [`open`](Self::open), searching from `chunk` on instead of from the oldest.
     ///
     /// # Safety
     /// A given chunk is in the lane's chain, begins at or below `from`, and is not freed before this returns.
@@ -71,7 +71,7 @@ impl LaneReader {
         let peer = self.peer();
         let free = |pin: &&crate::sync::AtomicU64| {
             // Pin everything during the search: the chunks on the way must not be reused either. Relaxed: the fence
-            // below makes it an acquire of the last cursor's release, whose reads this pin covers from now on.
+            // below makes it an acquire of the last cursor's release; this pin covers that cursor's reads from now on.
             pin.compare_exchange(UNPINNED, Pin::EVERYTHING, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         };
         let pins = &self.shared.pins;
@@ -87,8 +87,8 @@ impl LaneReader {
             found: 0,
             awaits_first_chunk: false,
         };
-        // The head first: its acquire shows the floor that was published with it, or a later one. In the other order
-        // the chain could begin above the floor that was loaded.
+        // The head first: its acquire shows the floor published with it, or a later one. In the other order the chain
+        // could begin above the loaded floor.
         let head = BlockRef(self.shared.head.load(Ordering::Acquire));
         let kept_from = Ssn(self.shared.floor.load(Ordering::Relaxed));
         if cursor.position < kept_from {
@@ -102,46 +102,47 @@ impl LaneReader {
     }
 }
 
-/// A position in a lane: reads committed records in SSN order, and keeps unread ones from being released.
+/// A lane position: reads committed records in SSN order, and keeps unread ones from being released.
 ///
 /// At the end of the lane [`peek`](Cursor::peek) returns `None`, and the cursor goes on when more is committed.
 ///
-/// Records that are on disk may be [evicted](crate::LaneWriter::evict) before it: it keeps the memory of the chunk that
-/// it is in, and is *overtaken* at the end of that chunk. It then isn't [attached](Self::is_attached), and
-/// [`attach`](Self::attach) says that its next records are gone from memory. One whose position is beyond the end of
-/// the lane isn't attached either, and keeps no memory.
+/// Records on disk may be [evicted](crate::LaneWriter::evict) before it: it keeps the memory of its current chunk, and
+/// is *overtaken* at the chunk's end. It then isn't [attached](Self::is_attached), and [`attach`](Self::attach) reports
+/// its next records gone from memory. A cursor beyond the lane's end isn't attached either, and keeps no memory.
 #[derive(Debug)]
 pub struct Cursor {
     pub(super) pool: Arc<Pool>,
-    /// Shared with the images of chunks that were read: the pin doesn't move while there is one.
+    /// Shared with images of read chunks: the pin doesn't move while there is one.
     pub(super) pin: Arc<Pin>,
-    /// The chunk that contains `at`. None before the lane's first chunk, while the position is beyond the end of the
-    /// lane, and after the cursor was overtaken.
+    /// Chunk containing `at`.
+    ///
+    /// None before the lane's first chunk, while the position is beyond the lane's end, and after the cursor was
+    /// overtaken.
     pub(super) block: BlockRef,
-    /// Offset of a commit word in the chunk, where a record or pad begins or the records end: a multiple of sixteen,
-    /// with the sixteen bytes of commit word and SSN inside the arena, because every chunk has so many after its last
+    /// Offset of a commit word in the chunk, where a record or pad begins or the records end: a multiple of sixteen.
+    /// The sixteen bytes of commit word and SSN are inside the arena, because every chunk has as many after its last
     /// record.
     pub(super) at: usize,
-    /// The lowest SSN that was not passed.
+    /// Lowest SSN not yet passed.
     pub(super) position: Ssn,
-    /// The commit word of the record at `at` after it was found; else 0.
+    /// Commit word of the record at `at` once found; else 0.
     pub(super) found: u64,
-    /// It was opened on a lane without chunks, and has been in none since.
+    /// Set if opened on a lane without chunks, until the cursor enters one.
     pub(super) awaits_first_chunk: bool,
 }
 
 impl Cursor {
-    /// Returns the destination of the lane.
+    /// Returns the lane's destination.
     pub fn peer(&self) -> Rank {
         self.pin.shared.peer()
     }
 
-    /// Returns the lowest SSN that the cursor has not passed.
+    /// Returns the lowest SSN not yet passed.
     pub fn position(&self) -> Ssn {
         self.position
     }
 
-    /// Passes the record that [`peek`](Cursor::peek) returns, if any.
+    /// Passes the record returned by [`peek`](Cursor::peek), if any.
     #[inline]
     pub fn advance(&mut self) {
         if let Some((ssn, body, _)) = self.next_record() {
@@ -151,7 +152,7 @@ impl Cursor {
         }
     }
 
-    /// Returns SSN, body and prefix length of the next record at or above the position, which is located only once.
+    /// Returns SSN, body and prefix length of the next record at or above the position, located only once.
     #[inline]
     fn next_record(&mut self) -> Option<(Ssn, usize, usize)> {
         if self.found == 0 && !self.locate() {
@@ -161,15 +162,15 @@ impl Cursor {
         Some((self.ssn(), body, prefix))
     }
 
-    /// Attaches the cursor to the chunk of its position; returns `false` if the lane hasn't come so far yet, or if an
-    /// image of a chunk that the cursor has passed still exists.
+    /// Attaches the cursor to its position's chunk; returns `false` if the lane hasn't come so far yet, or if an image
+    /// of a passed chunk still exists.
     ///
-    /// Records that were freed meanwhile, because no recovery can need them, are skipped, unless the cursor was opened
-    /// on a lane without chunks.
+    /// Records freed meanwhile, not needed by any recovery, are skipped, unless the cursor was opened on a lane without
+    /// chunks.
     ///
     /// # Errors
-    /// [`CursorError::Gone`] if records at or above its position were evicted meanwhile, or, for a cursor that was
-    /// opened on a lane without chunks, freed.
+    /// [`CursorError::Gone`] if records at or above its position were evicted meanwhile, or, for a cursor opened on a
+    /// lane without chunks, freed.
     pub fn attach(&mut self) -> Result<bool, CursorError> {
         if !self.block.is_none() {
             return Ok(true);
@@ -180,10 +181,10 @@ impl Cursor {
         if is_empty && self.position.0 >= shared.floor.load(Ordering::Relaxed) {
             return Ok(false);
         }
-        // The pin of an image keeps no chunk before that one.
+        // An image's pin keeps no chunk before its own.
         let Some(pin) = Arc::get_mut(&mut self.pin) else { return Ok(false) };
         pin.keep_everything();
-        // The head first, as in `LaneReader::open`. Its acquire shows what was evicted before it became the head.
+        // The head first, as in `LaneReader::open`. Its acquire shows evictions before it became the head.
         let shared = &self.pin.shared;
         let head = BlockRef(shared.head.load(Ordering::Acquire));
         let kept_from = Ssn(shared.floor.load(Ordering::Relaxed));
@@ -197,7 +198,7 @@ impl Cursor {
         Ok(!self.block.is_none())
     }
 
-    /// Returns `true` if this is the first chunk that the lane ever had: no record was before it.
+    /// Returns `true` if this is the lane's first chunk ever: no record was before it.
     fn is_first_chunk(&self, chunk: BlockRef) -> bool {
         !chunk.is_none() && self.sequence(chunk) == 1
     }
@@ -213,12 +214,12 @@ impl Cursor {
     }
 
     /// Returns `true` if the cursor was opened on a lane without chunks, and has been in none since: it passes over no
-    /// record that is gone.
+    /// missing record.
     pub fn awaits_first_chunk(&self) -> bool {
         self.awaits_first_chunk
     }
 
-    /// Returns `true` if a record is at the cursor, which [`peek`](Cursor::peek) then returns.
+    /// Returns `true` if a record is at the cursor, for [`peek`](Cursor::peek) to return.
     #[inline]
     pub fn has_record(&mut self) -> bool {
         self.found != 0 || self.locate()
@@ -228,7 +229,7 @@ impl Cursor {
     fn locate(&mut self) -> bool {
         // The fast path: a record follows in the same chunk.
         if !self.block.is_none() {
-            // SAFETY: `at` is the offset of a commit word, as the field says.
+            // SAFETY: `at` is a commit word's offset, as documented at the field.
             let word = unsafe { self.arena().word_unchecked(self.at) }.load(Ordering::Acquire);
             if matches!(Word::parse(word), Word::Record { .. }) && self.ssn() >= self.position {
                 self.found = word;
@@ -245,7 +246,7 @@ impl Cursor {
         Ssn(unsafe { self.arena().word_unchecked(self.at + SSN_AT) }.load(Ordering::Relaxed))
     }
 
-    /// Skips pads, records below the position and ends of chunks; returns `false` if no record follows.
+    /// Skips pads, records below the position and chunk ends; returns `false` if no record follows.
     #[cold]
     fn locate_slow(&mut self) -> bool {
         loop {
@@ -275,8 +276,9 @@ impl Cursor {
         }
     }
 
-    /// Goes from the end of a chunk to the next one. Returns `false` if chunks after this one were evicted: the cursor
-    /// was overtaken, and is in no chunk.
+    /// Moves from a chunk's end to the next one.
+    ///
+    /// Returns `false` if later chunks were evicted: the cursor was overtaken, and is in no chunk.
     pub(super) fn go_on(&mut self) -> bool {
         // While an image has the pin, it is at or below this chunk, and keeps evicted chunks.
         if let Some(pin) = Arc::get_mut(&mut self.pin) {
@@ -285,26 +287,28 @@ impl Cursor {
             self.pin.publish();
         }
         // Relaxed: either the writer sees the pin and keeps the next chunk, or its fence before this one shows the
-        // eviction. Of freed chunks the pin kept all that come after this one.
+        // eviction. Among freed chunks the pin kept all after this one.
         if self.pin.shared.evicted.load(Ordering::Relaxed) > self.sequence(self.block) {
             self.detach();
             return false;
         }
         let next = BlockRef(self.arena().word(self.block.at() + NEXT_AT).load(Ordering::Acquire));
-        // SAFETY: the link of the cursor's chunk, loaded with acquire. The pin keeps the next chunk, as said above.
+        // SAFETY: the link in the cursor's chunk, loaded with acquire. The pin keeps the next chunk, as said above.
         unsafe { self.enter(next) };
         // The old chunk may be freed now. All reads in it happen before the pin moves.
         self.pin();
         true
     }
 
-    /// Leaves the chain: nothing is kept below the position. All reads happen before the pin moves.
+    /// Leaves the chain: nothing is kept below the position.
+    ///
+    /// All reads happen before the pin moves.
     fn detach(&mut self) {
         (self.block, self.found) = (BlockRef::NONE, 0);
         self.pin();
     }
 
-    /// Moves to the chunk of the position, from `chunk` on; or to none if that is beyond the end of the lane.
+    /// Moves to the position's chunk, from `chunk` on; or to none if it is beyond the lane's end.
     ///
     /// # Safety
     /// As for [`enter`](Self::enter); and the pin keeps everything.
@@ -320,11 +324,11 @@ impl Cursor {
         }
     }
 
-    /// Returns `true` if the lane ends before the position: the cursor is at the beginning of the chunk that is being
-    /// written, and the next record will be below the position, too.
+    /// Returns `true` if the lane ends before the position: the cursor is at the beginning of the chunk being written,
+    /// and the next record will be below the position, too.
     fn is_ahead(&self) -> bool {
         let (arena, block) = (self.arena(), self.block);
-        // Relaxed: a chunk that is sealed meanwhile ends with an end word.
+        // Relaxed: a chunk sealed meanwhile ends with an end word.
         if block.is_none() || arena.word(block.at() + LAST_AT).load(Ordering::Relaxed) != OPEN {
             return false;
         }
@@ -344,7 +348,7 @@ impl Cursor {
         }
     }
 
-    /// Skips chunks that end below the position.
+    /// Skips chunks ending below the position.
     fn skip_sealed(&mut self) {
         while !self.block.is_none() {
             let arena = self.arena();
@@ -354,34 +358,34 @@ impl Cursor {
                 return;
             }
             let next = BlockRef(arena.word(self.block.at() + NEXT_AT).load(Ordering::Acquire));
-            // SAFETY: the link of a chunk of this lane, loaded with acquire. While a cursor is opened its pin keeps
-            // all.
+            // SAFETY: the link in one of this lane's chunks, loaded with acquire. While a cursor is opened its pin
+            // keeps all.
             unsafe { self.enter(next) };
         }
     }
 
-    /// Moves to the first commit word of a chunk, without a check that there is one; or to no chunk.
+    /// Moves to a chunk's first commit word, without a check for one; or to no chunk.
     ///
     /// # Safety
-    /// `block` is none, or a chunk of this lane: its beginning happened before this call, and the cursor's pin keeps it
+    /// `block` is none, or a chunk in this lane: its beginning happened before this call, and the cursor's pin keeps it
     /// from being reused.
     pub(super) unsafe fn enter(&mut self, block: BlockRef) {
         self.block = block;
         self.at = block.at() + CHUNK_HEADER;
     }
 
-    /// Pins the chunk that the cursor is in, and all that come after it and aren't evicted.
+    /// Pins the cursor's chunk, and all later ones not evicted.
     ///
-    /// Pins the chunk's first SSN instead of the position. The position can be above every record that the chunk will
-    /// ever have; and if the records before the chunk are gone, it can be below the chunk, and would pin chunks that
-    /// the cursor no longer reaches. A cursor that is in no chunk reads none: it pins its position, so that the records
-    /// from there on aren't released, and looks for its place anew.
+    /// Pins the chunk's first SSN instead of the position. The position can be above every record the chunk will ever
+    /// have; and if the records before the chunk are gone, it can be below the chunk, and would pin chunks the cursor
+    /// no longer reaches. A cursor in no chunk reads none: it pins its position, so that the records from there on
+    /// aren't released, and looks for its place anew.
     pub(super) fn pin(&mut self) {
         let first = match self.block {
             BlockRef::NONE => self.position.0,
             block => self.arena().word(block.at() + FIRST_AT).load(Ordering::Relaxed),
         };
-        // An image that shares the pin needs it where it is. An image that was dropped was read before the pin moves.
+        // An image sharing the pin needs it where it is. A dropped image was read before the pin moves.
         if let Some(pin) = Arc::get_mut(&mut self.pin) {
             pin.set(first);
         }
@@ -439,7 +443,7 @@ pub struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// Makes a record of bytes that are not in a lane: `wire` is its prefix of `prefix` bytes, and its payload.
+    /// Makes a record from bytes outside a lane: `wire` is its prefix of `prefix` bytes, and its payload.
     ///
     /// Returns `None` if the prefix is longer than `wire`.
     #[inline]
@@ -453,7 +457,7 @@ impl<'a> Record<'a> {
         self.ssn
     }
 
-    /// Returns the prefix, which the layer above put before the payload.
+    /// Returns the prefix, put before the payload by the layer above.
     #[inline]
     pub fn prefix(&self) -> &'a [u8] {
         &self.bytes[..self.prefix]

@@ -11,11 +11,10 @@ use crate::record::SSN_AT;
 use crate::record::{RECORD_ALIGN, RECORD_HEADER, Word, footprint};
 use crate::sync::{Arc, Ordering};
 
-/// A sealed chunk of a lane, in place: whole pages of the pool's memory, which is not reused while there is an image of
-/// it.
+/// A sealed chunk in place: whole pages of pool memory, not reused while there is an image.
 ///
-/// Words of the header before its records may change at any time. The records, the end word after them, and the bytes
-/// that an earlier use left up to the end of the last page don't change.
+/// Header words before its records may change at any time. The records, the end word after them, and the bytes left
+/// over from an earlier use up to the end of the last page don't change.
 #[derive(Debug)]
 pub struct ChunkImage {
     pool: Arc<Pool>,
@@ -32,17 +31,21 @@ impl ChunkImage {
     /// Offset of the first record in an image, in bytes.
     pub const RECORDS_AT: usize = CHUNK_HEADER;
 
-    /// Returns the first SSN that was asked for. The chunk may have records before it.
+    /// Returns the first requested SSN.
+    ///
+    /// The chunk may have records before it.
     pub fn first(&self) -> Ssn {
         self.first
     }
 
-    /// Returns the last SSN that was asked for. No SSN is missing from the first to this one.
+    /// Returns the last requested SSN.
+    ///
+    /// No SSN is missing from the first to this one.
     pub fn last(&self) -> Ssn {
         self.last
     }
 
-    /// Returns the bytes of the image: the whole pages, of 4,096 bytes, of the header and the records.
+    /// Returns the image's length in bytes: whole pages (4,096 bytes) of header and records.
     #[expect(clippy::len_without_is_empty, reason = "an image is never empty")]
     pub fn len(&self) -> usize {
         self.bytes
@@ -51,17 +54,18 @@ impl ChunkImage {
 
 #[cfg(not(counterfoil_loom))]
 impl ChunkImage {
-    /// Returns the bytes of all of the chunk's records and pads, to be parsed with [`record_in_image`].
+    /// Returns the bytes of all the chunk's records and pads, to be parsed with [`record_in_image`].
     pub fn records(&self) -> &[u8] {
-        // SAFETY: `read_chunk` saw that the chunk was sealed and that so many bytes from its header on lie inside it.
-        // What follows the header of a sealed chunk, the end word included, is not written before the chunk is reused
-        // or opened again (`LaneWriter::truncate`), which both wait until no pin is at or below its first SSN; the
-        // image holds one.
+        // SAFETY: `read_chunk` saw the chunk sealed, with so many bytes from its header on inside it. Nothing after a
+        // sealed chunk's header, the end word included, is written before the chunk is reused or opened again
+        // (`LaneWriter::truncate`); both wait until no pin is at or below its first SSN, and the image holds one.
         unsafe { self.pool.arena.bytes(self.at + CHUNK_HEADER, self.record_bytes) }
     }
 
-    /// Returns the address of the image. [`len`](Self::len) bytes from there may be read, by the kernel too, while the
-    /// image exists. The writer may write the first [`RECORDS_AT`](Self::RECORDS_AT) of them meanwhile.
+    /// Returns the address of the image.
+    ///
+    /// [`len`](Self::len) bytes from there may be read, by the kernel too, while the image exists. The writer may write
+    /// the first [`RECORDS_AT`](Self::RECORDS_AT) of them meanwhile.
     pub fn address(&self) -> *const u8 {
         self.pool.arena.address(self.at)
     }
@@ -78,11 +82,11 @@ impl ChunkImage {
             let value = self.pool.arena.word(at).load(Ordering::Relaxed).to_le_bytes();
             word.copy_from_slice(&value[..word.len()]);
         }
-        // SAFETY: after the header of a sealed chunk, inside of its block: not written, as for `records`.
+        // SAFETY: after a sealed chunk's header, inside its block: not written, as for `records`.
         rest.copy_from_slice(unsafe { self.pool.arena.bytes(self.at + offset + header, rest.len()) });
     }
 
-    /// Returns `true` if its records are those from `first` to `last`.
+    /// Returns `true` if its records are exactly `first` to `last`.
     fn is_whole(&self, first: Ssn, last: Ssn) -> bool {
         let (mut at, mut next) = (0, first);
         while at < self.record_bytes {
@@ -101,7 +105,7 @@ impl ChunkImage {
 
 #[cfg(all(counterfoil_loom, not(counterfoil_shuttle)))]
 impl ChunkImage {
-    /// Reads every byte of the image as `copy_to` does; returns the SSN and the body of each of its records.
+    /// Reads every byte of the image like `copy_to`; returns each record's SSN and body.
     pub(crate) fn read(&self) -> Vec<(Ssn, Vec<u64>)> {
         let arena = &self.pool.arena;
         for at in (self.at..self.at + CHUNK_HEADER).step_by(8) {
@@ -128,7 +132,9 @@ impl ChunkImage {
 
 #[cfg(all(counterfoil_loom, not(counterfoil_shuttle)))]
 impl Cursor {
-    /// Returns `true` if the cursor is at the beginning of a chunk that it sees as sealed. The load orders nothing.
+    /// Returns `true` if the cursor is at the beginning of a chunk and sees it sealed.
+    ///
+    /// The load orders nothing.
     pub(crate) fn sees_sealed_chunk(&self) -> bool {
         let is_at_start = !self.block.is_none() && self.at == self.block.at() + CHUNK_HEADER;
         is_at_start && self.pool.arena.word(self.block.at() + LAST_AT).load(Ordering::Relaxed) != OPEN
@@ -136,15 +142,15 @@ impl Cursor {
 }
 
 impl Cursor {
-    /// Returns an image of the chunk that begins at the cursor, for its records up to `upto`, and passes them.
+    /// Returns an image of the chunk beginning at the cursor, for its records up to `upto`, and passes them.
     ///
     /// Returns `None`, and passes nothing, if the cursor is not at the beginning of a chunk; if the chunk is not
     /// sealed, may have gaps between its SSNs, or takes more than `bytes_max` bytes (at most 16 MiB); and if the
-    /// records that are asked for take less than half of the image plus a page for its description, each counted with
-    /// the chunk's mean record length.
+    /// requested records take less than half of the image plus a page for its description, each counted with the
+    /// chunk's mean record length.
     ///
-    /// The image pins this chunk and all that come after it, also those that are evicted, and keeps this cursor's slot
-    /// among the lane's `cursors_max` until it is dropped.
+    /// The image pins this chunk and all later ones, also evicted ones, and keeps this cursor's slot among the lane's
+    /// `cursors_max` until it is dropped.
     pub fn read_chunk(&mut self, upto: Ssn, bytes_max: usize) -> Option<ChunkImage> {
         // Records on disk are little-endian.
         if cfg!(target_endian = "big") || self.block.is_none() || !self.move_to_chunk_start() {
@@ -157,8 +163,7 @@ impl Cursor {
         let length = |of| usize::try_from(arena.word(at + of).load(Ordering::Relaxed)).ok();
         let (record_bytes, pad_bytes) = (length(RECORD_BYTES_AT)?, length(PAD_BYTES_AT)?);
         let (first, last) = (self.position.max(header.first), sealed_last(sealed).min(upto));
-        // The lengths are correct in a chunk of this process, and in one of a file that was taken over: checked all the
-        // same.
+        // The lengths are correct in this process's chunks, and in those of a file taken over: checked all the same.
         let room = self.pool.block_bytes(self.block) - CHUNK_HEADER - RECORD_ALIGN;
         if first > last || record_bytes > room || pad_bytes >= record_bytes {
             return None;
@@ -169,7 +174,7 @@ impl Cursor {
         if bytes > bytes_max || 2 * asked_for < (bytes + BLOCK_BYTES_MIN) as u64 {
             return None;
         }
-        // The pin stays here while the cursor goes on: it keeps what the cursor comes to, also if that is evicted.
+        // The pin stays here while the cursor goes on: it keeps the chunks the cursor comes to, even if evicted.
         if let Some(pin) = Arc::get_mut(&mut self.pin) {
             pin.keep_evicted(header.first.0);
         }
@@ -187,11 +192,10 @@ impl Cursor {
         Some(image)
     }
 
-    /// Moves from the end of a chunk to the beginning of the next; returns `true` if the cursor is at the beginning of
-    /// one.
+    /// Moves from a chunk's end to the beginning of the next; returns `true` if the cursor is at the beginning of one.
     fn move_to_chunk_start(&mut self) -> bool {
         while self.at != self.block.at() + CHUNK_HEADER {
-            // Acquire: pairs with the release of the end word, which shows the link.
+            // Acquire: pairs with the end word's release, and shows the link.
             match Word::parse(self.arena().word(self.at).load(Ordering::Acquire)) {
                 Word::Pad { body } => self.at += footprint(body),
                 Word::End if self.go_on() => {}
@@ -202,8 +206,8 @@ impl Cursor {
     }
 }
 
-/// Parses the record at `at` of an image's records: returns it, or `None` in its place for a pad, and the offset of the
-/// next.
+/// Parses the record at `at` in an image's records: returns it, or `None` in its place for a pad, and the next one's
+/// offset.
 ///
 /// Returns `None` if neither lies there as a whole. The bytes may come from a disk: nothing in them is trusted.
 #[inline]
@@ -228,7 +232,7 @@ mod tests {
     use crate::options::PoolOptions;
     use crate::pool::Pool;
 
-    /// A chunk of a file that was taken over has the lengths that a damaged file says.
+    /// A chunk taken over from a damaged file may have impossible lengths.
     #[test]
     fn a_chunk_with_impossible_lengths_has_no_image() {
         const BYTES: usize = 16 << 10;

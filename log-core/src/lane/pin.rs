@@ -1,10 +1,12 @@
-//! Pins, which keep chunks from being reused while a cursor or an image reads them.
+//! Pins, keeping chunks from being reused while a cursor or an image reads them.
 
 use crate::lane::{KEEPS_EVICTED, LaneShared, UNPINNED};
 use crate::sync::{CountedArc, Ordering, fence};
 
-/// A slot among a lane's pins. A cursor takes it, and shares it with the [images](super::ChunkImage) of chunks that it
-/// has passed; it is free again when the last of them is dropped.
+/// A slot among a lane's pins.
+///
+/// Taken by a cursor, and shared with the [images](super::ChunkImage) of passed chunks; free again when the last of
+/// them is dropped.
 #[derive(Debug)]
 pub(super) struct Pin {
     pub(super) shared: CountedArc<LaneShared>,
@@ -12,15 +14,15 @@ pub(super) struct Pin {
 }
 
 impl Pin {
-    /// Value of a pin that keeps every chunk.
+    /// Pin value keeping every chunk.
     pub(super) const EVERYTHING: u64 = KEEPS_EVICTED;
 
-    /// Pins the chunk that begins with this SSN, and all that come after it, except for those that are evicted.
+    /// Pins the chunk beginning with this SSN, and all later ones not evicted.
     pub(super) fn set(&mut self, first: u64) {
         self.store(first);
     }
 
-    /// Pins the chunk that begins with this SSN, and all that come after it, also those that are evicted.
+    /// Pins the chunk beginning with this SSN, and all later ones, also evicted ones.
     pub(super) fn keep_evicted(&mut self, first: u64) {
         self.store(first | KEEPS_EVICTED);
     }
@@ -31,10 +33,10 @@ impl Pin {
         self.publish();
     }
 
-    /// Orders the pin before the loads that follow.
+    /// Orders the pin before the following loads.
     ///
     /// Pairs with the fence in `LaneShared::lowest_pin`. If the writer loaded the pins first and missed this one, then
-    /// the head, floor and newest evicted chunk that it published before are seen after this call.
+    /// the head, floor and newest evicted chunk it published before are seen after this call.
     pub(super) fn publish(&self) {
         fence(Ordering::SeqCst);
     }
@@ -47,7 +49,7 @@ impl Pin {
 
 impl Drop for Pin {
     fn drop(&mut self) {
-        // Release: the last reads happen before the writer sees that the slot is free.
+        // Release: the last reads happen before the writer sees the slot free.
         self.shared.pins[self.slot].store(UNPINNED, Ordering::Release);
     }
 }

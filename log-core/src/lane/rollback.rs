@@ -1,4 +1,4 @@
-//! Rollback of the sender: truncates its lanes, or compares messages that it repeats with those in the log.
+//! Rollback of the sender: truncates its lanes, or compares repeated messages with those in the log.
 
 use crate::chunk::{CHUNK_HEADER, LAST_AT, NEXT_AT, OPEN};
 use crate::lane::writer::{AppendError, LaneWriter};
@@ -12,13 +12,17 @@ use crate::sync::Ordering;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TruncateError {
-    /// An open cursor might be in the part that is cut off. Nothing was changed.
+    /// An open cursor might be in the part to be cut off.
+    ///
+    /// Nothing was changed.
     #[error("a cursor is open on the lane to {peer}: close it before truncating")]
     CursorOpen {
         /// The destination.
         peer: Rank,
     },
-    /// The last record to keep was never sent. Nothing was changed.
+    /// The last record to keep was never sent.
+    ///
+    /// Nothing was changed.
     #[error("the lane to {peer} can't end with {last}: only {sent} was sent")]
     NeverSent {
         /// The destination.
@@ -28,8 +32,9 @@ pub enum TruncateError {
         /// The last SSN sent.
         sent: Ssn,
     },
-    /// The records around the cut were freed before, and there is no memory for the chunk that marks the gap. The lane
-    /// was truncated, but ends with an earlier SSN.
+    /// The records around the cut were freed before, and there is no memory for the chunk marking the gap.
+    ///
+    /// The lane was truncated, but ends with an earlier SSN.
     #[error(transparent)]
     Alloc(#[from] AllocError),
 }
@@ -45,15 +50,15 @@ pub enum TruncateError {
 pub struct Diverged {
     /// The destination.
     pub peer: Rank,
-    /// SSN of the message.
+    /// The message's SSN.
     pub ssn: Ssn,
-    /// Offset of the first byte that differs.
+    /// Offset of the first differing byte.
     pub at: usize,
-    /// Length of the new payload.
+    /// New payload length.
     pub now: usize,
-    /// Length of the payload in the log.
+    /// Payload length in the log.
     pub before: usize,
-    /// This byte in the log, and in the new payload; `None` if one of them is shorter.
+    /// The differing byte in the log, and in the new payload; `None` if one of them is shorter.
     pub bytes: Option<(u8, u8)>,
 }
 
@@ -94,9 +99,9 @@ pub enum ImportError {
     OutOfOrder {
         /// The destination.
         peer: Rank,
-        /// The SSN that was refused.
+        /// The refused SSN.
         ssn: Ssn,
-        /// Next SSN of the lane.
+        /// The lane's next SSN.
         next: Ssn,
     },
     /// There is no room for the record.
@@ -104,20 +109,20 @@ pub enum ImportError {
     Append(#[from] AppendError),
 }
 
-/// Progress of a re-execution through the messages that were sent before.
+/// Progress of a re-execution through the messages sent before.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rewound {
     /// Next SSN to be repeated.
     next: Ssn,
-    /// Sequence of the chunk, and offset in the arena, from where the record is searched.
+    /// Chunk sequence and arena offset where the search for the record begins.
     place: Option<(u64, usize)>,
 }
 
 impl LaneWriter {
-    /// Forgets every record after `last`: the rank rolled back to a state in which it had sent no more.
+    /// Forgets every record after `last`: the rank rolled back to its state after sending `last`.
     ///
-    /// Returns the last SSN of the chunks that are still settled. The chunk that contains the cut, or ends with it,
-    /// becomes the current one again and will be settled anew.
+    /// Returns the last SSN in the chunks still settled. The chunk containing the cut, or ending with it, becomes the
+    /// current one again and will be settled anew.
     ///
     /// # Errors
     /// [`TruncateError`], also while a cursor is open on the lane.
@@ -126,15 +131,15 @@ impl LaneWriter {
         if last >= self.next {
             return Err(TruncateError::NeverSent { peer, last, sent: self.next.prev() });
         }
-        // A cursor that is being opened has its pin seen below, or finds a lane without chunks until the truncation is
-        // done.
+        // The pin of a cursor being opened is seen below, or the cursor finds a lane without chunks until the
+        // truncation is done.
         self.cold.shared.head.store(0, Ordering::Release);
         if self.lowest_pin() != UNPINNED {
             self.publish_front();
             return Err(TruncateError::CursorOpen { peer });
         }
         self.reclaim();
-        // The last chunk that begins at or before the cut becomes the current one again.
+        // The last chunk beginning at or before the cut becomes the current one again.
         while self.cold.chunks.back().is_some_and(|chunk| chunk.header.first > last.next()) {
             if let Some(chunk) = self.cold.chunks.pop_back() {
                 self.give_back(chunk.block);
@@ -197,9 +202,9 @@ impl LaneWriter {
         self.cold.rewound.map(|rewound| rewound.next)
     }
 
-    /// Repeats a message: compares the payload with the committed record of the next SSN, and returns that SSN.
+    /// Repeats a message: compares the payload with the next SSN's committed record, and returns the SSN.
     ///
-    /// A record that was released or collected since can't be compared and is skipped.
+    /// A record released or collected since can't be compared and is skipped.
     ///
     /// # Errors
     /// [`RepeatError::Diverged`] if the bytes differ, [`RepeatError::NotRewound`]; nothing is changed then.
@@ -216,13 +221,13 @@ impl LaneWriter {
         Ok(ssn)
     }
 
-    /// Goes on after a repeated message; `place` is that of the record after it, if it is known.
+    /// Goes on after a repeated message; `place` is the following record's, if known.
     fn pass(&mut self, ssn: Ssn, place: Option<(u64, usize)>) {
         let next = ssn.next();
         self.cold.rewound = (next < self.next).then_some(Rewound { next, place });
     }
 
-    /// Repeats a message whose record has other bytes, as [`repeat`](Self::repeat) has found: the record stays.
+    /// Repeats a message found different by [`repeat`](Self::repeat): the record stays as it is.
     ///
     /// # Errors
     /// [`RepeatError::NotRewound`].
@@ -235,7 +240,7 @@ impl LaneWriter {
         Ok(ssn)
     }
 
-    /// Claims a record with a given SSN, for one that a checkpoint has: SSNs may be missing in between.
+    /// Claims a record with a given SSN, to restore one from a checkpoint: SSNs may be missing in between.
     ///
     /// # Errors
     /// [`ImportError`]; nothing is changed then.
@@ -249,7 +254,7 @@ impl LaneWriter {
         Ok(self.claim(prefix, payload)?)
     }
 
-    /// Raises the SSN of the next record: the messages in between are not in the log.
+    /// Raises the next record's SSN: the messages in between are not in the log.
     ///
     /// # Errors
     /// [`ImportError`]; nothing is changed then.
@@ -263,7 +268,7 @@ impl LaneWriter {
         Ok(())
     }
 
-    /// Continues at `ssn` in a chunk that is marked as sparse.
+    /// Continues at `ssn` in a chunk marked as sparse.
     fn skip_to(&mut self, ssn: Ssn, body: usize) -> Result<(), AllocError> {
         let sparse = self.cold.chunks.back().is_some_and(|chunk| chunk.header.sparse);
         if !sparse {
@@ -273,8 +278,8 @@ impl LaneWriter {
         Ok(())
     }
 
-    /// Finds the end of the records up to `last` and of the pads that follow them: returns its offset, the last
-    /// record's SSN (`end` if there is none), and the bytes of the pads before it.
+    /// Finds the end of the records up to `last` and of the pads after them: returns its offset, the last record's SSN
+    /// (`end` if there is none), and the bytes of the pads before it.
     fn find_end(&self, mut at: usize, mut end: Ssn, last: Ssn) -> (usize, Ssn, usize) {
         let mut pad_bytes = 0;
         loop {
@@ -327,7 +332,7 @@ impl LaneWriter {
 
     #[cfg(not(counterfoil_loom))]
     fn compare(&self, ssn: Ssn, at: usize, before: usize, payload: &[u8]) -> Result<(), Diverged> {
-        // SAFETY: a committed record of this lane; only this writer could reuse its chunk, and it is borrowed.
+        // SAFETY: a committed record in this lane; only this writer could reuse its chunk, and it is borrowed.
         let bytes = unsafe { self.arena().bytes(at, before) };
         if bytes == payload {
             return Ok(());

@@ -1,10 +1,10 @@
-//! The run table: dispositions of a lane's acknowledged records.
+//! Run table: dispositions of a lane's acknowledged records.
 
 use std::collections::VecDeque;
 
 use crate::nouns::{Epoch, Phase, Ssn};
 
-/// Fate of the records that an acknowledgement covers.
+/// Fate of the records covered by an acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disposition {
     /// Forget the records.
@@ -18,14 +18,14 @@ pub enum Disposition {
     },
 }
 
-/// A range of SSNs that were acknowledged with the same disposition.
+/// A range of SSNs acknowledged with the same disposition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
     /// First SSN.
     pub first: Ssn,
     /// Last SSN.
     pub last: Ssn,
-    /// Disposition of the acknowledgement.
+    /// The acknowledgement's disposition.
     pub disposition: Disposition,
 }
 
@@ -48,13 +48,13 @@ impl RunTable {
         self.runs.iter().copied()
     }
 
-    /// Begins the table before the first retained record; a range that was released before is the first run.
+    /// Begins the table before the first retained record; an earlier released range is the first run.
     pub(super) fn begin(&mut self, released: Option<(Ssn, Ssn)>) {
         self.retains = true;
         self.runs.extend(released.map(|(first, last)| Run { first, last, disposition: Disposition::Release }));
     }
 
-    /// Restores the runs of a checkpoint.
+    /// Restores the runs from a checkpoint.
     pub(super) fn restore(&mut self, runs: &[Run]) {
         self.retains = runs.iter().any(|run| run.disposition != Disposition::Release);
         self.runs = if self.retains { runs.iter().copied().collect() } else { VecDeque::new() };
@@ -77,7 +77,7 @@ impl RunTable {
         }
     }
 
-    /// Iterates over the runs, starting with the one that contains `ssn`.
+    /// Iterates over the runs, starting with the one containing `ssn`.
     pub(super) fn starting_at(&self, ssn: Ssn) -> impl Iterator<Item = &Run> {
         let index = self.runs.partition_point(|run| run.last < ssn);
         self.runs.range(index..)
@@ -88,7 +88,7 @@ impl RunTable {
         self.starting_at(ssn).next().is_some_and(|run| run.first <= ssn && run.disposition == Disposition::Release)
     }
 
-    /// Forgets the dispositions of SSNs after `last`.
+    /// Forgets dispositions after `last`.
     pub(super) fn forget_after(&mut self, last: Ssn) {
         while self.runs.back().is_some_and(|run| run.first > last) {
             self.runs.pop_back();
@@ -98,7 +98,7 @@ impl RunTable {
         }
     }
 
-    /// Forgets the runs that end before `first`.
+    /// Forgets the runs ending before `first`.
     pub(super) fn forget_before(&mut self, first: Ssn) {
         while self.runs.front().is_some_and(|run| run.last < first) {
             self.runs.pop_front();

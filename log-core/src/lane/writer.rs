@@ -14,7 +14,9 @@ use crate::pool::{AllocError, Pool};
 use crate::record::{BODY_BYTES_MAX, PREFIX_BYTES_MAX, RECORD_ALIGN, footprint};
 use crate::sync::{Arc, CountedArc, Ordering};
 
-/// Error of a claim. Nothing was changed.
+/// Error of a claim.
+///
+/// Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AppendError {
@@ -26,9 +28,9 @@ pub enum AppendError {
         "a record of {prefix} + {payload} bytes: a prefix can have {PREFIX_BYTES_MAX}, both together {BODY_BYTES_MAX}"
     )]
     TooLong {
-        /// Bytes of prefix.
+        /// Prefix length in bytes.
         prefix: usize,
-        /// Bytes of payload.
+        /// Payload length in bytes.
         payload: usize,
     },
     /// The channel has used up its sequence numbers.
@@ -41,31 +43,35 @@ pub enum AppendError {
 
 /// The single writer of a lane: claims, acknowledges, frees.
 ///
-/// Claiming and committing a record that fits the current chunk takes no lock, no system call and no allocation; it
-/// costs two stores more than writing the same bytes into a buffer.
+/// Claiming and committing a record within the current chunk takes no lock, no system call and no allocation; it costs
+/// two stores more than writing the same bytes into a buffer.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct LaneWriter {
-    /// Place of the next record, in the arena of `cold.pool`, which keeps it alive. A multiple of [`RECORD_ALIGN`] from
-    /// the beginning of the arena; never after `limit`.
+    /// The next record's place, in the arena of `cold.pool`, which keeps it alive.
+    ///
+    /// A multiple of [`RECORD_ALIGN`] from the beginning of the arena; never after `limit`.
     pub(super) at: ArenaPtr,
-    /// End of the current chunk, less the [`RECORD_ALIGN`] bytes of the zero that follows each record; `at` where no
-    /// claim may be made. In a lane without a chunk both are the beginning of the arena.
+    /// End of the current chunk, less [`RECORD_ALIGN`] bytes for the zero after each record; `at` where no claim may be
+    /// made.
+    ///
+    /// In a lane without a chunk both are the beginning of the arena.
     pub(super) limit: ArenaPtr,
     pub(super) next: Ssn,
     pub(super) acked: Ssn,
-    /// Last SSN of the first sealed chunk that is not settled: an acknowledgement below it settles no chunk.
+    /// Last SSN in the first sealed, unsettled chunk: an acknowledgement below it settles no chunk.
+    ///
     /// [`UNPINNED`] if there is no such chunk.
     pub(super) boundary: u64,
     /// All other fields.
     pub(super) cold: Box<Cold>,
 }
 
-// One cache line: a table of lanes has a line for each rank, and the path of a message touches no other.
+// One cache line: a lane table has a line for each rank, and the message path touches no other.
 #[cfg(not(counterfoil_loom))]
 const _: () = assert!(size_of::<LaneWriter>() == 64 && size_of::<Option<LaneWriter>>() == 64);
 
-/// Fields of a lane's writer that are not on the path of a message that fits its chunk.
+/// Writer fields not on the path of a message fitting its chunk.
 #[derive(Debug)]
 pub(super) struct Cold {
     pub(super) runs: RunTable,
@@ -74,28 +80,30 @@ pub(super) struct Cold {
     /// The chain, oldest first; the last one is being written.
     pub(super) chunks: VecDeque<ChunkInfo>,
     pub(super) next_sequence: u64,
-    /// Blocks that are out of the chain but may still be read, each with its [`ChunkInfo::pinned_upto`].
+    /// Unlinked blocks that may still be read, each with its [`ChunkInfo::pinned_upto`].
     pub(super) retired: VecDeque<(BlockRef, Ssn)>,
-    /// Blocks of evicted chunks that a cursor may be in, each with the chunk's first SSN and its
+    /// Evicted chunks' blocks that a cursor may be in, each with the chunk's first SSN and its
     /// [`ChunkInfo::pinned_upto`].
     pub(super) evicted: Vec<(BlockRef, Ssn, Ssn)>,
-    /// Ordinary chunks that were just freed and will be used next, without a detour through the pool, whose exchanges
-    /// would wait for all the stores that are still on their way to the cache.
+    /// Just freed ordinary chunks, to be used next without a detour through the pool: its exchanges would wait for all
+    /// stores still on their way to the cache.
     pub(super) spares: Vec<BlockRef>,
-    /// Number of chunks at the front that have been settled.
+    /// Number of settled chunks at the front.
     pub(super) settled: usize,
-    /// Class of the next ordinary chunk: lanes start small.
+    /// The next ordinary chunk's class: lanes start small.
     pub(super) next_class: usize,
-    /// Progress of a rank that rolled back through the messages that it had sent.
+    /// Progress of a rolled-back rank through its earlier messages.
     pub(super) rewound: Option<super::rollback::Rewound>,
     /// True once records were evicted to disk: their runs are kept.
     pub(super) keeps_runs: bool,
-    /// Bytes of records in all chunks that were ever sealed.
+    /// Record bytes in all chunks ever sealed.
     pub(super) sealed_bytes: u64,
 }
 
 impl LaneWriter {
-    /// Makes an empty lane to `peer`. It takes no chunk before the first claim.
+    /// Makes an empty lane to `peer`.
+    ///
+    /// It takes no chunk before the first claim.
     pub fn new(pool: Arc<Pool>, peer: Rank) -> LaneWriter {
         let shared = CountedArc::new(LaneShared::new(peer, pool.options().cursors_max));
         let next_class = pool.register(&shared);
@@ -125,7 +133,7 @@ impl LaneWriter {
         }
     }
 
-    /// Makes the writer of a lane that a recovery found in a dead process's file and linked.
+    /// Makes the writer of a lane found and linked by a recovery in a dead process's file.
     #[cfg(not(counterfoil_loom))]
     pub(crate) fn recovered(pool: Arc<Pool>, lane: crate::recovered_lane::RecoveredLane) -> LaneWriter {
         let mut writer = LaneWriter::new(pool, lane.peer);
@@ -152,35 +160,35 @@ impl LaneWriter {
         self.cold.shared.peer()
     }
 
-    /// Returns the SSN of the next record.
+    /// Returns the next record's SSN.
     #[inline]
     pub fn next_ssn(&self) -> Ssn {
         self.next
     }
 
-    /// Returns the highest SSN that was acknowledged.
+    /// Returns the highest acknowledged SSN.
     #[inline]
     pub fn acked(&self) -> Ssn {
         self.acked
     }
 
-    /// Returns the lowest SSN that the lane keeps in memory, or its next one if it keeps none.
+    /// Returns the lowest SSN kept in memory by the lane, or its next one if it keeps none.
     pub fn kept_from(&self) -> Ssn {
         self.cold.chunks.front().map_or(self.next, |chunk| chunk.header.first)
     }
 
-    /// Returns the bytes of memory that the lane's chunks take.
+    /// Returns the memory taken by the lane's chunks, in bytes.
     pub fn held_bytes(&self) -> usize {
         self.cold.shared.held_bytes()
     }
 
-    /// Returns the bytes of records and pads, headers included, that were ever written to this lane.
+    /// Returns the bytes of records and pads, headers included, ever written to this lane.
     pub fn appended_bytes(&self) -> u64 {
         let current = self.cold.chunks.back().map_or(0, |chunk| self.offset() - chunk.block.at() - CHUNK_HEADER);
         self.cold.sealed_bytes + current as u64
     }
 
-    /// Returns a handle for threads that read concurrently with this writer.
+    /// Returns a handle for threads reading concurrently with this writer.
     pub fn reader(&self) -> LaneReader {
         LaneReader::new(self.cold.pool.clone(), self.cold.shared.clone())
     }
@@ -188,7 +196,7 @@ impl LaneWriter {
     /// Reserves a record of `prefix` + `payload` bytes, to be filled and committed.
     ///
     /// The prefix is opaque to the log (a wire header, say) and precedes the payload without a gap. Dropping the claim
-    /// leaves a pad that readers skip; the next claim gets the same SSN.
+    /// leaves a pad, skipped by readers; the next claim gets the same SSN.
     ///
     /// # Errors
     /// [`AppendError`]; nothing is changed then.
@@ -223,7 +231,7 @@ impl LaneWriter {
         &self.cold.pool.arena
     }
 
-    /// Checks the limits and begins a chunk that holds the record.
+    /// Checks the limits and begins a chunk for the record.
     #[cold]
     #[inline(never)]
     fn begin_chunk_for(&mut self, prefix: usize, payload: usize) -> Result<(), AppendError> {
@@ -240,10 +248,10 @@ impl LaneWriter {
         Ok(())
     }
 
-    /// Moves the place of the next record to `at` in `block`.
+    /// Moves the next record's place to `at` in `block`.
     ///
     /// # Panics
-    /// If no record of the block can begin or end there. Claims write from there to the block's end without a check.
+    /// If no record in the block can begin or end there. Claims write from there to the block's end without a check.
     pub(super) fn move_to(&mut self, block: BlockRef, at: usize) {
         let end = block.at() + self.cold.pool.block_bytes(block);
         let limit = end - RECORD_ALIGN;
@@ -258,12 +266,12 @@ impl LaneWriter {
         self.limit = self.at;
     }
 
-    /// Returns the offset of the next record.
+    /// Returns the next record's offset.
     fn offset(&self) -> usize {
         self.arena().offset_of(self.at)
     }
 
-    /// Counts the pad of a dropped claim of `bytes`, header included, in the current chunk.
+    /// Counts a dropped claim's pad of `bytes`, header included, in the current chunk.
     #[cold]
     #[inline(never)]
     pub(super) fn count_pad(&mut self, bytes: usize) {
@@ -275,8 +283,8 @@ impl LaneWriter {
 
 impl Drop for LaneWriter {
     fn drop(&mut self) {
-        // A log that must outlive its process outlives its writer: no block is freed. Otherwise the blocks go back to
-        // the pool, unless a cursor is open: then they are freed with the arena.
+        // A process-crash-safe log outlives its writer: no block is freed. Otherwise the blocks go back to the pool,
+        // unless a cursor is open: then they are freed with the arena.
         if self.cold.pool.survives_process() {
             return;
         }

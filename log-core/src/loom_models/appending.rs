@@ -5,9 +5,11 @@ use loom::thread;
 use super::{HALF, QUARTER, append, assert_contiguous, check, lane, read};
 use crate::nouns::Ssn;
 
-/// A cursor that is opened and read while the lane's first chunk is begun, filled (with a dropped claim in between) and
-/// left for the next one sees a prefix of the committed records: whole, in order, without the pad and without records
-/// of an earlier use of the chunks. After the writer is done, the same cursor sees the rest.
+/// A cursor opened and read while the lane's first chunk is begun, filled (with a dropped claim in between) and left
+/// for the next one sees a prefix of the committed records: whole, in order, without the pad and without records from
+/// an earlier use of the chunks.
+///
+/// After the writer is done, the same cursor sees the rest.
 #[test]
 fn a_cursor_sees_a_prefix_of_what_was_committed() {
     check(|| {
@@ -28,8 +30,7 @@ fn a_cursor_sees_a_prefix_of_what_was_committed() {
     });
 }
 
-/// A leaked claim leaves no trace: a cursor sees neither the claim nor the zero after it, which is part of the next
-/// body.
+/// A leaked claim leaves no trace: a cursor sees neither the claim nor the zero after it, now part of the next body.
 #[test]
 fn a_leaked_claim_is_never_seen() {
     check(|| {
@@ -49,7 +50,7 @@ fn a_leaked_claim_is_never_seen() {
 }
 
 /// A writer may be handed from thread to thread (here in a mutex) while a cursor reads on a third: the cursor sees a
-/// prefix of the records that all of them committed.
+/// prefix of the records committed by all of them.
 #[test]
 fn a_writer_can_be_handed_over_while_a_cursor_reads() {
     check(|| {

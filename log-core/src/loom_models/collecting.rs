@@ -1,4 +1,4 @@
-//! Retained records: chunks that are freed or relocated while a cursor reads.
+//! Retained records: chunks freed or relocated while a cursor reads.
 
 use loom::thread;
 
@@ -7,8 +7,8 @@ use crate::ChunkId;
 use crate::lane::LaneWriter;
 use crate::nouns::Ssn;
 
-/// Makes a lane of records 1 to 7, two to a chunk, with 3 and 5 released and 7 not acknowledged; returns its settled
-/// chunks, too.
+/// Makes a lane with records 1 to 7, two to a chunk, 3 and 5 released and 7 unacknowledged; also returns its settled
+/// chunks.
 fn sparse_lane() -> (LaneWriter, Vec<ChunkId>) {
     let mut lane = lane(6);
     (1..=7).for_each(|_| append(&mut lane, HALF));
@@ -45,8 +45,8 @@ fn a_relocation_in_the_middle_loses_nothing() {
     });
 }
 
-/// A cursor that searches its record among the chunks that are relocated skips full chunks by their headers, and finds
-/// the record in the old chunk or in the new one.
+/// A cursor searching its record among chunks being relocated skips full chunks by their headers, and finds the record
+/// in the old chunk or in the new one.
 #[test]
 fn a_cursor_finds_its_record_during_a_relocation() {
     check(|| {
@@ -63,8 +63,8 @@ fn a_cursor_finds_its_record_during_a_relocation() {
     });
 }
 
-/// The first chunks are relocated, without the records that a checkpoint covers, while a cursor is opened on one of
-/// those: it is refused, or sees every record from there on.
+/// The first chunks are relocated, without the records covered by a checkpoint, while a cursor is opened on one of
+/// these: it is refused, or sees every record from there on.
 #[test]
 fn a_relocation_at_the_front_refuses_or_shows_everything() {
     check(|| {
@@ -90,7 +90,7 @@ fn a_relocation_at_the_front_refuses_or_shows_everything() {
 }
 
 /// Retained chunks are freed, in the middle and then at the front, and reused while a cursor is opened and read: it
-/// sees every record that is kept, and those that are freed whole or not at all.
+/// sees every kept record, and freed ones whole or not at all.
 #[test]
 fn freeing_retained_chunks_loses_nothing_else() {
     check(|| {

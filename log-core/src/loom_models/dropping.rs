@@ -1,4 +1,4 @@
-//! A writer that is dropped before its cursors.
+//! A writer dropped before its cursors.
 
 use loom::thread;
 
@@ -6,8 +6,8 @@ use super::{PEER, WHOLE, append, assert_contiguous, check, pool, read};
 use crate::lane::LaneWriter;
 use crate::nouns::{Rank, Ssn};
 
-/// The writer is dropped while a cursor is opened and read, and another lane takes the blocks that it freed: every
-/// record that the cursor sees is whole.
+/// The writer is dropped while a cursor is opened and read, and another lane takes its freed blocks: every record seen
+/// by the cursor is whole.
 #[test]
 fn a_cursor_outlives_its_writer() {
     check(|| {

@@ -1,4 +1,4 @@
-//! Images of sealed chunks, whose bytes are read without atomic accesses.
+//! Images of sealed chunks, read without atomic accesses.
 
 use loom::thread;
 
@@ -9,19 +9,19 @@ use crate::nouns::Ssn;
 use crate::options::BLOCK_BYTES_MIN;
 use crate::record::{RECORD_ALIGN, RECORD_HEADER};
 
-/// Bytes of a chunk: large enough for an image to be worth its while.
+/// Chunk bytes: large enough for an image to be worth its while.
 const CHUNK: usize = 4 * BLOCK_BYTES_MIN;
-/// A body that fills such a chunk.
+/// Body bytes to fill such a chunk.
 const LONG: usize = CHUNK - CHUNK_HEADER - RECORD_HEADER - RECORD_ALIGN;
-/// A body that takes a part of such a chunk, large enough for an image.
+/// Body bytes for part of such a chunk, large enough for an image.
 const SHORT: usize = 5 * CHUNK / 8 - RECORD_HEADER;
 
-/// A lane of `chunks` chunks and one cursor.
+/// Makes a lane of `chunks` chunks and one cursor.
 fn lane_of(chunks: usize) -> LaneWriter {
     LaneWriter::new(pool_of(CHUNK, chunks, 1), PEER)
 }
 
-/// Reads every byte of an image, the end word included; returns the SSN of its only record.
+/// Reads every byte of an image, the end word included; returns its only record's SSN.
 fn ssn_in(image: &ChunkImage) -> u64 {
     assert_eq!(image.first(), image.last());
     let records = image.read();
@@ -34,8 +34,8 @@ fn read_chunk(cursor: &mut Cursor) -> Option<ChunkImage> {
     cursor.read_chunk(Ssn::MAX, CHUNK)
 }
 
-/// A cursor that takes an image while the writer seals the chunk finds the chunk still open, or gets an image of which
-/// every byte is written: none changes any more.
+/// A cursor taking an image while the writer seals the chunk finds the chunk still open, or gets a completely written
+/// image: no byte changes any more.
 #[test]
 fn an_image_is_whole_while_its_chunk_is_being_sealed() {
     check(|| {
@@ -52,8 +52,8 @@ fn an_image_is_whole_while_its_chunk_is_being_sealed() {
     });
 }
 
-/// Images of chunks that are reused and sealed meanwhile show the chunk's new record, with its own length, and none is
-/// missing between them.
+/// Images of chunks reused and sealed meanwhile show the chunk's new record, with its own length, and none is missing
+/// between them.
 #[test]
 fn images_of_reused_chunks_have_the_new_lengths() {
     check(|| {
@@ -70,9 +70,10 @@ fn images_of_reused_chunks_have_the_new_lengths() {
     });
 }
 
-/// A chunk of an earlier use that was mostly a pad is reused for a record. A cursor that sees the chunk sealed sees the
-/// lengths of its records and pads, too, and not the earlier ones, with which an image would have the wrong end or not
-/// be worth its while.
+/// A chunk, mostly a pad in its earlier use, is reused for a record.
+///
+/// A cursor seeing the chunk sealed also sees the new lengths of records and pads; with the earlier ones an image would
+/// have the wrong end or not be worth its while.
 #[test]
 fn the_lengths_of_a_sealed_chunk_are_those_of_its_records() {
     check(|| {
@@ -99,8 +100,8 @@ fn the_lengths_of_a_sealed_chunk_are_those_of_its_records() {
     });
 }
 
-/// An image keeps its chunk when its cursor goes on to the next chunk and when it is dropped; and what is read in the
-/// image happens before the chunk is reused.
+/// An image keeps its chunk when its cursor goes on to the next chunk and when the cursor is dropped; and reads in the
+/// image happen before the chunk is reused.
 #[test]
 fn a_chunk_is_not_reused_under_its_image() {
     check(|| {
@@ -122,8 +123,8 @@ fn a_chunk_is_not_reused_under_its_image() {
     });
 }
 
-/// A cursor that has read the records of a chunk one by one goes over its end to the image of the next chunk, or finds
-/// that the writer has not come so far; then it goes on record by record.
+/// A cursor that has read a chunk's records one by one goes over its end to the next chunk's image, or finds the writer
+/// not so far yet; then it goes on record by record.
 #[test]
 fn an_image_follows_records_that_were_read() {
     check(|| {

@@ -6,9 +6,10 @@ use super::{PEER, WHOLE, append, assert_contiguous, check, lane, lane_with, peek
 use crate::lane::{CursorError, LaneWriter};
 use crate::nouns::Ssn;
 
-/// A cursor on a record that is released meanwhile is refused, or sees every record from there on, whole: its chunks
-/// are not reused, because either the writer sees its pin or it sees the writer's new head and floor. After cursor and
-/// reader are dropped, the count of handles alone tells the writer.
+/// A cursor on a record released meanwhile is refused, or sees every record from there on, whole: its chunks are not
+/// reused, because either the writer sees its pin or it sees the writer's new head and floor.
+///
+/// After cursor and reader are dropped, the handle count alone tells the writer.
 #[test]
 fn a_cursor_is_refused_or_sees_everything_from_its_start() {
     check(|| {
@@ -27,7 +28,7 @@ fn a_cursor_is_refused_or_sees_everything_from_its_start() {
     });
 }
 
-/// The same with a handle that stays, so that the count of handles tells the writer nothing.
+/// The same with a remaining handle, so that the handle count tells the writer nothing.
 #[test]
 fn a_cursor_is_refused_or_sees_everything_while_handles_remain() {
     check(|| {
@@ -46,8 +47,8 @@ fn a_cursor_is_refused_or_sees_everything_while_handles_remain() {
     });
 }
 
-/// A cursor on a record that is not acknowledged is never refused, although the chunk before it, where its search
-/// begins, is freed and reused meanwhile.
+/// A cursor on an unacknowledged record is never refused, although the chunk before it, where its search begins, is
+/// freed and reused meanwhile.
 #[test]
 fn an_unacknowledged_record_is_never_gone() {
     check(|| {
@@ -65,8 +66,7 @@ fn an_unacknowledged_record_is_never_gone() {
     });
 }
 
-/// A cursor that searches its record while the writer seals one chunk and begins the next finds it in the new chunk,
-/// whole.
+/// A cursor searching its record while the writer seals one chunk and begins the next finds it in the new chunk, whole.
 #[test]
 fn a_cursor_skips_a_chunk_that_is_being_sealed() {
     check(|| {
@@ -82,7 +82,7 @@ fn a_cursor_skips_a_chunk_that_is_being_sealed() {
     });
 }
 
-/// A cursor that is opened on a lane without chunks, while the writer fills, releases and reuses the first ones, misses
+/// A cursor opened on a lane without chunks, while the writer fills, releases and reuses the first ones, misses
 /// nothing.
 #[test]
 fn a_cursor_opened_before_the_first_record_misses_none() {
@@ -102,8 +102,8 @@ fn a_cursor_opened_before_the_first_record_misses_none() {
     });
 }
 
-/// A cursor that was opened on a lane without chunks keeps the first one, where its search begins, although it needs no
-/// record of it.
+/// A cursor opened on a lane without chunks keeps the first one, where its search begins, although it needs no record
+/// in it.
 #[test]
 fn a_cursor_that_waits_for_the_first_chunk_keeps_it() {
     check(|| {
@@ -120,7 +120,7 @@ fn a_cursor_that_waits_for_the_first_chunk_keeps_it() {
     });
 }
 
-/// A cursor that is ahead of the writer keeps the chunk that it waits in, although it needs no record of it.
+/// A cursor ahead of the writer keeps the chunk it waits in, although it needs no record in it.
 #[test]
 fn a_cursor_ahead_of_the_writer_keeps_its_chunk() {
     check(|| {
@@ -136,8 +136,7 @@ fn a_cursor_ahead_of_the_writer_keeps_its_chunk() {
     });
 }
 
-/// Chunks that an open cursor has left are reused, and those that it has not read are not, while it goes from chunk to
-/// chunk.
+/// Chunks left by an open cursor are reused, and unread ones are not, while it goes from chunk to chunk.
 #[test]
 fn chunks_are_reused_only_after_the_cursor_has_left_them() {
     check(|| {
@@ -158,8 +157,8 @@ fn chunks_are_reused_only_after_the_cursor_has_left_them() {
     });
 }
 
-/// A slot that one cursor frees and another takes at once still orders the first one's reads before the reuse of the
-/// chunk that it read.
+/// A slot freed by one cursor and taken by another at once still orders the first one's reads before the reuse of its
+/// chunk.
 #[test]
 fn a_slot_taken_at_once_covers_the_previous_cursors_reads() {
     check(|| {

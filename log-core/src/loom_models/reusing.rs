@@ -1,4 +1,4 @@
-//! Blocks that are freed to the pool and taken again.
+//! Blocks freed to the pool and taken again.
 
 use loom::thread;
 
@@ -8,7 +8,7 @@ use crate::lane::LaneWriter;
 use crate::nouns::{Rank, Ssn};
 use crate::pool::Pool;
 
-/// Takes a block and writes into it, which fails the model if another thread has the block, or had it without a
+/// Takes a block and writes into it; the model fails if another thread has the block, or had it without a
 /// happens-before edge to this one.
 fn take(pool: &Pool) -> BlockRef {
     let block = pool.take(0).expect("the pool has a block left");
@@ -16,8 +16,8 @@ fn take(pool: &Pool) -> BlockRef {
     block
 }
 
-/// No block is handed out twice, also if a thread that takes one is overtaken by another that takes the same block and
-/// frees it; and its old use happens before its new one.
+/// No block is handed out twice, even if a thread taking one is overtaken by another taking and freeing the same block;
+/// and its old use happens before its new one.
 #[test]
 fn a_block_has_one_owner_at_a_time() {
     check(|| {
@@ -43,8 +43,8 @@ fn a_block_has_one_owner_at_a_time() {
     });
 }
 
-/// Two threads take and free blocks in turn: all writes to a block, and to the stack's links, happen before the next
-/// take of that block.
+/// Two threads take and free blocks in turn: all writes to a block, and to the stack's links, happen before the block's
+/// next take.
 #[test]
 fn the_next_owner_of_a_block_sees_all_writes_to_it() {
     check(|| {
@@ -68,8 +68,8 @@ fn the_next_owner_of_a_block_sees_all_writes_to_it() {
     });
 }
 
-/// A chunk that a cursor of one lane has just read becomes a chunk of another lane on another thread: the cursor's
-/// reads happen before the other lane's writes.
+/// A chunk just read by one lane's cursor becomes a chunk of another lane on another thread: the cursor's reads happen
+/// before the other lane's writes.
 #[test]
 fn a_chunk_that_was_read_in_one_lane_is_reused_in_another() {
     check(|| {

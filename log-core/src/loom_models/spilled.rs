@@ -1,4 +1,4 @@
-//! Evicted records: a cursor that waits for a lane's first chunk must not take the first chunk that is left for it.
+//! Evicted records: a cursor waiting for a lane's first chunk must not take the first remaining chunk for it.
 
 use loom::thread;
 
@@ -7,7 +7,7 @@ use crate::lane::CursorError;
 use crate::nouns::Ssn;
 
 /// A cursor is opened before the lane's first chunk, and waits for it while the chunk is written, evicted to disk and
-/// followed by others: it reads from the first record on, or nothing, and then says that records are gone from memory.
+/// followed by others: it reads from the first record on, or nothing, and then reports records gone from memory.
 #[test]
 fn a_waiting_cursor_does_not_skip_evicted_records() {
     check(|| {
@@ -35,8 +35,10 @@ fn a_waiting_cursor_does_not_skip_evicted_records() {
     });
 }
 
-/// A cursor is in a chunk that is evicted, and so is the next one, while memory is reused at once: it reads both, or
-/// its own and then says what is gone. It never reads reused memory.
+/// A cursor's chunk and the next one are evicted, while memory is reused at once: it reads both, or its own and then
+/// reports the missing records.
+///
+/// It never reads reused memory.
 #[test]
 fn an_overtaken_cursor_reads_its_chunk_and_no_reused_one() {
     check(|| {
@@ -65,7 +67,7 @@ fn an_overtaken_cursor_reads_its_chunk_and_no_reused_one() {
     });
 }
 
-/// The same while the cursor is in a chunk that stays: it goes on from there in memory.
+/// The same while the cursor is in a remaining chunk: it goes on from there in memory.
 #[test]
 fn a_cursor_goes_on_from_the_first_chunk_that_is_left() {
     check(|| {
@@ -86,7 +88,7 @@ fn a_cursor_goes_on_from_the_first_chunk_that_is_left() {
 }
 
 /// A cursor is opened while the lane's first chunk is written and evicted before its record is acknowledged: it is
-/// refused, reads from the first record on, or waits and then says that records are gone from memory.
+/// refused, reads from the first record on, or waits and then reports records gone from memory.
 #[test]
 fn a_cursor_is_refused_or_reads_records_that_are_evicted_before_they_are_acknowledged() {
     check(|| {

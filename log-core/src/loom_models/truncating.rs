@@ -1,4 +1,4 @@
-//! A rank that rolls back while a cursor is opened.
+//! A rank rolling back while a cursor is opened.
 
 use loom::thread;
 
@@ -6,8 +6,8 @@ use super::{WHOLE, append_version, check, lane_with, peek};
 use crate::lane::TruncateError;
 use crate::nouns::Ssn;
 
-/// A lane is truncated, and new records replace those that were cut off, while a cursor is opened: either the
-/// truncation is refused, or the cursor sees the new records; never a mixture, and never a torn record.
+/// A lane is truncated, and new records replace the ones cut off, while a cursor is opened: either the truncation is
+/// refused, or the cursor sees the new records; never a mixture, and never a torn record.
 #[test]
 fn a_cursor_sees_the_old_records_or_the_new_ones() {
     check(|| {

@@ -1,4 +1,4 @@
-//! Commitment of memory: at the start, ahead of the writers, and for a claim.
+//! Memory commitment: at the start, ahead of the writers, and for a claim.
 
 use super::{AllocError, Pool};
 use crate::chunk::BlockRef;
@@ -16,9 +16,11 @@ impl Pool {
         Ok(())
     }
 
-    /// Commits memory for one more block ahead of the writers, which are spared the page faults: a chunk, or a block of
-    /// the size that the last large record needed. Unlike a claim it never takes memory from other blocks: it returns
-    /// `false` if `ahead_bytes` of memory are ready, or if the budget has no room. Any thread may call it.
+    /// Commits memory for one more block ahead of the writers, sparing them the page faults: a chunk, or a block as
+    /// large as the last large record needed.
+    ///
+    /// Unlike a claim it never takes memory from other blocks: it returns `false` if `ahead_bytes` are ready, or if the
+    /// budget has no room. Any thread may call it.
     ///
     /// # Errors
     /// [`AllocError::NoMemory`].
@@ -29,13 +31,15 @@ impl Pool {
         Ok(block.is_some())
     }
 
-    /// Returns `true` if [`commit_ahead`](Self::commit_ahead) would commit memory now. Takes a few loads.
+    /// Returns `true` if [`commit_ahead`](Self::commit_ahead) would commit memory now.
+    ///
+    /// Takes a few loads.
     #[inline]
     pub fn can_commit_ahead(&self, ahead_bytes: usize) -> bool {
         self.class_to_commit(ahead_bytes).is_some()
     }
 
-    /// Returns the class of the next block to be committed ahead.
+    /// Returns the class of the next block to commit ahead.
     #[inline]
     fn class_to_commit(&self, ahead_bytes: usize) -> Option<usize> {
         let room = self.options.memory_bytes_max.saturating_sub(self.resident_bytes());
@@ -47,14 +51,16 @@ impl Pool {
         (!has_enough).then_some(self.geometry.chunk_class)
     }
 
-    /// Commits a block that no claim asks for; `None` if the budget has no room.
+    /// Commits a block not requested by a claim; `None` if the budget has no room.
     fn commit_spare(&self, class: usize) -> Result<Option<BlockRef>, AllocError> {
         let bytes = self.geometry.classes[class].bytes;
         if self.try_reserve(bytes, self.options.memory_bytes_max) { self.commit_new(class) } else { Ok(None) }
     }
 
-    /// Takes a block without memory, whose bytes were reserved, and commits it; `None` if there is no such block in the
-    /// class. Its bytes are no longer reserved without a block.
+    /// Takes a block without memory, its bytes already reserved, and commits it; `None` if there is no such block in
+    /// the class.
+    ///
+    /// The reservation is dropped if there is none, and on an error.
     pub(super) fn commit_new(&self, class: usize) -> Result<Option<BlockRef>, AllocError> {
         let list = &self.lists[class];
         let bytes = self.geometry.classes[class].bytes;

@@ -1,10 +1,10 @@
-//! The free blocks of a size class.
+//! Free blocks of a size class.
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
-/// A lock-free stack of block numbers: the head is (tag, number + 1), the links are in an array of their own.
+/// A lock-free stack of block numbers: the head is (tag, number + 1), the links are in their own array.
 ///
-/// The tag changes with each push, so that the exchange of a pop fails if another thread has popped and pushed the same
+/// The tag changes with each push, so that a pop's exchange fails if another thread has popped and pushed the same
 /// block meanwhile, and no stale link is installed.
 #[derive(Debug)]
 pub(super) struct Stack {
@@ -25,7 +25,7 @@ impl Stack {
         loop {
             links[index as usize].store(head as u32, Ordering::Relaxed);
             let tagged = (head >> 32).wrapping_add(1) << 32 | u64::from(index + 1);
-            // Release: the thread that pops this block must see its link, and all that was done to the block before.
+            // Release: the thread popping this block must see its link, and everything done to the block before.
             match self.head.compare_exchange_weak(head, tagged, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return,
                 Err(now) => head = now,
@@ -34,7 +34,7 @@ impl Stack {
     }
 
     pub(super) fn pop(&self, links: &[AtomicU32]) -> Option<u32> {
-        // Acquire: pairs with the release of the push of the block that is now on top.
+        // Acquire: pairs with the release in the push of the block now on top.
         let mut head = self.head.load(Ordering::Acquire);
         loop {
             let index = (head as u32).checked_sub(1)?;
@@ -48,14 +48,14 @@ impl Stack {
     }
 }
 
-/// The free blocks of one class.
+/// Free blocks of one class.
 #[derive(Debug)]
 pub(super) struct FreeList {
     /// Blocks with committed memory, most recently used on top.
     pub(super) warm: Stack,
-    /// Blocks whose memory was returned to the system.
+    /// Blocks with their memory returned to the system.
     pub(super) cold: Stack,
-    /// Number of the first block that was never used.
+    /// Number of the first never used block.
     pub(super) fresh: AtomicU32,
     pub(super) links: Box<[AtomicU32]>,
 }

@@ -8,7 +8,7 @@ fn pool() -> Arc<Pool> {
     Pool::volatile(options).unwrap()
 }
 
-/// Appends messages that take a chunk each.
+/// Appends messages taking a chunk each.
 fn append(lane: &mut LaneWriter, count: usize) {
     for _ in 0..count {
         lane.claim(0, CHUNK / 2).unwrap().commit();
@@ -58,7 +58,7 @@ fn memory_that_is_returned_to_the_system_is_zero() {
     assert_eq!(word.load(Ordering::Relaxed), 0);
 }
 
-/// The address of each byte is the one that its offset says, and no word reaches beyond the end.
+/// Each byte's address corresponds to its offset, and no word reaches beyond the end.
 #[test]
 fn words_are_inside_the_arena() {
     let pool = pool();

@@ -1,4 +1,4 @@
-//! A shared-memory file that stays as it is.
+//! A shared-memory file, left as it is.
 
 use std::fs::File;
 use std::io;
@@ -12,8 +12,10 @@ use rustix::param::page_size;
 use super::{DeadFile, Tier, TierError, len_of, non_null};
 use crate::private_file::read_private_file;
 
-/// The file of a dead process's pool, mapped so that a store copies its page: several processes can use it at once,
-/// each with stores of its own, and on a read-only file system. No process can recover the file meanwhile.
+/// A dead process's pool file, mapped with copies of stored pages: several processes can use it at once, each with its
+/// own stores, even on a read-only file system.
+///
+/// No process can recover the file meanwhile.
 #[derive(Debug)]
 pub(crate) struct CopyOnWrite {
     map: MmapRaw,
@@ -36,8 +38,8 @@ impl DeadFile for CopyOnWrite {
     }
 }
 
-// SAFETY: MmapRaw keeps one private mapping of fixed address and length, readable and writable, until it is dropped.
-// The file is locked: no well-behaved process writes or shortens it meanwhile, so every page of the mapping has bytes.
+// SAFETY: MmapRaw keeps one private mapping with fixed address and length, readable and writable, until it is dropped.
+// The file is locked: no well-behaved process writes or shortens it meanwhile, so every page in the mapping has bytes.
 unsafe impl Tier for CopyOnWrite {
     fn base(&self) -> NonNull<u8> {
         non_null(&self.map)
@@ -47,18 +49,19 @@ unsafe impl Tier for CopyOnWrite {
         self.map.len()
     }
 
-    /// Does nothing: copies of pages are anonymous memory, whose stores get no SIGBUS. Copies in advance would take the
-    /// memory of the whole file.
+    /// Does nothing: page copies are anonymous memory, and stores there get no SIGBUS.
+    ///
+    /// Copies in advance would take as much memory as the whole file.
     fn commit(&self, _: usize, _: usize) -> io::Result<()> {
         Ok(())
     }
 
     fn discard(&self, at: usize, len: usize) -> io::Result<()> {
         assert!(at.checked_add(len).is_some_and(|end| end <= self.map.len()), "the range is in the mapping");
-        // MADV_DONTNEED would bring back the file's bytes (madvise(2)). Stores of zeros copy every page.
-        // SAFETY: the range is in this mapping, which is private, writable and unmapped as a whole; new pages replace
-        // whole pages of it. The pool discards only blocks that no lane and no cursor uses, so no code relies on their
-        // bytes or writes them meanwhile.
+        // MADV_DONTNEED would bring back the file's bytes (madvise(2)). Storing zeros copies every page. SAFETY: the
+        // range is in this mapping, which is private, writable and unmapped as a whole; new pages replace whole pages
+        // in it. The pool discards only blocks not used by a lane or cursor, so no code relies on their bytes or writes
+        // them meanwhile.
         unsafe {
             let start = self.map.as_mut_ptr().add(at);
             if (at | len).is_multiple_of(page_size()) {

@@ -1,4 +1,4 @@
-//! The volatile tier under Miri, which supports neither `madvise` nor the `mmap` flags of the real one.
+//! The volatile tier under Miri, which supports neither `madvise` nor the real one's `mmap` flags.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::io;
@@ -35,7 +35,7 @@ impl Volatile {
     }
 }
 
-// SAFETY: one zeroed allocation, aligned to a page, of fixed address and length until the value is dropped; no other
+// SAFETY: one zeroed allocation, aligned to a page, with fixed address and length until the value is dropped; no other
 // code has its address.
 unsafe impl Tier for Volatile {
     fn base(&self) -> NonNull<u8> {
@@ -52,7 +52,7 @@ unsafe impl Tier for Volatile {
 
     fn discard(&self, at: usize, len: usize) -> io::Result<()> {
         assert!(at + len <= self.layout.size());
-        // SAFETY: inside the allocation. The pool discards only blocks that no lane and no cursor uses.
+        // SAFETY: inside the allocation. The pool discards only blocks not used by a lane or cursor.
         unsafe { self.base.add(at).write_bytes(0, len) };
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Memory of the pool: prefaulted, committed ahead, or by the claim that needs it.
+//! Pool memory: prefaulted, committed ahead, or by the claim needing it.
 
 use counterfoil_log_core::{Claim, LaneWriter, Pool, PoolOptions, Rank};
 
@@ -8,7 +8,7 @@ fn options(chunks: usize, prefault_bytes: usize) -> PoolOptions {
     PoolOptions { memory_bytes_max: chunks * CHUNK, chunk_bytes: CHUNK, prefault_bytes, cursors_max: 2 }
 }
 
-/// Appends records of half a chunk until a chunk is begun.
+/// Appends half-chunk records until a chunk is begun.
 fn begin_chunk(lane: &mut LaneWriter) -> bool {
     let before = lane.held_bytes();
     while lane.held_bytes() == before {

@@ -1,4 +1,4 @@
-//! Images of chunks that other threads take as soon as the writer has sealed the chunk: none of their bytes changes.
+//! Images taken by other threads as soon as the writer has sealed the chunk: none of their bytes changes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,9 @@ const RECORDS: u64 = if cfg!(miri) { 80 } else { 100_000 };
 const READERS: usize = 2;
 const CHUNK_BYTES: usize = 16 << 10;
 
-/// Returns the payload bytes of record `ssn`. About eight records fill a chunk, and chunks end at any offset in a page.
+/// Returns the payload length of record `ssn`.
+///
+/// About eight records fill a chunk, and chunks end at any offset in a page.
 fn len(ssn: u64) -> usize {
     1200 + (ssn * 167 % 1200) as usize
 }
@@ -27,7 +29,7 @@ fn in_image(ssn: u64) -> bool {
     (3..=RECORDS - 20).contains(&ssn)
 }
 
-/// Checks every record of an image, and that a copy of the image and a later one, in pieces, are equal after the
+/// Checks every record in an image, and that a copy of the image and a later one, in pieces, are equal after the
 /// header.
 fn check(image: &ChunkImage, mut next: u64) -> u64 {
     let (mut once, mut again) = (vec![0; image.len()], vec![0; image.len()]);

@@ -1,4 +1,4 @@
-//! Guarantees of a lane that one thread suffices to test.
+//! Lane guarantees testable in one thread.
 
 mod appending;
 mod growing;
@@ -23,7 +23,9 @@ pub(crate) fn lane() -> LaneWriter {
     LaneWriter::new(pool(1 << 20, 4096), PEER)
 }
 
-/// Bytes that count up. Payloads are parts of it, since a loop over bytes is slow under Miri.
+/// Bytes counting up.
+///
+/// Payloads are slices of it, since a loop over bytes is slow under Miri.
 pub(crate) static COUNTING: [u8; 16 << 10] = {
     let mut bytes = [0; 16 << 10];
     let mut at = 0;
@@ -34,13 +36,13 @@ pub(crate) static COUNTING: [u8; 16 << 10] = {
     bytes
 };
 
-/// Returns the payload of message `ssn`, whose length and bytes depend on it.
+/// Returns the payload of message `ssn`, with length and bytes depending on `ssn`.
 pub(crate) fn payload(ssn: u64) -> Vec<u8> {
     let first = (ssn * 31) as u8;
     COUNTING[first.into()..][..(ssn % 97) as usize].to_vec()
 }
 
-/// Returns the bytes that the records of these messages take, with their headers.
+/// Returns the bytes taken by the records of these messages, with their headers.
 pub(crate) fn records(first: Ssn, last: Ssn) -> usize {
     (first.0..=last.0).map(|ssn| (16 + 3 + ssn as usize % 97).next_multiple_of(16)).sum()
 }
@@ -59,12 +61,12 @@ pub(crate) fn fill(lane: &mut LaneWriter, upto: u64) {
     }
 }
 
-/// Acknowledges the records up to `upto`, which are retained.
+/// Acknowledges and retains the records up to `upto`.
 pub(crate) fn retain(lane: &mut LaneWriter, upto: u64) {
     lane.acknowledge(Ssn(upto), Disposition::Retain { epoch: Epoch(1), phase: Phase(1) }).unwrap();
 }
 
-/// Returns the chunks that are settled and were not reported.
+/// Returns the settled, unreported chunks.
 pub(crate) fn settled(lane: &mut LaneWriter) -> Vec<SettledChunk> {
     std::iter::from_fn(|| lane.poll_settled()).collect()
 }

@@ -1,4 +1,4 @@
-//! The local log of a dead process whose memory was damaged: a replacement must not accept changed entries.
+//! Local log of a dead process with damaged memory: a replacement must not accept changed entries.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -11,7 +11,7 @@ const OWNER: Owner = Owner { rank: Rank(3), label: 1 };
 const OPTIONS: PoolOptions =
     PoolOptions { memory_bytes_max: 64 << 10, chunk_bytes: 4096, prefault_bytes: 0, cursors_max: 2 };
 
-/// All that a program can read of the entries: kind, key and bytes of each.
+/// Entries as read by a program: kind, key and bytes of each.
 type Past = Vec<(u8, u64, Vec<u8>)>;
 
 fn private_directory() -> TempDir {
@@ -20,7 +20,7 @@ fn private_directory() -> TempDir {
     tempfile::Builder::new().permissions(permissions).tempdir_in(root).unwrap()
 }
 
-/// Writes entries of all lengths below 40 bytes, with a seal among them.
+/// Writes entries with all lengths below 40 bytes, with a seal among them.
 fn write(path: &Path) {
     let mut log = LocalLog::new(Pool::create(path, OWNER, OPTIONS).unwrap());
     for number in 0..40_u8 {
@@ -31,7 +31,7 @@ fn write(path: &Path) {
     }
 }
 
-/// Returns the entries that a replacement finds; `None` if the file or an entry is refused.
+/// Returns the entries found by a replacement; `None` if the file or an entry is refused.
 fn recover(path: &Path) -> Option<Past> {
     let (pool, lanes) = Pool::recover(path, OWNER, OPTIONS).ok()?;
     let mut log = match LocalLog::recovered(pool, lanes) {
@@ -104,7 +104,7 @@ fn entries_are_forgotten_up_to_their_seal_and_those_behind_it_stay_as_they_are()
     log.seal(Epoch(2)).unwrap();
     for number in 4..8 {
         log.append(1, number, b"after").unwrap();
-        // The key of the seal that is looked for, and another kind.
+        // The key of the seal looked for, and another kind.
         log.append(3, 2, b"other").unwrap();
     }
     assert_eq!((log.is_empty(), log.len(), log.pending(1)), (false, 13, 8));

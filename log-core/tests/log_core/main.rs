@@ -1,4 +1,4 @@
-//! Tests of the log in memory through its public interface, in one program.
+//! Tests of the in-memory log through its public interface, in one program.
 #![cfg(not(counterfoil_loom))]
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test, and its helpers, fail by panicking")]

@@ -55,14 +55,14 @@ fn body(ssn: u64, len: usize) -> Vec<u8> {
     COUNTING[first.into()..][..len].to_vec()
 }
 
-/// A lane, and the records that it must have.
+/// A lane, and its expected records.
 struct History {
     path: Option<PathBuf>,
     pool: Arc<Pool>,
     lane: LaneWriter,
-    /// Every record that was ever committed and not truncated.
+    /// Every record ever committed and not truncated.
     sent: BTreeMap<u64, usize>,
-    /// Records that must still be readable: unacknowledged or retained, and not freed by an operation.
+    /// Records required to be readable: unacknowledged or retained, and not freed by an operation.
     needed: BTreeMap<u64, usize>,
     acked: u64,
     settled: Vec<SettledChunk>,
@@ -206,13 +206,13 @@ impl History {
                 assert_eq!(self.lane.next_ssn(), next);
                 self.acked = 0;
                 self.settled.clear();
-                // No record is acknowledged any more, so those that are still there are needed.
+                // No record is acknowledged any more, so all remaining ones are needed.
             }
             Op::FreeOldest | Op::Relocate(..) | Op::Truncate(_) => {}
         }
     }
 
-    /// Checks that every needed record can be read, and that each record is one that was sent.
+    /// Checks that every needed record can be read, and that each record was sent.
     fn check(&self) {
         let first = self.needed.keys().next().copied().unwrap_or(self.lane.next_ssn().0);
         let mut cursor = self.lane.reader().open(Ssn(first)).unwrap();

@@ -1,4 +1,4 @@
-//! The process-crash-safe tier: recovery after a kill, and files that are refused.
+//! The process-crash-safe tier: recovery after a kill, and refused files.
 
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -51,12 +51,12 @@ pub(crate) fn ssns(lane: &LaneWriter, from: u64) -> Vec<u64> {
     seen
 }
 
-/// Acts as SIGKILL: the structures of the process are gone, and the file stays as it is.
+/// Acts as SIGKILL: the process's structures are gone, and the file stays as it is.
 pub(crate) fn die(lanes: Vec<LaneWriter>) {
     drop(lanes);
 }
 
-/// Leaves the file of a process that died with a lane of 400 records, and returns its bytes.
+/// Leaves a dead process's file with a lane of 400 records, and returns its bytes.
 pub(crate) fn leave_lane(at: &Scratch) -> Vec<u8> {
     let mut lane = LaneWriter::new(Pool::create(&at.path, OWNER, options()).unwrap(), Rank(0));
     fill(&mut lane, 400);
@@ -100,8 +100,7 @@ fn a_replacement_finds_every_committed_record() {
     assert_eq!(ssns(&lanes[1], 1901), (1901..=2000).collect::<Vec<_>>());
 }
 
-/// The end word of a full chunk is written before the fields of its header that say where it ends: the owner may die
-/// between the two.
+/// A full chunk's end word is written before the header fields for its end: the owner may die between the two.
 #[test]
 fn a_chunk_whose_header_lacks_its_end_is_recovered() {
     let at = scratch();
@@ -239,7 +238,7 @@ fn files_of_a_living_owner_or_of_another_log_are_refused() {
     Pool::recover(&at.path, OWNER, options()).unwrap();
 }
 
-/// The layout that the module's page has: a program of this version reads the file of another program of it.
+/// The layout on the module's page: programs of this version read each other's files.
 #[test]
 fn the_header_has_its_layout_and_its_check() {
     let at = scratch();
@@ -289,8 +288,10 @@ fn another_version_and_a_file_cut_short_are_refused() {
     assert!(empty.to_string().contains("empty"), "{empty}");
 }
 
-/// Flips every byte that the log ever wrote, in turn. A recovery either fails, or finds exactly the committed records,
-/// except for a byte of a payload: payloads are checked end to end by the layer above.
+/// Flips every byte ever written by the log, in turn.
+///
+/// A recovery either fails, or finds exactly the committed records, except for a payload byte: payloads are checked end
+/// to end by the layer above.
 #[test]
 fn every_byte_flipped_is_an_error_or_changes_no_record_but_its_own() {
     let at = scratch();

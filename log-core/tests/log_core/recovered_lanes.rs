@@ -1,4 +1,4 @@
-//! Lanes of a dead process's file: gaps that are legitimate, and those that are damage.
+//! Lanes in a dead process's file: legitimate gaps, and damage.
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -7,13 +7,13 @@ use counterfoil_log_core::{DamageError, Disposition, Epoch, LaneWriter, Phase, P
 
 use crate::process_crash_safe::{OWNER, die, fill, leave_lane, options, payload, scratch, ssns, word};
 
-/// Sets a word of a file.
+/// Sets a word in a file.
 fn set_word(path: &Path, at: usize, value: u64) {
     let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
     file.write_all_at(&value.to_le_bytes(), at as u64).unwrap();
 }
 
-/// Returns the offsets of a file's active chunks of 4 KiB, in the order of their positions in the only lane.
+/// Returns the offsets of a file's active 4 KiB chunks, in their order in the only lane.
 fn active_chunks(file: &[u8]) -> Vec<usize> {
     let is_active = |at: &usize| word(file, *at) >> 32 == 0xCF01_0022;
     let mut chunks: Vec<usize> = (4096..file.len()).step_by(4096).filter(is_active).collect();
@@ -21,7 +21,7 @@ fn active_chunks(file: &[u8]) -> Vec<usize> {
     chunks
 }
 
-/// Recovers the file of these bytes with these words changed.
+/// Recovers a file with these bytes and these words changed.
 fn recovers_with(path: &Path, whole: &[u8], changes: &[(usize, u64)]) -> Result<Vec<u64>, DamageError> {
     std::fs::write(path, whole).unwrap();
     for &(offset, value) in changes {
@@ -50,7 +50,7 @@ fn records_that_are_missing_within_a_lane_are_an_error() {
         // The chunk is lost as a whole.
         let lost = with(&[(chunk, 0)]);
         assert!(matches!(lost, Err(DamageError::Damaged { .. })), "{lost:?}");
-        // It ends after its first record, and nothing says that it is sealed.
+        // It ends after its first record, and nothing marks it sealed.
         let second = chunk + 112 + (16 + (word(&whole, chunk + 112) & 0xFFFF) as usize).next_multiple_of(16);
         let cut = with(&[(second, 0), (chunk + 40, 0)]);
         assert!(matches!(cut, Err(DamageError::Damaged { .. })), "{cut:?}");
@@ -78,8 +78,7 @@ fn forged_numbers_in_a_chunks_header_are_an_error() {
     }
 }
 
-/// Chunks freed in the middle, records that were relocated or imported, SSNs that were skipped, and an end that was
-/// truncated.
+/// Chunks freed in the middle, relocated or imported records, skipped SSNs, and a truncated end.
 #[test]
 fn lanes_with_legitimate_gaps_are_recovered() {
     let at = scratch();
@@ -89,7 +88,7 @@ fn lanes_with_legitimate_gaps_are_recovered() {
     lane.acknowledge(Ssn(390), Disposition::Retain { epoch: Epoch(1), phase: Phase(1) }).unwrap();
     let settled: Vec<_> = std::iter::from_fn(|| lane.poll_settled()).collect();
     assert!(lane.free(settled[1].chunk) && lane.free(settled[2].chunk));
-    // Not all records of the first chunk are kept.
+    // Not all records in the first chunk are kept.
     let relocated = lane.relocate(settled[3].chunk, settled[4].chunk, settled[3].first).unwrap();
     assert!(matches!(relocated, Relocated::Into(_)), "{relocated:?}");
     fill(&mut lane, 420);
@@ -99,11 +98,11 @@ fn lanes_with_legitimate_gaps_are_recovered() {
     claim.prefix_mut().fill(1);
     claim.payload_mut().copy_from_slice(&body);
     claim.commit();
-    // A sparse chunk whose last SSNs are skipped, and a chunk after it.
+    // A sparse chunk with its last SSNs skipped, and a chunk after it.
     lane.set_next(Ssn(600)).unwrap();
     assert!(lane.leave_current(0) || lane.reserve(0, 4000).is_ok());
     fill(&mut lane, 1200);
-    // The chunk that has this record was sealed.
+    // The chunk with this record was sealed.
     lane.truncate(Ssn(610)).unwrap();
     let before = ssns(&lane, 1);
     assert!(before.len() < 430 && before.ends_with(&[500, 600, 601, 602, 603, 604, 605, 606, 607, 608, 609, 610]));

@@ -1,4 +1,4 @@
-//! Lanes whose older records are on disk: cursors are referred to the disk and never skip those records.
+//! Lanes with older records on disk: cursors are referred to the disk and never skip those records.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ fn pool(memory_bytes_max: usize) -> Arc<Pool> {
     Pool::volatile(PoolOptions { memory_bytes_max, chunk_bytes: 4096, prefault_bytes: 0, cursors_max: 2 }).unwrap()
 }
 
-/// Makes a lane of which a checkpoint has ten records, and memory none.
+/// Makes a lane with ten records in a checkpoint, and none in memory.
 fn resumed(pool: &Arc<Pool>) -> LaneWriter {
     let mut lane = LaneWriter::new(pool.clone(), PEER);
     lane.resume(Ssn(11), Ssn(5), &[]).unwrap();
@@ -94,7 +94,7 @@ fn records_that_nobody_acknowledged_are_evicted_once_they_are_on_disk() {
     assert_eq!(lane.evict_unsettled(last), Some(4096));
     assert_eq!(lane.kept_from(), last.next());
     assert!(is_gone(&lane, last.0, last.next().0));
-    // Acknowledgements of records on disk still say what is kept of them.
+    // Acknowledgements of records on disk still decide about their retention.
     lane.acknowledge(Ssn(20), RETAIN).unwrap();
     assert_eq!(lane.runs().map(|run| (run.first, run.last)).collect::<Vec<_>>(), [(Ssn(1), Ssn(20))]);
 }
@@ -115,7 +115,7 @@ fn a_chunk_is_left_for_a_smaller_one_if_that_is_worth_it() {
     assert!(!lane.leave_current(0), "it is of the smallest class");
 }
 
-/// The runs begin with the oldest record that memory or the disk has.
+/// The runs begin with the oldest record in memory or on disk.
 #[test]
 fn the_first_retained_record_begins_the_runs_with_what_was_released_before() {
     let runs = |lane: &mut LaneWriter, released: u64| {
@@ -146,7 +146,7 @@ fn a_waiting_cursor_begins_at_the_first_record_that_was_not_evicted() {
     assert_eq!(waiting.peek().unwrap().ssn(), Ssn(14));
 }
 
-/// Fills a lane and evicts all but its newest chunk; returns the first record that is left.
+/// Fills a lane and evicts all but its newest chunk; returns the first remaining record.
 fn evict_all(lane: &mut LaneWriter, count: u64) -> Ssn {
     append(lane, count);
     let last = lane.next_ssn().prev();

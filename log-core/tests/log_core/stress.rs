@@ -1,8 +1,7 @@
-//! Real threads: one writer, and cursors that are opened, read and closed meanwhile.
+//! Real threads: one writer, and cursors opened, read and closed meanwhile.
 //!
-//! The loom models prove properties of a few steps; these tests run many steps on the machine's own memory. A seed,
-//! which every failure prints and `COUNTERFOIL_SEED` sets, draws the histories, but not the interleaving of the
-//! threads.
+//! The loom models prove properties over a few steps; these tests run many steps on the machine's own memory. A seed,
+//! printed with every failure and set by `COUNTERFOIL_SEED`, draws the histories, but not the thread interleaving.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,10 +16,10 @@ use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 const CURSORS: usize = 3;
-/// Records in a group that are acknowledged with the same disposition.
+/// Records in a group acknowledged with the same disposition.
 const GROUP: u64 = 8;
 const PREFIX: usize = 16;
-/// Refusals in a row, with a pause after each, after which the test fails.
+/// Refusals in a row, with a pause after each, before the test fails.
 const REFUSALS_MAX: u32 = 300_000;
 
 /// SplitMix64.
@@ -54,14 +53,14 @@ fn seed() -> u64 {
     }
 }
 
-/// A history, and limits that its writer raises and its readers check against.
+/// A history, and limits raised by its writer and checked by its readers.
 struct History {
     seed: u64,
     /// True if acknowledged records may be retained; otherwise all are released.
     retains: bool,
     /// Every released record is at or below this (written before it is released).
     acknowledged: AtomicU64,
-    /// Every retained record that was freed is at or below this (written before it is freed).
+    /// Every freed retained record is at or below this (written before it is freed).
     covered: AtomicU64,
     finished: AtomicBool,
 }
@@ -114,7 +113,7 @@ impl History {
     }
 }
 
-/// The writer of a history.
+/// A history's writer.
 struct Writer<'a> {
     history: &'a History,
     lane: LaneWriter,
@@ -157,7 +156,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Frees everything when the budget is used up, and waits for cursors that still read.
+    /// Frees everything when the budget is used up, and waits for cursors still reading.
     fn make_room(&mut self, error: AppendError) {
         assert!(matches!(error, AppendError::Alloc(AllocError::Full(_))), "{error}, seed {}", self.history.seed);
         self.acknowledge_upto(self.lane.next_ssn().0 - 1);
@@ -174,7 +173,7 @@ impl Writer<'_> {
         self.acknowledge_upto(acked + count);
     }
 
-    /// Acknowledges group by group, with the disposition of each.
+    /// Acknowledges group by group, with each group's disposition.
     fn acknowledge_upto(&mut self, upto: u64) {
         self.history.acknowledged.fetch_max(upto, Ordering::SeqCst);
         while self.lane.acked().0 < upto {
@@ -222,7 +221,7 @@ impl Writer<'_> {
     }
 }
 
-/// Opens cursors at random SSNs, and checks every record that they return.
+/// Opens cursors at random SSNs, and checks every record they return.
 fn read_until_finished(history: &History, reader: &LaneReader, mut draw: Draw) {
     let mut newest = 1;
     while !history.finished.load(Ordering::SeqCst) {
@@ -286,7 +285,7 @@ fn run(retains: bool, records: u64) {
             })
             .collect();
         let writer = Writer { history: &history, lane, draw: Draw::new(!seed), settled: Vec::new(), refusals: 0 };
-        // A reader that fails must not leave the writer waiting for its pin, nor a failed writer the readers.
+        // A failing reader must not leave the writer waiting for its pin, nor a failed writer the readers.
         let written = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| writer.run(records)));
         history.finished.store(true, Ordering::SeqCst);
         readers.into_iter().for_each(|reader| reader.join().unwrap());

@@ -106,7 +106,7 @@ fn an_idle_lane_shrinks_to_the_smallest_chunk() {
     let mut lane = LaneWriter::new(pool.clone(), PEER);
     lane.claim(0, 100_000).unwrap().commit();
     let mut cursor = lane.reader().open(Ssn::FIRST).unwrap();
-    // A record that is not acknowledged prevents it.
+    // An unacknowledged record prevents it.
     lane.shrink_if_idle();
     assert!(!lane.is_idle() && lane.held_bytes() > 100_000);
     lane.acknowledge(Ssn::FIRST, Disposition::Release).unwrap();
@@ -136,7 +136,7 @@ fn idle_lanes_whose_current_chunks_take_the_whole_budget_give_them_up() {
     assert_eq!(pool.used_bytes(), budget);
     let mut cursor = lanes.get(Rank(0)).unwrap().reader().open(Ssn::FIRST).unwrap();
     assert!(lanes.open(Rank(2)).unwrap().claim(0, 100).is_err());
-    // A cursor holds the first chunk; its small successor is beyond the budget, which no second one may be.
+    // A cursor holds the first chunk; its small successor is beyond the budget, and no second one may be.
     lanes.shrink_idle();
     lanes.return_spares();
     assert_eq!((pool.used_bytes(), pool.resident_bytes()), (budget + BLOCK_BYTES_MIN, budget + BLOCK_BYTES_MIN));

@@ -1,4 +1,4 @@
-//! Sizes of a lane's chunks, and what is kept of them when they are freed.
+//! Sizes of a lane's chunks, and spares kept when they are freed.
 
 use counterfoil_log_core::{Disposition, Epoch, LaneWriter, Phase, Ssn};
 
@@ -7,17 +7,17 @@ use super::{PEER, fill, lane, pool};
 const SMALL: usize = 4096;
 const ORDINARY: usize = 64 << 10;
 
-/// A lane whose chunks grow from 4 to 64 KiB.
+/// Makes a lane with chunks growing from 4 to 64 KiB.
 fn growing() -> LaneWriter {
     LaneWriter::new(pool(4 << 20, ORDINARY), PEER)
 }
 
-/// Appends records of these bytes, with unimportant contents.
+/// Appends records of so many bytes, with unimportant contents.
 fn append_bytes(lane: &mut LaneWriter, bytes: usize) {
     lane.claim(0, bytes).unwrap().commit();
 }
 
-/// Appends until the lane takes another chunk, whose bytes it returns.
+/// Appends until the lane takes another chunk, and returns the chunk's bytes.
 fn next_chunk(lane: &mut LaneWriter) -> usize {
     let before = lane.held_bytes();
     while lane.held_bytes() == before {
@@ -35,7 +35,7 @@ fn chunks_double_up_to_the_ordinary_size() {
 
 #[test]
 fn chunks_shrink_where_large_records_leave_them_half_empty() {
-    // Bytes in the chunk of 16 KiB when a large record begins its own, and the size of the chunk after that.
+    // Bytes in the 16 KiB chunk when a large record begins its own, and the size of the following chunk.
     for (used, expected) in [(8000, 4 * SMALL), (8400, ORDINARY)] {
         let mut lane = growing();
         let sizes: Vec<_> = (0..3).map(|_| next_chunk(&mut lane)).collect();

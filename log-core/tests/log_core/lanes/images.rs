@@ -6,13 +6,13 @@ use counterfoil_log_core::{
 
 use super::{COUNTING, PEER, append, fill, lane, payload, pool, retain, settled};
 
-/// Limit in bytes that every chunk here is below.
+/// Limit in bytes above every chunk here.
 const ANY: usize = 1 << 20;
 
-/// Records in lanes of several full chunks.
+/// Records in lanes with several full chunks.
 const RECORDS: u64 = if cfg!(miri) { 1000 } else { 3000 };
 
-/// Returns the SSNs that an image was asked for, after a check of their records.
+/// Returns the SSNs requested for an image, after checking their records.
 fn checked_ssns(image: &ChunkImage) -> Vec<u64> {
     let (mut at, mut seen) = (0, Vec::new());
     while let Some((record, after)) = record_in_image(image.records(), at) {
@@ -140,7 +140,7 @@ fn a_chunk_without_a_byte_to_spare_has_an_image() {
     const BYTES: usize = 16 << 10;
     let mut lane = LaneWriter::new(pool(1 << 20, BYTES), PEER);
     for ssn in 1..=3 {
-        // With 16 bytes of header, and 16 for the end after it.
+        // With a header of 16 bytes, and 16 for the end after it.
         lane.claim(0, BYTES - 112 - 16 - 16).unwrap().commit();
         assert_eq!(lane.held_bytes(), ssn * BYTES);
     }
@@ -168,8 +168,7 @@ fn there_is_no_image_of_a_chunk_full_of_pads() {
     assert_eq!(images, 0);
 }
 
-/// Reads a cursor to its end as [`read_all`] does, without a check of payloads: returns the SSNs and the number of
-/// images.
+/// Reads a cursor to its end like [`read_all`], without checking payloads: returns the SSNs and the number of images.
 fn read_all_unchecked(cursor: &mut Cursor) -> (Vec<u64>, usize) {
     let (mut seen, mut images) = (Vec::new(), 0);
     loop {
@@ -202,7 +201,7 @@ fn an_image_keeps_its_memory_after_its_cursor_is_dropped() {
     for (image, copy) in images.iter().zip(&copies) {
         assert_eq!(image.records(), copy);
     }
-    // The last image keeps its own chunk and all that follow.
+    // The last image keeps its own chunk and all later ones.
     let last = images.pop().unwrap();
     images.clear();
     assert!(lane.claim(3, 1000).is_err());

@@ -1,4 +1,4 @@
-//! Cursors: the records that they see, and the memory that they keep.
+//! Cursors: the records they see, and the memory they keep.
 
 use counterfoil_log_core::{CursorError, Disposition, LaneWriter, Ssn};
 
@@ -82,7 +82,7 @@ fn a_cursor_that_has_passed_freed_chunks_keeps_none_of_them() {
     while cursor.position() <= settled[0].last {
         cursor.read().unwrap();
     }
-    // All chunks but the cursor's are freed; from the end of that one, the cursor goes on to the current chunk.
+    // All chunks but the cursor's are freed; from its end, the cursor goes on to the current chunk.
     assert!(settled[1..].iter().all(|settled| lane.free(settled.chunk)));
     let held = lane.held_bytes();
     assert_eq!(cursor.peek().unwrap().ssn(), settled.last().unwrap().last.next());

@@ -95,7 +95,7 @@ fn a_rollback_of_the_receiver_makes_records_unacknowledged() {
     assert!(again.len() < first.len());
 }
 
-/// A run that isn't forgotten would decide about records that are acknowledged again with another disposition.
+/// An unforgotten run would decide about records acknowledged again with another disposition.
 #[test]
 fn a_rollback_of_the_receiver_forgets_the_dispositions_of_later_records() {
     let mut lane = lane();
@@ -146,12 +146,12 @@ fn dispositions_are_restored_and_forgotten_with_their_records() {
     let mut after = lane();
     after.resume(Ssn(31), Ssn(30), &runs).unwrap();
     assert_eq!(after.runs().collect::<Vec<_>>(), runs);
-    // 20 is in the second run, so that stays.
+    // 20 is in the second run, so this run stays.
     after.forget_runs_upto(Ssn(19));
     assert_eq!(after.runs().collect::<Vec<_>>(), runs[1..]);
     after.forget_runs_upto(Ssn(20));
     assert_eq!(after.runs().collect::<Vec<_>>(), runs[2..]);
-    // Of released records alone there is no table.
+    // Released records alone have no table.
     let mut released = lane();
     released.resume(Ssn(31), Ssn(20), &runs[1..2]).unwrap();
     assert_eq!(released.runs().count(), 0);

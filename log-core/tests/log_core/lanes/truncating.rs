@@ -1,4 +1,4 @@
-//! Lanes that are truncated, rewound and repeated, or restored from a checkpoint.
+//! Lanes truncated, rewound and repeated, or restored from a checkpoint.
 
 use counterfoil_log_core::{CursorError, Disposition, LaneWriter, RepeatError, Ssn, TruncateError};
 
@@ -42,7 +42,7 @@ fn a_rewound_lane_compares_repeated_messages() {
     lane.rewind(Ssn(20));
     assert_eq!(lane.rewound_to(), Some(Ssn(21)));
     for ssn in 21..=499 {
-        // Records that were released and freed can't be compared and are skipped.
+        // Records released and freed can't be compared and are skipped.
         assert_eq!(lane.repeat(&payload(ssn)).unwrap(), Ssn(ssn));
     }
     let mut other = payload(500);
@@ -144,7 +144,7 @@ fn a_lane_that_is_cut_begins_no_chunk() {
         let mut lane = lane();
         fill(&mut lane, 120);
         let mut expected = full(&lane);
-        // A chunk that ends with the cut stays full: the next one is empty.
+        // A chunk ending with the cut stays full: the next one is empty.
         expected.retain(|sealed| *sealed <= Ssn(last));
         lane.truncate(Ssn(last)).unwrap();
         assert_eq!((full(&lane), lane.next_ssn()), (expected, Ssn(last + 1)), "cut at {last}");
