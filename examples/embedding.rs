@@ -1,7 +1,7 @@
 //! A layer over sockets that survives the death of a receiver: log, acknowledge, crash, replay.
 //!
 //! Rank 0 sends numbers to rank 1, which adds them up. Rank 1 dies after 700 messages; its last checkpoint covers 600.
-//! A replacement connects, says what the checkpoint covers, and gets the rest from the log.
+//! A replacement connects, reports the messages its checkpoint covers, and gets the rest from the log.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "an example")]
 
@@ -19,7 +19,9 @@ const MESSAGES: u64 = 1_000;
 const CHECKPOINT_EVERY: u64 = 200;
 
 // ANCHOR: state
-/// State of the receiver. A checkpoint is a copy of it.
+/// Receiver state.
+///
+/// A checkpoint is a copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct State {
     received: u64,
@@ -28,7 +30,9 @@ struct State {
 // ANCHOR_END: state
 
 // ANCHOR: receive
-/// Receives until `last`, and sends the number that each checkpoint covers. Returns the last checkpoint.
+/// Receives until `last`, and sends the number covered by each checkpoint.
+///
+/// Returns the last checkpoint.
 fn receive(mut peer: UnixStream, mut state: State, last: u64) -> io::Result<State> {
     let mut checkpoint = state;
     peer.write_all(&checkpoint.received.to_le_bytes())?; // what the peer need not send again
@@ -46,11 +50,11 @@ fn receive(mut peer: UnixStream, mut state: State, last: u64) -> io::Result<Stat
 // ANCHOR_END: receive
 
 // ANCHOR: layer
-/// The sender's side of a connection.
+/// Sender's side of a connection.
 struct Layer {
     log: Log,
     peer: UnixStream,
-    /// Epochs of the receiver that have begun: one with each checkpoint.
+    /// Receiver epochs begun: one with each checkpoint.
     epoch: Epoch,
 }
 
@@ -59,7 +63,9 @@ impl Layer {
         Ok(Layer { log: Log::create(Options::new(SENDER, 2))?, peer, epoch: Epoch::FIRST })
     }
 
-    /// Logs a message and transmits it. The log has it before the peer can: a peer that is lost loses nothing.
+    /// Logs a message and transmits it.
+    ///
+    /// The log has it before the peer can: a lost peer loses nothing.
     fn send(&mut self, number: u64) -> Result<(), Box<dyn Error>> {
         let mut claim = self.log.claim(RECEIVER, 0, 8)?;
         claim.payload_mut().copy_from_slice(&number.to_le_bytes());
@@ -69,7 +75,7 @@ impl Layer {
         Ok(())
     }
 
-    /// Handles the number of messages that the peer's checkpoint covers, and frees their records.
+    /// Handles the number of messages covered by the peer's checkpoint, and frees their records.
     fn handle_checkpoint(&mut self) -> Result<Ssn, Box<dyn Error>> {
         let mut covered = [0; 8];
         self.peer.read_exact(&mut covered)?;
@@ -83,7 +89,9 @@ impl Layer {
         Ok(covered)
     }
 
-    /// Connects to a replacement, and replays what its checkpoint doesn't cover. Returns the number of messages.
+    /// Connects to a replacement, and replays the messages its checkpoint doesn't cover.
+    ///
+    /// Returns the number of messages.
     fn reconnect(&mut self, peer: UnixStream) -> Result<u64, Box<dyn Error>> {
         self.peer = peer;
         let covered = self.handle_checkpoint()?;
@@ -98,7 +106,7 @@ impl Layer {
 }
 // ANCHOR_END: layer
 
-/// Starts a receiver; returns the socket of its peer.
+/// Starts a receiver; returns its peer's socket.
 fn start(state: State, last: u64) -> io::Result<(UnixStream, JoinHandle<io::Result<State>>)> {
     let (ours, theirs) = UnixStream::pair()?;
     Ok((ours, thread::spawn(move || receive(theirs, state, last))))

@@ -1,7 +1,7 @@
-//! A log larger than its memory, on disk: a checkpoint, a power cut, and what comes back.
+//! A log larger than its memory, on disk: a checkpoint, a power cut, and the recovery.
 //!
-//! Rank 0 logs 64 MiB with a memory budget of 4 MiB, so that most records move to disk. It takes a checkpoint, logs some
-//! more, and ends without a word. The next process of the rank finds what the checkpoint has.
+//! Rank 0 logs 64 MiB with a memory budget of 4 MiB, so that most records move to disk. It takes a checkpoint, logs
+//! some more, and ends abruptly. The rank's next process finds the checkpoint's contents.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "an example")]
 
@@ -23,7 +23,7 @@ fn options(dir: &Path) -> Options {
     options
 }
 
-/// Logs a message; waits while the disk is behind.
+/// Logs a message; waits while appends outrun the disk.
 fn append(log: &mut Log, number: u64) -> Result<(), Box<AppendError>> {
     let mut claim = log.claim(PEER, 0, BYTES)?;
     claim.payload_mut().fill(number as u8);
@@ -31,7 +31,7 @@ fn append(log: &mut Log, number: u64) -> Result<(), Box<AppendError>> {
     Ok(())
 }
 
-/// What a process of the rank does until the power is cut.
+/// Runs the rank's first process until the power cut.
 fn first_process(dir: &Path) -> Result<(), Box<dyn Error>> {
     let mut log = Log::create(options(dir))?;
     (1..=BEFORE).try_for_each(|number| append(&mut log, number))?;
@@ -44,7 +44,7 @@ fn first_process(dir: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What the next process finds.
+/// Recovers the log in the rank's next process, and checks its messages.
 fn next_process(dir: &Path) -> Result<(u64, Vec<u8>), Box<dyn Error>> {
     let (mut log, recovered) = Log::recover(options(dir))?;
     let checkpoint = recovered.checkpoint.ok_or("there is a checkpoint")?;

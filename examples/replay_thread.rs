@@ -14,7 +14,7 @@ use counterfoil::{Log, Options, Rank, Reader, ReplayError, Ssn};
 const PEER: Rank = Rank(1);
 const MESSAGES: u64 = 100_000;
 
-/// Wakes a thread that is parked.
+/// Wakes a parked thread.
 struct Unpark(Thread);
 
 impl Wake for Unpark {

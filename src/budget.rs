@@ -13,12 +13,12 @@ use crate::prefault::Prefaulter;
 use crate::spill::Spiller;
 use crate::{AppendError, Keep, OnFull, Options};
 
-/// State of a channel, in addition to its records.
+/// State of a channel, without its records.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Channel {
-    /// Last SSN that this process didn't send itself: imported or recovered.
+    /// Last SSN not sent by this process itself: imported or recovered.
     pub(crate) inherited: Ssn,
-    /// Last SSN that a durable checkpoint of the receiver covers: nothing up to it is needed.
+    /// Last SSN covered by a durable checkpoint of the receiver: nothing up to it is needed.
     pub(crate) covered: Ssn,
     /// Last SSN submitted to the store.
     pub(crate) submitted: Ssn,
@@ -27,7 +27,7 @@ pub(crate) struct Channel {
 }
 
 impl Channel {
-    /// Returns `true` if the store may have records that are needed.
+    /// Returns `true` if the store may have needed records.
     pub(crate) fn is_on_disk(&self) -> bool {
         self.submitted > self.covered
     }
@@ -39,11 +39,11 @@ impl Channel {
 pub struct Collected {
     /// Number of freed chunks.
     pub chunks: usize,
-    /// Number of relocations, which move retained records of sparse chunks into one.
+    /// Number of relocations, each merging the retained records of sparse chunks.
     pub relocated: usize,
 }
 
-/// Limits of a log, with the state of its channels and of the disk.
+/// Limits of a log, with channel and disk state.
 #[derive(Debug)]
 pub(crate) struct Budget {
     pub(crate) options: Options,
@@ -54,14 +54,15 @@ pub(crate) struct Budget {
     pub(crate) spiller: Option<Spiller>,
     /// Thread that commits memory ahead, if the options ask for one.
     prefaulter: Option<Prefaulter>,
-    /// Error of the last write to the store, until one succeeds.
+    /// Error of the last store write, until one succeeds.
     pub(crate) refused: Option<Arc<StoreError>>,
-    /// Bytes of memory freed because their records are on disk.
+    /// Memory freed in bytes because their records are on disk.
     pub(crate) spilled_bytes: u64,
-    /// Gaps of skipped SSNs that are not yet persisted: lane and last SSN before the gap, mapped to the last skipped
-    /// SSN. Persisting everything up to the former persists everything up to the latter.
+    /// Gaps in the SSNs not yet persisted: lane and last SSN before the gap, mapped to the last skipped SSN.
+    ///
+    /// Persisting everything up to the former persists everything up to the latter.
     gaps: BTreeMap<(Rank, Ssn), Ssn>,
-    /// Lanes with covered blocks that a cursor was still reading when they should have been freed.
+    /// Lanes with covered blocks still read by a cursor when due to be freed.
     deferred_frees: Vec<Rank>,
 }
 
@@ -81,7 +82,7 @@ impl Budget {
         }
     }
 
-    /// Slow path of a claim that doesn't wait: the lane's first claim, one that begins a chunk, or one that is refused.
+    /// Slow path of a non-waiting claim: the lane's first, one beginning a chunk, or a refused one.
     #[cold]
     #[inline(never)]
     pub(crate) fn try_make_room(
@@ -94,7 +95,7 @@ impl Budget {
         self.make_room(lanes, peer, prefix, payload).map_err(Box::new)
     }
 
-    /// Slow path of a claim that waits when appends outrun the disk.
+    /// Slow path of a claim, waiting when appends outrun the disk.
     #[cold]
     #[inline(never)]
     pub(crate) fn wait_for_room(
@@ -108,8 +109,8 @@ impl Budget {
         loop {
             match self.make_room(lanes, peer, prefix, payload) {
                 Err(AppendError::SpillBehind(_)) if self.wait_for_report() => {}
-                // The disk refused an earlier write. Wait for the writes that an earlier claim retried, then for those
-                // that this one retries: the disk may have space by now.
+                // The disk refused an earlier write. Wait for the writes retried by an earlier claim, then for this
+                // one's retries: the disk may have space by now.
                 Err(AppendError::DiskRefused(_)) if retries.next().is_some() => while self.wait_for_report() {},
                 done => return done.map_err(Box::new),
             }
@@ -127,8 +128,8 @@ impl Budget {
         };
         let mut reserved = reserve(lanes);
         if matches!(reserved, Err(AppendError::Full(_))) {
-            // A lane that holds less than an equal share may take the freed chunks that other lanes keep as spares. The
-            // lane of a peer that never acknowledges holds more, and must not starve lanes that reuse their own chunks.
+            // A lane holding less than an equal share may take other lanes' spare chunks. The lane to a peer that never
+            // acknowledges holds more, and must not starve lanes reusing their own chunks.
             let share = self.options.memory_bytes_max / lanes.iter().count().max(1);
             let may_take = lanes.get(peer).is_none_or(|lane| lane.held_bytes() < share || lane.is_idle());
             if may_take {
@@ -179,8 +180,8 @@ impl Budget {
         self.free_covered(lanes, peer);
     }
 
-    /// Frees the blocks that are covered as a whole and lets the collector free such chunks, except those that a cursor
-    /// on disk has yet to read.
+    /// Frees fully covered blocks and lets the collector free such chunks, except those that a cursor on disk has yet
+    /// to read.
     fn free_covered(&mut self, lanes: &mut Lanes, peer: Rank) {
         let mut floor = self.channels[peer.index()].covered;
         if let Some(spiller) = &mut self.spiller {
@@ -259,7 +260,7 @@ impl Budget {
     }
 }
 
-/// Use of chunks without any retained record.
+/// Use of chunks without retained records.
 const UNUSED: ChunkUse =
     ChunkUse { chunk: 0, first: Ssn::ZERO, last: Ssn::ZERO, held_bytes: 0, used_bytes: 0, newest_epoch: Epoch(0) };
 

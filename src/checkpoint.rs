@@ -18,29 +18,30 @@ use crate::store::create_store;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Restored {
-    /// Epoch that the checkpoint began.
+    /// Epoch begun by the checkpoint.
     pub epoch: Epoch,
-    /// Lanes when the checkpoint was taken, with what is kept of them now.
+    /// Lanes when the checkpoint was taken, with the records kept now.
     pub lanes: Vec<RecoveredLane>,
     /// Caller's part.
     pub contents: Contents,
 }
 
-/// A checkpoint being written. It is also a future with the result of [`wait`](Self::wait), for a caller that has more
-/// to wait for.
+/// A checkpoint being written.
+///
+/// Also a future with the result of [`wait`](Self::wait), for a caller with more to wait for.
 ///
 /// Dropping this doesn't cancel the checkpoint.
 #[derive(Debug)]
 #[must_use = "the checkpoint is not durable before `wait` has returned"]
 pub struct PendingCheckpoint {
     pub(crate) epoch: Epoch,
-    /// Last entry of the local log in it.
+    /// Last local log entry in it.
     pub(crate) local: Ssn,
     pub(crate) reply: Reply,
 }
 
 impl PendingCheckpoint {
-    /// Returns the epoch that the checkpoint begins.
+    /// Returns the epoch begun by the checkpoint.
     pub fn epoch(&self) -> Epoch {
         self.epoch
     }
@@ -50,7 +51,7 @@ impl PendingCheckpoint {
         self.reply.is_ready()
     }
 
-    /// Waits until everything that a recovery to this epoch needs is on stable storage.
+    /// Waits until everything needed by a recovery to this epoch is on stable storage.
     ///
     /// # Errors
     /// [`CheckpointError::Store`]: the checkpoint failed; the previous one is unaffected.
@@ -70,15 +71,17 @@ impl Future for PendingCheckpoint {
 }
 
 impl Log {
-    /// Starts writing the checkpoint that begins `epoch`. When [`PendingCheckpoint::wait`] has returned, everything
-    /// that a recovery to it needs is on stable storage: the retained and unacknowledged records of every lane, their
-    /// acknowledgement state, the local log, and `contents`. Later appends are not part of it.
+    /// Starts writing the checkpoint beginning `epoch`.
     ///
-    /// Records that are on disk already are not written again.
+    /// When [`PendingCheckpoint::wait`] has returned, everything needed by a recovery to it is on stable storage: every
+    /// lane's retained and unacknowledged records and acknowledgement state, the local log, and `contents`. Later
+    /// appends are not included.
+    ///
+    /// Records already on disk are not written again.
     ///
     /// # Errors
     /// [`CheckpointError`]: a table's name, no store, or no free cursor on a lane. [`wait`](PendingCheckpoint::wait)
-    /// reports errors of the disk.
+    /// reports disk errors.
     pub fn begin_checkpoint(&mut self, epoch: Epoch, contents: Contents) -> Result<PendingCheckpoint, CheckpointError> {
         contents.validate()?;
         self.budget.handle_reports();
@@ -101,7 +104,7 @@ impl Log {
         Ok(PendingCheckpoint { epoch, local: self.local.last(), reply: spiller.checkpoint(job) })
     }
 
-    /// Collects the records of each lane that were not submitted yet, and the state of the lanes.
+    /// Collects each lane's unsubmitted records, and the lane states.
     fn snapshot_lanes(&self) -> Result<(Vec<Write>, Vec<LaneState>), CursorError> {
         let (mut writes, mut lanes) = (Vec::new(), Vec::new());
         for lane in self.lanes.iter() {
@@ -126,8 +129,8 @@ impl Log {
         self.finish_checkpoint(begun)
     }
 
-    /// Waits like [`PendingCheckpoint::wait`]; the local log then needn't be [synced](Self::sync_local) up to the begin
-    /// of the checkpoint.
+    /// Waits like [`PendingCheckpoint::wait`]; the local log then needn't be [synced](Self::sync_local) up to the
+    /// checkpoint's beginning.
     ///
     /// # Errors
     /// [`CheckpointError::Store`].
@@ -141,6 +144,7 @@ impl Log {
     }
 
     /// Makes the local log durable: when this returns, its entries survive a power cut, independently of checkpoints.
+    ///
     /// Without a store it does nothing.
     ///
     /// # Errors
@@ -161,7 +165,8 @@ impl Log {
         Ok(())
     }
 
-    /// Durably discards the checkpoints beyond `epoch`, which lie after a recovery line, so that no recovery uses them.
+    /// Durably discards the checkpoints beyond `epoch`, after a recovery line, so that no recovery uses them.
+    ///
     /// To resume from the remaining ones, drop the log and [`recover`](Self::recover) it.
     ///
     /// # Errors
@@ -171,7 +176,7 @@ impl Log {
     }
 
     /// Durably discards the checkpoints before `epoch`, but never the newest, and frees what only they needed: no
-    /// recovery goes back before that.
+    /// recovery goes back before `epoch`.
     ///
     /// # Errors
     /// [`CheckpointError`].

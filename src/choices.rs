@@ -1,4 +1,4 @@
-//! Choices of a log, and the word of each: the same in options of commands, in the environment and in files.
+//! Choices of a log, and the word for each: the same in command options, in the environment and in files.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,8 +12,9 @@ pub enum Tier {
     Volatile,
     /// A private shared-memory file: committed records survive a `kill -9`.
     ProcessCrashSafe,
-    /// Anonymous memory for new records, and a [store](crate::StoreOptions) on node-local disk for retained ones. The
-    /// log may be many times larger than its memory, and everything in a checkpoint survives a power cut.
+    /// Anonymous memory for new records, and a [store](crate::StoreOptions) on node-local disk for retained ones.
+    ///
+    /// The log may be many times larger than its memory, and everything in a checkpoint survives a power cut.
     NodeLocal,
 }
 
@@ -21,47 +22,55 @@ pub enum Tier {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "kebab-case"))]
 pub enum Keep {
-    /// Keep a message until it is acknowledged, for retransmission only. A receiver that dies can't be replayed.
+    /// Keep a message until it is acknowledged, for retransmission only.
+    ///
+    /// A dead receiver can't be replayed.
     Acked,
-    /// Keep a message until a durable checkpoint of its receiver covers it. Any rank can die and be replayed.
+    /// Keep a message until a durable checkpoint of its receiver covers it.
+    ///
+    /// Any rank can die and be replayed.
     #[default]
     Checkpoint,
-    /// Keep all messages, for a replay of one rank after the run.
+    /// Keep all messages, for replaying one rank after the run.
     All,
 }
 
 /// Behaviour when the memory budget is used up.
 ///
-/// A claim first takes the spare chunks of all lanes, and in the node-local tier it moves records to the disk, last
-/// those that aren't acknowledged. If that isn't enough, the log either frees retained messages
+/// A claim first takes the spare chunks of all lanes, and in the node-local tier it moves records to the disk,
+/// unacknowledged ones last. If that isn't enough, the log either frees retained messages
 /// ([`StopLogging`](Self::StopLogging)) or refuses the claim with [`AppendError::Full`](crate::AppendError::Full),
 /// which names the holders. It never waits: only its owner can, because the owner handles the acknowledgements and
 /// checkpoints that free memory. So the log treats [`Block`](Self::Block) and [`Fail`](Self::Fail) alike; they tell the
-/// sending code which of the two the user wants.
+/// sending code the user's choice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "kebab-case"))]
 pub enum OnFull {
-    /// The log refuses the claim. The caller continues to receive, acknowledge and [`collect`](crate::Log::collect),
-    /// and retries for as long as it sees fit: the sender blocks.
+    /// The log refuses the claim.
+    ///
+    /// The caller continues to receive, acknowledge and [`collect`](crate::Log::collect), and retries for as long as it
+    /// sees fit: the sender blocks.
     #[default]
     Block,
     /// The log frees all retained records and retains nothing any more: the run continues, but is not recoverable from
-    /// here on. Unacknowledged records stay; if they alone fill the budget, the log refuses the claim, and the caller
-    /// waits as with [`Block`](Self::Block).
+    /// here on.
+    ///
+    /// Unacknowledged records stay; if they alone fill the budget, the log refuses the claim, and the caller waits as
+    /// with [`Block`](Self::Block).
     StopLogging,
     /// The log refuses the claim, and the caller doesn't retry: the send fails with that error.
     Fail,
 }
 
-/// A word that names none of the choices.
+/// Error for an unknown word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("must be one of {}", .words.join(", "))]
 pub struct UnknownWord {
-    /// The words of all choices.
+    /// All valid words.
     pub words: &'static [&'static str],
 }
 
-/// Gives each value of an enum its word.
+/// Maps each value of an enum to its word.
 macro_rules! words {
     ($choice:ident { $($value:ident => $word:literal,)+ }) => {
         impl $choice {

@@ -1,4 +1,4 @@
-//! Contents of a checkpoint that the caller gives.
+//! Caller-supplied checkpoint contents.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -6,20 +6,24 @@ use std::fmt;
 use crate::disk_index::Cuts;
 
 /// Caller's part of a checkpoint: the program's own bytes, and named tables of the layers between program and log, for
-/// example a protocol's windows. The log doesn't interpret them.
+/// example a protocol's windows.
+///
+/// The log doesn't interpret them.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Contents {
     /// The program's own bytes.
     pub application: Vec<u8>,
-    /// Name and bytes of each table. Names are unique and have at most [`TABLE_NAME_BYTES_MAX`] bytes;
-    /// `counterfoil/cuts` is reserved. A checkpoint with other names is refused.
+    /// Name and bytes of each table.
+    ///
+    /// Names are unique and have at most [`TABLE_NAME_BYTES_MAX`] bytes; `counterfoil/cuts` is reserved. A checkpoint
+    /// with other names is refused.
     pub tables: Vec<(String, Vec<u8>)>,
 }
 
-/// Longest name of a table in a checkpoint, in bytes.
+/// Longest table name in a checkpoint, in bytes.
 pub const TABLE_NAME_BYTES_MAX: usize = 255;
 
-/// A table's name that a checkpoint can't have.
+/// Error for a table name not allowed in a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TableError {
@@ -46,10 +50,10 @@ pub enum TableError {
 }
 
 impl Contents {
-    /// Checks the names of the tables.
+    /// Checks the table names.
     ///
     /// # Errors
-    /// [`TableError`] names the first table that a checkpoint can't have.
+    /// [`TableError`] names the first invalid table.
     pub fn validate(&self) -> Result<(), TableError> {
         let mut names = HashSet::with_capacity(self.tables.len());
         for (name, _) in &self.tables {

@@ -38,7 +38,7 @@ impl Reader {
         Reader { lane, disk, waiting }
     }
 
-    /// Returns the destination of the lane.
+    /// Returns the lane's destination.
     pub fn peer(&self) -> Rank {
         self.lane.peer()
     }
@@ -55,21 +55,22 @@ impl Reader {
     }
 }
 
-/// A position in a lane. Reads committed records in SSN order, spilled ones from disk and the others from memory.
+/// A position in a lane.
 ///
-/// In memory, a cursor keeps unread records from being released, but not from being spilled: it holds the chunk that it
-/// is in, and if records after that leave memory, it goes on with them on disk. One beyond the end of the lane holds no
-/// memory.
+/// Reads committed records in SSN order, spilled ones from disk and the others from memory.
+///
+/// In memory, a cursor keeps unread records from being released, but not from being spilled: it holds its own chunk,
+/// and if later records leave memory, it goes on with them on disk. A cursor beyond the lane's end holds no memory.
 ///
 /// At the writer's position [`peek`](Cursor::peek) returns `None`; it continues when more is committed. A commit wakes
-/// nobody: one that must not miss a waiting reader needs a fence, which costs as much as the commit. A task that waits
-/// by [`poll_ready`](Cursor::poll_ready) is woken by [`Log::wake_readers`](crate::Log::wake_readers), which the writer
-/// calls after as many commits as it likes. Bytes from disk are verified before they are returned.
+/// nobody: waking without missing a waiting reader needs a fence, which costs as much as the commit. A task waiting by
+/// [`poll_ready`](Cursor::poll_ready) is woken by [`Log::wake_readers`](crate::Log::wake_readers), called by the writer
+/// after any number of commits. Bytes from disk are verified before they are returned.
 ///
-/// On disk, a cursor delays the collection of records there that a checkpoint of the receiver covers; it passes over
-/// those that were ahead of it in memory, and are covered and collected before it comes there. It doesn't delay the
-/// release of records that are acknowledged, or when logging stops: if those were ahead of it, it fails with
-/// [`CursorError::Gone`]. After the log was dropped, a cursor that was on disk ends with the records there.
+/// On disk, a cursor delays the collection of records there covered by a receiver's checkpoint; it passes over records
+/// that were ahead of it in memory, and are covered and collected before it reaches them. It doesn't delay releases,
+/// whether by acknowledgements or because logging stops: if released records were ahead of it, it fails with
+/// [`CursorError::Gone`]. After the log was dropped, a cursor on disk ends with the records there.
 #[derive(Debug)]
 pub struct Cursor {
     reader: Reader,
@@ -83,12 +84,12 @@ pub struct Cursor {
 }
 
 impl Cursor {
-    /// Returns the destination of the lane.
+    /// Returns the lane's destination.
     pub fn peer(&self) -> Rank {
         self.reader.peer()
     }
 
-    /// Returns the lowest SSN that the cursor has not passed.
+    /// Returns the lowest SSN not yet passed.
     pub fn position(&self) -> Ssn {
         self.memory.as_ref().map_or(self.position, MemoryCursor::position)
     }
@@ -108,8 +109,10 @@ impl Cursor {
         })
     }
 
-    /// Polls until a record is at the cursor, which [`peek`](Cursor::peek) then returns. While there is none, the task
-    /// of the last call is woken by the first [`Log::wake_readers`](crate::Log::wake_readers) after its commit.
+    /// Polls until a record is at the cursor, for [`peek`](Cursor::peek) to return.
+    ///
+    /// While there is none, the last caller's task is woken by the first
+    /// [`Log::wake_readers`](crate::Log::wake_readers) after its commit.
     ///
     /// ```
     /// # use std::future::poll_fn;
@@ -126,7 +129,7 @@ impl Cursor {
     /// ```
     ///
     /// # Errors
-    /// Like [`peek`](Cursor::peek); [`ReplayError::Ended`] once the log was dropped and no record is left.
+    /// See [`peek`](Cursor::peek); [`ReplayError::Ended`] once the log was dropped and no record is left.
     pub fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), ReplayError>> {
         if self.peek()?.is_some() {
             return Poll::Ready(Ok(()));
@@ -134,7 +137,7 @@ impl Cursor {
         let (lane, position) = (self.peer(), self.position());
         let registration = self.registration.get_or_insert_with(|| Registration::new(self.reader.waiting.clone()));
         let may_come = registration.wait(lane, position, context.waker());
-        // What was committed before the task was registered is found here; of what comes later it is told.
+        // Records committed before the registration are found here; later ones wake the task.
         match self.peek()? {
             Some(_) => Poll::Ready(Ok(())),
             None if may_come => Poll::Pending,
@@ -142,7 +145,7 @@ impl Cursor {
         }
     }
 
-    /// Passes the record that [`peek`](Cursor::peek) returns, if any.
+    /// Passes the record returned by [`peek`](Cursor::peek), if any.
     #[inline]
     pub fn advance(&mut self) {
         // An unreadable record can't be passed; `peek` returns the error.
@@ -157,11 +160,11 @@ impl Cursor {
 
     /// Returns the record at the cursor and passes it: [`peek`](Cursor::peek) and [`advance`](Cursor::advance) in one.
     ///
-    /// Bytes in memory are returned as they are: a payload in shared memory that was damaged is not noticed
+    /// Bytes in memory are returned as they are: a damaged payload in shared memory is not noticed
     /// ([`Log::recover`](crate::Log::recover)).
     ///
     /// # Errors
-    /// Like [`peek`](Cursor::peek).
+    /// See [`peek`](Cursor::peek).
     #[inline]
     pub fn read(&mut self) -> Result<Option<Record<'_>>, ReplayError> {
         if !self.is_in_memory() {
@@ -176,15 +179,16 @@ impl Cursor {
     /// Returns `true` if the next record is in memory, or will be: the cursor is at the end of the lane.
     #[inline]
     fn is_in_memory(&mut self) -> bool {
-        // In this order: looking for a record, a cursor finds that it was overtaken.
+        // In this order: a cursor learns that it was overtaken by looking for a record.
         self.memory.as_mut().is_some_and(|memory| memory.has_record() || memory.is_attached())
     }
 
-    /// Moves the cursor to the place of `position`: in memory if it is there, otherwise on disk. On an error the cursor
-    /// keeps its position.
+    /// Moves the cursor to the place of `position`: in memory if it is there, otherwise on disk.
     ///
-    /// `was_overtaken`: what is no longer kept was freed while the cursor was in memory, and is passed over, as it
-    /// would have been there.
+    /// On an error the cursor keeps its position.
+    ///
+    /// `was_overtaken`: missing records were freed while the cursor was in memory, and are passed over, as they would
+    /// have been there.
     fn enter(&mut self, was_overtaken: bool) -> Result<(), ReplayError> {
         let lane = self.peer();
         loop {
@@ -233,13 +237,13 @@ impl Cursor {
                     Err(other) => return Err(other.into()),
                 }
                 was_overtaken = !memory.awaits_first_chunk();
-                // Its slot among the lane's cursors is free for a place further on.
+                // Its cursor slot in the lane is free for a later position.
                 self.memory = None;
             } else if let Some(disk) = &mut self.disk {
                 if disk.find(self.position)? {
                     return Ok(());
                 }
-                // All blocks of the last lookup are read: the rest is in memory, or on disk by now.
+                // All blocks from the last lookup are read: the rest is in memory, or on disk by now.
                 self.position = self.position.max(disk.end);
             }
             self.enter(was_overtaken)?;
@@ -262,7 +266,7 @@ impl Cursor {
     }
 }
 
-/// The disk part of a cursor: a sequence of blocks, read ahead.
+/// Disk part of a cursor: a sequence of blocks, read ahead.
 #[derive(Debug)]
 struct DiskCursor {
     lane: Rank,
@@ -272,13 +276,13 @@ struct DiskCursor {
     /// Extents of the remaining blocks.
     extents: std::vec::IntoIter<Extent>,
     buffer: BlockBuffer,
-    /// The last valid record of the current block.
+    /// The current block's last valid record.
     last: Ssn,
-    /// The SSN after the last valid record of all blocks.
+    /// The SSN after the last valid record in all blocks.
     end: Ssn,
     /// A block could not be read: all must be looked up again from the cursor's position.
     has_failed: bool,
-    /// Places in the buffer of the found record, and of the next one.
+    /// Buffer positions of the found record, and of the next one.
     at: RecordPlace,
     next: RecordPlace,
     found: bool,

@@ -1,7 +1,7 @@
-//! Index of the blocks of each lane on disk.
+//! Index of each lane's blocks on disk.
 //!
 //! The log's thread queries and trims it, the store's thread adds blocks, cursors on any thread look blocks up. The
-//! path of a message doesn't use it, so one lock for each lane's short list is enough.
+//! message path doesn't use it, so one lock for each lane's short list is enough.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,9 @@ use counterfoil_log_io::Block;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Extent {
     pub(crate) block: Block,
-    /// The last valid record. After a truncation later records of the block are invalid: they are in a later block.
+    /// The last valid record.
+    ///
+    /// After a truncation the block's later records are invalid: they are in a later block.
     pub(crate) last: Ssn,
 }
 
@@ -24,7 +26,7 @@ pub(crate) struct Extent {
 pub(crate) struct Cuts(BTreeMap<(u32, u64), Ssn>);
 
 impl Cuts {
-    /// Name of their table in a checkpoint.
+    /// Name of their checkpoint table.
     pub(crate) const TABLE: &str = "counterfoil/cuts";
 
     pub(crate) fn note(&mut self, extents: &[Extent]) {
@@ -40,7 +42,7 @@ impl Cuts {
         self.0.is_empty()
     }
 
-    /// Encodes segment, offset and last SSN of each block as little-endian words.
+    /// Encodes each block's segment, offset and last SSN as little-endian words.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let words = self.0.iter().flat_map(|(&(segment, at), last)| [u64::from(segment), at, last.0]);
         words.flat_map(u64::to_le_bytes).collect()
@@ -72,7 +74,7 @@ struct Lane {
     covered: Ssn,
     /// Last SSN up to which all kept records are on disk.
     persisted: Ssn,
-    /// The lowest SSN that each open cursor may still read from disk.
+    /// Lowest SSN that each open cursor may still read from disk.
     pins: Vec<(u64, Ssn)>,
     next_pin: u64,
     /// The lane is being truncated: no cursor may be opened.
@@ -82,15 +84,19 @@ struct Lane {
 /// Result of a cursor's lookup on disk.
 #[derive(Debug)]
 pub(crate) enum Lookup {
-    /// Blocks with the records at or above the requested SSN. They are not freed until the pin is removed or moved.
+    /// Blocks with the records at or above the requested SSN.
+    ///
+    /// They are not freed until the pin is removed or moved.
     Blocks {
-        /// Pin that the cursor must remove.
+        /// Pin to be removed by the cursor.
         pin: u64,
         extents: Vec<Extent>,
     },
     /// Nothing is kept from the requested SSN up to this one, on disk or elsewhere; later records are in memory.
     NothingUpto(Ssn),
-    /// The requested record is not on disk, or no longer. Contains the lowest SSN on disk, if there is one.
+    /// The requested record is not on disk, or no longer.
+    ///
+    /// Contains the lowest SSN on disk, if there is one.
     Gone(Option<Ssn>),
     /// The lane is being truncated: repeat the lookup.
     Truncating,
@@ -101,13 +107,16 @@ impl DiskIndex {
         DiskIndex { lanes: (0..ranks).map(|_| Mutex::default()).collect() }
     }
 
-    /// Locks a lane. Ignores poisoning: no operation here leaves the list inconsistent when a thread panics.
+    /// Locks a lane.
+    ///
+    /// Ignores poisoning: no operation here leaves the list inconsistent when a thread panics.
     fn lane(&self, lane: Rank) -> MutexGuard<'_, Lane> {
         self.lanes[lane.index()].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Appends blocks, with which all kept records up to `upto` are on disk. Returns the blocks that were covered
-    /// before they were written.
+    /// Appends blocks, with which all kept records up to `upto` are on disk.
+    ///
+    /// Returns the blocks covered before they were written.
     pub(crate) fn push(&self, lane: Rank, blocks: &[Block], upto: Ssn) -> Vec<Block> {
         let mut lane = self.lane(lane);
         lane.push(blocks);
@@ -115,8 +124,10 @@ impl DiskIndex {
         lane.take_covered()
     }
 
-    /// Restores a lane from a checkpoint. If blocks overlap, the later one is valid; records beyond `last` and beyond
-    /// the ends in `cuts` are invalid. Returns the blocks without valid records.
+    /// Restores a lane from a checkpoint.
+    ///
+    /// If blocks overlap, the later one is valid; records beyond `last` and beyond the ends in `cuts` are invalid.
+    /// Returns the blocks without valid records.
     pub(crate) fn restore(&self, lane: Rank, blocks: &[Block], cuts: &Cuts, last: Ssn, covered: Ssn) -> Vec<Block> {
         let mut lane = self.lane(lane);
         lane.push(blocks);
@@ -127,13 +138,13 @@ impl DiskIndex {
         lane.truncate(last)
     }
 
-    /// Returns the extents of a lane, oldest first, and its last covered SSN.
+    /// Returns a lane's extents, oldest first, and its last covered SSN.
     pub(crate) fn snapshot(&self, lane: Rank) -> (Vec<Extent>, Ssn) {
         let lane = self.lane(lane);
         (lane.extents.iter().copied().collect(), lane.covered)
     }
 
-    /// Returns the lowest SSN on disk, without covered blocks that are still being read.
+    /// Returns the lowest SSN on disk, without covered blocks still being read.
     pub(crate) fn kept_from(&self, lane: Rank) -> Option<Ssn> {
         self.lane(lane).kept_from()
     }
@@ -148,23 +159,27 @@ impl DiskIndex {
         self.lane(lane).persisted
     }
 
-    /// Marks a lane as covered up to `upto`. Removes and returns the covered blocks that no cursor reads.
+    /// Marks a lane as covered up to `upto`.
+    ///
+    /// Removes and returns the covered blocks not read by a cursor.
     pub(crate) fn cover(&self, lane: Rank, upto: Ssn) -> Vec<Block> {
         let mut lane = self.lane(lane);
         lane.covered = lane.covered.max(upto);
         lane.take_covered()
     }
 
-    /// Begins to truncate a lane: no cursor can be opened there until [`end_truncate`](Self::end_truncate). Returns
-    /// `false` if a cursor is open.
+    /// Begins to truncate a lane: no cursor can be opened there until [`end_truncate`](Self::end_truncate).
+    ///
+    /// Returns `false` if a cursor is open.
     pub(crate) fn begin_truncate(&self, lane: Rank) -> bool {
         let mut lane = self.lane(lane);
         lane.is_truncating = lane.pins.is_empty();
         lane.is_truncating
     }
 
-    /// Ends a truncation: removes the records after `last`, or none if `last` is `None`. Returns the blocks that had no
-    /// others.
+    /// Ends a truncation: removes the records after `last`, or none if `last` is `None`.
+    ///
+    /// Returns the blocks without other records.
     pub(crate) fn end_truncate(&self, lane: Rank, last: Option<Ssn>) -> Vec<Block> {
         let mut lane = self.lane(lane);
         lane.is_truncating = false;
@@ -173,7 +188,7 @@ impl DiskIndex {
         lane.truncate(last)
     }
 
-    /// Looks up the records at or above `from`, which are not in memory, and pins their blocks.
+    /// Looks up the records at or above `from`, none of them in memory, and pins their blocks.
     pub(crate) fn find(&self, lane: Rank, from: Ssn) -> Lookup {
         let mut lane = self.lane(lane);
         if lane.is_truncating {
@@ -194,19 +209,19 @@ impl DiskIndex {
         Lookup::Blocks { pin, extents }
     }
 
-    /// Moves the pin of a cursor to `from`.
+    /// Moves a cursor's pin to `from`.
     pub(crate) fn move_pin(&self, lane: Rank, pin: u64, from: Ssn) {
         if let Some(entry) = self.lane(lane).pins.iter_mut().find(|(id, _)| *id == pin) {
             entry.1 = from;
         }
     }
 
-    /// Removes the pin of a cursor that is closed, or has left the disk.
+    /// Removes the pin of a cursor being closed or leaving the disk.
     pub(crate) fn unpin(&self, lane: Rank, pin: u64) {
         self.lane(lane).pins.retain(|(id, _)| *id != pin);
     }
 
-    /// Returns the last covered SSN of each lane in which any is covered.
+    /// Returns the last covered SSN of each lane with one.
     pub(crate) fn floors(&self) -> Vec<(Rank, Ssn)> {
         let each = self.lanes.iter().zip(0..).map(|(_, rank)| (Rank(rank), self.lane(Rank(rank)).covered));
         each.filter(|(_, covered)| *covered > Ssn::ZERO).collect()
@@ -223,7 +238,7 @@ impl Lane {
         }
     }
 
-    /// Removes and returns the covered blocks that no cursor reads.
+    /// Removes and returns the covered blocks not read by a cursor.
     fn take_covered(&mut self) -> Vec<Block> {
         let (covered, pinned) = (self.covered, self.lowest_pin());
         let mut free = Vec::new();
@@ -243,7 +258,7 @@ impl Lane {
         self.pins.iter().map(|&(_, ssn)| ssn).min().unwrap_or(Ssn::MAX)
     }
 
-    /// Removes the records after `last`; returns the blocks that had no others.
+    /// Removes the records after `last`; returns the blocks without other records.
     fn truncate(&mut self, last: Ssn) -> Vec<Block> {
         let mut free = Vec::new();
         while let Some(back) = self.extents.back().filter(|back| back.block.first > last) {

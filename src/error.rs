@@ -1,4 +1,4 @@
-//! Errors: one type for each operation of a log.
+//! Errors: one type for each log operation.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -63,10 +63,12 @@ pub enum OpenError {
     /// The memory can't be allocated, or the shared-memory file is invalid.
     #[error(transparent)]
     Pool(#[from] PoolError),
-    /// An entry of the recovered local log is damaged. Memory that no entry used may already have been freed.
+    /// An entry of the recovered local log is damaged.
+    ///
+    /// Unused memory may already have been freed.
     #[error(transparent)]
     Local(#[from] LocalLogError),
-    /// The directory of the store can't be used.
+    /// The store's directory can't be used.
     #[error(transparent)]
     Directory(#[from] DirectoryError),
     /// The store can't be used.
@@ -86,33 +88,37 @@ pub enum OpenError {
     /// The store's thread can't be started.
     #[error("can't start the thread that writes the store: {0}")]
     Thread(#[source] std::io::Error),
-    /// The lanes of the checkpoint can't be resumed.
+    /// The checkpoint's lanes can't be resumed.
     #[error("can't resume from the store's checkpoint: {0}")]
     Resume(#[from] ImportError),
-    /// The checkpoint's table of truncated blocks is invalid.
+    /// The checkpoint's truncated-block table is invalid.
     #[error("the store's checkpoint has an invalid table `counterfoil/cuts`")]
     StoreCuts,
-    /// The destination of a lane in the checkpoint is not a rank of the job.
+    /// A lane in the checkpoint leads to a rank outside the job.
     #[error("the store's checkpoint has a lane to {peer}, but the job has {ranks} ranks")]
     StoreLane {
-        /// Destination of the lane.
+        /// The lane's destination.
         peer: Rank,
-        /// Number of ranks of the job.
+        /// Number of ranks in the job.
         ranks: u32,
     },
-    /// The destination of a lane in the dead process's log is not a rank of the job. The file is unchanged.
+    /// A lane in the dead process's log leads to a rank outside the job.
+    ///
+    /// The file is unchanged.
     #[error("{} has a lane to {peer}, but the job has {ranks} ranks", path.display())]
     Lane {
         /// The shared-memory file.
         path: PathBuf,
-        /// Destination of the lane.
+        /// The lane's destination.
         peer: Rank,
-        /// Number of ranks of the job.
+        /// Number of ranks in the job.
         ranks: u32,
     },
 }
 
-/// A checkpoint failed. The previous one is unaffected.
+/// A checkpoint failed.
+///
+/// The previous one is unaffected.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckpointError {
@@ -125,7 +131,9 @@ pub enum CheckpointError {
     /// The disk failed, or the disk budget is used up.
     #[error("checkpoint: {0}")]
     Store(Arc<StoreError>),
-    /// A table has a name that a checkpoint can't have. Nothing was written.
+    /// A table's name is not allowed in a checkpoint.
+    ///
+    /// Nothing was written.
     #[error("checkpoint: {0}")]
     Table(#[from] TableError),
     /// No cursor is available to read the records to be written.
@@ -139,7 +147,9 @@ impl From<Arc<StoreError>> for CheckpointError {
     }
 }
 
-/// The files of a log can't be removed. Some may be gone.
+/// A log's files can't be removed.
+///
+/// Some may be gone.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DestroyError {
@@ -157,19 +167,25 @@ pub enum DestroyError {
     Store(#[from] DirectoryError),
 }
 
-/// A claim was refused. The log is unchanged.
+/// A claim was refused.
+///
+/// The log is unchanged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AppendError {
-    /// The memory budget is used up. [`OnFull`](crate::OnFull) says what the caller should do.
+    /// The memory budget is used up.
+    ///
+    /// [`OnFull`](crate::OnFull) says what the caller should do.
     #[error("{0}")]
     Full(Box<Backpressure>),
     /// The memory budget is used up because appends outrun the disk: the same claim succeeds once a write is done.
+    ///
     /// [`Log::claim`](crate::Log::claim) waits for that.
     #[error("{0}")]
     SpillBehind(Box<SpillBehind>),
     /// The memory budget is used up and the disk refuses writes: it is full, its budget is used up, or it failed.
-    /// [`OnFull`](crate::OnFull) says what the caller should do. Each claim retries the write, except after a failure.
+    ///
+    /// See [`OnFull`](crate::OnFull) for the caller's options. Each claim retries the write, except after a failure.
     #[error("{0}")]
     DiskRefused(Box<DiskRefused>),
     /// The system has no memory left, although the budget isn't used up.
@@ -178,7 +194,7 @@ pub enum AppendError {
     /// The record can never fit: it is longer than `record_bytes_max`, or than any chunk under this budget.
     #[error("a record of {bytes} bytes can never fit: the limit is {max} bytes (memory_bytes_max, record_bytes_max)")]
     TooLong {
-        /// Length of the record in bytes.
+        /// Record length in bytes.
         bytes: usize,
         /// Limit in bytes.
         max: usize,
@@ -186,15 +202,15 @@ pub enum AppendError {
     /// The job has no such rank.
     #[error("{peer} doesn't exist: the job has {ranks} ranks")]
     NoSuchRank {
-        /// Destination of the lane.
+        /// The lane's destination.
         peer: Rank,
-        /// Number of ranks of the job.
+        /// Number of ranks in the job.
         ranks: u32,
     },
     /// The channel has used up its sequence numbers.
     #[error("the lane to {peer} has used up its sequence numbers")]
     SsnExhausted {
-        /// Destination of the lane.
+        /// The lane's destination.
         peer: Rank,
     },
 }
@@ -205,9 +221,8 @@ impl From<Box<AppendError>> for Error {
     }
 }
 
-// The error is boxed, so that a claim's result is the claim or one pointer, which the compiler keeps in registers. An
-// unboxed error with several drop paths would pass the claim through memory, and an append of 64 bytes would take twice
-// as long.
+// Boxing the error makes a claim's result the claim or one pointer, kept in registers by the compiler. An unboxed error
+// with several drop paths would pass the claim through memory, and a 64-byte append would take twice as long.
 const _: () = assert!(size_of::<Result<Claim<'_>, Box<AppendError>>>() == size_of::<Claim<'_>>());
 
 /// Appends outrun the disk: memory is used up until a write completes.
@@ -226,7 +241,7 @@ pub struct SpillBehind {
 pub struct DiskRefused {
     /// Holders of the memory.
     pub full: Backpressure,
-    /// Error of the store.
+    /// The store's error.
     #[source]
     pub source: Arc<StoreError>,
 }

@@ -1,8 +1,8 @@
 //! Counterfoil: a lock-free, sender-based message log.
 //!
-//! A counterfoil is the stub that the issuer of a cheque keeps. This crate does the same for messages: every rank keeps
-//! a copy of each message that it sent. When a peer dies, its messages are replayed to the replacement, and the job
-//! need not be rolled back as a whole.
+//! A counterfoil is the stub kept by a cheque's issuer. This crate does the same for messages: every rank keeps a copy
+//! of each sent message. When a peer dies, its messages are replayed to the replacement, and the job need not be rolled
+//! back as a whole.
 //!
 //! [`Log`] is one rank's log. A message is claimed, written in place and committed; the peer acknowledges it; a cursor
 //! replays it to the peer's replacement; once a durable checkpoint of the peer covers it, it is collected:
@@ -54,16 +54,16 @@
 //! | `counterfoil-log-io` | segments, checkpoints and recovery on disk, io_uring |
 //! | `counterfoil` | joins them: [`Log`], [`Options`], [`Stats`], [`Error`] |
 //!
-//! This crate re-exports the types that appear in its signatures. For the rest, depend on the crate concerned.
+//! This crate re-exports the types in its signatures. For the rest, depend on the crate concerned.
 //!
 //! # Shared words and memory orders
 //!
-//! One thread writes a log; any number of threads read it concurrently. `log-core/src/lane.rs` lists every word that
-//! they share: who writes it, who reads it, with which ordering, and why. Each has a loom model.
+//! One thread writes a log; any number of threads read it concurrently. `log-core/src/lane.rs` lists every shared word
+//! with its writer, its readers, the ordering and the reason. Each has a loom model.
 //!
 //! # Cost of a claim
 //!
-//! A claim that fits its chunk, its commit and a release take no lock, no system call, no allocation, no clock and no
+//! A claim within its chunk, its commit and a release take no lock, no system call, no allocation, no clock and no
 //! checksum over data. A chunk is begun or freed every 64 KiB: a few dozen nanoseconds, in steady state. The README has
 //! figures; `counterfoil bench append` measures them on your machine.
 #![forbid(unsafe_code)]

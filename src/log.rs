@@ -16,7 +16,7 @@ use crate::spill::Spiller;
 use crate::waiting::Readers;
 use crate::{AppendError, DestroyError, Keep, Options, Stats, Usage};
 
-/// A rank's log: the messages that it sent, and the local log of its own past.
+/// A rank's log: its sent messages, and the local log of its own past.
 ///
 /// One thread owns it. [`cursor`](Log::cursor)s and [`Reader`]s can be sent to other threads and read concurrently.
 #[derive(Debug)]
@@ -25,13 +25,13 @@ pub struct Log {
     pub(crate) lanes: Lanes,
     pub(crate) budget: Budget,
     pub(crate) local: LocalLog,
-    /// Last entry of the local log that is on stable storage, if there is a store.
+    /// Last local log entry on stable storage, if there is a store.
     pub(crate) local_synced: Ssn,
-    /// Tasks that wait at the end of a lane.
+    /// Tasks waiting at the end of a lane.
     pub(crate) waiting: Readers,
 }
 
-// From a claim to the disk. The first line is every message's path, the others that of one which finds no room:
+// From a claim to the disk. The first line is every message's path, the others follow when there is no room:
 //
 //   claim -> Lanes::claim_or_else -> Claim::new, commit                 room in the lane's chunk
 //     Budget::wait_for_room -> Budget::make_room -> LaneWriter::reserve   a new chunk, spares of other lanes
@@ -40,13 +40,14 @@ pub struct Log {
 //           Worker::write_lane -> Store::append                           blocks, in a segment
 //             StorageBackend::write, write_chunks                         io_uring or pwrite
 impl Log {
-    /// Returns the options that the log was opened with.
+    /// Returns the options passed at opening.
     pub fn options(&self) -> &Options {
         &self.budget.options
     }
 
-    /// Reserves a record of `prefix` + `payload` bytes for `peer`, to be filled and committed. Dropping the claim
-    /// leaves a pad that readers skip.
+    /// Reserves a record of `prefix` + `payload` bytes for `peer`, to be filled and committed.
+    ///
+    /// Dropping the claim leaves a pad that readers skip.
     ///
     /// # Errors
     /// [`AppendError`]; the log is then unchanged. If the budget is used up, it is [`AppendError::Full`], at once,
@@ -68,10 +69,10 @@ impl Log {
         self.lanes.claim_or_else(peer, prefix, payload, &mut self.budget, Budget::wait_for_room)
     }
 
-    /// Makes room for a record of `prefix` + `payload` bytes for `peer` as [`try_claim`](Self::try_claim) does, without
-    /// claiming it: [`claim_if_room`](Self::claim_if_room) succeeds until the log is changed otherwise.
+    /// Makes room for a record of `prefix` + `payload` bytes for `peer` like [`try_claim`](Self::try_claim), without
+    /// claiming it: [`claim_if_room`](Self::claim_if_room) succeeds until another change to the log.
     ///
-    /// Unlike a refused claim, the error borrows nothing, so that the caller can act on it and try again:
+    /// Unlike a refused claim's, the error borrows nothing, so the caller can act on it and try again:
     ///
     /// ```
     /// # use counterfoil::{AppendError, Log, Options, Rank};
@@ -92,7 +93,7 @@ impl Log {
     /// ```
     ///
     /// # Errors
-    /// Those of [`try_claim`](Self::try_claim).
+    /// See [`try_claim`](Self::try_claim).
     pub fn reserve(&mut self, peer: Rank, prefix: usize, payload: usize) -> Result<(), Box<AppendError>> {
         if self.lanes.has_room(peer, prefix, payload) {
             return Ok(());
@@ -100,15 +101,16 @@ impl Log {
         self.budget.try_make_room(&mut self.lanes, peer, prefix, payload)
     }
 
-    /// Makes room for a record as [`reserve`](Self::reserve) does. While appends outrun the disk, which
-    /// [`claim`](Self::claim) waits for, it is pending, and the task is woken after the next write to the disk: for a
-    /// caller that has more to wait for.
+    /// Makes room for a record like [`reserve`](Self::reserve).
     ///
-    /// One task waits at a time: a later call takes the place of an earlier one.
+    /// Pending while appends outrun the disk, where [`claim`](Self::claim) would wait; the task is woken after the next
+    /// disk write. For a caller with more to wait for.
+    ///
+    /// One task waits at a time: a later call replaces an earlier one.
     ///
     /// # Errors
-    /// Those of [`try_claim`](Self::try_claim), but never [`AppendError::SpillBehind`]. A log that is full of records
-    /// that aren't acknowledged is refused at once: acknowledgements come through this log.
+    /// See [`try_claim`](Self::try_claim), but never [`AppendError::SpillBehind`]. A log full of unacknowledged records
+    /// refuses at once: acknowledgements come through this log.
     pub fn poll_reserve(
         &mut self,
         context: &mut Context<'_>,
@@ -116,8 +118,7 @@ impl Log {
         prefix: usize,
         payload: usize,
     ) -> Poll<Result<(), Box<AppendError>>> {
-        // A result that comes before the task is registered is handled by the second attempt; one that comes later
-        // wakes the task.
+        // A result before the task's registration is handled by the second attempt; a later one wakes the task.
         for is_registered in [false, true] {
             match self.reserve(peer, prefix, payload) {
                 Err(refused) if matches!(*refused, AppendError::SpillBehind(_)) => {}
@@ -131,8 +132,9 @@ impl Log {
     }
 
     /// Reserves a record if the channel's current chunk has room for it, and does nothing else: for latency-bound
-    /// senders. If this returns `None`, [`claim`](Self::claim) or [`try_claim`](Self::try_claim) makes room or returns
-    /// an error.
+    /// senders.
+    ///
+    /// If this returns `None`, [`claim`](Self::claim) or [`try_claim`](Self::try_claim) makes room or returns an error.
     #[inline(always)]
     pub fn claim_if_room(&mut self, peer: Rank, prefix: usize, payload: usize) -> Option<Claim<'_>> {
         self.lanes.claim_if_room(peer, prefix, payload)
@@ -144,25 +146,29 @@ impl Log {
         self.lanes.get(peer).map_or(Ssn::FIRST, LaneWriter::next_ssn)
     }
 
-    /// Returns the lowest SSN at which a [`cursor`](Self::cursor) to `peer` can begin: that of the oldest message the
-    /// log still holds, or the next one if it holds none. Earlier messages were released or collected, or never were in
-    /// this log. Messages that a checkpoint of `peer` covers may be freed out of order.
+    /// Returns the lowest SSN at which a [`cursor`](Self::cursor) to `peer` can begin: the oldest message's in the log,
+    /// or the next one if it holds none.
+    ///
+    /// Earlier messages were released or collected, or never were in this log. Messages covered by a checkpoint of
+    /// `peer` may be freed out of order.
     pub fn kept_from(&self, peer: Rank) -> Ssn {
         let in_memory = self.lanes.get(peer).map_or(Ssn::FIRST, LaneWriter::kept_from);
         self.on_disk(peer).map_or(in_memory, |on_disk| on_disk.min(in_memory))
     }
 
-    /// Returns the highest SSN that `peer` acknowledged. After a [recovery](Self::recover) it is the one of the
-    /// checkpoint, for a lane that was restored from there; for one from shared memory, which has no acknowledgements,
-    /// it is the SSN before the oldest record.
+    /// Returns the highest SSN acknowledged by `peer`.
+    ///
+    /// After a [recovery](Self::recover), a lane restored from a checkpoint has the checkpoint's; for a lane from
+    /// shared memory, which has no acknowledgements, it is the SSN before the oldest record.
     #[inline]
     pub fn acked(&self, peer: Rank) -> Ssn {
         self.lanes.get(peer).map_or(Ssn::ZERO, LaneWriter::acked)
     }
 
-    /// Makes the send window of the channel to `peer` anew, for a layer that has lost its own: after a recovery, with
-    /// the messages that this log has [sent](Self::next_ssn) and that are [acknowledged](Self::acked) in it. Reads the
-    /// records that aren't acknowledged, to count their bytes.
+    /// Rebuilds the send window to `peer` for a layer that lost its own, after a recovery: from the messages
+    /// [sent](Self::next_ssn) and [acknowledged](Self::acked) in this log.
+    ///
+    /// Reads the unacknowledged records, to count their bytes.
     ///
     /// ```
     /// # use counterfoil::{Ack, AckPolicy, Epoch, Log, Options, Phase, Rank, Ssn};
@@ -188,10 +194,12 @@ impl Log {
     }
 
     /// Handles a cumulative acknowledgement from `peer`: releases or retains the records up to it, depending on
-    /// [`Options::keep`]. `phase` is the sender's phase of these messages, for protocols that have phases.
+    /// [`Options::keep`].
+    ///
+    /// `phase` is the sender's phase for these messages, for protocols with phases.
     ///
     /// # Errors
-    /// [`AckError`] for an SSN that was never sent; the log is then unchanged.
+    /// [`AckError`] for an SSN never sent; the log is then unchanged.
     #[inline]
     pub fn acknowledge(&mut self, peer: Rank, ack: Ack, phase: Phase) -> Result<(), AckError> {
         let disposition = match self.budget.options.keep {
@@ -202,11 +210,13 @@ impl Log {
         self.acknowledge_with(peer, ack, disposition)
     }
 
-    /// Like [`acknowledge`](Self::acknowledge), for messages that no recovery needs from this log, whichever rank
-    /// fails: releases them even if others are retained until a checkpoint. Only [`Keep::All`] retains them.
+    /// Handles an acknowledgement like [`acknowledge`](Self::acknowledge), for messages not needed from this log by any
+    /// recovery, whichever rank fails: releases them even if others are retained until a checkpoint.
+    ///
+    /// Only [`Keep::All`] retains them.
     ///
     /// # Errors
-    /// Like [`acknowledge`](Self::acknowledge).
+    /// See [`acknowledge`](Self::acknowledge).
     pub fn acknowledge_and_release(&mut self, peer: Rank, ack: Ack, phase: Phase) -> Result<(), AckError> {
         match self.budget.options.keep {
             Keep::All => self.acknowledge(peer, ack, phase),
@@ -236,11 +246,13 @@ impl Log {
         Ok(())
     }
 
-    /// Handles a durable checkpoint of `peer`, which began `epoch` and covers the messages up to `upto`: no recovery
-    /// needs them again. They count as acknowledged, too. [`collect`](Self::collect) frees their memory.
+    /// Handles a durable checkpoint of `peer`, beginning `epoch` and covering the messages up to `upto`: no recovery
+    /// needs them again.
+    ///
+    /// They count as acknowledged, too. [`collect`](Self::collect) frees their memory.
     ///
     /// # Errors
-    /// [`AckError`] for an SSN that was never sent; the log is then unchanged.
+    /// [`AckError`] for an SSN never sent; the log is then unchanged.
     pub fn receiver_covered(&mut self, peer: Rank, epoch: Epoch, upto: Ssn) -> Result<(), AckError> {
         if upto == Ssn::ZERO {
             return Ok(());
@@ -252,7 +264,7 @@ impl Log {
         Ok(())
     }
 
-    /// Handles a rollback of `peer` to a state in which it had received the messages up to `upto`.
+    /// Handles a rollback of `peer` to its state after receiving the messages up to `upto`.
     ///
     /// Later messages count as unacknowledged again. Released and freed ones are lost.
     pub fn receiver_rolled_back(&mut self, peer: Rank, upto: Ssn) {
@@ -262,17 +274,19 @@ impl Log {
         }
     }
 
-    /// Frees the records that no recovery can need any more. The cost depends on the number of freed chunks, not on the
-    /// size of the log.
+    /// Frees the records no longer needed by any recovery.
+    ///
+    /// The cost depends on the number of freed chunks, not on the log's size.
     pub fn collect(&mut self) -> Collected {
         self.budget.collect(&mut self.lanes)
     }
 
-    /// Opens a cursor on the messages to `peer` from `from` on, for transmission and replay. It reads spilled records
-    /// from disk and continues in memory.
+    /// Opens a cursor on the messages to `peer` from `from` on, for transmission and replay.
     ///
-    /// After a [rewind](Self::rewind) it still reads the records that are to be repeated, although this rank hasn't
-    /// sent them again yet: one that transmits stops before [`rewound_to`](Self::rewound_to).
+    /// It reads spilled records from disk and continues in memory.
+    ///
+    /// After a [rewind](Self::rewind) it still reads the records to be repeated, although this rank hasn't sent them
+    /// again yet: a transmitting caller stops before [`rewound_to`](Self::rewound_to).
     ///
     /// # Errors
     /// [`ReplayError`]: those messages are no longer kept, or too many cursors are open.
@@ -288,7 +302,7 @@ impl Log {
         }
     }
 
-    /// Returns a reader, which opens cursors on the lane to `peer` in other threads.
+    /// Returns a reader, for opening cursors on the lane to `peer` in other threads.
     ///
     /// # Errors
     /// [`CursorError::Gone`] if the job has no such rank.
@@ -299,14 +313,14 @@ impl Log {
         Ok(Reader::new(lane, disk, self.waiting.0.clone()))
     }
 
-    /// Wakes the tasks that wait by [`Cursor::poll_ready`] for a record that is committed by now. If there is none,
-    /// this costs a lock that nobody holds: call it after a batch of commits, or before this thread waits.
+    /// Wakes the tasks waiting by [`Cursor::poll_ready`] for a record committed by now.
+    ///
+    /// If there is none, this costs an uncontended lock: call it after a batch of commits, or before this thread waits.
     pub fn wake_readers(&self) {
         self.waiting.0.wake(|peer| self.next_ssn(peer));
     }
 
-    /// Removes all messages to `peer` after `last`: this rank rolled back to a state in which `last` was the last one
-    /// sent.
+    /// Removes all messages to `peer` after `last`: this rank rolled back to its state after sending `last`.
     ///
     /// # Errors
     /// [`TruncateError`], also while a cursor is open on the lane.
@@ -320,8 +334,8 @@ impl Log {
         let truncate = |lanes: &mut Lanes, last| lanes.get_mut(peer).map_or(Ok(last), |lane| lane.truncate(last));
         let truncated = match truncate(&mut self.lanes, last) {
             Err(TruncateError::Alloc(error)) => {
-                // The lane is empty in memory by now, and there is no memory for its end. If evicting chunks of other
-                // lanes doesn't help, it ends earlier.
+                // The lane is empty in memory by now, and there is no memory for its end. If evicting other lanes'
+                // chunks doesn't help, it ends earlier.
                 let is_whole = self.budget.set_lane_end(&mut self.lanes, peer, last);
                 let end = self.next_ssn(peer).prev();
                 let result = if is_whole { Ok(()) } else { Err(TruncateError::Alloc(error)) };
@@ -342,13 +356,13 @@ impl Log {
         }
     }
 
-    /// Rewinds the lane to `peer` to a state in which `last` was the last message sent, but keeps the later records:
-    /// the next messages are to be [`repeat`](Self::repeat)ed.
+    /// Rewinds the lane to `peer` to the state after sending `last`, but keeps the later records: the next messages are
+    /// to be [`repeat`](Self::repeat)ed.
     ///
-    /// [`next_ssn`](Self::next_ssn) stays, cursors read the later records, too, and acknowledgements of them are
-    /// accepted: the receiver may have them from before. A layer whose own window was rewound transmits only what is
-    /// below [`rewound_to`](Self::rewound_to); otherwise it gets acknowledgements of messages that, to its window, it
-    /// never sent.
+    /// [`next_ssn`](Self::next_ssn) stays, cursors read the later records, too, and their acknowledgements are
+    /// accepted: the receiver may have them from before. A layer that rewound its own window transmits only below
+    /// [`rewound_to`](Self::rewound_to); otherwise it gets acknowledgements for messages never sent according to its
+    /// window.
     pub fn rewind(&mut self, peer: Rank, last: Ssn) {
         if let Some(lane) = self.lanes.get_mut(peer) {
             lane.rewind(last);
@@ -369,7 +383,7 @@ impl Log {
         self.lanes.get_mut(peer).ok_or(RepeatError::NotRewound { peer })?.repeat(payload)
     }
 
-    /// Repeats a message that [`repeat`](Self::repeat) has found to be another one: its record stays as it is.
+    /// Repeats a message found different by [`repeat`](Self::repeat): its record stays as it is.
     ///
     /// # Errors
     /// [`RepeatError::NotRewound`].
@@ -394,8 +408,9 @@ impl Log {
         Ok(())
     }
 
-    /// Sets the SSN of the next message to `peer`. The skipped SSNs are not in the log, because a checkpoint covered
-    /// them.
+    /// Sets the SSN of the next message to `peer`.
+    ///
+    /// The skipped SSNs are not in the log, because a checkpoint covered them.
     ///
     /// # Errors
     /// [`ImportError`] if the lane is already beyond it.
@@ -462,11 +477,12 @@ impl Log {
         self.budget.spiller.as_ref()?.disk.index.kept_from(peer)
     }
 
-    /// Closes the log and removes its files: those in shared memory, and the store that it has open, with every
-    /// checkpoint. A store of [`create_on`](Self::create_on) or [`recover_on`](Self::recover_on) is the caller's and is
-    /// left, as are files in the store's directory that are no store's. Cursors stay valid.
+    /// Closes the log and removes its files: those in shared memory, and its open store, with every checkpoint.
     ///
-    /// The removal isn't synced: a power cut soon after may bring files back. One that failed can be repeated after a
+    /// A store of [`create_on`](Self::create_on) or [`recover_on`](Self::recover_on) is the caller's and is left, as
+    /// are foreign files in the store's directory. Cursors stay valid.
+    ///
+    /// The removal isn't synced: a power cut soon after may bring files back. A failed removal can be repeated after a
     /// recovery.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Creation of a log, and recovery from the memory and disk of a dead process.
+//! Creation of a log, and recovery from a dead process's memory and disk.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::store::{FoundStore, check_stores_dir, create_store, create_store_on, 
 use crate::waiting::Readers;
 use crate::{OpenError, Options, Tier};
 
-/// A lane that was found.
+/// A recovered lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RecoveredLane {
@@ -39,32 +39,33 @@ pub struct RecoveredLane {
 pub struct Recovered {
     /// Lanes with records in memory.
     pub lanes: Vec<RecoveredLane>,
-    /// Number of entries of the local log.
+    /// Number of local log entries.
     pub local_entries: usize,
     /// Newest durable checkpoint.
     pub checkpoint: Option<Restored>,
-    /// Epoch of the oldest one that is left; `None` without any.
+    /// Epoch of the oldest remaining checkpoint; `None` without any.
     pub oldest_checkpoint: Option<Epoch>,
 }
 
 impl Log {
-    /// Creates an empty log. In the node-local tier this creates the store, too; in the others the first checkpoint
-    /// does.
+    /// Creates an empty log.
+    ///
+    /// In the node-local tier this creates the store, too; in the others the first checkpoint does.
     ///
     /// # Errors
     /// [`OpenError`]: an option out of its limits, no memory, a directory that isn't private, an existing file, a store
-    /// that holds another log, a missing directory of stores.
+    /// with another log, a missing stores directory.
     pub fn create(options: Options) -> Result<Log, OpenError> {
         options.validate()?;
         let spiller = if options.tier == Tier::NodeLocal { Some(create_store(&options)?) } else { None };
         Log::create_with(options, spiller)
     }
 
-    /// Like [`create`](Self::create), with a store on `backend` that the caller's thread writes: for simulations and
-    /// tests, which must not depend on the timing of threads.
+    /// Creates a log like [`create`](Self::create), with a store on `backend` written by the caller's thread: for
+    /// simulations and tests, which must not depend on thread timing.
     ///
     /// # Errors
-    /// Like [`create`](Self::create).
+    /// See [`create`](Self::create).
     pub fn create_on(options: Options, backend: Box<dyn StorageBackend>) -> Result<Log, OpenError> {
         let store = options.store.clone().ok_or(OpenError::NoStore)?;
         let spiller = create_store_on(backend, &options, &store, None)?;
@@ -87,25 +88,24 @@ impl Log {
         Log::over(options, pool, LocalLog::new(local), spiller)
     }
 
-    /// Recovers the log of a dead process of this rank: the committed records, if its tier survives a process crash,
+    /// Recovers the log left by this rank's dead process: the committed records, if its tier survives a process crash,
     /// and the newest durable checkpoint, if there is a store.
     ///
-    /// Lanes that are no longer in memory are restored from that checkpoint; their records are read from disk. Missing
-    /// files are created, so that this also opens the log of a rank's first process: [`Recovered`] is empty then.
+    /// Lanes no longer in memory are restored from that checkpoint; their records are read from disk. Missing files are
+    /// created, so this also opens the log for a rank's first process: [`Recovered`] is empty then.
     ///
-    /// Shared memory has no acknowledgements: there, records count as acknowledged if they were freed, also if a
-    /// checkpoint knew more, since their receiver may have rolled back since. The others are to be sent again; the
-    /// receiver discards those that it has, and acknowledges them. See [`send_window`](Self::send_window).
+    /// Shared memory has no acknowledgements: there, records count as acknowledged if they were freed, even if a
+    /// checkpoint knew more, since their receiver may have rolled back. The others are to be sent again; the receiver
+    /// discards and acknowledges the ones it has. See [`send_window`](Self::send_window).
     ///
-    /// Shared memory has no checksums of payloads either: the headers of chunks and records are checked here, but a
-    /// payload that was damaged is recovered and read as it is. A layer that needs to know puts a checksum into the
-    /// record's prefix, as the wire header of `counterfoil-ack-piggyback` does, and checks it before it sends a record
-    /// again. On disk, each block has one.
+    /// Shared memory has no payload checksums either: chunk and record headers are checked here, but a damaged payload
+    /// is recovered and read as it is. A layer needing to know puts a checksum into the record's prefix, like the wire
+    /// header of `counterfoil-ack-piggyback`, and checks it before sending a record again. On disk, each block has one.
     ///
     /// # Errors
     /// [`OpenError`]: a living owner, other options, another version, another user's or a damaged file, a lane to a
-    /// rank that the job doesn't have. The files are then unchanged, except that with [`OpenError::Local`], a damaged
-    /// entry, the local log may already have freed memory that no entry used.
+    /// rank outside the job. The files are then unchanged, except that with [`OpenError::Local`], a damaged entry, the
+    /// local log may already have freed unused memory.
     pub fn recover(options: Options) -> Result<(Log, Recovered), OpenError> {
         options.validate()?;
         let Some(store) = options.store.clone() else { return Log::recover_with(options, None) };
@@ -119,9 +119,10 @@ impl Log {
         Log::recover_with(options, Some(found))
     }
 
-    /// Recovers the shared-memory log of a dead process as [`recover`](Self::recover) does, and leaves its files as
-    /// they are: what this process appends or frees is in memory of its own, and lost with it. Several processes may do
-    /// so at once, also on a read-only file system. The store is not read: for that, there is
+    /// Recovers a dead process's shared-memory log like [`recover`](Self::recover), and leaves its files as they are:
+    /// this process's changes are in its own memory, and lost with it.
+    ///
+    /// Several processes may do so at once, also on a read-only file system. The store is not read: see
     /// [`ReadOnlyLog`](crate::ReadOnlyLog).
     ///
     /// # Errors
@@ -136,10 +137,10 @@ impl Log {
         Log::recover_dead(Options { dir: None, store: None, ..options }, dead, None)
     }
 
-    /// Like [`recover`](Self::recover), with the store on `backend`: see [`create_on`](Self::create_on).
+    /// Recovers a log like [`recover`](Self::recover), with the store on `backend`: see [`create_on`](Self::create_on).
     ///
     /// # Errors
-    /// Like [`recover`](Self::recover).
+    /// See [`recover`](Self::recover).
     pub fn recover_on(options: Options, backend: Box<dyn StorageBackend>) -> Result<(Log, Recovered), OpenError> {
         options.validate()?;
         let store = options.store.clone().ok_or(OpenError::NoStore)?;
@@ -147,7 +148,7 @@ impl Log {
         Log::recover_with(options, Some(found))
     }
 
-    /// Recovers a log from a store that was opened for reading.
+    /// Recovers a log from a store opened for reading.
     pub(crate) fn recover_opened(
         options: Options,
         (store, image): (Store, Option<CheckpointImage>),
@@ -182,7 +183,7 @@ impl Log {
             }
             (None, None) => LocalLog::new(Pool::volatile(options.local_pool())?),
         };
-        // A shared-memory file has all of them, unless its process died while it was restoring them.
+        // A shared-memory file has all of them, unless its process died while restoring them.
         let known = local.last();
         for entry in image.iter().flat_map(|image| &image.local).filter(|entry| entry.ssn > known) {
             local.restore(entry.ssn, entry.kind, entry.key, &entry.bytes)?;
@@ -224,7 +225,7 @@ impl Log {
             bytes => Some(Prefaulter::start(pool.clone(), bytes).map_err(OpenError::Thread)?),
         };
         let lanes = Lanes::new(pool, options.ranks);
-        // Entries of a dead process may not have reached the disk.
+        // A dead process's entries may not have reached the disk.
         Ok(Log {
             lanes,
             budget: Budget::new(options, spiller, prefaulter),
@@ -234,13 +235,13 @@ impl Log {
         })
     }
 
-    /// Resumes from a checkpoint the lanes that aren't in memory.
+    /// Resumes the lanes not in memory from a checkpoint.
     fn resume_from(&mut self, mut image: CheckpointImage) -> Result<Option<Restored>, OpenError> {
         let newest = image.local.last().map_or(Ssn::ZERO, |entry| entry.ssn);
         // Later entries are only in shared memory.
         self.local_synced = newest;
         if image.epoch.0 == 0 {
-            // Only entries of the local log, no checkpoint yet.
+            // Only local log entries, no checkpoint yet.
             return Ok(None);
         }
         let cuts = image.tables.pop_if(|(name, _)| name == Cuts::TABLE).map_or_else(Vec::new, |(_, bytes)| bytes);
@@ -281,14 +282,14 @@ impl Log {
     }
 }
 
-/// The shared-memory files of a dead process.
+/// A dead process's shared-memory files.
 #[derive(Default)]
 struct DeadFiles {
     lanes: Option<DeadLog>,
     local: Option<DeadLog>,
 }
 
-/// Validates the file of a pool, without a change.
+/// Validates a pool's file, without a change.
 type Examine = fn(&Path, Owner, PoolOptions) -> Result<DeadLog, PoolError>;
 
 impl DeadFiles {

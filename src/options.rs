@@ -7,16 +7,16 @@ use counterfoil_log_io::{BackendChoice, BackendOptions};
 
 use crate::choices::{Keep, OnFull, Tier};
 
-/// Chunks that the budget of a log that [`retain`](Options::retain)s records is worth, and their largest size.
+/// Chunks in the budget of a log that [`retain`](Options::retain)s records, and their largest size.
 const RETAINED_CHUNKS: (usize, usize) = (256, 16 << 20);
 /// The same, where chunks are written to disk one by one.
 const SPILLED_CHUNKS: (usize, usize) = (64, 1 << 20);
-/// Least number of chunks for each rank of such a log.
+/// Least number of chunks for each rank in such a log.
 const CHUNKS_PER_LANE: usize = 4;
-/// Most bytes that such a log prefaults at the start, and that it commits ahead.
+/// Most bytes prefaulted at the start by such a log, and committed ahead.
 const RETAINED_PREFAULT_BYTES_MAX: usize = 16 << 20;
 const RETAINED_AHEAD_BYTES_MAX: usize = 64 << 20;
-/// Part of its budget that is committed ahead.
+/// Part of its budget committed ahead.
 const RETAINED_PARTS_AHEAD: usize = 64;
 
 /// Options of a log's store: a private directory for each rank, on a disk of this node.
@@ -24,27 +24,38 @@ const RETAINED_PARTS_AHEAD: usize = 64;
 pub struct StoreOptions {
     /// Parent of the ranks' directories `rank-0`, `rank-1` and so on, each of mode 0700.
     pub dir: PathBuf,
-    /// Maximum bytes on disk of one rank: segments, checkpoints and everything else. Default 4 GiB. Each segment needs
-    /// a file descriptor: 256 with the defaults, more if most segments have only a few blocks left that weren't freed.
+    /// Maximum bytes on disk for one rank: segments, checkpoints and everything else.
+    ///
+    /// Default 4 GiB. Each segment needs a file descriptor: 256 with the defaults, more if most segments have only a
+    /// few unfreed blocks left.
     pub disk_bytes_max: u64,
-    /// Bytes of a segment file; default 16 MiB. A new one needs as many free bytes: on a disk of less than eight,
-    /// records wait for room although half of it may be free, so choose smaller ones there.
+    /// Segment file size in bytes; default 16 MiB.
+    ///
+    /// A new one needs as many free bytes: on a disk smaller than eight segments, records wait for room although half
+    /// of it may be free, so choose a smaller size there.
     pub segment_bytes: u64,
-    /// Bytes of a block, the unit of writing and of checksums; default 256 KiB. A longer record gets its own block.
-    /// Blocks written in place from chunks are larger by up to an eighth and a page, and have at most 16 MiB of chunks.
+    /// Block size in bytes, the unit of writing and checksums; default 256 KiB.
+    ///
+    /// A longer record gets its own block. Blocks written in place from chunks are larger by up to an eighth and a
+    /// page, and have at most 16 MiB of chunks.
     pub block_bytes: usize,
-    /// Compress blocks with lz4 if that saves at least an eighth. Default: no.
+    /// Compress blocks with lz4 if that saves at least an eighth; default: no.
     pub compress: bool,
-    /// Number of newest checkpoints to keep; default 1. A protocol that may roll back further needs more.
+    /// Number of newest checkpoints to keep; default 1.
+    ///
+    /// A protocol with longer rollbacks needs more.
     pub checkpoints_kept: usize,
     /// I/O backend.
     pub backend: BackendChoice,
-    /// Processor time of the store's thread, in percent of a core: 1 to 100; default 100, no limit. The thread rests
-    /// after a batch of writes until it took no more, unless a call waits for it (a full memory, a checkpoint, a
-    /// dropped log). The kernel's threads and those of the backend `pwrite` aren't counted. Worth it where the program
-    /// fills every core, and the memory has room meanwhile.
+    /// Processor time of the store's thread, in percent of a core: 1 to 100; default 100, no limit.
+    ///
+    /// The thread rests after a batch of writes until it took no more, unless a call waits for it (a full memory, a
+    /// checkpoint, a dropped log). Kernel threads and those of the backend `pwrite` aren't counted. Worth it where the
+    /// program fills every core, and the memory has room meanwhile.
     pub cpu_percent_max: u8,
-    /// Seed of the random ids of stores and segments; `None` for a random seed. For reproducible tests.
+    /// Seed for the random ids of stores and segments; `None` for a random seed.
+    ///
+    /// For reproducible tests.
     #[doc(hidden)]
     pub seed: Option<u64>,
 }
@@ -66,7 +77,7 @@ impl StoreOptions {
         }
     }
 
-    /// Returns the directory of a rank.
+    /// Returns a rank's directory.
     pub fn rank_dir(&self, rank: Rank) -> PathBuf {
         self.dir.join(format!("rank-{}", rank.0))
     }
@@ -94,45 +105,56 @@ impl StoreOptions {
 /// Limits and choices of a [`Log`](crate::Log).
 ///
 /// Defaults suit a rank that exchanges messages of a few KiB: 64 MiB of memory, chunks of 64 KiB. Later versions have
-/// more options: write `Options { .., ..Options::new(rank, ranks) }`, or change the fields of [`Options::new`].
+/// more options: write `Options { .., ..Options::new(rank, ranks) }`, or change fields after [`Options::new`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Rank that owns the log.
+    /// Rank owning the log.
     pub rank: Rank,
-    /// Number of ranks of the job.
+    /// Number of ranks in the job.
     pub ranks: u32,
     /// Storage of the sender log.
     pub tier: Tier,
-    /// Directory of mode 0700 for shared-memory files. Needed for [`Tier::ProcessCrashSafe`]; if set, the local log is
-    /// process-crash-safe in every tier, and survives a kill.
+    /// Directory of mode 0700 for shared-memory files.
+    ///
+    /// Needed for [`Tier::ProcessCrashSafe`]; if set, the local log is process-crash-safe in every tier, and survives a
+    /// kill.
     pub dir: Option<PathBuf>,
-    /// Store for checkpoints and, in [`Tier::NodeLocal`], for spilled records. Default: none.
+    /// Store for checkpoints and, in [`Tier::NodeLocal`], for spilled records.
+    ///
+    /// Default: none.
     pub store: Option<StoreOptions>,
-    /// Bytes of memory for records, all lanes together. From one chunk to 256 GiB; default 64 MiB. A store with the
-    /// default blocks needs some 14 MiB in addition: write buffers, and read-ahead buffers while one cursor is on disk.
-    /// A lane that gives up its newest chunk to make room takes 4 KiB more until that chunk is free.
+    /// Memory for records in bytes, all lanes together.
+    ///
+    /// From one chunk to 256 GiB; default 64 MiB. A store with the default blocks needs some 14 MiB in addition: write
+    /// buffers, and read-ahead buffers while one cursor is on disk. A lane giving up its newest chunk to make room
+    /// takes 4 KiB more until that chunk is free.
     pub memory_bytes_max: usize,
-    /// Bytes of an ordinary chunk: a power of two from 4 KiB to 1 GiB; default 64 KiB.
+    /// Ordinary chunk size in bytes: a power of two from 4 KiB to 1 GiB; default 64 KiB.
     pub chunk_bytes: usize,
-    /// Bytes of memory to prefault at the start; default 256 KiB.
+    /// Memory to prefault at the start, in bytes; default 256 KiB.
     pub prefault_bytes: usize,
-    /// Bytes of memory that a thread of the lowest priority commits ahead of the writer, within the budget; default 0:
-    /// no thread. Worth it where records are kept and cores are idle now and then.
+    /// Memory committed ahead of the writer by a lowest-priority thread, in bytes, within the budget; default 0: no
+    /// thread.
+    ///
+    /// Worth it where records are kept and cores are idle now and then.
     pub prefault_ahead_bytes: usize,
-    /// Bytes of memory for the local log (determinants): 4 KiB to 256 GiB, default 16 MiB.
+    /// Memory for the local log (determinants), in bytes: 4 KiB to 256 GiB, default 16 MiB.
     pub local_bytes_max: usize,
-    /// Maximum number of open cursors on one lane: 1 to 64, default 8. In the node-local tier the log itself uses up to
-    /// four of them while it spills, and waits for these if its owner needs one.
+    /// Maximum number of open cursors on one lane: 1 to 64, default 8.
+    ///
+    /// In the node-local tier the log itself uses up to four while spilling, and waits for these if its owner needs
+    /// one.
     pub cursors_max: usize,
-    /// Maximum body (prefix and payload) of a record in bytes: at least `chunk_bytes`; by default limited only by the
-    /// memory budget, and to 64 GiB.
+    /// Maximum record body (prefix and payload) in bytes: at least `chunk_bytes`; by default limited only by the memory
+    /// budget, and to 64 GiB.
     pub record_bytes_max: usize,
     /// Retention of acknowledged messages.
     pub keep: Keep,
     /// Behaviour when the memory budget is used up.
     pub on_full: OnFull,
-    /// Keeps a literal from naming every field. (The attribute `non_exhaustive` would forbid
-    /// `..Options::new(rank, ranks)`, too.)
+    /// Keeps a literal from naming every field.
+    ///
+    /// (The attribute `non_exhaustive` would forbid `..Options::new(rank, ranks)`, too.)
     #[doc(hidden)]
     pub non_exhaustive: (),
 }
@@ -160,10 +182,12 @@ impl Options {
         }
     }
 
-    /// Sets what is kept, the memory budget, and the sizes that suit them. Released records are overwritten while they
-    /// are still in the cache: chunks are small, and little is prefaulted. Records that are kept go to new memory all
-    /// the time: up to 16 MiB are prefaulted, a thread commits memory ahead, and chunks are larger: a 256th of the
-    /// budget, from 64 KiB to 16 MiB, and in the node-local tier a 64th, up to 1 MiB; less where ranks are many.
+    /// Sets the retention, the memory budget, and sizes suiting both.
+    ///
+    /// Released records are overwritten while they are still in the cache: chunks are small, and little is prefaulted.
+    /// Kept records go to new memory all the time: up to 16 MiB are prefaulted, a thread commits memory ahead, and
+    /// chunks are larger: a 256th of the budget, from 64 KiB to 16 MiB, and in the node-local tier a 64th, up to 1 MiB;
+    /// less where ranks are many.
     pub fn retain(&mut self, keep: Keep, memory_bytes_max: usize) {
         let default = Options::new(self.rank, self.ranks);
         (self.keep, self.memory_bytes_max) = (keep, memory_bytes_max);
@@ -189,7 +213,7 @@ impl Options {
     /// Checks every limit.
     ///
     /// # Errors
-    /// [`OptionsError`] names the first option that is out of its limits, and the valid values.
+    /// [`OptionsError`] names the first option out of its limits, and the valid values.
     pub fn validate(&self) -> Result<(), OptionsError> {
         let refuse = |option, value, rule: &'static str| Err(OptionsError { option, value, rule: rule.into() });
         if self.ranks == 0 {
@@ -225,8 +249,8 @@ impl Options {
         Ok(())
     }
 
-    /// Returns the smallest [`memory_bytes_max`](Self::memory_bytes_max) with which a message of `prefix` + `payload`
-    /// bytes can be claimed, all other options unchanged; `None` if no budget is enough.
+    /// Returns the smallest [`memory_bytes_max`](Self::memory_bytes_max) for claiming a message of `prefix` + `payload`
+    /// bytes, all other options unchanged; `None` if no budget is enough.
     pub fn memory_bytes_for(&self, prefix: usize, payload: usize) -> Option<usize> {
         let fits = prefix.checked_add(payload)? <= self.record_bytes_max;
         fits.then(|| self.pool().memory_bytes_for(prefix, payload))?

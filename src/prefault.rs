@@ -1,8 +1,8 @@
 //! Prefaulting ahead of the writer, on a thread of its own.
 //!
-//! A page fault costs microseconds, an append nanoseconds. A log that keeps its records goes on to new memory for ever,
-//! so a thread commits chunks before they are needed. It has the lowest priority: where every core is busy it would
-//! only take time from the program, and the claim commits its chunk itself.
+//! A page fault costs microseconds, an append nanoseconds. A log that keeps its records always needs new memory, so a
+//! thread commits chunks ahead of use. It has the lowest priority: where every core is busy it would only take time
+//! from the program, and the claim commits its chunk itself.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,10 +10,10 @@ use std::thread::JoinHandle;
 
 use counterfoil_log_core::Pool;
 
-/// Priority of the thread: the lowest of an ordinary thread (`setpriority(2)`).
+/// Lowest priority of an ordinary thread (`setpriority(2)`).
 const NICE: i32 = 19;
 
-/// Thread that commits chunks of a pool ahead of its writer.
+/// Thread committing chunks of a pool ahead of its writer.
 #[derive(Debug)]
 pub(crate) struct Prefaulter {
     shared: Arc<Shared>,
@@ -23,7 +23,7 @@ pub(crate) struct Prefaulter {
 #[derive(Debug)]
 struct Shared {
     pool: Arc<Pool>,
-    /// Bytes of committed and unused memory to have ready.
+    /// Bytes of committed, unused memory to have ready.
     ahead_bytes: usize,
     /// The thread is parked, or about to park.
     is_idle: AtomicBool,
@@ -32,7 +32,7 @@ struct Shared {
 }
 
 impl Prefaulter {
-    /// Starts the thread, which keeps `ahead_bytes` of `pool` committed beyond what is in use.
+    /// Starts the thread, keeping `ahead_bytes` of `pool` committed beyond the memory in use.
     ///
     /// # Errors
     /// The thread can't be started.
@@ -47,7 +47,9 @@ impl Prefaulter {
         Ok(Prefaulter { shared, thread: Some(thread) })
     }
 
-    /// Wakes the thread if less than half of what it keeps ready is left. Takes a few loads, unless it is woken.
+    /// Wakes the thread if less than half its ready memory is left.
+    ///
+    /// Takes a few loads, unless it is woken.
     #[inline]
     pub(crate) fn wake_if_low(&self) {
         let Shared { pool, ahead_bytes, is_idle, .. } = &*self.shared;
@@ -73,7 +75,7 @@ impl Shared {
                     self.is_idle.store(true, Ordering::Relaxed);
                     std::thread::park();
                 }
-                // The system has no memory, which claims report.
+                // The system has no memory; claims report this.
                 Err(_) => return,
             }
         }

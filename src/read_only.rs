@@ -1,4 +1,4 @@
-//! Reading the store of a log without changing it.
+//! Read-only access to a log's store.
 
 use counterfoil_log_core::{LocalLog, Rank, Ssn};
 use counterfoil_log_io::{Access, Directory, DirectoryAccess, Store};
@@ -9,8 +9,9 @@ use crate::open::Recovered;
 use crate::{OpenError, Options, Tier};
 
 /// A log's store, opened for reading only, as a recovery would find it: the newest checkpoint with its messages, and
-/// the entries of the local log that were synced since. Messages and entries that only shared memory has are not part
-/// of it.
+/// the local log entries synced since.
+///
+/// Messages and entries only in shared memory are not included.
 ///
 /// The files stay as they are, which works on a full disk and on a read-only file system. No process can write the
 /// store meanwhile.
@@ -24,7 +25,7 @@ impl ReadOnlyLog {
     /// Opens the store of `options`, which must exist.
     ///
     /// # Errors
-    /// [`OpenError`]: no store, a process that has it open, a damaged file, other options.
+    /// [`OpenError`]: no store, a store open in another process, a damaged file, other options.
     pub fn open(options: Options) -> Result<(ReadOnlyLog, Recovered), OpenError> {
         options.validate()?;
         let of = options.store.clone().ok_or(OpenError::NoStore)?;
@@ -36,7 +37,7 @@ impl ReadOnlyLog {
         Ok((ReadOnlyLog { log }, recovered))
     }
 
-    /// Returns the lowest SSN of a message to `peer` that the store has; the next one if it has none.
+    /// Returns the lowest SSN to `peer` in the store; the next one if it has none.
     pub fn kept_from(&self, peer: Rank) -> Ssn {
         self.log.kept_from(peer)
     }
@@ -46,7 +47,7 @@ impl ReadOnlyLog {
         self.log.next_ssn(peer)
     }
 
-    /// Returns the highest SSN that `peer` had acknowledged when the checkpoint was taken.
+    /// Returns the highest SSN acknowledged by `peer` when the checkpoint was taken.
     pub fn acked(&self, peer: Rank) -> Ssn {
         self.log.acked(peer)
     }

@@ -1,8 +1,8 @@
-//! The store's thread, which writes spilled records and checkpoints.
+//! The store's thread, writing spilled records and checkpoints.
 //!
 //! The log's thread opens cursors on the records to be written and sends them to the store's thread; the cursors' pins
 //! protect the memory until it is written. Checksums, compression and system calls happen on the store's thread. The
-//! log's thread waits only in calls that promise durability, and for room. In a simulation there is no thread: jobs run
+//! log's thread waits only in calls promising durability, and for room. In a simulation there is no thread: jobs run
 //! inline.
 
 mod pace;
@@ -33,7 +33,7 @@ use worker::Worker;
 pub(crate) struct Disk {
     pub(crate) index: DiskIndex,
     pub(crate) reader: StoreReader,
-    /// Description of the I/O backend, for reports.
+    /// I/O backend description, for reports.
     pub(crate) backend: String,
     usage: Mutex<DiskUsage>,
     /// Processor time of the store's thread, in microseconds.
@@ -45,7 +45,7 @@ impl Disk {
         self.usage.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns the processor time that the store's thread has taken; zero without one.
+    /// Returns the processor time of the store's thread; zero without one.
     pub(crate) fn cpu(&self) -> Duration {
         Duration::from_micros(self.cpu_us.load(Ordering::Relaxed))
     }
@@ -62,7 +62,7 @@ pub(crate) struct Write {
     pub(crate) upto: Ssn,
 }
 
-/// State of a lane when a checkpoint begins.
+/// Lane state at the beginning of a checkpoint.
 #[derive(Debug)]
 pub(crate) struct LaneState {
     pub(crate) peer: Rank,
@@ -71,7 +71,7 @@ pub(crate) struct LaneState {
     pub(crate) runs: Vec<Run>,
 }
 
-/// Contents of a checkpoint, except the blocks that are on disk already.
+/// Checkpoint contents, except blocks already on disk.
 #[derive(Debug)]
 pub(crate) struct CheckpointJob {
     pub(crate) epoch: Epoch,
@@ -120,7 +120,7 @@ pub(crate) struct Spiller {
     in_flight: usize,
     /// The thread rests now and then.
     is_paced: bool,
-    /// It was told to hurry, and no write has ended since.
+    /// Set by a request to hurry, until the next write ends.
     has_hurried: bool,
     /// The thread has panicked: nothing is written any more.
     is_gone: bool,
@@ -133,8 +133,10 @@ enum Port {
 }
 
 impl Spiller {
-    /// Starts a spiller for a store. Its thread takes at most `cpu_percent` of a core while no call waits for it;
-    /// `None` runs the jobs inline. `backend` describes the I/O backend.
+    /// Starts a spiller for a store.
+    ///
+    /// Its thread takes at most `cpu_percent` of a core while no call waits for it; `None` runs the jobs inline.
+    /// `backend` describes the I/O backend.
     ///
     /// # Errors
     /// The thread can't be started.
@@ -157,7 +159,7 @@ impl Spiller {
         let waker = WriteWaker::default();
         let at_end = WakeAtEnd(waker.clone());
         let serve = move || {
-            // Dropped after the sender of results.
+            // Dropped after the result sender.
             let (at_end, report) = (at_end, report);
             worker.serve(&mut PacedJobs::new(&queue, cpu_percent), &report, &at_end.0);
         };
@@ -166,7 +168,7 @@ impl Spiller {
         Ok(spiller(port, cpu_percent < 100))
     }
 
-    /// Returns `true` if the store is in a directory of its own; `false` if it is on a backend that the caller gave.
+    /// Returns `true` if the store has its own directory; `false` if it is on a backend given by the caller.
     pub(crate) fn has_directory(&self) -> bool {
         matches!(self.port, Port::Thread { .. })
     }
@@ -181,13 +183,15 @@ impl Spiller {
         self.is_gone
     }
 
-    /// Submits records to be written. [`poll`](Self::poll) returns the result.
+    /// Submits records to be written.
+    ///
+    /// [`poll`](Self::poll) returns the result.
     pub(crate) fn enqueue_write(&mut self, write: Write) {
         self.in_flight += 1;
         self.enqueue(Job::Write(write));
     }
 
-    /// Submits a checkpoint; [`poll`](Self::poll) returns the results of its writes, too.
+    /// Submits a checkpoint; [`poll`](Self::poll) also returns its writes' results.
     pub(crate) fn checkpoint(&mut self, job: CheckpointJob) -> Reply {
         self.in_flight += job.writes.len();
         let (sender, reply) = reply::channel();
@@ -195,7 +199,7 @@ impl Spiller {
         reply
     }
 
-    /// Makes entries of the local log durable.
+    /// Makes local log entries durable.
     pub(crate) fn local(&mut self, entries: Vec<LocalImage>) -> Reply {
         let (sender, reply) = reply::channel();
         self.enqueue(Job::Local(entries, sender));
@@ -216,7 +220,7 @@ impl Spiller {
         reply
     }
 
-    /// Frees blocks that were removed from the index.
+    /// Frees blocks removed from the index.
     pub(crate) fn free(&mut self, blocks: Vec<Block>) {
         if !blocks.is_empty() {
             self.enqueue(Job::Free(blocks));
@@ -227,7 +231,7 @@ impl Spiller {
     pub(crate) fn drain(&mut self) {
         let (sender, reply) = reply::channel();
         self.enqueue(Job::Drain(sender));
-        // Errors are in the results of the jobs that caused them.
+        // Errors are in the results of the jobs causing them.
         let _ = reply.wait();
     }
 
@@ -257,7 +261,7 @@ impl Spiller {
         }
     }
 
-    /// Has `waker` woken after the next result of a write, or when there will be none.
+    /// Has `waker` woken after the next write result, or when there will be none.
     pub(crate) fn wake_after_write(&self, waker: &Waker) {
         match &self.port {
             Port::Thread { waker: of_thread, .. } => of_thread.set(waker),

@@ -1,4 +1,4 @@
-//! Opening of a log's store, and of the thread that writes it.
+//! Opening of a log's store and its writing thread.
 
 use counterfoil_log_core::Epoch;
 use counterfoil_log_io::{CheckpointImage, Directory, DirectoryError, Probe, StorageBackend, Store};
@@ -7,7 +7,7 @@ use crate::disk_index::DiskIndex;
 use crate::spill::Spiller;
 use crate::{OpenError, Options, StoreOptions};
 
-/// Checks that there is a directory for the store that the first checkpoint will create.
+/// Checks for the directory of the store to be created by the first checkpoint.
 pub(crate) fn check_stores_dir(options: &Options) -> Result<(), OpenError> {
     let Some(store) = &options.store else { return Ok(()) };
     let failed =
@@ -18,7 +18,7 @@ pub(crate) fn check_stores_dir(options: &Options) -> Result<(), OpenError> {
     }
 }
 
-/// Creates the store in the directory of the options.
+/// Creates the store in the directory given by the options.
 pub(crate) fn create_store(options: &Options) -> Result<Spiller, OpenError> {
     let store = options.store.as_ref().ok_or(OpenError::NoStore)?;
     let (backend, probe) = Directory::create(&store.rank_dir(options.rank), store.for_backend())?;
@@ -35,14 +35,14 @@ pub(crate) fn create_store_on(
     start_spiller(store, options, probe)
 }
 
-/// Starts a spiller: with its own thread for a directory, which was probed; in the caller's thread for a given backend.
+/// Starts a spiller: with its own thread for a probed directory; in the caller's thread for a given backend.
 pub(crate) fn start_spiller(store: Store, options: &Options, probe: Option<Probe>) -> Result<Spiller, OpenError> {
     let backend = probe.as_ref().map_or_else(|| "given".to_owned(), Probe::to_string);
     let cpu_percent = options.store.as_ref().filter(|_| probe.is_some()).map(|store| store.cpu_percent_max);
     Spiller::new(store, DiskIndex::new(options.ranks), backend, cpu_percent).map_err(OpenError::Thread)
 }
 
-/// Store of a dead process, or a new one.
+/// A dead process's store, or a new one.
 pub(crate) struct FoundStore {
     pub(crate) spiller: Spiller,
     /// Contents of the newest checkpoint.
@@ -51,7 +51,7 @@ pub(crate) struct FoundStore {
     pub(crate) oldest: Option<Epoch>,
 }
 
-/// Opens the store of a dead process, or creates one if it had none.
+/// Opens a dead process's store, or creates one if it had none.
 pub(crate) fn recover_store(
     backend: Box<dyn StorageBackend>,
     options: &Options,

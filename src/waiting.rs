@@ -1,15 +1,14 @@
-//! Tasks that wait for records that aren't committed yet.
+//! Tasks waiting for uncommitted records.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use counterfoil_log_core::{Rank, Ssn};
 
-/// Tasks that wait at the end of a lane, of one log.
+/// Tasks of one log waiting at the end of a lane.
 ///
-/// A commit doesn't look at them: the writer does, when it chooses to. Whoever comes second to the lock sees what the
-/// other one did before: the writer a task that has registered, or the task, which reads its lane once more, the
-/// records that were committed.
+/// A commit doesn't look at them: the writer does, when it chooses to. The second to take the lock sees the other's
+/// work: the writer sees a registered task, or the task, reading its lane once more, sees the committed records.
 #[derive(Debug, Default)]
 pub(crate) struct WaitingReaders(Mutex<List>);
 
@@ -26,7 +25,7 @@ struct List {
 struct Task {
     registration: u64,
     lane: Rank,
-    /// SSN that it waits for.
+    /// Awaited SSN.
     position: Ssn,
     waker: Waker,
 }
@@ -39,7 +38,7 @@ impl List {
 }
 
 impl WaitingReaders {
-    /// Wakes the tasks that wait for a record below the lane's `end`, its next SSN.
+    /// Wakes the tasks waiting for a record below the lane's `end`, its next SSN.
     pub(crate) fn wake(&self, end: impl Fn(Rank) -> Ssn) {
         let mut list = self.lock();
         if list.tasks.is_empty() {
@@ -66,7 +65,9 @@ impl WaitingReaders {
     }
 }
 
-/// The log's end of it. Dropped, it wakes all tasks.
+/// The log's handle.
+///
+/// Wakes all tasks when dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Readers(pub(crate) Arc<WaitingReaders>);
 
@@ -76,7 +77,9 @@ impl Drop for Readers {
     }
 }
 
-/// A cursor's place among the tasks that wait. Dropped, it leaves.
+/// A cursor's entry among the waiting tasks.
+///
+/// Removed when dropped.
 #[derive(Debug)]
 pub(crate) struct Registration {
     readers: Arc<WaitingReaders>,
@@ -92,8 +95,9 @@ impl Registration {
         Registration { readers, number }
     }
 
-    /// Has `waker` woken after a record `position` of the lane is committed. It takes the place of an earlier one.
-    /// Returns `false` if the log was dropped, so that nothing wakes it.
+    /// Has `waker` woken after a record `position` of the lane is committed.
+    ///
+    /// It replaces an earlier one. Returns `false` if the log was dropped: nothing would wake it.
     pub(crate) fn wait(&self, lane: Rank, position: Ssn, waker: &Waker) -> bool {
         let task = Task { registration: self.number, lane, position, waker: waker.clone() };
         let mut list = self.readers.lock();
@@ -102,7 +106,7 @@ impl Registration {
         }
         let before = list.remove(self.number);
         list.tasks.push(task);
-        // In this order: a task may own its cursor, which leaves when it is dropped.
+        // In this order: a task may own its cursor, whose drop removes its entry.
         drop(list);
         drop(before);
         true

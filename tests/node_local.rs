@@ -1,4 +1,4 @@
-//! The node-local tier: logs larger than memory, and checkpoints that survive the loss of memory.
+//! Node-local tier: logs larger than memory, and checkpoints surviving its loss.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test, and its helpers, fail by panicking")]
 
@@ -51,7 +51,7 @@ fn acknowledge(log: &mut Log, peer: Rank, ssn: Ssn) {
     log.acknowledge(peer, Ack { ssn, epoch: Epoch::FIRST }, Phase(0)).unwrap();
 }
 
-/// Appends `count` messages to all peers in turn, which acknowledge all but the last few.
+/// Appends `count` messages to all peers in turn, acknowledged up to the last few.
 fn fill(log: &mut Log, count: u64) {
     for number in 0..count {
         let peer = Rank(1 + (number % 3) as u32);
@@ -101,7 +101,7 @@ fn a_log_larger_than_memory_is_spilled_and_replayed_as_one_sequence() {
     });
 }
 
-/// Appends a message of `len` bytes that its receiver acknowledges.
+/// Appends a message of `len` bytes, acknowledged by its receiver.
 fn append_long(log: &mut Log, peer: Rank, len: usize) {
     let ssn = log.next_ssn(peer);
     let mut claim = log.claim(peer, 8, len).unwrap_or_else(|error| panic!("{ssn} to {peer}: {error}"));
@@ -124,8 +124,8 @@ fn check_long(log: &mut Log, peer: Rank, len: usize) {
 #[test]
 fn the_newest_chunk_of_a_lane_leaves_memory_when_its_records_are_acknowledged() {
     on_each_backend(|options| {
-        // Two messages don't fit, neither of one lane nor of two; or two take the whole budget, in the current chunks
-        // of two lanes.
+        // Two messages don't fit, neither in one lane nor in two; or two take the whole budget, in two lanes' current
+        // chunks.
         let half = BUDGET / 2 - 256;
         let large = [(1..2, BUDGET * 3 / 5), (1..4, BUDGET * 3 / 5), (1..4, BUDGET * 2 / 5), (1..4, BUDGET / 4)];
         for (peers, len) in large.into_iter().chain([(1..3, half), (1..4, half)]) {
@@ -181,7 +181,7 @@ fn messages_that_nobody_acknowledges_are_spilled_and_read_like_any_other() {
             drop(log);
             let mut log = recover(&options).0;
             check(&mut log);
-            // Some of them are acknowledged.
+            // Some are acknowledged.
             acknowledge(&mut log, peer, Ssn(last.0 / 2));
             let kept_from = if keep == Keep::Acked { Ssn(last.0 / 2 + 1) } else { Ssn::FIRST };
             // Whole blocks are freed.
@@ -294,7 +294,7 @@ fn a_truncated_lane_continues_with_other_bytes_on_disk_too() {
             log.truncate(peer, Ssn(last)).unwrap();
             assert_eq!(log.next_ssn(peer), Ssn(last + 1));
             for _ in 0..40 {
-                // Bytes that differ from the truncated ones.
+                // Bytes differing from the truncated ones.
                 let mut claim = log.claim(peer, 0, 5).unwrap();
                 claim.payload_mut().fill(last as u8);
                 claim.commit();
@@ -392,7 +392,7 @@ fn on_full_decides_at_the_disk_budget() {
             assert!(disk.disk_bytes <= 6 << 20, "{disk:?}");
             if let Some(error) = refused {
                 assert!(matches!(*error, AppendError::DiskRefused(_)), "{error}");
-                // Messages that the peers' checkpoints cover are freed, in memory and on disk.
+                // Messages covered by the peers' checkpoints are freed, in memory and on disk.
                 for peer in (1..RANKS).map(Rank) {
                     let acked = log.acked(peer);
                     log.receiver_covered(peer, Epoch(2), acked).unwrap();
@@ -430,7 +430,7 @@ fn everything_works_with_pwrite_if_io_uring_is_refused() {
 #[ignore = "run by `everything_works_with_pwrite_if_io_uring_is_refused`"]
 fn under_a_filter() {
     assert_eq!(child::argument(), "EPERM");
-    // The three calls of io_uring have the same numbers on every architecture.
+    // The three io_uring calls have the same numbers on every architecture.
     let rules = [425, 426, 427].map(|call| (call, Vec::new())).into();
     let arch = std::env::consts::ARCH.try_into().unwrap();
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Errno(1), arch).unwrap();

@@ -10,7 +10,9 @@ use super::Budget;
 use crate::spill::{Spiller, Write, Written};
 use crate::{AppendError, DiskRefused, SpillBehind, Tier};
 
-/// Maximum number of writes in flight. Each has a cursor on its lane; some cursors must remain for other uses.
+/// Maximum number of writes in flight.
+///
+/// Each has a cursor on its lane; some cursors must remain for other uses.
 const WRITES_MAX: usize = 4;
 /// Blocks of a write; its last block is only partly full.
 const WRITE_BLOCKS: usize = 4;
@@ -53,8 +55,8 @@ impl Budget {
                 reserved = reserve(lanes);
             }
         }
-        // Records that aren't acknowledged are read from disk like any other. They leave memory last, since they may be
-        // released soon.
+        // Unacknowledged records are read from disk like any other. They leave memory last, since they may be released
+        // soon.
         while matches!(reserved, Err(AppendError::Full(_))) && self.spill_unacknowledged(lanes) {
             lanes.return_spares();
             reserved = reserve(lanes);
@@ -68,7 +70,7 @@ impl Budget {
         }
     }
 
-    /// Settles the current chunks of lanes whose records are all acknowledged, so that they can be written and evicted.
+    /// Settles the current chunks of fully acknowledged lanes, so that they can be written and evicted.
     fn settle_idle(&mut self, lanes: &mut Lanes) {
         let least = self.large_bytes();
         let idle = lanes.iter().filter(|lane| lane.is_idle()).map(LaneWriter::peer);
@@ -83,8 +85,10 @@ impl Budget {
         }
     }
 
-    /// Evicts a chunk whose records aren't all acknowledged, or submits such chunks to the store: current ones, too, if
-    /// there are no others. Returns `false` if that has freed no memory.
+    /// Evicts a chunk with unacknowledged records, or submits such chunks to the store: current ones, too, if there are
+    /// no others.
+    ///
+    /// Returns `false` if no memory was freed.
     fn spill_unacknowledged(&mut self, lanes: &mut Lanes) -> bool {
         if self.refused.is_some() {
             return false;
@@ -109,12 +113,12 @@ impl Budget {
         is_idle && held.iter().any(|(_, peer)| lanes.get_mut(*peer).is_some_and(|lane| lane.leave_current(least)))
     }
 
-    /// Returns the size from which the current chunk of a lane is worth a small chunk in its place.
+    /// Returns the size from which a lane's current chunk is worth replacing by a small one.
     fn large_bytes(&self) -> usize {
         self.options.memory_bytes_max / 64
     }
 
-    /// Submits full chunks whose records aren't all acknowledged, from the lanes that hold most of them.
+    /// Submits full chunks with unacknowledged records, from the lanes holding most of them.
     fn submit_unacknowledged(&mut self, lanes: &Lanes) {
         let most = self.write_bytes();
         while self.spiller.as_ref().is_some_and(|spiller| spiller.in_flight() < WRITES_MAX) {
@@ -135,7 +139,7 @@ impl Budget {
             };
             let fullest = lanes.iter().filter_map(unsent).max_by_key(|(bytes, ..)| *bytes);
             let Some((lane, upto)) = fullest.and_then(|(_, peer, upto)| Some((lanes.get(peer)?, upto))) else { return };
-            // All cursors of that lane are in use.
+            // All cursors of the lane are in use.
             let Ok(Some(write)) = self.unsubmitted(lane, upto) else { return };
             self.submit(write);
         }
@@ -200,7 +204,7 @@ impl Budget {
         }
     }
 
-    /// Frees the chunk whose records are on disk and that will be collected first; returns `false` if there is none.
+    /// Frees the chunk to be collected first among those on disk; returns `false` if there is none.
     fn evict(&mut self, lanes: &mut Lanes) -> bool {
         let on_disk = |lane: &LaneWriter| {
             let head = self.collector.chunks(lane.peer()).next()?;
@@ -221,8 +225,7 @@ impl Budget {
         (WRITE_BLOCKS * block_bytes).min(self.options.memory_bytes_max / 16)
     }
 
-    /// Submits retained chunks to the store in the order in which they will be collected, from lanes that have at least
-    /// `least` bytes to write.
+    /// Submits retained chunks to the store in collection order, from lanes with at least `least` bytes to write.
     fn submit_settled(&mut self, lanes: &Lanes, least: usize) {
         let most = self.write_bytes();
         while self.spiller.as_ref().is_some_and(|spiller| spiller.in_flight() < WRITES_MAX) {
@@ -241,13 +244,13 @@ impl Budget {
             };
             let first = lanes.iter().filter_map(unsent).min_by_key(|(newest_epoch, ..)| *newest_epoch);
             let Some((lane, upto)) = first.and_then(|(_, peer, upto)| Some((lanes.get(peer)?, upto))) else { return };
-            // All cursors of that lane are in use: retried when the next chunk is begun.
+            // All cursors of the lane are in use: retried when the next chunk is begun.
             let Ok(Some(write)) = self.unsubmitted(lane, upto) else { return };
             self.submit(write);
         }
     }
 
-    /// Builds a write of a lane's records up to `upto` that were not submitted yet; `None` if there are none.
+    /// Builds a write of a lane's unsubmitted records up to `upto`; `None` if there are none.
     pub(crate) fn unsubmitted(&self, lane: &LaneWriter, upto: Ssn) -> Result<Option<Write>, CursorError> {
         let after = self.channels[lane.peer().index()].submitted;
         let from = after.next().max(lane.kept_from());
@@ -258,7 +261,7 @@ impl Budget {
         Ok(Some(Write { lane: lane.peer(), after, cursor: lane.cursor(from)?, upto }))
     }
 
-    /// Records that the SSNs to `peer` between `last` and `next` are skipped.
+    /// Notes the SSNs to `peer` between `last` and `next` as skipped.
     pub(crate) fn skip_ssns(&mut self, peer: Rank, last: Ssn, next: Ssn) {
         self.channels[peer.index()].inherited = next.prev();
         if next <= last.next() || self.spiller.is_none() {
@@ -279,7 +282,7 @@ impl Budget {
         }
     }
 
-    /// Hands records to the store, and notes that they are on their way there.
+    /// Hands records to the store, and notes them as in flight.
     fn submit(&mut self, write: Write) {
         self.channels[write.lane.index()].submitted = write.upto;
         if let Some(spiller) = &mut self.spiller {
@@ -288,7 +291,9 @@ impl Budget {
     }
 
     /// Begins a truncation of the lane to `peer`, during which no cursor may be opened on its blocks; it ends with
-    /// [`end_truncate`](Self::end_truncate). Returns `false` if a cursor is open there.
+    /// [`end_truncate`](Self::end_truncate).
+    ///
+    /// Returns `false` if a cursor is open there.
     pub(crate) fn begin_truncate(&mut self, peer: Rank) -> bool {
         self.wait_for_writes();
         self.spiller.as_ref().is_none_or(|spiller| spiller.disk.index.begin_truncate(peer))
@@ -311,8 +316,9 @@ impl Budget {
         }
     }
 
-    /// Sets the end of a truncated lane to `last`, after this failed for lack of memory: evicts chunks until it
-    /// succeeds. Returns `false` if no chunk is left to evict.
+    /// Sets the end of a truncated lane to `last`, after a failure for lack of memory: evicts chunks until it succeeds.
+    ///
+    /// Returns `false` if no chunk is left to evict.
     pub(crate) fn set_lane_end(&mut self, lanes: &mut Lanes, peer: Rank, last: Ssn) -> bool {
         if let Some(lane) = lanes.get(peer) {
             self.collector.forget_after(peer, lane.next_ssn().prev());

@@ -8,22 +8,24 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::Job;
 
-/// Returns the processor time of the calling thread.
+/// Returns the calling thread's processor time.
 pub(super) fn thread_cpu() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Queue of the store's thread. After a batch of jobs the thread rests until the batch took at most its share of a
-/// core. A job that a call waits for ends the rest.
+/// Job queue of the store's thread.
+///
+/// After a batch of jobs the thread rests until the batch took at most its share of a core. A job awaited by a call
+/// ends the rest.
 #[derive(Debug)]
 pub(super) struct PacedJobs<'a> {
     jobs: &'a Receiver<Job>,
-    /// Share of a core.
+    /// Core share in percent.
     percent: u8,
     /// Jobs received during a rest.
     received: VecDeque<Job>,
-    /// Beginning of the batch, and the thread's processor time then.
+    /// Start time of the batch, and the thread's processor time then.
     began: (Instant, Duration),
     rest_until: Instant,
 }
@@ -34,8 +36,9 @@ impl<'a> PacedJobs<'a> {
         PacedJobs { jobs, percent, received: VecDeque::new(), began: (now, thread_cpu()), rest_until: now }
     }
 
-    /// Waits for the first job of a batch, and for the end of the rest. Returns `None` when the sender is gone and
-    /// nothing is left.
+    /// Waits for a batch's first job, and for the end of the rest.
+    ///
+    /// Returns `None` when the sender is gone and nothing is left.
     pub(super) fn begin_batch(&mut self) -> Option<Job> {
         if self.received.is_empty() {
             self.received.push_back(self.jobs.recv().ok()?);
@@ -57,7 +60,7 @@ impl<'a> PacedJobs<'a> {
         self.received.pop_front()
     }
 
-    /// Returns the next job of the batch, if there is one already.
+    /// Returns the next job in the batch, if there is one already.
     pub(super) fn poll(&mut self) -> Option<Job> {
         self.received.pop_front().or_else(|| self.jobs.try_recv().ok())
     }
@@ -81,7 +84,7 @@ mod tests {
     /// Longer than a test runs.
     const LONG: Duration = Duration::from_secs(3600);
 
-    /// Returns a job that no call waits for.
+    /// Returns a job not awaited by a call.
     fn unawaited() -> Job {
         Job::Free(Vec::new())
     }
@@ -108,7 +111,7 @@ mod tests {
         sender.send(Job::Hurry).unwrap();
         sender.send(unawaited()).unwrap();
         assert!(matches!(paced.begin_batch(), Some(Job::Free(_))));
-        // A batch that ends before it doesn't begin another rest.
+        // A batch ending before it doesn't begin another rest.
         assert!(matches!(paced.begin_batch(), Some(Job::Free(_))));
         assert!(matches!(paced.poll(), Some(Job::Hurry)));
         assert!(matches!(paced.poll(), Some(Job::Free(_))));

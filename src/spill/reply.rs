@@ -7,7 +7,7 @@ use counterfoil_log_io::StoreError;
 
 type Outcome = Result<(), Arc<StoreError>>;
 
-/// What both halves share.
+/// State shared by both halves.
 #[derive(Debug, Default)]
 struct Slot {
     state: Mutex<State>,
@@ -17,7 +17,7 @@ struct Slot {
 #[derive(Debug, Default)]
 struct State {
     outcome: Option<Outcome>,
-    /// The task that waits.
+    /// The waiting task.
     waker: Option<Waker>,
 }
 
@@ -27,12 +27,14 @@ impl Slot {
     }
 }
 
-/// The receiving half: a reply that can be awaited, any number of times.
+/// The receiving half: a reply, awaitable any number of times.
 #[derive(Debug)]
 pub(crate) struct Reply(Arc<Slot>);
 
-/// The sending half. Dropping it unused, as a panic of the store's thread does, completes it with
-/// [`StoreError::WriterEnded`], so that [`Reply::wait`] always returns.
+/// The sending half.
+///
+/// Dropping it unused, as in a panic of the store's thread, completes it with [`StoreError::WriterEnded`], so that
+/// [`Reply::wait`] always returns.
 #[derive(Debug)]
 pub(super) struct ReplySender(Arc<Slot>);
 
@@ -75,7 +77,9 @@ impl Reply {
         }
     }
 
-    /// Returns the outcome; if there is none yet, `waker` is woken when there is. It takes the place of an earlier one.
+    /// Returns the outcome; if there is none yet, `waker` is woken when there is.
+    ///
+    /// It replaces an earlier one.
     pub(crate) fn poll(&self, waker: &Waker) -> Poll<Outcome> {
         let mut state = self.0.lock();
         if let Some(result) = &state.outcome {
@@ -90,12 +94,14 @@ impl Reply {
     }
 }
 
-/// The task that waits for the result of a write.
+/// Task waiting for a write's result.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WriteWaker(Arc<Mutex<Option<Waker>>>);
 
 impl WriteWaker {
-    /// Has `waker` woken after the next result. It takes the place of an earlier one.
+    /// Has `waker` woken after the next result.
+    ///
+    /// It replaces an earlier one.
     pub(super) fn set(&self, waker: &Waker) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).replace(waker.clone());
     }

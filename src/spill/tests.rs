@@ -1,4 +1,4 @@
-//! Failures of the store's thread and of its store.
+//! Failures of the store's thread and its store.
 
 use std::future::Future;
 use std::io;
@@ -17,7 +17,7 @@ use super::pace::thread_cpu;
 use super::{DiskIndex, Spiller, Write};
 use crate::{AppendError, CheckpointError, Contents, Log, Options, StoreOptions, Tier};
 
-/// A disk whose writes panic while the flag is set, and take processor time.
+/// A disk with writes that panic while the flag is set, and take processor time.
 #[derive(Debug)]
 struct Panicking(SimulatedDisk, Arc<AtomicBool>, Duration);
 
@@ -78,12 +78,12 @@ impl StorageBackend for Panicking {
     }
 }
 
-/// Returns a log with a store's thread whose writes panic while the flag is set.
+/// Returns a log with a store's thread, panicking in writes while the flag is set.
 fn log() -> (Log, Arc<AtomicBool>) {
     paced_log(100, Duration::ZERO)
 }
 
-/// Returns the same with a share of a core for the thread, and the processor time of a write.
+/// Returns the same with a core share for the thread, and a processor time per write.
 fn paced_log(cpu_percent: u8, write_cpu: Duration) -> (Log, Arc<AtomicBool>) {
     let mut options = Options::new(Rank(0), 2);
     options.tier = Tier::NodeLocal;
@@ -175,7 +175,7 @@ fn tasks_are_woken_when_the_stores_thread_panics() {
 
 #[test]
 fn a_claim_that_waits_for_room_does_not_wait_for_the_rests_of_the_stores_thread() {
-    // Each write would be followed by a rest of a second.
+    // Each write would be followed by a one-second rest.
     let (mut log, _) = paced_log(1, Duration::from_millis(10));
     let start = std::time::Instant::now();
     for _ in 0..1000 {
@@ -229,7 +229,7 @@ fn a_write_after_a_refused_one_of_its_lane_reports_the_refusal() {
         spiller.enqueue_write(Write { lane: Rank(lane as u32), after: Ssn(after), cursor, upto: Ssn(upto) });
         spiller.poll().unwrap().result
     };
-    // The segment can't be created: a passing fault, after which the store goes on.
+    // The segment can't be created: a passing fault, survived by the store.
     disk.fail_at(disk.operations(), Fault::Error);
     assert!(matches!(*write(1, 0, 10).unwrap_err(), StoreError::Io { .. }));
     write(0, 0, 10).unwrap();

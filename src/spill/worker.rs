@@ -13,7 +13,7 @@ use super::pace::{PacedJobs, thread_cpu};
 use super::reply::WriteWaker;
 use super::{CheckpointJob, Disk, Job, LaneState, Write, Written};
 
-/// Maximum number of jobs in a batch, whose writes are flushed together.
+/// Maximum number of jobs in a batch; its writes are flushed together.
 const BATCH_JOBS_MAX: usize = 8;
 
 /// Owner of the store: writes records and checkpoints.
@@ -21,17 +21,17 @@ const BATCH_JOBS_MAX: usize = 8;
 pub(super) struct Worker {
     store: Store,
     disk: Arc<Disk>,
-    /// Writes of the current batch, appended but not flushed.
+    /// Writes in the current batch, appended but not flushed.
     pending: Vec<(Written, Vec<Block>)>,
     /// Floors last recorded in the store.
     recorded_floors: Vec<(Rank, Ssn)>,
-    /// Last entry of the local log appended since the last checkpoint, even if that call failed later.
+    /// Last local log entry appended since the last checkpoint, even if the call failed later.
     local_appended: Ssn,
     /// Error of the last write, if it was refused.
     refused: Option<Arc<StoreError>>,
-    /// Newest error of a write, also after writes of other lanes succeeded.
+    /// Newest write error, also after writes of other lanes succeeded.
     newest_refusal: Option<Arc<StoreError>>,
-    /// Error of a write in the current batch that found no room.
+    /// No-room error of a write in the current batch.
     no_room: Option<Arc<StoreError>>,
     /// Jobs run on a thread of the store.
     has_thread: bool,
@@ -52,7 +52,7 @@ impl Worker {
         }
     }
 
-    /// Does the jobs until there is no sender, sends the results, and wakes the task that waits for one.
+    /// Runs jobs until there is no sender, sends the results, and wakes the task waiting for one.
     pub(super) fn serve(&mut self, jobs: &mut PacedJobs<'_>, reports: &Sender<Written>, waker: &WriteWaker) {
         let report = &mut |written| {
             // If the log is gone, results are dropped.
@@ -74,7 +74,7 @@ impl Worker {
         }
     }
 
-    /// Notes the processor time of the store's thread, which calls this.
+    /// Notes the processor time of the store's thread (the caller).
     fn note_cpu(&self) {
         self.disk.cpu_us.store(thread_cpu().as_micros() as u64, Ordering::Relaxed);
     }
@@ -147,8 +147,7 @@ impl Worker {
         (self.refused, self.newest_refusal) = (Some(error.clone()), Some(error));
     }
 
-    /// Near the disk budget, or on a full disk, frees collected blocks that the last durable checkpoint still refers
-    /// to.
+    /// Near the disk budget, or on a full disk, frees collected blocks still referenced by the last durable checkpoint.
     fn reclaim_if_full(&mut self) {
         let usage = self.store.usage();
         let was_full = matches!(self.refused.as_deref(), Some(StoreError::DiskFull { .. }));
@@ -216,7 +215,7 @@ impl Worker {
     }
 
     fn local(&mut self, mut entries: Vec<LocalImage>) -> Result<(), StoreError> {
-        // A call that failed midway may have appended some of them already.
+        // A call failing midway may have appended some already.
         entries.retain(|entry| entry.ssn > self.local_appended);
         // A checkpoint contains the entries themselves; until then a recovery finds these blocks by scanning.
         let mut blocks = Vec::new();

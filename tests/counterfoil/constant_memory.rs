@@ -1,7 +1,7 @@
 //! Long runs: memory stays constant after the first messages, and within the budget whatever the peers do.
 //!
-//! A billion messages take too long for a daily test (a quarter of a minute, optimised):
-//! `cargo test --release --test counterfoil constant_memory:: -- --ignored`.
+//! A billion messages take too long for a daily test (a quarter of a minute, optimised): `cargo test --release --test
+//! counterfoil constant_memory:: -- --ignored`.
 
 use counterfoil::{Ack, AppendError, Epoch, Keep, Log, Options, Phase, Rank, Ssn, Tier, create_private_dir};
 
@@ -17,7 +17,7 @@ fn acknowledge(log: &mut Log, peer: Rank, ssn: Ssn) {
 
 const FIVE_MILLION: u64 = 5_000_000;
 
-/// Sends messages of 64 bytes to three peers in turn, acknowledging every 32nd of each.
+/// Sends 64-byte messages to three peers in turn, acknowledging every 32nd of each.
 fn send(messages: u64, options: Options) {
     let keep = options.keep;
     let mut log = Log::create(options).unwrap();
@@ -64,7 +64,9 @@ fn five_million_messages_need_no_more_memory_in_a_file() {
 }
 
 /// One peer never acknowledges: memory stays within the budget, errors name that peer, and its unacknowledged messages
-/// are kept. As soon as it answers, all sends continue.
+/// are kept.
+///
+/// As soon as it answers, all sends continue.
 #[test]
 fn a_peer_that_never_acknowledges_uses_at_most_the_budget() {
     const BUDGET: usize = 512 << 10;

@@ -38,7 +38,7 @@ fn nothing_is_left_of_a_destroyed_log() {
         assert_eq!(cursor.read().unwrap().unwrap().ssn(), Ssn::FIRST);
         // A new log can take the place.
         let log = Log::create(options.clone()).unwrap();
-        // Files that are no store's stay, with their directory.
+        // Foreign files stay, with their directory.
         if tier == Tier::NodeLocal {
             std::fs::write(store.join("rank-0/notes"), b"").unwrap();
             log.destroy().unwrap();
@@ -55,19 +55,19 @@ fn stores_that_the_log_does_not_have_open_are_left() {
     let options = options(&store, 2);
     drop(Log::create(options.clone()).unwrap());
     let files = names(&store.join("rank-0")).len();
-    // On a disk of the caller, and without a store so far.
+    // On a caller's disk, and without a store so far.
     let disk = SimulatedDisk::new(64 << 10);
     Log::create_on(options.clone(), Box::new(disk.clone())).unwrap().destroy().unwrap();
     assert!(!disk.names().is_empty());
     Log::create(Options { tier: Tier::Volatile, ..options.clone() }).unwrap().destroy().unwrap();
     assert_eq!(names(&store.join("rank-0")).len(), files);
-    // A store that is in use is refused.
+    // A store in use is refused.
     let log = Log::recover(options.clone()).unwrap().0;
     let path = StoreOptions::rank_dir(options.store.as_ref().unwrap(), Rank(0));
     assert!(Directory::remove_store(&path).is_err());
     assert_eq!(names(&path).len(), files);
     drop(log);
-    // A store that another process has put in the place of the log's is not removed.
+    // A store put in the log's place by another process is not removed.
     let log = Log::recover(options).unwrap().0;
     std::fs::rename(&path, parent.path().join("moved")).unwrap();
     let other = Directory::create(&path, BackendChoice::Auto).unwrap();

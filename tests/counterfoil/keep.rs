@@ -15,7 +15,7 @@ fn private_dir(parent: &Path) -> PathBuf {
     dir
 }
 
-/// Runs a test with a log in either tier, with [`SENT`] messages of which the first 1,500 are acknowledged.
+/// Runs a test with a log in either tier, with [`SENT`] messages, the first 1,500 acknowledged.
 fn each_tier(keep: Keep, test: impl Fn(Log)) {
     for tier in [Tier::Volatile, Tier::ProcessCrashSafe] {
         let parent = tempfile::tempdir().unwrap();

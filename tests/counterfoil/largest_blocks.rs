@@ -1,4 +1,4 @@
-//! Blocks of the largest size.
+//! Largest blocks.
 
 use counterfoil::{Contents, Epoch, Log, Rank, Ssn};
 
@@ -6,7 +6,7 @@ use crate::spilled::{KIB, with_dir};
 
 const PEER: Rank = Rank(1);
 
-/// Chunks fill a block up to an eighth above `block_bytes`, which must not make it larger than a reader accepts.
+/// Chunks fill a block up to an eighth above `block_bytes`, but not beyond the largest block a reader accepts.
 #[test]
 fn the_largest_blocks_of_the_largest_chunks_are_recovered() {
     with_dir(2, |mut options| {

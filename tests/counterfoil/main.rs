@@ -1,4 +1,6 @@
-//! Tests of `Log`, in one program. Tests that start processes are in `processes` and `node_local`.
+//! Tests of `Log`, in one program.
+//!
+//! Tests starting processes are in `processes` and `node_local`.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test, and its helpers, fail by panicking")]
 

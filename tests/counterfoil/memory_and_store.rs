@@ -1,4 +1,4 @@
-//! Recovery of a log from its shared memory and its store.
+//! Recovery from shared memory and store.
 
 use counterfoil::{Contents, Epoch, Log, Options, Rank, Ssn, StoreOptions, create_private_dir};
 
@@ -6,7 +6,7 @@ use crate::recover::{Job, append, replayed};
 
 const PEER: Rank = Rank(0);
 
-/// Runs a test with the options of a log in shared memory with a store.
+/// Runs a test with options for a log in shared memory with a store.
 fn with_store(test: impl FnOnce(&Job, Options)) {
     let (job, disk) = (Job::new(), tempfile::tempdir().unwrap());
     let dir = disk.path().join("store");
@@ -15,7 +15,9 @@ fn with_store(test: impl FnOnce(&Job, Options)) {
     test(&job, options);
 }
 
-/// Leaves a log without memory, as after a power cut, with a checkpoint of `last` messages. Returns its recovered log.
+/// Leaves a log without memory, as after a power cut, with `last` messages in a checkpoint.
+///
+/// Returns its recovered log.
 fn after_a_power_cut(job: &Job, options: &Options, last: u64) -> Log {
     let mut log = Log::create(options.clone()).unwrap();
     append(&mut log, PEER, last);
@@ -69,12 +71,12 @@ fn a_cursor_passes_what_memory_freed_after_the_messages_of_the_checkpoint() {
         log.receiver_covered(PEER, Epoch(3), Ssn(200)).unwrap();
         assert!(log.collect().chunks > 0);
         drop(log);
-        // The checkpoint doesn't know that anything is covered.
+        // The checkpoint knows of no coverage.
         let (mut log, recovered) = Log::recover(options).unwrap();
         let in_memory = recovered.lanes[0].kept_from.0;
         assert!((102..=201).contains(&in_memory), "{recovered:?}");
         assert_eq!(replayed(&mut log, PEER, 1), (1..=100).chain(in_memory..=300).collect::<Vec<_>>());
-        // And so among the blocks of the next checkpoint.
+        // And so among the next checkpoint's blocks.
         log.checkpoint(Epoch(3), Contents::default()).unwrap();
         assert_eq!(replayed(&mut log, PEER, 90), (90..=100).chain(in_memory..=300).collect::<Vec<_>>());
     });

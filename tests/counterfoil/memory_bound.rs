@@ -1,13 +1,13 @@
 //! Random histories of a log with three peers, compared with lists of messages: all retained messages can be replayed,
-//! and hold at most twice the memory that they use.
+//! and hold at most twice the memory they use.
 
 use counterfoil::{Ack, Epoch, Keep, Log, Options, Phase, Rank, Ssn};
 use proptest::prelude::*;
 
 const PEERS: u32 = 3;
-/// Bytes before the first record of a chunk.
+/// Bytes before a chunk's first record.
 const CHUNK_HEADER: usize = 112;
-/// Bytes that a lane may hold beyond twice the bytes it uses.
+/// Bytes that a lane may hold beyond twice its used bytes.
 const SMALL_CHUNK: usize = 4096;
 
 #[derive(Clone, Debug)]
@@ -53,7 +53,7 @@ struct Peer {
     epoch: u32,
 }
 
-/// Returns the bytes of a record in memory.
+/// Returns a record's bytes in memory.
 fn footprint(size: usize) -> usize {
     (16 + size).next_multiple_of(16)
 }
@@ -67,7 +67,9 @@ impl Peer {
         self.sent.len() as u64
     }
 
-    /// Returns the bytes of the retained records with their headers. Dropped claims don't count.
+    /// Returns the retained records' bytes, with their headers.
+    ///
+    /// Dropped claims don't count.
     fn retained_bytes(&self) -> usize {
         let records = &self.sent[self.covered as usize..self.acked as usize];
         records.iter().map(|message| footprint(message.size)).sum()

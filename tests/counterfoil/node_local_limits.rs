@@ -135,7 +135,7 @@ fn keep_acked_does_not_accumulate_records_on_disk() {
             acknowledge(&mut log, PEER, Ssn(last.0 - 10));
             most = log.stats().disk.unwrap().disk_bytes.max(most);
         }
-        // The messages of two checkpoints, segments being written, and the reserve.
+        // Messages of two checkpoints, segments being written, and the reserve.
         assert!(most < 6 * MIB, "{most} bytes on disk for {} logged", log.stats().bytes_logged);
         log.checkpoint(Epoch(60), Contents::default()).unwrap();
         let (first, next) = check_replay(&mut log, PEER);
@@ -353,7 +353,7 @@ fn a_crash_while_restoring_the_local_log_loses_no_entry() {
         note(&mut log, 0..10);
         log.checkpoint(Epoch(2), Contents::default()).unwrap();
         drop(log);
-        // A shared-memory file as left by a recovery that was killed after three entries.
+        // A shared-memory file as left by a recovery killed after three entries.
         options.dir = Some(dir);
         let mut killed = Options::new(Rank(0), 2);
         killed.dir.clone_from(&options.dir);
@@ -367,7 +367,7 @@ fn a_crash_while_restoring_the_local_log_loses_no_entry() {
     });
 }
 
-/// Messages that a rule retains are followed by ones that it doesn't need, in a lane of which most is on disk.
+/// Messages retained by a rule are followed by unneeded ones, in a lane mostly on disk.
 #[test]
 fn a_release_keeps_the_messages_that_were_retained_before_in_memory_and_on_disk() {
     with_dir(2, |options| {

@@ -61,7 +61,7 @@ fn fully_acknowledged_lanes_make_room_for_others() {
     assert!(!large(&mut log, 3), "neither of the two is acknowledged");
     acknowledge_all(&mut log, 1);
     assert!(large(&mut log, 3) && !large(&mut log, 3) && !large(&mut log, 1));
-    // A lane with more than its share gets the memory of idle lanes once it is idle itself.
+    // A lane with more than its share gets idle lanes' memory once it is idle itself.
     acknowledge_all(&mut log, 2);
     assert!(!large(&mut log, 3));
     acknowledge_all(&mut log, 3);
@@ -204,7 +204,7 @@ fn claim_if_room_claims_like_the_others_but_never_makes_room() {
             }
         }
     }
-    // A chunk has room for some fifteen records, the first of which is claimed by the other call.
+    // A chunk has room for some fifteen records, the first claimed by the other call.
     let records = expected.0 - 1;
     assert!(in_place > records * 9 / 10 && in_place < records, "{in_place} of {records}");
     let mut cursor = log.cursor(Rank(1), Ssn::FIRST).unwrap();

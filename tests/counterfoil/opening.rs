@@ -1,4 +1,4 @@
-//! Ways of opening a log, and making room in it before a claim.
+//! Opening a log, and making room before a claim.
 
 use std::path::Path;
 use std::time::SystemTime;
@@ -11,7 +11,7 @@ use crate::spilled::{acknowledge, append, payload, with_dir};
 
 const PEER: Rank = Rank(1);
 
-/// Runs a test with the options of a log in an empty directory, and the directory of its rank's store.
+/// Runs a test with options for a log in an empty directory, and its rank's store directory.
 fn with_rank_dir(test: impl FnOnce(Options, &Path)) {
     with_dir(2, |options| {
         let dir = options.store.as_ref().unwrap().dir.join("rank-0");

@@ -1,4 +1,4 @@
-//! Validation of options: errors name the option, and nothing is created.
+//! Option validation: errors name the option, and nothing is created.
 
 use counterfoil::{Keep, Log, OpenError, Options, Rank, StoreOptions, Tier, create_private_dir};
 
@@ -93,7 +93,7 @@ fn sizes_suit_what_is_kept_and_the_budget() {
     assert_eq!(retain(Tier::NodeLocal, Keep::All, 4 * mib), (64 * kib, 4 * mib, 0));
     assert_eq!(retain(Tier::NodeLocal, Keep::All, 64 * mib), (mib, 16 * mib, 4 * mib));
     assert_eq!(retain(Tier::NodeLocal, Keep::All, gib), (mib, 16 * mib, 16 * mib));
-    // A chunk for each of many lanes is a part of the budget.
+    // With many lanes, chunks are a fraction of the budget.
     let mut options = Options::new(Rank(0), 1000);
     options.retain(Keep::All, 256 * mib);
     assert_eq!(options.chunk_bytes, 128 * kib);
@@ -123,7 +123,7 @@ fn a_retained_log_has_room_for_long_outcomes_in_a_small_local_log() {
     options.local_bytes_max = 16 << 20;
     assert_eq!(options.chunk_bytes, 1 << 20);
     let mut log = Log::create(options).unwrap();
-    // In chunks of 1 MiB each of them would take two.
+    // In 1 MiB chunks each would take two.
     let outcome = vec![7; (512 << 10) + 1];
     (0..28).for_each(|key| log.local().append(1, key, &outcome).unwrap());
 }

@@ -1,4 +1,4 @@
-//! Cursors that spilling overtakes: they hold no memory but the chunk that they are in, and miss no record.
+//! Cursors overtaken by spilling: they hold no memory but their current chunk, and miss no record.
 
 use counterfoil::{Ack, Cursor, Epoch, Keep, Log, Options, Phase, Rank, ReplayError, Ssn};
 

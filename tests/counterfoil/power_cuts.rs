@@ -1,4 +1,4 @@
-//! Power cuts at every disk operation of random histories of a log, compared with a model.
+//! Power cuts at every disk operation in random log histories, compared with a model.
 //!
 //! Set `COUNTERFOIL_SEED` to repeat a run.
 
@@ -31,15 +31,15 @@ fn no_message_that_was_durable_is_lost_and_none_is_invented() {
     assert!(is_varied, "{all:?}");
 }
 
-/// A cursor on disk passed over messages that were covered, and freed in memory, before it came to them: the model
-/// allowed that in the process-crash-safe tier only.
+/// A cursor on disk passed over messages covered, and freed in memory, before it came to them: the model allowed this
+/// in the process-crash-safe tier only.
 #[test]
 fn histories_that_once_failed_pass() {
     let explored = log::explore(&mut split_mix(1_993_433_046), Exploration { crashes: 3_500, skipped_sync: None });
     explored.unwrap_or_else(|mismatch| panic!("{mismatch}"));
 }
 
-/// Asserts that a disk that leaves out these syncs fails the test above.
+/// Asserts that a disk omitting these syncs fails the test above.
 fn is_detected(skipped: SkippedSync) {
     assert_detected(log::explore, skipped, 40, CRASHES_EACH);
 }

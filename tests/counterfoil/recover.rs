@@ -41,7 +41,7 @@ impl Job {
         self.dir.join("local.2")
     }
 
-    /// Creates the log of a dead process.
+    /// Creates a dead process's log.
     fn create_dead_log(&self) {
         let mut log = Log::create(self.options()).unwrap();
         append(&mut log, Rank(0), 300);
@@ -173,7 +173,7 @@ fn refused(job: &Job, options: Options) -> OpenError {
     error
 }
 
-/// Returns the contents of a file and its memory in blocks.
+/// Returns a file's contents and its memory in blocks.
 fn contents(path: &Path) -> (Vec<u8>, u64) {
     (std::fs::read(path).unwrap(), std::fs::metadata(path).unwrap().blocks())
 }
@@ -182,7 +182,7 @@ fn contents(path: &Path) -> (Vec<u8>, u64) {
 fn a_refusal_leaves_both_files_unchanged() {
     let job = Job::new();
     job.create_dead_log();
-    // Both have free chunks, which a recovery would give back to the system.
+    // Both have free chunks; a recovery would return them to the system.
     let (mut log, _) = Log::recover(job.options()).unwrap();
     append(&mut log, Rank(0), 2000);
     log.receiver_covered(Rank(0), Epoch(2), Ssn(1990)).unwrap();
@@ -219,7 +219,7 @@ fn a_refusal_leaves_both_files_unchanged() {
 fn copies_leave_both_files_as_they_are_and_go_on_by_themselves() {
     let job = Job::new();
     job.create_dead_log();
-    // Free chunks, which a recovery gives back to the system.
+    // Free chunks, returned to the system by a recovery.
     let (mut log, _) = Log::recover(job.options()).unwrap();
     append(&mut log, Rank(1), 2000);
     log.receiver_covered(Rank(1), Epoch(2), Ssn(1990)).unwrap();
@@ -249,7 +249,7 @@ fn copies_leave_both_files_as_they_are_and_go_on_by_themselves() {
     second.destroy().unwrap();
 
     assert!(paths.each_ref().map(|path| contents(path)) == before);
-    // Files that are missing are not made.
+    // Missing files are not created.
     for path in paths {
         std::fs::remove_file(path).unwrap();
         let error = Log::recover_copy(job.options()).unwrap_err();
@@ -301,11 +301,11 @@ fn a_log_made_with_other_options_is_refused_by_name() {
     names(Options { memory_bytes_max: 2 << 20, ..job.options() }, "memory_bytes_max");
     names(Options { chunk_bytes: 8192, ..job.options() }, "chunk_bytes");
     names(Options { local_bytes_max: 128 << 10, ..job.options() }, "memory_bytes_max");
-    // Options that don't affect the file may change.
+    // Options not affecting the file may change.
     let other = Options { keep: Keep::All, cursors_max: 3, prefault_bytes: 8192, ..job.options() };
     drop(Log::recover(other).unwrap());
 
-    // Two lanes go to ranks that don't exist in a smaller job.
+    // Two lanes go to ranks missing in a smaller job.
     let error = refused(&job, Options { ranks: 3, ..job.options() });
     assert!(matches!(error, OpenError::Lane { peer: Rank(3), ranks: 3, .. }), "{error}");
     expect_everything(&job);

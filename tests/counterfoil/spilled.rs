@@ -8,7 +8,7 @@ use counterfoil::{Ack, BackendChoice, Epoch, Log, Options, Phase, Rank, Ssn, Sto
 pub(crate) const KIB: usize = 1 << 10;
 pub(crate) const MIB: u64 = 1 << 20;
 
-/// Returns options with 1 MiB of memory in chunks of 16 KiB, and segments of 1 MiB in `dir`.
+/// Returns options with 1 MiB of memory in 16 KiB chunks, and 1 MiB segments in `dir`.
 pub(crate) fn options(dir: &Path, ranks: u32) -> Options {
     let mut options = Options::new(Rank(0), ranks);
     options.tier = Tier::NodeLocal;
@@ -22,7 +22,7 @@ pub(crate) fn options(dir: &Path, ranks: u32) -> Options {
     options
 }
 
-/// Runs a test with the options of a log in an empty directory.
+/// Runs a test with options for a log in an empty directory.
 pub(crate) fn with_dir(ranks: u32, test: impl FnOnce(Options)) {
     let parent = tempfile::tempdir().unwrap();
     let dir = parent.path().join("store");
@@ -30,7 +30,7 @@ pub(crate) fn with_dir(ranks: u32, test: impl FnOnce(Options)) {
     test(options(&dir, ranks));
 }
 
-/// Returns the payload of a message: 500 to 1,500 bytes.
+/// Returns a message's payload: 500 to 1,500 bytes.
 pub(crate) fn payload(peer: Rank, ssn: Ssn) -> Vec<u8> {
     let len = 500 + (ssn.0 * 37 + u64::from(peer.0)) % 1000;
     (0..len).map(|index| (index * 7 + ssn.0 * 13 + u64::from(peer.0)) as u8).collect()

@@ -1,4 +1,4 @@
-//! Names of tables in checkpoints: one that a recovery could not read is refused before anything is written.
+//! Table names in checkpoints: a name unreadable to a recovery is refused before anything is written.
 
 use counterfoil::{CheckpointError, Contents, Epoch, Log, TableError};
 

@@ -1,5 +1,4 @@
-//! A caller that waits for more than the log: checkpoints as futures, room that the disk has yet to make, and records
-//! that aren't committed yet.
+//! Waiting for more than the log: checkpoints as futures, room yet to be made by the disk, and uncommitted records.
 
 use std::future::Future;
 use std::pin::pin;
@@ -13,7 +12,7 @@ use counterfoil::{AppendError, CheckpointError, Contents, Epoch, Keep, Log, Opti
 
 use crate::spilled::{acknowledge, append, check_replay, payload, with_dir};
 
-/// Unparks the thread that waits, and counts.
+/// Unparks the waiting thread, and counts.
 struct Unpark(Thread, AtomicU64);
 
 impl Wake for Unpark {
@@ -27,7 +26,9 @@ fn unpark() -> Arc<Unpark> {
     Arc::new(Unpark(std::thread::current(), AtomicU64::new(0)))
 }
 
-/// Polls until the result is ready, and parks between two polls. Returns the result and the number of pending polls.
+/// Polls until the result is ready, and parks between two polls.
+///
+/// Returns the result and the number of pending polls.
 fn block_on<T>(mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> (T, u64) {
     let unpark = unpark();
     let waker = Waker::from(unpark.clone());
@@ -61,7 +62,7 @@ fn a_checkpoint_is_a_future() {
             // Ready once, ready for ever.
             assert!(pending.is_done() && block_on(|context| pending.as_mut().poll(context)).1 == 0);
         }
-        // An epoch that isn't later is refused by the store.
+        // The store refuses an epoch that isn't later.
         let mut pending = pin!(log.begin_checkpoint(Epoch(3), Contents::default()).unwrap());
         let (refused, _) = block_on(|context| pending.as_mut().poll(context));
         assert!(matches!(refused, Err(CheckpointError::Store(_))), "{refused:?}");

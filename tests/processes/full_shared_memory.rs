@@ -1,4 +1,4 @@
-//! A process-crash-safe log on a memory file system that is full, of 20 MB.
+//! A process-crash-safe log on a full memory file system of 20 MB.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! A process that appends in the process-crash-safe tier is killed at random instants; its replacement recovers
-//! everything that was reported as committed, in order, and nothing else.
+//! A process appending in the process-crash-safe tier is killed at random instants; its replacement recovers everything
+//! reported as committed, in order, and nothing else.
 //!
 //! The test program starts itself as that process. Set `COUNTERFOIL_KILL_SEED` to repeat a run; the instants also
 //! depend on the machine.
@@ -17,9 +17,9 @@ use counterfoil_test_support::random::split_mix;
 
 const ROUNDS: u64 = 20;
 const PEERS: u32 = 3;
-/// Maximum number of messages between two reports, which may be in the log without being reported.
+/// Maximum number of messages between two reports; they may be in the log without being reported.
 const BATCH_MAX: u64 = 40;
-/// Environment variable of the killed process: a seed, and the log's directory.
+/// Environment variable for the killed process: a seed, and the log's directory.
 const CHILD: &str = "COUNTERFOIL_KILLED_WRITER";
 
 fn below(random: &mut impl FnMut() -> u64, limit: u64) -> u64 {
@@ -34,21 +34,21 @@ fn options(dir: &Path) -> Options {
     options
 }
 
-/// Returns the payload of a message, the same in a re-execution.
+/// Returns a message's payload, the same in a re-execution.
 fn payload(peer: Rank, ssn: Ssn) -> Vec<u8> {
     let mut random = split_mix(u64::from(peer.0) << 32 | ssn.0);
     let size = if below(&mut random, 50) == 0 { below(&mut random, 20_000) } else { below(&mut random, 400) };
     (0..size).map(|_| below(&mut random, 256) as u8).collect()
 }
 
-/// A report of the process, written in one piece.
+/// A report from the process, written in one piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Report {
     /// The last committed SSN.
     Committed(Rank, Ssn),
-    /// The last SSN that a checkpoint of the receiver covers: from now on records up to it may be freed.
+    /// Last SSN covered by a checkpoint of the receiver: from now on records up to it may be freed.
     Covered(Rank, Ssn),
-    /// Number of entries of the local log.
+    /// Number of local log entries.
     Entries(u64),
 }
 
@@ -80,7 +80,9 @@ impl Report {
     }
 }
 
-/// The killed process. Does nothing if run as an ordinary test, without the environment variable.
+/// The killed process.
+///
+/// Does nothing if run as an ordinary test, without the environment variable.
 #[test]
 fn child() {
     let Ok(setting) = std::env::var(CHILD) else { return };
@@ -133,7 +135,7 @@ fn append(log: &mut Log, peer: Rank, random: &mut impl FnMut() -> u64) {
     claim.commit();
 }
 
-/// Combined reports of the killed processes of one directory.
+/// Combined reports from a directory's killed processes.
 #[derive(Debug, Default)]
 struct Reported {
     committed: BTreeMap<Rank, Ssn>,
@@ -197,7 +199,7 @@ impl Reported {
 fn kill(mut process: Child, random: &mut impl FnMut() -> u64) -> Vec<u8> {
     let mut pipe = process.stderr.take().unwrap();
     let mut bytes = Vec::new();
-    // Half of the processes are killed at any time after their start, the others after their first report.
+    // Half the processes are killed at any time after their start, the others after their first report.
     if below(random, 2) == 0 {
         bytes = vec![0; Report::BYTES];
         pipe.read_exact(&mut bytes).unwrap();
@@ -221,7 +223,7 @@ fn a_writer_killed_at_any_instant_leaves_everything_that_it_had_reported() {
     let parent = tempfile::tempdir_in(if Path::new("/dev/shm").is_dir() { "/dev/shm" } else { "/tmp" }).unwrap();
     let (mut dir, mut reported, mut reports) = (PathBuf::new(), Reported::default(), 0);
     for round in 0..ROUNDS {
-        // Every few rounds begin a new log; the others continue that of a killed process, like a replacement.
+        // Every few rounds begin a new log; the others continue a killed process's log, like a replacement.
         if round % 4 == 0 {
             dir = parent.path().join(round.to_string());
             create_private_dir(&dir).unwrap();

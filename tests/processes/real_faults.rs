@@ -43,7 +43,7 @@ fn cover_everything(log: &mut Log, epoch: Epoch) {
     log.collect();
 }
 
-// A disk of 20 MB.
+// A 20 MB disk.
 
 #[test]
 fn a_log_on_a_full_disk_follows_on_full_and_continues_when_there_is_space() {
@@ -97,7 +97,7 @@ fn fill_disk(disk: &Path, options: &Options) {
 
 fn open_while_full(log: Log, disk: &Path, options: &Options, next: &[Ssn]) {
     drop(log);
-    // Use up the rest of the disk.
+    // Fills the disk.
     let rest = disk.join("rest");
     let mut file = std::fs::File::create(&rest).unwrap();
     while file.write_all(&[7; 4096]).is_ok() {}
@@ -122,7 +122,7 @@ fn open_while_full(log: Log, disk: &Path, options: &Options, next: &[Ssn]) {
     std::fs::remove_file(disk.join("big")).unwrap();
 }
 
-// A disk that fails.
+// A failing disk.
 
 #[test]
 fn a_failed_write_ends_only_writing() {
@@ -160,9 +160,9 @@ fn a_failed_write_ends_only_writing() {
     assert!(harmless < 20 && failed_at_once < 30, "{harmless} faults did no harm, {failed_at_once} preceded any spill");
 }
 
-// A process that is killed.
+// A killed process.
 
-/// Number of processes killed in sequence, each resuming the log of its predecessor.
+/// Number of processes killed in sequence, each resuming its predecessor's log.
 const KILLS: u64 = 120;
 
 #[test]
@@ -207,10 +207,10 @@ fn kill_options(dir: &Path) -> Options {
     options
 }
 
-/// Combined reports of the processes.
+/// Combined reports from the processes.
 #[derive(Default)]
 struct Reported {
-    /// Epoch, next SSNs, entries of the local log: the newest durable checkpoint, then those begun since.
+    /// Epoch, next SSNs, local log entries: the newest durable checkpoint, then those begun since.
     checkpoints: Vec<(u32, Vec<u64>, usize)>,
     synced: usize,
     spilled: u64,
@@ -297,7 +297,7 @@ fn log_until_killed() {
     }
 }
 
-/// A child process that is killed at the end of the test.
+/// A child process, killed at the end of the test.
 struct KillOnDrop(Child);
 
 impl Drop for KillOnDrop {
@@ -317,9 +317,9 @@ fn start(test: &str, told: &Path) -> (KillOnDrop, BufReader<ChildStdout>) {
 
 // Memory.
 
-/// Maximum memory of a log of 8 MiB in addition to its budget: ten write buffers of 256 KiB, in large pages (4 MiB);
+/// Maximum memory of an 8 MiB log in addition to its budget: ten write buffers of 256 KiB, in large pages (4 MiB);
 /// sixteen read-ahead buffers (4 MiB); a chunk of the local log, the index (a hundred bytes for each of 640 blocks),
-/// the threads' stacks, and free memory of the allocator (some 4 MiB).
+/// the threads' stacks, and the allocator's free memory (some 4 MiB).
 const OVERHEAD_BYTES_MAX: u64 = 14 << 20;
 const BUDGET: usize = 8 << 20;
 
