@@ -1,4 +1,4 @@
-//! The storage backend: the disk operations that a store needs.
+//! The storage backend: disk operations for a store.
 
 pub(crate) mod buffer;
 pub(crate) mod buffer_pool;
@@ -28,7 +28,7 @@ use counterfoil_log_core::ChunkImage;
 
 use crate::Buffer;
 
-/// An open file of a [`StorageBackend`].
+/// Identifies an open [`StorageBackend`] file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileId(pub u32);
 
@@ -46,23 +46,25 @@ pub enum BackendKind {
 /// A directory of files on stable storage, written by one thread.
 ///
 /// Nothing is durable before [`sync`](Self::sync) (a file's bytes) or [`sync_dir`](Self::sync_dir) (creations and
-/// removals) has returned: of everything after the last sync, a power cut keeps any subset, byte by byte.
+/// removals) has returned: of the changes after the last sync, a power cut keeps any subset, byte by byte.
 pub trait StorageBackend: Send + fmt::Debug {
     /// Returns the kind of this backend.
     fn kind(&self) -> BackendKind;
 
-    /// Returns the capacity of each [`Buffer`] in bytes, a multiple of [`PAGE_BYTES`](crate::PAGE_BYTES). It limits a
-    /// single write.
+    /// Returns the capacity of each [`Buffer`] in bytes, a multiple of [`PAGE_BYTES`](crate::PAGE_BYTES).
+    ///
+    /// Limits a single write.
     fn buffer_bytes(&self) -> usize;
 
-    /// Returns the names of all files.
+    /// Returns all file names.
     ///
     /// # Errors
     /// The operating system's.
     fn list(&mut self) -> io::Result<Vec<String>>;
 
-    /// Returns those of the names that are not regular files, each with its type ("a symbolic link"). Doesn't open
-    /// them.
+    /// Returns the names in the directory that aren't regular files, each with its type ("a symbolic link").
+    ///
+    /// Doesn't open them.
     ///
     /// # Errors
     /// The operating system's.
@@ -78,45 +80,53 @@ pub trait StorageBackend: Send + fmt::Debug {
     /// Creates a private file of `bytes` zeros, preallocated on disk.
     ///
     /// # Errors
-    /// A file of this name exists; no space. No file is left then.
+    /// The name exists; no space. No file is left then.
     fn create(&mut self, name: &str, bytes: u64) -> io::Result<FileId>;
 
     /// Opens a file.
     ///
     /// # Errors
-    /// There is no such file, or it isn't a private file of this user.
+    /// The file doesn't exist, or isn't this user's private file.
     fn open(&mut self, name: &str) -> io::Result<FileId>;
 
-    /// Returns the length of a file in bytes.
+    /// Returns the file length in bytes.
     ///
     /// # Errors
     /// The operating system's.
     fn len(&mut self, file: FileId) -> io::Result<u64>;
 
-    /// Closes a file. Writes in flight still complete; their errors are reported by [`flush`](Self::flush).
+    /// Closes a file.
+    ///
+    /// Writes in flight still complete; their errors are reported by [`flush`](Self::flush).
     fn close(&mut self, file: FileId);
 
     /// Removes a file.
     ///
     /// # Errors
-    /// The operating system's; [`io::ErrorKind::NotFound`] if there is no such file.
+    /// Operating system errors; [`io::ErrorKind::NotFound`] if the file doesn't exist.
     fn remove(&mut self, name: &str) -> io::Result<()>;
 
-    /// Returns an empty buffer. Waits for a write in flight if all buffers are in use.
+    /// Returns an empty buffer.
+    ///
+    /// Waits for a write in flight if all buffers are in use.
     ///
     /// # Errors
-    /// The operating system's, from that wait.
+    /// Operating system errors from this wait.
     fn buffer(&mut self) -> io::Result<Buffer>;
 
-    /// Starts to write the contents of `buffer` at offset `at`. Both `at` and the buffer's length are multiples of
-    /// [`PAGE_BYTES`](crate::PAGE_BYTES). The buffer is reused when the write is complete.
+    /// Starts to write `buffer` at offset `at`.
+    ///
+    /// Both `at` and the buffer's length are multiples of [`PAGE_BYTES`](crate::PAGE_BYTES). The buffer is reused when
+    /// the write completes.
     ///
     /// # Errors
-    /// The operating system's; an error of the write itself may be reported only by [`flush`](Self::flush).
+    /// Operating system errors; an error from the write itself may be reported only by [`flush`](Self::flush).
     fn write(&mut self, file: FileId, at: u64, buffer: Buffer) -> io::Result<()>;
 
-    /// Returns an empty buffer of at least a page, for the header of a [`write_chunks`](Self::write_chunks). Waits if
-    /// the limit of such writes is in flight. The default implementation returns a [`buffer`](Self::buffer).
+    /// Returns an empty buffer, at least a page, for the header of a [`write_chunks`](Self::write_chunks).
+    ///
+    /// Waits while too many of these writes are in flight. The default implementation returns a
+    /// [`buffer`](Self::buffer).
     ///
     /// # Errors
     /// As [`buffer`](Self::buffer).
@@ -125,7 +135,8 @@ pub trait StorageBackend: Send + fmt::Debug {
     }
 
     /// Starts to write `header` and, right after it, the chunks in order, at offset `at`; see [`write`](Self::write).
-    /// The chunks' memory stays pinned until the write is complete; the default implementation copies it into buffers.
+    ///
+    /// The chunks' memory stays pinned until the write completes; the default implementation copies it into buffers.
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -150,7 +161,7 @@ pub trait StorageBackend: Send + fmt::Debug {
     /// Waits until every started write is complete, in its full length.
     ///
     /// # Errors
-    /// That of the first write that failed.
+    /// Error of the first failed write.
     fn flush(&mut self) -> io::Result<()>;
 
     /// Flushes, and makes the file's bytes and length durable.
@@ -165,8 +176,9 @@ pub trait StorageBackend: Send + fmt::Debug {
     /// The operating system's.
     fn sync_dir(&mut self) -> io::Result<()>;
 
-    /// Punches a hole at `[at, at + len)`, which reads as zeros afterwards. Both are multiples of
-    /// [`PAGE_BYTES`](crate::PAGE_BYTES).
+    /// Punches a hole at `[at, at + len)`; it reads as zeros afterwards.
+    ///
+    /// Both are multiples of [`PAGE_BYTES`](crate::PAGE_BYTES).
     ///
     /// # Errors
     /// [`io::ErrorKind::Unsupported`] if the file system can't.
@@ -178,22 +190,24 @@ pub trait StorageBackend: Send + fmt::Debug {
     /// The operating system's.
     fn truncate(&mut self, file: FileId, len: u64) -> io::Result<()>;
 
-    /// Returns the free bytes of the file system.
+    /// Returns the free bytes in the file system.
     ///
     /// # Errors
     /// The operating system's.
     fn available(&mut self) -> io::Result<u64>;
 
-    /// Opens a file for reading from any thread, also while it is written. A reader sees flushed bytes.
+    /// Opens a file for reading from any thread, also while it is written.
+    ///
+    /// A reader sees flushed bytes.
     ///
     /// # Errors
-    /// There is no such file.
+    /// The file doesn't exist.
     fn reader(&mut self, name: &str) -> io::Result<Arc<dyn ReadAt>>;
 }
 
-/// Positioned reads of a file, from any thread.
+/// Positioned reads from any thread.
 pub trait ReadAt: Send + Sync + fmt::Debug {
-    /// Returns the length of the file in bytes.
+    /// Returns the file length in bytes.
     ///
     /// # Errors
     /// The operating system's.
@@ -213,8 +227,10 @@ pub trait ReadAt: Send + Sync + fmt::Debug {
     /// [`io::ErrorKind::UnexpectedEof`] if the file ends before; the operating system's.
     fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<()>;
 
-    /// Returns the file's descriptor if an io_uring may read whole pages of it into page-aligned memory. It stays the
-    /// same as long as the file is open. `None`, the default, allows only [`read_at`](Self::read_at).
+    /// Returns the file's descriptor if an io_uring may read its whole pages into page-aligned memory.
+    ///
+    /// The descriptor stays the same while the file is open. `None`, the default, allows only
+    /// [`read_at`](Self::read_at).
     fn for_ring(&self) -> Option<BorrowedFd<'_>> {
         None
     }

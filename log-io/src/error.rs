@@ -1,4 +1,4 @@
-//! Errors of a store.
+//! Store errors.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,11 +12,11 @@ use rustix::process::{Resource, getrlimit};
 use crate::StorageBackend;
 use crate::format::names::MANIFEST;
 
-/// An error of a store.
+/// A store error.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// An operation of the operating system failed.
+    /// An operating system call failed.
     #[error("cannot {action} {file} of the store: {source}")]
     Io {
         /// The operation.
@@ -26,14 +26,17 @@ pub enum StoreError {
         /// The operating system's error.
         source: io::Error,
     },
-    /// A write or a sync failed, now or earlier. The state of the disk is unknown, so the store writes nothing more.
-    /// Flushed blocks can still be read.
+    /// A write or a sync failed, now or earlier.
+    ///
+    /// The disk's state is unknown, so the store writes nothing more. Flushed blocks can still be read.
     #[error("the store writes nothing more after an error; end the process and open the store again: {first}")]
     Failed {
         /// The first error.
         first: Arc<StoreError>,
     },
-    /// The file system has no space for another file. Nothing is half-written; retry when there is space.
+    /// The file system has no space for another file.
+    ///
+    /// Nothing is half-written; retry when there is space.
     #[error(
         "the disk is full: {} needed, {} left{}; free space there, or put the store on another disk (a segment takes its whole space when \
          it is created)",
@@ -46,10 +49,12 @@ pub enum StoreError {
         dir: Option<PathBuf>,
         /// Bytes needed.
         needed: u64,
-        /// Free bytes of the file system.
+        /// Free bytes in the file system.
         available: u64,
     },
-    /// The store would exceed `disk_bytes_max`. Nothing is half-written.
+    /// The store would exceed `disk_bytes_max`.
+    ///
+    /// Nothing is half-written.
     #[error(
         "the store would need {needed} bytes in addition to its {used}, more than disk_bytes_max ({max}): take a \
          checkpoint, collect, or raise disk_bytes_max"
@@ -57,7 +62,7 @@ pub enum StoreError {
     Budget {
         /// Bytes needed.
         needed: u64,
-        /// Bytes of the store.
+        /// Bytes in use by the store.
         used: u64,
         /// The limit.
         max: u64,
@@ -83,18 +88,18 @@ pub enum StoreError {
         /// Its version.
         found: u32,
     },
-    /// The store belongs to another rank, or to a job with another number of ranks.
+    /// The store belongs to another rank, or to a job with another rank count.
     #[error("the store is that of rank {rank} of {ranks}: give each rank its own directory")]
     OtherRank {
         /// Its rank.
         rank: u32,
-        /// Number of ranks of its job.
+        /// Rank count of its job.
         ranks: u32,
     },
     /// The directory has a store, or part of one.
     #[error("{file} exists: the directory has a store, which is to be opened or removed")]
     Exists {
-        /// A file of it.
+        /// One of its files.
         file: String,
     },
     /// The directory has no store.
@@ -109,7 +114,7 @@ pub enum StoreError {
     /// Options out of bounds, or inconsistent.
     #[error("options of the store: {0}")]
     Options(String),
-    /// The epoch of a new checkpoint isn't higher than that of the newest one.
+    /// The new checkpoint's epoch isn't above the newest epoch.
     #[error("a checkpoint that begins {asked} can't follow one that begins {newest}: discard that one first")]
     Epoch {
         /// The requested epoch.
@@ -117,7 +122,7 @@ pub enum StoreError {
         /// The newest checkpoint's epoch; 0 for none.
         newest: Epoch,
     },
-    /// No checkpoint of this epoch is kept.
+    /// No checkpoint with this epoch is kept.
     #[error("no checkpoint that begins {epoch} is kept")]
     NoCheckpoint {
         /// The requested epoch.
@@ -131,7 +136,7 @@ pub enum StoreError {
         /// Offset in the segment, in bytes.
         at: u64,
     },
-    /// A record can't be appended: its SSN doesn't rise, or it is no entry of the local log in the local log's lane.
+    /// A record can't be appended: its SSN doesn't rise, or it isn't a local log entry, in the local log's lane.
     #[error("record {ssn} of {lane} can't be appended: {what}")]
     Record {
         /// The lane.
@@ -141,8 +146,10 @@ pub enum StoreError {
         /// The reason.
         what: &'static str,
     },
-    /// The image of a checkpoint has numbers that a reader would refuse: SSNs that are out of their limits or don't
-    /// rise, or an entry of a block that no store wrote. Nothing was written.
+    /// A checkpoint image has numbers refused by readers: SSNs out of range or not rising, or a block entry that no
+    /// store wrote.
+    ///
+    /// Nothing was written.
     #[error(
         "the checkpoint that begins {epoch} could not be read back and was not written: an SSN or a block of it is out of its limits"
     )]
@@ -150,11 +157,12 @@ pub enum StoreError {
         /// The epoch.
         epoch: Epoch,
     },
-    /// The store has used up the numbers of its files.
+    /// The store has used up its file numbers.
     #[error("the store has used up its file numbers: copy what is needed, remove it and create another")]
     NumbersExhausted,
-    /// A block was made that a reader would refuse: a fault of this program. Nothing of it was written, and the records
-    /// are still in memory.
+    /// A block would be refused by readers: a fault in this program.
+    ///
+    /// None of it was written, and its records are still in memory.
     #[error(
         "the block of {lane} that begins with {first} could not be read back ({what}) and was not written: this is a fault of \
          counterfoil; a smaller block_bytes may avoid it"
@@ -167,7 +175,9 @@ pub enum StoreError {
         /// The reader's reason.
         what: &'static str,
     },
-    /// An entry with the name of one of the store's files isn't a regular file. It was neither opened nor followed.
+    /// An entry with a store file's name isn't a regular file.
+    ///
+    /// It was neither opened nor followed.
     #[error("{file} in the store's directory is {what}, not a file of the store: move it away")]
     NotAFile {
         /// Its name in the store's directory.
@@ -175,7 +185,9 @@ pub enum StoreError {
         /// Its type, such as "a symbolic link".
         what: &'static str,
     },
-    /// The process reached its limit of open files. A store needs one for each of its segments.
+    /// The process reached its open file limit.
+    ///
+    /// A store needs one file for each segment.
     #[error(
         "cannot {action} {file} of the store: this process may have {limit} files open (RLIMIT_NOFILE), and a store takes \
          one for each segment: raise it (`ulimit -n`), or use larger segments (segment_bytes)"
@@ -188,12 +200,12 @@ pub enum StoreError {
         /// The soft limit, RLIMIT_NOFILE.
         limit: u64,
     },
-    /// The thread that writes the store has ended.
+    /// The store's writer thread has ended.
     #[error("the thread that writes the store has ended: open the store again")]
     WriterEnded,
 }
 
-/// Returns what to do about a damaged file.
+/// Returns advice on a damaged file.
 fn advice(file: &str) -> &'static str {
     match file {
         MANIFEST => {
@@ -205,7 +217,7 @@ fn advice(file: &str) -> &'static str {
 }
 
 impl StoreError {
-    /// Returns the error without advice, for a report with advice of its own.
+    /// Returns the error without advice, for a report with its own advice.
     pub(crate) fn finding(&self) -> String {
         match self {
             StoreError::Damaged { file, offset, what } => format!("{file} at byte {offset}: {what}"),
@@ -224,7 +236,7 @@ impl StoreError {
         }
     }
 
-    /// Returns the error of a full disk, with the free bytes.
+    /// Returns the error for a full disk, with the free bytes.
     pub(crate) fn disk_full(backend: &mut dyn StorageBackend, needed: u64) -> StoreError {
         let available = backend.available().unwrap_or(0);
         StoreError::DiskFull { dir: backend.path().map(Path::to_owned), needed, available }
@@ -234,7 +246,7 @@ impl StoreError {
         StoreError::Damaged { file: file.to_owned(), offset, what }
     }
 
-    /// Converts the error of a read: a file that ends too early is damaged.
+    /// Converts a read error: a file ending too early is damaged.
     pub(crate) fn read(file: &str, offset: u64) -> impl FnOnce(io::Error) -> StoreError + use<> {
         let file = file.to_owned();
         move |source| match source.kind() {

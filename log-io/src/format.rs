@@ -1,4 +1,4 @@
-//! Numbers of the format on disk, which docs/book/src/reference/formats.md describes.
+//! Disk format constants; see docs/book/src/reference/formats.md.
 
 pub(crate) mod block;
 pub(crate) mod block_buffer;
@@ -12,26 +12,26 @@ pub(crate) mod segment;
 
 use crate::PAGE_BYTES;
 
-/// Format version of blocks, segments, checkpoint files and manifests.
+/// Format version for blocks, segments, checkpoint files and manifests.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// Bytes of a block's header.
+/// Block header size in bytes.
 pub(crate) const HEADER_BYTES: usize = 96;
-/// Bytes of a chunk's entry in the table of its block.
+/// Size of a chunk's entry in the block's table, in bytes.
 pub(crate) const ENTRY_BYTES: usize = 32;
-/// Chunks of a block, at most: header and table take one page.
+/// Maximum chunks in a block: header and table take one page.
 pub(crate) const CHUNKS_MAX: usize = (PAGE_BYTES - HEADER_BYTES) / ENTRY_BYTES;
-/// Bytes of a chunk's record with an empty body.
+/// Size of a chunk's record with an empty body, in bytes.
 pub(crate) const RECORD_BYTES_MIN: usize = 16;
-/// Largest value of `block_bytes`.
+/// Maximum `block_bytes`.
 pub(crate) const BLOCK_BYTES_MAX: usize = 16 << 20;
 
 /// Offset of the first block in a segment.
 pub(crate) const FIRST_BLOCK: u64 = PAGE_BYTES as u64;
-/// Limit of the numbers of segments and checkpoint files: more than a disk has had.
+/// Limit for segment and checkpoint file numbers: more than any disk has had.
 pub(crate) const FILE_NUMBER_MAX: u32 = 1 << 31;
 
-/// Most checkpoints that fit into a manifest.
+/// Maximum checkpoints in a manifest.
 pub(crate) const CHECKPOINTS_KEPT_MAX: usize = 64;
-/// Limit of the sessions of a store, and of the changes of its manifest: more than there is time for.
+/// Limit for sessions and for manifest changes: more than there is time for.
 pub(crate) const SESSIONS_MAX: u64 = 1 << 62;

@@ -1,9 +1,9 @@
 //! Counterfoil's durable tier: spilled records, checkpoints, and recovery after a power cut.
 //!
-//! A rank's [`Store`] is a private directory of *segments*. A segment holds *blocks*: runs of records of one lane in
-//! SSN order, checksummed. A checkpoint is an index of blocks with everything else that a recovery needs; a manifest of
-//! two slots lists the valid checkpoints. The files are reached through a [`StorageBackend`]: io_uring or pwrite, and
-//! in tests a simulated disk that loses any subset of the bytes that were not synced.
+//! A rank's [`Store`] is a private directory of *segments*. A segment holds *blocks*: checksummed runs of one lane's
+//! records in SSN order. A checkpoint is a block index with everything else needed for recovery; a manifest with two
+//! slots lists the valid checkpoints. The files are reached through a [`StorageBackend`]: io_uring or pwrite, and in
+//! tests a simulated disk, which loses any subset of the unsynced bytes.
 #![warn(missing_docs)]
 
 mod backend;

@@ -1,4 +1,4 @@
-//! Limits of a store.
+//! Store limits.
 
 use counterfoil_log_core::Rank;
 
@@ -10,43 +10,56 @@ const PAGE: u64 = PAGE_BYTES as u64;
 /// Identity and limits of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreOptions {
-    /// The rank whose store it is.
+    /// The store's rank.
     pub rank: Rank,
-    /// Number of ranks of the job, at most 2^20.
+    /// Number of ranks in the job, at most 2^20.
     pub ranks: u32,
-    /// Limit of the bytes on disk: segments, checkpoint files, manifest and reserve. Default: 4 GiB.
+    /// Maximum bytes on disk: segments, checkpoint files, manifest and reserve.
     ///
-    /// An open store has a file descriptor for each segment: 256 at the defaults (4 GiB in segments of 16 MiB), and
-    /// more if most segments have only a few live blocks and holes otherwise. A larger disk needs larger segments, or
-    /// more open files for the process (`ulimit -n`); too few are [`StoreError::TooManyFiles`].
+    /// Default: 4 GiB.
+    ///
+    /// An open store has a file descriptor for each segment: 256 at the defaults (4 GiB in 16 MiB segments), and more
+    /// if most segments have only a few live blocks and holes otherwise. A larger disk needs larger segments, or more
+    /// open files for the process (`ulimit -n`); too few are [`StoreError::TooManyFiles`].
     pub disk_bytes_max: u64,
-    /// Bytes of a segment, a multiple of 4,096 between 8 KiB and 1 GiB. A record that doesn't fit gets a segment of its
-    /// own. A new one needs as many free bytes, which leaves room for checkpoint files: a disk of less than eight
-    /// needs smaller ones. Default: 16 MiB.
+    /// Segment size in bytes, a multiple of 4,096 between 8 KiB and 1 GiB.
+    ///
+    /// A record that doesn't fit gets its own segment. A new segment needs this many free bytes, which leaves room for
+    /// checkpoint files: a disk smaller than eight segments needs smaller ones. Default: 16 MiB.
     pub segment_bytes: u64,
-    /// Limit of the bytes of a block, a multiple of 4,096 between 4 KiB and 16 MiB, less than a segment; the backend's
-    /// largest single write is a limit, too. A record that doesn't fit gets a block of its own. Default: 256 KiB. A
-    /// block of in-place chunks may be an eighth larger, but has at most 16 MiB of chunks, plus a page for their table;
-    /// a larger chunk gets a block of its own.
+    /// Maximum block size in bytes, a multiple of 4,096 between 4 KiB and 16 MiB, less than a segment; the backend's
+    /// largest single write is a limit, too.
+    ///
+    /// A record that doesn't fit gets its own block. Default: 256 KiB. A block with in-place chunks may be an eighth
+    /// larger, but has at most 16 MiB of chunks, plus a page for their table; a larger chunk gets its own block.
     pub block_bytes: usize,
-    /// Compress blocks (lz4) if that saves at least an eighth. Default: no.
+    /// Compress blocks (lz4) if this saves at least an eighth.
+    ///
+    /// Default: no.
     pub compress: bool,
-    /// Bytes reserved on disk. They are released when the disk is too full for a checkpoint file, because a checkpoint
-    /// lets other space be freed; a multiple of 4,096, 0 for none. Opening a store needs no free space. Default: 1 MiB.
+    /// Bytes reserved on disk.
+    ///
+    /// They are released when the disk is too full for a checkpoint file, because a checkpoint lets other space be
+    /// freed; a multiple of 4,096, 0 for none. Opening a store needs no free space. Default: 1 MiB.
     pub reserve_bytes: u64,
-    /// Number of checkpoints kept, 1 to 64. Default: 1.
+    /// Number of checkpoints kept, 1 to 64.
+    ///
+    /// Default: 1.
     pub checkpoints_kept: usize,
-    /// Write checksums of blocks. Only a benchmark turns them off.
+    /// Write block checksums.
+    ///
+    /// Only a benchmark turns them off.
     #[doc(hidden)]
     pub checksums: bool,
-    /// Seed of the random identities of stores and segments; `None` for a random one. A test sets it, to write the same
-    /// bytes each time.
+    /// Seed for the random identities of stores and segments; `None` for a random one.
+    ///
+    /// Set by tests to write the same bytes each time.
     #[doc(hidden)]
     pub seed: Option<u64>,
 }
 
 impl StoreOptions {
-    /// Returns the defaults for a rank of a job of `ranks`.
+    /// Returns the defaults for a rank in a job with `ranks` ranks.
     pub fn new(rank: Rank, ranks: u32) -> StoreOptions {
         StoreOptions {
             rank,
@@ -62,7 +75,7 @@ impl StoreOptions {
         }
     }
 
-    /// Checks each limit, and that they are consistent.
+    /// Checks each limit, and their consistency.
     ///
     /// # Errors
     /// [`StoreError::Options`].

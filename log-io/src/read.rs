@@ -1,4 +1,4 @@
-//! Reading of blocks on any thread, ahead of a cursor.
+//! Block reads on any thread, ahead of a cursor.
 
 pub(crate) mod block_cursor;
 pub(crate) mod demote;

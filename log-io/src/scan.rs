@@ -20,7 +20,7 @@ pub use loss::{Bound, Loss};
 pub use repair::{Repair, repair};
 pub use view::StoreView;
 
-/// Blocks that a report lists, at most; it counts the others.
+/// Maximum blocks listed in a report; the others are only counted.
 const BLOCKS_MAX: usize = 1 << 16;
 
 /// The contents and the state of a store.
@@ -35,30 +35,32 @@ pub struct Report {
     pub checkpoints: Vec<CheckpointReport>,
     /// The segments, by number.
     pub segments: Vec<SegmentReport>,
-    /// Invalid checkpoint files, and segments to which no checkpoint refers. The next opening removes them, except
-    /// segments with entries of the local log that it recovers. Empty if no slot of the manifest is whole, and without
-    /// segments if a valid checkpoint can't be read, because they may be needed.
+    /// Invalid checkpoint files, and segments without references from checkpoints.
+    ///
+    /// The next opening removes them, except segments with local log entries that it recovers. Empty if no manifest
+    /// slot is whole, and without segments if a valid checkpoint can't be read, because they may be needed.
     pub left_over: Vec<String>,
-    /// Entries with the name of one of the store's files that aren't regular files: name and type ("a symbolic link").
+    /// Entries with a store file's name that aren't regular files: name and type ("a symbolic link").
+    ///
     /// The scan ignores them; opening the store for writing fails.
     pub not_files: Vec<(String, &'static str)>,
-    /// Number of blocks that the segments' lists omit, because they would get too long.
+    /// Number of blocks omitted from the segments' lists, because they would get too long.
     pub blocks_left_out: u64,
 }
 
-/// The contents of the manifest.
+/// The manifest contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ManifestReport {
-    /// The rank whose store it is.
+    /// The store's rank.
     pub rank: Rank,
-    /// Number of ranks of the job.
+    /// Number of ranks in the job.
     pub ranks: u32,
-    /// Number of changes of the manifest.
+    /// Number of manifest changes.
     pub sequence: u64,
-    /// Number of sessions: openings for writing, and discards of checkpoints.
+    /// Number of sessions: openings for writing, and checkpoint discards.
     pub session: u64,
-    /// SSN of each lane up to which no record is needed, although a kept checkpoint may have it.
+    /// For each lane, the SSN up to which records are unneeded, although a kept checkpoint may have them.
     pub floors: Vec<(Rank, Ssn)>,
 }
 
@@ -68,11 +70,11 @@ pub struct ManifestReport {
 pub struct CheckpointReport {
     /// The file's name.
     pub file: String,
-    /// The epoch that it begins.
+    /// The epoch begun by it.
     pub epoch: Epoch,
     /// Its length in bytes.
     pub bytes: u64,
-    /// Numbers of its lanes, blocks and entries of the local log, or the error of reading it.
+    /// Numbers of its lanes, blocks and local log entries, or the read error.
     pub contents: Result<(usize, usize, usize), String>,
 }
 
@@ -84,9 +86,9 @@ pub struct SegmentReport {
     pub file: String,
     /// Its length in bytes.
     pub bytes: u64,
-    /// The session that wrote it, or the error of reading its header.
+    /// The session in which it was written, or the error reading the header.
     pub session: Result<u64, String>,
-    /// End of the last block to which a kept checkpoint refers; 0 for none.
+    /// End of the last block referenced by a kept checkpoint; 0 for none.
     pub covered: u64,
     /// Its blocks, by offset.
     pub blocks: Vec<BlockReport>,
@@ -94,7 +96,9 @@ pub struct SegmentReport {
     pub tail: Tail,
     /// End of the last whole block.
     pub end: u64,
-    /// Ranges (offset, bytes) after `covered` that are neither whole blocks nor zeros. At most 1,024.
+    /// Ranges (offset, bytes) after `covered`, neither whole blocks nor zeros.
+    ///
+    /// At most 1,024.
     pub torn: Vec<(u64, u64)>,
 }
 
@@ -110,17 +114,19 @@ pub struct BlockReport {
     pub damage: Option<&'static str>,
 }
 
-/// State of a segment's end, and of the blocks to which checkpoints refer.
+/// State of a segment's end, and of the blocks referenced by checkpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tail {
     /// Whole blocks, then zeros or the end of the file.
     Clean,
-    /// A torn write after the blocks to which checkpoints refer. Nothing is lost that was durable.
+    /// A torn write after the blocks referenced by checkpoints.
+    ///
+    /// No durable data is lost.
     Torn {
         /// Offset in the segment, in bytes.
         at: u64,
     },
-    /// A block to which a kept checkpoint refers is damaged: the store can't be opened before a repair.
+    /// A block referenced by a kept checkpoint is damaged: the store can't be opened before a repair.
     Damaged {
         /// Offset in the segment, in bytes.
         at: u64,
@@ -136,20 +142,22 @@ impl Report {
     }
 }
 
-/// A report, with what a repair needs.
+/// A report, with the data for a repair.
 struct Scan {
     report: Report,
     manifest: Option<Manifest>,
-    /// Names of the store's files.
+    /// The store's file names.
     names: Vec<String>,
-    /// The kept checkpoints that can be read, oldest first.
+    /// The readable kept checkpoints, oldest first.
     images: Vec<(KeptCheckpoint, CheckpointImage, Context)>,
 }
 
-/// Verifies everything in a store, and changes nothing. Calls `progress` with the bytes read so far and their total.
+/// Verifies everything in a store, and changes nothing.
 ///
-/// Works on damaged stores and on any directory. Its memory is bounded by a checkpoint file without the program's own
-/// bytes, the largest block, and a list of 65,536 blocks.
+/// Calls `progress` with the bytes read so far and their total.
+///
+/// Works on damaged stores and on any directory. Its memory use is bounded by a checkpoint file without the program's
+/// own bytes, the largest block, and a 65,536-block list.
 ///
 /// # Errors
 /// [`StoreError::Io`]; [`StoreError::Missing`] if there is no manifest.
@@ -224,7 +232,7 @@ impl Scan {
             let mut blocks = referenced.remove(&number).unwrap_or_default();
             blocks.sort_unstable_by_key(|block| block.at);
             blocks.dedup();
-            // A checkpoint that can't be read may refer to the segment.
+            // An unreadable checkpoint may refer to the segment.
             if blocks.is_empty() && newest.as_ref().is_some_and(|manifest| manifest.kept.len() == images.len()) {
                 report.left_over.push(segment_name(number));
             }

@@ -1,6 +1,6 @@
-//! The store: a rank's private directory of segments, checkpoint files and a manifest.
+//! The store: a rank's private directory with segments, checkpoint files and a manifest.
 //!
-//! The order of durability (a power cut keeps any subset of the unsynced bytes):
+//! The durability order (a power cut keeps any subset of the unsynced bytes):
 //!
 //! 1. Blocks are written; every write has completed in full; each written segment is synced; the directory is synced if
 //!    a segment is new. Now the blocks are durable.
@@ -40,8 +40,8 @@ pub use space::DiskUsage;
 
 /// A rank's store, with one writer.
 ///
-/// After a failed write or sync it writes nothing more ([`StoreError::Failed`]), because the state of the disk is
-/// unknown until the store is opened again. Blocks can still be read. A full disk is no such failure.
+/// After a failed write or sync it writes nothing more ([`StoreError::Failed`]), because the disk's state is unknown
+/// until the store is opened again. Blocks can still be read. A full disk isn't a failure in this sense.
 #[derive(Debug)]
 pub struct Store {
     backend: Box<dyn StorageBackend>,
@@ -49,22 +49,22 @@ pub struct Store {
     access: Access,
     manifest: Manifest,
     manifest_file: Option<FileId>,
-    /// The slot that the next change of the manifest writes first.
+    /// The slot to write first in the next manifest change.
     first_slot: usize,
     /// Segments by number.
     segments: BTreeMap<u32, Segment>,
-    /// The segment that is being written.
+    /// The segment being written.
     active: Option<u32>,
     /// The kept checkpoints, oldest first, as in the manifest.
     kept: Vec<Kept>,
     /// The number of the next file; no file has had it or a higher one.
     next_number: u32,
-    /// Seed of random identities.
+    /// Seed for random identities.
     seed: u64,
-    /// Blocks of the local log since the newest checkpoint, as (segment, offset), and the last SSN in them.
+    /// Local log blocks since the newest checkpoint, as (segment, offset), and their last SSN.
     local: Vec<(u32, u64)>,
     local_last: Ssn,
-    /// A file was created since the last sync of the directory.
+    /// A file was created since the last directory sync.
     is_directory_dirty: bool,
     failed: Option<Arc<StoreError>>,
     reader: StoreReader,
@@ -73,12 +73,12 @@ pub struct Store {
     compressed: Vec<u8>,
 }
 
-/// A checkpoint that is kept.
+/// A kept checkpoint.
 #[derive(Debug)]
 struct Kept {
     entry: KeptCheckpoint,
     file: Arc<dyn ReadAt>,
-    /// The blocks to which it refers.
+    /// The blocks referenced by it.
     blocks: Vec<Block>,
     /// Covered SSN of each lane, without the raised floors.
     covered: BTreeMap<Rank, Ssn>,
@@ -104,7 +104,7 @@ impl Store {
                 return Err(StoreError::Exists { file: MANIFEST.to_owned() });
             }
         }
-        // Left by an earlier creation that didn't complete a manifest.
+        // Left by an earlier creation without a complete manifest.
         for name in names.iter().filter(|name| *name == MANIFEST || *name == RESERVE) {
             backend.remove(name).map_err(StoreError::io("remove", name))?;
         }
@@ -160,12 +160,12 @@ impl Store {
         }
     }
 
-    /// Returns the options of the store.
+    /// Returns the options.
     pub fn options(&self) -> &StoreOptions {
         &self.options
     }
 
-    /// Returns a reader of the blocks, for any thread.
+    /// Returns a block reader, for any thread.
     pub fn reader(&self) -> StoreReader {
         self.reader.clone()
     }
@@ -195,7 +195,9 @@ impl Store {
         }
     }
 
-    /// Puts the store into its failed state, in which nothing is written. Returns the error to report.
+    /// Puts the store into its failed state: nothing more is written.
+    ///
+    /// Returns the error to report.
     fn fail(&mut self, error: StoreError) -> StoreError {
         let first = match error {
             StoreError::Failed { first } => first,
@@ -205,7 +207,9 @@ impl Store {
         StoreError::Failed { first }
     }
 
-    /// Creates a file. A full disk doesn't fail the store.
+    /// Creates a file.
+    ///
+    /// A full disk doesn't fail the store.
     fn create_file(&mut self, name: &str, bytes: u64) -> Result<FileId, StoreError> {
         match self.backend.create(name, bytes) {
             Ok(file) => {
@@ -274,15 +278,16 @@ impl Store {
         Ok(number)
     }
 
-    /// Closes and removes a file that was just created.
+    /// Closes and removes a file just created.
     fn discard_created(&mut self, file: FileId, name: &str) {
         self.backend.close(file);
-        // If it can't be removed now, the next opening of the store removes it.
+        // If this fails, the next opening of the store removes the file.
         let _ = self.backend.remove(name);
     }
 
-    /// Creates a segment of this many bytes, within the budget. An error of creating or opening the file doesn't fail
-    /// the store.
+    /// Creates a segment with this many bytes, within the budget.
+    ///
+    /// An error in creating or opening the file doesn't fail the store.
     fn create_segment(&mut self, bytes: u64) -> Result<u32, StoreError> {
         self.check_budget(bytes)?;
         let number = self.take_number()?;
@@ -334,7 +339,7 @@ impl Store {
     }
 
     fn remove_checkpoint(&mut self, number: u32) {
-        // If it can't be removed now, the next opening of the store removes it.
+        // If this fails, the next opening of the store removes the file.
         let _ = self.backend.remove(&checkpoint_name(number));
     }
 }

@@ -6,18 +6,18 @@ use std::sync::Arc;
 
 use rustix::mm::{Advice, madvise};
 
-/// Alignment of the offset and length of writes, in bytes: satisfies O_DIRECT on any disk in use.
+/// Alignment for write offsets and lengths, in bytes: satisfies O_DIRECT on any disk in use.
 pub const PAGE_BYTES: usize = 4096;
 
-/// Bytes of a huge page on most machines.
+/// Size of a huge page on most machines, in bytes.
 const LARGE_PAGE_BYTES: usize = 2 << 20;
 
-/// A run of bytes aligned to [`PAGE_BYTES`], owned by its filler or by the write in flight.
+/// A byte range aligned to [`PAGE_BYTES`], owned by its filler or by the write in flight.
 ///
-/// Its bytes are zeros or those of an earlier use.
+/// Its bytes are zeros or left from an earlier use.
 #[derive(Debug)]
 pub struct Buffer {
-    /// The first of its bytes, which belong to no other buffer.
+    /// Its first byte; no other buffer shares its bytes.
     start: NonNull<u8>,
     capacity: usize,
     len: usize,
@@ -27,12 +27,12 @@ pub struct Buffer {
     slab: Arc<Slab>,
 }
 
-// SAFETY: a buffer is the only one that has its bytes, as a `Vec` is, and the slab is only held to be freed.
+// SAFETY: a buffer is the sole owner of its bytes, as a `Vec` is, and the slab is only held to be freed.
 unsafe impl Send for Buffer {}
 // SAFETY: `&Buffer` only reads the bytes.
 unsafe impl Sync for Buffer {}
 
-/// An allocation shared by several buffers, freed with the last of them.
+/// An allocation shared by several buffers, freed with the last one.
 #[derive(Debug)]
 struct Slab {
     start: NonNull<u8>,
@@ -45,10 +45,10 @@ unsafe impl Send for Slab {}
 unsafe impl Sync for Slab {}
 
 impl Slab {
-    /// Allocates `bytes` zeros, a multiple of [`PAGE_BYTES`].
+    /// Allocates `bytes` zeros; a multiple of [`PAGE_BYTES`].
     ///
-    /// From 2 MiB on it asks for huge pages: a transfer then is one segment to the disk instead of one for each page. A
-    /// disk whose queue is full of segments blocks the thread that submits the next write.
+    /// Requests huge pages from 2 MiB on: a transfer then is one segment to the disk instead of one for each page. A
+    /// disk with a full segment queue blocks the thread submitting the next write.
     fn new(bytes: usize) -> Slab {
         let is_large = bytes >= LARGE_PAGE_BYTES;
         let align = if is_large { LARGE_PAGE_BYTES } else { PAGE_BYTES };
@@ -81,27 +81,27 @@ impl Buffer {
         Buffer::in_slab(&slab, 0, capacity.next_multiple_of(PAGE_BYTES))
     }
 
-    /// Creates `count` adjacent buffers of `capacity` bytes each, as [`new`](Self::new) does.
+    /// Creates `count` adjacent buffers, each with `capacity` bytes; see [`new`](Self::new).
     pub fn several(count: usize, capacity: usize) -> Vec<Buffer> {
         let capacity = capacity.next_multiple_of(PAGE_BYTES);
         let slab = Arc::new(Slab::new(count * capacity));
         (0..count).map(|index| Buffer::in_slab(&slab, index * capacity, capacity)).collect()
     }
 
-    /// Creates a buffer of the `capacity` bytes from `at` on, which must be in no other buffer.
+    /// Creates a buffer for the `capacity` bytes from `at` on, which must be in no other buffer.
     fn in_slab(slab: &Arc<Slab>, at: usize, capacity: usize) -> Buffer {
         assert!(at + capacity <= slab.layout.size());
-        // SAFETY: inside the allocation (asserted above), which the buffer keeps.
+        // SAFETY: inside the allocation (asserted above), kept by the buffer.
         Buffer { start: unsafe { slab.start.add(at) }, capacity, len: 0, slot: None, slab: Arc::clone(slab) }
     }
 
-    /// Sets the number of the buffer's registration in a backend.
+    /// Sets the buffer's registration number in a backend.
     #[must_use]
     pub fn with_slot(self, slot: u16) -> Buffer {
         Buffer { slot: Some(slot), ..self }
     }
 
-    /// Returns the number of the buffer's registration in a backend.
+    /// Returns the buffer's registration number in a backend.
     pub fn slot(&self) -> Option<u16> {
         self.slot
     }

@@ -1,8 +1,8 @@
-//! Buffers of one size that are used again.
+//! Reusable buffers, all the same size.
 
 use crate::Buffer;
 
-/// Free buffers of one size, up to a number.
+/// Free buffers of one size, up to a limit.
 #[derive(Debug)]
 pub(crate) struct BufferPool {
     free: Vec<Buffer>,
@@ -11,7 +11,7 @@ pub(crate) struct BufferPool {
 }
 
 impl BufferPool {
-    /// Creates a pool for up to `max` buffers of `buffer_bytes`, without any.
+    /// Creates an empty pool for up to `max` buffers of `buffer_bytes`.
     pub(crate) const fn new(max: usize, buffer_bytes: usize) -> BufferPool {
         BufferPool { free: Vec::new(), buffer_bytes, max }
     }
@@ -26,17 +26,17 @@ impl BufferPool {
         BufferPool { max: buffers.len(), free: buffers, buffer_bytes }
     }
 
-    /// Returns the most buffers that it has.
+    /// Returns the maximum number of buffers.
     pub(crate) fn max(&self) -> usize {
         self.max
     }
 
-    /// Returns the bytes of a buffer.
+    /// Returns the buffer size in bytes.
     pub(crate) fn buffer_bytes(&self) -> usize {
         self.buffer_bytes
     }
 
-    /// Makes another buffer of the size.
+    /// Allocates another buffer.
     pub(crate) fn allocate(&self) -> Buffer {
         Buffer::new(self.buffer_bytes)
     }
@@ -46,7 +46,7 @@ impl BufferPool {
         self.free.pop()
     }
 
-    /// Adds a buffer without its contents; returns one of another size, and one too many.
+    /// Adds a buffer, discarding its contents; returns it if it has another size or the pool is full.
     pub(crate) fn put(&mut self, mut buffer: Buffer) -> Option<Buffer> {
         if self.free.len() < self.max && buffer.capacity() == self.buffer_bytes {
             buffer.set_len(0);

@@ -1,4 +1,4 @@
-//! The choice of a backend, and its reasons.
+//! Backend selection, and its reasons.
 
 use std::fmt;
 use std::io;
@@ -7,8 +7,9 @@ use crate::BackendKind;
 #[cfg(doc)]
 use crate::PAGE_BYTES;
 
-/// The way of writing. Reads use an io_uring with any choice if the kernel permits one, unless its trial for writing
-/// failed.
+/// The write method.
+///
+/// Reads use an io_uring with any choice if the kernel permits one, unless its write trial failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum BackendChoice {
     /// io_uring if it works, otherwise pwrite.
@@ -20,21 +21,23 @@ pub enum BackendChoice {
     Pwrite,
 }
 
-/// Options of a backend.
+/// Backend options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BackendOptions {
-    /// The way of writing.
+    /// The write method.
     pub choice: BackendChoice,
-    /// Number of buffers, 1 to 1024. Those that aren't being filled can be in flight.
+    /// Number of buffers, 1 to 1024.
+    ///
+    /// Buffers not being filled can be in flight.
     pub buffers: usize,
-    /// Bytes of each, the limit of a single write: a multiple of [`PAGE_BYTES`], at most 16 MiB.
+    /// Buffer size in bytes, the limit for a single write: a multiple of [`PAGE_BYTES`], at most 16 MiB.
     pub buffer_bytes: usize,
 }
 
 impl Default for BackendOptions {
-    /// Returns [`BackendChoice::Auto`], 10 buffers of 256 KiB: 8 writes in flight, one buffer being filled, and one
-    /// complete.
+    /// Returns [`BackendChoice::Auto`], 10 buffers with 256 KiB each: 8 writes in flight, one buffer being filled, and
+    /// one complete.
     fn default() -> BackendOptions {
         BackendOptions { choice: BackendChoice::Auto, buffers: 10, buffer_bytes: 256 * 1024 }
     }
@@ -46,7 +49,7 @@ impl From<BackendChoice> for BackendOptions {
     }
 }
 
-/// Result of the probe.
+/// Probe result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Probe {
@@ -54,7 +57,8 @@ pub struct Probe {
     pub kind: BackendKind,
     /// The reason why it isn't io_uring.
     pub fallback_reason: Option<String>,
-    /// Number of buffers registered with the kernel: fewer than requested if the process may lock too little memory.
+    /// Number of buffers registered with the kernel: fewer than requested if the process's limit on locked memory is
+    /// too low.
     pub registered: usize,
 }
 
@@ -69,7 +73,7 @@ impl fmt::Display for Probe {
     }
 }
 
-/// An error of the probe for io_uring.
+/// An error probing io_uring.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProbeError {
@@ -87,13 +91,13 @@ pub enum ProbeError {
     /// There is no memory for the ring.
     #[error("no memory for a ring (ENOMEM): this process may lock {}; raise `ulimit -l`", bytes(*.limit))]
     Memory {
-        /// The process's limit of locked memory in bytes.
+        /// The process's locked memory limit in bytes.
         limit: Option<u64>,
     },
     /// No space for the trial file.
     #[error("no space left for a trial write: {0}")]
     DiskFull(#[source] io::Error),
-    /// A ring was set up, but a step of the trial failed.
+    /// The ring was set up, but a trial step failed.
     #[error("a ring was set up, but {step} fails: {source}")]
     Trial {
         /// The step.
@@ -102,7 +106,7 @@ pub enum ProbeError {
         #[source]
         source: io::Error,
     },
-    /// Another error of setting up a ring.
+    /// Another ring setup error.
     #[error("setting up a ring: {0}")]
     Setup(#[source] io::Error),
 }

@@ -1,8 +1,8 @@
 //! A rank's private directory, and its lock.
 //!
-//! The directory has mode 0700, its files 0600; they are opened relative to one descriptor of the directory and never
-//! through a link. The owner process holds a lock on the file `lock`; the kernel releases it when the process ends,
-//! however it ends.
+//! The directory has mode 0700, its files 0600; they are opened relative to one directory descriptor and never through
+//! a link. The owner process holds a lock on the file `lock`; the kernel releases it when the process ends, however it
+//! ends.
 
 use std::fs::File;
 use std::io;
@@ -21,10 +21,10 @@ use crate::PAGE_BYTES;
 use crate::backend::choice::ProbeError;
 use crate::format::names::{LOCK_FILE, MANIFEST, PROBE_FILE, is_of_a_store};
 
-/// Flags of every opening, here for reading: links aren't followed, programs that this process starts don't inherit the
-/// file and its lock, and the opening of a pipe doesn't wait for its other end.
+/// Flags for every opening, here for reading: links aren't followed, child programs don't inherit the file and its
+/// lock, and opening a pipe doesn't wait for its other end.
 pub(crate) const OPEN: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK);
-/// Longest wait of an owner for readers.
+/// Maximum time for an owner to wait for readers.
 const READERS_WAIT: Duration = Duration::from_secs(30);
 /// Pause between two attempts to lock.
 const READERS_PAUSE: Duration = Duration::from_millis(10);
@@ -32,16 +32,21 @@ const READERS_PAUSE: Duration = Duration::from_millis(10);
 /// Access to a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DirectoryAccess {
-    /// Exclusive, for writing. Creates the file `lock` if it is missing. Waits up to 30 seconds for readers.
+    /// Exclusive, for writing.
+    ///
+    /// Creates the file `lock` if it is missing. Waits up to 30 seconds for readers.
     ReadWrite,
-    /// Shared, for reading while no process writes. Creates and changes nothing, so it works on a full or read-only
-    /// file system.
+    /// Shared, for reading while no process writes.
+    ///
+    /// Creates and changes nothing, so it works on a full or read-only file system.
     ReadOnly,
-    /// For reading without a lock, also while a process writes. A read may see part of a write.
+    /// For reading without a lock, also while a process writes.
+    ///
+    /// A read may see a partial write.
     Inspect,
 }
 
-/// An error of opening a directory.
+/// An error opening a directory.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DirectoryError {
@@ -76,14 +81,14 @@ pub enum DirectoryError {
         #[source]
         source: ProbeError,
     },
-    /// Number or size of the buffers is out of bounds.
+    /// Buffer number or size out of bounds.
     #[error(
         "{buffers} buffers of {buffer_bytes} bytes: 1 to 1024 of them, each a multiple of {PAGE_BYTES} up to 16 MiB"
     )]
     Options {
         /// Number of buffers.
         buffers: usize,
-        /// Size of each, in bytes.
+        /// Buffer size in bytes.
         buffer_bytes: usize,
     },
 }
@@ -103,11 +108,12 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Removes a store that no process has open: its files, and the directory, unless there are others in it. The
-    /// removal isn't synced. A removal that was interrupted can be repeated.
+    /// Removes a store that no process has open: its files, and the directory unless it has other files.
+    ///
+    /// The removal isn't synced. An interrupted removal can be repeated.
     ///
     /// # Errors
-    /// [`DirectoryError`], also for a store that is in use.
+    /// [`DirectoryError`], also for a store in use.
     pub fn remove_store(path: &Path) -> Result<(), DirectoryError> {
         let directory = Self::claim(path, DirectoryAccess::ReadWrite)?;
         let names = rustix::fs::Dir::read_from(&directory.fd).and_then(|entries| {
@@ -116,7 +122,7 @@ impl Directory {
         });
         let mut names = names.map_err(failed("listing", path))?;
         names.retain(|name| is_of_a_store(name) || name == PROBE_FILE);
-        // The manifest is the last of them: without it, an interrupted removal would leave files that no store claims.
+        // The manifest goes last: without it, an interrupted removal would leave files not claimed by a store.
         names.sort_unstable_by_key(|name| name == MANIFEST);
         for name in names.iter().map(String::as_str).chain([LOCK_FILE]) {
             let removed = rustix::fs::unlinkat(&directory.fd, name, AtFlags::empty());
@@ -143,7 +149,7 @@ impl Directory {
             DirectoryAccess::Inspect => None,
         };
         if let Some(lock) = &lock {
-            // The lock was opened by its path: it must be the file that is in the open directory now.
+            // The lock was opened by its path: it must be the file now in the open directory.
             let held = rustix::fs::fstat(lock).map_err(failed("looking at", &lock_path))?;
             let there = rustix::fs::statat(&fd, LOCK_FILE, AtFlags::SYMLINK_NOFOLLOW);
             let there = there.map_err(failed("looking at", &lock_path))?;
@@ -160,7 +166,7 @@ impl Directory {
         &self.path
     }
 
-    /// Returns the access that it was opened with.
+    /// Returns the access mode.
     pub fn access(&self) -> DirectoryAccess {
         self.access
     }
@@ -170,8 +176,9 @@ impl Directory {
     }
 }
 
-/// Locks the directory for its owner. Waits for readers: an inspection of a store must not keep a rank's replacement
-/// out.
+/// Locks the directory for its owner.
+///
+/// Waits for readers: inspecting a store must not lock out a rank's replacement.
 fn lock_after_readers(directory: &Path, path: &Path, fd: &OwnedFd) -> Result<File, DirectoryError> {
     let since = Instant::now();
     loop {
@@ -239,7 +246,9 @@ fn read_pid(path: &Path) -> Option<u32> {
     std::str::from_utf8(&text).ok()?.trim().parse().ok()
 }
 
-/// Refuses a file that isn't regular, or that another user owns or may open. Root may read another user's.
+/// Refuses a file that isn't regular, or is owned or accessible by another user.
+///
+/// Root may read another user's.
 pub(crate) fn check_owned(file: impl std::os::fd::AsFd, access: DirectoryAccess) -> io::Result<()> {
     let stat = rustix::fs::fstat(file)?;
     let refused = |what: String| Err(io::Error::new(io::ErrorKind::PermissionDenied, what));

@@ -1,4 +1,4 @@
-//! A read handle of a file that may be written at the same time.
+//! A read handle for a file under concurrent writes.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,8 +18,10 @@ const BOUNCES_MAX: usize = 4;
 
 static BOUNCES: Mutex<BufferPool> = Mutex::new(BufferPool::new(BOUNCES_MAX, BOUNCE_BYTES));
 
-/// A file that is read with direct I/O, if its file system supports it. So a fresh write is read from the disk, as
-/// after a crash, and a replay doesn't evict the job's own pages from the page cache.
+/// A file read with direct I/O, if its file system supports it.
+///
+/// A fresh write therefore is read from the disk, as after a crash, and a replay doesn't evict the job's own pages from
+/// the page cache.
 #[derive(Debug)]
 pub(crate) struct FileReader {
     fd: OwnedFd,
@@ -29,13 +31,13 @@ pub(crate) struct FileReader {
 }
 
 impl FileReader {
-    /// Creates a reader of an open file, with `O_DIRECT` or without; `by_ring` permits an io_uring to read it.
+    /// Creates a reader for an open file, with `O_DIRECT` or without; `by_ring` permits reads through an io_uring.
     pub(crate) fn new(fd: OwnedFd, by_ring: bool) -> io::Result<FileReader> {
         let direct = rustix::fs::fcntl_getfl(&fd)?.contains(OFlags::DIRECT);
         Ok(FileReader { fd, direct, by_ring })
     }
 
-    /// Fills at least the first `needed` bytes of `into`.
+    /// Fills at least the first `needed` bytes in `into`.
     fn fill(&self, at: u64, into: &mut [u8], needed: usize) -> io::Result<()> {
         fill(|into, at| rustix::io::pread(&self.fd, into, at), self.direct, at, into, needed)
     }
@@ -56,8 +58,10 @@ impl FileReader {
     }
 }
 
-/// Fills at least the first `needed` bytes of `into` with what `read` reads from offset `at` on. After a direct read
-/// that ended within a page, the next one begins at the start of that page: it can't begin elsewhere.
+/// Fills at least the first `needed` bytes in `into` by calling `read` from offset `at` on.
+///
+/// After a direct read that ended within a page, the next read begins at the start of the page: it can't begin
+/// elsewhere.
 fn fill(
     read: impl Fn(&mut [u8], u64) -> Result<usize, Errno>,
     is_direct: bool,
@@ -114,7 +118,7 @@ impl ReadAt for FileReader {
     }
 }
 
-/// Returns the length of a file in bytes.
+/// Returns the file length in bytes.
 pub(crate) fn length(fd: impl AsFd) -> io::Result<u64> {
     Ok(rustix::fs::fstat(fd)?.st_size.cast_unsigned())
 }
@@ -125,8 +129,9 @@ mod tests {
 
     use super::*;
 
-    /// Fills `needed` of 3 pages from offset 4,096 on, with `read` bytes at a time of a file of `end` bytes. Returns
-    /// the result, and the offsets and lengths of the reads.
+    /// Fills `needed` bytes in 3 pages from offset 4,096 on, with `read` bytes at a time from a file of `end` bytes.
+    ///
+    /// Returns the result, and the offsets and lengths of the reads.
     fn filled(is_direct: bool, read: usize, end: u64, needed: usize) -> (io::Result<()>, Vec<(u64, usize)>) {
         let reads = RefCell::new(Vec::new());
         let byte = |offset: u64| (offset / 7) as u8;
@@ -161,7 +166,7 @@ mod tests {
         let (result, reads) = filled(true, 5000, u64::MAX, whole);
         assert!(result.is_ok());
         assert_eq!(reads, [(PAGE, whole), (2 * PAGE, whole - PAGE_BYTES), (3 * PAGE, PAGE_BYTES)]);
-        // Bytes beyond what is needed aren't waited for.
+        // Bytes beyond `needed` aren't awaited.
         let (result, reads) = filled(false, 5000, u64::MAX, 5000);
         assert!(result.is_ok() && reads.len() == 1);
         assert!(filled(false, 5000, PAGE + 7000, 7000).0.is_ok());

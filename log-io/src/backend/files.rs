@@ -1,4 +1,4 @@
-//! The files of a directory as a storage backend, generic over the way of writing.
+//! A directory's files as a storage backend, generic over the write method.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,10 +18,12 @@ use crate::backend::vectored_write::VectoredWrite;
 use crate::format::names::LOCK_FILE;
 use crate::{BackendKind, Buffer, FileId, PAGE_BYTES, ReadAt, StorageBackend};
 
-/// Access that creates a file.
+/// Flags for creating a file.
 const NEW: OFlags = OFlags::RDWR.union(OFlags::CREATE).union(OFlags::EXCL);
 
-/// A way of writing files. The writer owns everything that a write needs until the write is complete.
+/// A write method.
+///
+/// The writer owns everything needed by a write until its completion.
 pub(crate) trait Writer: Send + fmt::Debug {
     fn kind(&self) -> BackendKind;
     fn buffer_bytes(&self) -> usize;
@@ -33,7 +35,7 @@ pub(crate) trait Writer: Send + fmt::Debug {
     }
     /// Starts a write; `flush` reports its failure.
     fn begin(&mut self, file: &Arc<OpenFile>, at: u64, data: VectoredWrite) -> io::Result<()>;
-    /// Waits until no write of this file is in flight; `flush` reports their failures.
+    /// Waits until no write to this file is in flight; `flush` reports their failures.
     fn wait_for_file(&mut self, file: &Arc<OpenFile>) -> io::Result<()>;
     /// Waits until no write is in flight, and returns the first failure since the last flush.
     fn flush(&mut self) -> io::Result<()>;
@@ -41,7 +43,9 @@ pub(crate) trait Writer: Send + fmt::Debug {
     fn sync(&mut self, file: &Arc<OpenFile>) -> io::Result<()>;
 }
 
-/// An open file. Writes in flight keep it open.
+/// An open file.
+///
+/// Writes in flight keep it open.
 #[derive(Debug)]
 pub(crate) struct OpenFile {
     name: String,
@@ -54,7 +58,7 @@ impl OpenFile {
         OpenFile { name: name.to_owned(), fd }
     }
 
-    /// Returns the error of a write of `len` bytes at `at`, with file and offset in its message, and of the same kind.
+    /// Returns the error for a `len`-byte write at `at`: the same kind, with file and offset in its message.
     pub(crate) fn write_error(&self, at: u64, len: usize, source: &io::Error) -> io::Error {
         io::Error::new(source.kind(), format!("{}: writing {len} bytes at {at}: {source}", self.name))
     }
@@ -88,7 +92,9 @@ impl<W: Writer> Files<W> {
         Files { reads_by_ring: false, ..self }
     }
 
-    /// Returns the directory, for another way of writing. No write may be in flight.
+    /// Returns the directory, for another write method.
+    ///
+    /// No write may be in flight.
     pub(crate) fn into_directory(self) -> Directory {
         self.directory
     }
@@ -124,7 +130,7 @@ impl<W: Writer> StorageBackend for Files<W> {
         self.writer.buffer_bytes()
     }
 
-    /// Leaves out the lock file and names that no file of a store can have.
+    /// Leaves out the lock file and invalid names.
     fn list(&mut self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in rustix::fs::Dir::read_from(self.directory.fd())? {
@@ -264,8 +270,8 @@ impl<W: Writer> StorageBackend for Files<W> {
     }
 }
 
-/// Refuses a name that no file of a store can have: allowed are up to 64 letters, digits, `-`, `_` and `.`, with no `.`
-/// at the front, and not the name of the lock.
+/// Refuses an invalid file name: allowed are up to 64 letters, digits, `-`, `_` and `.`, with no `.` at the front, and
+/// not the name of the lock.
 fn check_name(name: &str) -> io::Result<()> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     let good = (1..=64).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(plain) && name != LOCK_FILE;
@@ -287,7 +293,7 @@ fn invalid(what: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, what)
 }
 
-/// Returns the type of an entry that isn't a regular file.
+/// Returns the type of a non-regular file.
 fn not_a_file(directory: &Directory, name: &str) -> io::Result<Option<&'static str>> {
     // The type in a directory listing isn't used: some file systems don't set it.
     let stat = rustix::fs::statat(directory.fd(), name, AtFlags::SYMLINK_NOFOLLOW)?;
@@ -301,8 +307,9 @@ fn not_a_file(directory: &Directory, name: &str) -> io::Result<Option<&'static s
     })
 }
 
-/// Refuses an entry that isn't a regular file, because opening a pipe or a device may have an effect. `check_owned`
-/// checks the type again after the opening.
+/// Refuses a non-regular file, because opening a pipe or a device may have an effect.
+///
+/// `check_owned` checks the type again after opening.
 fn check_is_file(directory: &Directory, name: &str) -> io::Result<()> {
     match not_a_file(directory, name)? {
         None => Ok(()),
@@ -328,7 +335,8 @@ fn open_at(directory: impl AsFd, name: &str, access: OFlags) -> io::Result<Owned
     }
 }
 
-/// Returns `false` if the system reports that direct transfers of whole pages from page-aligned memory are impossible.
+/// Returns `false` if, according to the system, direct transfers of whole pages from page-aligned memory are
+/// impossible.
 fn direct_in_pages(fd: &OwnedFd) -> bool {
     /// `STATX_DIOALIGN`, since Linux 6.1.
     const DIOALIGN: u32 = 0x2000;

@@ -1,4 +1,4 @@
-//! Opening of a directory, with the backend that works there.
+//! Directory opening, with a backend that works there.
 
 use std::io;
 use std::path::Path;
@@ -14,8 +14,9 @@ use crate::backend::pwrite::Pwrite;
 use crate::{BackendKind, PAGE_BYTES, StorageBackend};
 
 impl Directory {
-    /// Opens `path` for writing. Creates it first if nothing of this name exists, and makes its entry durable: whoever
-    /// created it may not have done so.
+    /// Opens `path` for writing.
+    ///
+    /// Creates it first if the name doesn't exist, and makes its entry durable: its creator may not have done so.
     ///
     /// # Errors
     /// [`DirectoryError`], also if the parent directory can't be opened or synced.
@@ -32,7 +33,9 @@ impl Directory {
         Self::open(path, options, DirectoryAccess::ReadWrite)
     }
 
-    /// Opens `path`. For writing, it probes how files can be written here; otherwise the backend is read-only.
+    /// Opens `path`.
+    ///
+    /// For writing, probes the write methods available here; otherwise the backend is read-only.
     ///
     /// # Errors
     /// [`DirectoryError`].
@@ -47,7 +50,7 @@ impl Directory {
     }
 }
 
-/// Checks number and size of the buffers.
+/// Checks the buffer number and size.
 fn validate(&BackendOptions { buffers, buffer_bytes, .. }: &BackendOptions) -> Result<(), DirectoryError> {
     let pages = (PAGE_BYTES..=16 << 20).contains(&buffer_bytes) && buffer_bytes.is_multiple_of(PAGE_BYTES);
     if pages && (1..=1024).contains(&buffers) {
@@ -83,7 +86,7 @@ fn backend(directory: Directory, options: &BackendOptions) -> Result<(Box<dyn St
     }
 }
 
-/// Makes the entry of `path` in its parent directory durable.
+/// Makes the entry for `path` in its parent directory durable.
 fn sync_parent(path: &Path) -> Result<(), DirectoryError> {
     let parent = match path.parent() {
         Some(parent) if parent != Path::new("") => parent,

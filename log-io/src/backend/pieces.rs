@@ -4,8 +4,9 @@ use std::io;
 
 use crate::{FileId, StorageBackend};
 
-/// Starts to write the pieces in order from offset `at` on, padded with zeros to a multiple of 4,096. Copies them into
-/// buffers.
+/// Starts to write the pieces in order from offset `at` on, zero-padded to a multiple of 4,096.
+///
+/// Copies them into buffers.
 pub(crate) fn write_pieces(
     backend: &mut dyn StorageBackend,
     file: FileId,

@@ -1,4 +1,4 @@
-//! Allocation and deallocation of file space.
+//! File space allocation and deallocation.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use crate::{Buffer, PAGE_BYTES};
 
-/// Bytes of zeros written at a time if a file system can't preallocate.
+/// Number of zeros written at a time if a file system can't preallocate.
 const ZEROS_BYTES: usize = 256 * 1024;
 
 /// Sets the length of a new file and allocates its space.

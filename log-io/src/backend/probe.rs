@@ -13,11 +13,12 @@ use crate::backend::uring::Uring;
 use crate::format::names::PROBE_FILE;
 use crate::{PAGE_BYTES, StorageBackend};
 
-/// Setting that permits rings: 0 to all processes, 1 to a group and the administrator, 2 to none.
+/// Kernel setting for rings: 0 permits all processes, 1 a group and the administrator, 2 none.
 const SYSCTL: &str = "/proc/sys/kernel/io_uring_disabled";
 
-/// Makes the files of a directory that are written through a ring, after a trial. Returns the number of its registered
-/// buffers, too; or the directory, if rings can't be used.
+/// Opens a directory's files for writing through a ring, after a trial.
+///
+/// Returns the number of registered buffers, too; or the directory, if rings can't be used.
 pub(crate) fn ring(
     directory: Directory,
     (buffers, buffer_bytes): (usize, usize),
@@ -34,7 +35,7 @@ pub(crate) fn ring(
     }
 }
 
-/// Removes the trial file of a process that ended during its probe.
+/// Removes a trial file left by a process that ended during its probe.
 pub(crate) fn remove_old_trial(directory: &Directory) -> Result<(), DirectoryError> {
     match rustix::fs::unlinkat(directory.fd(), PROBE_FILE, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
@@ -74,7 +75,7 @@ fn trial(files: &mut Files<Uring>) -> Result<(), ProbeError> {
     written.and(removed)
 }
 
-/// Converts the error of setting up a ring.
+/// Converts a ring setup error.
 fn setup_error(error: io::Error) -> ProbeError {
     match Errno::from_io_error(&error) {
         Some(Errno::NOSYS) => ProbeError::Missing,

@@ -1,7 +1,7 @@
 //! The `pwrite` backend, for systems without io_uring.
 //!
-//! A few threads write, because a disk with one write at a time is idle between two of them. The caller itself performs
-//! the last write before a flush, as it has to wait anyway.
+//! A few threads write, because a disk with one write at a time is idle in between. The caller itself performs the last
+//! write before a flush, as it has to wait anyway.
 
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -16,17 +16,17 @@ use crate::{BackendKind, Buffer, PAGE_BYTES};
 
 /// Writing threads, at most.
 const THREADS_MAX: usize = 8;
-/// Bytes of adjacent queued writes that one call writes, at most: each call costs two thread switches.
+/// Maximum bytes of adjacent queued writes merged into one call: each call costs two thread switches.
 const MERGED_BYTES_MAX: usize = 1 << 20;
-// Each range of a write has a page or more, and a write of chunks one for each of them and one for its header.
+// Each range in a write has a page or more; a chunk write has one range for each chunk and one for its header.
 const _: () = assert!(MERGED_BYTES_MAX / PAGE_BYTES + CHUNKS_MAX < IOVECS_MAX);
 
-/// A pool of writing threads. It is started with the second write before a flush.
+/// A pool of writing threads, started with the second write before a flush.
 #[derive(Debug)]
 pub(crate) struct Pwrite {
     /// Their number limits the writes in flight.
     buffers: BufferPool,
-    /// Header pages of chunk writes; their number limits such writes in flight.
+    /// Header pages for chunk writes; their number limits chunk writes in flight.
     header_buffers: BufferPool,
     /// The newest write: the caller performs it if it flushes before it starts another one.
     deferred: Option<Write>,
@@ -51,7 +51,7 @@ struct Completed {
 }
 
 impl Write {
-    /// Returns the offset after this write, where an adjacent one begins.
+    /// Returns the end offset, where an adjacent write begins.
     fn end(&self) -> u64 {
         self.at + self.data.len() as u64
     }
@@ -91,7 +91,7 @@ impl Pwrite {
         }
     }
 
-    /// Returns the most writes that the threads may have; one more is deferred.
+    /// Returns the maximum number of writes queued with the threads; one more is deferred.
     fn queued_max(&self) -> usize {
         self.buffers.max() + self.header_buffers.max() - 1
     }
@@ -100,11 +100,11 @@ impl Pwrite {
         if let Err(error) = result {
             self.failed.get_or_insert(error);
         }
-        // A buffer from elsewhere that neither pool keeps is dropped.
+        // A foreign buffer not kept by either pool is dropped.
         let _ = self.buffers.put(buffer).and_then(|buffer| self.header_buffers.put(buffer));
     }
 
-    /// Waits for one of the threads' writes.
+    /// Waits for a write by the threads.
     fn wait(&mut self) {
         match self.threads.as_ref().and_then(|threads| threads.written.recv().ok()) {
             Some(written) => {
@@ -196,7 +196,9 @@ impl Drop for Pwrite {
     }
 }
 
-/// Threads that take writes from one queue. Dropping it ends them.
+/// Threads taking writes from one queue.
+///
+/// Dropping it ends them.
 #[derive(Debug)]
 struct Threads {
     writes: Option<Sender<Write>>,
@@ -257,7 +259,8 @@ fn run_thread(queue: &Mutex<Receiver<Write>>, done: &Sender<Completed>) {
     }
 }
 
-/// Waits for a write, and takes the queued ones that are adjacent to it; `writes` stays empty if the queue is closed.
+/// Waits for a write, and takes the queued writes adjacent to it; `writes` stays empty if the queue is closed.
+///
 /// Returns a write that was taken and isn't adjacent.
 fn receive_adjacent(queue: &Receiver<Write>, writes: &mut Vec<Write>) -> Option<Write> {
     let first = queue.recv().ok()?;
@@ -278,7 +281,9 @@ fn receive_adjacent(queue: &Receiver<Write>, writes: &mut Vec<Write>) -> Option<
     None
 }
 
-/// Performs adjacent writes with one call. If that fails, performs each alone, to find the one that fails.
+/// Performs adjacent writes with one call.
+///
+/// If it fails, performs each alone, to find the failing one.
 fn perform_adjacent(writes: &mut Vec<Write>) -> Vec<Completed> {
     if let [first, _, ..] = &writes[..] {
         let data: Vec<&VectoredWrite> = writes.iter().map(|write| &write.data).collect();
@@ -303,8 +308,8 @@ mod tests {
         Write { file: Arc::clone(file), at: (page * PAGE_BYTES) as u64, data: buffer.into() }
     }
 
-    /// Returns the writes that a thread takes at once, as (first page, pages), and the page of a taken one that isn't
-    /// adjacent.
+    /// Returns the writes taken at once by a thread, as (first page, pages), and the page of a non-adjacent one that
+    /// was taken.
     fn taken(queue: &Receiver<Write>) -> (Vec<(u64, usize)>, Option<u64>, Vec<Write>) {
         let mut writes = Vec::new();
         let next = receive_adjacent(queue, &mut writes);

@@ -6,22 +6,28 @@ use io_uring::IoUring;
 
 use crate::backend::transfer::PAUSE;
 
-/// Refusals of the kernel before that is an error. With [`PAUSE`] between them, a second.
+/// Number of kernel refusals before they become an error.
+///
+/// With [`PAUSE`] between them, a second.
 const REFUSALS_MAX: u32 = 1000;
 
-/// Refusals of the kernel to take a submission just now.
+/// Temporary kernel refusals to take a submission.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals(u32);
 
 impl Refusals {
-    /// Counts a refusal. Returns `false` if there were too many.
+    /// Counts a refusal.
+    ///
+    /// Returns `false` if there were too many.
     pub(crate) fn may_try_again(&mut self) -> bool {
         self.0 += 1;
         self.0 <= REFUSALS_MAX
     }
 }
 
-/// Submits the queued entries and waits for `wanted` completions. Returns early if completions have to be taken first.
+/// Submits the queued entries and waits for `wanted` completions.
+///
+/// Returns early if completions have to be taken first.
 ///
 /// # Errors
 /// The operating system's. The queued entries may then be submitted or not.
@@ -59,8 +65,9 @@ fn submit<R>(
 mod tests {
     use super::*;
 
-    /// Submits to a ring that gives these answers, in order, and says whether it has completions. Returns the result
-    /// and the number of answers that were taken.
+    /// Submits to a ring with these answers, in order; `has_completions` states whether it has completions.
+    ///
+    /// Returns the result and the number of answers taken.
     fn submitted(answers: &[Option<i32>], has_completions: bool) -> (Option<i32>, usize) {
         let mut taken = 0;
         let enter = |taken: &mut usize| {

@@ -1,4 +1,4 @@
-//! Progress of a write: short writes and retries.
+//! Write progress: short writes and retries.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -8,13 +8,15 @@ use rustix::io::Errno;
 
 use crate::PAGE_BYTES;
 
-/// Results without progress after which a write fails. With [`PAUSE`] between them, a tenth of a second.
+/// Number of results without progress before a write fails.
+///
+/// With [`PAUSE`] between them, a tenth of a second.
 const ATTEMPTS: u32 = 100;
 
 /// Pause after an attempt without progress.
 pub(crate) const PAUSE: Duration = Duration::from_millis(1);
 
-/// Progress of a write of `len` bytes.
+/// Progress of a `len`-byte write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Progress {
     len: usize,
@@ -38,13 +40,12 @@ impl Progress {
         Progress { len, done: 0, attempts: 0 }
     }
 
-    /// Returns the number of bytes that needn't be written again, whole pages: a direct write can't begin within a
-    /// page.
+    /// Returns the number of completed bytes, whole pages: a direct write can't begin within a page.
     pub(crate) fn done(&self) -> usize {
         self.done
     }
 
-    /// Processes a result of the system: bytes written from [`done`](Self::done) on, or an error.
+    /// Processes a system result: bytes written from [`done`](Self::done) on, or an error.
     pub(crate) fn advance(&mut self, answer: Result<usize, Errno>) -> Step {
         let written = match answer {
             Ok(written) => written,
@@ -71,7 +72,7 @@ impl Progress {
     }
 }
 
-/// Writes all of `bytes` at offset `at`, in as many calls as needed.
+/// Writes all `bytes` at offset `at`, in as many calls as needed.
 pub(crate) fn write_in_full(file: impl AsFd, at: u64, bytes: &[u8]) -> io::Result<()> {
     let mut progress = Progress::new(bytes.len());
     loop {

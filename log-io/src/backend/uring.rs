@@ -1,8 +1,8 @@
 //! The io_uring backend: several writes in flight, from registered buffers.
 //!
 //! A write in flight owns its buffer and keeps its file open. A request ends with its completion; the write is done
-//! when the completions add up to its full length. Failures of the ring itself don't change that. A write that can't be
-//! waited for at the end is leaked, never freed while the kernel may use its memory.
+//! when the completions add up to its full length. Failures of the ring itself don't change this. A write that can't be
+//! awaited at the end is leaked, never freed while the kernel may use its memory.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -18,20 +18,22 @@ use crate::backend::transfer::{PAUSE, Progress, Step};
 use crate::backend::vectored_write::{IoVecs, VectoredWrite, chunk_writes_max};
 use crate::{BackendKind, Buffer, PAGE_BYTES};
 
-/// Marks the completion of a sync; the other bits are its number, to ignore the completion of an abandoned one.
+/// Marks a sync completion; the other bits are the sync's number, to ignore an abandoned one.
 const SYNC: u64 = 1 << 63;
 
-/// A ring with its buffers and the writes in flight. Any thread may use it, one at a time.
+/// A ring with its buffers and the writes in flight.
+///
+/// Any thread may use it, one at a time.
 pub(crate) struct Uring {
     ring: IoUring,
-    /// Writes in flight, by the index that their completions carry.
+    /// Writes in flight, by the index carried in their completions.
     transfers: Vec<Option<Transfer>>,
     buffers: BufferPool,
-    /// Header pages of chunk writes.
+    /// Header pages for chunk writes.
     header_buffers: BufferPool,
-    /// Address of each registered buffer, by slot; only for comparison.
+    /// Addresses of registered buffers, by slot; only for comparison.
     registered: Vec<usize>,
-    /// The first failure of a write since the last flush.
+    /// The first write failure since the last flush.
     failed: Option<io::Error>,
     /// Number of the last sync, and its result.
     sync: u64,
@@ -66,8 +68,9 @@ impl std::fmt::Debug for Uring {
 }
 
 impl Uring {
-    /// Creates a ring for `buffers` writes in flight, each of up to `buffer_bytes`. Tries to register all buffers; if
-    /// the limit of locked memory forbids it, half as many, and so on down to none.
+    /// Creates a ring for `buffers` writes in flight, each up to `buffer_bytes`.
+    ///
+    /// Tries to register all buffers; if the locked memory limit forbids it, half as many, and so on down to none.
     ///
     /// # Errors
     /// The kernel has no io_uring, or refuses it.
@@ -84,8 +87,8 @@ impl Uring {
                 libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() }
             };
             let places: Vec<libc::iovec> = free[..count].iter_mut().map(pages).collect();
-            // SAFETY: the ranges are memory that we own. The kernel pins its pages, so that no other process gets them
-            // until the ring is gone, even if a buffer is dropped before; it writes nothing to them.
+            // SAFETY: the ranges are memory owned by us. The kernel pins its pages, so no other process gets them until
+            // the ring is gone, even if a buffer is dropped before; it writes nothing to them.
             match unsafe { ring.submitter().register_buffers(&places) } {
                 Ok(()) => break,
                 Err(_) => count /= 2,
@@ -143,13 +146,13 @@ impl Uring {
     }
 
     fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
-        // SAFETY: the bytes and the descriptor of a write, and its list of ranges if it has one, belong to its
-        // transfer, which is dropped only after the completion of this entry was seen (`complete`), or is leaked
-        // (`drop`); the list is replaced only after that completion, too. The log's writer may change the header of a
-        // chunk at the same time: then the old or the new bytes are written, and no reader trusts them. A sync has a
-        // descriptor only. The kernel holds a reference to its file from the submission on, and `sync` borrows the file
-        // until then; if the submission fails and the entry is submitted later, its descriptor may be another file's or
-        // none: an additional sync, which is harmless.
+        // SAFETY: a write's bytes and descriptor, and its range list if any, belong to its transfer, which is dropped
+        // only after this entry's completion was seen (`complete`), or is leaked (`drop`); the list, too, is replaced
+        // only after this completion. The log's writer may change a chunk's header at the same time: then the old or
+        // the new bytes are written, and no reader trusts them. A sync has a descriptor only. The kernel holds a
+        // reference to its file from submission on, and `sync` borrows the file until then; if the submission fails and
+        // the entry is submitted later, its descriptor may be another file's or none: an additional sync, which is
+        // harmless.
         let pushed = unsafe { self.ring.submission().push(entry) };
         pushed.map_err(|_| io::Error::other("io_uring: the submission queue is full"))
     }
@@ -169,7 +172,7 @@ impl Uring {
         }
     }
 
-    /// Processes the result of a write's request: queues the rest of a short write, or ends the write.
+    /// Processes the result of a write request: queues the rest of a short write, or ends the write.
     fn complete(&mut self, index: usize, answer: Result<usize, Errno>) {
         let Some(Some(transfer)) = self.transfers.get_mut(index) else { return };
         let error = match transfer.progress.advance(answer) {
@@ -190,7 +193,7 @@ impl Uring {
         if let Some(error) = error {
             self.failed.get_or_insert_with(|| file.write_error(at, data.len(), &error));
         }
-        // A buffer from elsewhere that the pool doesn't keep is dropped.
+        // A foreign buffer not kept by the pool is dropped.
         let _ = match data.single() {
             Some(_) => self.buffers.put(data.into_buffer()),
             None => self.header_buffers.put(data.into_buffer()),
@@ -204,12 +207,12 @@ impl Uring {
         entered
     }
 
-    /// Returns `true` if a write for which `concerns` returns `true` is in flight.
+    /// Returns `true` if `concerns` returns `true` for a write in flight.
     fn has_in_flight(&self, concerns: impl Fn(&Transfer) -> bool) -> bool {
         self.transfers.iter().flatten().any(concerns)
     }
 
-    /// Waits until no write for which `concerns` returns `true` is in flight.
+    /// Waits until `concerns` returns `false` for all writes in flight.
     fn wait_while(&mut self, concerns: impl Fn(&Transfer) -> bool) -> io::Result<()> {
         while self.has_in_flight(&concerns) {
             self.wait()?;
@@ -336,7 +339,7 @@ mod tests {
 
     #[test]
     fn there_are_more_header_buffers_if_none_is_in_flight() {
-        // One write of chunks in flight.
+        // One chunk write in flight.
         let mut ring = Uring::new(1, 8 << 20).expect("io_uring");
         let capacities = [(); 2].map(|()| ring.header_buffer().expect("a buffer").capacity());
         assert_eq!(capacities, [PAGE_BYTES; 2]);
@@ -345,7 +348,7 @@ mod tests {
     #[test]
     fn buffers_of_completed_writes_are_used_again() {
         let file = Arc::new(OpenFile::new("segment", tempfile::tempfile().expect("a file").into()));
-        // One write of chunks in flight.
+        // One chunk write in flight.
         let mut ring = Uring::new(2, 8 << 20).expect("io_uring");
         let (mut addresses, mut header_addresses) = (BTreeSet::new(), BTreeSet::new());
         let mut chunks = crate::backend::vectored_write::tests::chunks(50);

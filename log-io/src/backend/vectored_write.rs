@@ -9,16 +9,16 @@ use rustix::io::Errno;
 use crate::Buffer;
 use crate::backend::transfer::{PAUSE, Progress, Step};
 
-/// Returns the number of chunk writes that a backend may have in flight, in addition to those of its buffers of
-/// `buffer_bytes`: 8 MiB in writes of that size, but at most 32 writes.
+/// Returns the maximum number of chunk writes in flight in a backend with buffers of `buffer_bytes`, in addition to
+/// buffer writes: 8 MiB in writes of this size, but at most 32 writes.
 ///
-/// A chunk write needs only a page of buffer. It reads memory that is in no cache, so it takes longer than a buffer's
-/// write, and more of them must be in flight to keep the disk busy.
+/// A chunk write needs only one buffer page. It reads uncached memory and so takes longer than a buffer's write; more
+/// writes must be in flight to keep the disk busy.
 pub fn chunk_writes_max(buffer_bytes: usize) -> usize {
     (CHUNK_BYTES_IN_FLIGHT / buffer_bytes).clamp(1, CHUNK_WRITES_MAX)
 }
 
-/// Bytes of chunk writes in flight, if each is as large as a buffer.
+/// Bytes in flight in chunk writes, each as large as a buffer.
 const CHUNK_BYTES_IN_FLIGHT: usize = 8 << 20;
 const CHUNK_WRITES_MAX: usize = 32;
 
@@ -29,12 +29,12 @@ pub(crate) struct VectoredWrite {
     chunks: Vec<ChunkImage>,
 }
 
-/// The memory ranges of a write that are not written yet.
+/// The memory ranges in a write not yet written.
 #[derive(Debug, Default)]
 pub(crate) struct IoVecs(Vec<libc::iovec>);
 
-// SAFETY: addresses and lengths. Only the kernel reads through them, and only while the `VectoredWrite` that they were
-// made from exists, which is `Send`: see the callers that pass them to the kernel.
+// SAFETY: addresses and lengths. Only the kernel reads through them, and only while their source exists, a
+// `VectoredWrite`, which is `Send`: see the callers passing them to the kernel.
 unsafe impl Send for IoVecs {}
 
 impl From<Buffer> for VectoredWrite {
@@ -63,8 +63,10 @@ impl VectoredWrite {
         self.header
     }
 
-    /// Returns the memory ranges after the first `done` bytes. They stay valid for reads as long as `self` exists: the
-    /// buffer owns its bytes, and [`ChunkImage`] guarantees the same of its address.
+    /// Returns the memory ranges after the first `done` bytes.
+    ///
+    /// They stay valid for reads while `self` exists: the buffer owns its bytes, and [`ChunkImage`] gives the same
+    /// guarantee for its address.
     pub(crate) fn iovecs(&self, mut done: usize) -> IoVecs {
         let header = (self.header.as_slice().as_ptr(), self.header.len());
         let mut iovecs = Vec::with_capacity(1 + self.chunks.len());
@@ -91,8 +93,9 @@ impl VectoredWrite {
     }
 }
 
-/// Writes all of these at offset `at`, in order, in as many calls as needed. Together they have at most [`IOVECS_MAX`]
-/// ranges.
+/// Writes all of these at offset `at`, in order, in as many calls as needed.
+///
+/// The writes have at most [`IOVECS_MAX`] ranges in total.
 pub(crate) fn write_adjacent(writes: &[&VectoredWrite], file: impl AsFd, at: u64) -> io::Result<()> {
     let mut progress = Progress::new(writes.iter().map(|write| write.len()).sum());
     loop {
@@ -117,7 +120,9 @@ impl IoVecs {
     }
 }
 
-/// Writes the bytes after the first `done`, or a part of them. Returns the number of bytes written.
+/// Writes the bytes after the first `done`, or some of them.
+///
+/// Returns the number of bytes written.
 fn pwritev(file: &impl AsFd, writes: &[&VectoredWrite], mut done: usize, at: u64) -> Result<usize, Errno> {
     let mut iovecs = IoVecs::default();
     for write in writes {
@@ -125,14 +130,14 @@ fn pwritev(file: &impl AsFd, writes: &[&VectoredWrite], mut done: usize, at: u64
         done = done.saturating_sub(write.len());
     }
     let (fd, count) = (file.as_fd().as_raw_fd(), iovecs.count().cast_signed());
-    // SAFETY: `count` ranges of memory that stays readable until the call returns: the `VectoredWrite` are borrowed.
-    // The system call reads the bytes and keeps none of the addresses. The log's writer may change the header of a
-    // chunk at the same time; then the old or the new bytes are written, and no reader trusts them.
+    // SAFETY: `count` ranges in memory that stays readable until the call returns: the `VectoredWrite` are borrowed.
+    // The system call reads the bytes and keeps none of the addresses. The log's writer may change a chunk's header at
+    // the same time; then the old or the new bytes are written, and no reader trusts them.
     let written = unsafe { libc::pwritev(fd, iovecs.as_ptr(), count, at.cast_signed()) };
     usize::try_from(written).map_err(|_| Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO))
 }
 
-/// Most ranges of one system call, `IOV_MAX` of Linux.
+/// Maximum ranges in a system call, `IOV_MAX` on Linux.
 pub(crate) const IOVECS_MAX: usize = 1024;
 
 const _: () = assert!(crate::format::CHUNKS_MAX < IOVECS_MAX);
@@ -151,7 +156,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Returns sealed chunks of 16 KiB.
+    /// Returns sealed 16 KiB chunks.
     pub(crate) fn chunks(count: usize) -> Vec<ChunkImage> {
         let options =
             PoolOptions { memory_bytes_max: 1 << 20, chunk_bytes: 16 << 10, prefault_bytes: 0, cursors_max: 1 };
@@ -183,7 +188,7 @@ pub(crate) mod tests {
             let left: usize = iovecs.0.iter().map(|iovec| iovec.iov_len).sum();
             assert_eq!(left, write.len() - done);
             assert_eq!(iovecs.count() as usize, iovecs.0.len());
-            // All but the first start where they started at first.
+            // All but the first start at their original position.
             let starts = iovecs.0.iter().skip(1).map(|iovec| iovec.iov_base.addr());
             assert!(starts.eq(all[all.len() - iovecs.0.len().saturating_sub(1)..].iter().copied()));
         }

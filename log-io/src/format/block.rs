@@ -1,4 +1,4 @@
-//! Blocks: runs of records of one lane, the unit of writing and verification.
+//! Blocks: runs of one lane's records, the unit of writing and verification.
 //!
 //! ```text
 //! header, 96 bytes | stored bytes | zeros up to a multiple of 4,096
@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The module `chunk_table` describes the second kind. In the first kind the stored bytes are the records, or their lz4
-//! block. A record is `ssn u64 | length of the prefix u32 | 0 u32 | length of the body u64 | body`, padded with zeros
-//! to a multiple of eight. All numbers are little-endian; docs/book/src/reference/formats.md has every byte.
+//! block. A record is `ssn u64 | prefix length u32 | 0 u32 | body length u64 | body`, padded with zeros to a multiple
+//! of eight. All numbers are little-endian; docs/book/src/reference/formats.md has every byte.
 
 use counterfoil_log_core::{ChunkImage, Rank, Record, Ssn, crc32c};
 use zerocopy::little_endian::{U16, U32, U64};
@@ -16,7 +16,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 use crate::PAGE_BYTES;
 use crate::format::{BLOCK_BYTES_MAX, CHUNKS_MAX, FORMAT_VERSION, HEADER_BYTES, RECORD_BYTES_MIN};
 
-/// The lane of the local log's entries; no rank has this number.
+/// The lane for local log entries; no rank has this number.
 pub const LOCAL: Rank = Rank(u32::MAX);
 
 /// A block's entry in the index: its records and its location on disk.
@@ -36,17 +36,18 @@ pub struct Block {
     pub at: u64,
     /// Bytes on disk, a multiple of 4,096.
     pub disk_bytes: u64,
-    /// Bytes of its records, uncompressed, with the header of each.
+    /// Size of its records in bytes, uncompressed, including their headers.
     pub raw_bytes: u64,
 }
 
-/// A source of records to append.
+/// A source for records to append.
 pub trait RecordSource {
     /// Returns the next record, in rising SSN order, or `None` at the end.
     fn next(&mut self) -> Option<Record<'_>>;
 
-    /// Returns the next records as a chunk of at most `bytes_max` bytes, which is written without a copy. `None`, the
-    /// default, if the next records have to be taken one by one, or at the end.
+    /// Returns the next records as a chunk with at most `bytes_max` bytes, written without a copy.
+    ///
+    /// Returns `None`, the default, if the next records have to be taken one by one, or at the end.
     fn next_chunk(&mut self, bytes_max: usize) -> Option<ChunkImage> {
         let _ = bytes_max;
         None
@@ -58,27 +59,27 @@ const MAGIC: u32 = u32::from_le_bytes(*b"CFbk");
 pub(crate) const FLAG_LZ4: u16 = 1;
 /// The stored bytes have no checksum.
 pub(crate) const FLAG_UNCHECKED: u16 = 2;
-/// The stored bytes are a table of chunks and the chunks, as in memory.
+/// The stored bytes are a chunk table and the chunks, as in memory.
 pub(crate) const FLAG_CHUNKS: u16 = 4;
 
-/// The header of a block.
+/// A block header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct BlockHeader {
     pub(crate) magic: U32,
     pub(crate) version: U16,
     pub(crate) flags: U16,
-    /// The segment's random number: bytes of an earlier use of the disk never validate.
+    /// The segment's random number: bytes from an earlier use of the disk never validate.
     pub(crate) generation: U64,
     pub(crate) segment: U32,
     pub(crate) lane: U32,
     pub(crate) at: U64,
-    /// Number of blocks before this one in the segment.
+    /// Number of preceding blocks in the segment.
     pub(crate) index: U32,
     pub(crate) records: U32,
     pub(crate) first: U64,
     pub(crate) last: U64,
-    /// In the local log's lane: the last SSN of the previous block, 0 for the first block since the newest checkpoint.
+    /// In the local log's lane: the previous block's last SSN, 0 for the first block since the newest checkpoint.
     pub(crate) after: U64,
     pub(crate) raw_bytes: U64,
     pub(crate) stored_bytes: U64,
@@ -91,11 +92,11 @@ pub(crate) struct BlockHeader {
 
 const _: () = assert!(size_of::<BlockHeader>() == HEADER_BYTES);
 
-/// Bytes of a record's header, before its body.
+/// Size of a record's header before its body, in bytes.
 pub(crate) const FRAME_BYTES: usize = 24;
 
 impl BlockHeader {
-    /// Creates the header of a block of `segment` at offset `at`; the caller fills in counts, SSNs and checksums.
+    /// Creates the header for a block in `segment` at offset `at`; the caller fills in counts, SSNs and checksums.
     pub(crate) fn new(generation: u64, segment: u32, lane: Rank, at: u64) -> BlockHeader {
         let mut header = BlockHeader::new_zeroed();
         header.magic = MAGIC.into();
@@ -107,13 +108,17 @@ impl BlockHeader {
         header
     }
 
-    /// Sets the header's checksum. Nothing in the header may change afterwards.
+    /// Sets the header's checksum.
+    ///
+    /// The header must not change afterwards.
     pub(crate) fn seal(&mut self) {
         self.header_crc = self.checksum().into();
     }
 
-    /// Seals the header of a block to be written, and parses it as a reader will. `room` is the bytes from the block's
-    /// offset to the segment's end. A block that is refused here must not be written: no recovery could read it.
+    /// Seals the header of a block to be written, and parses it as a reader will.
+    ///
+    /// `room` is the number of bytes from the block's offset to the segment's end. A block refused here must not be
+    /// written: no recovery could read it.
     pub(crate) fn seal_and_parse(&mut self, room: u64) -> Result<(), &'static str> {
         self.seal();
         let (generation, segment, at) = (self.generation.get(), self.segment.get(), self.at.get());
@@ -124,8 +129,10 @@ impl BlockHeader {
         crc32c(&self.as_bytes()[..HEADER_BYTES - 4])
     }
 
-    /// Parses the header at the start of `bytes`. Accepts only one that was written for this generation, segment and
-    /// offset, and whose lengths are consistent and fit into `room`, the bytes from there to the segment's end.
+    /// Parses the header at the start of `bytes`.
+    ///
+    /// Accepts only a header written for this generation, segment and offset, with consistent lengths that fit into
+    /// `room`, the bytes from there to the segment's end.
     pub(crate) fn parse(
         bytes: &[u8],
         generation: u64,
@@ -150,7 +157,7 @@ impl BlockHeader {
         let (raw, stored) = (header.raw_bytes.get(), header.stored_bytes.get());
         let (lengths, least) = match header.flags.get() & (FLAG_LZ4 | FLAG_CHUNKS) {
             0 => (stored == raw, FRAME_BYTES),
-            // Decompression is limited to the largest block that this program writes.
+            // Decompression is limited to the largest block written by this program.
             FLAG_LZ4 => (raw <= BLOCK_BYTES_MAX as u64 && stored <= raw, FRAME_BYTES),
             FLAG_CHUNKS => (chunk_lengths_fit(&header), RECORD_BYTES_MIN),
             _ => (false, 1),
@@ -200,7 +207,7 @@ impl BlockHeader {
     }
 }
 
-/// Returns the bytes that a record with this body takes in a block.
+/// Returns the number of bytes taken in a block by a record with this body.
 pub(crate) fn framed(body: usize) -> usize {
     (FRAME_BYTES + body).next_multiple_of(8)
 }
@@ -226,7 +233,7 @@ pub(crate) fn record_at(records: &[u8], at: usize) -> Option<(Record<'_>, usize)
     Some((record, at + framed(body)))
 }
 
-/// Returns `true` if the lengths in the header of a block of chunks are possible.
+/// Returns `true` if the lengths in the header of a chunk block are possible.
 fn chunk_lengths_fit(header: &BlockHeader) -> bool {
     let (raw, stored) = (header.raw_bytes.get(), header.stored_bytes.get());
     let is_pages = stored.checked_add(HEADER_BYTES as u64).is_some_and(|bytes| bytes.is_multiple_of(PAGE_BYTES as u64));
@@ -240,7 +247,7 @@ fn chunk_lengths_fit(header: &BlockHeader) -> bool {
 mod tests {
     use super::*;
 
-    /// Creates the header of a block of `chunks` MiB of chunks, half of them records.
+    /// Creates the header of a block with `chunks` MiB of chunks, half of them records.
     fn header(chunks: u64) -> BlockHeader {
         let mut header = BlockHeader::new(1, 2, Rank(0), 4096);
         (header.flags, header.chunks) = (FLAG_CHUNKS.into(), (chunks as u32).into());
@@ -279,7 +286,7 @@ mod tests {
         assert!(with_raw(stored).is_err());
     }
 
-    /// Creates the header of a compressed block that expands to `raw` bytes.
+    /// Creates the header for a compressed block expanding to `raw` bytes.
     fn compressed(raw: u64) -> BlockHeader {
         let mut header = header(0);
         (header.flags, header.chunks) = (FLAG_LZ4.into(), 0.into());
@@ -307,7 +314,7 @@ mod tests {
             assert_eq!(parse(raw), Some("the lengths in the block's header are wrong"));
         }
     }
-    /// Parses a header of 100 records of 32 bytes after `change`.
+    /// Parses a header for 100 records of 32 bytes after `change`.
     fn parsed(room: u64, change: impl Fn(&mut BlockHeader)) -> Option<&'static str> {
         let mut header = header(0);
         (header.flags, header.raw_bytes, header.stored_bytes) = (0.into(), 3200.into(), 3200.into());

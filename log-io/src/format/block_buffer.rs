@@ -1,4 +1,4 @@
-//! The buffer of a block that was read and verified.
+//! The buffer for a block read and verified.
 
 use std::io;
 
@@ -9,8 +9,10 @@ use crate::format::block::{BlockHeader, record_at};
 use crate::format::chunk_table::Chunks;
 use crate::{Block, Buffer, PAGE_BYTES, ReadAt, RecordPlace, StoreError};
 
-/// The records of a block. It reuses its memory for the next block: at most the largest block so far and, for
-/// compressed blocks, also the largest uncompressed one.
+/// A block's records.
+///
+/// Reuses its memory for the next block: at most the largest block so far and, for compressed blocks, also the largest
+/// uncompressed one.
 #[derive(Debug)]
 pub struct BlockBuffer {
     stored: Buffer,
@@ -37,7 +39,9 @@ impl BlockBuffer {
         })
     }
 
-    /// Returns the record at `place`, and the place after it. `None` after the last record.
+    /// Returns the record at `place`, and the place after it.
+    ///
+    /// `None` after the last record.
     #[inline]
     pub fn at(&self, place: RecordPlace) -> Option<(Record<'_>, RecordPlace)> {
         if self.header.is_some_and(|header| header.has_chunks()) {
@@ -51,7 +55,7 @@ impl BlockBuffer {
         match &self.header {
             None => &[],
             Some(header) if header.is_lz4() => &self.expanded,
-            // `verify` has checked the length against the bytes that were read.
+            // `verify` has checked the length against the bytes read.
             Some(header) => &self.stored.as_slice()[HEADER_BYTES..][..header.raw_bytes.get() as usize],
         }
     }
@@ -108,7 +112,7 @@ impl BlockBuffer {
         }
     }
 
-    /// Verifies the header, the checksum, and that the records match the header.
+    /// Verifies the header, the checksum, and their agreement with the records.
     fn verify(&mut self, generation: u64, segment: u32, at: u64) -> Result<(), &'static str> {
         let bytes = self.stored.as_slice();
         let header = BlockHeader::parse(bytes, generation, segment, at, bytes.len() as u64)?;
@@ -153,7 +157,7 @@ impl BlockBuffer {
         Ok(())
     }
 
-    /// Checks that the buffer holds `block`; removes it if not.
+    /// Checks that the buffer holds `block`; removes other contents.
     pub(crate) fn check_identity(&mut self, block: &Block, name: &str) -> Result<(), StoreError> {
         if self.header.is_some_and(|header| header.block() == *block) {
             return Ok(());
@@ -174,7 +178,7 @@ mod tests {
     /// Offset of the block in its file.
     const AT: u64 = 4096;
 
-    /// Builds a file with a block of records of these SSNs, after `change` of its header and its records.
+    /// Builds a file with a block of records with these SSNs, after `change` to its header and records.
     fn file(ssns: &[u64], change: impl Fn(&mut BlockHeader, &mut Vec<u8>)) -> MemoryFile {
         let mut records = Vec::new();
         for &ssn in ssns {
@@ -201,7 +205,9 @@ mod tests {
         MemoryFile(bytes)
     }
 
-    /// Reads the block. Returns its SSNs, or what is wrong with it.
+    /// Reads the block.
+    ///
+    /// Returns its SSNs, or the reason for refusal.
     fn read(file: &MemoryFile) -> Result<Vec<u64>, &'static str> {
         let mut buffer = BlockBuffer::default();
         let len = file.0.len() as u64 - AT;
@@ -223,7 +229,7 @@ mod tests {
         assert_eq!(read(&file(&ssns, |header, _| header.records = 3.into())), other);
         assert_eq!(read(&file(&ssns, |header, _| header.records = 5.into())), other);
         assert_eq!(read(&file(&ssns, |header, _| header.last = 41.into())), other);
-        // Zeros after the last record, which are no record.
+        // Zeros after the last record aren't a record.
         let longer = |header: &mut BlockHeader, records: &mut Vec<u8>| {
             records.resize(records.len() + 8, 0);
             (header.raw_bytes, header.stored_bytes) = ((records.len() as u64).into(), (records.len() as u64).into());

@@ -4,7 +4,7 @@
 //! header, 4,096 bytes | lanes | segments | local log | tables | application | zeros up to a multiple of 4,096
 //! ```
 //!
-//! The header has the length and the checksum of each part, and a checksum of its own, which the manifest repeats.
+//! The header has each part's length and checksum, and its own checksum, repeated by the manifest.
 
 mod decode;
 mod encode;
@@ -18,7 +18,7 @@ pub(crate) use encode::{Encoded, encode};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"CFcheckp");
 const PARTS: usize = 5;
-/// The error of each damaged part.
+/// The error for each damaged part.
 const PART_DAMAGED: [&str; PARTS] = [
     "the lanes' checksum is wrong",
     "the segments' checksum is wrong",
@@ -120,7 +120,7 @@ struct TableEntry {
     bytes: U64,
 }
 
-/// Fields of a checkpoint file other than its image.
+/// Checkpoint file fields other than its image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Context {
     pub(crate) number: u32,
@@ -132,7 +132,9 @@ pub(crate) struct Context {
     pub(crate) segments: Vec<CoveredSegment>,
 }
 
-/// Extent of the store when the checkpoint was taken. Later blocks of the local log are not part of the checkpoint.
+/// Extent of the store when the checkpoint was taken.
+///
+/// Later local log blocks are not part of the checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Written {
     /// The active segment; 0 for none.
@@ -143,11 +145,11 @@ pub(crate) struct Written {
     pub(crate) next_number: u32,
 }
 
-/// A segment that a checkpoint refers to.
+/// A segment referenced by a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CoveredSegment {
     pub(crate) segment: u32,
     pub(crate) generation: u64,
-    /// End of the last block that the checkpoint refers to.
+    /// End of the last block referenced by the checkpoint.
     pub(crate) covered: u64,
 }

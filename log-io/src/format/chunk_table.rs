@@ -1,12 +1,12 @@
-//! The table of chunks in a block of chunks.
+//! The chunk table in a block of chunks.
 //!
 //! ```text
 //! block header, 96 bytes | an entry for each chunk, 32 bytes | zeros up to 4,096 | first chunk | second chunk | ...
 //! ```
 //!
-//! A chunk is written as it is in memory, in whole pages. Only the bytes that its entry marks as records are valid: the
+//! A chunk is written as in memory, in whole pages. Only the bytes marked as records by its entry are valid: the
 //! chunk's header before them may have changed during the write, and the bytes after them are arbitrary. The block's
-//! checksum covers the table and the records, and nothing else of the chunks. docs/book/src/reference/formats.md has
+//! checksum covers the table and the records, and nothing else in the chunks. docs/book/src/reference/formats.md has
 //! every byte.
 
 use counterfoil_log_core::{ChunkImage, Record, Ssn, crc32c, crc32c_append, record_in_image};
@@ -21,15 +21,15 @@ use crate::format::{ENTRY_BYTES, HEADER_BYTES};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct ChunkEntry {
-    /// The first and the last record that belong to this block: others of the chunk are in other blocks.
+    /// The first and the last record in this block: other blocks have the chunk's others.
     first: U64,
     last: U64,
-    /// Bytes of the chunk, whole pages.
+    /// Chunk size in bytes, whole pages.
     bytes: U32,
     /// Offset and length of its records, in bytes.
     records_at: U32,
     record_bytes: U32,
-    /// Number of records that belong to this block.
+    /// Number of its records in this block.
     records: U32,
 }
 
@@ -57,7 +57,7 @@ impl ChunkEntry {
     }
 }
 
-/// Returns the checksum of a table and of the records of its chunks.
+/// Returns the checksum over a table and the records in its chunks.
 pub(crate) fn checksum<'a>(table: &[u8], records: impl Iterator<Item = &'a [u8]>) -> u32 {
     records.fold(crc32c(table), crc32c_append)
 }
@@ -77,7 +77,9 @@ struct Chunk {
 #[derive(Debug, Default)]
 pub(crate) struct Chunks(Vec<Chunk>);
 
-/// A position between two records of a block. The default is before the first.
+/// A position between two records in a block.
+///
+/// The default is before the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecordPlace {
     /// Index of the chunk; 0 in a block of copied records.
@@ -94,8 +96,9 @@ impl RecordPlace {
 }
 
 impl Chunks {
-    /// Reads the table of `block`, and verifies it and the chunks' records. `header` must have been parsed and be that
-    /// of a block of chunks; the rest of the block is untrusted.
+    /// Reads the table of `block`, and verifies it and the chunks' records.
+    ///
+    /// `header` must have been parsed, from a block of chunks; the rest of the block is untrusted.
     pub(crate) fn verify(&mut self, header: &BlockHeader, block: &[u8]) -> Result<(), &'static str> {
         self.0.clear();
         let table_bytes = header.chunks.get() as usize * ENTRY_BYTES;
@@ -151,7 +154,7 @@ impl Chunks {
 }
 
 impl Chunk {
-    /// Verifies that the records match the chunk's entry.
+    /// Verifies the records against the chunk's entry.
     fn verify(&self, records: &[u8]) -> Result<(), &'static str> {
         let (mut at, mut before, mut counted) = (0, None, 0_u32);
         let (mut first, mut last) = (None, None);
@@ -185,7 +188,7 @@ mod tests {
     use crate::format::CHUNKS_MAX;
     use crate::format::block::{FLAG_CHUNKS, LOCAL};
 
-    /// Builds a block of two chunks, some of whose records are in other blocks.
+    /// Builds a block with two chunks, some of whose records are in other blocks.
     fn block() -> (BlockHeader, Vec<u8>) {
         let options =
             PoolOptions { memory_bytes_max: 1 << 20, chunk_bytes: 8 << 10, prefault_bytes: 0, cursors_max: 1 };
@@ -239,7 +242,9 @@ mod tests {
         bytes[..HEADER_BYTES].copy_from_slice(header.as_bytes());
     }
 
-    /// Reads the block as a reader does. Returns the number of records, or `None` if the block is refused.
+    /// Reads the block as a reader does.
+    ///
+    /// Returns the number of records, or `None` if the block is refused.
     fn read(bytes: &[u8]) -> Option<usize> {
         let header = BlockHeader::parse(bytes, 1, 2, 4096, bytes.len() as u64).ok()?;
         if !header.has_chunks() {
@@ -270,7 +275,7 @@ mod tests {
         }
     }
 
-    /// Returns what is wrong with the block after `change`, with valid checksums.
+    /// Returns the reason for refusing the block after `change`, with valid checksums.
     fn refusal(change: impl Fn(&mut BlockHeader, &mut Vec<u8>)) -> Option<&'static str> {
         let (mut header, mut bytes) = block();
         change(&mut header, &mut bytes);
@@ -302,7 +307,7 @@ mod tests {
     #[test]
     fn a_chunk_without_the_records_of_its_entry_is_refused() {
         let other = Some("the block's records aren't those of its table");
-        // An entry and the header agree on a number of records that the chunk doesn't have.
+        // Entry and header agree on a record count not present in the chunk.
         let more = |header: &mut BlockHeader, bytes: &mut Vec<u8>| {
             header.records = (header.records.get() + 1).into();
             let count = &mut bytes[HEADER_BYTES + 28..][..4];
@@ -310,7 +315,7 @@ mod tests {
             count.copy_from_slice(&more.to_le_bytes());
         };
         assert_eq!(refusal(more), other);
-        // They agree on a last record that it doesn't have.
+        // They agree on a last record not present in it.
         let last = |header: &mut BlockHeader, bytes: &mut Vec<u8>| {
             header.last = (header.last.get() + 1000).into();
             let last = header.last.get().to_le_bytes();

@@ -1,8 +1,10 @@
-//! Parsing of fixed-size entries from untrusted bytes.
+//! Parsing fixed-size entries from untrusted bytes.
 
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
-/// A parser over the remaining bytes. It never allocates more than there are.
+/// A parser over the remaining bytes.
+///
+/// Never allocates more than there are.
 #[derive(Debug)]
 pub(crate) struct Fields<'a> {
     rest: &'a [u8],

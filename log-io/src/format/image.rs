@@ -6,10 +6,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::{Block, RecordSource};
 
-/// A checkpoint: the blocks of each lane, and everything else that a recovery needs.
+/// A checkpoint: the blocks in each lane, and everything else needed for recovery.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckpointImage {
-    /// The epoch that it begins; 0 if there is no checkpoint, only entries of the local log.
+    /// The epoch begun by it; 0 without a checkpoint, with only local log entries.
     pub epoch: Epoch,
     /// The lanes.
     pub lanes: Vec<LaneImage>,
@@ -30,15 +30,17 @@ pub struct LaneImage {
     pub next: Ssn,
     /// Highest acknowledged SSN.
     pub acked: Ssn,
-    /// SSN up to which no record is needed.
+    /// SSN up to which records are unneeded.
     pub covered: Ssn,
     /// Dispositions of the acknowledged SSNs.
     pub runs: Vec<Run>,
-    /// The blocks, in SSN order. Where two overlap, the later one is valid.
+    /// The blocks, in SSN order.
+    ///
+    /// Where two overlap, the later one is valid.
     pub blocks: Vec<Block>,
 }
 
-/// An entry of the local log.
+/// A local log entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocalImage {
     /// Its sequence number.
@@ -51,7 +53,7 @@ pub struct LocalImage {
     pub bytes: Vec<u8>,
 }
 
-/// The prefix of an entry's record, as in the local log in memory.
+/// The prefix of an entry's record, as in the in-memory local log.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct LocalPrefix {
@@ -63,12 +65,13 @@ struct LocalPrefix {
 const PREFIX_BYTES: usize = size_of::<LocalPrefix>();
 
 impl LocalImage {
-    /// Returns the entries as records of the lane [`LOCAL`](crate::LOCAL), in order.
+    /// Returns the entries as records for the lane [`LOCAL`](crate::LOCAL), in order.
     pub fn source(entries: &[LocalImage]) -> LocalSource<'_> {
         LocalSource { entries: entries.iter(), wire: Vec::new() }
     }
 
-    /// Returns the entry of a record of the lane [`LOCAL`](crate::LOCAL), or `None` if the record isn't a valid entry.
+    /// Returns the entry from a record of the lane [`LOCAL`](crate::LOCAL), or `None` if the record isn't a valid
+    /// entry.
     pub fn from_record(record: &Record<'_>) -> Option<LocalImage> {
         let prefix = LocalPrefix::read_from_bytes(record.prefix()).ok().filter(|prefix| prefix.zero == [0; 7])?;
         let bytes = record.payload().to_vec();
@@ -76,7 +79,7 @@ impl LocalImage {
     }
 }
 
-/// Entries of the local log as records.
+/// Local log entries as records.
 #[derive(Debug)]
 pub struct LocalSource<'a> {
     entries: std::slice::Iter<'a, LocalImage>,

@@ -20,9 +20,11 @@ use crate::format::{CHECKPOINTS_KEPT_MAX, FORMAT_VERSION, SESSIONS_MAX};
 use crate::{PAGE_BYTES, ReadAt, StoreError};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"CFmanif\0");
-/// Limit of the bytes of a checkpoint file: 256 TiB.
+/// Maximum checkpoint file size in bytes: 256 TiB.
 const CHECKPOINT_BYTES_MAX: u64 = 1 << 48;
-/// Largest slot accepted, in bytes. That of 2^20 ranks has 17 MiB.
+/// Largest slot accepted, in bytes.
+///
+/// With 2^20 ranks a slot has 17 MiB.
 const SLOT_BYTES_MAX: u64 = 32 << 20;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -70,17 +72,17 @@ struct FloorEntry {
 pub(crate) struct Manifest {
     /// Random identity of the store.
     pub(crate) store: u64,
-    /// Number of changes of the manifest.
+    /// Number of manifest changes.
     pub(crate) sequence: u64,
-    /// Number of sessions: openings for writing, and discards of checkpoints.
+    /// Number of sessions: openings for writing, and checkpoint discards.
     pub(crate) session: u64,
-    /// First session whose blocks of the local log are valid.
+    /// First session with valid local log blocks.
     pub(crate) tail_session: u64,
     pub(crate) rank: Rank,
     pub(crate) ranks: u32,
     /// The kept checkpoints, oldest first.
     pub(crate) kept: Vec<KeptCheckpoint>,
-    /// SSN of each lane up to which no record is needed, although a kept checkpoint may have it.
+    /// For each lane, the SSN up to which records are unneeded, although a kept checkpoint may have them.
     pub(crate) floors: BTreeMap<Rank, Ssn>,
 }
 
@@ -89,13 +91,13 @@ pub(crate) struct Manifest {
 pub(crate) struct KeptCheckpoint {
     pub(crate) number: u32,
     pub(crate) epoch: Epoch,
-    /// Length of the file in bytes.
+    /// File length in bytes.
     pub(crate) bytes: u64,
-    /// Checksum of the file's header, which has those of its parts.
+    /// Checksum of the file's header, which includes the checksums of its parts.
     pub(crate) header_crc: u32,
 }
 
-/// Returns the bytes of a slot for a job of `ranks`.
+/// Returns the slot size in bytes for a job with `ranks` ranks.
 pub(crate) fn slot_bytes(ranks: u32) -> u64 {
     let bytes =
         SLOT_HEADER_BYTES + CHECKPOINTS_KEPT_MAX * size_of::<KeptEntry>() + ranks as usize * size_of::<FloorEntry>();
@@ -103,7 +105,9 @@ pub(crate) fn slot_bytes(ranks: u32) -> u64 {
 }
 
 impl Manifest {
-    /// Counts a change. Refuses one that a reader would refuse.
+    /// Counts a change.
+    ///
+    /// Refuses one that readers would refuse.
     ///
     /// # Errors
     /// [`StoreError::NumbersExhausted`].
@@ -204,17 +208,17 @@ fn checksum(header: &SlotHeader, entries: &[u8]) -> u32 {
     crc32c_append(crc32c(&header.as_bytes()[..SLOT_HEADER_BYTES - 4]), entries)
 }
 
-/// State of a slot of the manifest.
+/// State of a manifest slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlotState {
     /// Whole, with this sequence.
     Valid {
-        /// Number of changes of the manifest.
+        /// Number of manifest changes.
         sequence: u64,
     },
     /// All zeros: never written.
     Empty,
-    /// Whole, of another format version.
+    /// Whole, with another format version.
     Version(u32),
     /// Torn or damaged.
     Damaged,
@@ -240,7 +244,7 @@ impl FoundManifest {
         let mut all = vec![0; bytes as usize];
         file.read_at(0, &mut all).map_err(StoreError::read(MANIFEST, 0))?;
         if all.iter().all(|&byte| byte == 0) {
-            // A creation that a power cut interrupted may leave any length: the file is synced before the first write.
+            // A creation interrupted by a power cut may leave any length: the file is synced before the first write.
             found.slots = [SlotState::Empty; 2];
             return Ok(found);
         }
@@ -263,7 +267,7 @@ impl FoundManifest {
         Ok(found)
     }
 
-    /// Returns the slot that a change writes first: never the only valid one.
+    /// Returns the slot to write first in a change: never the only valid one.
     pub(crate) fn first_to_write(&self) -> usize {
         match (&self.newest, self.slots) {
             (Some(newest), [SlotState::Valid { sequence }, second]) if newest.sequence == sequence => {
@@ -273,18 +277,24 @@ impl FoundManifest {
         }
     }
 
-    /// Returns `true` if the creation of the store wasn't finished. `names` are the directory's files.
+    /// Returns `true` if the creation of the store wasn't finished.
+    ///
+    /// `names` are the directory's files.
     pub(crate) fn is_unfinished(&self, names: &[String]) -> bool {
         self.newest.is_none() && is_unfinished(self.slots, names)
     }
 
-    /// Returns the newest whole slot, or the error of a manifest without one. `names` are the directory's files.
+    /// Returns the newest whole slot, or the error for a manifest without one.
+    ///
+    /// `names` are the directory's files.
     pub(crate) fn newest(self, names: &[String]) -> Result<Manifest, StoreError> {
         self.newest.ok_or_else(|| no_manifest(self.slots, names))
     }
 }
 
-/// Returns the error of a manifest without a whole slot. `names` are the directory's files.
+/// Returns the error for a manifest without a whole slot.
+///
+/// `names` are the directory's files.
 pub(crate) fn no_manifest(slots: [SlotState; 2], names: &[String]) -> StoreError {
     let version = slots.iter().find_map(|slot| match slot {
         SlotState::Version(version) => Some(*version),
@@ -297,9 +307,10 @@ pub(crate) fn no_manifest(slots: [SlotState; 2], names: &[String]) -> StoreError
     }
 }
 
-/// Returns `true` if a manifest without a whole slot is that of a store whose creation wasn't finished. The first
-/// change writes slot 0 before slot 1, and segments and checkpoint files are created after both: if there is one, the
-/// manifest was whole once.
+/// Returns `true` if a manifest without a whole slot belongs to a store with an unfinished creation.
+///
+/// The first change writes slot 0 before slot 1, and segments and checkpoint files are created after both: if there is
+/// one, the manifest was whole once.
 fn is_unfinished(slots: [SlotState; 2], names: &[String]) -> bool {
     let came_later = |name: &String| file_number(name, "segment").or(file_number(name, "checkpoint")).is_some();
     slots[1] == SlotState::Empty && !names.iter().any(came_later)
@@ -333,7 +344,7 @@ mod tests {
         encoded(&manifest(sequence))
     }
 
-    /// Returns the sequence of the manifest that two slots have.
+    /// Returns the sequence of a manifest with these two slots.
     fn newest(slots: [Vec<u8>; 2]) -> Option<u64> {
         FoundManifest::read(&MemoryFile(slots.concat())).unwrap().newest.map(|manifest| manifest.sequence)
     }
@@ -357,7 +368,7 @@ mod tests {
 
     #[test]
     fn a_slot_has_room_for_all_checkpoints_and_a_floor_of_each_rank() {
-        // 80 bytes of header, 64 checkpoints of 24 bytes, and 16 bytes for each rank.
+        // 80 bytes of header, 64 checkpoints with 24 bytes each, and 16 bytes for each rank.
         for (ranks, bytes) in [(1, 4096), (155, 4096), (156, 8192), (411, 8192), (412, 12_288), (1 << 20, 4097 << 12)] {
             assert_eq!(slot_bytes(ranks), bytes, "{ranks}");
         }
@@ -411,7 +422,7 @@ mod tests {
         assert_eq!(slots([slot(3), empty.clone()].concat()), [valid, SlotState::Empty]);
         assert_eq!(slots([empty.clone(), slot(3)].concat()), [SlotState::Empty, valid]);
         assert_eq!(slots([slot(3), vec![7; empty.len()]].concat()), [valid, SlotState::Damaged]);
-        // Zeros of any length are a creation that was interrupted; other bytes are damage.
+        // Zeros of any length are an interrupted creation; other bytes are damage.
         for len in [0, 10, 8192] {
             assert_eq!(slots(vec![0; len]), [SlotState::Empty; 2], "{len}");
         }

@@ -1,35 +1,38 @@
-//! Names of the files in a store's directory.
+//! File names in a store's directory.
 
 use crate::format::FILE_NUMBER_MAX;
 
-/// Name of the manifest's file.
+/// The manifest's file name.
 pub(crate) const MANIFEST: &str = "manifest";
-/// Name of the reserve: a file that is removed when the disk is full.
+/// Name of the reserve: a file to be removed when the disk is full.
 pub(crate) const RESERVE: &str = "reserve";
-/// Name of the file that the owner locks. It holds the owner's process id, for the error that others get.
+/// Name of the file locked by the owner.
+///
+/// It holds the owner's process id, for error messages in other processes.
 pub(crate) const LOCK_FILE: &str = "lock";
-/// Name of the trial file, which exists only during the probe. One that is found was left by a process that ended
-/// during it.
+/// Name of the trial file, which exists only during the probe.
+///
+/// An existing one was left by a process that ended during its probe.
 pub(crate) const PROBE_FILE: &str = "probe";
 
-/// Returns the name of a segment's file.
+/// Returns a segment's file name.
 pub(crate) fn segment_name(segment: u32) -> String {
     format!("segment-{segment:08}")
 }
 
-/// Returns the name of a checkpoint file.
+/// Returns a checkpoint file name.
 pub(crate) fn checkpoint_name(number: u32) -> String {
     format!("checkpoint-{number:08}")
 }
 
-/// Returns the number in a name of the form `prefix-00000001`.
+/// Returns the number in a name such as `prefix-00000001`.
 pub(crate) fn file_number(name: &str, prefix: &str) -> Option<u32> {
     let digits = name.strip_prefix(prefix)?.strip_prefix('-')?;
     let number = digits.parse().ok().filter(|number| *number <= FILE_NUMBER_MAX)?;
     (format!("{number:08}") == digits).then_some(number)
 }
 
-/// Returns `true` for the name of a file of a store, other than the lock.
+/// Returns `true` for the name of a store file, other than the lock.
 pub(crate) fn is_of_a_store(name: &str) -> bool {
     name == MANIFEST || name == RESERVE || file_number(name, "segment").or(file_number(name, "checkpoint")).is_some()
 }

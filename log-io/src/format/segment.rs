@@ -1,4 +1,4 @@
-//! Segments: preallocated files of blocks.
+//! Segments: preallocated files with blocks.
 //!
 //! ```text
 //! header, 4,096 bytes | block | block | ... | zeros
@@ -67,7 +67,9 @@ impl SegmentHeader {
         crc32c(&self.as_bytes()[..SEGMENT_HEADER_BYTES - 4])
     }
 
-    /// Reads and verifies the header of the segment with this number. A file that ends in it is damaged.
+    /// Reads and verifies the header of the segment with this number.
+    ///
+    /// A file ending within the header is damaged.
     pub(crate) fn read(file: &dyn ReadAt, segment: u32) -> Result<SegmentHeader, StoreError> {
         let name = segment_name(segment);
         let mut bytes = [0; SEGMENT_HEADER_BYTES];
@@ -89,12 +91,12 @@ impl SegmentHeader {
     }
 }
 
-/// A segment of an open store.
+/// A segment in an open store.
 #[derive(Debug)]
 pub(crate) struct Segment {
     pub(crate) generation: u64,
     pub(crate) session: u64,
-    /// Length of the file in bytes.
+    /// File length in bytes.
     pub(crate) bytes: u64,
     /// Offset of the next block.
     pub(crate) end: u64,
@@ -106,9 +108,9 @@ pub(crate) struct Segment {
     pub(crate) is_dirty: bool,
     /// Number of blocks written.
     pub(crate) written: u32,
-    /// Bytes of live blocks: referenced by the live index or a checkpoint.
+    /// Bytes in live blocks: referenced by the live index or a checkpoint.
     pub(crate) live_bytes: u64,
-    /// Bytes of punched blocks.
+    /// Bytes in punched blocks.
     pub(crate) punched_bytes: u64,
 }
 
@@ -119,7 +121,7 @@ pub(crate) struct Stored {
     pub(crate) bytes: u64,
     /// The live index refers to it.
     pub(crate) is_live: bool,
-    /// Number of kept checkpoints that refer to it.
+    /// Number of kept checkpoints referring to it.
     pub(crate) checkpoints: u16,
     pub(crate) is_punched: bool,
 }
@@ -154,7 +156,7 @@ impl Segment {
         self.bytes - self.end
     }
 
-    /// Adds a block that was found or written, without references, unless it is known.
+    /// Adds a block found or written, without references, unless it is known.
     pub(crate) fn add(&mut self, block: &Block) {
         if let Err(index) = self.blocks.binary_search_by_key(&block.at, |stored| stored.at) {
             self.blocks.insert(index, Stored::new(block));
@@ -176,7 +178,9 @@ impl Segment {
         self.blocks = blocks;
     }
 
-    /// Changes the references to the block at `at`. Returns `false` if there is no such block.
+    /// Changes the references to the block at `at`.
+    ///
+    /// Returns `false` if there is none.
     pub(crate) fn change(&mut self, at: u64, change: impl FnOnce(&mut Stored)) -> bool {
         let Ok(index) = self.blocks.binary_search_by_key(&at, |stored| stored.at) else { return false };
         let stored = &mut self.blocks[index];
@@ -197,7 +201,7 @@ impl Segment {
     }
 }
 
-/// A block or other bytes at a page of a segment.
+/// A block or other bytes at a page in a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     /// A block with a valid header.
@@ -208,7 +212,7 @@ pub(crate) enum Found {
 
 /// A search for blocks, from an offset in a segment to its end.
 ///
-/// It skips zeros, which were never written or were punched, and the bytes inside a block.
+/// Skips zeros, which were never written or were punched, and the bytes inside a block.
 pub(crate) struct SegmentWalk<'a> {
     file: &'a dyn ReadAt,
     name: String,
@@ -232,8 +236,9 @@ impl<'a> SegmentWalk<'a> {
         self.end = self.end.min(to);
     }
 
-    /// Returns the next page that isn't zeros. The search continues after a block, or with the next page after other
-    /// bytes.
+    /// Returns the next nonzero page.
+    ///
+    /// The search continues after a block, or with the next page after other bytes.
     pub(crate) fn next(&mut self) -> Result<Option<Found>, StoreError> {
         while self.at < self.end {
             let at = self.at;
@@ -258,7 +263,7 @@ impl<'a> SegmentWalk<'a> {
         Ok(None)
     }
 
-    /// Returns the page at the current offset, or the part of it that the file has.
+    /// Returns the page at the current offset, or the part present in the file.
     fn page(&mut self) -> Result<&[u8], StoreError> {
         let len = (self.end - self.at).min(PAGE_BYTES as u64);
         let inside = self.at >= self.window_at && self.at + len <= self.window_at + self.window.len() as u64;
@@ -294,7 +299,7 @@ mod tests {
         SegmentHeader::new(5, 11, 3, 13, 16 * PAGE, (Rank(1), 3))
     }
 
-    /// Returns a file with this header, with a valid checksum, and `pages` pages of zeros.
+    /// Returns a file with this header, checksummed, and `pages` zero pages.
     fn file(mut header: SegmentHeader, pages: usize) -> MemoryFile {
         header.header_crc = header.checksum().into();
         let mut bytes = header.as_bytes().to_vec();
@@ -375,7 +380,9 @@ mod tests {
         assert_eq!(segment.end, 12 * PAGE);
     }
 
-    /// Walks over a file. Returns the page of each thing found, and its pages if it is a block.
+    /// Walks over a file.
+    ///
+    /// Returns the page of each finding, and its pages for a block.
     fn walked(file: &MemoryFile, from: u64, limit: Option<(u64, u64)>) -> Vec<(u64, Option<u64>)> {
         let mut walk = SegmentWalk::new(file, header(), from).expect("a length");
         limit.into_iter().for_each(|(from, to)| walk.limit_to(from, to));
@@ -391,13 +398,13 @@ mod tests {
 
     #[test]
     fn a_walk_finds_blocks_and_other_bytes_and_skips_zeros() {
-        // More pages than a window of the walk has.
+        // More pages than the walk's window.
         let mut file = file(header(), 200);
         let mut put = |page: usize, bytes: &[u8]| file.0[page * PAGE_BYTES..][..bytes.len()].copy_from_slice(bytes);
         for (page, stored) in [(3, 100), (4, 2 * PAGE), (63, 3 * PAGE), (130, 80 * PAGE)] {
             put(page, block_header(page as u64 * PAGE, stored).as_bytes());
         }
-        // Bytes inside a block aren't looked at; a header of another place is no block.
+        // Bytes inside a block aren't looked at; a header from another place isn't a block.
         put(5, &[1]);
         put(20, &[0, 0, 7]);
         put(21, block_header(3 * PAGE, 100).as_bytes());

@@ -1,4 +1,4 @@
-//! Reading a list of blocks in order.
+//! Reading a block list in order.
 
 use std::io;
 
@@ -6,16 +6,20 @@ use crate::format::names::segment_name;
 use crate::read::read_ahead::{Extent, ReadAhead, ReadAheadOptions};
 use crate::{Block, BlockBuffer, StoreError, StoreReader};
 
-/// Fewest bytes that are read ahead: below, setting up a ring or starting threads takes longer than reading.
+/// Minimum bytes for read-ahead: below, setting up a ring or starting threads takes longer than reading.
 const AHEAD_BYTES_MIN: u64 = 1 << 20;
-/// Largest read of several blocks, in bytes. A larger block is read alone, and then never copied.
+/// Largest read for several blocks, in bytes.
+///
+/// A larger block is read alone, and never copied.
 const READ_BYTES: usize = 256 << 10;
-/// Bytes of all reads in flight. At least two reads are.
+/// Bytes in flight over all reads.
+///
+/// At least two reads are in flight.
 const IN_FLIGHT_BYTES: usize = 4 << 20;
 /// Reads in flight, at most.
 const IN_FLIGHT_MAX: usize = 8;
 
-/// Reads a list of blocks in order; a long list with [read-ahead](ReadAhead).
+/// Reads a block list in order; a long list with [read-ahead](ReadAhead).
 #[derive(Debug)]
 pub struct BlockCursor {
     reader: StoreReader,
@@ -24,7 +28,7 @@ pub struct BlockCursor {
     ahead: Option<Ahead>,
 }
 
-/// Reads ahead, and the generation of each block's segment when the cursor was created.
+/// Read-ahead, with the generation of each block's segment when the cursor was created.
 #[derive(Debug)]
 struct Ahead {
     reads: ReadAhead,
@@ -39,7 +43,9 @@ impl BlockCursor {
         BlockCursor { reader, blocks, next: 0, ahead }
     }
 
-    /// Reads and verifies the next block. Returns `false` if there is none.
+    /// Reads and verifies the next block.
+    ///
+    /// Returns `false` at the end.
     ///
     /// # Errors
     /// As [`StoreReader::read`]; the next call continues after the block.
@@ -59,15 +65,17 @@ impl BlockCursor {
                 return taken.map(|()| true);
             }
         }
-        // Of several blocks that were read together one failed: a read of each shows which, and why.
+        // One of several blocks read together failed: reading each alone shows which, and why.
         self.reader.read(block, into)?;
         Ok(true)
     }
 }
 
 impl Ahead {
-    /// Starts to read ahead. `None` if a block is beyond the end of its segment, or there is neither a ring nor a
-    /// thread: then blocks are read one by one.
+    /// Starts read-ahead.
+    ///
+    /// `None` if a block is beyond its segment's end, or there is neither a ring nor a thread: then blocks are read one
+    /// by one.
     fn new(reader: &StoreReader, blocks: &[Block]) -> Option<Ahead> {
         let mut extents = Vec::with_capacity(blocks.len());
         let mut generations = Vec::with_capacity(blocks.len());

@@ -14,7 +14,7 @@ use threads::Threads;
 
 use crate::{BackendKind, Buffer, ReadAt};
 
-/// A range of a file.
+/// A file range.
 #[derive(Clone, Debug)]
 pub struct Extent {
     /// The file.
@@ -25,12 +25,16 @@ pub struct Extent {
     pub len: usize,
 }
 
-/// Limits of the read-ahead.
+/// Read-ahead limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadAheadOptions {
-    /// Reads in flight; without a ring, the number of threads. At least 1.
+    /// Reads in flight; without a ring, the number of threads.
+    ///
+    /// At least 1.
     pub in_flight: usize,
-    /// Bytes of a read of several adjacent extents. A larger extent is read alone, as a whole.
+    /// Maximum size of a read for several adjacent extents, in bytes.
+    ///
+    /// A larger extent is read alone, as a whole.
     pub read_bytes: usize,
 }
 
@@ -44,8 +48,8 @@ impl Default for ReadAheadOptions {
 /// Reads extents in order, and the following ones ahead: with an io_uring if all files have a descriptor for one
 /// ([`ReadAt::for_ring`]) and the kernel permits it, otherwise with threads.
 ///
-/// A ring has two buffers more than reads in flight; threads have two for each. A buffer is as large as the longest
-/// read or, if all buffers together would exceed 8 MiB, as the longest read that used it. Extents should be whole pages
+/// A ring has two buffers more than reads in flight; threads have two each. A buffer is as large as the longest read
+/// or, if all buffers together would exceed 8 MiB, as the longest read using it so far. Extents should be whole pages
 /// at page offsets: then nothing is copied, and a ring can read them.
 #[derive(Debug)]
 pub struct ReadAhead {
@@ -53,12 +57,14 @@ pub struct ReadAhead {
     /// Number of the current read, or of the next one.
     read: usize,
     current: Option<CompletedRead>,
-    /// Number of extents that were delivered.
+    /// Number of extents delivered.
     delivered: usize,
     plan: Arc<Plan>,
 }
 
-/// The engine of the reads. They are taken in order, each once.
+/// The read engine.
+///
+/// Its reads are taken in order, each once.
 #[derive(Debug)]
 enum Engine {
     Ring(Box<Ring>),
@@ -110,8 +116,9 @@ impl ReadAhead {
         }
     }
 
-    /// Returns the next extent: its index in the list, and its bytes or the error. Extents after a failed read are
-    /// still delivered; the failed read may have had several extents.
+    /// Returns the next extent: its index in the list, and its bytes or the error.
+    ///
+    /// Extents after a failed read are still delivered; the failed read may have covered several.
     #[expect(clippy::should_implement_trait, reason = "the result borrows from `self`")]
     pub fn next(&mut self) -> Option<(usize, io::Result<&[u8]>)> {
         let (index, result) = self.advance()?;
@@ -146,7 +153,9 @@ impl ReadAhead {
         bytes.ok_or_else(|| io::Error::other("a read is shorter than what it was planned for"))
     }
 
-    /// Advances to the next extent, and to its read. Returns the extent's index and its range in the current buffer.
+    /// Advances to the next extent, and to its read.
+    ///
+    /// Returns the extent's index and its range in the current buffer.
     fn advance(&mut self) -> Option<(usize, io::Result<Range<usize>>)> {
         let index = self.delivered;
         if index >= self.plan.reads.get(self.read)?.end {

@@ -6,13 +6,15 @@ use std::sync::{Arc, PoisonError, RwLock};
 use crate::format::names::segment_name;
 use crate::{Block, BlockBuffer, ReadAt, StoreError};
 
-/// A reader of a store's blocks, for any thread. Clones share the open segments.
+/// A store's block reader, for any thread.
+///
+/// Clones share the open segments.
 #[derive(Clone, Debug)]
 pub struct StoreReader {
     segments: Arc<RwLock<BTreeMap<u32, OpenSegment>>>,
 }
 
-/// A segment that is open for reading.
+/// A segment open for reading.
 #[derive(Clone, Debug)]
 pub(crate) struct OpenSegment {
     pub(crate) file: Arc<dyn ReadAt>,
@@ -39,7 +41,7 @@ impl StoreReader {
         open.ok_or_else(|| StoreError::damaged(&segment_name(segment), 0, "the store has no such segment"))
     }
 
-    /// Reads a block and verifies header, checksum and records, and that it is `block`.
+    /// Reads a block, verifies header, checksum and records, and checks that it is `block`.
     ///
     /// # Errors
     /// [`StoreError::Damaged`], [`StoreError::Io`]. `into` holds no records then.

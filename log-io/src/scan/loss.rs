@@ -1,4 +1,4 @@
-//! The records that a repair loses.
+//! Records lost in a repair.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,7 +8,7 @@ use counterfoil_log_core::{Disposition, Rank, Ssn};
 use super::{Report, Scan};
 use crate::{Block, LOCAL, LaneImage};
 
-/// The records of a lane that a repair loses, in all checkpoints together: no recovery can replay them any more.
+/// Records lost from a lane in a repair, in all checkpoints together: no recovery can replay them any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Loss {
@@ -18,7 +18,7 @@ pub struct Loss {
     pub blocks: u64,
     /// Number of lost records above the covered SSN.
     pub records: u64,
-    /// Bytes of all records in these blocks, uncompressed, with a header of 16 or 24 bytes each.
+    /// Size of all records in these blocks in bytes, uncompressed, with a header of 16 or 24 bytes each.
     pub bytes: u64,
     /// Precision of `records`.
     pub bound: Bound,
@@ -29,7 +29,7 @@ pub struct Loss {
 pub enum Bound {
     /// The exact number.
     Exact,
-    /// An upper bound: the blocks may include records that no recovery needed.
+    /// An upper bound: the blocks may include records not needed for recovery.
     AtMost,
     /// The number in the listed blocks: the store has more blocks than a report lists.
     Listed,
@@ -60,7 +60,7 @@ impl fmt::Display for Loss {
     }
 }
 
-/// Returns `true` if a recovery needs every record of the block, because none was released.
+/// Returns `true` if a recovery needs every record in the block, because none was released.
 fn is_needed(lane: &LaneImage, block: &Block) -> bool {
     let mut ssn = block.first;
     while ssn <= block.last.min(lane.acked) {
@@ -73,28 +73,34 @@ fn is_needed(lane: &LaneImage, block: &Block) -> bool {
     true
 }
 
-/// The lost blocks. Each counts once, even if several checkpoints refer to it.
+/// The lost blocks.
+///
+/// Each counts once, even if several checkpoints refer to it.
 #[derive(Debug, Default)]
 pub(super) struct LossTally {
-    /// Records, bytes, and `true` for an exact number of records; by lane, segment and offset.
+    /// Records, bytes, and `true` for an exact record count; by lane, segment and offset.
     blocks: BTreeMap<(Rank, u32, u64), (u64, u64, bool)>,
 }
 
 impl LossTally {
-    /// Adds the blocks that a checkpoint's lane loses. No recovery needs records up to `covered`.
+    /// Adds the blocks lost from a checkpoint's lane.
+    ///
+    /// Recoveries don't need records up to `covered`.
     pub(super) fn cut(&mut self, lane: &LaneImage, covered: Ssn, gone: &[Block]) {
         for (index, block) in gone.iter().enumerate().filter(|(_, block)| block.last > covered) {
             let all = u64::from(block.records);
             let is_whole = block.first > covered;
             let records = if is_whole { all } else { all.min(block.last.0 - covered.0) };
-            // A later block that overlaps has records of the same SSNs.
+            // An overlapping later block has records with the same SSNs.
             let next = gone.get(index + 1).or(lane.blocks.first());
             let is_alone = next.is_none_or(|next| next.first > block.last);
             self.add(lane.peer, block, records, is_whole && is_alone && is_needed(lane, block));
         }
     }
 
-    /// Adds the blocks to which no other checkpoint refers when one is lost. The records that it needed are unknown.
+    /// Adds the blocks referenced only by a lost checkpoint.
+    ///
+    /// The records that it needed are unknown.
     pub(super) fn unreferenced(&mut self, scan: &Scan, is_newest: bool) {
         let from = scan.manifest.as_ref().map_or(0, |manifest| manifest.tail_session);
         for segment in &scan.report.segments {
@@ -125,7 +131,7 @@ impl LossTally {
             sum.records += records;
             sum.bytes += bytes;
             if !is_exact {
-                // A report omits only blocks to which no checkpoint refers.
+                // A report omits only blocks without references from checkpoints.
                 let is_listed = report.blocks_left_out == 0;
                 sum.bound = sum.bound.max(if is_listed { Bound::AtMost } else { Bound::Listed });
             }
@@ -152,7 +158,7 @@ mod tests {
         Block { lane: Rank(1), first, last, records, segment: 1, at: first.0 << 12, disk_bytes: 4096, raw_bytes: 100 }
     }
 
-    /// Returns number and precision of the records of the blocks that a lane loses, of which none is released.
+    /// Returns the number and precision of the records in the blocks that a lane loses, none of them released.
     fn lost(covered: u64, gone: &[Block], left: &[Block]) -> Vec<(u64, bool)> {
         let blocks = left.to_vec();
         let (next, acked, runs) = (Ssn(100), Ssn::ZERO, Vec::new());

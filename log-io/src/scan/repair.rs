@@ -1,4 +1,4 @@
-//! Repair of a damaged store, so that it can be opened with what is left.
+//! Repair of a damaged store, to open it with the remaining contents.
 
 use std::fmt;
 
@@ -12,20 +12,24 @@ use crate::format::manifest::{KeptCheckpoint, Manifest, SlotState, no_manifest, 
 use crate::format::names::{MANIFEST, checkpoint_name, file_number, segment_name};
 use crate::{Block, CheckpointImage, LaneImage, PAGE_BYTES, StorageBackend, StoreError};
 
-/// A step of a repair.
+/// A repair step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Repair {
-    /// Rewrites a slot of the manifest from the other one. Nothing is lost.
+    /// Rewrites one manifest slot from the other.
+    ///
+    /// Nothing is lost.
     Slot {
         /// Index of the slot.
         slot: usize,
     },
-    /// Removes torn writes from the end of a segment. Nothing is lost that was durable.
+    /// Removes torn writes from the end of a segment.
+    ///
+    /// No durable data is lost.
     Tail {
         /// The segment's file.
         file: String,
-        /// Offset of the first of them, in bytes.
+        /// Offset of the first one, in bytes.
         at: u64,
         /// The file's length afterwards.
         len: u64,
@@ -39,9 +43,9 @@ pub enum Repair {
         /// The damage.
         what: &'static str,
     },
-    /// A checkpoint's lane now begins after its last lost block: records before that can't be replayed without a gap.
+    /// A checkpoint's lane now begins after its last lost block: earlier records can't be replayed without a gap.
     Lane {
-        /// The checkpoint that changes.
+        /// The changed checkpoint.
         epoch: Epoch,
         /// The lane.
         lane: Rank,
@@ -50,14 +54,14 @@ pub enum Repair {
     },
     /// A checkpoint can't be read and is no longer valid.
     Checkpoint {
-        /// The epoch that it began.
+        /// The epoch begun by it.
         epoch: Epoch,
-        /// Bytes of its file.
+        /// File size in bytes.
         bytes: u64,
         /// The damage.
         what: String,
     },
-    /// The entries of the local log that were appended after a lost checkpoint are lost with it.
+    /// Local log entries appended after a lost checkpoint are lost with it.
     LocalLog,
     /// The lost records of a lane: one for each lane, at the end.
     Loss(Loss),
@@ -88,15 +92,17 @@ impl fmt::Display for Repair {
     }
 }
 
-/// Repairs a store that no process has open. Returns the steps; with `dry_run` it changes nothing.
+/// Repairs a store that no process has open.
+///
+/// Returns the steps; with `dry_run` it changes nothing.
 ///
 /// Lost blocks are removed from the disk: copy the directory first to analyse them. Leftover files are removed when the
 /// store is opened.
 ///
 /// # Errors
 /// [`StoreError::NumbersExhausted`]; [`StoreError::Missing`]; [`StoreError::Damaged`], [`StoreError::Version`] if no
-/// slot of the manifest can be read, because then no checkpoint is valid. [`StoreError::DiskFull`]; [`StoreError::Io`],
-/// after which the repair can be retried.
+/// manifest slot can be read, because then no checkpoint is valid. [`StoreError::DiskFull`]; [`StoreError::Io`], after
+/// which the repair can be retried.
 pub fn repair(backend: &mut dyn StorageBackend, dry_run: bool) -> Result<Vec<Repair>, StoreError> {
     let scan = Scan::new(backend, &mut |_, _| {})?;
     let Some(manifest) = &scan.manifest else {
@@ -114,7 +120,7 @@ pub fn repair(backend: &mut dyn StorageBackend, dry_run: bool) -> Result<Vec<Rep
             losses.unreferenced(&scan, is_newest);
             repaired.kept.retain(|kept| kept.epoch != checkpoint.epoch);
             if is_newest {
-                // Later entries of the local log depend on it.
+                // Later local log entries depend on it.
                 repairs.push(Repair::LocalLog);
                 repaired.session += 1;
                 repaired.tail_session = repaired.session;
@@ -159,11 +165,13 @@ pub fn repair(backend: &mut dyn StorageBackend, dry_run: bool) -> Result<Vec<Rep
     Ok(repairs)
 }
 
-/// Removes everything up to the last lost block from a lane. Returns the SSN up to which records are lost.
+/// Removes everything up to the last lost block from a lane.
+///
+/// Returns the last lost SSN.
 fn cut(lane: &mut LaneImage, lost: &[Block], losses: &mut LossTally) -> Option<Ssn> {
     let last = lane.blocks.iter().rposition(|block| lost.contains(block))?;
     let upto = lane.blocks[..=last].iter().map(|block| block.last).max()?.max(lane.covered);
-    // A later block that overlaps has the same records, or newer ones.
+    // An overlapping later block has the same records, or newer ones.
     let from = lane.blocks.get(last + 1).map_or(upto, |next| upto.min(next.first.prev()));
     let gone: Vec<Block> = lane.blocks.drain(..=last).collect();
     losses.cut(lane, lane.covered, &gone);
@@ -172,7 +180,7 @@ fn cut(lane: &mut LaneImage, lost: &[Block], losses: &mut LossTally) -> Option<S
 }
 
 impl Scan {
-    /// Returns the blocks to which checkpoints refer and that can't be read.
+    /// Returns the unreadable blocks referenced by checkpoints.
     fn lost_blocks(&self, repairs: &mut Vec<Repair>) -> Vec<Block> {
         let mut lost = Vec::new();
         for segment in self.report.segments.iter().filter(|segment| matches!(segment.tail, Tail::Damaged { .. })) {
@@ -255,7 +263,7 @@ impl Scan {
     }
 }
 
-/// Writes both slots, starting with the invalid one; `sequence` is that of the valid one.
+/// Writes both slots, starting with the invalid one; `sequence` is the valid slot's.
 fn change_manifest(
     backend: &mut dyn StorageBackend,
     scan: &Scan,

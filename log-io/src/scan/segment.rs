@@ -1,4 +1,4 @@
-//! Inspection of a segment.
+//! Segment inspection.
 
 use super::{BlockReport, SegmentReport, Tail};
 use crate::format::block::BlockHeader;
@@ -8,11 +8,12 @@ use crate::format::segment::{Found, SegmentHeader, SegmentWalk};
 use crate::format::{BLOCK_BYTES_MAX, FIRST_BLOCK, HEADER_BYTES};
 use crate::{Block, BlockBuffer, PAGE_BYTES, ReadAt, StoreError};
 
-/// Torn ranges that a segment's report lists, at most.
+/// Maximum torn ranges listed in a segment's report.
 const PLACES_MAX: usize = 1 << 10;
 
-/// Verifies a segment: the blocks to which checkpoints refer, and the blocks that it finds between and after them.
-/// `generation`: the one that they name.
+/// Verifies a segment: the blocks referenced by checkpoints, and the blocks found between and after them.
+///
+/// `generation` is the one named by the checkpoints.
 pub(super) fn scan_segment(
     (number, generation): (u32, Option<u64>),
     file: Option<&dyn ReadAt>,
@@ -55,7 +56,7 @@ pub(super) fn scan_segment(
     let mut buffer = BlockBuffer::default();
     let mut at = FIRST_BLOCK;
     for block in referenced {
-        // Blocks between referenced ones are dead, whole or partly punched; that is no damage.
+        // Blocks between referenced ones are dead, whole or partly punched; this isn't damage.
         scan_gap(file, header, (at, block.at), &mut buffer, list, progress)?;
         let damage = match verify(file, &report.file, &header, block.at, block.disk_bytes, &mut buffer)? {
             Ok(found) if found.block() == *block => None,
@@ -81,8 +82,9 @@ pub(super) fn scan_segment(
     Ok(report)
 }
 
-/// Searches a range for blocks. Returns the end of the last whole one, and the ranges that are neither blocks nor
-/// zeros.
+/// Searches a range for blocks.
+///
+/// Returns the end of the last whole block, and the ranges with neither blocks nor zeros.
 fn scan_gap(
     file: &dyn ReadAt,
     header: SegmentHeader,
@@ -125,8 +127,9 @@ fn push_torn(torn: &mut Vec<(u64, u64)>, at: u64, bytes: u64) {
     }
 }
 
-/// Reads and verifies a block. Of a block larger than the limit it verifies only the checksum, without holding it in
-/// memory.
+/// Reads and verifies a block.
+///
+/// For a block larger than the limit, verifies only the checksum, without holding it in memory.
 fn verify(
     file: &dyn ReadAt,
     name: &str,
@@ -162,7 +165,7 @@ fn verify(
     }
 }
 
-/// The blocks of a segment's report, limited by the space in the report.
+/// The blocks in a segment report, limited by the space in the report.
 pub(super) struct BlockList<'a> {
     pub(super) blocks: Vec<BlockReport>,
     pub(super) room: &'a mut usize,

@@ -11,24 +11,26 @@ use crate::read::reader::OpenSegment;
 use crate::store::listing;
 use crate::{Block, BlockBuffer, CheckpointImage, StorageBackend, StoreError};
 
-/// A view of a store that reads checkpoints and blocks one by one, also of a damaged store.
+/// A view for reading checkpoints and blocks one by one, even from a damaged store.
 ///
 /// It changes nothing, and has at most one segment open at a time. Opening a [`Store`](crate::Store) verifies
 /// everything first and refuses a damaged one.
 #[derive(Debug)]
 pub struct StoreView<'a> {
     backend: &'a mut dyn StorageBackend,
-    /// `None` in a view of the blocks alone.
+    /// `None` in a block-only view.
     manifest: Option<Manifest>,
     segment: Option<(u32, OpenSegment)>,
 }
 
 impl<'a> StoreView<'a> {
-    /// Creates a view. Reads only the manifest.
+    /// Creates a view.
+    ///
+    /// Reads only the manifest.
     ///
     /// # Errors
-    /// [`StoreError::Missing`]; [`StoreError::Damaged`], [`StoreError::Version`] if no slot of the manifest can be
-    /// read; [`StoreError::Io`].
+    /// [`StoreError::Missing`]; [`StoreError::Damaged`], [`StoreError::Version`] if no manifest slot can be read;
+    /// [`StoreError::Io`].
     pub fn new(backend: &'a mut dyn StorageBackend) -> Result<StoreView<'a>, StoreError> {
         let (names, _) = listing::list(backend)?;
         if !names.iter().any(|name| name == MANIFEST) {
@@ -38,13 +40,13 @@ impl<'a> StoreView<'a> {
         Ok(StoreView { backend, manifest: Some(manifest), segment: None })
     }
 
-    /// Creates a view of the blocks alone, for a store without a readable manifest: [`read`](Self::read) reads the
-    /// blocks that a [`scan`](crate::scan()) found.
+    /// Creates a block-only view, for a store without a readable manifest: [`read`](Self::read) reads the blocks found
+    /// by a [`scan`](crate::scan()).
     pub fn of_blocks(backend: &'a mut dyn StorageBackend) -> StoreView<'a> {
         StoreView { backend, manifest: None, segment: None }
     }
 
-    /// Returns the manifest's contents; `None` in a view of the blocks alone.
+    /// Returns the manifest's contents; `None` in a block-only view.
     pub fn manifest(&self) -> Option<ManifestReport> {
         self.manifest.as_ref().map(ManifestReport::new)
     }
@@ -54,7 +56,9 @@ impl<'a> StoreView<'a> {
         self.manifest.iter().flat_map(|manifest| &manifest.kept).map(|kept| kept.epoch).collect()
     }
 
-    /// Reads a valid checkpoint. Verifies the program's own bytes, and leaves them out.
+    /// Reads a valid checkpoint.
+    ///
+    /// Verifies the program's own bytes, and leaves them out.
     ///
     /// # Errors
     /// [`StoreError::NoCheckpoint`], [`StoreError::Damaged`], [`StoreError::Version`], [`StoreError::Io`].

@@ -26,7 +26,7 @@ pub(super) enum OpenBlock {
 pub(super) struct RecordBlock {
     buffer: Buffer,
     segment: u32,
-    /// Limit of the bytes in the buffer, and their number.
+    /// Limit for the buffered bytes, and their number.
     capacity: usize,
     filled: usize,
     records: u32,
@@ -49,17 +49,18 @@ impl RecordBlock {
 }
 
 impl Store {
-    /// Appends records of a lane as blocks, and adds the blocks to `into`. They can be read after
-    /// [`flush`](Self::flush), and are durable after [`sync`](Self::sync). The live index refers to them until it
-    /// [frees](Self::free) them. Chunks are written in place, except in compressed stores; their memory stays pinned
-    /// until they are written.
+    /// Appends a lane's records as blocks, and adds the blocks to `into`.
     ///
-    /// The lane [`LOCAL`](crate::LOCAL) is for entries of the local log ([`LocalImage::source`]); the store itself
-    /// frees its blocks when the next checkpoint is durable.
+    /// They can be read after [`flush`](Self::flush), and are durable after [`sync`](Self::sync). The live index refers
+    /// to them until they are [freed](Self::free). Chunks are written in place, except in compressed stores; their
+    /// memory stays pinned until they are written.
+    ///
+    /// The lane [`LOCAL`](crate::LOCAL) is for local log entries ([`LocalImage::source`]); the store itself frees its
+    /// blocks when the next checkpoint is durable.
     ///
     /// # Errors
     /// [`StoreError::DiskFull`], [`StoreError::Budget`], [`StoreError::TooManyFiles`], [`StoreError::Io`]: no segment
-    /// could be created; the blocks in `into` are whole, and the records in none of them can be appended again.
+    /// could be created; the blocks in `into` are whole, and records not in them can be appended again.
     /// [`StoreError::Record`] if SSNs don't rise. [`StoreError::Failed`].
     pub fn append(
         &mut self,
@@ -149,10 +150,10 @@ impl Store {
         self.options.block_bytes.min(self.backend.buffer_bytes())
     }
 
-    /// Starts a block whose first record needs `need` bytes.
+    /// Starts a block; its first record needs `need` bytes.
     fn begin(&mut self, first: Ssn, need: usize) -> Result<RecordBlock, StoreError> {
         let block = self.block_bytes();
-        // The end of a segment is used for a smaller block, of at least a quarter.
+        // The end of a segment is used for a smaller block, at least a quarter.
         let least = (need.next_multiple_of(PAGE_BYTES)).max(block / 4) as u64;
         let segment = self.segment_with(least)?;
         let capacity = self.segments[&segment].room().min(block as u64) as usize;
@@ -160,7 +161,7 @@ impl Store {
         Ok(RecordBlock { buffer, segment, capacity, filled: HEADER_BYTES, records: 0, first, last: first })
     }
 
-    /// Returns the active segment, or a new one if that has less than `room` bytes left.
+    /// Returns the active segment, or a new one if fewer than `room` bytes are left in it.
     pub(super) fn segment_with(&mut self, room: u64) -> Result<u32, StoreError> {
         if let Some(active) = self.active.filter(|active| self.segments[active].room() >= room) {
             return Ok(active);
@@ -208,7 +209,9 @@ impl Store {
         Ok(())
     }
 
-    /// Appends a record that is larger than a buffer or a segment. Computes its checksum before it is copied.
+    /// Appends a record larger than a buffer or a segment.
+    ///
+    /// Computes its checksum before it is copied.
     fn append_large(&mut self, lane: Rank, record: &Record<'_>, into: &mut Vec<Block>) -> Result<(), StoreError> {
         let wire = record.wire();
         let raw = framed(wire.len());
@@ -249,15 +252,18 @@ impl Store {
         header
     }
 
-    /// Seals the header of a block to be written at its segment's end. Refuses one that a reader would refuse, before
-    /// any byte of the block is written.
+    /// Seals the header of a block to be written at its segment's end.
+    ///
+    /// Refuses one that readers would refuse, before any byte of the block is written.
     pub(super) fn seal_header(&self, header: &mut BlockHeader) -> Result<(), StoreError> {
         let room = self.segments[&header.segment.get()].room();
         let (lane, first) = (Rank(header.lane.get()), Ssn(header.first.get()));
         header.seal_and_parse(room).map_err(|what| StoreError::Unreadable { lane, first, what })
     }
 
-    /// Registers a block in its segment. Returns the segment's file.
+    /// Registers a block in its segment.
+    ///
+    /// Returns the segment's file.
     pub(super) fn register_block(&mut self, header: &BlockHeader) -> crate::FileId {
         let block = header.block();
         if block.lane == LOCAL {

@@ -11,17 +11,19 @@ use crate::format::names::segment_name;
 use crate::format::{BLOCK_BYTES_MAX, CHUNKS_MAX, FIRST_BLOCK, HEADER_BYTES};
 use crate::{Block, PAGE_BYTES, StoreError};
 
-/// A block of chunks under construction. The chunks' bytes were not read yet.
+/// A block of chunks under construction.
+///
+/// The chunks' bytes have not been read yet.
 pub(super) struct ChunkBlock {
     segment: u32,
-    /// Limit of the chunks' bytes, and their number.
+    /// Limit for the chunks' bytes, and their number.
     capacity: usize,
     bytes: usize,
     chunks: Vec<ChunkImage>,
 }
 
 impl Store {
-    /// Returns the size limit of a chunk of this lane that is written in place; `None` if none is.
+    /// Returns the size limit for in-place chunks from this lane; `None` if none are written in place.
     pub(super) fn chunk_bytes_max(&self, lane: Rank) -> Option<usize> {
         let segment = self.options.segment_bytes - FIRST_BLOCK - PAGE_BYTES as u64;
         (lane != LOCAL && !self.options.compress).then(|| segment.min(BLOCK_BYTES_MAX as u64) as usize)
@@ -47,14 +49,14 @@ impl Store {
             return Ok(());
         }
         self.finish_open_block(lane, open, into)?;
-        // The end of a segment is used for a smaller block, of at least a quarter, as for records.
+        // The end of a segment is used for a smaller block, at least a quarter, as for records.
         let block = self.options.block_bytes;
         let least = chunk.len().max(block / 4) + PAGE_BYTES;
         let segment = self.segment_with(least as u64)?;
         let room = self.segments[&segment].room() as usize - PAGE_BYTES;
-        // A chunk that is larger than a block gets one of its own. A block may be an eighth larger: otherwise blocks of
-        // chunks that are only partly filled by large records would be much smaller than `block_bytes`. No block has
-        // more bytes of chunks than a reader accepts; a chunk has at most so many (`chunk_bytes_max`).
+        // A chunk larger than a block gets its own block. A block may be an eighth larger: otherwise blocks of chunks
+        // only partly filled by large records would be much smaller than `block_bytes`. No block has more chunk bytes
+        // than readers accept; nor does a chunk (`chunk_bytes_max`).
         let capacity = room.min((block + block / 8).min(BLOCK_BYTES_MAX).max(chunk.len()));
         *open = OpenBlock::Chunks(ChunkBlock { segment, capacity, bytes: chunk.len(), chunks: vec![chunk] });
         Ok(())

@@ -1,4 +1,4 @@
-//! Durability: syncs, checkpoints, and changes of the manifest.
+//! Durability: syncs, checkpoints, and manifest changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,9 @@ use crate::format::names::{checkpoint_name, segment_name};
 use crate::{Block, CheckpointImage, StoreError};
 
 impl Store {
-    /// Waits until all appended blocks are written. Then they can be read, and the memory of their chunks is released.
+    /// Waits until all appended blocks are written.
+    ///
+    /// They are readable then, and the memory of their chunks is released.
     ///
     /// # Errors
     /// [`StoreError::Failed`]; the memory is released in this case, too.
@@ -22,8 +24,10 @@ impl Store {
         flushed.map_err(|error| self.fail(error))
     }
 
-    /// Makes all appended blocks durable. After a power cut a recovery finds blocks of the lane [`LOCAL`](crate::LOCAL)
-    /// without a checkpoint, other blocks only if a checkpoint refers to them.
+    /// Makes all appended blocks durable.
+    ///
+    /// After a power cut a recovery finds blocks in the lane [`LOCAL`](crate::LOCAL) without a checkpoint, other blocks
+    /// only through a checkpoint.
     ///
     /// # Errors
     /// [`StoreError::Failed`].
@@ -45,13 +49,14 @@ impl Store {
         if self.is_directory_dirty { self.sync_dir() } else { Ok(()) }
     }
 
-    /// Takes a checkpoint. After this returns, `image` and everything to which it refers survive a power cut, and a
-    /// recovery finds it as the newest. Checkpoints beyond `checkpoints_kept` are removed, with the blocks that only
-    /// they needed.
+    /// Takes a checkpoint.
+    ///
+    /// After this returns, `image` and everything referenced by it survive a power cut, and a recovery finds it as the
+    /// newest. Checkpoints beyond `checkpoints_kept` are removed, with the blocks that only they needed.
     ///
     /// # Errors
     /// [`StoreError::Epoch`] if the epoch doesn't rise; [`StoreError::NoBlock`] if a block was freed;
-    /// [`StoreError::Image`] if a number in the image is out of its limits; [`StoreError::DiskFull`],
+    /// [`StoreError::Image`] if a number in the image is out of range; [`StoreError::DiskFull`],
     /// [`StoreError::Budget`], [`StoreError::TooManyFiles`], [`StoreError::Io`]: the checkpoint can be taken again;
     /// [`StoreError::Failed`], after which the checkpoint may be durable or not.
     pub fn checkpoint(&mut self, image: &CheckpointImage) -> Result<(), StoreError> {
@@ -60,7 +65,7 @@ impl Store {
         if image.epoch <= newest {
             return Err(StoreError::Epoch { asked: image.epoch, newest });
         }
-        // Blocks that were already collected are left out.
+        // Blocks already collected are left out.
         let mut image = std::borrow::Cow::Borrowed(image);
         if !self.manifest.floors.is_empty() {
             apply_floors(image.to_mut(), &self.manifest.floors);
@@ -152,7 +157,7 @@ impl Store {
         Ok(())
     }
 
-    /// Removes checkpoints that are no longer in the manifest.
+    /// Removes checkpoints no longer in the manifest.
     fn drop_checkpoints(&mut self, old: Vec<Kept>) {
         for kept in old {
             self.remove_checkpoint(kept.entry.number);
@@ -160,7 +165,7 @@ impl Store {
         }
     }
 
-    /// Returns, for each segment, the end of the last block to which an image refers.
+    /// Returns, for each segment, the end of the last block referenced by an image.
     fn covered_segments(&self, image: &CheckpointImage) -> Result<Vec<CoveredSegment>, StoreError> {
         let mut covered: BTreeMap<u32, u64> = BTreeMap::new();
         for block in image.lanes.iter().flat_map(|lane| &lane.blocks) {
@@ -178,11 +183,13 @@ impl Store {
         Ok(covered.into_iter().map(entry).collect())
     }
 
-    /// Raises, durably, the floors of lanes: no record up to these SSNs is needed, although a kept checkpoint may have
-    /// it. Frees blocks below the floors that only checkpoints refer to; a recovery leaves them out of the image.
+    /// Raises, durably, the lanes' floors: records up to these SSNs are unneeded, although a kept checkpoint may have
+    /// them.
+    ///
+    /// Frees blocks below the floors that are referenced only by checkpoints; a recovery leaves them out of the image.
     ///
     /// # Errors
-    /// [`StoreError::Options`] if a lane is no rank of the job; [`StoreError::Failed`].
+    /// [`StoreError::Options`] if a lane isn't a rank in the job; [`StoreError::Failed`].
     pub fn raise_floors(&mut self, floors: &[(Rank, Ssn)]) -> Result<(), StoreError> {
         self.check_writable()?;
         let mut manifest = self.manifest.clone();
@@ -206,8 +213,8 @@ impl Store {
         Ok(())
     }
 
-    /// Discards, durably, the checkpoints that begin earlier epochs than `epoch`, but never the newest one, and frees
-    /// the blocks that only they needed.
+    /// Discards, durably, the checkpoints beginning epochs before `epoch`, except the newest checkpoint, and frees the
+    /// blocks needed only by them.
     ///
     /// # Errors
     /// [`StoreError::Failed`].
@@ -227,9 +234,11 @@ impl Store {
         Ok(())
     }
 
-    /// Discards, durably, everything after the checkpoint that begins `epoch`: later checkpoints, blocks to which it
-    /// doesn't refer, and later entries of the local log. Returns the newest checkpoint left. The caller must rebuild
-    /// the live index from it: the store assumes that the index has just these blocks.
+    /// Discards, durably, everything after the checkpoint beginning `epoch`: later checkpoints, blocks not referenced
+    /// by it, and later local log entries.
+    ///
+    /// Returns the newest remaining checkpoint. The caller must rebuild the live index from it: the store assumes that
+    /// the index has just these blocks.
     ///
     /// # Errors
     /// [`StoreError::Failed`]; [`StoreError::Damaged`], [`StoreError::Io`] if the checkpoint can't be read.
@@ -240,7 +249,7 @@ impl Store {
             Some(kept) => Some(self.image(kept.entry.epoch)?),
             None => None,
         };
-        // A new session: a recovery ignores the local log's blocks of this one. New blocks go to a new segment.
+        // A new session: a recovery ignores this one's local log blocks. New blocks go to a new segment.
         let mut manifest = self.manifest.clone();
         manifest.session += 1;
         manifest.tail_session = manifest.session;
@@ -270,13 +279,13 @@ impl Store {
     }
 }
 
-/// Returns the locations of blocks: segment and offset.
+/// Returns block locations: segment and offset.
 fn places(blocks: &[Block]) -> impl Iterator<Item = (u32, u64)> {
     blocks.iter().map(|block| (block.segment, block.at))
 }
 
 impl Kept {
-    /// Removes and returns the blocks that raised floors make unnecessary.
+    /// Removes and returns the blocks made unnecessary by raised floors.
     pub(super) fn take_below(&mut self, floors: &BTreeMap<Rank, Ssn>) -> Vec<Block> {
         let covered = &self.covered;
         let is_below = |block: &mut Block| {
@@ -287,7 +296,7 @@ impl Kept {
     }
 }
 
-/// Drops the floors that every kept checkpoint has reached.
+/// Drops the floors reached by every kept checkpoint.
 fn drop_floors<'a>(manifest: &mut Manifest, kept: impl Iterator<Item = &'a Kept> + Clone) {
     manifest
         .floors

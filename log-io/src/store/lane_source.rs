@@ -1,11 +1,10 @@
-//! A lane in memory as a source of records to write.
+//! A lane in memory as a source for records to write.
 
 use counterfoil_log_core::{ChunkImage, Cursor, Record, Ssn};
 
 use crate::RecordSource;
 
-/// The records that a cursor reads from a lane in memory, up to an SSN: sealed chunks in place, other records one by
-/// one.
+/// The records read by a cursor from a lane in memory, up to an SSN: sealed chunks in place, other records one by one.
 #[derive(Debug)]
 pub struct LaneSource {
     cursor: Cursor,
@@ -13,7 +12,7 @@ pub struct LaneSource {
 }
 
 impl LaneSource {
-    /// Creates a source of the records from the position of `cursor` up to `upto`, inclusive.
+    /// Creates a source for the records from the position of `cursor` up to `upto`, inclusive.
     pub fn new(cursor: Cursor, upto: Ssn) -> LaneSource {
         LaneSource { cursor, upto }
     }

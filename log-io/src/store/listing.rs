@@ -1,10 +1,12 @@
-//! Listing of a store's directory: its files, and entries with the name of a file that aren't regular files, such as
-//! links, directories and pipes. Those are never opened.
+//! Directory listing for a store: its files, and entries with a file's name that aren't regular files, such as links,
+//! directories and pipes.
+//!
+//! Such entries are never opened.
 
 use crate::format::names::{MANIFEST, is_of_a_store};
 use crate::{Access, StorageBackend, StoreError};
 
-/// The names of the store's files; and the name and type of each entry with such a name that isn't a regular file.
+/// The store's file names; and the name and type of each entry with such a name that isn't a regular file.
 pub(crate) type Listing = (Vec<String>, Vec<(String, &'static str)>);
 
 /// Lists the directory.
@@ -23,8 +25,9 @@ pub(crate) fn list(backend: &mut dyn StorageBackend) -> Result<Listing, StoreErr
     }
 }
 
-/// Lists the files for an opening with this access. Writing is refused if an entry isn't a regular file, because a new
-/// file may need its name.
+/// Lists the files for opening with this access.
+///
+/// Refuses writing if an entry isn't a regular file, because a new file may need its name.
 pub(crate) fn files_for(backend: &mut dyn StorageBackend, access: Access) -> Result<Vec<String>, StoreError> {
     let (names, not_files) = list(backend)?;
     match not_files.into_iter().next() {

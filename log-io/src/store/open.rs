@@ -17,10 +17,10 @@ use crate::{
     Access, Block, BlockBuffer, BlockCursor, CheckpointImage, LocalImage, StorageBackend, StoreError, StoreOptions,
 };
 
-/// The header of each segment file, or the error of reading it, by number.
+/// Segment file headers, or their read errors, by number.
 type Headers = BTreeMap<u32, Result<SegmentHeader, StoreError>>;
 
-/// A recovered block of the local log.
+/// A recovered local log block.
 struct LocalBlock {
     session: u64,
     block: Block,
@@ -28,12 +28,14 @@ struct LocalBlock {
 }
 
 impl Store {
-    /// Opens a store, and returns the newest kept checkpoint. Reads and verifies every block to which a kept checkpoint
-    /// refers. The image includes the entries of the local log that were appended since; if there are such entries and
-    /// no checkpoint, the image has epoch 0. `None` if the store is empty.
+    /// Opens a store, and returns the newest kept checkpoint.
+    ///
+    /// Reads and verifies every block referenced by a kept checkpoint. The image includes the local log entries
+    /// appended since; if there are such entries and no checkpoint, the image has epoch 0. Returns `None` if the store
+    /// is empty.
     ///
     /// [`Access::ReadWrite`] starts a new session and removes unreferenced files. The store assumes that the live index
-    /// has just the blocks of the image.
+    /// has just the blocks in the image.
     ///
     /// # Errors
     /// [`StoreError::Missing`]; [`StoreError::OtherRank`], [`StoreError::Version`], [`StoreError::Damaged`],
@@ -90,7 +92,7 @@ impl Store {
     /// creation wasn't finished.
     ///
     /// # Errors
-    /// Those of the two.
+    /// Errors of both.
     pub fn open_or_create(
         mut backend: Box<dyn StorageBackend>,
         options: StoreOptions,
@@ -108,7 +110,9 @@ impl Store {
         }
     }
 
-    /// Reads the kept checkpoints. Returns the image of the newest, and the segments to which they refer.
+    /// Reads the kept checkpoints.
+    ///
+    /// Returns the newest image, and the segments referenced by the checkpoints.
     fn load_checkpoints(&mut self) -> Result<(Option<CheckpointImage>, Vec<CoveredSegment>), StoreError> {
         let (mut newest, mut covered) = (None, Vec::new());
         let mut epoch = Epoch(0);
@@ -160,7 +164,7 @@ impl Store {
         Ok(headers)
     }
 
-    /// Registers the blocks to which checkpoints refer, and their segments.
+    /// Registers the blocks referenced by checkpoints, and their segments.
     fn load_segments(&mut self, headers: &mut Headers, covered: &[CoveredSegment]) -> Result<(), StoreError> {
         let needed = self.kept.iter().flat_map(|kept| &kept.blocks).map(|block| block.segment);
         let needed: BTreeSet<u32> = needed.collect();
@@ -221,8 +225,7 @@ impl Store {
         Ok(())
     }
 
-    /// Returns the entries of the local log that were appended after the newest checkpoint, in order, and their
-    /// segments.
+    /// Returns the local log entries appended after the newest checkpoint, in order, and their segments.
     ///
     /// Each block names the block that it follows. A session continues where the previous one ended, so a leftover
     /// block of an earlier session never follows one of a later session.
@@ -254,8 +257,7 @@ impl Store {
         Ok((tail, segments))
     }
 
-    /// Returns the whole blocks of the local log that were written after the newest checkpoint, by the SSN that they
-    /// follow.
+    /// Returns the whole local log blocks written after the newest checkpoint, by the SSN that they follow.
     fn find_local_blocks(&self, headers: &Headers) -> Result<BTreeMap<Ssn, Vec<LocalBlock>>, StoreError> {
         let newest = self.kept.last();
         let mut found: BTreeMap<Ssn, Vec<LocalBlock>> = BTreeMap::new();
@@ -291,7 +293,9 @@ impl Store {
         Ok(found)
     }
 
-    /// Starts a new session: changes the manifest, and removes unreferenced files. Needs no free space on disk.
+    /// Starts a new session: changes the manifest, and removes unreferenced files.
+    ///
+    /// Needs no free space on disk.
     fn begin_session(&mut self, names: &[String], headers: &Headers, tail: &BTreeSet<u32>) -> Result<(), StoreError> {
         if names.iter().any(|name| name == RESERVE) {
             let reader = self.backend.reader(RESERVE).map_err(StoreError::io("open", RESERVE))?;
@@ -308,7 +312,7 @@ impl Store {
         if !tail.is_empty() {
             self.sync_dir()?;
         }
-        // A session whose manifest was never written may have left segments: its number isn't used again.
+        // A session with an unwritten manifest may have left segments: its number isn't reused.
         let sessions = headers.values().filter_map(|header| header.as_ref().ok()).map(|header| header.session.get());
         let mut manifest = self.manifest.clone();
         manifest.session = sessions.max().unwrap_or(0).max(manifest.session) + 1;
@@ -328,7 +332,7 @@ impl Store {
         Ok(())
     }
 
-    /// Truncates the segments of earlier sessions after their last block, and punches those that are mostly dead.
+    /// Truncates segments from earlier sessions after their last block, and punches mostly dead ones.
     fn trim_old_segments(&mut self) {
         let session = self.manifest.session;
         let old: Vec<u32> =

@@ -1,8 +1,8 @@
-//! Prefetch of the records that are copied next.
+//! Prefetch for the records to be copied next.
 
 use counterfoil_log_core::prefetch;
 
-/// Prefetches bytes that follow `copied`, which is about to be copied: as many as it has, 2 KiB ahead of it, or the 2
+/// Prefetches the bytes following `copied`, which is about to be copied: as many as it has, 2 KiB ahead of it, or the 2
 /// KiB right after it if it is longer.
 ///
 /// Adjacent records are no longer in the cache. A record's length is known only when its header is loaded, so without a

@@ -1,4 +1,4 @@
-//! Disk space: references to blocks, and reclaiming of dead ones.
+//! Disk space: block references, and reclaiming dead blocks.
 
 use std::collections::BTreeSet;
 
@@ -9,17 +9,17 @@ use crate::format::names::segment_name;
 use crate::format::segment::Stored;
 use crate::{Access, Block, LOCAL, PAGE_BYTES, StoreError};
 
-/// Fewest adjacent dead bytes that are punched, unless an eighth of a segment is less.
+/// Minimum adjacent dead bytes to punch, unless an eighth of a segment is less.
 const PUNCH_BYTES_MIN: u64 = 64 << 10;
 
 /// Disk usage of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DiskUsage {
-    /// Bytes of segments, checkpoint files, manifest and reserve.
+    /// Bytes in segments, checkpoint files, manifest and reserve.
     pub disk_bytes: u64,
-    /// Bytes of blocks to which the live index or a kept checkpoint refers.
+    /// Bytes in blocks referenced by the live index or a kept checkpoint.
     pub live_bytes: u64,
-    /// Bytes of unreferenced blocks that were not punched yet.
+    /// Bytes in unreferenced blocks not yet punched.
     pub dead_bytes: u64,
     /// Number of segments.
     pub segments: usize,
@@ -64,8 +64,10 @@ impl Store {
         if exceeds(self) { Err(StoreError::Budget { needed, used: self.disk_bytes(), max }) } else { Ok(()) }
     }
 
-    /// Removes the live index's references to these blocks. Space without other references is reclaimed eventually.
-    /// Ignores blocks of the lane [`LOCAL`](crate::LOCAL), which the store frees itself.
+    /// Removes the live index's references to these blocks.
+    ///
+    /// Space without other references is reclaimed eventually. Ignores blocks in the lane [`LOCAL`](crate::LOCAL),
+    /// which the store frees itself.
     pub fn free(&mut self, blocks: &[Block]) {
         let of_lanes = blocks.iter().filter(|block| block.lane != LOCAL);
         self.release(of_lanes.map(|block| (block.segment, block.at)), |stored| stored.is_live = false);
@@ -109,18 +111,22 @@ impl Store {
         }
     }
 
-    /// Removes a segment. It may reappear after a power cut, still unreferenced.
+    /// Removes a segment.
+    ///
+    /// It may reappear after a power cut, still unreferenced.
     pub(super) fn remove_segment(&mut self, number: u32) {
         let Some(segment) = self.segments.remove(&number) else { return };
         if let Some(file) = segment.file {
             self.backend.close(file);
         }
         self.reader.remove(number);
-        // If it can't be removed now, the next opening of the store removes it.
+        // If this fails, the next opening of the store removes the file.
         let _ = self.backend.remove(&segment_name(number));
     }
 
-    /// Punches all dead blocks. Returns `true` if that freed space.
+    /// Punches all dead blocks.
+    ///
+    /// Returns `true` if this freed space.
     pub(super) fn punch_all_dead(&mut self) -> bool {
         let numbers: Vec<u32> = self.segments.keys().copied().collect();
         let before = self.disk_bytes();
@@ -167,7 +173,7 @@ impl Store {
         };
         for ((start, end), (at, len)) in runs.into_iter().zip(places) {
             if self.backend.punch(file, at, len).is_err() {
-                // The file system doesn't support it; or an error that the next sync reports.
+                // The file system doesn't support it; or an error to be reported by the next sync.
                 self.can_punch = false;
                 break;
             }

@@ -1,4 +1,4 @@
-//! Every backend has every property of the suite.
+//! Runs the whole suite on every backend.
 
 macro_rules! tests {
     ($($part:ident::$property:ident)*) => {

@@ -35,12 +35,14 @@ fn of_chunks() -> Whole {
 }
 
 impl Whole {
-    /// Opens the damaged store. Returns `true` if its contents are correct, `false` for an error that names the damage.
+    /// Opens the damaged store.
+    ///
+    /// Returns `true` if its contents are correct, `false` for an error naming the damage.
     fn check(&self, disk: &SimulatedDisk, what: &str) -> bool {
         let right = &self.image;
         match read_all(disk, self.options.clone()) {
             Ok((mut image, records)) => {
-                // The last entry of the local log follows the checkpoint: its damage looks like a torn write.
+                // The last local log entry follows the checkpoint: its damage looks like a torn write.
                 assert!(right.local.starts_with(&image.local) && !image.local.is_empty(), "{what}: {:?}", image.local);
                 image.local.clone_from(&right.local);
                 assert_eq!(image, *right, "{what}");
@@ -52,7 +54,9 @@ impl Whole {
         }
     }
 
-    /// Truncates each file to every length. Returns the number of refused stores.
+    /// Truncates each file to every length.
+    ///
+    /// Returns the number of refused stores.
     fn cut_everywhere(&self) -> u64 {
         let mut refused = 0;
         for file in FILES {
@@ -70,8 +74,9 @@ impl Whole {
         refused
     }
 
-    /// Flips bits of each file: every bit of headers and of nonzero bytes, one of eight in zeros. A shorter campaign
-    /// takes fewer bits of each byte. Returns the number of refused stores.
+    /// Flips bits in each file: every bit in headers and nonzero bytes, one in eight in zeros.
+    ///
+    /// A shorter campaign takes fewer bits from each byte. Returns the number of refused stores.
     fn flip_everywhere(&self) -> u64 {
         let mut refused = 0;
         for file in FILES {
@@ -138,7 +143,7 @@ fn a_file_truncated_anywhere_is_read_correctly_or_refused() {
 #[test]
 fn a_bit_flip_anywhere_is_harmless_or_detected() {
     let refused = copied().flip_everywhere();
-    // Headers and records: damage to one slot of the manifest is harmless.
+    // Headers and records: damage to one manifest slot is harmless.
     assert!(refused > met(1500), "only {refused} were refused");
 }
 

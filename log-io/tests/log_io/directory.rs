@@ -1,4 +1,4 @@
-//! Ownership and locking of a directory.
+//! Directory ownership and locking.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -165,7 +165,7 @@ fn a_file_that_is_not_private_is_refused() {
     backend.create("open-to-others", 4096).unwrap();
     set_mode(&path.join("open-to-others"), 0o640);
     create_private_dir(&path.join("directory")).unwrap();
-    // Opening a pipe whose other end is closed must not wait.
+    // Opening a pipe with a closed other end must not wait.
     let mode = Mode::RUSR | Mode::WUSR;
     rustix::fs::mknodat(rustix::fs::CWD, path.join("pipe"), FileType::Fifo, mode, 0).unwrap();
     for name in ["linked", "open-to-others", "directory", "pipe"] {
@@ -216,7 +216,7 @@ fn the_removal_of_a_store_leaves_what_is_not_its_own_and_ends_with_the_manifest(
     assert!(matches!(Directory::remove_store(&path), Err(DirectoryError::Locked { .. })));
     drop(backend);
     std::fs::write(path.join("probe"), "").unwrap();
-    // A segment that can't be removed stops the removal, and the manifest stays.
+    // An unremovable segment stops the removal, and the manifest stays.
     std::fs::create_dir(path.join("segment-00000099")).unwrap();
     let error = Directory::remove_store(&path).unwrap_err();
     assert!(error.to_string().contains("segment-00000099"), "{error}");

@@ -1,4 +1,4 @@
-//! Whole files that are not those to which the manifest or a checkpoint refers: an opening refuses each.
+//! Exchanged files: an opening refuses each file not referenced by the manifest or a checkpoint.
 
 use counterfoil_log_io::{Access, Store, StoreError, StoreOptions, Tail, repair, scan};
 use counterfoil_test_support::SimulatedDisk;
@@ -12,7 +12,7 @@ const PAGE: usize = 4096;
 const SEGMENT: &str = "segment-00000001";
 const CHECKPOINT: &str = "checkpoint-00000002";
 
-/// Returns the file, the offset and the text of the damage for which an opening is refused.
+/// Returns the file, offset and text of the damage for a refused opening.
 fn refusal(disk: &SimulatedDisk, options: StoreOptions) -> (String, u64, &'static str) {
     match Store::open(Box::new(disk.clone()), options, Access::ReadOnly) {
         Err(StoreError::Damaged { file, offset, what }) => (file, offset, what),
@@ -37,14 +37,14 @@ fn change_kept(disk: &SimulatedDisk, change: impl Fn(&mut [u8])) {
     disk.set_bytes("manifest", &manifest);
 }
 
-/// Header and blocks have the same generation, and all else is that of the store.
+/// Header and blocks have the same generation, and everything else matches the store.
 #[test]
 fn a_segment_of_another_generation_is_not_the_one_that_the_checkpoint_refers_to() {
     let disk = SimulatedDisk::new(PAGE);
     build(&disk, options(), &RECORDS);
     let mut bytes = disk.bytes(SEGMENT).unwrap();
     let pages = bytes.chunks_exact_mut(PAGE).enumerate().filter(|(_, page)| page.iter().any(|byte| *byte != 0));
-    // The header, and two blocks of a page each.
+    // The header, and two one-page blocks.
     for (page, bytes) in pages {
         let (generation, crc) = if page == 0 { (32, 60) } else { (8, 92) };
         bytes[generation] ^= 1;
@@ -56,7 +56,7 @@ fn a_segment_of_another_generation_is_not_the_one_that_the_checkpoint_refers_to(
     let report = scan(&mut disk.clone(), &mut |_, _| {}).unwrap();
     assert!(!report.is_whole() && report.segments[0].tail == Tail::Damaged { at: 0 }, "{report:?}");
     assert_eq!(report.segments[0].session, Err(what.to_owned()));
-    // What is left after a repair can be opened.
+    // The repaired store can be opened.
     repair(&mut disk.clone(), false).unwrap();
     assert!(scan(&mut disk.clone(), &mut |_, _| {}).unwrap().is_whole());
     drop(Store::open(Box::new(disk.clone()), options(), Access::ReadOnly).unwrap());
@@ -66,7 +66,7 @@ fn a_segment_of_another_generation_is_not_the_one_that_the_checkpoint_refers_to(
 fn a_checkpoint_of_another_store_or_rank_is_refused() {
     let disk = SimulatedDisk::new(PAGE);
     build(&disk, options(), &RECORDS);
-    // Store, rank and number of ranks in the checkpoint's header.
+    // Store, rank and rank count in the checkpoint's header.
     for offset in [16, 32, 36] {
         let other = disk.copy();
         let mut checkpoint = other.bytes(CHECKPOINT).unwrap();

@@ -1,7 +1,7 @@
-//! Golden files of the format: this version reads them, and writes the same bytes.
+//! Golden files for the format: this version reads them, and writes the same bytes.
 //!
-//! `COUNTERFOIL_WRITE_GOLDEN=1 cargo test -p counterfoil-log-io golden::` writes them after a change of the format's
-//! version; the old ones then move to a directory of their own.
+//! `COUNTERFOIL_WRITE_GOLDEN=1 cargo test -p counterfoil-log-io golden::` writes them after a format version change;
+//! the old ones then move to their own directory.
 
 use std::fs;
 use std::path::PathBuf;
@@ -67,12 +67,12 @@ fn compressed_golden_blocks_can_be_read() {
     let disk = SimulatedDisk::new(4096);
     let image = build(&disk, compressible(), &records);
     write_if_asked(&disk, "lz4");
-    // Another version of lz4 may compress differently: the contents are compared, not the bytes.
+    // Another lz4 version may compress differently: the contents are compared, not the bytes.
     let (golden, found) = read_all(&load("lz4"), compressible()).unwrap();
     assert_eq!(found, owned(&records));
     assert_eq!(golden.local, image.local);
     assert_eq!(golden.lanes[0].blocks[0].raw_bytes, image.lanes[0].blocks[0].raw_bytes);
-    // Flag 1 of the first block's header: compressed.
+    // Flag 1 in the first block's header: compressed.
     assert_eq!(load("lz4").bytes("segment-00000001").unwrap()[4096 + 6], 1);
 }
 

@@ -1,4 +1,6 @@
-//! Tests of the store, in one program. Those that start processes are in `processes`.
+//! Store tests, in one program.
+//!
+//! Tests that start processes are in `processes`.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test, and its helpers, fail by panicking")]
 

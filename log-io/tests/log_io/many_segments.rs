@@ -1,4 +1,4 @@
-//! A store of many segments.
+//! A store with many segments.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use counterfoil_log_io::{
 /// Number of segments of the store.
 pub(crate) const SEGMENTS: usize = 40;
 
-/// Creates a store with many segments, each with a record to which a checkpoint refers.
+/// Creates a store with many segments, each with a record referenced by a checkpoint.
 pub(crate) fn build(path: &Path) {
     let (backend, _) = Directory::create(path, BackendChoice::Pwrite).unwrap();
     let mut store = Store::create(backend, many()).unwrap();

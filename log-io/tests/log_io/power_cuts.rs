@@ -1,4 +1,4 @@
-//! Power cuts at every disk operation of random histories of a store, compared with a model.
+//! Power cuts at every disk operation in random store histories, compared with a model.
 //!
 //! Set `COUNTERFOIL_SEED` to repeat a run.
 
@@ -26,7 +26,7 @@ fn nothing_that_was_durable_is_lost_and_nothing_is_invented() {
     assert!(is_varied, "{all:?}");
 }
 
-/// Asserts that a disk that leaves out these syncs fails the test above.
+/// Asserts that a disk without these syncs fails the test above.
 fn is_detected(skipped: SkippedSync) {
     assert_detected(store::explore, skipped, 20, CRASHES_EACH);
 }

@@ -18,10 +18,10 @@ fn byte(file: usize, at: u64) -> u8 {
     (at / 64 * 31 + at + file as u64 * 101) as u8
 }
 
-/// The engines of reads: a ring, or threads.
+/// The read engines: a ring, or threads.
 const WAYS: [BackendKind; 2] = [BackendKind::IoUring, BackendKind::Pwrite];
 
-/// A file that a ring can't read.
+/// A file not readable by a ring.
 #[derive(Debug)]
 struct WithoutDescriptor(Arc<dyn ReadAt>);
 
@@ -76,7 +76,7 @@ proptest! {
         let mut where_ = Vec::new();
         let mut next = (0, 0);
         for (file, page, pages, kind) in places {
-            // Half of them are adjacent to the previous one; a few are not whole pages.
+            // Half the extents are adjacent to the previous one; a few are not whole pages.
             let (file, at) = if kind % 2 == 0 { next } else { (file, (page * PAGE_BYTES) as u64) };
             let len = pages * PAGE_BYTES + if kind == 9 { 100 } else { 0 };
             next = (file, at + len as u64);
@@ -117,7 +117,7 @@ proptest! {
     }
 }
 
-/// A file whose reads wait until `wanted` of them are in progress.
+/// A file that delays reads until `wanted` of them are in progress.
 #[derive(Debug)]
 struct Rendezvous {
     wanted: usize,
@@ -155,7 +155,7 @@ fn as_many_reads_are_in_flight_as_there_are_threads() {
         let rendezvous =
             Rendezvous { wanted: threads, now: Mutex::new(0), changed: Condvar::new(), most: AtomicUsize::new(0) };
         let file = Arc::new(rendezvous);
-        // Not adjacent, so that each is a read of its own.
+        // Not adjacent, so each is read separately.
         let extent = |index: u64| Extent { file: file.clone(), at: index * (1 << 20), len: 4096 };
         let options = ReadAheadOptions { in_flight: threads, read_bytes: 4096 };
         let mut ahead = ReadAhead::new((0..50).map(extent).collect(), options).unwrap();

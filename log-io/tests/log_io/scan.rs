@@ -1,4 +1,4 @@
-//! Scan and repair of stores.
+//! Store scan and repair.
 
 use counterfoil_log_core::{Disposition, Epoch, LaneWriter, Phase, Pool, PoolOptions, Rank, Run, Ssn};
 use counterfoil_log_io::{
@@ -27,7 +27,9 @@ fn damage(disk: &SimulatedDisk, file: &str, at: usize) {
     disk.set_bytes(file, &bytes);
 }
 
-/// Repairs a store. Checks that a dry run returns the same steps and changes nothing, and that the result is whole.
+/// Repairs a store.
+///
+/// Checks that a dry run returns the same steps and changes nothing, and the result is whole.
 fn repaired(disk: &SimulatedDisk) -> Vec<Repair> {
     let before = files(disk);
     let planned = repair(&mut disk.clone(), true).unwrap();
@@ -75,7 +77,7 @@ fn a_torn_tail_is_repaired_without_a_loss() {
 fn whole_blocks_after_a_torn_one_are_kept() {
     let disk = SimulatedDisk::new(4096);
     build(&disk, options(), &RECORDS);
-    // The first block of the segment is damaged; a block of the local log follows it.
+    // The first block in the segment is damaged; a local log block follows it.
     let (mut store, _) = Store::open(Box::new(disk.clone()), options(), Access::ReadWrite).unwrap();
     store.append(Rank(0), &mut Bodies(RECORDS[..1].iter()), &mut Vec::new()).unwrap();
     store.append(LOCAL, &mut LocalImage::source(&[entry(3)]), &mut Vec::new()).unwrap();
@@ -231,7 +233,7 @@ fn lost_records_are_counted_exactly_if_all_were_needed() {
 fn a_repair_changes_no_other_segment_than_that_of_the_lost_block() {
     let disk = SimulatedDisk::new(4096);
     let mut store = Store::create(Box::new(disk.clone()), options()).unwrap();
-    // Three blocks of a page in each segment.
+    // Three one-page blocks in each segment.
     let blocks = append(&mut store, 1..7, 3000).unwrap();
     assert_eq!(blocks.iter().map(|block| block.segment).collect::<Vec<_>>(), [1, 1, 1, 2, 2, 2]);
     store.checkpoint(&image(1, &blocks)).unwrap();
@@ -248,7 +250,7 @@ fn each_rewritten_checkpoint_has_a_new_number_and_names_the_segments_that_are_le
     let disk = SimulatedDisk::new(4096);
     let options = StoreOptions { checkpoints_kept: 2, ..options() };
     let mut store = Store::create(Box::new(disk.clone()), options).unwrap();
-    // Three blocks of a page in each of three segments.
+    // Three one-page blocks in each of three segments.
     let blocks = append(&mut store, 1..10, 3000).unwrap();
     store.checkpoint(&image(1, &blocks[..8])).unwrap();
     store.checkpoint(&image(2, &blocks)).unwrap();
@@ -321,7 +323,7 @@ fn a_repair_writes_the_damaged_slot_first() {
     }
 }
 
-/// The segment's block has the place and the generation of the other store's, and other records.
+/// The segment's block has the place and generation from the other store, and other records.
 #[test]
 fn a_valid_block_of_other_records_is_damage() {
     let disks = [&RECORDS[..], &RECORDS[..2]].map(|records| {
@@ -385,7 +387,7 @@ fn a_block_of_chunks_is_scanned_and_repaired_like_any_other() {
     let report = inspect(&disk);
     assert!(report.is_whole());
     let blocks: Vec<_> = report.segments[0].blocks.iter().map(|of| (of.block.records, of.block.disk_bytes)).collect();
-    // A page for the table, and two of the chunk.
+    // One page for the table, and two for the chunk.
     assert_eq!(blocks, [(3, 3 * 4096), (1, 4096), (1, 4096)]);
     assert_eq!(repaired(&disk), []);
     // Bytes outside the records are arbitrary.
@@ -410,7 +412,7 @@ fn a_chunk_without_one_of_its_pages_is_a_torn_tail() {
     for page in 1..4 {
         let disk = SimulatedDisk::new(4096);
         let right = build(&disk, options_of_chunks(), &RECORDS);
-        // A chunk after the checkpoint, without one page that was never written.
+        // A chunk after the checkpoint, with one page never written.
         let other = SimulatedDisk::new(4096);
         build_of_chunks(&other);
         let mut bytes = disk.bytes(SEGMENT).unwrap();

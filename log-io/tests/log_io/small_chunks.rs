@@ -24,7 +24,7 @@ pub(crate) fn build_of_chunks(disk: &SimulatedDisk) -> CheckpointImage {
     build_from(disk, options_of_chunks(), &mut source, lane.next_ssn().prev().0)
 }
 
-/// Returns a lane of this many records of a thousand bytes, in chunks of 8 KiB.
+/// Returns a lane with this many thousand-byte records, in 8 KiB chunks.
 pub(crate) fn lane_of(records: usize) -> LaneWriter {
     let pool = PoolOptions { memory_bytes_max: 4 << 20, chunk_bytes: 8 << 10, prefault_bytes: 0, cursors_max: 1 };
     let mut lane = LaneWriter::new(Pool::volatile(pool).unwrap(), Rank(0));
@@ -32,7 +32,7 @@ pub(crate) fn lane_of(records: usize) -> LaneWriter {
     lane
 }
 
-/// Returns the options of a store with room for such a lane in a segment.
+/// Returns options for a store with room for such a lane in a segment.
 pub(crate) fn blocks_of_64_kib() -> StoreOptions {
     StoreOptions { segment_bytes: 1 << 20, block_bytes: 64 << 10, disk_bytes_max: 4 << 20, ..options() }
 }
@@ -41,7 +41,9 @@ pub(crate) fn options_of_chunks() -> StoreOptions {
     StoreOptions { segment_bytes: 32 << 10, block_bytes: 8 << 10, ..options() }
 }
 
-/// Returns three records that fill a chunk of 8 KiB, and one that starts the next. Most of their bytes are zeros.
+/// Returns three records filling an 8 KiB chunk, and one starting the next.
+///
+/// Most of their bytes are zeros.
 pub(crate) fn records_of_chunks() -> OwnedRecords {
     let record = |ssn: u64, len: usize| {
         let mut wire = vec![0; len];

@@ -8,7 +8,7 @@ use counterfoil_log_io::{
 use counterfoil_test_support::SimulatedDisk;
 use crc32c::{crc32c, crc32c_append};
 
-/// Records with a prefix of two bytes each.
+/// Records with two-byte prefixes.
 pub(crate) struct Bodies<'a>(pub(crate) std::slice::Iter<'a, (u64, &'a [u8])>);
 
 impl RecordSource for Bodies<'_> {
@@ -36,11 +36,11 @@ pub(crate) fn entry(ssn: u64) -> LocalImage {
     LocalImage { ssn: Ssn(ssn), kind: 3, key: 40 + ssn, bytes: format!("entry {ssn}").into_bytes() }
 }
 
-/// Bytes of the header of a manifest's slot, which ends in its checksum, and of a kept checkpoint's entry after it.
+/// Size in bytes of a manifest slot's header, which ends in its checksum, and of a kept checkpoint's entry after it.
 const SLOT_HEADER: usize = 80;
 pub(crate) const KEPT_ENTRY: usize = 24;
 
-/// Returns the entries of the kept checkpoints in a slot of the manifest.
+/// Returns the entries of the kept checkpoints in a manifest slot.
 pub(crate) fn kept_entries(slot: &mut [u8]) -> &mut [u8] {
     let kept = slot[64] as usize;
     &mut slot[SLOT_HEADER..][..kept * KEPT_ENTRY]
@@ -53,7 +53,7 @@ pub(crate) fn seal_slot(slot: &mut [u8]) {
     slot[SLOT_HEADER - 4..SLOT_HEADER].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// Builds a store whose checkpoint has these records and an entry of the local log; another entry is synced after it.
+/// Builds a store with a checkpoint of these records and a local log entry; another entry is synced after it.
 pub(crate) fn build(disk: &SimulatedDisk, options: StoreOptions, records: &[(u64, &[u8])]) -> CheckpointImage {
     build_from(disk, options, &mut Bodies(records.iter()), records.last().unwrap().0)
 }
@@ -99,12 +99,12 @@ pub(crate) fn create(disk: &SimulatedDisk, options: StoreOptions) -> Store {
     Store::create(Box::new(disk.clone()), options).unwrap()
 }
 
-/// Returns the body of a record that [`append`] appends.
+/// Returns the body of a record appended by [`append`].
 pub(crate) fn body(ssn: u64, len: usize) -> Vec<u8> {
     (0..len).map(|at| (at as u64 * 31 + ssn) as u8).collect()
 }
 
-/// Appends records of `len` bytes to lane 0; long records get a block each.
+/// Appends `len`-byte records to lane 0; long records get a block each.
 pub(crate) fn append(store: &mut Store, ssns: std::ops::Range<u64>, len: usize) -> Result<Vec<Block>, StoreError> {
     let bodies: Vec<(u64, Vec<u8>)> = ssns.map(|ssn| (ssn, body(ssn, len))).collect();
     let records: Vec<(u64, &[u8])> = bodies.iter().map(|(ssn, body)| (*ssn, body.as_slice())).collect();
@@ -112,7 +112,7 @@ pub(crate) fn append(store: &mut Store, ssns: std::ops::Range<u64>, len: usize) 
     store.append(Rank(0), &mut Bodies(records.iter()), &mut blocks).map(|()| blocks)
 }
 
-/// Returns a checkpoint of lane 0 with these blocks.
+/// Returns a checkpoint for lane 0 with these blocks.
 pub(crate) fn image(epoch: u32, blocks: &[Block]) -> CheckpointImage {
     let next = blocks.last().map_or(Ssn::FIRST, |block| block.last.next());
     let (peer, covered) = (Rank(0), Ssn::ZERO);
@@ -123,7 +123,7 @@ pub(crate) fn image(epoch: u32, blocks: &[Block]) -> CheckpointImage {
 /// SSN and body of each record.
 pub(crate) type OwnedRecords = Vec<(u64, Vec<u8>)>;
 
-/// Opens a store for reading, and reads all of it.
+/// Opens a store for reading, and reads all its contents.
 pub(crate) fn read_all(
     disk: &SimulatedDisk,
     options: StoreOptions,

@@ -1,4 +1,4 @@
-//! Space on the disk: what is counted, what is given back, and when.
+//! Disk space accounting and reclaiming.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ use crate::small_store::{Bodies, RECORDS, append, build, create, image, options,
 const PAGE: u64 = 4096;
 const SEGMENT: &str = "segment-00000001";
 
-/// Segments with room for 15 blocks of a page.
+/// Segments with room for 15 one-page blocks.
 fn wide() -> StoreOptions {
     StoreOptions { segment_bytes: 16 * PAGE, reserve_bytes: 0, ..options() }
 }
@@ -33,11 +33,11 @@ fn usage_counts_live_dead_and_all_bytes() {
     let before = store.usage();
     assert_eq!((before.segments, before.live_bytes, before.dead_bytes), (3, 31 * PAGE, 0));
     assert_eq!(before.disk_bytes, manifest + 3 * 16 * PAGE);
-    // A segment that is mostly live isn't punched.
+    // A mostly live segment isn't punched.
     store.free(&[blocks[3], blocks[20], blocks[21]]);
     let dead = DiskUsage { live_bytes: 28 * PAGE, dead_bytes: 3 * PAGE, ..before };
     assert_eq!(store.usage(), dead);
-    // Eight of 15 are live: one more would be half of the segment's 16 pages.
+    // Eight of 15 are live: one more would be half the segment's 16 pages.
     store.free(&blocks[4..9]);
     assert_eq!((store.usage().dead_bytes, store.usage().disk_bytes), (8 * PAGE, dead.disk_bytes));
     store.free(&blocks[9..10]);
@@ -48,12 +48,12 @@ fn usage_counts_live_dead_and_all_bytes() {
     let is_zero = |block: &Block| bytes[block.at as usize..][..PAGE as usize].iter().all(|byte| *byte == 0);
     let zeros: Vec<usize> = (0..15).filter(|index| is_zero(&blocks[*index])).collect();
     assert_eq!(zeros, [3, 4, 5, 6, 7, 8, 9]);
-    // Two pages at least are punched at a time: an eighth of a segment.
+    // At least two pages are punched at a time: an eighth of a segment.
     store.free(&blocks[12..13]);
     assert_eq!((store.usage().dead_bytes, store.usage().disk_bytes), (3 * PAGE, punched.disk_bytes));
     store.free(&blocks[11..12]);
     assert_eq!((store.usage().dead_bytes, store.usage().disk_bytes), (2 * PAGE, punched.disk_bytes - 2 * PAGE));
-    // The file of a segment that was punched can still be synced.
+    // A punched segment's file can still be synced.
     store.sync().unwrap();
 }
 
@@ -61,7 +61,7 @@ fn usage_counts_live_dead_and_all_bytes() {
 fn adjacent_dead_blocks_of_different_lengths_are_punched_together() {
     let disk = SimulatedDisk::new(4096);
     let mut store = create(&disk, StoreOptions { segment_bytes: 32 * PAGE, ..wide() });
-    // Blocks of one page and of two, in turn; four pages at least are punched at a time.
+    // One-page and two-page blocks, in turn; at least four pages are punched at a time.
     let mut blocks = Vec::new();
     for (ssn, len) in (1..).zip([3000, 5000].into_iter().cycle().take(22)) {
         blocks.extend(append(&mut store, ssn..ssn + 1, len).unwrap());
@@ -114,11 +114,11 @@ fn the_segment_that_is_appended_to_is_kept_without_a_live_block() {
     assert_eq!((second[0].segment, second[0].at), (1, first[0].at + PAGE));
 }
 
-/// Of the end of a segment, what is less than a quarter of a block is left.
+/// A rest below a quarter block at the end of a segment stays unused.
 #[test]
 fn a_small_block_is_not_put_into_the_last_page_of_a_segment() {
     let disk = SimulatedDisk::new(32 << 10);
-    // A header, a block of eight pages, and one page or two.
+    // A header, an eight-page block, and one page or two.
     for (pages, segment) in [(10, 2), (11, 1)] {
         let options =
             StoreOptions { segment_bytes: pages * PAGE, block_bytes: 32 << 10, reserve_bytes: 0, ..options() };
@@ -131,7 +131,7 @@ fn a_small_block_is_not_put_into_the_last_page_of_a_segment() {
 
 #[test]
 fn a_small_chunk_is_not_put_into_the_last_pages_of_a_segment() {
-    // A header, a block of 15 pages, and four pages or five: a quarter of a block, and a page for the table.
+    // A header, a 15-page block, and four pages or five: a quarter block, and a page for the table.
     for (pages, segment) in [(20, 2), (21, 1)] {
         let disk = SimulatedDisk::new(64 << 10);
         let mut store = create(&disk, StoreOptions { segment_bytes: pages * PAGE, ..blocks_of_64_kib() });
@@ -159,7 +159,7 @@ fn the_blocks_of_a_store_that_was_opened_again_are_live_until_they_are_freed() {
     drop(store);
     let (mut store, _) = Store::open(Box::new(disk.clone()), options, Access::ReadWrite).unwrap();
     assert_eq!(store.usage().live_bytes, 5 * PAGE);
-    // The log has those of the newest checkpoint only.
+    // The log has only the newest checkpoint's.
     store.discard_before(Epoch(2)).unwrap();
     assert_eq!(store.usage().live_bytes, 3 * PAGE);
     store.checkpoint(&image(3, &[])).unwrap();
@@ -241,7 +241,7 @@ fn an_old_segment_ends_after_its_last_block_when_the_store_is_opened() {
     assert_eq!(disk.bytes(SEGMENT).unwrap().len() as u64, 4 * PAGE);
     assert_eq!(store.usage().disk_bytes, 2 * PAGE + 4 * PAGE + disk.bytes("checkpoint-00000002").unwrap().len() as u64);
     drop(store);
-    // A segment that ends there already isn't truncated again.
+    // A segment already ending there isn't truncated again.
     let first = disk.operations() - operations;
     Store::open(Box::new(disk.clone()), wide(), Access::ReadWrite).unwrap();
     assert!(disk.operations() - operations - first < first, "{first}");
@@ -251,7 +251,7 @@ fn an_old_segment_ends_after_its_last_block_when_the_store_is_opened() {
 fn a_large_record_has_a_segment_of_its_own_only_if_no_other_holds_it() {
     let disk = SimulatedDisk::new(4096);
     let mut store = create(&disk, options());
-    // Three pages after the header of a segment of four; a record's header and that of a block take 120 bytes.
+    // Three pages after the header in a four-page segment; record header and block header take 120 bytes.
     let most = 3 * 4096 - 120;
     let fits = append(&mut store, 1..2, most).unwrap();
     let small = append(&mut store, 2..3, 100).unwrap();
@@ -274,7 +274,7 @@ fn blocks_are_compressed_if_that_saves_an_eighth() {
     // As large as a block, with the block's header.
     let full = append(&mut store, 2..3, (12 << 10) - 96 - 24).unwrap();
     assert_eq!((full[0].raw_bytes, full[0].disk_bytes), ((12 << 10) - 96, PAGE));
-    // Bytes that don't repeat.
+    // Non-repeating bytes.
     let mut state = 1_u64;
     let body: Vec<u8> = std::iter::repeat_with(|| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

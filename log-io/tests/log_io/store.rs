@@ -85,7 +85,7 @@ fn dead_blocks_are_punched_and_dead_segments_removed() {
     let blocks = append(&mut store, 1..8, 3000).unwrap();
     let before = store.usage();
     assert_eq!((before.segments, before.live_bytes, before.dead_bytes), (3, 7 * 4096, 0));
-    // Two of three blocks of the first segment: they are punched, and the segment stays.
+    // Two of three blocks in the first segment: they are punched, and the segment stays.
     store.free(&blocks[..2]);
     let after = store.usage();
     assert_eq!((after.segments, after.disk_bytes), (3, before.disk_bytes - 8192));
@@ -118,7 +118,7 @@ fn blocks_of_a_checkpoint_stay_until_a_floor_is_raised() {
     assert!(store.usage().disk_bytes < 16 * 4096, "the unreferenced segment still exists");
 }
 
-/// The floor rises while a checkpoint is being prepared: its image still has the blocks that the store freed.
+/// The floor rises while a checkpoint is being prepared: its image still has the blocks freed by the store.
 #[test]
 fn a_checkpoint_may_name_blocks_that_a_floor_freed() {
     let disk = SimulatedDisk::new(4096);
@@ -135,7 +135,7 @@ fn a_checkpoint_may_name_blocks_that_a_floor_freed() {
     assert_eq!(store.usage().live_bytes, 3 * 4096);
 }
 
-/// A floor at which a checkpoint covers a lane anyway changes nothing in it.
+/// A floor already covered by a checkpoint changes nothing in the lane.
 #[test]
 fn a_floor_that_a_checkpoint_has_reached_removes_no_block_from_it() {
     let disk = SimulatedDisk::new(4096);
@@ -181,7 +181,7 @@ fn on_a_full_disk_the_reserve_makes_space_for_a_checkpoint() {
 #[test]
 fn a_reserve_is_not_made_again_beyond_the_budget() {
     let disk = SimulatedDisk::new(4096);
-    // Two slots, two checkpoints of two pages, and three segments, or two segments and the reserve.
+    // Two slots, two two-page checkpoints, and three segments, or two segments and the reserve.
     let options = StoreOptions { reserve_bytes: 16 << 10, disk_bytes_max: 76 << 10, ..options() };
     let mut store = create(&disk, options);
     let blocks = append(&mut store, 1..4, 3000).unwrap();
@@ -312,7 +312,7 @@ fn entries_of_the_local_log_stay_until_a_checkpoint_includes_them() {
 fn an_entry_that_a_checkpoint_includes_is_not_read_from_its_block_again() {
     let disk = SimulatedDisk::new(4096);
     let mut store = create(&disk, options());
-    // Both in the block that is written after the checkpoint has the first of them.
+    // Both in the block written after the checkpoint that has the first of them.
     let entries = [entry(1), entry(2)];
     store.checkpoint(&CheckpointImage { epoch: Epoch(1), local: entries[..1].to_vec(), ..Default::default() }).unwrap();
     store.append(LOCAL, &mut LocalImage::source(&entries), &mut Vec::new()).unwrap();
@@ -322,7 +322,7 @@ fn an_entry_that_a_checkpoint_includes_is_not_read_from_its_block_again() {
     assert_eq!(image.unwrap().local, entries);
 }
 
-/// An entry's record in another lane: nothing but the lane tells that it is no entry.
+/// An entry's record in another lane: only the lane shows that it isn't an entry.
 #[test]
 fn a_record_of_a_lane_is_no_entry_of_the_local_log() {
     let disk = SimulatedDisk::new(4096);

@@ -1,4 +1,4 @@
-//! Views of a store, which read it without opening it.
+//! Store views, for reading without opening.
 
 use counterfoil_log_core::{Epoch, Rank, Ssn};
 use counterfoil_log_io::{
@@ -9,7 +9,7 @@ use counterfoil_test_support::SimulatedDisk;
 use crate::many_segments::One;
 use crate::small_store::{OwnedRecords, RECORDS, append, body, build, create, entry, image, options, owned};
 
-/// Returns SSN and body of each record of a block, from the view.
+/// Returns SSN and body for each record in a block, from the view.
 fn read(view: &mut StoreView<'_>, block: &Block) -> Result<OwnedRecords, StoreError> {
     let mut buffer = BlockBuffer::default();
     view.read(block, &mut buffer)?;
@@ -25,7 +25,7 @@ fn a_view_has_what_the_manifest_and_its_checkpoints_have() {
     let mut view = StoreView::new(&mut backend).unwrap();
     assert_eq!(view.manifest(), report.manifest);
     assert_eq!(view.checkpoints(), [Epoch(2)]);
-    // The program's own bytes and later entries of the local log are left out.
+    // The program's own bytes and later local log entries are left out.
     let expected = CheckpointImage { application: Vec::new(), local: vec![entry(1)], ..right.clone() };
     assert_eq!(view.image(Epoch(2)).unwrap(), expected);
     for epoch in [1, 3] {
@@ -60,7 +60,7 @@ fn a_view_reads_blocks_of_several_segments_in_any_order() {
     }
     let another = Block { last: Ssn(100), ..blocks[3] };
     assert!(matches!(read(&mut view, &another), Err(StoreError::Damaged { .. })));
-    // A failed read leaves nothing of the block before.
+    // A failed read leaves nothing from the previous block.
     let mut buffer = BlockBuffer::default();
     view.read(&blocks[4], &mut buffer).unwrap();
     assert!(view.read(&Block { segment: 77, ..blocks[4] }, &mut buffer).is_err());
@@ -98,12 +98,12 @@ fn a_record_larger_than_any_block_is_verified_in_a_scan_and_can_be_read() {
             let damage = checksums.then_some("the block's checksum is wrong");
             assert_eq!(damages(&disk), [damage], "byte {at}");
         }
-        // A header that is damaged isn't a block.
+        // A damaged header isn't a block.
         let mut bytes = right.clone();
         bytes[block.at as usize + 9] ^= 1;
         disk.set_bytes(&name, &bytes);
         assert_eq!(damages(&disk), []);
-        // A file that ends within the block has none: its header names more than there is.
+        // A file ending within the block has none: its header names more bytes than present.
         disk.set_bytes(&name, &right[..12 << 20]);
         assert_eq!(damages(&disk), []);
         let opened = Store::open(Box::new(disk.clone()), options, Access::ReadOnly);

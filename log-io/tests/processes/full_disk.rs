@@ -1,4 +1,4 @@
-//! A full disk, of 20 MB.
+//! A full 20 MB disk.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ fn on_a_disk_of_20_mb() {
     }
 }
 
-/// Fills the disk with files, among them `segment-1` of 1 MiB.
+/// Fills the disk with files, among them a 1 MiB `segment-1`.
 fn files_until_it_is_full(backend: &mut dyn StorageBackend) {
     let mut segments = 0;
     let error = loop {
@@ -109,7 +109,7 @@ fn opened_while_it_is_full(path: &Path) {
     assert_eq!(probe.kind, BackendKind::IoUring);
 }
 
-/// A store punches blocks of segments that are mostly live only if it needs their space.
+/// A store punches blocks in mostly live segments only if it needs their space.
 fn dead_blocks_make_room(path: &Path, choice: BackendChoice) {
     let (disk, _) = Directory::create(path, choice).unwrap();
     let sizes = StoreOptions { segment_bytes: 2 * MIB, block_bytes: 256 << 10, reserve_bytes: 0, ..many() };

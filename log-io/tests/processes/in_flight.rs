@@ -1,5 +1,7 @@
-//! What waits for writes and reads in flight. A hole is punched only after the writes to its file have ended: one that
-//! ends later would undo it. The memory of reads is freed only after they have ended.
+//! Operations that wait for writes and reads in flight.
+//!
+//! A hole is punched only after the writes to its file have ended: a later end would undo it. Read memory is freed only
+//! after the reads have ended.
 
 use counterfoil_log_io::{BackendChoice, Directory, DirectoryError, Extent, ProbeError, ReadAhead, ReadAheadOptions};
 use counterfoil_test_support::{child, note_untested};
@@ -7,7 +9,7 @@ use counterfoil_test_support::{child, note_untested};
 use crate::backend_suite::{TestDir, backend, write};
 use crate::traced::{self, Step};
 
-/// Returns the steps of a test of this module; `None` where they can't be observed.
+/// Returns the steps in a test in this module; `None` where they can't be observed.
 fn steps(test: &str, choice: BackendChoice) -> Option<Vec<Step>> {
     let steps = traced::steps_of(&format!("in_flight::{test}"), &format!("{choice:?}"));
     if steps.is_none() {
@@ -36,7 +38,7 @@ fn has_observable_rings() -> bool {
 #[test]
 fn pwrite_writes_before_it_punches() {
     let Some(steps) = steps("writes_and_a_hole", BackendChoice::Pwrite) else { return };
-    // Of two writes one is deferred until the hole is asked for.
+    // One of two writes is deferred until the hole is requested.
     assert_eq!(steps, [Step::Write, Step::Write, Step::Punch]);
 }
 

@@ -1,4 +1,4 @@
-//! What a directory's owner shares with the processes that it starts, and what depends on its working directory.
+//! Inheritance from a directory's owner to its child processes, and dependence on its working directory.
 
 use std::path::Path;
 use std::process::Command;
@@ -16,7 +16,7 @@ fn a_program_that_the_owner_starts_inherits_neither_the_lock_nor_a_file() {
     let _reader = owner.reader("segment-1").unwrap();
     let mut child = Command::new("sleep").arg("60").spawn().unwrap();
     let files = std::fs::read_dir(format!("/proc/{}/fd", child.id())).unwrap();
-    // One that the new program closes meanwhile isn't the owner's.
+    // One closed meanwhile by the new program isn't the owner's.
     let files: Vec<_> = files.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok()).collect();
     drop(owner);
     let opened = Directory::open(&path, BackendChoice::Auto, DirectoryAccess::ReadWrite);

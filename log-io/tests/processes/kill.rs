@@ -11,7 +11,9 @@ use counterfoil_test_support::child;
 const SEGMENT_BYTES: u64 = 1 << 20;
 const WRITE_BYTES: usize = 64 << 10;
 
-/// Fills a page with its round and index. A round is a segment, written in parts and synced.
+/// Fills a page with its round and index.
+///
+/// A round is a segment, written in parts and synced.
 fn stamp(page: &mut [u8], round: u64, at: u64) {
     for word in page.chunks_exact_mut(16) {
         word[..8].copy_from_slice(&(round + 1).to_le_bytes());
@@ -21,7 +23,7 @@ fn stamp(page: &mut [u8], round: u64, at: u64) {
 
 #[test]
 fn synced_writes_survive_a_kill_and_others_are_whole_or_absent() {
-    // One after the other: a process that is being started holds its parent's open files, also locks.
+    // One after the other: a process being started holds its parent's open files, including locks.
     for choice in ["io_uring", "pwrite"] {
         for kill in 0..6_u64 {
             let keep = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -65,7 +67,7 @@ fn killed(choice: &str, path: &Path, rounds: u64, after: Duration) {
     let synced = synced.unwrap();
     assert!(synced + 1 >= rounds, "{choice}: the writer ended after round {synced}");
 
-    // The kernel released the lock with its owner, and no write of it is in flight any more.
+    // The kernel released the lock with its owner, and none of its writes is in flight any more.
     let (mut backend, _) = Directory::open(path, BackendChoice::Auto, DirectoryAccess::ReadWrite).unwrap();
     let names = backend.list().unwrap();
     let mut expected = vec![0; PAGE_BYTES];
@@ -84,7 +86,7 @@ fn killed(choice: &str, path: &Path, rounds: u64, after: Duration) {
     }
 }
 
-/// A child that is killed when it is dropped.
+/// A child, killed on drop.
 struct Ended(Child);
 
 impl Drop for Ended {
@@ -104,7 +106,7 @@ fn a_writer() {
         _ => BackendChoice::Pwrite,
     };
     let (mut backend, _) = Directory::create(&PathBuf::from(path), choice).unwrap();
-    // Killed long before the last round; the limit ends a child whose parent died.
+    // Killed long before the last round; the limit ends a child after its parent's death.
     for round in 0..500 {
         let file = backend.create(&format!("segment-{round:08}"), SEGMENT_BYTES).unwrap();
         for at in (0..SEGMENT_BYTES).step_by(WRITE_BYTES) {

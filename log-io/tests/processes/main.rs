@@ -1,7 +1,7 @@
-//! Tests that start this program again as a process that is killed, traced, or limited for good.
+//! Tests that restart this program as a process to be killed, traced, or limited for good.
 //!
-//! They are a program of their own: a process that is just being started holds what its parent has open, and with it
-//! the lock of a directory that another test has closed and opens again.
+//! They are a separate program: a process just being started holds its parent's open files, and with them the lock on a
+//! directory that another test has closed and opens again.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test, and its helpers, fail by panicking")]
 

@@ -1,4 +1,4 @@
-//! A limit of open files.
+//! The open file limit.
 
 use counterfoil_log_io::{Access, DirectoryAccess, Store, StoreError, scan};
 use counterfoil_test_support::{child, open_files};

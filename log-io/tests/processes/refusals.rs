@@ -1,4 +1,6 @@
-//! System calls and resources that are refused to a process. Each test runs in a child, because refusals are permanent.
+//! System calls and resources refused to a process.
+//!
+//! Each test runs in a child, because refusals are permanent.
 
 use std::io::ErrorKind;
 use std::process::Command;
@@ -36,7 +38,7 @@ const EOPNOTSUPP: u32 = 95;
 
 struct Refusal {
     calls: &'static [i64],
-    /// If set, refuse only calls whose fourth argument is more than this.
+    /// If set, refuse only calls with a fourth argument above this.
     above: Option<u64>,
     errno: u32,
     /// Number of registered buffers, if io_uring still works; or the start of the reported reason.
@@ -94,7 +96,7 @@ const REFUSALS: &[Refusal] = &[
     Refusal { calls: &[REGISTER], above: Some(2), errno: ENOMEM, expected: Ok(2), suite: true },
 ];
 
-/// Refuses these calls of this thread, and of threads that it starts, for good; see [`Refusal`].
+/// Refuses these calls for good, in this thread and threads started by it; see [`Refusal`].
 fn refuse(calls: &[i64], above: Option<u64>, errno: u32) {
     let rule = |above| {
         let condition = SeccompCondition::new(3, SeccompCmpArgLen::Dword, SeccompCmpOp::Gt, above).unwrap();
@@ -140,7 +142,7 @@ fn under_a_filter() {
     }
 }
 
-/// Calls that are refused while blocks are read, with the error.
+/// Calls refused while blocks are read, with the error.
 const LATE_REFUSALS: &[(&[i64], u32)] = &[(&[SETUP], EPERM), (&[ENTER], EPERM), (&[ENTER], EAGAIN)];
 
 #[test]
@@ -196,7 +198,7 @@ fn with_little_memory_to_lock() {
     let (backend, probe) = Directory::create(&place.path(), BackendChoice::Auto).unwrap();
     drop(backend);
     match &probe {
-        // Two of 256 KiB fit into 600 KiB, unless other processes of this user have locked some of it.
+        // Two 256 KiB buffers fit into 600 KiB, unless this user's other processes have locked some.
         Probe { kind: BackendKind::IoUring, registered, .. } => assert!(*registered as u64 <= limit >> 18, "{probe}"),
         // Newer kernels count the ring, too.
         Probe { fallback_reason, .. } => {
@@ -238,11 +240,11 @@ fn with_a_limit_to_the_size_of_files() {
         let error = backend.flush().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::FileTooLarge, "{error}");
         backend.sync(file).unwrap();
-        // The write failed, although a part of it was written.
+        // The write failed, although partly written.
         assert_eq!(backend.len(file).unwrap(), LIMIT);
         assert_eq!(backend.create("segment-2", LIMIT + 4096).unwrap_err().kind(), ErrorKind::FileTooLarge);
         assert_eq!(backend.list().unwrap(), ["segment-1"]);
-        // A write of chunks, of which the first pages are within the limit.
+        // A chunk write with its first pages within the limit.
         let mut lane = LaneWriter::new(Pool::volatile(PoolOptions::default()).unwrap(), Rank(1));
         for _ in 0..2000 {
             let mut claim = lane.claim(8, 100).unwrap();

@@ -1,4 +1,4 @@
-//! The real backends sync what the simulated disk is asked to sync.
+//! The real backends sync everything that the simulated disk is asked to sync.
 //!
 //! The power-cut tests show, on a simulated disk, that a store asks for enough syncs. These tests show that a real
 //! backend asks the kernel for each of them: the same calls run on both, and the lists of syncs are compared.
@@ -21,7 +21,7 @@ use crate::traced::{self, Sync};
 
 const PEER: Rank = Rank(2);
 
-/// Where a workload runs.
+/// A workload's environment.
 trait Place {
     /// Opens the directory for writing; creates it the first time.
     fn backend(&mut self) -> Box<dyn StorageBackend>;
@@ -30,7 +30,7 @@ trait Place {
     fn step(&mut self, name: &str);
 }
 
-/// Creates a store and uses it, through every call that syncs.
+/// Creates a store and uses it, through every syncing call.
 fn workload(place: &mut dyn Place) {
     place.step("a new directory");
     let backend = place.backend();
@@ -85,7 +85,7 @@ fn workload(place: &mut dyn Place) {
     checkpoint(&mut store, 5, &blocks);
 }
 
-/// Small segments, so that blocks of several are unsynced at a time.
+/// Small segments, so that several have unsynced blocks at a time.
 fn options() -> StoreOptions {
     StoreOptions {
         segment_bytes: 16 << 10,
@@ -98,13 +98,13 @@ fn options() -> StoreOptions {
     }
 }
 
-/// Appends a block for each of these SSNs.
+/// Appends a block for each SSN.
 fn append(store: &mut Store, ssns: std::ops::RangeInclusive<u64>, blocks: &mut Vec<Block>) {
     let body = [7; 3000];
     store.append(PEER, &mut Same { ssns, body: &body }, blocks).unwrap();
 }
 
-/// Records of the same body.
+/// Records with the same body.
 struct Same<'a> {
     ssns: std::ops::RangeInclusive<u64>,
     body: &'a [u8],
@@ -129,7 +129,7 @@ fn checkpoint(store: &mut Store, epoch: u32, blocks: &[Block]) {
     store.checkpoint(&image).unwrap();
 }
 
-/// Name of the store's directory in its parent.
+/// The store directory's name in its parent.
 const DIRECTORY: &str = "rank-0";
 
 /// A real backend, in a traced process.
@@ -147,18 +147,18 @@ impl Place for Real {
         opened.unwrap().0
     }
 
-    /// Syncs a file of this name.
+    /// Syncs a file with this name.
     fn step(&mut self, name: &str) {
         File::create(self.path.with_file_name(name)).unwrap().sync_all().unwrap();
     }
 }
 
-/// The simulated disk, and the syncs that a real backend has to make in its place.
+/// The simulated disk, and the syncs required from a real backend in its place.
 #[derive(Debug)]
 struct Model {
     disk: SimulatedDisk,
     choice: BackendChoice,
-    /// Their paths are relative to the parent of the directory.
+    /// Their paths are relative to the parent directory.
     syncs: Arc<Mutex<Vec<Sync>>>,
 }
 
@@ -175,7 +175,7 @@ impl Place for Model {
             _ => "fdatasync",
         };
         let backend = Asked { disk: self.disk.clone(), by, files: BTreeMap::new(), syncs: self.syncs.clone() };
-        // The entry of a directory that is created, and the trial of a ring: no calls of a backend.
+        // The entry of a created directory, and a ring trial: not backend calls.
         if self.disk.names().is_empty() {
             backend.asked("fsync", "");
         }
@@ -190,11 +190,11 @@ impl Place for Model {
     }
 }
 
-/// Notes what a backend is asked to sync.
+/// Notes the syncs requested from a backend.
 #[derive(Debug)]
 struct Asked {
     disk: SimulatedDisk,
-    /// The real backend's sync of a file.
+    /// The real backend's file sync.
     by: &'static str,
     /// Names of opened files.
     files: BTreeMap<u32, String>,
@@ -299,7 +299,7 @@ fn compare(choice: BackendChoice) {
     let mut model = Model::new(choice);
     workload(&mut model);
     let asked = std::mem::take(&mut *model.syncs.lock().unwrap());
-    // The workload syncs the parent, the directory, and each kind of file.
+    // The workload syncs the parent, the directory, and each file kind.
     for name in ["", "rank-0", "rank-0/manifest", "rank-0/segment-00000001", "rank-0/checkpoint-00000006"] {
         assert!(asked.iter().any(|sync| sync.path == Path::new(name)), "{name}: {asked:#?}");
     }

@@ -1,11 +1,11 @@
-//! Observes the syncs, the writes and the holes that a child process asks of the kernel, by system calls and through an
+//! Observes the syncs, writes and holes that a child process requests from the kernel, by system calls and through an
 //! io_uring.
 //!
-//! A seccomp filter stops the child before each call that can start one, for its tracer: this program. At a stop,
-//! `/proc` has the arguments of the call, the files of its descriptors, and the queued requests of a ring. This needs
-//! no privilege, and the code under test isn't changed. A filter alone can't see the requests of a ring, which lie in
-//! memory; `LD_PRELOAD` can't see system calls made without the C library, as rustix makes them; tracepoints of the
-//! kernel need privileges that a container doesn't have.
+//! A seccomp filter stops the child before each call that can start one of these, for its tracer: this program. At a
+//! stop, `/proc` has the call's arguments, its descriptors' files, and a ring's queued requests. This needs no
+//! privilege, and the code under test isn't changed. A filter alone can't see a ring's requests, which lie in memory;
+//! `LD_PRELOAD` can't see system calls made without the C library, as rustix makes them; kernel tracepoints need
+//! privileges that a container doesn't have.
 
 use std::collections::BTreeSet;
 use std::fs::{File, read_to_string};
@@ -21,7 +21,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 
-/// Calls that can start a sync of a file or a directory, a write, or a hole.
+/// Calls that can start a file or directory sync, a write, or a hole.
 const CALLS: [i64; 9] = [
     libc::SYS_pwrite64,
     libc::SYS_pwritev,
@@ -29,34 +29,34 @@ const CALLS: [i64; 9] = [
     libc::SYS_fsync,
     libc::SYS_fdatasync,
     libc::SYS_io_uring_enter,
-    // Not used by a backend: reported, so that a test that compares files notices it.
+    // Not used by a backend: reported, so that a test comparing files notices it.
     libc::SYS_sync,
     libc::SYS_syncfs,
     libc::SYS_sync_file_range,
 ];
 
-/// The stops after which the tracer continues the child by itself.
+/// The stops after which the tracer continues the child on its own.
 const STOPS: Options =
     Options::PTRACE_O_TRACESECCOMP.union(Options::PTRACE_O_TRACECLONE).union(Options::PTRACE_O_EXITKILL);
 
-/// Words of the panic of [`begin`].
+/// Panic message of [`begin`].
 const REFUSED: &str = "this system refuses what is needed to observe syncs";
 
-/// A sync that the kernel was asked for.
+/// A sync requested from the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sync {
-    /// The call, or the request of a ring.
+    /// The call, or the ring request.
     pub(crate) by: &'static str,
     /// The path of the file or directory.
     pub(crate) path: PathBuf,
 }
 
-/// A write, or what comes after it.
+/// A write, a hole, or a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// A system call writes.
     Write,
-    /// A ring gets this many writes or reads, which it may perform later.
+    /// A ring gets this many writes or reads, possibly performed later.
     Queued(usize),
     /// The end of requests of a ring is awaited.
     Awaited,
@@ -64,7 +64,7 @@ pub(crate) enum Step {
     Punch,
 }
 
-/// Lets this thread, and threads that it starts, be traced by the process that started this one with [`syncs_of`] or
+/// Lets this thread, and threads started by it, be traced by the process that started this one with [`syncs_of`] or
 /// [`steps_of`].
 ///
 /// # Panics
@@ -80,8 +80,8 @@ pub(crate) fn begin() {
     seccompiler::apply_filter(&filter).unwrap_or_else(|error| panic!("{REFUSED}: a seccomp filter: {error}"));
 }
 
-/// Runs the ignored test `test` of this program, which calls [`begin`], and returns the syncs after that call, in
-/// order; `None` where the system refuses to have a process traced.
+/// Runs the ignored test `test` in this program, which calls [`begin`], and returns the later syncs, in order; `None`
+/// where the system refuses tracing.
 ///
 /// # Panics
 /// The test fails, or its syncs can't be observed.
@@ -89,7 +89,7 @@ pub(crate) fn syncs_of(test: &str, argument: &str) -> Option<Vec<Sync>> {
     observe(test, argument, syncs_at)
 }
 
-/// Returns the writes and holes of a test, and the waits between them, as [`syncs_of`] does the syncs.
+/// Returns the writes and holes in a test, and the waits between them; see [`syncs_of`].
 ///
 /// # Panics
 /// The test fails, or its writes can't be observed.
@@ -97,20 +97,22 @@ pub(crate) fn steps_of(test: &str, argument: &str) -> Option<Vec<Step>> {
     observe(test, argument, steps_at)
 }
 
-/// Runs a test, and calls `at` with each thread that is stopped before one of [`CALLS`]. Returns what it returned.
+/// Runs a test, and calls `at` with each thread stopped before one of [`CALLS`].
+///
+/// Returns its results.
 #[expect(clippy::zombie_processes, reason = "`waitpid` waits for it, as for its threads")]
 fn observe<T>(test: &str, argument: &str, at: fn(Pid) -> Vec<T>) -> Option<Vec<T>> {
     let (mut printed, mut errors) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(child::arguments(test)).env(child::ARGUMENT, argument);
     command.stdout(printed.try_clone().unwrap()).stderr(errors.try_clone().unwrap());
-    // The tracer is a thread: all of this function runs in one.
+    // The tracer is a thread: this function runs in one.
     let process = command.spawn().unwrap();
     let leader = Pid::from_raw(process.id().cast_signed());
     let mut seen = Vec::new();
     let mut tracees = BTreeSet::new();
     let status = loop {
-        // Other threads have children of their own.
+        // Other threads have their own children.
         match waitpid(None, Some(WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD)).unwrap() {
             WaitStatus::Exited(pid, code) if pid == leader => break ExitStatus::from_raw(code << 8),
             WaitStatus::Signaled(pid, signal, _) if pid == leader => break ExitStatus::from_raw(signal as i32),
@@ -161,7 +163,7 @@ fn call_of(thread: Pid) -> (i64, [u64; 3]) {
     (call, [argument(), argument(), argument()])
 }
 
-/// Returns the syncs that the call will start before which this thread is stopped.
+/// Returns the syncs to be started by the call before which this thread is stopped.
 fn syncs_at(thread: Pid) -> Vec<Sync> {
     let (call, [file, submitted, awaited]) = call_of(thread);
     let by = match call {
@@ -174,7 +176,8 @@ fn syncs_at(thread: Pid) -> Vec<Sync> {
     vec![Sync { by, path: path(thread, &file.to_string()) }]
 }
 
-/// Returns the writes, the reads of a ring and the hole that the call will start, and whether it waits.
+/// Returns the writes, ring reads and hole to be started by the call before which this thread is stopped, and its wait
+/// if it waits.
 fn steps_at(thread: Pid) -> Vec<Step> {
     let (call, [file, second, awaited]) = call_of(thread);
     match call {
@@ -182,7 +185,7 @@ fn steps_at(thread: Pid) -> Vec<Step> {
         libc::SYS_fallocate if second & libc::FALLOC_FL_PUNCH_HOLE as u64 != 0 => vec![Step::Punch],
         libc::SYS_io_uring_enter => {
             let requests = requests_of_a_ring(thread, file);
-            // Linux before 6.0 lists numbers: of WRITEV, WRITE_FIXED, READ and WRITE.
+            // Linux before 6.0 lists numbers: WRITEV, WRITE_FIXED, READ and WRITE.
             let is_transfer = |request: &&String| {
                 let operation = request.split(", ").next().unwrap_or_default();
                 operation.starts_with("WRITE") || operation == "READ" || ["2", "5", "22", "23"].contains(&operation)

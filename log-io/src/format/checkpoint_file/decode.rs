@@ -1,4 +1,4 @@
-//! Decoding of checkpoint files.
+//! Checkpoint file decoding.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -25,12 +25,12 @@ pub(crate) enum Application {
     Verify,
 }
 
-/// Highest end of a block in its segment: that of the largest record, and more.
+/// Maximum end of a block in its segment: enough for the largest record, and more.
 const SEGMENT_END_MAX: u64 = 1 << 48;
 /// Bytes verified at a time.
 const WINDOW_BYTES: usize = 256 << 10;
 
-/// Reads and verifies a checkpoint file that the manifest refers to.
+/// Reads and verifies a checkpoint file listed in the manifest.
 pub(crate) fn decode(
     file: &dyn ReadAt,
     kept: &KeptCheckpoint,
@@ -98,8 +98,9 @@ pub(crate) fn decode(
 
 type Parts = (Vec<LaneImage>, Vec<CoveredSegment>, Vec<LocalImage>, Vec<(String, Vec<u8>)>);
 
-/// Parses the parts of a checkpoint file, in their order and without the program's own bytes. Refuses numbers that no
-/// store writes.
+/// Parses the parts of a checkpoint file, in their order and without the program's own bytes.
+///
+/// Refuses numbers that no store writes.
 pub(crate) fn parse([lanes, segments, local, tables]: [&[u8]; PARTS - 1]) -> Result<Parts, Malformed> {
     let (lanes, segments) = (parse_lanes(lanes)?, parse_segments(segments)?);
     // Another kept checkpoint may name the segment, but not for ever.
@@ -110,7 +111,7 @@ pub(crate) fn parse([lanes, segments, local, tables]: [&[u8]; PARTS - 1]) -> Res
     Ok((lanes, segments, parse_local(local)?, parse_tables(tables)?))
 }
 
-/// Returns the checksum of a range of the file, which it reads window by window.
+/// Returns the checksum of a file range, read window by window.
 pub(crate) fn checksum(file: &dyn ReadAt, at: u64, bytes: u64) -> io::Result<u32> {
     let mut window = vec![0; bytes.min(WINDOW_BYTES as u64) as usize];
     let (mut crc, mut done) = (0, 0);
@@ -149,7 +150,9 @@ fn run(entry: &RunEntry) -> Run {
     Run { first: Ssn(entry.first.get()), last: Ssn(entry.last.get()), disposition }
 }
 
-/// Returns a block's entry. One that no store writes is refused: its place is used for reading, and for punching.
+/// Returns a block's entry.
+///
+/// Refuses one that no store writes: its place is used for reading, and for punching.
 fn block(lane: Rank, entry: &BlockEntry) -> Result<Block, Malformed> {
     const PAGE: u64 = PAGE_BYTES as u64;
     let (at, bytes, raw) = (entry.at.get(), entry.disk_bytes.get(), entry.raw_bytes.get());
@@ -299,7 +302,7 @@ mod tests {
         assert!(matches!(decode(&short, &encoded.kept, Application::Read), Err(StoreError::Damaged { .. })));
     }
 
-    /// Decodes a file whose header was changed, with a valid checksum, for a manifest that has this checksum.
+    /// Decodes a file with a changed header, with a valid checksum, for a manifest with this checksum.
     fn decoded(change: impl Fn(&mut Header)) -> Result<(), StoreError> {
         let (image, context) = (image(), context());
         let encoded = encode(&image, &context);
@@ -413,7 +416,7 @@ mod tests {
         let pieces = encoded.pieces();
         let parts = || [pieces[1], pieces[2], pieces[3], pieces[4]];
         assert!(parse(parts()).is_ok());
-        // Byte 24 of an entry of the local log begins its kind, byte 16 of a table is the first of its name.
+        // Byte 24 in a local log entry begins its kind, byte 16 in a table begins its name.
         for (part, at, byte) in [(2, 25, 1), (3, 16, 0xff)] {
             let mut bytes = pieces[part + 1].to_vec();
             bytes[at] = byte;

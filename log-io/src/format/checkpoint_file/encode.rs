@@ -1,4 +1,4 @@
-//! Encoding of checkpoint files.
+//! Checkpoint file encoding.
 
 use counterfoil_log_core::{Disposition, crc32c};
 use zerocopy::IntoBytes;
@@ -31,8 +31,9 @@ impl Encoded<'_> {
         pieces
     }
 
-    /// Parses the parts as a reader will. A checkpoint that is refused here must not be written: no recovery could read
-    /// it.
+    /// Parses the parts as a reader will.
+    ///
+    /// A checkpoint refused here must not be written: no recovery could read it.
     pub(crate) fn check(&self) -> Result<(), Malformed> {
         super::parse(self.parts.each_ref().map(Vec::as_slice)).map(drop)
     }

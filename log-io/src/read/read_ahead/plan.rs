@@ -1,4 +1,4 @@
-//! The division of extents into reads.
+//! Dividing extents into reads.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -6,14 +6,16 @@ use std::sync::Arc;
 use super::Extent;
 use crate::{Buffer, PAGE_BYTES, ReadAt};
 
-/// Bytes of the buffers that are allocated in advance, at most.
+/// Maximum bytes of buffers allocated in advance.
 const BUFFERS_BYTES_MAX: usize = 8 << 20;
 
-/// The requested extents, and the reads that cover them.
+/// The requested extents, and the reads covering them.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) extents: Vec<Extent>,
-    /// Ranges of `extents`, one for each read: adjacent extents of one file. No range is empty.
+    /// Ranges in `extents`, one for each read: adjacent extents in one file.
+    ///
+    /// No range is empty.
     pub(super) reads: Vec<Range<usize>>,
 }
 
@@ -24,7 +26,7 @@ impl Plan {
         Plan { extents, reads }
     }
 
-    /// Returns the file, the offset and the length of a read.
+    /// Returns the file, offset and length of a read.
     pub(super) fn read(&self, number: usize) -> Option<(&Arc<dyn ReadAt>, u64, usize)> {
         let extents = self.extents.get(self.reads.get(number)?.clone())?;
         extents.first().map(|front| (&front.file, front.at, span(extents)))
@@ -41,7 +43,7 @@ impl Plan {
     }
 }
 
-/// Returns the bytes from the start of the first extent to the end of the last.
+/// Returns the number of bytes from the start of the first extent to the end of the last.
 fn span(extents: &[Extent]) -> usize {
     let (Some(front), Some(back)) = (extents.first(), extents.last()) else { return 0 };
     (back.at - front.at) as usize + back.len

@@ -1,8 +1,8 @@
-//! Reads by one io_uring, submitted by the thread that takes them.
+//! Reads through one io_uring, submitted by the thread that takes them.
 //!
-//! A read in flight owns its buffer, and the plan keeps its file open. A read that fails or is short is repeated with
-//! `read_at` when it is taken: that blocks, continues a short read, and returns the same errors as everywhere. A buffer
-//! whose read can't be waited for is leaked, never freed while the kernel may use it.
+//! A read in flight owns its buffer, and the plan keeps its file open. A failed or short read is repeated with
+//! `read_at` when it is taken: this blocks, continues a short read, and returns the same errors as everywhere. A buffer
+//! is leaked if its read can't be awaited, never freed while the kernel may use it.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,19 +17,19 @@ use crate::backend::ring::enter;
 use crate::read::demote::demote;
 use crate::{Buffer, PAGE_BYTES};
 
-/// Buffers in addition to those of the reads in flight: one is with the caller, and one is complete.
+/// Buffers in addition to those in flight: one is with the caller, and one is complete.
 const SPARE: usize = 2;
 
 /// A ring and its reads.
 pub(super) struct Ring {
     ring: IoUring,
     plan: Arc<Plan>,
-    /// Started reads that were not taken, in order.
+    /// Reads started and not taken, in order.
     started: VecDeque<StartedRead>,
-    /// Number of the first of them, which is taken next.
+    /// Number of the first one, taken next.
     first: usize,
     free: Vec<Buffer>,
-    /// Limit of the reads in flight.
+    /// Maximum reads in flight.
     depth: usize,
     in_flight: usize,
     /// Entering the kernel failed: nothing more is submitted.
@@ -49,7 +49,7 @@ enum State {
     InFlight,
     /// All bytes are read.
     Complete,
-    /// The caller that takes it has to read it.
+    /// To be read by the caller taking it.
     Unread,
 }
 
@@ -65,8 +65,9 @@ impl std::fmt::Debug for Ring {
 }
 
 impl Ring {
-    /// Starts to read with at most `depth` reads in flight. `None` if there is nothing to read, a file can't be read by
-    /// a ring, or the kernel refuses one.
+    /// Starts to read with at most `depth` reads in flight.
+    ///
+    /// `None` if there is nothing to read, a file can't be read by a ring, or the kernel refuses one.
     pub(super) fn begin(plan: &Arc<Plan>, depth: usize) -> Option<Ring> {
         if plan.reads.is_empty() || plan.extents.iter().any(|extent| extent.file.for_ring().is_none()) {
             return None;
@@ -109,8 +110,8 @@ impl Ring {
                 let number = (self.first + self.started.len()) as u64;
                 let entry = opcode::Read::new(types::Fd(fd.as_raw_fd()), place, bytes).offset(at).build();
                 // SAFETY: `bytes` bytes from `place` on belong to the buffer. It goes to `started` as in flight, where
-                // nothing touches it, and leaves that state only after this entry's completion was seen (`reap`) or by
-                // being leaked (`abandon`, also from `drop`). The plan keeps the file open as long as the ring exists.
+                // nothing touches it, and leaves this state only after this entry's completion was seen (`reap`) or by
+                // being leaked (`abandon`, also from `drop`). The plan keeps the file open while the ring exists.
                 if unsafe { self.ring.submission().push(&entry.user_data(number)) }.is_ok() {
                     state = State::InFlight;
                     self.in_flight += 1;
@@ -136,7 +137,9 @@ impl Ring {
         }
     }
 
-    /// Abandons the ring after it failed. Leaks the buffers in flight, because the kernel may still write to them.
+    /// Abandons the ring after it failed.
+    ///
+    /// Leaks the buffers in flight, because the kernel may still write to them.
     fn abandon(&mut self) {
         self.is_broken = true;
         self.in_flight = 0;
@@ -181,7 +184,7 @@ impl Ring {
         CompletedRead { buffer, result }
     }
 
-    /// Reuses the buffer of a read that was taken.
+    /// Reuses the buffer from a taken read.
     pub(super) fn recycle(&mut self, buffer: Buffer) {
         demote(buffer.as_slice());
         self.free.push(buffer);
@@ -205,7 +208,7 @@ mod tests {
     use crate::backend::file_reader::FileReader;
     use crate::read::read_ahead::Extent;
 
-    /// Plans reads of one page each of a file with `pages` pages, of which page n is full of the byte n.
+    /// Plans one-page reads from a file with `pages` pages, page n filled with the byte n.
     fn plan(pages: usize) -> Arc<Plan> {
         let file = tempfile::tempfile().expect("a file");
         let bytes: Vec<u8> = (0..pages).flat_map(|page| [page as u8; PAGE_BYTES]).collect();

@@ -9,13 +9,13 @@ use super::CompletedRead;
 use super::plan::Plan;
 use crate::Buffer;
 
-/// A pool of threads that read in turn.
+/// A pool of threads reading in turn.
 #[derive(Debug)]
 pub(super) struct Threads {
     lanes: Vec<ReadLane>,
 }
 
-/// One of n threads, which does every n-th read.
+/// One of n threads, doing every n-th read.
 #[derive(Debug)]
 struct ReadLane {
     done: Option<Receiver<CompletedRead>>,
@@ -47,7 +47,9 @@ impl Threads {
         Ok(threads)
     }
 
-    /// Waits for this read. The caller takes reads in order, each once.
+    /// Waits for this read.
+    ///
+    /// The caller takes reads in order, each once.
     pub(super) fn take(&mut self, read: usize) -> CompletedRead {
         let lane = &self.lanes[read % self.lanes.len()];
         let stopped =
@@ -55,10 +57,10 @@ impl Threads {
         lane.done.as_ref().and_then(|done| done.recv().ok()).unwrap_or_else(stopped)
     }
 
-    /// Reuses the buffer of a read that was taken.
+    /// Reuses the buffer from a taken read.
     pub(super) fn recycle(&mut self, read: usize, buffer: Buffer) {
         let lane = &self.lanes[read % self.lanes.len()];
-        // A thread that has done its last read takes no more.
+        // A thread done with its last read takes no more.
         let _ = lane.used.send(buffer);
     }
 }
@@ -71,7 +73,7 @@ impl Drop for Threads {
         for ReadLane { used, thread, .. } in self.lanes.drain(..) {
             drop(used);
             if let Some(thread) = thread {
-                // A panic of the thread was reported as the error of its read.
+                // A panic in the thread was reported as the error of its read.
                 let _ = thread.join();
             }
         }

@@ -1,4 +1,4 @@
-//! Properties of chunks that are written in place.
+//! Properties of in-place chunks.
 
 use std::io::ErrorKind;
 
@@ -11,7 +11,7 @@ use super::{TestDir, backend, is_all, read, write};
 
 const PEER: Rank = Rank(1);
 
-/// Creates a lane of records of `len` bytes, each filled with its SSN.
+/// Creates a lane with `len`-byte records, each filled with its SSN.
 fn lane(records: u64, len: usize) -> LaneWriter {
     let options = PoolOptions { memory_bytes_max: 16 << 20, chunk_bytes: 64 << 10, prefault_bytes: 0, cursors_max: 2 };
     let mut lane = LaneWriter::new(Pool::volatile(options).unwrap(), PEER);
@@ -23,7 +23,7 @@ fn lane(records: u64, len: usize) -> LaneWriter {
     lane
 }
 
-/// Returns all chunks of the lane that can be written in place.
+/// Returns all chunks in the lane that can be written in place.
 fn chunks(lane: &LaneWriter) -> Vec<ChunkImage> {
     let mut cursor = lane.cursor(Ssn::FIRST).unwrap();
     let mut chunks = Vec::new();
@@ -120,7 +120,7 @@ pub(crate) fn a_failed_chunk_write_is_reported_and_unpins_the_chunk(choice: Back
     let mut all = chunks(&lane);
     let (one, other) = (all.remove(0), all.remove(0));
     let len = PAGE_BYTES + one.len();
-    // No file system in use supports files of this size.
+    // No file system in use supports such large files.
     let front = head(&mut *backend, 7);
     backend.write_chunks(file, 1 << 62, front, vec![one]).unwrap();
     write(&mut *backend, file, 0, 16, 1);

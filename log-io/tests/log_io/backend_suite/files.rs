@@ -1,4 +1,4 @@
-//! Properties of files.
+//! File properties.
 
 use std::fs::File;
 use std::io::ErrorKind;

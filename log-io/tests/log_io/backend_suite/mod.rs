@@ -1,4 +1,4 @@
-//! Properties that every backend must have, as functions of the backend.
+//! Properties required from every backend, as functions of the backend.
 
 pub(crate) mod chunks;
 pub(crate) mod files;
@@ -50,7 +50,7 @@ pub(crate) const ALL: &[Property] = &[
     ("a_short_or_missing_segment_affects_no_other", recovery::a_short_or_missing_segment_affects_no_other),
 ];
 
-/// A path for a directory, in a temporary directory that is removed at the end.
+/// A path for a directory, in a temporary directory removed at the end.
 pub(crate) struct TestDir {
     keep: tempfile::TempDir,
 }
@@ -61,7 +61,7 @@ impl TestDir {
         TestDir { keep: tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap() }
     }
 
-    /// Returns the path, where nothing exists yet.
+    /// Returns the path; nothing exists there yet.
     pub(crate) fn path(&self) -> PathBuf {
         self.keep.path().join("rank-0")
     }
@@ -71,7 +71,7 @@ impl TestDir {
     }
 }
 
-/// Opens or creates the directory, and checks that it uses the requested backend.
+/// Opens or creates the directory, and checks that the requested backend is in use.
 pub(crate) fn backend(path: &Path, choice: BackendChoice) -> Box<dyn StorageBackend> {
     let (backend, probe) = Directory::create(path, choice).unwrap();
     assert_eq!(backend.kind(), probe.kind);
@@ -83,7 +83,7 @@ pub(crate) fn backend(path: &Path, choice: BackendChoice) -> Box<dyn StorageBack
     backend
 }
 
-/// Starts a write of `pages` pages filled with `fill`.
+/// Starts to write `pages` pages filled with `fill`.
 pub(crate) fn write(backend: &mut dyn StorageBackend, file: FileId, at: u64, pages: usize, fill: u8) {
     let mut buffer = backend.buffer().unwrap();
     assert!(buffer.is_empty() && buffer.capacity() == backend.buffer_bytes());

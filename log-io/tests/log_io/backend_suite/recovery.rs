@@ -15,7 +15,7 @@ use super::{TestDir, backend};
 const LANE: Rank = Rank(1);
 const BLOCK_BYTES: usize = 256 << 10;
 const RECORD_BYTES: usize = 1000;
-/// Number of blocks: several times those that are read ahead.
+/// Number of blocks: several times the read-ahead.
 const BLOCKS: usize = 24;
 
 fn options() -> StoreOptions {
@@ -56,7 +56,9 @@ pub(crate) fn build(path: &Path, choice: BackendChoice) {
     store.checkpoint(&image).unwrap();
 }
 
-/// Opens the store, which verifies every block. Returns its reader and its blocks.
+/// Opens the store, which verifies every block.
+///
+/// Returns its reader and its blocks.
 pub(crate) fn open(path: &Path, choice: BackendChoice) -> Result<(StoreReader, Vec<Block>), StoreError> {
     let (store, image) = Store::open(backend(path, choice), options(), Access::ReadWrite)?;
     let blocks = image.unwrap().lanes.remove(0).blocks;
@@ -91,7 +93,7 @@ fn is_damage(error: &StoreError, of: &Block) -> bool {
     matches!(error, StoreError::Damaged { file, offset, .. } if *file == name && *offset == of.at)
 }
 
-/// Reads all blocks, and checks that the `bad` ones are damaged and no others.
+/// Reads all blocks, and checks that exactly the `bad` ones are damaged.
 pub(crate) fn read_all(reader: StoreReader, blocks: &[Block], bad: std::ops::Range<usize>) {
     let mut cursor = BlockCursor::new(reader, blocks.to_vec());
     read_rest(&mut cursor, blocks, 0, bad);
@@ -144,7 +146,7 @@ pub(crate) fn a_short_or_missing_segment_affects_no_other(choice: BackendChoice)
     let error = open(&place.path(), choice).unwrap_err();
     assert!(is_damage(&error, &blocks[cut]), "{error}");
     std::fs::remove_file(place.path().join(format!("segment-{:08}", blocks[cut].segment))).unwrap();
-    // A reader that has the segment open reads the rest of it.
+    // A reader with the segment open reads the rest.
     read_all(reader, &blocks, cut..cut + 1);
     let error = open(&place.path(), choice).unwrap_err();
     assert!(error.to_string().contains("it isn't there"), "{error}");

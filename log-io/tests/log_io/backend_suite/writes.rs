@@ -1,4 +1,4 @@
-//! Properties of writes.
+//! Write properties.
 
 use std::io::ErrorKind;
 
@@ -83,7 +83,7 @@ pub(crate) fn a_failed_write_is_reported_once_and_affects_no_other(choice: Backe
     let mut backend = backend(&place.path(), choice);
     let file = backend.create("segment-1", 1 << 20).unwrap();
     write(&mut *backend, file, 0, 16, 1);
-    // No file system in use supports files of this size.
+    // No file system in use supports such large files.
     write(&mut *backend, file, 1 << 62, 16, 2);
     for at in (64 << 10..1 << 20).step_by(64 << 10) {
         write(&mut *backend, file, at, 16, 1);
@@ -103,7 +103,7 @@ pub(crate) fn buffers_may_be_dropped_held_or_allocated_elsewhere(choice: Backend
     let place = TestDir::new();
     let mut backend = backend(&place.path(), choice);
     let file = backend.create("segment-1", 8 << 20).unwrap();
-    // More than the backend has, and some of them are dropped.
+    // More than the backend has; some are dropped.
     let mut held: Vec<Buffer> = (0..24).map(|_| backend.buffer().unwrap()).collect();
     held.truncate(20);
     held.drain(..5);
@@ -163,7 +163,7 @@ pub(crate) fn a_reader_sees_flushed_bytes(choice: BackendChoice) {
     let file = backend.create("segment-1", 16 << 20).unwrap();
     let reader = backend.reader("segment-1").unwrap();
     for at in (0..16 << 20).step_by(256 << 10) {
-        // Before the write it reads zeros, into memory that isn't aligned.
+        // Before the write it reads zeros, into unaligned memory.
         let mut bytes = vec![1; 10_000];
         reader.read_at(at, &mut bytes).unwrap();
         assert!(is_all(&bytes, 0));
