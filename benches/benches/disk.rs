@@ -1,5 +1,5 @@
-//! Blocks written, stores opened and lanes read back, and naked transfers of as many bytes: the loops of
-//! `counterfoil bench spill|recover|disk-replay`.
+//! Blocks written, stores opened and lanes read back, and naked transfers of as many bytes: the loops of `counterfoil
+//! bench spill|recover|disk-replay`.
 #![forbid(unsafe_code)]
 
 use std::time::Duration;
@@ -13,12 +13,14 @@ use counterfoil_benches::scratch::Scratch;
 use counterfoil_log_io::chunk_writes_max;
 use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main, measurement::WallTime};
 
-/// Bytes of a turn.
+/// Bytes in a turn.
 const BYTES: u64 = 32 << 20;
 /// Payload in bytes.
 const SIZE: usize = 4096;
 
-/// Benchmarks turns. Counts only the turn itself, not its preparation and cleanup.
+/// Benchmarks turns.
+///
+/// Counts only the turn itself, not its preparation and cleanup.
 fn turns<E: std::fmt::Debug>(
     group: &mut BenchmarkGroup<'_, WallTime>,
     name: &str,

@@ -1,6 +1,7 @@
-//! Numbering of received messages: receives are posted first, and end in several orders. The time is that of one
-//! receive; from 1,000 receives to 1,000,000 it grows by the logarithm at most beyond the floor, which keeps as much of
-//! each receive of one stream, and decides nothing.
+//! Numbering received messages: receives are posted first, and end in several orders.
+//!
+//! Times are for one receive; from 1,000 receives to 1,000,000 they grow at most by the logarithm beyond the floor,
+//! which keeps as much for each receive in one stream, and decides nothing.
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -11,7 +12,7 @@ use counterfoil_mpi_logger::{Arrival, Matching, PostedReceive};
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, criterion_group, criterion_main};
 
-/// Numbers of receives; the last only for those of which every second one ends before all others.
+/// Numbers of receives; the last only for orders in which every second receive ends before all others.
 const COUNTS: [usize; 4] = [1_000, 10_000, 100_000, 1_000_000];
 const EVERY_SECOND: &str = "every second first";
 
@@ -23,9 +24,9 @@ type Kind = fn(usize) -> Receive;
 const KINDS: [(&str, Kind); 4] = [
     ("one stream", |_| receive(Some(1), Some(1), 1, 1)),
     ("any source", |_| receive(None, Some(1), 1, 1)),
-    // Each message is of its own stream, and waits for all receives that were posted before.
+    // Each message has its own stream, and waits for all receives posted before.
     ("any source, many streams", |n| receive(None, None, n as i32 % 1000, n as i32)),
-    // Every second receive is a wildcard that precedes the next one.
+    // Every second receive is a wildcard preceding the next one.
     ("mixed", |n| {
         if n.is_multiple_of(2) { receive(None, None, 1, 1) } else { receive(Some(1), Some(n as i32), 1, n as i32) }
     }),
@@ -41,12 +42,12 @@ fn order(name: &str, count: usize) -> Vec<usize> {
         "as posted" => (0..count).collect(),
         "reverse" => (0..count).rev().collect(),
         EVERY_SECOND => (1..count).step_by(2).chain((0..count).step_by(2)).collect(),
-        // A step that has no divisor in common with the counts.
+        // A step coprime to the counts.
         _ => (0..count).map(|n| n * 7_919 % count).collect(),
     }
 }
 
-/// What holds a number of receives while they are pending: kept from run to run, as a communicator is, or new for each.
+/// Storage for pending receives: kept from run to run, as in a communicator, or new for each.
 trait Run: Default {
     /// Posts the receives and ends them in this order.
     fn run(&mut self, kind: Kind, order: &[usize]);
@@ -77,8 +78,7 @@ impl Run for Numbering {
     }
 }
 
-/// Keeps a ticket and a length for each receive, as `Matching` does, and hands the messages on in the order in which
-/// they were posted.
+/// Keeps a ticket and a length for each receive, as `Matching` does, and hands the messages on in posting order.
 #[derive(Default)]
 struct Floor {
     kept: VecDeque<(u64, usize)>,
@@ -107,8 +107,9 @@ impl Run for Floor {
     }
 }
 
-/// Measures a number of receives that end in this order; the time is that of one. `new` for runs that don't keep their
-/// memory.
+/// Measures receives ending in this order; the time is for one.
+///
+/// `new` for runs that don't keep their memory.
 fn bench<R: Run>(group: &mut BenchmarkGroup<'_, WallTime>, kind: Kind, end: &str, count: usize, new: bool) {
     let order = order(end, count);
     let name = if new { format!("{end}, new memory/{count}") } else { format!("{end}/{count}") };
@@ -127,8 +128,8 @@ fn bench<R: Run>(group: &mut BenchmarkGroup<'_, WallTime>, kind: Kind, end: &str
     });
 }
 
-/// Measures receives of which every second one ends before all others, at all numbers, in memory that is kept and in
-/// new memory.
+/// Measures receives of which every second one ends before all others, at all numbers, in kept memory and in new
+/// memory.
 fn bench_every_second<R: Run>(group: &mut BenchmarkGroup<'_, WallTime>, kind: Kind) {
     for new in [false, true] {
         COUNTS.iter().for_each(|&count| bench::<R>(group, kind, EVERY_SECOND, count, new));

@@ -1,5 +1,5 @@
-//! Release of records, as in `counterfoil bench release`: acknowledgements of 32 records, and the collection of chunks
-//! with one record or a thousand.
+//! Record release, as in `counterfoil bench release`: acknowledgements of 32 records, and collecting chunks with one
+//! record or a thousand.
 #![forbid(unsafe_code)]
 
 use counterfoil_benches::release::{acknowledge, advance, naked_store};

@@ -13,36 +13,37 @@ use crate::scratch::Scratch;
 
 /// Measured payloads, in bytes.
 pub const SIZES: [usize; 4] = [64, 256, 1024, 4096];
-/// Bytes of the floor's ring.
+/// Size of the floor's ring in bytes.
 const RING_BYTES: usize = 1 << 20;
 /// Memory layouts over which the rounds with one writer are spread.
 const PLACES: usize = 8;
 /// Messages between two acknowledgements.
 const ACK_EVERY: u64 = 32;
-/// Bytes of payload between two checkpoints of the receiver, for `Keep::Checkpoint`.
+/// Bytes of payload between two receiver checkpoints, for `Keep::Checkpoint`.
 const CHECKPOINT_EVERY_BYTES: u64 = 256 << 10;
 const PEER: Rank = Rank(1);
 
-/// One line of the table.
+/// A line in the table.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// Payload in bytes.
     pub size: usize,
-    /// Number of threads, each with a log of its own.
+    /// Number of threads, each with its own log.
     pub writers: usize,
     /// `volatile` or `process-crash-safe`.
     pub tier: &'static str,
-    /// `acked`: released by acknowledgements. `checkpoint`: retained, and collected by checkpoints.
+    /// The retention: `acked` if released by acknowledgements, `checkpoint` if retained and collected by checkpoints.
     pub keep: &'static str,
-    /// For two writers: the speed of each as a share of one writer's, both relative to floors of as many threads. Less
-    /// than 1 if they slow each other down more than two naked loops do.
+    /// For two writers: the speed of each as a share of one writer's, both relative to floors with as many threads.
+    ///
+    /// Less than 1 if they slow each other down more than two naked loops do.
     pub scaling: Option<f64>,
     /// The measurement.
     #[serde(flatten)]
     pub figure: Figure,
 }
 
-/// Measures every size, tier and number of writers.
+/// Measures every size, tier and writer count.
 ///
 /// # Errors
 /// If a log can't be created.
@@ -65,8 +66,10 @@ pub fn run(options: &RunOptions) -> Result<Vec<Row>, Error> {
     Ok(rows)
 }
 
-/// Measures one thread. The addresses of the log's few hot lines change the time of a small append by a fifth (loads
-/// wait for earlier stores to the same offset in another page), so the rounds are spread over several memory layouts.
+/// Measures one thread.
+///
+/// The addresses of the log's few hot lines change the time of a small append by a fifth (loads wait for earlier stores
+/// to the same offset in another page), so the rounds are spread over several memory layouts.
 fn one_writer(options: &RunOptions, scratch: &Scratch, tier: Tier, keep: Keep, size: usize) -> Result<Row, Error> {
     let payload = vec![7; size];
     let mut rounds = Rounds::default();
@@ -84,8 +87,9 @@ fn one_writer(options: &RunOptions, scratch: &Scratch, tier: Tier, keep: Keep, s
     Ok(Row { size, writers: 1, tier: tier.word(), keep: keep.word(), scaling: None, figure: rounds.figure() })
 }
 
-/// Measures two threads with a log each; the floor is two threads with a ring each. The time is that of the slower
-/// thread.
+/// Measures two threads with a log each; the floor is two threads with a ring each.
+///
+/// The time is that of the slower thread.
 fn two_writers(options: &RunOptions, scratch: &Scratch, tier: Tier, size: usize) -> Result<Row, Error> {
     let mut logs = [open(scratch, tier, Keep::Acked)?, open(scratch, tier, Keep::Acked)?];
     let payload = vec![7; size];
@@ -108,7 +112,7 @@ fn both<T: Send>(each: &mut [T; 2], work: impl Fn(&mut T) + Sync) -> Duration {
     std::thread::scope(|scope| {
         let other = scope.spawn(|| run(b));
         let mine = run(a);
-        // A panic of the other thread makes the time infinite.
+        // A panic in the other thread makes the time infinite.
         mine.max(other.join().unwrap_or(Duration::MAX))
     })
 }

@@ -1,6 +1,6 @@
 //! The durable tier, compared with the disk's own rate.
 //!
-//! The floor is a naked ring ([`NakedRing`]): as many blocks of the same size in flight, the same bytes, direct I/O,
+//! The floor is a naked ring ([`NakedRing`]): as many blocks in flight with the same size, the same bytes, direct I/O,
 //! and nothing else. Floor, store, and the store without checksums take turns.
 
 pub mod recover;
@@ -23,20 +23,23 @@ use serde::Serialize;
 use crate::measure::quantile;
 use crate::scratch::Scratch;
 
-/// Blocks in flight when the floor reads; the store has two buffers more. The number of blocks written at a time is
-/// [`chunk_writes_max`](counterfoil_log_io::chunk_writes_max) for both.
+/// Blocks in flight when the floor reads; the store has two buffers more.
+///
+/// The number of blocks written at a time is [`chunk_writes_max`](counterfoil_log_io::chunk_writes_max) for both.
 pub const DEPTH: usize = 8;
 /// Measured block sizes, in bytes.
 pub const BLOCKS: [usize; 3] = [64 << 10, 256 << 10, 1 << 20];
 /// Measured backends.
 pub const BACKENDS: [BackendChoice; 2] = [BackendChoice::IoUring, BackendChoice::Pwrite];
 
-/// Length and directory of a measurement.
+/// Measurement length and directory.
 #[derive(Clone, Debug)]
 pub struct DiskOptions {
-    /// Number of rounds, each with one turn of everything. At least 15 for a meaningful median.
+    /// Number of rounds, each with one turn of everything.
+    ///
+    /// At least 15 for a meaningful median.
     pub rounds: usize,
-    /// Bytes of one turn, a multiple of 1 MiB.
+    /// Bytes in one turn, a multiple of 1 MiB.
     pub turn_bytes: u64,
     /// A directory on the measured disk.
     pub dir: PathBuf,
@@ -51,40 +54,40 @@ impl Default for DiskOptions {
     }
 }
 
-/// One line of a table.
+/// A line in a table.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// `io_uring` or `pwrite`.
     pub backend: &'static str,
-    /// Bytes of a block.
+    /// Block size in bytes.
     pub block: usize,
     /// Payload in bytes.
     pub size: usize,
-    /// Speed of the store, in 10^6 bytes on disk per second.
+    /// Store speed, in 10^6 bytes on disk per second.
     pub mb_per_s: f64,
-    /// Speed of the floor.
+    /// Floor speed.
     pub floor_mb_per_s: f64,
-    /// Median of the rounds' ratios of the two speeds.
+    /// Median of the rounds' speed ratios.
     pub ratio: f64,
     /// Lower quartile of the ratios.
     pub ratio_p25: f64,
     /// Upper quartile of the ratios.
     pub ratio_p75: f64,
-    /// Processor time divided by wall time in the store's turns: the share of one core.
+    /// Processor time divided by wall time in the store's turns, as a share of one core.
     pub cpu_share: f64,
     /// Share of one core without checksums.
     pub cpu_share_without_checksums: f64,
-    /// Share of one core of the floor.
+    /// Share of one core for the floor.
     pub floor_cpu_share: f64,
     /// Number of rounds.
     pub rounds: usize,
 }
 
-/// An error of a disk benchmark.
+/// A disk benchmark error.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DiskError {
-    /// An error of the store.
+    /// A store error.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The store's directory can't be used.
@@ -99,7 +102,9 @@ pub enum DiskError {
     /// The records to be written can't be put into memory.
     #[error("the records to be written can't be put into memory: {0}")]
     Memory(String),
-    /// The floor failed. Without `O_DIRECT` the floor would measure the page cache instead of the disk.
+    /// The floor failed.
+    ///
+    /// Without `O_DIRECT` the floor would measure the page cache instead of the disk.
     #[error(
         "the naked ring can't {action} {}: {source}; the benchmark needs io_uring and a file system with O_DIRECT: \
          choose a directory on one with --dir", path.display()
@@ -114,12 +119,12 @@ pub enum DiskError {
     },
 }
 
-/// Converts the errors of putting records into memory.
+/// Converts an error putting records into memory.
 pub(crate) fn no_memory(error: impl Display) -> DiskError {
     DiskError::Memory(error.to_string())
 }
 
-/// Wall and processor time of a turn.
+/// Wall and processor time for a turn.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Turn {
     wall: Duration,
@@ -142,7 +147,7 @@ impl Turn {
         self.wall
     }
 
-    /// Returns the speed, in bytes per second, of a turn that moved `bytes`.
+    /// Returns the speed in bytes per second for a turn that moved `bytes`.
     pub fn speed(self, bytes: u64) -> f64 {
         bytes as f64 / self.wall.as_secs_f64()
     }
@@ -153,7 +158,7 @@ impl Turn {
     }
 }
 
-/// Returns the processor time of all threads of this process, including those that the kernel runs for it.
+/// Returns the processor time of all threads in this process, including kernel threads working for it.
 fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
@@ -177,7 +182,7 @@ fn each(
     Ok(rows)
 }
 
-/// Bytes moved in a turn of the floor, and of the store.
+/// Bytes moved in a turn, for the floor and for the store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bytes {
     pub(crate) floor: u64,
@@ -187,7 +192,9 @@ pub(crate) struct Bytes {
 /// A turn of the floor, of the store, or of the store without checksums.
 type Work<'a> = dyn FnMut() -> Result<Turn, DiskError> + 'a;
 
-/// Measures the three in turns, in an order that rotates from round to round. Returns the row.
+/// Measures the three in turns, in an order rotating from round to round.
+///
+/// Returns the row.
 pub(crate) fn interleave(
     options: &DiskOptions,
     (backend, block, size): (BackendChoice, usize, usize),
@@ -231,7 +238,7 @@ fn name(backend: BackendChoice) -> &'static str {
     }
 }
 
-/// Creates a directory in `scratch`, with a store directory for rank 0 in it, and opens that with this backend.
+/// Creates a directory in `scratch`, with a store directory for rank 0 in it, and opens the latter with this backend.
 pub(crate) fn directory(
     scratch: &Scratch,
     choice: BackendChoice,
@@ -250,7 +257,7 @@ pub(crate) fn reopen(dir: &Path, choice: BackendChoice, block: usize) -> Result<
     Ok(Directory::create(&dir.join("rank-0"), options)?.0)
 }
 
-/// The floor: a naked ring that writes and reads files.
+/// The floor: a naked ring for writing and reading files.
 #[derive(Debug)]
 pub struct Floor {
     ring: NakedRing,
@@ -258,7 +265,7 @@ pub struct Floor {
 }
 
 impl Floor {
-    /// Creates a floor with blocks of this size, `depth` of them in flight.
+    /// Creates a floor with `depth` blocks in flight, each with `block` bytes.
     ///
     /// # Errors
     /// [`DiskError::Floor`].
@@ -267,7 +274,9 @@ impl Floor {
         Ok(Floor { ring: ring.map_err(failed("be set up for", Path::new("/proc/self")))?, block })
     }
 
-    /// Writes a new preallocated file, and syncs it. Creating and removing it is not timed.
+    /// Writes a new preallocated file, and syncs it.
+    ///
+    /// Creating and removing it is not timed.
     ///
     /// # Errors
     /// [`DiskError::Floor`].
@@ -299,7 +308,7 @@ impl Floor {
         })
     }
 
-    /// Returns the bytes that [`read`](Self::read) reads of `files`, whole blocks.
+    /// Returns the bytes to be read by [`read`](Self::read) from `files`, whole blocks.
     pub fn bytes_of(&self, files: &[(PathBuf, u64)]) -> u64 {
         files.iter().map(|(_, bytes)| bytes / self.block as u64 * self.block as u64).sum()
     }

@@ -1,10 +1,12 @@
-//! The floor: the least that any log has to do. A header and a copy, into a ring that stays in the cache.
+//! The floor: the least work for any log.
+//!
+//! A header and a copy, into a ring that stays in the cache.
 
-/// A ring of bytes that is overwritten endlessly: no budget, no reader, no acknowledgement.
+/// An endlessly overwritten byte ring: no budget, no reader, no acknowledgement.
 pub struct Ring(Vec<u8>, usize);
 
 impl Ring {
-    /// Creates a ring of `bytes`, all touched.
+    /// Creates a ring with `bytes` bytes, all touched.
     pub fn new(bytes: usize) -> Ring {
         Ring(vec![1; bytes], 0)
     }

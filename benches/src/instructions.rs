@@ -1,7 +1,7 @@
-//! Instructions of one append, counted by valgrind: a figure that doesn't depend on the machine's load.
+//! Instructions for one append, counted by valgrind: a figure independent of the machine's load.
 //!
-//! A program is run twice under valgrind, with few messages and with many. Everything else that it does is the same, so
-//! the difference is that of the messages alone.
+//! A program is run twice under valgrind, with few messages and with many. All its other work is the same, so the
+//! difference comes from the messages alone.
 
 use std::fmt;
 use std::path::Path;
@@ -14,9 +14,11 @@ use crate::append::{append, floor, open};
 use crate::floor::Ring;
 use crate::scratch::Scratch;
 
-/// Messages of the two runs. Multiples of the distance between collections, so that both end in the same state.
+/// Message counts of the two runs.
+///
+/// Multiples of the distance between collections, so that both end in the same state.
 const OPS: [u64; 2] = [8 << 10, 40 << 10];
-/// Bytes of the floor's ring, as in the measurement of times.
+/// Size of the floor's ring in bytes, as in the time measurement.
 const RING_BYTES: usize = 1 << 20;
 
 /// The counted loop.
@@ -41,7 +43,7 @@ pub struct Stretch {
     pub ops: u64,
 }
 
-/// The error of parsing a [`Stretch`].
+/// The error from parsing a [`Stretch`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StretchError;
 
@@ -54,7 +56,7 @@ impl fmt::Display for StretchError {
 impl std::error::Error for StretchError {}
 
 impl Subject {
-    /// Returns the log of a row in the table of appends.
+    /// Returns the log for a row in the table of appends.
     pub fn of_row(tier: &str, keep: &str) -> Option<Subject> {
         let tier: Tier = tier.parse().ok()?;
         // Its store's thread would be counted, too.
@@ -105,10 +107,10 @@ impl Stretch {
     }
 }
 
-/// Counts the instructions of one message of `size` bytes.
+/// Counts the instructions for one message of `size` bytes.
 ///
-/// `program` with `arguments`, followed by the text of a [`Stretch`], must [run](Stretch::run) it. `None` if valgrind
-/// is missing or can't run the program.
+/// `program` with `arguments`, followed by a [`Stretch`] as text, must [run](Stretch::run) it. `None` if valgrind is
+/// missing or can't run the program.
 pub fn count(program: &Path, arguments: &[&str], subject: Subject, size: usize) -> Option<f64> {
     let [few, many] = OPS.map(|ops| instructions(program, arguments, Stretch { subject, size, ops }));
     Some((many?.checked_sub(few?)?) as f64 / (OPS[1] - OPS[0]) as f64)
@@ -126,7 +128,7 @@ fn instructions(program: &Path, arguments: &[&str], stretch: Stretch) -> Option<
     if output.status.success() { refs_in(&String::from_utf8_lossy(&output.stderr)) } else { None }
 }
 
-/// Parses the line `==4711== I refs:        1,234,567` of a report, with one or more blanks after the `I`.
+/// Parses the line `==4711== I refs:        1,234,567` in a report, with one or more blanks after the `I`.
 fn refs_in(report: &str) -> Option<u64> {
     let line = report.lines().find(|line| line.split_whitespace().nth(1) == Some("I") && line.contains("refs:"))?;
     line.rsplit(':').next()?.trim().replace(',', "").parse().ok()

@@ -1,4 +1,4 @@
-//! Benchmarks of the log, as ratios to a floor within one run: see [`floor`] and [`measure`].
+//! Log benchmarks, as ratios to a floor within one run: see [`floor`] and [`measure`].
 //!
 //! `counterfoil bench` prints the results as tables; `cargo bench` runs the same loops under criterion.
 #![forbid(unsafe_code)]

@@ -1,14 +1,16 @@
-//! Interleaved measurement: a floor and the measured work take turns, so that a change of the machine's speed affects
+//! Interleaved measurement: a floor and the measured work take turns, so that a change in the machine's speed affects
 //! both.
 
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-/// Length of a measurement.
+/// Measurement length.
 #[derive(Clone, Copy, Debug)]
 pub struct RunOptions {
-    /// Number of rounds, each with one turn of the floor and one of the work. At least 15 for a meaningful median.
+    /// Number of rounds, each with one turn for the floor and one for the work.
+    ///
+    /// At least 15 for a meaningful median.
     pub rounds: usize,
     /// Duration of one turn.
     pub turn: Duration,
@@ -21,8 +23,9 @@ impl Default for RunOptions {
 }
 
 impl RunOptions {
-    /// Spreads the rounds evenly over `places`. Returns each place, from 0, with the options of its rounds; with fewer
-    /// rounds than places, only as many places.
+    /// Spreads the rounds evenly over `places`.
+    ///
+    /// Returns each place, from 0, with the options of its rounds; with fewer rounds than places, only as many places.
     pub(crate) fn over_places(self, places: usize) -> impl Iterator<Item = (usize, RunOptions)> {
         let rounds = self.rounds.max(1);
         let of = move |place| rounds / places + usize::from(place < rounds % places);
@@ -34,9 +37,9 @@ impl RunOptions {
 /// The medians of a measurement, and the quartiles of the rounds' ratios.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Figure {
-    /// Nanoseconds of one operation.
+    /// Nanoseconds per operation.
     pub ns: f64,
-    /// Nanoseconds of one operation of the floor.
+    /// Nanoseconds per operation, for the floor.
     pub floor_ns: f64,
     /// Median of the rounds' ratios `ns / floor_ns`.
     pub ratio: f64,
@@ -60,7 +63,7 @@ impl Rounds {
         mut floor: impl FnMut(u64) -> Duration,
         mut work: impl FnMut(u64) -> Duration,
     ) {
-        // Find the number of operations that fills a turn of the floor; this also warms up both.
+        // Find the number of operations to fill a floor turn; this also warms up both.
         let mut ops = 1;
         while floor(ops) < options.turn && ops < 1 << 40 {
             ops *= 2;
@@ -78,7 +81,7 @@ impl Rounds {
         }
     }
 
-    /// Returns the medians of all rounds.
+    /// Returns the medians over all rounds.
     pub fn figure(&self) -> Figure {
         let ratios = || self.0.iter().map(|(w, f)| w / f);
         Figure {

@@ -1,4 +1,4 @@
-//! Release of records: acknowledgements, and the collection of covered chunks.
+//! Record release: acknowledgements, and collecting covered chunks.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -9,28 +9,30 @@ use serde::Serialize;
 use crate::measure::{Figure, RunOptions, interleave};
 
 const PEER: Rank = Rank(1);
-/// Chunks that a turn of the collection frees.
+/// Chunks freed in one turn of the collection.
 const CHUNKS: u64 = 128;
-/// Bytes of a chunk.
+/// Chunk size in bytes.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Bytes that evict everything else from the last-level cache of one core complex.
+/// Bytes enough to evict everything else from the last-level cache of one core complex.
 const CACHE_BYTES: usize = 48 << 20;
 
-/// One line of the table.
+/// A line in the table.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
+    /// The measured operation.
+    ///
     /// `acknowledge`: nanoseconds per record, with one acknowledgement for every `records_per_op`. `advance`:
-    /// nanoseconds per chunk of `records_per_op` records; its floor is a chunk of one record.
+    /// nanoseconds per chunk with `records_per_op` records; its floor is a one-record chunk.
     pub op: &'static str,
-    /// Records that one acknowledgement covers, or that one chunk holds.
+    /// Records covered by one acknowledgement, or held by one chunk.
     pub records_per_op: u64,
     /// The measurement.
     #[serde(flatten)]
     pub figure: Figure,
 }
 
-/// Measures acknowledgements of 1, 32 and 1,024 records, and the collection of chunks of 1 and of 1,000 records.
+/// Measures acknowledgements of 1, 32 and 1,024 records, and collecting chunks with 1 and 1,000 records.
 ///
 /// # Errors
 /// If a log can't be created.
@@ -47,7 +49,7 @@ pub fn run(options: &RunOptions) -> Result<Vec<Row>, Error> {
     Ok(rows)
 }
 
-/// Times the floor of acknowledging `records` records: a store for each.
+/// Times the floor for acknowledging `records` records: a store for each.
 pub fn naked_store(records: u64) -> Duration {
     let mut tail = 0;
     let start = Instant::now();
@@ -57,8 +59,8 @@ pub fn naked_store(records: u64) -> Duration {
     start.elapsed()
 }
 
-/// Times the acknowledgement of `records` records of 64 bytes, `covers` (which divides 4,096) at a time; appending them
-/// is not timed.
+/// Times acknowledging `records` 64-byte records, `covers` (which divides 4,096) at a time; appending them is not
+/// timed.
 ///
 /// Returns zero if a log can't be created or refuses a record.
 pub fn acknowledge(records: u64, covers: u64) -> Duration {
@@ -84,17 +86,19 @@ pub fn acknowledge(records: u64, covers: u64) -> Duration {
     time.mul_f64(records as f64 / sent as f64)
 }
 
-/// Returns the payloads with which `records` records fill a chunk to the last byte: that of all but the last, and of
+/// Returns the payload sizes with which `records` records fill a chunk to the last byte: for all but the last, and for
 /// the last.
 ///
-/// A chunk has a header of 112 bytes, and space for a commit word at its end; a record has a header of 16 bytes.
+/// A chunk has a 112-byte header, and space for a commit word at its end; a record has a 16-byte header.
 fn payloads(records: u64) -> (usize, usize) {
     let (small, room) = (48, CHUNK_BYTES - 112 - 16);
     (small, room - (records as usize - 1) * (small + 16) - 16)
 }
 
-/// Times the collection of one chunk of 64 KiB with `records_per_chunk` records (1 to 1,000), covered by a checkpoint
-/// of the receiver: the mean of 128 that are collected at once. Filling them is not timed.
+/// Times collecting one 64 KiB chunk with `records_per_chunk` records (1 to 1,000), covered by a receiver checkpoint:
+/// the mean over 128 collected at once.
+///
+/// Filling them is not timed.
 ///
 /// # Errors
 /// If a log can't be created.
@@ -104,8 +108,8 @@ pub fn advance(records_per_chunk: u64) -> Result<Duration, Error> {
     options.keep = Keep::Checkpoint;
     options.chunk_bytes = CHUNK_BYTES;
     let mut log = Log::create(options)?;
-    // The first chunks of a lane are smaller. A few records that fill a whole chunk skip them, and end at the start of
-    // a chunk: from there on every chunk holds exactly `records_per_chunk` records.
+    // The first chunks in a lane are smaller. A few records, each filling a whole chunk, skip them and end at the start
+    // of a chunk: from there on every chunk holds exactly `records_per_chunk` records.
     let (_, whole) = payloads(1);
     while log.try_claim(PEER, 0, whole)?.commit() < Ssn(4) {}
     let first = log.next_ssn(PEER).prev().0;
@@ -137,7 +141,8 @@ fn collection(
     let one_turn = RunOptions { turn: Duration::ZERO, ..*options };
     let repeat =
         |ops: u64, turn: &dyn Fn() -> Result<Duration, Error>| (0..ops.min(3)).filter_map(|_| turn().ok()).min();
-    // A turn is the fastest of three collections, because an interruption may disturb one of a few microseconds.
+    // A turn is the fastest of three collections: a collection lasts a few microseconds, and an interruption may
+    // disturb it.
     Ok(interleave(
         &one_turn,
         |ops| repeat(ops, &floor).unwrap_or_default() * ops as u32,

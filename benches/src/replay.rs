@@ -12,9 +12,9 @@ use crate::scratch::Scratch;
 
 /// Measured payloads, in bytes.
 pub const SIZES: [usize; 5] = [64, 256, 1024, 4096, 65536];
-/// Bytes of payload that are replayed: one amount fits into the cache, the other doesn't.
+/// Payload bytes replayed: one amount fits into the cache, the other doesn't.
 pub const LOG_BYTES: [usize; 2] = [512 << 10, 32 << 20];
-/// Bytes of header before each message, in the log and in the floor's buffer.
+/// Header bytes before each message, in the log and in the floor's buffer.
 const HEADER_BYTES: usize = 16;
 const PEER: Rank = Rank(1);
 /// Memory layouts over which the rounds are spread.
@@ -22,7 +22,7 @@ const PLACES: usize = 8;
 /// Distance between the layouts: another offset in the page, and in the cache line.
 const STEP_BYTES: usize = 656;
 
-/// One line of the table.
+/// A line in the table.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// Payload in bytes.
@@ -31,11 +31,11 @@ pub struct Row {
     pub log_bytes: usize,
     /// `volatile` or `process-crash-safe`.
     pub tier: &'static str,
-    /// Speed of the replay, into a buffer.
+    /// Replay speed, into a buffer.
     pub mb_per_s: f64,
-    /// Speed of copying messages of the same size and spacing, one by one, from one buffer to another.
+    /// Speed of copying messages with the same size and spacing, one by one, from one buffer to another.
     pub floor_mb_per_s: f64,
-    /// Median of the rounds' ratios of the two speeds.
+    /// Median of the rounds' speed ratios.
     pub ratio: f64,
     /// Lower quartile of the ratios.
     pub ratio_p25: f64,
@@ -62,9 +62,11 @@ pub fn run(options: &RunOptions) -> Result<Vec<Row>, Error> {
     Ok(rows)
 }
 
-/// Measures one row. The address of the wire's buffer changes the time of a copy in the cache by a third (loads wait
-/// for earlier stores to the same offset in another page, and copies cross cache lines or not). So both loops copy to
-/// the same buffer, and the rounds are spread over several memory layouts.
+/// Measures one row.
+///
+/// The wire buffer's address changes the time for a copy in the cache by a third (loads wait for earlier stores to the
+/// same offset in another page, and copies cross cache lines or not). So both loops copy to the same buffer, and the
+/// rounds are spread over several memory layouts.
 fn one(options: &RunOptions, scratch: &Scratch, tier: Tier, size: usize, log_bytes: usize) -> Result<Row, Error> {
     let records = (log_bytes / size).max(1);
     let mut log = open(scratch, tier, Keep::All)?;

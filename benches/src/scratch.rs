@@ -46,7 +46,7 @@ impl Scratch {
         Ok(dir)
     }
 
-    /// Removes a directory that [`fresh_dir`](Self::fresh_dir) created.
+    /// Removes a directory created by [`fresh_dir`](Self::fresh_dir).
     pub fn remove(&self, dir: &Path) {
         // Anything left is removed with the whole scratch directory.
         let _ = std::fs::remove_dir_all(dir);
@@ -55,7 +55,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // A directory that can't be removed is no error of the measurement.
+        // A directory that can't be removed isn't a measurement error.
         let _ = std::fs::remove_dir_all(&self.dir);
     }
 }

@@ -1,4 +1,4 @@
-//! Writes the modules of this crate: the rules of `counterfoil-protocols`, with the mistakes of `mistakes/*.toml`.
+//! Writes the modules in this crate: the rules from `counterfoil-protocols`, with the mistakes in `mistakes/*.toml`.
 #![forbid(unsafe_code)]
 
 mod mistakes;
@@ -14,12 +14,12 @@ use std::path::{Path, PathBuf};
 use mistakes::Family;
 use place::Edit;
 
-/// Modules that aren't built once more: the root, `api`, which is shared, and `cluster`, which no rule uses.
+/// Modules not built a second time: the root, `api`, which is shared, and `cluster`, which no rule uses.
 const SHARED: [&str; 3] = ["lib", "api", "cluster"];
-/// Absolute path of the directory of the rules' sources, if it isn't that of `counterfoil-protocols`: for tests that
-/// change those.
+/// Absolute path of the rules' source directory, if it isn't the one in `counterfoil-protocols`: for tests with changed
+/// sources.
 const SOURCES: &str = "COUNTERFOIL_CANARIES_OF";
-/// Lints of the rules, which are judged where they are written.
+/// Lints allowed in the rules: they are checked in the original crate.
 const ALLOWED: &str = "#[allow(missing_docs, unused, unreachable_pub, clippy::all)]";
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -48,7 +48,7 @@ fn tell_cargo(what: &str) {
     println!("cargo::{what}");
 }
 
-/// Edits of a source, each with the name of its mistake.
+/// Edits to a source, each with the name of its mistake.
 type Edits<'a> = Vec<(&'a str, &'a Edit)>;
 
 fn by_file(families: &[Family]) -> BTreeMap<&Path, Edits<'_>> {
@@ -61,7 +61,7 @@ fn by_file(families: &[Family]) -> BTreeMap<&Path, Edits<'_>> {
     edits
 }
 
-/// Writes the sources of all rules, and returns the declarations of their modules.
+/// Writes the sources for all rules, and returns their module declarations.
 fn write_rules(sources: &Path, rules: &Path, mut edits: BTreeMap<&Path, Edits<'_>>) -> Outcome<String> {
     let root = read(&sources.join("lib.rs"))?;
     let mut modules = String::new();
@@ -71,7 +71,7 @@ fn write_rules(sources: &Path, rules: &Path, mut edits: BTreeMap<&Path, Edits<'_
             .map_err(|error| format!("{}: {error}", source.display()))?;
         let name = source.file_stem().and_then(|stem| stem.to_str()).ok_or("a source isn't named in UTF-8")?;
         let is_root = source.components().count() == 1;
-        // A module with a `#[path]` looks for its children beside itself, so it goes to where they are.
+        // A module with a `#[path]` looks for its children in its own directory, so it goes to their directory.
         let target = if is_root { rules.join(name).join("mod.rs") } else { rules.join(&source) };
         fs::create_dir_all(target.parent().ok_or("a source has no directory")?)?;
         fs::write(&target, text)?;
@@ -88,8 +88,7 @@ fn write_rules(sources: &Path, rules: &Path, mut edits: BTreeMap<&Path, Edits<'_
     }
 }
 
-/// Returns the source without what belongs to the rules themselves: their tests, and all lines of comments, on which no
-/// mistake may depend.
+/// Returns the source without the rules' own tests, and without all comment lines, on which no mistake may depend.
 fn without_tests_and_comments(source: &str) -> String {
     let lines: Vec<&str> = source.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
     lines.join("\n").replace("#[cfg(test)]", "#[cfg(any())]")

@@ -1,4 +1,4 @@
-//! The list of mistakes, and the source of the enumeration of their names.
+//! The list of mistakes, and the source for the enumeration of their names.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -8,16 +8,16 @@ use serde::Deserialize;
 use super::place::Edit;
 use super::{Outcome, entries};
 
-/// File of mistakes.
+/// A mistakes file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Family {
     /// Name of the file.
     #[serde(skip)]
     name: String,
-    /// Names of the rules that its mistakes apply to.
+    /// Names of the rules to which its mistakes apply.
     rules: Vec<String>,
-    /// Mistakes of the simulator that have no effect under these rules.
+    /// Simulator mistakes without effect under these rules.
     without_effect: Vec<String>,
     #[serde(rename = "mistake")]
     pub(super) mistakes: Vec<Mistake>,
@@ -28,16 +28,16 @@ pub(super) struct Family {
 pub(super) struct Mistake {
     /// A variant's name.
     pub(super) name: String,
-    /// What is done wrong, and where the paper has it.
+    /// The wrong behaviour, and its place in the paper.
     doc: String,
-    /// Rules that it applies to, if it isn't all those of its file.
+    /// Rules to which it applies, if not all in its file.
     rules: Option<Vec<String>>,
     #[serde(rename = "edit")]
     pub(super) edits: Vec<Edit>,
 }
 
 impl Mistake {
-    /// Checks that something depends on whether this mistake is planted, and nothing on whether another one is.
+    /// Checks that something depends on this mistake being planted, and nothing on another one.
     fn check(&self) -> Result<(), String> {
         let own = format!("planted!({})", self.name);
         let withs = || self.edits.iter().filter_map(|edit| edit.with.as_deref());
@@ -64,7 +64,7 @@ pub(super) fn read(directory: &Path) -> Outcome<Vec<Family>> {
     entries(directory)?.into_iter().filter(is_list).map(read).collect()
 }
 
-/// Returns the source of `Canary`, its list `ALL`, the table `ABOUT` in the same order, and the table `FAMILIES`.
+/// Returns the source for `Canary`, its list `ALL`, the table `ABOUT` in the same order, and the table `FAMILIES`.
 pub(super) fn source(families: &[Family]) -> Outcome<String> {
     let (mut variants, mut all, mut about, mut count) = (String::new(), String::new(), String::new(), 0);
     let mut of_families = String::new();

@@ -1,29 +1,31 @@
-//! Mistakes in a source: each is made where the thread has it planted.
+//! Mistakes in a source: each is made if the thread has it planted.
 
 use std::ops::Range;
 use std::path::PathBuf;
 
 use serde::Deserialize;
 
-/// Place in a rule's source where a mistake is made: either `wrong` or `with` is given.
+/// Place in a rule's source for a mistake: either `wrong` or `with` is given.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Edit {
-    /// Path of the source from the directory of the rules.
+    /// Path of the source from the rules' directory.
     pub(super) file: PathBuf,
-    /// Text that is there once: an expression, or statements.
+    /// Text found there once: an expression, or statements.
     pub(super) right: String,
-    /// What happens instead if the mistake is planted.
+    /// The replacement while the mistake is planted.
     pub(super) wrong: Option<String>,
-    /// Where that is neither an expression nor statements: text that replaces `right` altogether, and tests by
-    /// `planted!`.
+    /// Text replacing `right` altogether, with a test by `planted!`, where `right` is neither an expression nor
+    /// statements.
     pub(super) with: Option<String>,
 }
 
-/// Returns the source with all edits. Edits of several mistakes may have one place.
+/// Returns the source with all edits.
+///
+/// Edits for several mistakes may share a place.
 ///
 /// # Errors
-/// An edit whose text isn't there just once, or that overlaps another one.
+/// An edit whose text isn't found exactly once, or an overlap with another edit.
 pub(super) fn edited(source: &str, edits: &[(&str, &Edit)]) -> Result<String, String> {
     let mut places: Vec<Place<'_>> = Vec::new();
     for (name, edit) in edits {
@@ -49,7 +51,7 @@ pub(super) fn edited(source: &str, edits: &[(&str, &Edit)]) -> Result<String, St
     Ok(text)
 }
 
-/// Part of a source that is edited.
+/// A part to be edited in a source.
 struct Place<'a> {
     at: Range<usize>,
     edits: Vec<(&'a str, &'a Edit)>,
@@ -75,7 +77,7 @@ impl Place<'_> {
     }
 }
 
-/// Returns where the text is, or how many times it is there instead of once.
+/// Returns the place of the text, or its number of occurrences if it isn't one.
 fn find(source: &str, text: &str) -> Result<Range<usize>, usize> {
     match source.match_indices(text).collect::<Vec<_>>()[..] {
         [(start, _)] => Ok(start..start + text.len()),

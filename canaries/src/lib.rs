@@ -1,14 +1,14 @@
-//! The rules of [`counterfoil_protocols`] with planted mistakes: canaries, which the simulator's oracles and the tests
-//! must find.
+//! The rules from [`counterfoil_protocols`] with planted mistakes: canaries, to be found by the simulator's oracles and
+//! the tests.
 //!
-//! The rules themselves know nothing of them. `mistakes/*.toml` lists each mistake with the code that is right and the
-//! code that is wrong, and the build script writes the modules of this crate: the sources of the rules without
-//! comments, where each such place tests whether its mistake is planted. A mistake whose code isn't found in the rule,
-//! or is found twice, fails the build.
+//! The rules themselves don't depend on the mistakes. `mistakes/*.toml` lists each mistake with the right and the wrong
+//! code, and the build script writes the modules in this crate: the rules without comments, in which each such place
+//! tests whether its mistake is planted. A mistake whose code isn't found in the rule, or is found twice, fails the
+//! build.
 //!
-//! [`Canary::plant`] plants one on the present thread. Without it the rules here do as those of
-//! [`counterfoil_protocols`], whose [`api`] they implement; all other types are their own, and [`rules::RULES`] lists
-//! them under the same names.
+//! [`Canary::plant`] plants one on the present thread. Without it the rules here behave like the rules in
+//! [`counterfoil_protocols`]. They implement the same [`api`]; all other types are their own, and [`rules::RULES`]
+//! lists them under the same names.
 //!
 //! ```
 //! use counterfoil_canaries::Canary;
@@ -33,7 +33,7 @@ thread_local! {
     static PLANTED: Cell<Option<Canary>> = const { Cell::new(None) };
 }
 
-/// `true` if this mistake is planted; its name is that of a [`Canary`].
+/// `true` if this mistake is planted, given by its [`Canary`] name.
 macro_rules! planted {
     ($name:ident) => {
         crate::is_planted(crate::Canary::$name)
@@ -43,10 +43,10 @@ macro_rules! planted {
 // `Canary`, `ABOUT` and `FAMILIES`.
 include!(concat!(env!("OUT_DIR"), "/canary.rs"));
 
-// The modules of the rules.
+// Modules with the rules.
 include!(concat!(env!("OUT_DIR"), "/rules.rs"));
 
-/// What the list says of a mistake.
+/// Data in the list on a mistake.
 struct About {
     name: &'static str,
     family: &'static str,
@@ -54,13 +54,13 @@ struct About {
     description: &'static str,
 }
 
-/// What the list says of the rules of a file.
+/// Data in the list on the rules in a file.
 struct Family {
     rules: &'static [&'static str],
     without_effect: &'static [&'static str],
 }
 
-/// Returns the names of the simulator's own mistakes that can change nothing in a run of a rule.
+/// Returns the names of the simulator's own mistakes without effect in runs of a rule.
 pub fn without_effect(rule: &str) -> impl Iterator<Item = &'static str> {
     FAMILIES
         .iter()
@@ -69,27 +69,29 @@ pub fn without_effect(rule: &str) -> impl Iterator<Item = &'static str> {
 }
 
 impl Canary {
-    /// Returns the mistake of this name: `PhaseNotRaised`.
+    /// Returns the mistake with this name, such as `PhaseNotRaised`.
     pub fn named(name: &str) -> Option<Canary> {
         Canary::ALL.into_iter().find(|canary| canary.name() == name)
     }
 
-    /// Returns its name, `PhaseNotRaised`. No two have the same.
+    /// Returns its name, such as `PhaseNotRaised`.
+    ///
+    /// Names are unique.
     pub fn name(self) -> &'static str {
         ABOUT[self as usize].name
     }
 
-    /// Returns the module of the rules that have it: `send_deterministic`.
+    /// Returns the module of the rules with this mistake, such as `send_deterministic`.
     pub fn family(self) -> &'static str {
         ABOUT[self as usize].family
     }
 
-    /// Returns what it does wrong, and where the paper has it, as a sentence.
+    /// Returns the wrong behaviour and its place in the paper, as a sentence.
     pub fn description(self) -> &'static str {
         ABOUT[self as usize].description
     }
 
-    /// Returns `true` if the rule of this name can make it.
+    /// Returns `true` if the rule with this name can make it.
     pub fn applies_to(self, rule: &str) -> bool {
         ABOUT[self as usize].rules.contains(&rule)
     }
@@ -108,7 +110,9 @@ impl fmt::Display for Canary {
     }
 }
 
-/// Planted mistake. When it is dropped, the one before is planted again, if there was one.
+/// A planted mistake.
+///
+/// Dropping it plants the previous one again, if there was one.
 #[derive(Debug)]
 pub struct Planted {
     before: Option<Canary>,

@@ -1,4 +1,4 @@
-//! Cuts the power of simulated disks, many times; `cargo xtask soak crash` runs it.
+//! Cuts the power of simulated disks, many times; run by `cargo xtask soak crash`.
 //!
 //! `cut_power store|log CRASHES SEED` prints the number of power cuts, or prints a mismatch and exits with 1.
 #![forbid(unsafe_code)]

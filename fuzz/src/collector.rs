@@ -1,4 +1,4 @@
-//! Fuzz body of the collector, with lists of chunks as model.
+//! Fuzz body for the collector, with chunk lists as model.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +25,7 @@ impl Lane {
         }
     }
 
-    /// Returns the floor: the one that was set, or the end of the leading notes that are all of older epochs.
+    /// Returns the floor: the one set, or the end of the leading notes from older epochs only.
     fn floor(&self) -> u64 {
         let older = self.notes.iter().take_while(|&&(epoch, _)| epoch < self.epoch_floor).last();
         self.floor.max(older.map_or(0, |&(_, last)| last))

@@ -1,16 +1,16 @@
-//! Fuzz bodies: plain functions over bytes that panic when they find a bug.
+//! Fuzz bodies: plain functions over bytes, panicking when they find a bug.
 //!
 //! Each body reads a sequence of steps from its input, applies them to the implementation and to a naive model, and
-//! compares the two after each step. An input that ends in the middle of a step ends the sequence.
+//! compares the two after each step. An input ending within a step ends the sequence.
 //!
-//! On a stable compiler `cargo test -p counterfoil-fuzz` runs each body over its corpus, `corpus/<body>/*`, and
-//! over a few thousand pseudo-random inputs. With nightly and cargo-fuzz, from the root of the project:
+//! On a stable compiler `cargo test -p counterfoil-fuzz` runs each body over its corpus, `corpus/<body>/*`, and over a
+//! few thousand pseudo-random inputs. With nightly and cargo-fuzz, from the project's root:
 //!
 //! ```text
 //! cargo +nightly fuzz run --fuzz-dir fuzz/cargo-fuzz wire_header fuzz/corpus/wire_header
 //! ```
 //!
-//! `cargo run -p counterfoil-fuzz --example write_corpus` writes the corpora; inputs that a fuzzer finds are added to
+//! `cargo run -p counterfoil-fuzz --example write_corpus` writes the corpora; inputs found by a fuzzer are added to
 //! them.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -34,7 +34,7 @@ pub use wire_header::wire_header;
 /// A fuzz body.
 pub type Body = fn(&[u8]);
 
-/// All bodies by name, which is also the name of the corpus and of the cargo-fuzz target.
+/// All bodies by name, which also names the corpus and the cargo-fuzz target.
 pub const BODIES: [(&str, Body); 8] = [
     ("wire_header", wire_header),
     ("ack_windows", ack_windows),

@@ -1,10 +1,10 @@
-//! Fuzz body of the notices of the send-deterministic rule: a simulated job in which bytes of them change on their way.
+//! Fuzz body for the notices of the send-deterministic rule: a simulated job in which their bytes change on their way.
 
 use arbitrary::Unstructured;
 use counterfoil_protocols::send_deterministic;
 use counterfoil_simulator::{self as simulator, Damage, Fault, Mode, Pattern, Schedule, Shape, Tier};
 
-/// Tests that no process panics, whatever a notice says, and that an undamaged job ends right.
+/// Tests that no process panics, whatever a notice says, and an undamaged job ends right.
 pub fn recovery_notices(data: &[u8]) {
     let mut input = Unstructured::new(data);
     let Ok(&[pattern, ranks, rounds, options, faults, damages]) = input.bytes(6) else { return };

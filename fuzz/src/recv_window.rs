@@ -1,4 +1,4 @@
-//! Fuzz body of the receive window, with a map from SSN to receive epoch as model.
+//! Fuzz body for the receive window, with a map from SSN to receive epoch as model.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Fuzz body of the send window, with a list of lengths as model.
+//! Fuzz body for the send window, with a list of lengths as model.
 
 use arbitrary::Unstructured;
 use counterfoil_ack_piggyback::{Ack, AckError, AckPolicy, Acked, Flags, SendWindow};
@@ -15,7 +15,7 @@ struct Model {
     /// Newest receive epoch known to be valid.
     receiver_epoch: Epoch,
     ack_requested: bool,
-    /// True if the window's `unacked_bytes` must be exact: only with few messages, and none that it has forgotten.
+    /// `true` if the window's `unacked_bytes` must be exact: only with few messages, and none forgotten by it.
     exact: bool,
 }
 

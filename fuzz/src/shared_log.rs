@@ -1,4 +1,4 @@
-//! Fuzz body of the recovery from shared memory: a replacement recovers modified files of a dead process.
+//! Fuzz body for recovery from shared memory: a replacement recovers modified files of a dead process.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -13,10 +13,10 @@ const RANKS: u32 = 4;
 /// Files of rank 0: the lanes and the local log.
 const FILES: [&str; 2] = ["log.0", "local.0"];
 const PAGE: usize = 4096;
-/// Number of keys of each kind of entry in the local log.
+/// Number of keys for each entry kind in the local log.
 const KEYS: u64 = 20;
 
-/// A replayed record: SSN, bytes of prefix, prefix and payload.
+/// A replayed record: SSN, prefix length in bytes, prefix and payload.
 type Replayed = (u64, usize, Vec<u8>);
 
 /// Contents of a recovered log.
@@ -25,11 +25,11 @@ struct Contents {
     /// Records by destination.
     lanes: Vec<Vec<Replayed>>,
     entries: usize,
-    /// Entries of the local log, by kind and key.
+    /// Local log entries, by kind and key.
     local: Vec<Option<Vec<u8>>>,
 }
 
-/// Image of a file: its length, and its pages that aren't all zero.
+/// A file image: its length, and its pages that aren't all zero.
 struct Image {
     len: u64,
     pages: Vec<(u64, Vec<u8>)>,
@@ -40,11 +40,12 @@ struct Original {
     contents: Contents,
 }
 
-/// Applies changes of the form (kind, place, value). Whatever the changes are, the files are refused, or the contents
-/// are in order, within the files and the same in a second recovery, and the log can be continued. A single changed
-/// byte is refused, or only changes one byte of a body (or, in a lane with gaps, one SSN within its gap): no record is
-/// lost, invented or truncated. The checksums of bodies are the sender's concern; entries of the local log never
-/// change.
+/// Applies changes (kind, place, value).
+///
+/// Whatever the changes are, the files are refused, or the contents are in order, within the files and the same in a
+/// second recovery, and the log can be continued. A single changed byte is refused, or only changes one byte in a body
+/// (or, in a lane with gaps, one SSN within its gap): no record is lost, invented or truncated. Body checksums are the
+/// sender's concern; local log entries never change.
 pub fn shared_log(data: &[u8]) {
     let original = original();
     let dir = scratch();
@@ -64,9 +65,11 @@ pub fn shared_log(data: &[u8]) {
     check_continues(dir.path(), &found);
 }
 
-/// Applies changes as [`shared_log`] does, of words that have a check, too, and computes the checks again: those of the
-/// files' headers and of the chunks', and of changed commit words. Whatever the changes are, the files are refused, or
-/// the contents are in order, within the files and the same in a second recovery, and the log can be continued.
+/// Applies changes as [`shared_log`] does, including to checked words, and computes the checks again: in file headers,
+/// in chunk headers, and in changed commit words.
+///
+/// Whatever the changes are, the files are refused, or the contents are in order, within the files and the same in a
+/// second recovery, and the log can be continued.
 pub fn forged_shared_log(data: &[u8]) {
     let original = original();
     let dir = scratch();
@@ -91,14 +94,14 @@ pub fn forged_shared_log(data: &[u8]) {
     check_continues(dir.path(), &found);
 }
 
-/// Changes a constant word of a chunk's header, or a commit word with its check.
+/// Changes a constant word in a chunk's header, or a commit word with its check.
 fn forge(dir: &Path, images: &[Image; 2], kind: u8, number: u16, value: u8) {
     let (name, image) = (FILES[usize::from(kind & 1)], &images[usize::from(kind & 1)]);
     let file = OpenOptions::new().read(true).write(true).open(dir.join(name)).expect("a file of ours");
     let chunks: Vec<u64> = image.pages.iter().map(|(at, _)| *at).filter(|at| *at > 0).collect();
     let chunk = chunks[usize::from(number) % chunks.len()];
     if kind & 2 == 0 {
-        // Lane, sequence, first SSN, what it replaces.
+        // Lane, sequence, first SSN, replaced chunk.
         let at = chunk + [16, 24, 32, 48][usize::from(kind >> 2 & 3)];
         let old = u64::from_le_bytes(read(&file, at));
         let numbers = [u64::MAX, 1 << 63, 1 << 62, (1 << 62) - 1, 1 << 32, 0, 1, old ^ 1 << 63];
@@ -123,12 +126,12 @@ fn forge(dir: &Path, images: &[Image; 2], kind: u8, number: u16, value: u8) {
     write(&file, *at, &word.to_le_bytes());
 }
 
-/// Multiplier of the checks of words and headers.
+/// Multiplier for the checks of words and headers.
 const CHECK: u64 = 0x9E37_79B9_7F4A_7C15;
 /// Bits of a commit word below its check.
 const FIELDS: u64 = (1 << 52) - 1;
 
-/// Returns the offsets of the commit words in the chunk at `chunk`, the one after its last record included.
+/// Returns the offsets of the commit words in the chunk at `chunk`, including the one after its last record.
 fn commit_words(file: &File, chunk: u64) -> Vec<u64> {
     let mut words = Vec::new();
     let mut at = chunk + 112;
@@ -143,7 +146,7 @@ fn commit_words(file: &File, chunk: u64) -> Vec<u64> {
     words
 }
 
-/// Computes the checks of the file's header and of the chunks' headers again.
+/// Computes the checks in the file's header and in the chunks' headers again.
 fn renew_checks(path: &Path, image: &Image) {
     let file = OpenOptions::new().read(true).write(true).open(path).expect("a file of ours");
     let word = |at: u64| u64::from_le_bytes(read(&file, at));
@@ -156,13 +159,13 @@ fn renew_checks(path: &Path, image: &Image) {
         let words_of = |word: &dyn Fn(u64) -> u64| [16, 24, 32, 48].map(word);
         let unchanged = words_of(&|at| u64::from_le_bytes(page[at as usize..][..8].try_into().expect("eight bytes")));
         let check = u64::from_le_bytes(page[56..64].try_into().expect("eight bytes"));
-        // The check covers the chunk's class, too; a page that is no chunk's first has none that fits.
+        // The check covers the chunk's class, too; a page that doesn't begin a chunk has no matching check.
         let Some(class) = (0..32).find(|class| fold(0xC0F0 + class, &unchanged, 31) == check) else { continue };
         write(&file, at + 56, &fold(0xC0F0 + class, &words_of(&|offset| word(at + offset)), 31).to_le_bytes());
     }
 }
 
-/// Applies the changes of the input; returns the number of bytes that differ.
+/// Applies the changes in the input; returns the number of differing bytes.
 fn change(input: &mut Unstructured<'_>, dir: &Path, images: &[Image; 2]) -> usize {
     let files =
         FILES.map(|name| OpenOptions::new().read(true).write(true).open(dir.join(name)).expect("a file of ours"));
@@ -220,7 +223,7 @@ impl Image {
         }
     }
 
-    /// A number's offset in the file: all of them in pages that are used, so that changes matter.
+    /// A number's offset in the file: always in used pages, so that changes matter.
     fn place(&self, number: u16) -> u64 {
         let at = usize::from(number) % (self.pages.len() * PAGE);
         self.pages[at / PAGE].0 + (at % PAGE) as u64
@@ -295,7 +298,7 @@ fn check_one_byte_differs(found: &Contents, original: &Contents) {
             |lane: &[Replayed]| lane.iter().map(|(_, prefix, wire)| (*prefix, wire.len())).collect::<Vec<_>>();
         assert_eq!(framing(found), framing(original));
         if has_gaps(original) {
-            // An SSN may be any number between its neighbours: nothing says which are missing.
+            // An SSN may be any number between its neighbours: nothing records the missing ones.
             differ += ssns(found).iter().zip(ssns(original)).filter(|(a, b)| **a != *b).count();
         } else {
             assert_eq!(ssns(found), ssns(original));
@@ -308,8 +311,8 @@ fn check_one_byte_differs(found: &Contents, original: &Contents) {
     assert_eq!((found.entries, &found.local), (original.entries, &original.local));
 }
 
-/// Checks that a replacement can append one more message to every lane and one more entry to the local log, and that
-/// its own replacement recovers them.
+/// Checks that a replacement can append one more message to every lane and one more entry to the local log, and its own
+/// replacement recovers them.
 fn check_continues(dir: &Path, found: &Contents) {
     let (mut log, _) = Log::recover(options(dir)).expect("it was recovered before");
     let mut sent = Vec::new();
@@ -348,8 +351,8 @@ fn original() -> &'static Original {
 }
 
 fn write_everything(log: &mut Log) {
-    // Lane 0: one empty record. Lane 1: several chunks, of which a checkpoint covers the first ones and a part of the
-    // next, which is relocated; pads.
+    // Lane 0: one empty record. Lane 1: several chunks; a checkpoint covers the first ones and a part of the next,
+    // which is relocated; pads.
     log.try_claim(Rank(0), 0, 0).expect("room").commit();
     for number in 0..160_u8 {
         let mut claim = log.try_claim(Rank(1), 8, usize::from(number % 90) + 30).expect("room");
@@ -375,7 +378,7 @@ fn write_everything(log: &mut Log) {
         log.local().append(1, key, &key.to_le_bytes()).expect("room");
         log.local().append(2, key, &[key as u8; 30]).expect("room");
     }
-    // A claim that was still being written when its process died.
+    // A claim still being written when its process died.
     let mut claim = log.try_claim(Rank(1), 0, 64).expect("room");
     claim.payload_mut().fill(0xEE);
     std::mem::forget(claim);

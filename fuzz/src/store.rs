@@ -1,4 +1,4 @@
-//! Fuzz body of the store: files with changed bytes, with and without checksums computed again, are opened, scanned and
+//! Fuzz body for the store: files with changed bytes, with and without recomputed checksums, are opened, scanned and
 //! repaired.
 
 mod checksums;
@@ -14,19 +14,20 @@ use counterfoil_test_support::SimulatedDisk;
 use original::{LANE, log_options, options, original};
 
 const PAGE: usize = 4096;
-/// Bytes at the start of a page that half of the changes are in: headers, and the tables after them.
+/// Bytes at the start of a page in which half the changes are: headers, and the tables after them.
 const HEADER: usize = 256;
 
 /// Contents of an opened store: its newest checkpoint, and SSN and bytes of each record.
 type Contents = (CheckpointImage, Vec<(u64, Vec<u8>)>);
 
-/// Applies changes of the form (kind, place, value). If the first byte is odd, all checksums are computed again
-/// afterwards, so that the numbers that they cover are reached.
+/// Applies changes (kind, place, value).
 ///
-/// Whatever the changes are, opening, scanning and repairing return, what is opened is in order, and a log that is
-/// recovered from it can be read to its end. Without new checksums the store is refused, or has its contents, except
-/// perhaps for the last entries of the local log; and after a repair it can be opened and has nothing to repair. A
-/// store that can be opened for writing takes another checkpoint.
+/// If the first byte is odd, all checksums are recomputed afterwards, to reach the numbers covered by them.
+///
+/// Whatever the changes are, opening, scanning and repairing return, opened contents are in order, and a log recovered
+/// from them can be read to its end. Without new checksums the store is refused, or has its contents, except perhaps
+/// for the last local log entries; and after a repair it can be opened and has nothing to repair. A store that can be
+/// opened for writing takes another checkpoint.
 pub fn store(data: &[u8]) {
     let (&first, steps) = data.split_first().unwrap_or((&0, &[]));
     let is_forged = first & 1 == 1;
@@ -52,7 +53,9 @@ pub fn store(data: &[u8]) {
     check_continues(&disk, is_forged);
 }
 
-/// Applies the changes of the input. Returns `true` if a byte differs.
+/// Applies the changes in the input.
+///
+/// Returns `true` if a byte differs.
 fn change(input: &mut Unstructured<'_>, disk: &SimulatedDisk) -> bool {
     let names = disk.names();
     let before: Vec<Vec<u8>> = names.iter().map(|name| disk.bytes(name).unwrap_or_default()).collect();
@@ -110,7 +113,7 @@ fn set(file: &mut [u8], at: usize, bytes: &[u8]) {
     }
 }
 
-/// Opens the store for reading, and reads all of it.
+/// Opens the store for reading, and reads all its contents.
 fn read_all(disk: &SimulatedDisk) -> Result<Contents, StoreError> {
     let (store, image) = Store::open(Box::new(disk.clone()), options(), Access::ReadOnly)?;
     let image = image.unwrap_or_default();
@@ -127,8 +130,7 @@ fn read_all(disk: &SimulatedDisk) -> Result<Contents, StoreError> {
     Ok((image, records))
 }
 
-/// The newest entries of the local log follow the checkpoint: their damage looks like a write that a power cut
-/// interrupted.
+/// The newest local log entries follow the checkpoint: their damage looks like a write interrupted by a power cut.
 fn check_same((image, records): &Contents, (expected, expected_records): &Contents) {
     assert!(expected.local.starts_with(&image.local), "{:?}", image.local);
     let same = CheckpointImage { local: expected.local.clone(), ..image.clone() };
@@ -158,7 +160,7 @@ fn check_repair(disk: &SimulatedDisk, is_forged: bool) {
     }
 }
 
-/// Recovers a log from the store, and replays what it has.
+/// Recovers a log from the store, and replays its contents.
 fn check_log(disk: &SimulatedDisk) {
     let Ok((mut log, _)) = Log::recover_on(log_options(), Box::new(disk.copy())) else { return };
     for peer in (0..3).map(Rank) {
@@ -181,7 +183,7 @@ impl RecordSource for One {
     }
 }
 
-/// Opens the store for writing, takes another checkpoint, and opens that.
+/// Opens the store for writing, takes another checkpoint, and opens the new one.
 fn check_continues(disk: &SimulatedDisk, is_forged: bool) {
     let disk = disk.copy();
     let Ok((mut store, image)) = Store::open(Box::new(disk.clone()), options(), Access::ReadWrite) else { return };

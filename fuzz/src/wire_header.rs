@@ -1,10 +1,9 @@
-//! Fuzz body of the wire header: parses untrusted bytes.
+//! Fuzz body for the wire header: parses untrusted bytes.
 
 use counterfoil_ack_piggyback::{Flags, HeaderError, Kind, Stamp, WireHeader};
 use counterfoil_log_core::Incarnation;
 
-/// Checks that each header that parses is one that a constructor could have written, and that errors name a byte of the
-/// input.
+/// Checks that each parsed header is one possible for a constructor, and errors name a byte in the input.
 pub fn wire_header(data: &[u8]) {
     match WireHeader::split(data) {
         Ok((header, rest)) => {
@@ -34,7 +33,7 @@ fn check_round_trip(header: &WireHeader) {
         (Kind::AckRequest, _) => WireHeader::ack_request(source, destination, origin, header.ssn(), ack),
         (Kind::Control, _) => WireHeader::control(source, destination, origin, header.tag(), header.payload_len(), ack),
     };
-    // A constructor sets all fields except those that the kind doesn't use, and the checksum.
+    // A constructor sets all fields except those unused by the kind, and the checksum.
     if header.kind() == Kind::Message && !header.flags().contains(Flags::CHECKED) {
         assert_eq!(&written, header);
     }
@@ -46,7 +45,7 @@ fn check_round_trip(header: &WireHeader) {
     assert_eq!(refreshed.checksum(), header.checksum());
 }
 
-/// Checks that a header verifies only with a payload that it was sealed with.
+/// Checks that a header verifies only with the payload that it was sealed with.
 fn check_seal(header: &WireHeader, rest: &[u8]) {
     let payload = usize::try_from(header.payload_len()).ok().and_then(|len| rest.get(..len));
     let Some(payload) = payload else {

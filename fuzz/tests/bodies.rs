@@ -1,6 +1,7 @@
-//! Runs every body over its corpus, and over pseudo-random inputs. Set `COUNTERFOIL_FUZZ_SEED` to repeat a run and
-//! `COUNTERFOIL_FUZZ_INPUTS` for more inputs, and `COUNTERFOIL_FUZZ_BODY` for one body alone. A failure names the seed
-//! and prints the input.
+//! Runs every body over its corpus, and over pseudo-random inputs.
+//!
+//! Set `COUNTERFOIL_FUZZ_SEED` to repeat a run and `COUNTERFOIL_FUZZ_INPUTS` for more inputs, and
+//! `COUNTERFOIL_FUZZ_BODY` for one body alone. A failure names the seed and prints the input.
 #![forbid(unsafe_code)]
 
 use std::panic::catch_unwind;
@@ -79,7 +80,7 @@ fn headers_with_bytes_changed_pass_too() {
 #[test]
 fn files_with_a_few_places_changed_pass_too() {
     let seed = setting("COUNTERFOIL_FUZZ_SEED", 20110516);
-    // Bytes before the changes, and bytes of a change.
+    // Bytes before the changes, and bytes in a change.
     let bodies: [(&str, Body, usize, usize); 3] = [
         ("shared_log", counterfoil_fuzz::shared_log, 0, 4),
         ("forged_shared_log", counterfoil_fuzz::forged_shared_log, 0, 4),

@@ -1,4 +1,4 @@
-//! Tests in a child process: an ignored test of the same test program, started by another one.
+//! Tests in a child process: an ignored test in the same test program, started by another test.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -6,12 +6,12 @@ use std::process::{Command, Output};
 /// Environment variable with the child's argument.
 pub const ARGUMENT: &str = "COUNTERFOIL_TEST_CHILD";
 
-/// Returns the command line arguments of a test program that run one ignored test alone, given with its module.
+/// Returns the command line arguments for a test program to run one ignored test alone, given with its module.
 pub fn arguments(test: &str) -> [&str; 5] {
     ["--ignored", "--exact", test, "--nocapture", "--test-threads=1"]
 }
 
-/// Runs the ignored test `test` of this program with `argument`.
+/// Runs the ignored test `test` in this program with `argument`.
 ///
 /// # Panics
 /// The test fails, or doesn't exist.
@@ -26,7 +26,7 @@ pub fn run(test: &str, argument: &str) {
 /// With the child's output, if the test failed or didn't exist.
 pub fn assert_passed(output: &Output, argument: &str) {
     let printed = String::from_utf8_lossy(&output.stdout);
-    // A test program without a test of that name succeeds, too.
+    // A test program succeeds without a test by this name, too.
     if !output.status.success() || !printed.contains("1 passed") {
         panic!("{argument}: {}\n{printed}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
     }
@@ -40,11 +40,12 @@ pub fn argument() -> String {
     std::env::var(ARGUMENT).unwrap_or_else(|_| panic!("other tests of this program run this test, and set {ARGUMENT}"))
 }
 
-/// Mounts a small disk in memory over `$0`, in a mount namespace of the child, so that it ends with the child.
+/// Mounts a small in-memory disk over `$0`, in a mount namespace for the child, so that it ends with the child.
 const MOUNT: &str = "mount -t tmpfs -o size=20m,mode=0700 tmpfs \"$0\" && exec \"$@\"";
 
-/// Runs the ignored test `test` of this program with a disk of 20 MB, mounted in `dir`. Its path is the child's
-/// argument.
+/// Runs the ignored test `test` in this program with a 20 MB disk, mounted in `dir`.
+///
+/// Its path is the child's argument.
 ///
 /// In a user namespace every user may mount, if the system permits such namespaces; without one, only root may.
 ///

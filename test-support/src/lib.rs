@@ -1,13 +1,13 @@
-//! Support for the tests of several crates; no crate that is not itself a test or a fuzz body depends on it.
+//! Test support for several crates; only tests and fuzz bodies depend on it.
 //!
-//! - [`SimulatedDisk`]: a [`StorageBackend`](counterfoil::StorageBackend) in memory that loses any subset of the
+//! - [`SimulatedDisk`]: an in-memory [`StorageBackend`](counterfoil::StorageBackend) that loses any subset of the
 //!   unsynced bytes in a power cut.
-//! - [`power_cuts`]: random histories of a store or a log on such a disk, with the power cut at every operation and the
+//! - [`power_cuts`]: random store or log histories on such a disk, with the power cut at every operation and the
 //!   recovered state compared with a model.
 //! - [`random`]: reproducible pseudo-random numbers.
-//! - [`child`]: tests in a process of their own.
-//! - [`open_files`]: the files that this process has open.
-//! - [`note_untested`]: what a test has not tested, because this machine can't.
+//! - [`child`]: tests in their own process.
+//! - [`open_files`]: open files in this process.
+//! - [`note_untested`]: properties that a test couldn't test on this machine.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

@@ -1,17 +1,17 @@
-//! Files that the process has open.
+//! Open files in this process.
 
 use std::path::Path;
 
 /// An open file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenFile {
-    /// Its name, which ends with ` (deleted)` after its removal.
+    /// Its name; ends with ` (deleted)` after its removal.
     pub name: String,
     /// It is open for writing.
     pub is_written: bool,
 }
 
-/// Returns the open files in a directory, which no other test uses.
+/// Returns the open files in a directory not used by another test.
 ///
 /// # Panics
 /// Without `/proc`.

@@ -1,9 +1,9 @@
-//! Power cuts at every disk operation of random histories, compared with a model.
+//! Power cuts at every disk operation in random histories, compared with a model.
 //!
-//! A `Subject` is a store or a log on a [`SimulatedDisk`], together with a model of its durable
-//! state. `explore` takes random steps with it. After each step it takes the disk before each operation of that step,
-//! cuts the power there, recovers what is left, and compares: the result must be the state before the step or after it.
-//! Some explorations continue from a recovered state.
+//! A `Subject` is a store or a log on a [`SimulatedDisk`], together with a model of its durable state. `explore` takes
+//! random steps with it. After each step it takes the disk before each of the step's operations, cuts the power there,
+//! recovers the remaining data, and compares: the result must be the state before or after the step. Some explorations
+//! continue from a recovered state.
 
 pub mod log;
 pub mod store;
@@ -13,19 +13,19 @@ use std::fmt;
 use crate::random::{Random, below, split_mix};
 use crate::{Fault, SimulatedDisk, SkippedSync};
 
-/// Bounds of an exploration.
+/// Exploration bounds.
 #[derive(Clone, Copy, Debug)]
 pub struct Exploration {
     /// Power cuts, at least.
     pub crashes: u64,
-    /// Syncs that the disk doesn't make: the exploration should then end with a [`Mismatch`].
+    /// Syncs skipped by the disk: the exploration should then end with a [`Mismatch`].
     pub skipped_sync: Option<SkippedSync>,
 }
 
 /// Runs an exploration: [`store::explore`] or [`log::explore`].
 pub type Explore = fn(Random<'_>, Exploration) -> Result<Explored, Mismatch>;
 
-/// A difference between a recovery, or a live store or log, and the model, with the steps that led to it.
+/// A difference between a recovery, or a live store or log, and the model, with the steps leading to it.
 #[derive(Debug)]
 pub struct Mismatch(pub String);
 
@@ -35,36 +35,36 @@ impl fmt::Display for Mismatch {
     }
 }
 
-/// Counts of an exploration.
+/// Exploration counts.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Explored {
     /// Power cuts, each followed by a recovery.
     pub crashes: u64,
     /// Power cuts during a recovery, included in `crashes`.
     pub crashes_in_recovery: u64,
-    /// Recoveries of a log that found a checkpoint.
+    /// Log recoveries with a checkpoint.
     pub checkpoints: u64,
-    /// Blocks of a store that were read back and compared.
+    /// Store blocks read back and compared.
     pub blocks: u64,
-    /// Blocks of a store that a raised floor removed from a checkpoint.
+    /// Store blocks removed from a checkpoint by a raised floor.
     pub blocks_below_floors: u64,
-    /// Chunks that a store wrote from the lane's memory.
+    /// Chunks written by a store from the lane's memory.
     pub chunks: u64,
-    /// Messages of a log that were read back and compared.
+    /// Log messages read back and compared.
     pub messages: u64,
-    /// Messages read by cursors that were opened in an earlier step.
+    /// Messages read by cursors opened in an earlier step.
     pub held_messages: u64,
-    /// Entries of the local log that were recovered after the newest checkpoint.
+    /// Local log entries recovered after the newest checkpoint.
     pub tail_entries: u64,
-    /// Entries of the local log that were recovered from shared memory only.
+    /// Local log entries recovered from shared memory only.
     pub unsynced_entries: u64,
-    /// Lanes of a log that a process found in the shared memory of the one before it.
+    /// Log lanes found by a process in the shared memory of the previous one.
     pub lanes_in_memory: u64,
-    /// Bytes of memory that a log freed after it had spilled their messages.
+    /// Bytes of memory freed by a log after spilling their messages.
     pub spilled_bytes: u64,
-    /// Steps in which a write or a sync failed.
+    /// Steps with a failed write or sync.
     pub faults: u64,
-    /// Steps that were refused: memory, disk or its budget was full.
+    /// Refused steps: memory, disk or its budget was full.
     pub refused: u64,
     /// Logs that stopped logging.
     pub stopped: u64,
@@ -93,7 +93,7 @@ impl Explored {
 
 /// Explores consecutive seeds, `crashes_each` power cuts with each, until the power was cut `crashes` times.
 ///
-/// The first seed is that of the environment variable `COUNTERFOIL_SEED`, or 1.
+/// The first seed is the environment variable `COUNTERFOIL_SEED`, or 1.
 ///
 /// # Panics
 /// On a [`Mismatch`]; the message has its seed.
@@ -109,7 +109,7 @@ pub fn explore_seeds(explore: Explore, crashes: u64, crashes_each: u64) -> Explo
     all
 }
 
-/// Asserts that one of the seeds `1..=seeds`, with `crashes_each` power cuts, detects a disk that leaves out a sync.
+/// Asserts that one of the seeds `1..=seeds`, with `crashes_each` power cuts, detects a disk skipping a sync.
 ///
 /// # Panics
 /// No seed detects it.
@@ -119,7 +119,7 @@ pub fn assert_detected(explore: Explore, skipped: SkippedSync, seeds: u64, crash
     assert!(is_detected, "a disk that doesn't sync {skipped:?} passes");
 }
 
-/// Result of a step that contradicts no rule.
+/// Result of a step in agreement with the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Done,
@@ -135,12 +135,12 @@ pub(crate) trait Subject: Sized {
     const FAULT_ONE_IN: u64;
     /// After one step in so many the exploration continues with a recovered state.
     const RESUME_ONE_IN: u64;
-    /// The power is cut after one step in so many of those that didn't use the disk.
+    /// The power is cut after one in so many steps without disk operations.
     const IDLE_ONE_IN: u64;
     /// Steps with one subject.
     const STEPS_MAX: usize;
 
-    /// A durable state that the model expects: what must be there, and what may be.
+    /// A durable state expected by the model: required and optional contents.
     type Expected: Clone;
     /// A recovered state, with its model.
     type Recovered;
@@ -152,14 +152,18 @@ pub(crate) trait Subject: Sized {
 
     fn expected(&self) -> &Self::Expected;
 
-    /// Takes a step. The model assumes that all of it becomes durable.
+    /// Takes a step.
+    ///
+    /// The model assumes that all its effects become durable.
     fn take_step(&mut self, random: Random<'_>, explored: &mut Explored) -> Result<Outcome, Mismatch>;
 
-    /// Returns the states that a recovery from within a step may find; where several match, the last one counts.
+    /// Returns the states permitted for a recovery from within a step; where several match, the last one counts.
     fn allowed(before: Self::Expected, after: Self::Expected) -> Vec<Self::Expected>;
 
-    /// Recovers a copy of `left` and compares it with the allowed states. Returns also the disk before each operation
-    /// of the recovery; with `repeats`, the caller recovers from each of these again.
+    /// Recovers a copy of `left` and compares it with the allowed states.
+    ///
+    /// Also returns the disk before each operation in the recovery; with `repeats`, the caller recovers from each of
+    /// these again.
     fn recover(
         &self,
         left: &SimulatedDisk,
@@ -169,10 +173,10 @@ pub(crate) trait Subject: Sized {
         explored: &mut Explored,
     ) -> Result<(Self::Recovered, Vec<SimulatedDisk>), Mismatch>;
 
-    /// Returns the only state that a second recovery may find.
+    /// Returns the only state permitted for a second recovery.
     fn settled(recovered: &Self::Recovered) -> Self::Expected;
 
-    /// Ends this process and continues on `disk`, from which `recovered` was recovered.
+    /// Ends this process and continues on `disk`, the source of `recovered`.
     fn resume(
         &mut self,
         disk: SimulatedDisk,
@@ -180,14 +184,14 @@ pub(crate) trait Subject: Sized {
         explored: &mut Explored,
     ) -> Result<(), Mismatch>;
 
-    /// Adds the counts of a process that ends.
+    /// Adds the counts from an ending process.
     fn count(&self, explored: &mut Explored);
 
     /// Adds the options and the steps so far.
     fn explain(&self, mismatch: Mismatch) -> Mismatch;
 }
 
-/// Operations of a step at which the power is cut.
+/// Operations in a step at which the power is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CutPoints {
     All,
@@ -212,7 +216,7 @@ fn explore<S: Subject>(random: Random<'_>, exploration: Exploration) -> Result<E
     Ok(explored)
 }
 
-/// Takes `steps` steps, and cuts the power at one operation of each.
+/// Takes `steps` steps, and cuts the power at one operation in each.
 fn follow<S: Subject>(random: Random<'_>, steps: usize) -> Result<Explored, Mismatch> {
     let mut explored = Explored::default();
     let mut cuts = split_mix(random());
@@ -225,9 +229,9 @@ fn follow<S: Subject>(random: Random<'_>, steps: usize) -> Result<Explored, Mism
     Ok(explored)
 }
 
-/// Takes one step, then cuts the power before operations of it and after the last.
+/// Takes one step, then cuts the power before its operations and after the last.
 ///
-/// `random` draws the step, `cut` the power cuts: an input of the fuzzer decides only about the steps.
+/// `random` draws the step, `cut` the power cuts: a fuzzer input decides only about the steps.
 fn step<S: Subject>(
     subject: &mut S,
     random: Random<'_>,
@@ -250,7 +254,7 @@ fn step<S: Subject>(
         Outcome::Refused => explored.refused += 1,
         Outcome::Failed => explored.faults += 1,
     }
-    // A store that failed writes nothing more, so a failed step always continues with a recovered state.
+    // A failed store writes nothing more, so a failed step always continues with a recovered state.
     let resumes = outcome == Outcome::Failed || random().is_multiple_of(S::RESUME_ONE_IN);
     let resume_at = resumes.then(|| below(cut, history.len()));
     let only = (points == CutPoints::One).then(|| resume_at.unwrap_or_else(|| below(cut, history.len())));
@@ -270,8 +274,10 @@ fn step<S: Subject>(
     resumed.map_or(Ok(()), |(disk, recovered)| subject.resume(disk, recovered, explored))
 }
 
-/// Recovers what a power cut left. With `repeats`, also cuts the power before each operation of that recovery: each
-/// further recovery must find the same.
+/// Recovers the disk left by a power cut.
+///
+/// With `repeats`, also cuts the power before each operation in this recovery: each further recovery must find the
+/// same.
 fn recover<S: Subject>(
     subject: &S,
     left: &SimulatedDisk,

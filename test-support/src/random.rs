@@ -3,10 +3,10 @@
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
-/// A source of random numbers.
+/// A random number source.
 pub type Random<'a> = &'a mut dyn FnMut() -> u64;
 
-/// Returns a generator of pseudo-random numbers, SplitMix64 (Steele, Lea and Flood 2014).
+/// Returns a pseudo-random number generator, SplitMix64 (Steele, Lea and Flood 2014).
 pub fn split_mix(seed: u64) -> impl FnMut() -> u64 {
     let mut random = SplitMix64::seed_from_u64(seed);
     move || random.next_u64()
@@ -17,7 +17,7 @@ pub(crate) fn below(random: Random<'_>, bound: usize) -> usize {
     (random() % bound.max(1) as u64) as usize
 }
 
-/// Returns `len` bytes that differ for each `salt`; those of an odd `salt` are compressible.
+/// Returns `len` bytes, different for each `salt`; compressible for an odd `salt`.
 pub(crate) fn distinct_bytes(len: usize, salt: u64) -> Vec<u8> {
     let mut word = salt.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let byte = |at: usize| {

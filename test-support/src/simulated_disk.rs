@@ -12,23 +12,24 @@ use counterfoil_log_io::{Buffer, FileId, PAGE_BYTES};
 use crate::random::Random;
 use file::File;
 
-/// A disk in memory that loses any subset of the unsynced bytes in a power cut.
+/// An in-memory disk that loses any subset of the unsynced bytes in a power cut.
 ///
-/// Clones are handles to the same disk. [`crash`](Self::crash) returns another disk, drawn at random from those that a
-/// power cut may leave, and doesn't change this one. Of each write since the last sync of its file that disk has any
-/// subset of the bytes, and any subset of the creations and removals since the last sync of the directory. A file that
-/// was created and never synced has any length up to the one that it was created with; preallocated bytes that were
-/// never written read as zeros.
+/// Clones are handles to the same disk. [`crash`](Self::crash) returns another disk, drawn at random from the possible
+/// states after a power cut, and doesn't change this one. The other disk has any subset of the bytes in each write
+/// since the last sync of its file, and any subset of the creations and removals since the last directory sync. A file
+/// created and never synced has any length up to its initial one; preallocated bytes never written read as zeros.
 #[derive(Clone, Debug)]
 pub struct SimulatedDisk {
     disk: Arc<Mutex<Disk>>,
     buffer_bytes: usize,
 }
 
-/// A fault of one operation.
+/// A fault in one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The operation fails with EIO. A write has no effect, and the next flush fails.
+    /// The operation fails with EIO.
+    ///
+    /// A write has no effect, and the next flush fails.
     Error,
     /// A write stops after this many bytes, and the next flush fails; any other operation fails with EIO.
     Short(usize),
@@ -36,16 +37,20 @@ pub enum Fault {
     PowerOff,
 }
 
-/// Syncs that the disk reports as done and doesn't make. The power-cut tests must detect such a disk.
+/// Syncs reported as done and skipped by the disk.
+///
+/// The power-cut tests must detect such a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SkippedSync {
-    /// Syncs of files whose names have this prefix.
+    /// File syncs, for names with this prefix.
     Files(&'static str),
-    /// Syncs of the directory: creations and removals.
+    /// Directory syncs: creations and removals.
     Directory,
 }
 
-/// The state of a disk. Clones share pages.
+/// The state of a disk.
+///
+/// Clones share pages.
 #[derive(Clone, Debug, Default)]
 struct Disk {
     /// Files by number, removed ones too.
@@ -54,13 +59,13 @@ struct Disk {
     names: BTreeMap<String, usize>,
     durable_names: BTreeMap<String, usize>,
     changed_names: Vec<NameChange>,
-    /// Error of a write, for the next flush.
+    /// A write error, for the next flush.
     failed: Option<io::ErrorKind>,
-    /// Number of changing operations so far, and the faults of those to come.
+    /// Number of changing operations so far, and the pending faults.
     operations: u64,
     faults: BTreeMap<u64, Fault>,
     is_off: bool,
-    /// Limit of the bytes of all files.
+    /// Maximum bytes in all files.
     capacity: u64,
     skipped_sync: Option<SkippedSync>,
     /// The disk before each operation since `record_history`.
@@ -68,7 +73,9 @@ struct Disk {
     free_buffers: Buffers,
 }
 
-/// Buffers to reuse. A copy of a disk starts without any.
+/// Buffers to reuse.
+///
+/// A copy of a disk starts without any.
 #[derive(Debug, Default)]
 struct Buffers(Vec<Buffer>);
 
@@ -85,8 +92,8 @@ enum NameChange {
 }
 
 impl SimulatedDisk {
-    /// Creates an empty disk of unlimited capacity; `buffer_bytes`, its largest single write, is rounded up to pages of
-    /// 4,096.
+    /// Creates an empty disk with unlimited capacity; `buffer_bytes`, its largest single write, is rounded up to
+    /// 4,096-byte pages.
     pub fn new(buffer_bytes: usize) -> SimulatedDisk {
         SimulatedDisk::from_state(Disk { capacity: u64::MAX, ..Disk::default() }, buffer_bytes)
     }
@@ -95,12 +102,14 @@ impl SimulatedDisk {
         SimulatedDisk { disk: Arc::new(Mutex::new(disk)), buffer_bytes: buffer_bytes.next_multiple_of(PAGE_BYTES) }
     }
 
-    /// Locks the state. A poisoned lock is no error: no operation is interrupted halfway.
+    /// Locks the state.
+    ///
+    /// A poisoned lock isn't an error: no operation is interrupted halfway.
     fn lock(&self) -> MutexGuard<'_, Disk> {
         self.disk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a disk that a power cut would leave now.
+    /// Returns the disk after a power cut now.
     #[must_use]
     pub fn crash(&self, random: Random<'_>) -> SimulatedDisk {
         let left = self.lock().crash(random);
@@ -128,7 +137,9 @@ impl SimulatedDisk {
         self.lock().faults.insert(operation, fault);
     }
 
-    /// Limits the bytes of all files together. Creating a file beyond the limit fails with ENOSPC.
+    /// Limits the total bytes in all files.
+    ///
+    /// Creating a file beyond the limit fails with ENOSPC.
     pub fn set_capacity(&self, bytes: u64) {
         self.lock().capacity = bytes;
     }
@@ -138,12 +149,12 @@ impl SimulatedDisk {
         self.lock().skipped_sync = Some(skipped);
     }
 
-    /// Returns the names of all files.
+    /// Returns all file names.
     pub fn names(&self) -> Vec<String> {
         self.lock().names.keys().cloned().collect()
     }
 
-    /// Returns the bytes of a file.
+    /// Returns the bytes in a file.
     pub fn bytes(&self, name: &str) -> Option<Vec<u8>> {
         let disk = self.lock();
         let file = &disk.files[*disk.names.get(name)?];
@@ -188,7 +199,7 @@ impl Disk {
         Ok(fault)
     }
 
-    /// Counts an operation that any fault makes fail as a whole.
+    /// Counts an operation that fails as a whole with any fault.
     fn simple_operation(&mut self) -> io::Result<()> {
         match self.operation()? {
             None => Ok(()),

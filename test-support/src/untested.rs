@@ -1,16 +1,16 @@
-//! Properties that this machine can't test.
+//! Properties not testable on this machine.
 
 use std::fs::OpenOptions;
 use std::io::Write;
 
-/// Names a file that gets a line for each; `cargo xtask test` sets it, and repeats the lines in its summary.
+/// Names a file for these notes, a line each; `cargo xtask test` sets it, and repeats the lines in its summary.
 const VARIABLE: &str = "COUNTERFOIL_UNTESTED";
 
-/// Notes what a test that passes has not tested, and why: on stderr, and in the summary of `cargo xtask test`, since
-/// the output of a test that passes isn't shown.
+/// Notes properties not tested by a passing test, with the reason: on stderr, and in the summary of `cargo xtask test`,
+/// since the output of a passing test isn't shown.
 ///
 /// # Panics
-/// If the file of these notes can't be written.
+/// If the file for the notes can't be written.
 pub fn note_untested(what: &str) {
     eprintln!("NOT TESTED: {what}");
     if let Some(path) = std::env::var_os(VARIABLE) {

@@ -1,6 +1,6 @@
 //! The disk benchmarks' floor: the rate of the disk without a store.
 //!
-//! A crate of its own, because submitting to an io_uring is `unsafe` and the benchmarks forbid that.
+//! A separate crate, because submitting to an io_uring is `unsafe` and the benchmarks forbid `unsafe`.
 #![warn(missing_docs)]
 
 use std::fs::{File, OpenOptions};
@@ -12,7 +12,7 @@ use std::path::Path;
 use counterfoil_log_io::{Buffer, PAGE_BYTES};
 use io_uring::{IoUring, opcode, types};
 
-/// Direction of a transfer.
+/// Transfer direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// To the disk.
@@ -24,7 +24,7 @@ pub enum Direction {
 /// Opens a file for direct I/O; creates it for writing.
 ///
 /// # Errors
-/// Those of `open`; `InvalidInput` if the file system has no `O_DIRECT`.
+/// Errors of `open`; `InvalidInput` if the file system has no `O_DIRECT`.
 pub fn open_direct(path: &Path, direction: Direction) -> io::Result<File> {
     OpenOptions::new()
         .read(true)
@@ -35,10 +35,12 @@ pub fn open_direct(path: &Path, direction: Direction) -> io::Result<File> {
         .open(path)
 }
 
-/// An io_uring that transfers whole files in blocks, with as many in flight as it has buffers.
+/// An io_uring for transferring whole files in blocks, with one block in flight for each buffer.
 pub struct NakedRing {
     ring: IoUring,
-    /// One for each block in flight; none is in flight between two calls. Empty after the ring failed.
+    /// One for each block in flight; none is in flight between two calls.
+    ///
+    /// Empty after a ring failure.
     buffers: Vec<Buffer>,
 }
 
@@ -49,7 +51,7 @@ impl std::fmt::Debug for NakedRing {
 }
 
 impl NakedRing {
-    /// Creates a ring for `depth` blocks in flight, each of `block_bytes`, a multiple of 4,096.
+    /// Creates a ring with `depth` blocks of `block_bytes` in flight; `block_bytes` is a multiple of 4,096.
     ///
     /// # Errors
     /// The kernel has no io_uring or refuses it; `InvalidInput` for other block sizes.
@@ -66,10 +68,12 @@ impl NakedRing {
         Ok(NakedRing { ring, buffers })
     }
 
-    /// Transfers the first `bytes` of `file` in order, rounded down to whole blocks. Syncs nothing.
+    /// Transfers the first `bytes` of `file` in order, rounded down to whole blocks.
+    ///
+    /// Syncs nothing.
     ///
     /// # Errors
-    /// The first that the system reports; `UnexpectedEof` for a block that was transferred in part.
+    /// The first error reported by the system; `UnexpectedEof` for a partly transferred block.
     pub fn run(&mut self, direction: Direction, file: &File, bytes: u64) -> io::Result<()> {
         let block = self.buffers.first().ok_or_else(|| io::Error::other("the ring failed before"))?.capacity() as u64;
         let blocks = bytes / block;

@@ -9,10 +9,12 @@ use super::spill::{Memory, PEER, Writer, store_options};
 use super::{BACKENDS, Bytes, DEPTH, DiskError, DiskOptions, Floor, Row, Turn, each, interleave, reopen};
 use crate::scratch::Scratch;
 
-/// Bytes of a store, in multiples of `turn_bytes`.
+/// Bytes in a store, in multiples of `turn_bytes`.
 const FILLS: u64 = 4;
 
-/// Measures every backend, block and payload. The backend also determines whether a ring or threads read the blocks.
+/// Measures every backend, block and payload.
+///
+/// The backend also selects a ring or threads for reading the blocks.
 ///
 /// # Errors
 /// [`DiskError`].
@@ -45,7 +47,7 @@ pub struct Stored {
     dir: PathBuf,
     backend: BackendChoice,
     options: StoreOptions,
-    /// Bytes of its blocks.
+    /// Bytes in its blocks.
     bytes: u64,
 }
 
@@ -60,7 +62,7 @@ impl Stored {
         Ok([create(true)?, create(false)?])
     }
 
-    /// Writes a store of four times `turn_bytes` in messages of `size` bytes, all in one lane.
+    /// Writes a store with four times `turn_bytes` in `size`-byte messages, all in one lane.
     ///
     /// # Errors
     /// [`DiskError`].
@@ -99,12 +101,14 @@ impl Stored {
         &self.dir
     }
 
-    /// Returns the bytes of its blocks.
+    /// Returns the bytes in its blocks.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Times the opening of the store for writing, which reads and verifies every block. Closing it is not timed.
+    /// Times opening the store for writing, which reads and verifies every block.
+    ///
+    /// Closing it is not timed.
     ///
     /// # Errors
     /// [`DiskError`].

@@ -1,4 +1,4 @@
-//! Reading a lane back from disk, verified, record by record, compared with naked reads of the same files.
+//! Reading a lane back from disk, verified, record by record, compared with naked reads from the same files.
 
 use std::hint::black_box;
 
@@ -15,7 +15,7 @@ use crate::scratch::Scratch;
 /// # Errors
 /// [`DiskError`].
 pub fn run(options: &DiskOptions) -> Result<Vec<Row>, DiskError> {
-    // The backend of the writes doesn't affect reads.
+    // The write backend doesn't affect reads.
     each(options, &[BackendChoice::Auto], one)
 }
 

@@ -12,7 +12,7 @@ use crate::scratch::Scratch;
 pub const SIZES: [usize; 2] = [1 << 10, 16 << 10];
 /// The lane's destination.
 pub const PEER: Rank = Rank(1);
-/// Bytes of the wire header.
+/// Wire header size in bytes.
 const PREFIX_BYTES: usize = 64;
 
 /// Measures every backend, block and payload.
@@ -48,7 +48,7 @@ pub(super) fn one(
     Ok(row)
 }
 
-/// Returns the options of a store with blocks of this size.
+/// Returns options for a store with this block size.
 pub(crate) fn store_options(block: usize) -> StoreOptions {
     StoreOptions { block_bytes: block, ..StoreOptions::new(Rank(0), 2) }
 }
@@ -61,8 +61,8 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Creates a lane of records from `first` on, each with a prefix and `size` bytes of payload, that takes about
-    /// `bytes` on disk.
+    /// Creates a lane with records from `first` on, each with a prefix and `size` payload bytes, taking about `bytes`
+    /// on disk.
     ///
     /// # Errors
     /// [`DiskError::Memory`].
@@ -79,14 +79,14 @@ impl Memory {
         Ok(Memory { lanes, first })
     }
 
-    /// Returns a source of all records.
+    /// Returns a source for all records.
     fn source(&self) -> Result<LaneSource, DiskError> {
         let lane = self.lanes.get(PEER).ok_or_else(|| no_memory("no such lane"))?;
         Ok(LaneSource::new(lane.cursor(self.first).map_err(no_memory)?, Ssn::MAX))
     }
 }
 
-/// Fills a body with bytes that depend on `number` and are hardly compressible.
+/// Fills a body with hardly compressible bytes depending on `number`.
 pub(crate) fn fill(body: &mut [u8], number: u64) {
     let mut word = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     for bytes in body.chunks_mut(8) {
@@ -97,7 +97,7 @@ pub(crate) fn fill(body: &mut [u8], number: u64) {
     }
 }
 
-/// A store that is written repeatedly.
+/// A repeatedly written store.
 #[derive(Debug)]
 pub struct Writer {
     dir: PathBuf,
@@ -106,7 +106,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Creates a writer with an empty store in a directory of its own, with or without checksums.
+    /// Creates a writer with an empty store in its own directory, with or without checksums.
     ///
     /// # Errors
     /// [`DiskError`].
@@ -125,8 +125,9 @@ impl Writer {
         self.dir
     }
 
-    /// Times the measured loop: writes every record of the lane as blocks and syncs them. Frees them afterwards,
-    /// untimed.
+    /// Times the measured loop: writes every record of the lane as blocks and syncs them.
+    ///
+    /// Frees them afterwards, untimed.
     ///
     /// # Errors
     /// [`DiskError`].

@@ -1,8 +1,8 @@
-//! Latency of appends while the store's thread writes to disk.
+//! Append latency while the store's thread writes to disk.
 //!
-//! A writer on one core appends far more than its memory budget, at a steady rate that the disk can sustain; the
-//! store's thread on the other core spills. The control appends the same messages at the same rate with as much memory
-//! and no store, while the other core copies as many bytes.
+//! A writer on one core appends far more than its memory budget, at a steady rate sustainable by the disk; the store's
+//! thread on the other core spills. The control appends the same messages at the same rate with as much memory and no
+//! store, while the other core copies as many bytes.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,37 +19,39 @@ use crate::scratch::Scratch;
 
 /// Measured payloads, in bytes.
 pub const SIZES: [usize; 2] = [1 << 10, 4 << 10];
-/// Messages that are timed together.
+/// Messages timed together.
 pub const BATCH: u64 = 64;
-/// Rate of appends, as a share of the disk's rate.
+/// Append rate, as a share of the disk's rate.
 const RATE_PART: f64 = 0.4;
-/// Limit of the rate, in bytes per second, that two cores can append and copy at the same time.
+/// Maximum rate, in bytes per second, for two cores to append and copy at the same time.
 const RATE_MAX: f64 = 600e6;
-/// Bytes of a turn, in multiples of `turn_bytes`: the 99.9th percentile needs thousands of batches.
+/// Bytes in a turn, in multiples of `turn_bytes`: the 99.9th percentile needs thousands of batches.
 const TURNS: u64 = 4;
-/// Bytes of a block.
+/// Block size in bytes.
 const BLOCK: usize = 256 << 10;
 /// Memory budget of either log, in bytes.
 const MEMORY_BYTES: u64 = 64 << 20;
-/// Bytes that the control retains: as many as the spilling log has in memory.
+/// Bytes retained by the control: as many as the spilling log has in memory.
 const RETAINED_BYTES: u64 = MEMORY_BYTES / 4 * 3;
 /// Bytes by which the receiver's checkpoints lag behind the messages sent: these are on disk.
 const COVER_LAG_BYTES: u64 = 256 << 20;
-/// Bytes between two of the receiver's checkpoints.
+/// Bytes between two receiver checkpoints.
 const COVER_EVERY_BYTES: u64 = 4 << 20;
 /// Limit of the histogram, in nanoseconds.
 const NS_MAX: u64 = 10_000_000_000;
 const PREFIX_BYTES: usize = 64;
 const PEER: Rank = Rank(1);
 
-/// One line of the table. Times are of a batch, in nanoseconds.
+/// A line in the table.
+///
+/// Times are for a batch, in nanoseconds.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// Payload in bytes.
     pub size: usize,
     /// Messages in a batch.
     pub batch: u64,
-    /// Rate of appends, in 10^6 bytes of payload per second.
+    /// Append rate, in 10^6 payload bytes per second.
     pub mb_per_s: f64,
     /// True if writer and store had a core each; false if the machine has one core or its cores are unknown.
     pub pinned: bool,
@@ -59,11 +61,11 @@ pub struct Row {
     pub p99_ns: u64,
     /// 99.9th percentile.
     pub p999_ns: u64,
-    /// Median of the control.
+    /// Median for the control.
     pub control_p50_ns: u64,
-    /// 99th percentile of the control.
+    /// 99th percentile for the control.
     pub control_p99_ns: u64,
-    /// 99.9th percentile of the control.
+    /// 99.9th percentile for the control.
     pub control_p999_ns: u64,
     /// `p999_ns / control_p999_ns`, over all rounds.
     pub ratio: f64,
@@ -176,7 +178,7 @@ impl Writer {
         BATCH * self.payload.len() as u64
     }
 
-    /// Runs a turn of `batches`, and records the time of each.
+    /// Runs a turn with `batches` batches, and records the time of each.
     fn turn(&mut self, batches: u64, times: &mut Histogram<u64>) -> Result<(), DiskError> {
         let lag = if self.log.options().store.is_some() { COVER_LAG_BYTES } else { RETAINED_BYTES };
         let records = |bytes: u64| bytes / (PREFIX_BYTES + self.payload.len()) as u64;
@@ -248,7 +250,7 @@ fn with_copies<T>(cores: &Cores, rate: f64, work: impl FnOnce() -> T) -> T {
     })
 }
 
-/// The first two cores that this thread may use.
+/// The first two cores available to this thread.
 struct Cores {
     all: Option<CpuSet>,
     two: Option<(CpuSet, CpuSet)>,

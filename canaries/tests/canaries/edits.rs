@@ -1,10 +1,10 @@
-//! Edits of a source, as the build script makes them.
+//! Source edits, as made by the build script.
 
 use super::place::{Edit, edited};
 
 const SOURCE: &str = "fn f(n: u32) -> u32 {\n    log();\n    n + 1\n}\n";
 
-/// Returns an edit of `right`, by one of `wrong` and `with`.
+/// Returns an edit to `right`, by one of `wrong` and `with`.
 fn edit(right: &str, wrong: Option<&str>, with: Option<&str>) -> Edit {
     let [wrong, with] = [wrong, with].map(|text| text.map(str::to_owned));
     Edit { file: "f.rs".into(), right: right.to_owned(), wrong, with }

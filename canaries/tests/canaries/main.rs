@@ -1,11 +1,11 @@
-//! Mistakes of the rules, planted one at a time: the effect of each where the tests of `counterfoil-protocols` show
+//! Mistakes in the rules, planted one at a time: the effect of each where the tests in `counterfoil-protocols` show
 //! that the rule is right.
 //!
-//! The scenarios of the send-deterministic rule run here, too, over the build of this crate, without a mistake.
+//! Scenarios for the send-deterministic rule run here, too, on this crate's build, without a mistake.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test, and its helpers, fail by panicking")]
 
-// The tests of the rules name the crate that they test.
+// Tests for the rules name the crate under test.
 extern crate counterfoil_canaries as counterfoil_protocols;
 
 mod edits;
@@ -13,7 +13,7 @@ mod list;
 mod pessimistic;
 mod send_deterministic;
 
-// Of the build script.
+// Modules of the build script.
 #[expect(dead_code, reason = "only `build/main.rs` reads `Edit::file`")]
 #[path = "../../build/place.rs"]
 mod place;

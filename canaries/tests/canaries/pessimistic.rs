@@ -1,4 +1,6 @@
-//! Mistakes of the pessimistic rule. The simulator shows that each is found.
+//! Mistakes in the pessimistic rule.
+//!
+//! The simulator shows that each is found.
 
 use counterfoil_ack_piggyback::{AckPolicy, WireHeader};
 use counterfoil_canaries::Canary;
@@ -16,7 +18,7 @@ fn rank(rank: Rank, incarnation: u32) -> Pessimistic {
     Pessimistic::new(Config { rank, ranks: 3, incarnation: Incarnation(incarnation), policy }).unwrap()
 }
 
-/// Returns the headers of two messages from `A` to `R`.
+/// Returns headers for two messages from `A` to `R`.
 fn messages() -> [WireHeader; 2] {
     let mut sender = rank(A, 0);
     let envelope = Envelope { source: A, destination: R, tag: 0, comm: 0, len: 8 };

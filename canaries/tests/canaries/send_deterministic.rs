@@ -1,4 +1,4 @@
-//! Mistakes of the send-deterministic rule.
+//! Mistakes in the send-deterministic rule.
 
 #[path = "../../../protocols/tests/protocols/send_deterministic/figures.rs"]
 mod figures;
@@ -17,10 +17,10 @@ pub(super) use figures::explicit_acks;
 use figures::{checkpoints_after_rollback, figure_2, replay_of_a_logged_message};
 use world::{BASE, Settings, job};
 
-/// Settings of jobs that planted mistakes break.
+/// Settings for jobs broken by planted mistakes.
 const DEEP: Settings = Settings { failures: 2, collections: true, ..BASE };
 
-/// Returns `true` if a job of these seeds ends wrong with a mistake.
+/// Returns `true` if a job with one of these seeds ends wrong with a mistake.
 fn is_found(canary: Canary, mut seeds: Range<u64>) -> bool {
     let _planted = canary.plant();
     seeds.any(|seed| job(seed, DEEP).is_err())

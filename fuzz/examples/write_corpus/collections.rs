@@ -1,14 +1,16 @@
-//! Inputs for the collector: events of a log.
+//! Collector inputs: log events.
 
-/// Returns sequences of steps. A step is two bytes: event (modulo 8) and lane (divided by 8, modulo 3), and a number.
-/// The settling of a chunk has a third one: percentage in use.
+/// Returns step sequences.
+///
+/// A step is two bytes: event (modulo 8) and lane (divided by 8, modulo 3), and a number. Settling a chunk has a third
+/// byte: percentage in use.
 pub(crate) fn collections() -> Vec<(&'static str, Vec<u8>)> {
     const SETTLE: u8 = 0;
     const FLOOR: u8 = 4;
     const EPOCHS: u8 = 5;
     const FORGET: u8 = 6;
     const COLLECT: u8 = 7;
-    // Numbers that select the size of a chunk.
+    // Numbers selecting a chunk size.
     const SMALL: u8 = 0;
     const BIG: u8 = 4;
     // Added to a size: every sixteen add a record, every five an epoch.

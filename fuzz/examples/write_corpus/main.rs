@@ -1,4 +1,6 @@
-//! Writes the committed corpora: `cargo run -p counterfoil-fuzz --example write_corpus`. The files are reproducible.
+//! Writes the committed corpora: `cargo run -p counterfoil-fuzz --example write_corpus`.
+//!
+//! The files are reproducible.
 #![forbid(unsafe_code)]
 
 mod collections;

@@ -1,6 +1,8 @@
-//! Corpus of `recovery_notices`: job, faults, damaged notices, choices.
+//! Corpus for `recovery_notices`: job, faults, damaged notices, choices.
 
-/// Returns inputs of jobs with and without damage. The choices are pseudo-random.
+/// Returns inputs for jobs with and without damage.
+///
+/// The choices are pseudo-random.
 pub(crate) fn jobs() -> Vec<(&'static str, Vec<u8>)> {
     let choices = |len: usize| (0..len).map(|place| (place * 7 % 5) as u8).collect::<Vec<u8>>();
     let job = |head: &[u8], len| [head, &choices(len)].concat();

@@ -1,8 +1,8 @@
-//! Inputs for recoveries: changes of a dead process's files, and histories of a log.
+//! Recovery inputs: changes to a dead process's files, and log histories.
 
 use counterfoil_test_support::random::split_mix;
 
-/// Returns changes of a dead process's files, four bytes each: kind (bit 0: of the local log), place (two bytes, within
+/// Returns changes to a dead process's files, four bytes each: kind (bit 0: in the local log), place (two bytes, within
 /// the used pages; the header's is the first), value.
 pub(crate) fn files() -> Vec<(&'static str, Vec<u8>)> {
     const SET: u8 = 0;
@@ -45,8 +45,9 @@ pub(crate) fn files() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Histories of a log: each byte is a choice. A pseudo-random number made of it decides about a step, so these are
-/// long ones, of different kinds of bytes.
+/// Log histories: each byte is a choice.
+///
+/// A pseudo-random number made from it decides about a step, so these are long histories with different kinds of bytes.
 pub(crate) fn histories() -> Vec<(&'static str, Vec<u8>)> {
     let numbers = |seed: u64, len| {
         let mut numbers = split_mix(seed);
@@ -64,10 +65,10 @@ pub(crate) fn histories() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Returns changes of a dead process's files with new checks, eight bytes each: a forged number (kind, number of the
-/// chunk, value) and a change as in [`files`].
+/// Returns changes to a dead process's files with new checks, eight bytes each: a forged number (kind, chunk number,
+/// value) and a change as in [`files`].
 pub(crate) fn forged_files() -> Vec<(&'static str, Vec<u8>)> {
-    /// Sets the second byte of the file's magic to what it is.
+    /// Sets the second byte in the file's magic to its present value.
     const NOTHING: [u8; 4] = [0, 0, 0, b'C'];
     const WORD: [u8; 4] = [0, 4, 8, 12];
     let forged = |kind: u8, chunk: u8, value: u8| [&[kind, 0, chunk, value][..], &NOTHING].concat();
@@ -87,7 +88,7 @@ pub(crate) fn forged_files() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Returns changes of a store's files: 1 for new checksums or 0, then four bytes each: kind (file, operation), place,
+/// Returns changes to a store's files: 1 for new checksums or 0, then four bytes each: kind (file, operation), place,
 /// value.
 pub(crate) fn stores() -> Vec<(&'static str, Vec<u8>)> {
     // Files in alphabetical order: two checkpoints, manifest, reserve, segments.

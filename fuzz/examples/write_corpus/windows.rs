@@ -1,10 +1,12 @@
 //! Inputs for the send and receive windows.
 
-/// Returns sequences of steps. A step is two bytes: event (modulo 8; the quotient selects flags), and a number.
+/// Returns step sequences.
+///
+/// A step is two bytes: event (modulo 8; the quotient selects flags), and a number.
 pub(crate) fn windows() -> Vec<(&'static str, Vec<u8>)> {
     const RECEIVER: u8 = 0;
     const SENDER: u8 = 1;
-    // Events of the receiver: next message, message with this SSN, piggyback, explicit ack, begin epoch, ack request,
+    // Receiver events: next message, message with this SSN, piggyback, explicit ack, begin epoch, ack request,
     // replacement.
     const NEXT: u8 = 0;
     const RECEIVE: u8 = 1;
@@ -16,12 +18,12 @@ pub(crate) fn windows() -> Vec<(&'static str, Vec<u8>)> {
     // Flags of a received message.
     const LARGE: u8 = 8;
     const ACK_REQUESTED: u8 = 24;
-    // Events of the sender.
+    // Sender events.
     const STAMP: u8 = 0;
     const ACK: u8 = 3;
     const ROLLED_BACK: u8 = 6;
     const RESTORED: u8 = 7;
-    // An ack of receive epoch 2.
+    // An ack for receive epoch 2.
     const ACK_2: u8 = ACK + 8;
     let steps = |end: u8, steps: &[(u8, u8)]| {
         let bytes = steps.iter().flat_map(|&(step, number)| [step, number]);

@@ -1,11 +1,13 @@
-//! Checksums of a store's files, computed again after a change. `docs/book/src/reference/formats.md` has the places.
+//! A store's file checksums, computed again after a change.
+//!
+//! `docs/book/src/reference/formats.md` has the places.
 
 use counterfoil_log_core::{crc32c, crc32c_append};
 use counterfoil_test_support::SimulatedDisk;
 
 use super::PAGE;
 
-/// Computes every checksum again that lies inside its file.
+/// Recomputes every checksum lying inside its file.
 pub(super) fn renew(disk: &SimulatedDisk) {
     let mut checkpoints = Vec::new();
     for name in disk.names() {
@@ -93,7 +95,7 @@ fn renew_segment(bytes: &mut [u8]) {
     }
 }
 
-/// Returns the checksum of a table and of the records that it names; `None` if one is outside of the file.
+/// Returns the checksum over a table and the records named by it; `None` if one is outside the file.
 fn crc_of_chunks(bytes: &[u8], block: usize) -> Option<u32> {
     let table = range(bytes, block + 96, (word(bytes, block + 84) as usize).saturating_mul(32))?;
     let (mut crc, mut chunk) = (crc32c(table), block + PAGE);

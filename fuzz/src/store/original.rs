@@ -13,9 +13,9 @@ use counterfoil_test_support::SimulatedDisk;
 use super::{Contents, read_all};
 
 const RANKS: u32 = 3;
-/// Lane of copied records.
+/// Lane with copied records.
 pub(super) const LANE: Rank = Rank(2);
-/// Lane of chunks that are written in place.
+/// Lane with in-place chunks.
 const CHUNKS: Rank = Rank(0);
 
 pub(super) fn options() -> StoreOptions {
@@ -30,7 +30,7 @@ pub(super) fn options() -> StoreOptions {
     }
 }
 
-/// Returns the options of a log on such a store.
+/// Returns options for a log on such a store.
 pub(super) fn log_options() -> Options {
     let mut options = Options::new(Rank(1), RANKS);
     options.tier = Tier::NodeLocal;

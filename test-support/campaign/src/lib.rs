@@ -1,7 +1,7 @@
-//! Length of the random and exhaustive campaigns in tests, by one setting.
+//! Length of random and exhaustive test campaigns, by one setting.
 //!
 //! `COUNTERFOIL_CAMPAIGN_PERCENT` (1 to 100, by default 100) shortens every campaign alike: `cargo xtask test --quick`
-//! sets it. A test that counts what its campaign has met scales these counts, too; so it can't pass on an empty
+//! sets it. A test that counts cases met in its campaign scales these counts, too; so it can't pass on an empty
 //! campaign.
 //!
 //! ```
@@ -18,12 +18,12 @@
 
 use std::sync::LazyLock;
 
-/// Variable that sets the length.
+/// Variable for the length.
 pub const VARIABLE: &str = "COUNTERFOIL_CAMPAIGN_PERCENT";
 
 static PERCENT: LazyLock<u64> = LazyLock::new(|| std::env::var(VARIABLE).map_or(100, |value| parse(&value)));
 
-/// Returns the length of campaigns in percent of the full one, from 1 to 100.
+/// Returns the campaign length in percent of the full one, from 1 to 100.
 ///
 /// # Panics
 /// If the variable has another value: a misspelt one must not shorten the tests unnoticed.
@@ -31,27 +31,27 @@ pub fn percent() -> u64 {
     *PERCENT
 }
 
-/// Returns the length of a campaign whose full length is `full`: at least 1, unless that is 0.
+/// Returns the length of a campaign with full length `full`: at least 1, unless `full` is 0.
 ///
 /// # Panics
-/// As of [`percent`].
+/// See [`percent`].
 pub fn scaled(full: u64) -> u64 {
     scale(full, percent())
 }
 
-/// Returns how often a campaign has to meet a case that it meets `full` times at its full length: in a shorter one a
-/// tenth fewer, since chance weighs more there.
+/// Returns the required count for a case met `full` times at full length: in a shorter campaign a tenth fewer, since
+/// chance weighs more there.
 ///
 /// # Panics
-/// As of [`percent`].
+/// See [`percent`].
 pub fn met(full: u64) -> u64 {
     meet(full, percent())
 }
 
-/// Returns the step at which an exhaustive campaign takes its cases: 1 for all of them.
+/// Returns the step between cases in an exhaustive campaign: 1 for all cases.
 ///
 /// # Panics
-/// As of [`percent`].
+/// See [`percent`].
 pub fn stride() -> usize {
     (100 / percent()) as usize
 }

@@ -1,6 +1,5 @@
-//! Programs whose checkpoints can be taken while they wait, and whose collectives run natively, and [one](older_line)
-//! that goes back to a line older than its newest checkpoint: they show that a driver does what the protocols'
-//! interface says.
+//! Programs with native collectives and checkpoints that can be taken while they wait, and [one](older_line) that goes
+//! back to a line older than its newest checkpoint: they show that a driver follows the protocols' interface.
 #![forbid(unsafe_code)]
 
 pub mod older_line;
@@ -14,12 +13,12 @@ use counterfoil_protocols::user_level::{self, UserLevel};
 use counterfoil_protocols::{coordinated, event_logging, message_tagging};
 use serde::{Deserialize, Serialize};
 
-/// What a rank runs.
+/// The program run by a rank.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Work {
     /// Calls of all kinds.
     Calls(program::Program),
-    /// A checkpoint of rank 0 that is durable before rank 1 begins its own.
+    /// A checkpoint on rank 0, durable before rank 1 begins its own.
     OlderLine(older_line::OlderLine),
 }
 

@@ -1,5 +1,6 @@
-//! Program of two ranks in which rank 1 begins its checkpoint of a line only after that of rank 0 is durable. A kill of
-//! rank 1 in that checkpoint leaves rank 0 with one that is newer than the committed line.
+//! Two-rank program: rank 1 begins its checkpoint of a line only after rank 0's is durable.
+//!
+//! If rank 1 is killed during this checkpoint, rank 0 has one newer than the committed line.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -8,26 +9,26 @@ use std::path::PathBuf;
 use counterfoil_runtime::{Communicator, Error};
 use serde::{Deserialize, Serialize};
 
-/// In each iteration that this divides, rank 0 waits until the rule asks for a checkpoint; it takes those that are
-/// asked for in between, too.
+/// In each iteration divisible by this, rank 0 waits until the rule requests a checkpoint; it takes those requested in
+/// between, too.
 const LINE_EVERY: u64 = 10;
 
-/// Parameters of the program.
+/// Program parameters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OlderLine {
     /// Number of iterations.
     pub iterations: u64,
-    /// File to which rank 0 appends the iterations of the checkpoints that it has made durable, and has restored:
-    /// `durable 9`, `restored 4`, a line each.
+    /// File to which rank 0 appends the iterations of checkpoints made durable and restored: `durable 9`, `restored 4`,
+    /// a line each.
     pub notes: PathBuf,
 }
 
-/// State of a rank: everything that a restart needs.
+/// Rank state: everything needed for a restart.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct State {
     /// Present iteration, from 1.
     iteration: u64,
-    /// Of rank 1: the newest epoch that rank 0 has told.
+    /// On rank 1: the newest epoch told by rank 0.
     epoch: u32,
     digest: u64,
 }
@@ -36,7 +37,7 @@ impl OlderLine {
     /// Runs the program on one rank, and returns its digest.
     ///
     /// # Errors
-    /// Those of the communicator.
+    /// Errors of the communicator.
     pub fn run(&self, comm: &mut impl Communicator) -> Result<Vec<u8>, Error> {
         let mut state = State { iteration: 1, epoch: 0, digest: 0 };
         if let Some(restored) = comm.restore()? {
@@ -60,7 +61,7 @@ impl OlderLine {
             comm.iteration(state.iteration)?;
             let saved = postcard::to_stdvec(state)?;
             let mut epoch = comm.checkpoint(&saved)?;
-            // None is taken before what a restored rank has sent already is repeated.
+            // Checkpoints wait until everything already sent by a restored rank is repeated.
             let waits = state.iteration > began && state.iteration.is_multiple_of(LINE_EVERY);
             while waits && epoch == known {
                 comm.iteration(state.iteration)?;

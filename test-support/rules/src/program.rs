@@ -1,5 +1,6 @@
-//! Program of the ranks between processes. Its state says exactly how far it is, so that a checkpoint can be taken
-//! while it waits.
+//! Program for the ranks between processes.
+//!
+//! Its state records exactly the progress made, so that a checkpoint can be taken while it waits.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -7,30 +8,30 @@ use std::rc::Rc;
 use counterfoil_runtime::{Communicator, Error, Reduction, Request};
 use serde::{Deserialize, Serialize};
 
-/// Steps of an iteration in which a receive is open.
+/// Steps of an iteration with an open receive.
 const OPEN: std::ops::RangeInclusive<u64> = 2..=4;
 
-/// Parameters of the program.
+/// Program parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Program {
     /// Number of iterations.
     pub iterations: u64,
-    /// Iterations between two places where the program offers a checkpoint; never if 0.
+    /// Iterations between two checkpoint offers by the program; never if 0.
     pub checkpoint_every: u64,
-    /// It also makes calls whose results differ by rank.
+    /// Makes calls with rank-dependent results, too.
     pub per_rank_results: bool,
-    /// Only rank that offers them; all if `None`.
+    /// The only rank to offer checkpoints; all if `None`.
     pub offered_by: Option<u32>,
 }
 
-/// State of a rank: everything that a restart needs.
+/// Rank state: everything needed for a restart.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct State {
     /// Present iteration, from 1.
     iteration: u64,
     /// Next step of the iteration.
     step: u64,
-    /// Digest of all that the rank has received.
+    /// Digest of everything received by the rank.
     digest: u64,
 }
 
@@ -46,7 +47,7 @@ impl Program {
     /// Runs the program on one rank, and returns its digest.
     ///
     /// # Errors
-    /// Those of the communicator.
+    /// Errors of the communicator.
     pub fn run(self, comm: &mut impl Communicator) -> Result<Vec<u8>, Error> {
         let state = Rc::new(RefCell::new(State { iteration: 1, ..State::default() }));
         let shared = Rc::clone(&state);
@@ -61,7 +62,9 @@ impl Program {
         Ok(state.borrow().digest.to_le_bytes().to_vec())
     }
 
-    /// Makes one call, and then notes that in the state. `open`: the receive that is open in the steps [`OPEN`].
+    /// Makes one call, then records it in the state.
+    ///
+    /// `open`: the receive open in the steps [`OPEN`].
     fn step(
         self,
         comm: &mut impl Communicator,
@@ -71,7 +74,7 @@ impl Program {
         let State { iteration, step, digest } = state.borrow().clone();
         let (rank, size) = (comm.rank(), comm.size());
         let (next, previous) = ((rank + 1) % size, (rank + size - 1) % size);
-        // Only that rank sends here, but a receive from any is a choice.
+        // Only this rank sends here, but a receive from any is a choice.
         let source = |names: bool| Some(previous).filter(|_| names);
         let is_even = iteration.is_multiple_of(2);
         if OPEN.contains(&step) && open.is_none() {
@@ -86,7 +89,7 @@ impl Program {
                 comm.send(next, 0, &(digest ^ iteration).to_le_bytes())?;
                 Vec::new()
             }
-            // The other receive is open: a checkpoint that is asked for now leaves it to the restored program.
+            // The other receive is open: a checkpoint requested now leaves it to the restored program.
             2 => comm.recv(source(is_even), Some(0))?.1.to_vec(),
             3 => {
                 comm.send(next, 1, &(digest ^ !iteration).to_le_bytes())?;

@@ -1,5 +1,6 @@
-//! A rank of a job under one of the small rules. The launcher starts it, with the name of the rule as the first
-//! argument.
+//! A rank in a job under one of the small rules.
+//!
+//! The launcher starts it, with the rule name as the first argument.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
@@ -38,7 +39,7 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     };
     let result = outcome.and_then(|outcome| endpoint.finish(outcome));
     match result {
-        // The launcher starts a process that continues from the checkpoint.
+        // The launcher starts a process to continue from the checkpoint.
         Err(_) if endpoint.is_rolling_back() => Ok(()),
         Err(error) => {
             endpoint.fail(error.to_string());

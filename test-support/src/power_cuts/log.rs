@@ -1,13 +1,12 @@
-//! Power cuts of a [`Log`].
+//! Power cuts on a [`Log`].
 //!
-//! The log has so little memory that it spills all the time. A recovery finds the newest checkpoint of before the
-//! interrupted step or of after it, with every message that is still needed and no other; and of the local log the
-//! synced entries, and perhaps some of those after them, in order. Cursors stay open across steps, and read every
-//! message in order.
+//! The log has so little memory that it spills all the time. A recovery finds the newest checkpoint from before or
+//! after the interrupted step, with every message still needed and no other; and in the local log the synced entries,
+//! and perhaps some later ones, in order. Cursors stay open across steps, and read every message in order.
 //!
-//! Some logs keep the local log in shared memory ([`Options::dir`]), which a power cut empties and the end of a process
-//! doesn't. Some of these keep the messages there, too ([`Tier::ProcessCrashSafe`]): after the end of a process, the
-//! next one finds all of them.
+//! Some logs keep the local log in shared memory ([`Options::dir`]), emptied by a power cut and not by a process's end.
+//! Some of these keep the messages there, too ([`Tier::ProcessCrashSafe`]): after a process's end, the next one finds
+//! all of them.
 
 mod disk_steps;
 mod message_steps;
@@ -26,7 +25,9 @@ use crate::{SimulatedDisk, SkippedSync};
 use recovery::Recovery;
 use shared_memory::SharedMemory;
 
-/// Takes random steps with logs and cuts the power, as often as `exploration` says. All randomness comes from `random`.
+/// Takes random steps with logs and cuts the power, as often as specified by `exploration`.
+///
+/// All randomness comes from `random`.
 ///
 /// # Errors
 /// [`Mismatch`].
@@ -34,8 +35,9 @@ pub fn explore(random: Random<'_>, exploration: Exploration) -> Result<Explored,
     super::explore::<LogModel>(random, exploration)
 }
 
-/// Takes `steps` steps with one log, at most 150, and cuts the power at one operation of each. `random` draws the
-/// options and the steps; its first number is the seed of the power cuts.
+/// Takes `steps` steps with one log, at most 150, and cuts the power at one operation in each.
+///
+/// `random` draws the options and the steps; its first number is the seed for the power cuts.
 ///
 /// # Errors
 /// [`Mismatch`].
@@ -48,7 +50,9 @@ const RANK: Rank = Rank(0);
 const RANKS: u32 = 4;
 const KIB: usize = 1024;
 
-/// A sent message. `salt` determines its bytes.
+/// A sent message.
+///
+/// `salt` determines its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Sent {
     ssn: Ssn,
@@ -63,11 +67,13 @@ struct Lane {
     /// SSN of the last message.
     last: Ssn,
     acked: Ssn,
-    /// The last message that may have been collected. It never falls.
+    /// The last message that may have been collected.
+    ///
+    /// Never falls.
     dispensable: Ssn,
     /// The next message to repeat.
     rewound: Option<Ssn>,
-    /// The last message when shared memory was lost, or none of it had any of the lane: later ones are in there.
+    /// The last message when shared memory was lost, or had nothing from the lane: later ones are in there.
     lost_from_memory: Ssn,
     sent: Vec<Sent>,
 }
@@ -83,23 +89,23 @@ struct Checkpoint {
     local: Vec<LocalEntry>,
 }
 
-/// The expected state: what must be durable, and what may be.
+/// The expected state: required and optional durable contents.
 #[derive(Clone, Debug, Default)]
 struct Expected {
     /// The kept checkpoints, oldest first.
     kept: Vec<Arc<Checkpoint>>,
-    /// Entries of the local log that were handed to the store after the newest checkpoint.
+    /// Local log entries handed to the store after the newest checkpoint.
     tail: Vec<LocalEntry>,
-    /// Number of entries of `tail` that were synced.
+    /// Number of synced entries in `tail`.
     synced: usize,
 }
 
-/// A cursor that stays open across steps.
+/// A cursor held open across steps.
 #[derive(Debug)]
 struct HeldCursor {
     peer: Rank,
     cursor: Cursor,
-    /// The SSN that it reads next.
+    /// The SSN to read next.
     at: Ssn,
     opened_at: Ssn,
 }
@@ -114,13 +120,13 @@ struct LogModel {
     log: Option<Log>,
     expected: Expected,
     lanes: [Lane; RANKS as usize],
-    /// All entries of the local log.
+    /// All local log entries.
     local: Vec<LocalEntry>,
     /// Shared memory of the local log, if it has any.
     memory: Option<SharedMemory>,
-    /// The last entry that was handed to the store.
+    /// The last entry handed to the store.
     last_handed: Ssn,
-    /// Counts messages, so that one that is sent again has other bytes.
+    /// Counts messages, so that a message sent again has other bytes.
     salt: u64,
     /// Epoch of the newest checkpoint.
     newest_epoch: u32,
@@ -131,7 +137,7 @@ impl Subject for LogModel {
     const FAULT_ONE_IN: u64 = 32;
     const RESUME_ONE_IN: u64 = 32;
     const IDLE_ONE_IN: u64 = 4;
-    // Few: what was sent is read back again and again.
+    // Few: sent messages are read back again and again.
     const STEPS_MAX: usize = 150;
 
     type Expected = Expected;
@@ -198,7 +204,7 @@ impl Subject for LogModel {
     }
 
     fn allowed(before: Expected, after: Expected) -> Vec<Expected> {
-        // Each of the entries of the local log that are being written may have become durable.
+        // Each local log entry being written may have become durable.
         let synced = if after.tail.len() > before.tail.len() { before.synced } else { after.synced };
         vec![before, Expected { synced, ..after.clone() }, after]
     }

@@ -1,7 +1,7 @@
-//! Power cuts of a [`Store`].
+//! Power cuts on a [`Store`].
 //!
-//! A recovery finds the checkpoints of before the interrupted step or of after it, with every record; and of the local
-//! log the synced entries, and perhaps some of those appended after them, in order.
+//! A recovery finds the checkpoints from before or after the interrupted step, with every record; and in the local log
+//! the synced entries, and perhaps some appended after them, in order.
 
 mod recovery;
 mod steps;
@@ -15,8 +15,9 @@ use super::{Exploration, Explored, Mismatch, Outcome, Subject};
 use crate::random::{Random, below};
 use crate::{SimulatedDisk, SkippedSync};
 
-/// Takes random steps with stores and cuts the power, as often as `exploration` says. All randomness comes from
-/// `random`.
+/// Takes random steps with stores and cuts the power, as often as specified by `exploration`.
+///
+/// All randomness comes from `random`.
 ///
 /// # Errors
 /// [`Mismatch`].
@@ -27,10 +28,10 @@ pub fn explore(random: Random<'_>, exploration: Exploration) -> Result<Explored,
 const RANK: Rank = Rank(1);
 const RANKS: u32 = 3;
 
-/// A record: SSN, length of the prefix, prefix and payload.
+/// A record: SSN, prefix length, prefix and payload.
 type BlockRecord = (Ssn, usize, Vec<u8>);
 
-/// The expected state: what must be durable, and what may be.
+/// The expected state: required and optional durable contents.
 #[derive(Clone, Debug, Default)]
 struct Expected {
     /// The store has been created.
@@ -38,9 +39,9 @@ struct Expected {
     /// The kept checkpoints, oldest first.
     kept: Vec<CheckpointImage>,
     floors: BTreeMap<Rank, Ssn>,
-    /// Entries of the local log that were appended since the newest checkpoint, or since the store was opened.
+    /// Local log entries appended since the newest checkpoint, or since the store was opened.
     tail: Vec<LocalImage>,
-    /// Number of entries of `tail` that were synced.
+    /// Number of synced entries in `tail`.
     synced: usize,
 }
 
@@ -60,12 +61,12 @@ struct StoreModel {
     store: Option<Store>,
     expected: Expected,
     lanes: [Lane; RANKS as usize],
-    /// All entries of the local log.
+    /// All local log entries.
     local: Vec<LocalImage>,
     next_local: u64,
     /// The records of each block, by segment and offset.
     contents: HashMap<(u32, u64), Vec<BlockRecord>>,
-    /// Counts bodies, so that a record that is appended again has other bytes.
+    /// Counts bodies, so that a record appended again has other bytes.
     salt: u64,
     steps: Vec<String>,
 }
@@ -179,15 +180,16 @@ impl Subject for StoreModel {
 }
 
 impl StoreModel {
-    /// Returns `true` if the store is in its failed state. A refused append flushes: if an earlier write failed, only
-    /// the next call returns that error.
+    /// Returns `true` if the store is in its failed state.
+    ///
+    /// A refused append flushes: if an earlier write failed, only the next call returns this error.
     fn has_failed(&mut self) -> bool {
         let nothing = &mut LocalImage::source(&[]);
         let appended = self.store.as_mut().map(|store| store.append(LOCAL, nothing, &mut Vec::new()));
         matches!(appended, Some(Err(StoreError::Failed { .. })))
     }
 
-    /// Checks that a store that failed refuses to sync or to write a checkpoint, and doesn't touch the disk.
+    /// Checks that a failed store refuses to sync or to write a checkpoint, and doesn't touch the disk.
     fn check_that_it_stays_failed(&mut self) -> Result<(), Mismatch> {
         let Some(store) = &mut self.store else { return Ok(()) };
         let before = self.disk.operations();
@@ -199,7 +201,7 @@ impl StoreModel {
         }
     }
 
-    /// Sets the index to that of the newest checkpoint.
+    /// Sets the index to the newest checkpoint's.
     fn rebuild(&mut self) {
         let newest = self.expected.image();
         self.lanes = Default::default();
@@ -237,7 +239,7 @@ impl Expected {
         self.kept.last().map(|newest| self.with_floors(newest))
     }
 
-    /// Drops the floors that are above no kept checkpoint.
+    /// Drops the floors not above any kept checkpoint.
     fn drop_floors(&mut self) {
         let kept = &self.kept;
         self.floors.retain(|lane, floor| {

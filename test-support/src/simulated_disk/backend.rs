@@ -12,7 +12,7 @@ fn not_found() -> io::Error {
     io::Error::from(io::ErrorKind::NotFound)
 }
 
-/// Refuses a range that isn't whole pages, as direct I/O does.
+/// Refuses a range other than whole pages, as direct I/O does.
 fn check_pages(at: u64, len: u64) -> io::Result<()> {
     let page = PAGE_BYTES as u64;
     let is_whole = at.is_multiple_of(page) && len.is_multiple_of(page) && at.checked_add(len).is_some();

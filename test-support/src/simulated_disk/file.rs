@@ -1,4 +1,4 @@
-//! A file of the simulated disk: its current content, its durable content, and the changes in between.
+//! A file on the simulated disk: its current content, its durable content, and the changes in between.
 
 use std::sync::{Arc, LazyLock};
 
@@ -11,7 +11,9 @@ type Page = Arc<[u8; PAGE_BYTES]>;
 static ZEROS: LazyLock<Page> = LazyLock::new(|| Arc::new([0; PAGE_BYTES]));
 const PAGE: u64 = PAGE_BYTES as u64;
 
-/// A file. The two contents, and copies of the disk, share each page until one of them writes it.
+/// A file.
+///
+/// The two contents, and copies of the disk, share each page until one of them writes it.
 #[derive(Clone, Debug)]
 pub(super) struct File {
     current: Content,
@@ -27,7 +29,7 @@ struct Content {
     len: u64,
 }
 
-/// A change of a file, by offset and length.
+/// A file change, by offset and length.
 #[derive(Clone, Debug)]
 pub(super) enum Change {
     Write(u64, Arc<[u8]>),
@@ -52,7 +54,7 @@ impl File {
         self.current.len
     }
 
-    /// Returns the bytes that the file uses on disk, punched pages included, as on some file systems.
+    /// Returns the bytes used by the file on disk, punched pages included, as on some file systems.
     pub(super) fn allocated(&self) -> u64 {
         self.current.pages.len() as u64 * PAGE
     }
@@ -84,14 +86,14 @@ impl File {
         self.is_new = false;
     }
 
-    /// Returns what a power cut leaves of the file.
+    /// Returns the file after a power cut.
     pub(super) fn crash(&self, random: Random<'_>) -> File {
         let mut content = self.durable.clone();
         for change in &self.changes {
             match (random() % 8, change) {
                 (0 | 1, _) => {}
                 (2..=4, _) | (_, Change::Truncate(_)) => content.apply(change, |_| true),
-                // A part of the change.
+                // Part of the change.
                 (kind, Change::Write(_, bytes)) => content.apply(change, subset(kind, bytes.len(), random)),
                 (kind, Change::Punch(_, len)) => content.apply(change, subset(kind, *len as usize, random)),
             }
@@ -104,7 +106,7 @@ impl File {
     }
 }
 
-/// Draws the bytes of a change that survive: the predicate takes an offset in the change.
+/// Draws the surviving bytes in a change: the predicate takes an offset in the change.
 fn subset(kind: u64, len: usize, random: Random<'_>) -> impl Fn(usize) -> bool + use<> {
     let (one, other) = (random() as usize % (len + 1), random() as usize % (len + 1));
     let (start, end) = (one.min(other), one.max(other));
@@ -115,7 +117,7 @@ fn subset(kind: u64, len: usize, random: Random<'_>) -> impl Fn(usize) -> bool +
             5 => sectors >> ((at / 512) % 64) & 1 == 1,
             // Single bytes in a range.
             6 => (start..end).contains(&at) && bits.rotate_left((at / 64) as u32) >> (at % 64) & 1 == 1,
-            // All of a range.
+            // A whole range.
             _ => (start..end).contains(&at),
         };
         survives != inverted

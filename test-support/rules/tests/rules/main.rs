@@ -1,4 +1,4 @@
-//! The rules between processes that are killed.
+//! The rules between processes being killed.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test, and its helpers, fail by panicking")]
 

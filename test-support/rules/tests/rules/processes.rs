@@ -1,4 +1,4 @@
-//! Between processes that are killed by SIGKILL: the ranks end with the same digests as without.
+//! Killing processes by SIGKILL: the ranks end with the same digests as without.
 
 use counterfoil_campaign::scaled;
 use counterfoil_protocols::api::Rule;
@@ -43,8 +43,9 @@ fn run_work(rule: Rule, tier: Tier, ranks: u32, work: &Work, kills: &[Kill]) -> 
         .unwrap_or_else(|error| panic!("{rule:?} {tier:?} {work:?} {kills:?}: {error}"))
 }
 
-/// Runs jobs with random kills, and compares their outcomes with those of a job without. Returns the sum of the
-/// counters.
+/// Runs jobs with random kills, and compares their outcomes with an undisturbed job's.
+///
+/// Returns the summed counters.
 fn campaign(rule: Rule, jobs: u64) -> Tally {
     let mut random = SplitMix64::seed_from_u64(20);
     let mut below = move |bound: u64| random.next_u64() % bound;
@@ -79,7 +80,7 @@ fn results_of_collectives_come_from_survivors() {
     assert!(sum.collectives_recorded > 0 && sum.entries_sent > 0 && sum.collectives_failed > 0, "{sum:?}");
 }
 
-/// All ranks lose their memory, with the results that were not synced yet.
+/// All ranks lose their memory, with the results not yet synced.
 #[test]
 fn collectives_survive_a_power_cut() {
     let expected = run(USER_LEVEL, Tier::Volatile, 0, &[]).outcomes;
@@ -110,8 +111,7 @@ fn all_ranks_go_back_to_the_line_of_event_logging_and_message_tagging() {
     }
 }
 
-/// Rank 1 is killed while it writes its checkpoint of a line, after that of rank 0 is durable: rank 0 restores the one
-/// before.
+/// Rank 1 is killed while writing its checkpoint of a line, after rank 0's is durable: rank 0 restores the one before.
 #[test]
 fn a_rank_goes_back_to_a_line_that_is_older_than_its_newest_checkpoint() {
     let folder = tempfile::tempdir().unwrap();
@@ -131,7 +131,7 @@ fn a_rank_goes_back_to_a_line_that_is_older_than_its_newest_checkpoint() {
             let restored: Vec<u64> = notes.lines().filter_map(|line| iteration(line, "restored ")).collect();
             let before = notes.lines().take_while(|line| !line.starts_with("restored"));
             let durable: Vec<u64> = before.filter_map(|line| iteration(line, "durable ")).collect();
-            // The newest one is of the line that the kill kept from being committed.
+            // The newest one belongs to the line that the kill kept from being committed.
             assert_eq!(restored, durable[durable.len() - 2..][..1], "{notes}");
         }
     }

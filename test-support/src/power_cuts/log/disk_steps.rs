@@ -1,4 +1,4 @@
-//! The steps of checkpoints and of the local log, each with its effect on the model.
+//! Checkpoint and local log steps, each with its effect on the model.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::{Checkpoint, LogModel};
 use crate::power_cuts::{Mismatch, Outcome};
 use crate::random::{Random, below};
 
-/// Kind of the local log's seals.
+/// Entry kind for the local log's seals.
 const SEAL: u8 = u8::MAX;
 
 impl LogModel {
@@ -123,7 +123,7 @@ impl LogModel {
     }
 
     pub(super) fn discard_sealed(&mut self, log: &mut Log) -> Result<Outcome, Mismatch> {
-        // Entries that the store refused are handed to it again.
+        // Entries refused by the store are handed to it again.
         if self.expected.synced < self.expected.tail.len() {
             return Ok(Outcome::Done);
         }

@@ -1,4 +1,4 @@
-//! The steps of messages, each with its effect on the model.
+//! Message steps, each with its effect on the model.
 
 use counterfoil::{Ack, AppendError, Keep, Log, OnFull, OpenError, Options, ReplayError, Tier};
 use counterfoil_log_core::{CursorError, Epoch, Phase, Rank, Ssn, TruncateError};
@@ -74,7 +74,7 @@ impl LogModel {
         }
     }
 
-    /// Classifies an error of the store.
+    /// Classifies a store error.
     pub(super) fn store_outcome(&self, error: &StoreError) -> Result<Outcome, Mismatch> {
         match error {
             StoreError::Failed { .. } => Ok(Outcome::Failed),
@@ -97,7 +97,7 @@ impl LogModel {
     }
 
     fn lane(&mut self, random: Random<'_>) -> (Rank, &mut Lane) {
-        // Five of eight messages go to rank 0.
+        // Five in eight messages go to rank 0.
         let peer = below(random, 2 * RANKS as usize).saturating_sub(RANKS as usize);
         (Rank(peer as u32), &mut self.lanes[peer])
     }
@@ -186,7 +186,7 @@ impl LogModel {
         Ok(Outcome::Done)
     }
 
-    /// Covers every message by durable checkpoints of all receivers: nothing is retained then, whatever the disk
+    /// Covers every message by durable checkpoints on all receivers: nothing is retained then, whatever the disk
     /// reports.
     fn cover_all(&mut self, log: &mut Log) -> Result<Outcome, Mismatch> {
         if self.options.keep == Keep::All || !self.cursors.is_empty() {
@@ -271,7 +271,7 @@ impl LogModel {
         Ok(Outcome::Done)
     }
 
-    /// Skips SSNs, as after a checkpoint that covered them.
+    /// Skips SSNs, as after a checkpoint covering them.
     fn skip_ssns(&mut self, log: &mut Log, random: Random<'_>) -> Result<Outcome, Mismatch> {
         let (peer, lane) = self.lane(random);
         if lane.rewound.is_some() || !random().is_multiple_of(4) {
@@ -301,8 +301,8 @@ impl LogModel {
 
     fn read_cursors(&mut self, random: Random<'_>, explored: &mut Explored) -> Result<Outcome, Mismatch> {
         let drops_released = self.options.keep == Keep::Acked || self.options.on_full == OnFull::StopLogging;
-        // A process that takes over memory finds gaps where an earlier one freed messages; a cursor on disk, where
-        // covered ones were freed in memory.
+        // A process taking over memory finds gaps where an earlier one freed messages; a cursor on disk, where covered
+        // ones were freed in memory.
         let has_gaps = self.options.tier != Tier::Volatile;
         for HeldCursor { peer, cursor, at, opened_at } in &mut self.cursors {
             let dispensable = self.lanes[peer.index()].dispensable;
@@ -320,7 +320,7 @@ impl LogModel {
                         *at = Ssn::MAX;
                         break;
                     }
-                    // A cursor that changes from disk to memory needs a cursor of the lane.
+                    // A cursor changing from disk to memory needs a cursor of the lane.
                     Err(ReplayError::Cursor(CursorError::TooMany { .. })) => break,
                     shown => shown.map_err(|error| Mismatch(format!("a held cursor: {error}")))?,
                 };

@@ -1,4 +1,4 @@
-//! Comparing what a recovery finds with what it must find.
+//! Comparing the results of a recovery with the required state.
 
 use std::path::PathBuf;
 
@@ -21,20 +21,21 @@ pub(super) struct Recovery {
 }
 
 impl Recovery {
-    /// Returns the state that a second recovery must find.
+    /// Returns the state required from a second recovery.
     pub(super) fn settled(&self) -> Expected {
         Expected { synced: self.expected.tail.len(), ..self.expected.clone() }
     }
 
-    /// Returns the lanes, of which nothing is in memory.
+    /// Returns the lanes, with nothing in memory.
     pub(super) fn lanes(&self) -> [Lane; RANKS as usize] {
         self.lanes.clone().map(|lane| Lane { lost_from_memory: lane.last, ..lane })
     }
 }
 
 impl LogModel {
-    /// Recovers a copy of the disk that a power cut left, and compares the log with the allowed states. Returns also
-    /// the disk before each operation of the recovery.
+    /// Recovers a copy of the disk left by a power cut, and compares the log with the allowed states.
+    ///
+    /// Also returns the disk before each operation in the recovery.
     pub(super) fn recover_any(
         &self,
         left: &SimulatedDisk,
@@ -74,7 +75,7 @@ impl LogModel {
         recovered.map_err(|error| Mismatch(format!("a recovery fails: {error}")))
     }
 
-    /// Ends this process and starts another on the disk, whose state is `found`.
+    /// Ends this process and starts another on the disk, with state `found`.
     pub(super) fn continue_from(&mut self, found: Recovery, explored: &mut Explored) -> Result<(), Mismatch> {
         self.cursors.clear();
         self.log = None;
@@ -97,8 +98,8 @@ impl LogModel {
         Ok(())
     }
 
-    /// Returns the lanes of a log that took over shared memory: those of the process that ended, and where it has none
-    /// those of the newest checkpoint, `on_disk`.
+    /// Returns the lanes of a log that took over shared memory: lanes from the ended process, and where it has none
+    /// from the newest checkpoint, `on_disk`.
     fn lanes_in_memory(
         &self,
         on_disk: [Lane; RANKS as usize],
@@ -111,10 +112,10 @@ impl LogModel {
             // A lane without a message isn't reported.
             let is_emptied = left.last == Ssn::ZERO && log.next_ssn(peer) == Ssn::FIRST;
             if is_emptied || recovered.lanes.iter().any(|lane| lane.peer == peer) {
-                // Memory doesn't have SSNs that were skipped after the last message.
+                // Memory doesn't have SSNs skipped after the last message.
                 let (sent, end) = (left.sent.last().map_or(Ssn::ZERO, |sent| sent.ssn), log.next_ssn(peer).prev());
                 let last = if (sent..=left.last).contains(&end) { end } else { left.last };
-                // Nor acknowledgements: what was freed, or lost with memory before, counts as acknowledged.
+                // Nor acknowledgements: anything freed, or lost with memory before, counts as acknowledged.
                 let acked = log.acked(peer);
                 let missing = left.lost_from_memory.max(left.dispensable);
                 if left.sent.iter().any(|sent| sent.ssn <= acked && sent.ssn > missing) || acked > last {
@@ -129,15 +130,16 @@ impl LogModel {
         Ok(lanes)
     }
 
-    /// Returns the last message at the newest checkpoint, if messages are in shared memory: a rank that goes back
-    /// further discards that checkpoint first. Otherwise a recovery would find messages of it below those of the same
-    /// SSNs that were sent again.
+    /// Returns the last message at the newest checkpoint, if messages are in shared memory: a rank going back further
+    /// discards this checkpoint first.
+    ///
+    /// Otherwise a recovery would find its messages below those sent again with the same SSNs.
     pub(super) fn memory_end(&self, peer: Rank) -> Ssn {
         let newest = self.expected.kept.last().filter(|_| self.options.tier == Tier::ProcessCrashSafe);
         newest.map_or(Ssn::ZERO, |newest| newest.lanes[peer.index()].last)
     }
 
-    /// Cuts lanes in shared memory to where they ended at the newest checkpoint: later ones were discarded, with their
+    /// Cuts lanes in shared memory to their end at the newest checkpoint: later messages were discarded, with their
     /// blocks.
     pub(super) fn roll_back_memory(&mut self) -> Result<(), Mismatch> {
         let ends: [Ssn; RANKS as usize] = std::array::from_fn(|peer| self.memory_end(Rank(peer as u32)));
@@ -178,7 +180,9 @@ impl LogModel {
         self.continue_from(found.map_err(|why| Mismatch(format!("a recovery after the process: {why}")))?, explored)
     }
 
-    /// Compares a recovered log with an expected state. Returns that state, with the tail that was found.
+    /// Compares a recovered log with an expected state.
+    ///
+    /// Returns this state, with the tail found.
     fn matches(
         &self,
         expected: &Expected,
@@ -227,8 +231,9 @@ impl LogModel {
     }
 }
 
-/// Checks that a lane has the messages that it must have and no others, from `from` on or from its first. Returns the
-/// number of messages.
+/// Checks that a lane has the required messages and no others, from `from` on or from its first.
+///
+/// Returns the number of messages.
 pub(super) fn check_lane(log: &mut Log, peer: Rank, lane: &Lane, from: Option<Ssn>) -> Result<u64, String> {
     let (next, kept_from) = (log.next_ssn(peer), log.kept_from(peer));
     if next != lane.last.next() {
@@ -257,7 +262,7 @@ pub(super) fn check_lane(log: &mut Log, peer: Rank, lane: &Lane, from: Option<Ss
     loop {
         let record = cursor.read().map_err(|error| format!("to {peer}: {error}"))?;
         let ssn = record.as_ref().map_or(next, Record::ssn);
-        // Covered messages that are not collected yet may have gaps.
+        // Covered messages not collected yet may have gaps.
         let next = sent.find(|sent| sent.ssn > lane.dispensable || sent.ssn >= ssn);
         match (next, record) {
             (None, None) => return Ok(messages),

@@ -1,4 +1,4 @@
-//! Shared memory of the local log: a folder that a power cut empties and the end of a process doesn't.
+//! Shared memory of the local log: a folder emptied by a power cut and not by the end of a process.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use crate::power_cuts::{Explored, Mismatch};
 #[derive(Debug)]
 pub(super) struct SharedMemory {
     folder: TempDir,
-    /// Entries of the local log that were there since the last power cut, discarded ones included.
+    /// Local log entries present since the last power cut, discarded ones included.
     written: Vec<LocalEntry>,
 }
 
@@ -45,15 +45,16 @@ impl SharedMemory {
         empty(&self.dir());
     }
 
-    /// Records the entries that the process appended.
+    /// Records the entries appended by the process.
     pub(super) fn note(&mut self, local: &[LocalEntry]) {
         let last = self.written.last().map_or(Ssn::ZERO, |(ssn, _)| *ssn);
         self.written.extend(local.iter().filter(|(ssn, _)| *ssn > last).cloned());
     }
 
-    /// Compares a recovered local log with `local`, the entries of the process that ended, and with `on_disk`, those of
-    /// the store, which restores them after a power cut. None is missing, and discarded ones may be there again.
-    /// Returns the entries found.
+    /// Compares a recovered local log with `local`, the entries from the ended process, and with `on_disk`, the entries
+    /// in the store, which restores them after a power cut.
+    ///
+    /// None is missing, and discarded ones may be there again. Returns the entries found.
     pub(super) fn check(
         &mut self,
         local: &[LocalEntry],
@@ -74,7 +75,7 @@ impl SharedMemory {
     }
 }
 
-/// Creates an empty private folder in place of what is there.
+/// Creates an empty private folder in place of the existing one.
 fn empty(dir: &Path) {
     if dir.exists() {
         std::fs::remove_dir_all(dir).expect("a folder of this test");

@@ -1,4 +1,4 @@
-//! Recoveries of a store, compared with the model.
+//! Store recoveries, compared with the model.
 
 use counterfoil_log_io::{Access, BlockBuffer, CheckpointImage, LocalImage, Store, StoreError, repair, scan};
 
@@ -6,16 +6,17 @@ use super::{Expected, StoreModel};
 use crate::SimulatedDisk;
 use crate::power_cuts::{Explored, Mismatch, Subject};
 
-/// The checkpoints that a recovery found.
+/// The checkpoints found by a recovery.
 struct Found {
     kept: Vec<CheckpointImage>,
     newest: Option<CheckpointImage>,
 }
 
 impl StoreModel {
-    /// Opens a copy of the disk that a power cut left, and compares the store with the allowed states. Returns its
-    /// state, and the disk before each operation of the opening. Where the store doesn't exist yet, checks that it can
-    /// be created.
+    /// Opens a copy of the disk left by a power cut, and compares the store with the allowed states.
+    ///
+    /// Returns its state, and the disk before each operation in the opening. Where the store doesn't exist yet, checks
+    /// that it can be created.
     pub(super) fn recover_as(
         &self,
         left: &SimulatedDisk,
@@ -51,7 +52,7 @@ impl StoreModel {
         Ok((state.clone(), history))
     }
 
-    /// Checks that a scan of what a power cut left reports no damage, and that repairing its torn tails loses nothing.
+    /// Checks that a scan after a power cut reports no damage, and repairing its torn tails loses nothing.
     pub(super) fn check_repair(
         &self,
         left: &SimulatedDisk,
@@ -101,7 +102,9 @@ impl StoreModel {
     }
 }
 
-/// Compares what was found with an expected state. Returns that state, with the tail that was found.
+/// Compares the contents found with an expected state.
+///
+/// Returns this state, with the tail found.
 fn matches(state: &Expected, found: &Found) -> Result<Expected, String> {
     let expected: Vec<CheckpointImage> = state.kept.iter().map(|image| state.with_floors(image)).collect();
     if found.kept != expected {

@@ -51,7 +51,7 @@ impl StoreModel {
         }
     }
 
-    /// Starts another process, without a power cut: it sees everything that was written, synced or not.
+    /// Starts another process, without a power cut: it sees all written data, synced or not.
     fn reopen(&mut self) -> Result<Outcome, Mismatch> {
         match Store::open(Box::new(self.disk.clone()), self.options.clone(), Access::ReadWrite) {
             Ok((store, image)) => {
@@ -170,7 +170,7 @@ impl StoreModel {
         let result = store.checkpoint(&image);
         match &result {
             Ok(()) => drop(self.local.drain(..dropped)),
-            // Entries that were synced before the refusal may be recovered: the model allows them.
+            // Entries synced before the refusal may be recovered: the model allows them.
             Err(error) if is_refusal(error) => self.expected = before,
             Err(_) => {}
         }
@@ -292,7 +292,7 @@ impl RecordSource for Records<'_> {
     }
 }
 
-/// A lane's records; counts the chunks that the store takes.
+/// A lane's records; counts the chunks taken by the store.
 struct CountChunks<'a>(LaneSource, &'a mut u64);
 
 impl RecordSource for CountChunks<'_> {
