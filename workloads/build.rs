@@ -1,4 +1,4 @@
-//! Hashes the sources of what the processes of a job tell each other, so that programs built from different ones refuse
+//! Hashes the sources of everything exchanged between a job's processes, so programs built from different ones refuse
 //! each other.
 #![forbid(unsafe_code)]
 
@@ -7,7 +7,7 @@ use std::{fs, io};
 
 use xxhash_rust::xxh3::Xxh3;
 
-/// Crates whose types a job's processes exchange. Outside this workspace, where versions tell builds apart, only the
+/// Crates with types exchanged by a job's processes. Outside this workspace, where versions tell builds apart, only the
 /// first is there.
 const CRATES: [&str; 6] = ["workloads", "runtime", "protocols", "ack-piggyback", "gc", "log-core"];
 
@@ -25,7 +25,7 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the files in a folder and below, in the order of their paths.
+/// Returns the files in a folder and below, ordered by path.
 fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder)? {

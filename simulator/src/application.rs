@@ -1,22 +1,23 @@
-//! State of a rank's running program, as a checkpoint contains it.
+//! State of a rank's running program, as checkpointed.
 
 use counterfoil_log_core::Ssn;
 
 use super::program::{Program, Step};
 use crate::random::mix;
 
-/// Payload of a message. Both halves distinguish it from every other message.
+/// Message payload.
+///
+/// Both halves distinguish it from every other message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Payload {
-    /// Follows from the sender, its place in its program, and the *set* of messages that it had taken: the same in
-    /// every correct execution.
+    /// Follows from the sender, its place in its program, and the *set* of messages it had taken: equal in every
+    /// correct execution.
     pub(crate) content: u64,
-    /// In an ordered program, also follows from the order in which they were taken, so it differs in an execution that
-    /// doesn't repeat itself; otherwise 0.
+    /// In an ordered program, also depends on the order of takes, so a diverging execution has another; otherwise 0.
     pub(crate) history: u64,
 }
 
-/// Next operation of the application.
+/// The application's next operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum NextOp<'a> {
     Send {
@@ -29,24 +30,24 @@ pub(crate) enum NextOp<'a> {
     },
     /// Take one of these, by source and tag.
     Any(&'a [(u32, i32)]),
-    /// Make the collective call of this number.
+    /// Make the collective call with this number.
     Call(u64),
     Checkpoint,
     Nothing,
 }
 
-/// Memory of the application.
+/// Application memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Application {
-    /// Index of the present step.
+    /// Index of the current step.
     at: usize,
-    /// Messages that the present gather has yet to take.
+    /// Messages not yet taken by the current gather.
     wanted: Vec<(u32, i32)>,
     /// Sum over all taken messages: commutative, and a duplicate or a loss changes it.
     taken: u64,
     /// Hash that depends on the order too; 0 unless the program is ordered.
     history: u64,
-    /// Number of collective calls that were completed.
+    /// Number of completed collective calls.
     calls: u64,
     /// Number of sends, taken messages and completed calls.
     pub(crate) progress: u64,
@@ -103,12 +104,12 @@ impl Application {
         }
     }
 
-    /// Returns the number of collective calls that were completed.
+    /// Returns the number of completed collective calls.
     pub(crate) fn calls(&self) -> u64 {
         self.calls
     }
 
-    /// Takes the result of a collective call.
+    /// Takes a collective call's result.
     pub(crate) fn complete(&mut self, program: &Program, rank: u32, result: Payload, ordered: bool) {
         let place = mix(u64::MAX ^ self.calls);
         self.taken = self.taken.wrapping_add(mix(place ^ result.content));
@@ -127,7 +128,7 @@ impl Application {
     }
 }
 
-/// Message as the application takes it.
+/// Message as taken by the application.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Taken {
     pub(crate) source: u32,

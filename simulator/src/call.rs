@@ -1,8 +1,8 @@
 //! Collective calls: their contributions and results.
 //!
-//! A call is modelled by its data flow, as C3 (section 4) sees it: a rank *begins* it with a contribution, and can
-//! *complete* it once those whose data flows to it have begun. That is all that MPI promises; but an implementation may
-//! make every rank wait for every other, so in half of the calls they do.
+//! Calls are modelled by data flow, as in C3 (section 4): a rank *begins* one with a contribution, and can *complete*
+//! it once all ranks with data flow to it have begun. MPI promises no more; but an implementation may make every rank
+//! wait for every other, so half the calls do so.
 
 use std::collections::BTreeMap;
 
@@ -12,22 +12,24 @@ use counterfoil_protocols::api::{CollectiveClass, Scope};
 use super::application::Payload;
 use crate::random::mix;
 
-/// What a rank brings into a call.
+/// A rank's contribution to a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Contribution {
-    /// `None` of a rank that takes part with dummy arguments.
+    /// `None` for a rank taking part with dummy arguments.
     pub(crate) payload: Option<Payload>,
     pub(crate) word: Option<(u64, Scope)>,
-    /// Epoch in which the rank began the call.
+    /// The rank's epoch at the beginning of the call.
     pub(crate) epoch: Epoch,
 }
 
-/// Contributions to the calls of the present attempt. A communicator with a lost participant is of no use: when the
-/// participant is replaced, all ranks that haven't completed a call begin it anew.
+/// Contributions to the calls of the current attempt.
+///
+/// A communicator with a lost participant is unusable: when the participant is replaced, all ranks begin their
+/// uncompleted calls anew.
 #[derive(Debug)]
 pub(crate) struct Calls {
     ranks: u32,
-    /// By number of the call: by rank.
+    /// By call number: by rank.
     begun: BTreeMap<u64, Vec<Option<Contribution>>>,
     attempt: u64,
 }
@@ -43,10 +45,10 @@ impl Calls {
         self.begun.entry(number).or_insert_with(nobody)[rank as usize] = Some(contribution);
     }
 
-    /// Loses what a rank has contributed to some of the calls: `lost` draws for each.
+    /// Loses a rank's contributions to some of the calls: `lost` draws for each.
     pub(crate) fn lose(&mut self, rank: u32, mut lost: impl FnMut() -> bool) {
         for begun in self.begun.values_mut() {
-            // The coordinator takes part in none.
+            // The coordinator takes no part.
             if let Some(contribution) = begun.get_mut(rank as usize) {
                 contribution.take_if(|_| lost());
             }
@@ -59,7 +61,7 @@ impl Calls {
         self.attempt += 1;
     }
 
-    /// Returns `true` if data comes to a rank from another epoch than its own.
+    /// Returns `true` if a rank receives data from another epoch than its own.
     pub(crate) fn straddles(&self, class: CollectiveClass, number: u64, rank: u32) -> bool {
         let Some(begun) = self.begun.get(&number) else { return false };
         let own = begun[rank as usize].map(|own| own.epoch);
@@ -69,7 +71,7 @@ impl Calls {
         (0..).zip(begun).any(differs)
     }
 
-    /// Returns the ranks that began a call in a later epoch than others; `None` if some have not begun it.
+    /// Returns the ranks beginning a call in a later epoch than others; `None` if some have not begun it.
     pub(crate) fn later_epochs(&self, number: u64) -> Option<Vec<bool>> {
         let begun = self.begun.get(&number)?;
         let epochs = begun.iter().map(|of| Some((*of)?.epoch)).collect::<Option<Vec<Epoch>>>()?;
@@ -77,7 +79,7 @@ impl Calls {
         Some(epochs.iter().map(|epoch| epoch > first).collect())
     }
 
-    /// Returns the result of a call at a rank, and the words that have come to it; `None` if it can't complete.
+    /// Returns a call's result at a rank and the words received; `None` if it can't complete.
     pub(crate) fn outcome(
         &self,
         class: CollectiveClass,
@@ -113,7 +115,7 @@ impl Calls {
     }
 }
 
-/// Returns the result of these contributions.
+/// Combines contributions into a result.
 pub(crate) fn result(payloads: Vec<Payload>) -> Payload {
     let mut sum = Payload::default();
     for Payload { content, history } in payloads {

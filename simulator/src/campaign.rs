@@ -12,10 +12,10 @@ use super::settings::Settings;
 use super::violation::Violation;
 use crate::random::mix;
 
-/// Schedule that failed.
+/// Failed schedule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Failure {
-    /// Seed of the schedule.
+    /// Schedule seed.
     pub seed: u64,
     /// Schedule as text.
     pub schedule: String,
@@ -23,7 +23,7 @@ pub struct Failure {
     pub violation: Violation,
 }
 
-/// Result of a campaign.
+/// Campaign result.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Summary {
     /// Number of schedules run.
@@ -36,7 +36,7 @@ pub struct Summary {
     pub coverage: Coverage,
     /// Settings of all schedules.
     pub settings: Settings,
-    /// Hash over all runs: the same seeds and limits give the same.
+    /// Hash over all runs: equal for equal seeds and limits.
     pub fingerprint: u64,
 }
 
@@ -44,7 +44,7 @@ impl Summary {
     /// Largest number of failures kept.
     pub const FAILURES_MAX: usize = 16;
 
-    /// Adds a campaign over the seeds that follow these.
+    /// Adds a campaign over the following seeds.
     pub fn add(&mut self, next: &Summary) {
         self.schedules += next.schedules;
         self.failed += next.failed;
@@ -56,18 +56,20 @@ impl Summary {
     }
 }
 
-/// Progress of a campaign.
+/// Campaign progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
     /// Number of schedules run.
     pub schedules: u64,
-    /// Number of schedules of the whole campaign.
+    /// Number of schedules in the whole campaign.
     pub of: u64,
     /// Number of failed schedules.
     pub failed: u64,
 }
 
-/// Runs the schedule of each seed, one after the other, and calls `on_progress` after each. A failure doesn't end it.
+/// Runs the schedule of each seed in turn, and calls `on_progress` after each.
+///
+/// A failure doesn't end it.
 pub fn campaign(rule: &Rule, seeds: Range<u64>, config: &Config, mut on_progress: impl FnMut(Progress)) -> Summary {
     let coordinator = rule.properties.has_coordinator;
     let of = seeds.end.saturating_sub(seeds.start);

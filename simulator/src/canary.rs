@@ -1,6 +1,6 @@
-//! Canaries: planted mistakes that the oracles must find, of the simulator and of the rules.
+//! Canaries: planted mistakes in the simulator and the rules, to be found by the oracles.
 //!
-//! Only builds with the feature `planted` have them.
+//! Present only in builds with the feature `planted`.
 
 use std::fmt;
 
@@ -9,10 +9,10 @@ use counterfoil_canaries as canaries;
 use counterfoil_protocols::api::Rule;
 use serde::{Deserialize, Serialize};
 
-/// Makes the enumeration of planted mistakes from the simulator's own, each with what it does wrong.
+/// Makes the enumeration of planted mistakes from the simulator's own, each with a description of its misbehaviour.
 macro_rules! canaries {
     ($($variant:ident: $description:literal,)*) => {
-        /// Planted mistake, to prove that the oracles find it: one of the simulator, or of a rule.
+        /// Planted mistake in the simulator or a rule, to prove the oracles find it.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
         #[non_exhaustive]
         pub enum Canary {
@@ -20,16 +20,16 @@ macro_rules! canaries {
                 #[doc = $description]
                 $variant,
             )*
-            /// Mistake of a rule.
+            /// Mistake in a rule.
             #[cfg(feature = "planted")]
             Rule(#[serde(with = "by_name")] canaries::Canary),
         }
 
         impl Canary {
-            /// All mistakes of the simulator.
+            /// All simulator mistakes.
             pub const ALL: [Canary; [$($description),*].len()] = [$(Canary::$variant),*];
 
-            /// Returns what it does wrong, as a sentence.
+            /// Describes its misbehaviour in a sentence.
             pub fn description(self) -> &'static str {
                 match self {
                     $(Canary::$variant => $description,)*
@@ -58,7 +58,7 @@ impl Canary {
     /// `true` in builds that plant mistakes.
     pub const PLANTED: bool = cfg!(feature = "planted");
 
-    /// Returns the mistakes that this build can plant: of the simulator and of all rules, or none.
+    /// Returns the mistakes plantable in this build: the simulator's and all rules', or none.
     pub fn every() -> impl Iterator<Item = Canary> {
         #[cfg(feature = "planted")]
         let of_rules = canaries::Canary::ALL.map(Canary::Rule);
@@ -67,7 +67,7 @@ impl Canary {
         Canary::ALL.into_iter().filter(|_| Canary::PLANTED).chain(of_rules)
     }
 
-    /// Returns `true` for a mistake of a rule, `false` for one of the simulator.
+    /// Returns `true` for a rule's mistake, `false` for the simulator's.
     pub fn is_of_a_rule(self) -> bool {
         match self {
             #[cfg(feature = "planted")]
@@ -76,8 +76,9 @@ impl Canary {
         }
     }
 
-    /// Returns `true` if the mistake can change anything in a run of this rule. Of the mistakes of rules, only its own
-    /// can.
+    /// Returns `true` if the mistake can change anything in a run of this rule.
+    ///
+    /// Among rules' mistakes, only its own can.
     pub fn applies_to(self, rule: &Rule) -> bool {
         match self {
             #[cfg(feature = "planted")]
@@ -92,7 +93,7 @@ impl Canary {
         }
     }
 
-    /// Returns the name of its variant: `DropRecord`, `PhaseNotRaised`. No two have the same.
+    /// Returns its variant name, unique: `DropRecord`, `PhaseNotRaised`.
     pub fn variant(self) -> String {
         match self {
             #[cfg(feature = "planted")]
@@ -101,7 +102,7 @@ impl Canary {
         }
     }
 
-    /// Returns its name on a command line: `drop-record`, `phase-not-raised`. No two have the same.
+    /// Returns its command-line name, unique: `drop-record`, `phase-not-raised`.
     pub fn name(self) -> String {
         let mut name = String::new();
         for character in self.variant().chars() {

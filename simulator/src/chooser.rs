@@ -5,18 +5,18 @@ use std::collections::BTreeMap;
 use super::schedule::{Mode, Schedule};
 use crate::random::{Random, mix};
 
-/// Transition that is possible now. Numbers are those of nodes.
+/// Transition possible now, with node numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transition {
     /// A replacement starts.
     Start { node: u32 },
-    /// `node` notices that `dead` has died.
+    /// `node` notices the death of `dead`.
     Notice { node: u32, dead: u32 },
-    /// The next frame of a connection arrives.
+    /// A connection's next frame arrives.
     Arrive { from: u32, to: u32 },
-    /// The next frame that a dead incarnation has left under way arrives.
+    /// The next frame left under way by a dead incarnation arrives.
     ArriveLate { from: u32, to: u32 },
-    /// The next record of a lane goes on the wire.
+    /// A lane's next record goes on the wire.
     Transmit { from: u32, to: u32 },
     /// The application takes its next step.
     Step { node: u32 },
@@ -27,7 +27,7 @@ pub(crate) enum Transition {
 }
 
 impl Transition {
-    /// Returns a number that identifies the transition in the whole run.
+    /// Returns a number identifying the transition in the whole run.
     pub(crate) fn key(self) -> u64 {
         let (kind, a, b) = match self {
             Transition::Start { node } => (0, node, 0),
@@ -59,11 +59,11 @@ pub(crate) enum Chooser {
     },
     Stalls {
         random: Random,
-        /// Stalls that have yet to begin; the next one last.
+        /// Future stalls; the next one last.
         stalls: Vec<Stall>,
-        /// Stalled transitions, and the events until which they are.
+        /// Stalled transitions, and the events ending their stalls.
         still: BTreeMap<u64, u64>,
-        /// Indices of the transitions that are not stalled.
+        /// Indices of the unstalled transitions.
         open: Vec<usize>,
     },
     Listed(Vec<u32>),
@@ -72,10 +72,10 @@ pub(crate) enum Chooser {
 /// Priorities below this belong to fallen transitions.
 const FALLEN: u64 = 1 << 32;
 
-/// Largest number of events from a death to a stall that is drawn near it.
+/// Largest number of events from a death to a stall drawn near it.
 const STALL_NEAR: u64 = 60;
 
-/// Stall of a channel for a while.
+/// Temporary stall of a channel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stall {
     begin: u64,
@@ -121,7 +121,7 @@ impl Chooser {
         }
     }
 
-    /// Returns the index of the chosen transition; there must be one.
+    /// Returns the index of the chosen transition; requires at least one.
     pub(crate) fn choose(&mut self, transitions: &[Transition], event: u64) -> usize {
         match self {
             Chooser::Uniform { random, seed } => {

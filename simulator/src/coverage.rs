@@ -1,4 +1,4 @@
-//! Counters of the cases that schedules reached.
+//! Counters of the cases reached by schedules.
 
 mod splits;
 
@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 
 pub use splits::Splits;
 
-/// Condition on the properties of a rule.
+/// Condition on a rule's properties.
 type Condition = fn(&Properties) -> bool;
 
-/// Counters of cases that are hard for rules with certain properties: a long campaign has to meet each of them.
+/// Counters of cases hard for rules with certain properties: a long campaign has to meet each.
 const HARD_CASES: [(Condition, &[&str]); 6] = [
     (
         |_| true,
@@ -75,7 +75,7 @@ const HARD_CASES: [(Condition, &[&str]); 6] = [
 ];
 
 impl Coverage {
-    /// Returns the counters of the cases that are hard for a rule of these properties.
+    /// Returns the counters of the cases hard for a rule with these properties.
     pub fn hard_cases(properties: &Properties) -> impl Iterator<Item = &'static str> {
         HARD_CASES.iter().filter(|(of, _)| of(properties)).flat_map(|(_, names)| names.iter().copied())
     }
@@ -87,26 +87,26 @@ macro_rules! counters {
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
         pub struct Coverage {
             $($(#[$doc])* pub $name: u64,)*
-            /// Calls that some ranks had completed and others had not, when a rank died, and all others lived.
+            /// Calls split between completed and uncompleted when a rank died, while all others lived.
             pub splits_at_faults: Splits,
-            /// Calls that some ranks began in a later epoch than others.
+            /// Calls begun by some ranks in a later epoch than by others.
             pub splits_at_lines: Splits,
         }
 
         impl Coverage {
-            /// Adds the counters of another run.
+            /// Adds another run's counters.
             pub fn add(&mut self, other: &Coverage) {
                 $(self.$name += other.$name;)*
                 self.splits_at_faults.add(&other.splits_at_faults);
                 self.splits_at_lines.add(&other.splits_at_lines);
             }
 
-            /// Returns the ways in which calls of four ranks were split, by name.
+            /// Returns the splits of calls of four ranks, by name.
             pub fn splits(&self) -> [(&'static str, &Splits); 2] {
                 [("splits_at_faults", &self.splits_at_faults), ("splits_at_lines", &self.splits_at_lines)]
             }
 
-            /// Returns all counters but the splits by name, in the order of their declaration.
+            /// Returns all counters except the splits by name, in declaration order.
             pub fn each(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($name), self.$name),)*].into_iter()
             }
@@ -117,132 +117,130 @@ macro_rules! counters {
 counters! {
     /// Events.
     events,
-    /// Messages that an application sent, repetitions included.
+    /// Messages sent by an application, repetitions included.
     sends,
-    /// Processes that died.
+    /// Process deaths.
     faults,
-    /// ... of the coordinator.
+    /// Faults of the coordinator.
     coordinator_faults,
-    /// ... while another was dead.
+    /// Faults while another process was dead.
     faults_at_once,
-    /// ... while some rank had not caught up with its predecessor, or knew of a recovery under way.
+    /// Faults while some rank had not caught up with its predecessor, or knew of a recovery under way.
     faults_during_recovery,
-    /// ... when all had recovered from an earlier one.
+    /// Faults after all had recovered from an earlier one.
     faults_after_recovery,
-    /// ... of a rank that had died before.
+    /// Faults of a rank with an earlier fault.
     faults_again,
-    /// ... of a rank that was at the end of its program.
+    /// Faults at the end of the rank's program.
     faults_when_finished,
-    /// ... while a checkpoint was being written.
+    /// Faults while a checkpoint was being written.
     faults_while_writing,
-    /// ... within an event, after some of its effects or none.
+    /// Faults within an event, after some of its effects or none.
     faults_within_events,
-    /// Messages in flight to or from a process that died, and lost.
+    /// Lost messages in flight to or from a process at its death.
     in_flight_lost,
-    /// Messages in flight from a process that died, that still arrived.
+    /// Messages in flight from a process at its death, yet received.
     in_flight_kept,
-    /// Pairs of living ranks that connected again after the death of another one.
+    /// Pairs of living ranks reconnecting after another's death.
     reconnections,
     /// Replacements that started from a checkpoint.
     restarts_from_checkpoint,
     /// Replacements that started from the start.
     restarts_from_start,
-    /// Living ranks that rolled back to a checkpoint or the start.
+    /// Rollbacks of living ranks to a checkpoint or the start.
     rollbacks,
-    /// Checkpoints that became durable.
+    /// Checkpoints made durable.
     checkpoints,
-    /// Checkpoints that were replaced by later ones before they were durable.
+    /// Checkpoints replaced by later ones before they were durable.
     checkpoints_abandoned,
-    /// Messages that were dropped as duplicates.
+    /// Messages dropped as duplicates.
     duplicates,
-    /// Messages that were dropped because their sender's incarnation was dead.
+    /// Messages dropped because their sender's incarnation was dead.
     dead_messages,
-    /// Hellos of dead incarnations.
+    /// Hellos from dead incarnations.
     dead_hellos,
-    /// Messages that arrived before an earlier one of their channel.
+    /// Messages overtaking an earlier one on their channel.
     overtaken,
-    /// Messages that were dropped as orphans.
+    /// Messages dropped as orphans.
     orphans_dropped,
-    /// Messages that were received where a recovery line left their receivers, and had yet to be sent again.
+    /// Messages received where a recovery line left their receivers, but still to be sent again.
     orphans,
-    /// Messages that were received in another epoch than the time before.
+    /// Messages received in another epoch than the time before.
     other_receive_epochs,
-    /// Messages and sends that the protocol held.
+    /// Messages and sends held by the protocol.
     held,
-    /// Sends that the rule suppressed.
+    /// Sends suppressed by the rule.
     suppressed,
-    /// Messages that were transmitted again.
+    /// Retransmitted messages.
     replayed,
-    /// Outcomes that were recorded.
+    /// Recorded outcomes.
     choices,
-    /// Deliveries that were recorded.
+    /// Recorded deliveries.
     determinants,
-    /// Outcomes that were forced on a re-execution.
+    /// Outcomes forced on a re-execution.
     choices_forced,
-    /// Records that were freed.
+    /// Freed records.
     freed,
-    /// Records whose memory was released, because their sender sends them again whenever the receiver loses them.
+    /// Records with released memory, because their sender sends them again whenever the receiver loses them.
     released,
-    /// Messages that were delivered with the logged mark: replays of logged messages, and the second and later ones
-    /// from the past.
+    /// Messages delivered with the logged mark: replays of logged messages, and the second and later ones from the
+    /// past.
     logged_replays,
-    /// Recovery lines that roll back more than one rank.
+    /// Recovery lines rolling back more than one rank.
     lines_of_several,
     /// Collections begun.
     collections,
-    /// Checkpoints that the rule refused.
+    /// Checkpoints refused by the rule.
     checkpoints_refused,
-    /// Collective calls that ran natively and were completed by a rank.
+    /// Native collective calls completed by a rank.
     calls,
-    /// ... that a lost participant ended.
+    /// Calls ended by a lost participant.
     calls_failed,
-    /// ... that ran again.
+    /// Calls run again.
     calls_again,
-    /// Calls that some ranks had completed and other living ones had not, when a lost participant was replaced: from
-    /// the root.
+    /// Calls from the root, completed by some ranks and not by other living ones, when a lost participant was replaced.
     calls_straddled_from_root,
-    /// ... from all to all.
+    /// Likewise, from all to all.
     calls_straddled_all_to_all,
-    /// ... barriers.
+    /// Likewise, barriers.
     calls_straddled_barriers,
-    /// ... from the root, and the root was the lost participant.
+    /// Likewise, from the root, with the root as the lost participant.
     calls_straddled_root_lost,
-    /// Collective calls whose result came from the local log.
+    /// Collective calls with a result from the local log.
     calls_recorded,
-    /// ... that were skipped.
+    /// Skipped collective calls.
     calls_skipped,
-    /// Calls that a restored program was beyond, and that ran once more with dummy arguments.
+    /// Calls run once more with dummy arguments, because a restored program was beyond them.
     calls_with_dummies,
-    /// Collective calls in which data went from one epoch to another, counted at the receivers.
+    /// Collective calls with data flow from one epoch to another, counted at the receivers.
     calls_straddled,
-    /// Messages that were received in a later epoch than sent in.
+    /// Messages received in a later epoch than sent in.
     late,
-    /// Messages that were received in an earlier epoch than sent in.
+    /// Messages received in an earlier epoch than sent in.
     early,
-    /// Faults of ranks that had yet to take the checkpoint of the job that they were asked for (C3, section 3.1, phase
-    /// 1).
+    /// Faults of ranks asked for the checkpoint of the job, before they took it (C3, section 3.1, phase 1).
     faults_when_asked,
-    /// ... that waited for late messages (phase 2).
+    /// Faults of ranks waiting for late messages (phase 2).
     faults_when_logging,
-    /// ... that were ready to stop logging (phase 3).
+    /// Faults of ranks ready to stop logging (phase 3).
     faults_when_ready,
-    /// ... that had stopped logging, before the commit (phase 4).
+    /// Faults of ranks no longer logging, before the commit (phase 4).
     faults_when_stopped,
-    /// Faults of the coordinator while it collected: a rule may make checkpoints of the job for that.
+    /// Faults of the coordinator during a collection: a rule may make checkpoints of the job for it.
     coordinator_faults_collecting,
-    /// Entries of local logs that were sent to peers.
+    /// Local log entries sent to peers.
     entries_sent,
-    /// Checkpoints that a rule asked for while the application waited.
+    /// Checkpoints requested by a rule while the application waited.
     checkpoints_forced,
-    /// ... in a collective call that it held.
+    /// Checkpoints requested in a held collective call.
     checkpoints_in_calls,
-    /// Messages that a rule copied into the local log before it delivered them.
+    /// Messages copied into the local log by a rule before delivery.
     messages_copied,
-    /// ... that were presented again to a restored application.
+    /// Messages presented again to a restored application.
     messages_presented,
-    /// ... although they had been sent more than one epoch before.
+    /// Messages presented again although sent more than one epoch before.
     messages_presented_late,
-    /// Acknowledgements that a receiver's death voided.
+    /// Acknowledgements voided by a receiver's death.
     unacknowledged,
 }
 

@@ -2,22 +2,22 @@
 
 use super::network::Frame;
 
-/// Change of one byte of a Hello or another notice.
+/// Change to one byte of a Hello or another notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Damage {
-    /// Number of the notice among all that arrive, from 0.
+    /// Number of the notice in arrival order, from 0.
     pub notice: u64,
     /// Offset of the byte, modulo the length.
     pub at: usize,
-    /// Bits that change.
+    /// Changed bits.
     pub bits: u8,
 }
 
-/// Changes that have yet to be made.
+/// Pending changes.
 #[derive(Debug)]
 pub(crate) struct Damages {
     left: Vec<Damage>,
-    /// Number of notices that have arrived.
+    /// Number of arrived notices.
     arrived: u64,
 }
 
@@ -26,12 +26,12 @@ impl Damages {
         Damages { left: damages, arrived: 0 }
     }
 
-    /// Returns the number of changes that have yet to be made.
+    /// Returns the number of pending changes.
     pub(crate) fn left(&self) -> usize {
         self.left.len()
     }
 
-    /// Makes the changes of a frame that arrives.
+    /// Applies the changes for an arriving frame.
     pub(crate) fn apply(&mut self, frame: &mut Frame) {
         let (Frame::Hello(bytes) | Frame::Control(bytes)) = frame else { return };
         let (arrived, len) = (self.arrived, bytes.len());

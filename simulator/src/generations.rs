@@ -1,11 +1,11 @@
-//! Jobs that are started again when a rank is lost, under a rule by which the others save their states
+//! Restarted jobs: after the loss of a rank, under a rule by which the others save their states
 //! ([`Properties::restarts_job`](counterfoil_protocols::api::Properties::restarts_job)).
 //!
-//! Such a rule keeps no messages, so that nothing is to be replayed and a program that can't rebuild its state is lost:
-//! the world here is one of its own, with a program that can, connections that tell of a peer's end or don't, a
-//! launcher that learns of each end late, and states that are written in parts, fail to be written, and are removed
-//! when no failure needs them. Processes die at any event: while they start, rebuild, wait for the commit, or save.
-//! Under a rule that keeps states in memory nothing is written, and who dies while it changes its state leaves none.
+//! Such a rule keeps no messages, so nothing is replayed and a program unable to rebuild its state is lost. Therefore
+//! the world here is separate, with a program able to do so, connections with or without notice of a peer's end, a
+//! launcher learning of each end late, and states written in parts, failing to be written, and removed when no failure
+//! needs them. Processes die at any event: while they start, rebuild, wait for the commit, or save. Under a rule
+//! keeping states in memory nothing is written, and a process dying while it changes its state leaves none.
 
 mod program;
 mod world;
@@ -21,7 +21,7 @@ use world::{End, World};
 pub struct Config {
     /// Most ranks; at least 2.
     pub ranks_max: u32,
-    /// Most iterations of the program.
+    /// Most program iterations.
     pub iterations_max: usize,
     /// Most kills.
     pub kills_max: u32,
@@ -33,26 +33,26 @@ impl Default for Config {
     }
 }
 
-/// What runs have met.
+/// Counters of the cases reached by runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Coverage {
     /// Killed processes.
     pub kills: u64,
-    /// Restarts of the job.
+    /// Job restarts.
     pub restarts: u64,
-    /// ... with states that were loaded before, since the recovery wasn't committed.
+    /// Restarts with states loaded before, since the recovery wasn't committed.
     pub loaded_again: u64,
-    /// ... without any state.
+    /// Restarts without any state.
     pub begun_anew: u64,
-    /// ... with one state lost.
+    /// Restarts with one state lost.
     pub lost_one: u64,
-    /// ... with more than one.
+    /// Restarts with more than one state lost.
     pub lost_two: u64,
-    /// Processes that exited without saving a state that wasn't rebuilt.
+    /// Processes exiting without saving a state not yet rebuilt.
     pub withheld: u64,
-    /// Runs that ended since too much was lost.
+    /// Runs ended because too much was lost.
     pub refused: u64,
-    /// Runs that ended with the right result.
+    /// Runs ended with the right result.
     pub right: u64,
 }
 
@@ -63,11 +63,11 @@ pub struct Summary {
     pub violations: Vec<(u64, String)>,
     /// Runs with a violation.
     pub failed: u64,
-    /// What all runs have met.
+    /// Counters of all runs.
     pub coverage: Coverage,
 }
 
-/// Runs the job of a seed. Returns what it has met, or the violation.
+/// Runs the job of a seed and returns its counters, or the violation.
 ///
 /// # Errors
 /// The first violation, as a sentence.

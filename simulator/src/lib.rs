@@ -1,31 +1,29 @@
 //! Runs a protocol under virtual ranks, network and time: a program and a schedule of failures in one thread, without a
 //! clock.
 //!
-//! A run follows from its [`Schedule`] alone: virtual ranks run a program whose sends are fixed and whose order of
-//! receives is not, connections are FIFO, and a seed chooses the next event among all possible ones. Processes die at
-//! any event: also while others recover, several at once, the same one again. Oracles observe every event and never ask
-//! the protocol or the log what was right. A failing schedule is shrunk to a small one, which is one line of text.
+//! A run follows from its [`Schedule`] alone: virtual ranks run a program with fixed sends and free receive order,
+//! connections are FIFO, and a seed chooses the next event among all possible ones. Processes die at any event, even
+//! while others recover, several at once, or repeatedly. Oracles observe every event, independently of protocol and
+//! log. A failing schedule is shrunk to a small one, written as one line of text.
 //!
 //! - `schedule`, `text`: input of a run, and its text form
-//! - `canary`: planted mistakes, in builds with the feature `planted`; those of the rules are those of
-//!   `counterfoil_canaries`
-//! - `program`, `application`, `call`: program of the ranks, their state, and collective calls
-//! - `rule`: settings of the state machines, which are those of a [`Rule`]
+//! - `canary`: planted mistakes, in builds with the feature `planted`; rules have theirs from `counterfoil_canaries`
+//! - `program`, `application`, `call`: the ranks' program, their state, and collective calls
+//! - `rule`: settings of a [`Rule`]'s state machines
 //! - `chooser`, `network`, `process`, `world`: scheduler, connections, process state, and the run as a whole
-//! - `trace`, `oracle`, `violation`: events of a run, and the checks of them
+//! - `trace`, `oracle`, `violation`: events of a run, and their checks
 //! - `recording`, [`diagram`]: a run as a list, and as a picture
-//! - `campaign`, `shrink`, `coverage`: many schedules, a smaller one, and counters of what they reached
-//! - [`measure`]: tables of the papers, measured on the state machines without failures
+//! - `campaign`, `shrink`, `coverage`: many schedules, a smaller one, and counters of cases reached
+//! - [`measure`]: tables from the papers, measured on the state machines without failures
 //!
 //! # The log is a model
 //!
-//! A lane is a queue of headers and payloads in the rank's memory, and not the facade's `Log`: a process lives for some
+//! A lane is a queue of headers and payloads in the rank's memory, not the facade's `Log`: a process lives for some
 //! hundred events, and creating pools, chunks and files for each would leave time for few schedules. The simulator
-//! proves the rule; the engine has proofs of its own (models of its memory orders, fuzzing, real kills). The model
-//! loses a lane with its process ([`Tier::Volatile`]) or keeps it ([`Tier::ProcessCrashSafe`]); checkpoints (of
-//! application, tables, lanes and messages received and not taken), recorded outcomes and recorded deliveries survive
-//! in both. Payloads are sixteen bytes that follow from everything that their sender had seen, so that one wrong
-//! message changes all later ones.
+//! proves the rule; the engine has its own proofs (memory-order models, fuzzing, real kills). The model loses a lane
+//! with its process ([`Tier::Volatile`]) or keeps it ([`Tier::ProcessCrashSafe`]); checkpoints (application, tables,
+//! lanes, and received, untaken messages), recorded outcomes and recorded deliveries survive in both. Payloads are
+//! sixteen bytes derived from everything their sender had seen, so one wrong message changes all later ones.
 //!
 //! ```
 //! use counterfoil_protocols::sender_based::RULE;
@@ -92,44 +90,46 @@ pub struct Outcome {
     pub violation: Option<Violation>,
     /// Counters of the run.
     pub coverage: Coverage,
-    /// Hash over all events in order: two runs of one schedule have the same.
+    /// Hash over all events in order: equal in two runs of one schedule.
     pub fingerprint: u64,
-    /// Index of the chosen event among the possible ones, each time: as [`Mode::Listed`], the same run again.
+    /// Index of each chosen event among the possible ones; as [`Mode::Listed`], the same run again.
     pub choices: Vec<u32>,
 }
 
 /// Runs a schedule under a protocol, to its end or to the first violation.
 ///
-/// Cost: about a microsecond an event in an optimised build, and some memory for each message. A run that doesn't end
-/// is stopped after a number of events that grows with the program and the faults ([`ViolationKind::Endless`]).
+/// Cost: about a microsecond an event in an optimised build, and some memory for each message. An endless run is
+/// stopped after a number of events proportionate to the program and the faults ([`ViolationKind::Endless`]).
 pub fn run(rule: &Rule, schedule: &Schedule) -> Outcome {
     run_world(rule, schedule, Recorder::default(), Vec::new()).0
 }
 
-/// Runs a schedule as [`run`] does, with bytes of some notices changed on their way, as a network never does. Returns
-/// the number of those that were; if it isn't 0, a violation means nothing: what counts is that no process panics.
+/// Runs a schedule as [`run`] does, with bytes of some notices changed on their way, as a network never does.
+///
+/// Also returns the number of changed notices; if it isn't 0, violations mean nothing, and only panics count.
 pub fn run_damaged(rule: &Rule, schedule: &Schedule, damages: Vec<Damage>) -> (Outcome, usize) {
     let all = damages.len();
     let (outcome, _, left) = run_world(rule, schedule, Recorder::default(), damages);
     (outcome, all - left)
 }
 
-/// Runs a schedule as [`run`] does, and returns a log for humans: a line for each event with its number, and an
-/// indented one for each effect. The text is not for parsing.
+/// Runs a schedule as [`run`] does, and returns a log for humans.
+///
+/// The log has a line for each event with its number, and an indented one for each effect. The text is not for parsing.
 pub fn transcript(rule: &Rule, schedule: &Schedule) -> (Outcome, Vec<String>) {
     let recorder = Recorder { transcript: Some(Vec::new()), recording: None };
     let (outcome, recorder, _) = run_world(rule, schedule, recorder, Vec::new());
     (outcome, recorder.transcript.unwrap_or_default())
 }
 
-/// Runs a schedule as [`run`] does, and returns a recording, from which a [`diagram`] is drawn.
+/// Runs a schedule as [`run`] does, and returns a recording for a [`diagram`].
 pub fn record(rule: &Rule, schedule: &Schedule) -> (Outcome, Vec<Recorded>) {
     let recorder = Recorder { transcript: None, recording: Some(Vec::new()) };
     let (outcome, recorder, _) = run_world(rule, schedule, recorder, Vec::new());
     (outcome, recorder.recording.unwrap_or_default())
 }
 
-/// Runs a schedule: without a mistake of the rule under the rule itself, and with one under the build that has it.
+/// Runs a schedule: under the rule itself without a rule mistake, otherwise under the build with the mistake.
 fn run_world(rule: &Rule, schedule: &Schedule, recorder: Recorder, damages: Vec<Damage>) -> (Outcome, Recorder, usize) {
     #[cfg(feature = "planted")]
     if let Some(Canary::Rule(canary)) = schedule.canary {

@@ -1,25 +1,25 @@
-//! Logged messages and rollbacks of the send-deterministic rule, for a pattern of messages and clusters of ranks.
+//! Logged messages and rollbacks under the send-deterministic rule, for a message pattern and clusters of ranks.
 //!
 //! Guermouche 2011, section V.E: the columns %log and %rl of Table I. A [`Job`] has one real
 //! [`SendDeterministic`](counterfoil_protocols::send_deterministic::SendDeterministic) for each rank and one real
-//! [`RecoveryProcess`](counterfoil_protocols::send_deterministic::RecoveryProcess), in memory and without a failure.
-//! Its ranks send, receive, acknowledge, take checkpoints cluster by cluster and collect. A message counts as logged if
-//! the state machines log it; rollbacks are those of
+//! [`RecoveryProcess`](counterfoil_protocols::send_deterministic::RecoveryProcess), in memory, without failures. Its
+//! ranks send, receive, acknowledge, take checkpoints cluster by cluster and collect. A message counts as logged if the
+//! state machines log it; rollbacks are those of
 //! [`recovery_line`](counterfoil_protocols::send_deterministic::recovery_line) over their tables, as in the paper,
 //! whose tables were saved every 30 s.
 //!
 //! | module | content |
 //! |---|---|
-//! | `iteration` | [`Iteration`]: the messages of one iteration, step by step |
+//! | `iteration` | [`Iteration`]: one iteration's messages, step by step |
 //! | `plan` | [`Plan`]: time of each cluster's checkpoints |
 //! | `job`, `logged` | [`Job`]: the state machines; fate of each message |
 //! | `failures` | [`RolledBack`]: ranks that roll back, for chosen failures |
-//! | `coloured` | [`coloured`](fn@coloured): an order of epochs in which a failure reaches few clusters |
-//! | `outline` | [`Outline`]: the tables of a job that is too large for state machines |
+//! | `coloured` | [`coloured`](fn@coloured): an epoch order in which a failure reaches few clusters |
+//! | `outline` | [`Outline`]: the tables of a job too large for state machines |
 //!
 //! # Time
 //!
-//! Ranks go through an iteration in lockstep: all send the messages of a step, then all of them arrive. Checkpoints are
+//! Ranks go through an iteration in lockstep: all send a step's messages, then all of these arrive. Checkpoints are
 //! taken between iterations, so no message crosses one. On a real machine some do; whether those few are logged depends
 //! on the moment, not on the rule.
 //!
@@ -58,24 +58,24 @@ pub use plan::Plan;
 
 use counterfoil_protocols::cluster::Clusters;
 
-/// Cell of Table I.
+/// Table I cell.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measured {
-    /// Messages of the run that the rule logs: %log.
+    /// Messages logged by the rule: %log.
     pub logged: Logged,
-    /// Ranks that roll back when one of them fails, each in turn: %rl.
+    /// Ranks rolling back when one fails, each in turn: %rl.
     pub rolled_back: RolledBack,
 }
 
-/// Runs a job as planned and computes, after every iteration but those of the first round, the rollbacks of a failure
-/// of each rank.
+/// Runs a job as planned and computes, after every iteration except the first round's, the rollbacks for a failure of
+/// each rank.
 ///
-/// Calls `progress` after every iteration with the share of the run that is done, 0 to 1. Takes two or three
-/// microseconds a message, and for each failure as long as
+/// Calls `progress` after every iteration with the completed share of the run, 0 to 1. Takes two or three microseconds
+/// a message, and for each failure as long as
 /// [`recovery_line`](counterfoil_protocols::send_deterministic::recovery_line).
 ///
 /// # Errors
-/// [`MeasureError`]: clusters of other ranks than the iteration's, or a state machine that refuses an event.
+/// [`MeasureError`]: clusters of other ranks than the iteration's, or an event refused by a state machine.
 pub fn measure(
     iteration: &Iteration,
     clusters: &Clusters,

@@ -1,4 +1,4 @@
-//! FIFO connections between nodes, and frames that a dead process leaves under way on them.
+//! FIFO connections between nodes, and frames left under way on them by dead processes.
 
 use std::collections::VecDeque;
 
@@ -14,7 +14,7 @@ use crate::random::Random;
 pub(crate) struct Record {
     pub(crate) header: WireHeader,
     pub(crate) payload: Payload,
-    /// Event in which it went on the wire; 0 in a log.
+    /// Transmission event; 0 in a log.
     pub(crate) transmitted: u64,
 }
 
@@ -24,7 +24,7 @@ pub(crate) enum Frame {
     Hello(Vec<u8>),
     Message(Record),
     Control(Vec<u8>),
-    /// Copy of an entry of the sender's local log.
+    /// Copy of an entry in the sender's local log.
     Entry(EntryKey, Vec<u8>),
 }
 
@@ -34,8 +34,7 @@ struct Link {
     /// Both ends live and are connected.
     up: bool,
     frames: VecDeque<Frame>,
-    /// Frames that dead incarnations of the sender have left under way, in no order relative to those of the living
-    /// one.
+    /// Frames left under way by dead incarnations of the sender, unordered relative to the living one's.
     late: VecDeque<(Incarnation, Frame)>,
 }
 
@@ -44,13 +43,13 @@ struct Link {
 pub(crate) struct Network {
     nodes: u32,
     pairs: Vec<Link>,
-    /// For each node, the senders whose frames can arrive.
+    /// For each node, the senders with frames able to arrive.
     arriving: Vec<u64>,
-    /// For each node, the senders whose late frames can arrive.
+    /// For each node, the senders with late frames able to arrive.
     late: Vec<u64>,
 }
 
-/// Number of messages under way when a node died.
+/// Number of messages under way at a node's death.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct InFlight {
     pub(crate) lost: u64,
@@ -89,12 +88,12 @@ impl Network {
         }
     }
 
-    /// Returns the senders whose frames can arrive at a node, a bit each: living ones, dead ones.
+    /// Returns the senders with frames able to arrive at a node, a bit each: living ones, dead ones.
     pub(crate) fn arriving(&self, to: u32) -> (u64, u64) {
         (self.arriving[to as usize], self.late[to as usize])
     }
 
-    /// Returns the places of the messages under way before which there are only messages with other tags.
+    /// Returns the places of the messages under way preceded only by messages with other tags.
     pub(crate) fn able_to_overtake(&mut self, from: u32, to: u32) -> Vec<usize> {
         let tag = |frame: &Frame| match frame {
             Frame::Message(record) => Some(record.header.tag()),
@@ -104,7 +103,7 @@ impl Network {
         (0..tags.len()).filter(|&place| !tags[..place].contains(&tags[place])).collect()
     }
 
-    /// Returns the frame at a place, which is 0 for the next one.
+    /// Returns the frame at a place, 0 for the next one.
     pub(crate) fn arrive(&mut self, from: u32, to: u32, place: usize) -> Option<Frame> {
         let link = self.link(from, to);
         let frame = link.frames.remove(place);
@@ -129,7 +128,7 @@ impl Network {
         self.late[to as usize] &= !(1 << from);
     }
 
-    /// Closes the connection of a late frame: nothing more of that incarnation arrives.
+    /// Closes a late frame's connection: nothing more arrives from that incarnation.
     pub(crate) fn close_late(&mut self, from: u32, to: u32, incarnation: Incarnation) {
         let link = self.link(from, to);
         link.late.retain(|(sent_by, _)| *sent_by != incarnation);
@@ -138,8 +137,10 @@ impl Network {
         }
     }
 
-    /// Kills a node. Frames to it are lost; of the frames that it has sent on each connection, a random number arrives
-    /// late, and the rest is lost too.
+    /// Kills a node.
+    ///
+    /// Frames to it are lost; on each connection, a random number of its sent frames arrives late, and the rest is lost
+    /// too.
     pub(crate) fn fail(&mut self, node: u32, incarnation: Incarnation, random: &mut Random) -> InFlight {
         let mut in_flight = InFlight::default();
         for peer in (0..self.nodes).filter(|&peer| peer != node) {
@@ -150,8 +151,9 @@ impl Network {
         in_flight
     }
 
-    /// Breaks the connection between two living nodes: all frames on it are lost, late ones too. Returns the number of
-    /// lost messages.
+    /// Breaks the connection between two living nodes: all frames on it are lost, late ones too.
+    ///
+    /// Returns the number of lost messages.
     pub(crate) fn reset(&mut self, a: u32, b: u32) -> u64 {
         let mut lost = 0;
         for (from, to) in [(a, b), (b, a)] {
@@ -165,7 +167,7 @@ impl Network {
         lost
     }
 
-    /// Does the same on one connection: `node` lives on with a new incarnation.
+    /// Kills `node` on one connection only: it lives on with a new incarnation.
     pub(crate) fn cut(&mut self, node: u32, peer: u32, incarnation: Incarnation, random: &mut Random) -> InFlight {
         let mut in_flight = InFlight::default();
         let to_it = self.link(peer, node);

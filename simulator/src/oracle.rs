@@ -1,36 +1,35 @@
-//! The oracles: checks of a run's events that ask neither the protocol nor the log.
+//! The oracles: checks of a run's events, independent of protocol and log.
 //!
-//! - [`ViolationKind::Send`], checked at the send: each send has the number and the bytes that it has without failures
-//! - [`ViolationKind::Diverged`], checked at the send: a replacement sends what its predecessor had sent, where the
-//!   rule says so
+//! - [`ViolationKind::Send`], checked at the send: each send has the same number and bytes as without failures
+//! - [`ViolationKind::Diverged`], checked at the send: a replacement repeats its predecessor's sends, where the rule
+//!   says so
 //! - [`ViolationKind::OtherOrder`], checked at the receive: a replacement receives in its predecessor's order, where
 //!   the rule says so
-//! - [`ViolationKind::Duplicate`], checked at the receive: nothing is received twice by one execution
-//! - [`ViolationKind::Take`], checked when taken: the messages of a stream are taken in order, undamaged
+//! - [`ViolationKind::Duplicate`], checked at the receive: one execution receives nothing twice
+//! - [`ViolationKind::Take`], checked when taken: a stream's messages are taken in order, undamaged
 //! - [`ViolationKind::Result`], checked when it completes, and at the end: a collective call has the same result as
 //!   without failures, and at every rank
 //! - [`ViolationKind::FreedTooMuch`], checked when freed: only messages in every restorable checkpoint of the receiver
 //!   are freed
 //! - [`ViolationKind::NoCheckpoint`], checked at the restart: only durable, kept checkpoints are restored
-//! - [`ViolationKind::Incomplete`], checked at the end: everything was sent, received and taken once
-//! - [`ViolationKind::Undone`], checked at the end: a taken message was sent, with these bytes, by an execution that is
-//!   not undone
+//! - [`ViolationKind::Incomplete`], checked at the end: every message was sent, received and taken once
+//! - [`ViolationKind::Undone`], checked at the end: a taken message was sent, with these bytes, by an execution not
+//!   undone
 //! - [`ViolationKind::Cycle`], checked at the end: happened-before has no cycle
-//! - [`ViolationKind::TooEarly`], [`ViolationKind::Cycle`], checked at each operation: no rank acts on what depends on
-//!   an orphan, where orphans are to be sent again
+//! - [`ViolationKind::TooEarly`], [`ViolationKind::Cycle`], checked at each operation: no rank acts on anything
+//!   dependent on an orphan, where orphans are to be sent again
 //! - [`ViolationKind::LineTooLow`], checked when it is computed: a recovery line rolls back no more than necessary
 //! - [`ViolationKind::LineTooHigh`], checked when it is computed: no message is missing where it leaves the ranks
-//! - [`ViolationKind::ClustersMeet`], checked at a checkpoint: a rank begins an epoch only below those that the next
-//!   cluster has begun
-//! - [`ViolationKind::Retained`], checked at the end: the lanes hold no more than the receivers' checkpoints make
-//!   necessary
+//! - [`ViolationKind::ClustersMeet`], checked at a checkpoint: a rank begins an epoch only below those begun by the
+//!   next cluster
+//! - [`ViolationKind::Retained`], checked at the end: the lanes hold no more than necessary for the receivers'
+//!   checkpoints
 //! - [`ViolationKind::Grown`], checked at the end: no table holds more than live messages
-//! - [`ViolationKind::Unheard`], checked at the end: a sender knows of the first message of each of its epochs that is
-//!   to be logged, or has marked it
-//! - [`ViolationKind::Unapplied`], checked at the end: a receipt that its sender has heard of takes effect on the
-//!   sender's log
+//! - [`ViolationKind::Unheard`], checked at the end: a sender knows the first message to be logged from each of its
+//!   epochs, or has marked it
+//! - [`ViolationKind::Unapplied`], checked at the end: a receipt heard by the sender takes effect on its log
 //!
-//! The simulator's core checks that a run ends, and that no rank waits forever.
+//! The simulator's core checks for endless runs and ranks waiting forever.
 
 mod causal;
 mod heard;
@@ -68,12 +67,12 @@ pub(crate) struct Oracle {
     predecessors: Vec<Predecessor>,
     /// Number of clusters of neighbouring ranks, of equal size as far as possible; 0 without.
     clusters: u32,
-    /// Present where only logged messages are kept, and others have to be sent again.
+    /// Present where only logged messages are kept, and others are to be sent again.
     causality: Option<Causality>,
 }
 
 impl Oracle {
-    /// `clusters`: number of clusters that the rule keeps apart; 0 without.
+    /// `clusters`: number of clusters kept apart by the rule; 0 without.
     pub(crate) fn new(program: &Program, properties: Properties, clusters: u32) -> Oracle {
         let ranks = program.ranks();
         Oracle {
@@ -88,26 +87,26 @@ impl Oracle {
         }
     }
 
-    /// Returns the number of messages received in another epoch than before, and the number of orphans that recovery
-    /// lines made.
+    /// Returns the number of messages received in another epoch than before, and the number of orphans made by recovery
+    /// lines.
     pub(crate) fn counted(&self) -> (u64, u64) {
         (self.receipts.other_epochs(), self.receipts.orphans())
     }
 
-    /// Returns `true` if a line computed now uses tables of the present processes of all ranks.
+    /// Returns `true` if a line computed now uses tables from all ranks' current processes.
     pub(crate) fn is_current(&self) -> bool {
         self.receipts.is_current()
     }
 
-    /// Returns a channel's state where a line leaves it: the last message that its receiver has, and the last that its
-    /// sender has sent.
+    /// Returns a channel's state where a line leaves it: its receiver's last received and its sender's last sent
+    /// message.
     pub(crate) fn channel_at(&self, from: u32, to: u32, line: &[Option<Epoch>]) -> (Ssn, Ssn) {
         let at = |rank: u32| line.get(rank as usize).copied().flatten();
         let (sender, receiver) = (&self.timelines[from as usize], &self.timelines[to as usize]);
         (receiver.accepted_at(at(to), from), sender.sent_at(at(from), to))
     }
 
-    /// Returns `true` if a rank has done nothing since this checkpoint.
+    /// Returns `true` if a rank has been idle since this checkpoint.
     pub(crate) fn stands_at(&self, rank: u32, epoch: Epoch) -> bool {
         self.timelines[rank as usize].stands_at(epoch)
     }
@@ -195,10 +194,10 @@ impl Oracle {
                     return Err(ViolationKind::FreedTooMuch { rank, peer, upto: upto.0, covered: covered.0 });
                 }
             }
-            // A message that is covered ahead of a re-execution is freed by the event on its channel after its send,
-            // because the log has to have it first. So the last record that was sent again may stay; and if a
-            // checkpoint is taken before that event, it stays in whatever is restored from the checkpoint, until more
-            // is covered: one record for each restart.
+            // A message covered ahead of a re-execution is freed by the event on its channel after its send, because
+            // the log has to have it first. So the last repeated record may stay; and if a checkpoint is taken before
+            // the event, it stays in whatever is restored from the checkpoint, until more is covered: one record for
+            // each restart.
             Event::Retained { rank, peer, records } => {
                 let timeline = &self.timelines[rank as usize];
                 let sent = timeline.sent(peer);
@@ -224,7 +223,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// Checks that a rank begins an epoch only below the durable epochs of the next cluster (Guermouche 2011, section
+    /// Checks that a rank begins an epoch only below the next cluster's durable epochs (Guermouche 2011, section
     /// V.E.3), if ranks are divided into clusters.
     fn check_clusters(&self, rank: u32, epoch: Epoch) -> Result<(), ViolationKind> {
         let ranks = self.timelines.len() as u64;
@@ -241,13 +240,15 @@ impl Oracle {
         self.causality.as_mut().map_or(Ok(()), |causality| causality.act(rank, &self.timelines))
     }
 
-    /// Tables describe live messages: those that their receiver may ask for, because its oldest restorable checkpoint
-    /// doesn't have them, or that their sender may send again, because its oldest restorable checkpoint precedes them.
+    /// Checks that tables describe only live messages.
     ///
-    /// SPE has a row for each epoch of the sender with such a message. RPP has, for one peer, one row for earlier
-    /// messages, and no more than one for each such message: how many of them share a row depends on their phases,
-    /// which no number of epochs bounds. The receive window has at most one run more, for messages that are forgotten
-    /// there and not in RPP. NonAck has live messages only.
+    /// A message is live if its receiver may ask for it, because its oldest restorable checkpoint lacks it, or its
+    /// sender may send it again, because its oldest restorable checkpoint precedes it.
+    ///
+    /// SPE has a row for each sender epoch with such a message. RPP has, for one peer, one row for earlier messages,
+    /// and no more than one for each such message: how many of them share a row depends on their phases, unbounded by
+    /// the number of epochs. The receive window has at most one run more, for messages forgotten there and not in RPP.
+    /// NonAck has live messages only.
     fn check_tables(&self, rank: u32, peer: u32, sizes: TableSizes) -> Result<(), ViolationKind> {
         let live = |from: u32, to: u32| {
             let (sender, receiver) = (&self.timelines[from as usize], &self.timelines[to as usize]);
@@ -271,7 +272,7 @@ impl Oracle {
         }
     }
 
-    /// Checks the end of a run.
+    /// Checks a run at its end.
     pub(crate) fn finish(&self) -> Result<(), ViolationKind> {
         self.check_complete()?;
         self.check_known()?;
@@ -292,9 +293,11 @@ impl Oracle {
         Ok(())
     }
 
-    /// Checks, where only logged messages are kept, that a sender learns of the first message of each of its epochs
-    /// that is to be logged, without asking (Guermouche 2011, section V.A), unless it has marked it: otherwise it
-    /// assumes that the receiver's failure would roll it back for that message.
+    /// Checks, where only logged messages are kept, the senders' knowledge of first messages to be logged.
+    ///
+    /// A sender learns, without asking, of the first such message from each of its epochs (Guermouche 2011, section
+    /// V.A), unless it has marked it: otherwise it assumes it would roll back for that message at the receiver's
+    /// failure.
     fn check_known(&self) -> Result<(), ViolationKind> {
         if self.properties.keeps != Kept::Logged {
             return Ok(());
@@ -312,8 +315,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// Checks, where only logged messages are kept, that every receipt that a sender has heard of has had an effect on
-    /// its log.
+    /// Checks, where only logged messages are kept, that every receipt heard by a sender has had an effect on its log.
     fn check_applied(&self) -> Result<(), ViolationKind> {
         if self.properties.keeps != Kept::Logged {
             return Ok(());
@@ -330,7 +332,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// Checks that the present timeline of its sender has sent every taken message, with all its bytes.
+    /// Checks that every taken message, with all its bytes, was sent in its sender's current timeline.
     fn check_sent(&self) -> Result<(), ViolationKind> {
         let mut sent = BTreeMap::new();
         for (from, operation) in self.operations() {
@@ -348,7 +350,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// Checks that all ranks have the same result of a collective call, with all its bytes, if they have one.
+    /// Checks that all ranks with a result of a collective call have the same one, with all its bytes.
     fn check_results(&self) -> Result<(), ViolationKind> {
         let mut results = BTreeMap::new();
         for (rank, operation) in self.operations() {
@@ -367,7 +369,7 @@ impl Oracle {
         each.flat_map(|(timeline, rank)| timeline.operations.iter().map(move |&operation| (rank, operation)))
     }
 
-    /// Checks that all operations have an order in which no message is taken before it was sent.
+    /// Checks that all operations have an order in which no message is taken before its send.
     fn check_order(&self) -> Result<(), ViolationKind> {
         let ranks = self.timelines.len();
         let mut at = vec![0_usize; ranks];
@@ -379,8 +381,8 @@ impl Oracle {
                     match operation {
                         Operation::Sent { to, ssn, .. } => sent[rank * ranks + to as usize] = ssn,
                         Operation::Taken { from, ssn, .. } if sent[from as usize * ranks + rank] < ssn => break,
-                        // A message that a replacement receives may depend on one that it has yet to send again; one
-                        // that it takes may not.
+                        // A message received by a replacement may depend on one it has yet to send again; one taken may
+                        // not.
                         Operation::Accepted { .. } | Operation::Taken { .. } | Operation::Completed { .. } => {}
                     }
                     at[rank] += 1;

@@ -1,4 +1,4 @@
-//! One process: state that is lost when it dies, and the storage that survives.
+//! One process: state lost at its death, and surviving storage.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,7 +13,7 @@ use super::network::Record;
 use super::program::Program;
 use super::rule::Refusal;
 
-/// Record of a lane.
+/// Record in a lane.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Slot {
     Kept(Record),
@@ -88,11 +88,11 @@ impl Lane {
     }
 }
 
-/// Contents of a checkpoint, apart from the protocol's tables.
+/// Checkpoint contents, apart from the protocol's tables.
 #[derive(Clone, Debug)]
 pub(crate) struct Image {
     pub(crate) application: Application,
-    /// Messages received and not taken.
+    /// Received, untaken messages.
     pub(crate) pending: Vec<Record>,
     pub(crate) lanes: Vec<Lane>,
 }
@@ -107,7 +107,7 @@ impl Image {
     }
 }
 
-/// Checkpoint of a rank.
+/// A rank's checkpoint.
 #[derive(Clone, Debug)]
 pub(crate) struct Checkpoint {
     pub(crate) epoch: Epoch,
@@ -115,20 +115,20 @@ pub(crate) struct Checkpoint {
     pub(crate) image: Image,
 }
 
-/// State of a rank that survives its process.
+/// A rank's state surviving its process.
 #[derive(Debug, Default)]
 pub(crate) struct Disk {
     /// Durable checkpoints, ascending by epoch.
     pub(crate) checkpoints: Vec<Checkpoint>,
     pub(crate) choices: BTreeMap<u64, ChoiceRecord>,
     pub(crate) deliveries: BTreeMap<u64, ChoiceRecord>,
-    /// Other entries of the local log.
+    /// Other local log entries.
     pub(crate) entries: BTreeMap<EntryKey, Entry>,
     /// Lanes of the dead process, where the tier keeps them.
     pub(crate) lanes: Option<Vec<Lane>>,
 }
 
-/// Content of an entry of the local log.
+/// Content of a local log entry.
 #[derive(Clone, Debug)]
 pub(crate) enum Entry {
     Bytes(Vec<u8>),
@@ -136,12 +136,12 @@ pub(crate) enum Entry {
 }
 
 impl Payload {
-    /// Encodes the result of a collective call for the local log.
+    /// Encodes a collective call's result for the local log.
     pub(crate) fn to_bytes(self) -> Vec<u8> {
         [self.content, self.history].map(u64::to_le_bytes).concat()
     }
 
-    /// Decodes it; `None` for bytes that are none.
+    /// Decodes a result; `None` for invalid bytes.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Payload> {
         let (content, history) = bytes.split_first_chunk::<8>()?;
         let history = u64::from_le_bytes(history.try_into().ok()?);
@@ -149,18 +149,20 @@ impl Payload {
     }
 }
 
-/// State of the collective call that a process is in.
+/// State of a process in a collective call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum InCall {
-    /// In none, or the rule has to be asked for a plan.
+    /// In none, or awaiting a plan request to the rule.
     #[default]
     Not,
-    /// The rule holds it.
+    /// Held by the rule.
     Held,
-    /// It runs natively. `keep`: entry of the result. `exchanges`: words are yet to be reported, and name the entry;
-    /// first, or with the data.
+    /// Runs natively.
+    ///
+    /// `keep`: entry for the result. `exchanges`: words are yet to be reported, and name the entry; first, or with the
+    /// data.
     Native { keep: Option<EntryKey>, exchanges: bool, piggybacks: bool },
-    /// It needn't run: its result is this entry, or it has none.
+    /// Answered without running: its result is this entry, or it has none.
     Answered(Option<EntryKey>),
 }
 
@@ -172,55 +174,57 @@ pub(crate) struct TransmitCursor {
     pub(crate) upto: Ssn,
 }
 
-/// State machine of a process.
+/// A process's state machine.
 #[derive(Debug)]
 pub(crate) enum Machine {
     Rank(Box<dyn Protocol>),
     Coordinator(Box<dyn Coordinator>),
 }
 
-/// Process of a node. The coordinator's has an image without lanes, and never uses it.
+/// A node's process.
+///
+/// The coordinator's has an image without lanes, and never uses it.
 #[derive(Debug)]
 pub(crate) struct Process {
     pub(crate) machine: Machine,
     pub(crate) image: Image,
-    /// Effects that have yet to be carried out.
+    /// Pending effects.
     pub(crate) effects: VecDeque<Effect>,
-    /// By peer: last message that it has acknowledged since its Hello.
+    /// By peer: last message acknowledged by it since its Hello.
     pub(crate) acked: Vec<Ssn>,
-    /// Between a rank and the coordinator, by node: messages that wait until it is connected; `None` once it is.
+    /// Between a rank and the coordinator, by node: messages queued until it is connected; `None` once it is.
     pub(crate) waiting: Vec<Option<Vec<Vec<u8>>>>,
-    /// By node, in the same way: newest incarnation that sent a Hello.
+    /// Likewise by node: newest incarnation with a received Hello.
     pub(crate) met: Vec<u32>,
-    /// Last recovery line for which the rank has sent its table, or that the coordinator has computed.
+    /// Last recovery line with a table sent by the rank, or computed by the coordinator.
     pub(crate) round: Option<u64>,
     /// By peer; `None` until a replay sets the position.
     pub(crate) cursors: Vec<Option<TransmitCursor>>,
-    /// Messages that the protocol holds, by sender.
+    /// Messages held by the protocol, by sender.
     pub(crate) held: Vec<VecDeque<Record>>,
     /// By peer: records from here on wait for `Effect::Resume`.
     pub(crate) held_from: Vec<Option<Ssn>>,
-    /// Checkpoint that isn't durable yet.
+    /// Checkpoint not yet durable.
     pub(crate) writing: Option<Checkpoint>,
-    /// The rule has asked for a checkpoint.
+    /// `true` if the rule has requested a checkpoint.
     pub(crate) checkpoint_asked: bool,
-    /// Calls that the restored application is beyond, and that run once more before it goes on.
+    /// Calls already passed by the restored application, to be run once more before it goes on.
     pub(crate) again: VecDeque<CollectiveCall>,
     pub(crate) in_call: InCall,
-    /// The present call has failed before.
+    /// `true` if the current call has failed before.
     pub(crate) call_failed: bool,
-    /// Last known answer of the protocol to whether a recovery is under way.
+    /// The protocol's last known answer about a recovery under way.
     pub(crate) recovering: bool,
-    /// The present receive from several sources was begun.
+    /// `true` if the current receive from several sources was begun.
     asked: bool,
     /// Its number and forced outcome.
     pub(crate) choice: Option<NextChoice>,
 }
 
-/// Transitions that a process could make by itself.
+/// Transitions a process could make by itself.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ready {
-    /// Peers to which a record can be transmitted, a bit each.
+    /// Peers with a record ready for transmission, a bit each.
     pub(crate) cursors: u64,
     pub(crate) step: bool,
     pub(crate) durable: bool,
@@ -251,10 +255,10 @@ impl Process {
         }
     }
 
-    /// Reports an event to the state machine of a rank, and takes its effects.
+    /// Reports an event to a rank's state machine, and takes its effects.
     ///
     /// # Errors
-    /// [`Refusal`] of the rule, or of an event that only ranks have.
+    /// [`Refusal`] by the rule, or for an event reserved for ranks.
     pub(crate) fn ask<T, E: std::error::Error>(
         &mut self,
         event: impl FnOnce(&mut dyn Protocol) -> Result<T, E>,
@@ -265,7 +269,7 @@ impl Process {
         Ok(answer?)
     }
 
-    /// Returns the state machine of a rank.
+    /// Returns a rank's state machine.
     pub(crate) fn rank(&self) -> Option<&dyn Protocol> {
         match &self.machine {
             Machine::Rank(rank) => Some(rank.as_ref()),
@@ -280,12 +284,14 @@ impl Process {
         }
     }
 
-    /// Returns the incarnation in the process's frames. `process`: number of replacements.
+    /// Returns the incarnation in the process's frames.
+    ///
+    /// `process`: number of replacements.
     pub(crate) fn incarnation(&self, process: Incarnation) -> Incarnation {
         self.rank().map_or(process, Protocol::incarnation)
     }
 
-    /// Begins the application's present receive, if its outcome is a choice.
+    /// Begins the application's current receive, if its outcome is a choice.
     pub(crate) fn begin_choice(&mut self, program: &Program, rank: u32) {
         if let Machine::Rank(machine) = &mut self.machine
             && !self.asked
@@ -296,7 +302,7 @@ impl Process {
         }
     }
 
-    /// Ends it, decided or abandoned.
+    /// Ends the current receive, decided or abandoned.
     pub(crate) fn end_choice(&mut self) -> Option<NextChoice> {
         self.asked = false;
         self.choice.take()
@@ -308,7 +314,7 @@ impl Process {
             && matches!(self.image.application.next_op(program, rank), NextOp::Nothing)
     }
 
-    /// Returns the collective call that the process is in or makes next.
+    /// Returns the process's current or next collective call.
     pub(crate) fn call(&self, program: &Program, rank: u32) -> Option<CollectiveCall> {
         let next = || match self.image.application.next_op(program, rank) {
             NextOp::Call(number) => {
@@ -321,9 +327,10 @@ impl Process {
         self.again.front().copied().or_else(next)
     }
 
-    /// Returns `true` if the rule has asked for a checkpoint and it can be taken: not while dummy calls are to run, nor
-    /// in a call whose data has left, which a restored application would begin again. `clocks`: it can be taken only
-    /// where one is offered, and refused in a held call.
+    /// Returns `true` if the rule has requested a checkpoint and it can be taken.
+    ///
+    /// It can't be taken while dummy calls are to run, nor in a call with data already sent, which a restored
+    /// application would begin again. `clocks`: it can be taken only where one is offered, and refused in a held call.
     pub(crate) fn may_checkpoint(&self, clocks: bool) -> bool {
         let is_in_call = matches!(self.in_call, InCall::Native { .. });
         let may = self.checkpoint_asked && self.again.is_empty() && !is_in_call;
@@ -366,7 +373,7 @@ impl Process {
         ready
     }
 
-    /// Returns the index of the message that the application would take now.
+    /// Returns the index of the next message for the application.
     pub(crate) fn find(&self, program: &Program, rank: u32) -> Option<usize> {
         let (one, several);
         let wanted = match self.image.application.next_op(program, rank) {

@@ -1,8 +1,8 @@
 //! Programs of the virtual ranks.
 //!
-//! A program is a fixed list of steps for each rank: the sends do not depend on the order in which messages arrive
-//! (send-determinism; Guermouche 2011, section II.C), but a [`Step::Gather`] takes its messages in arrival order. No
-//! program can deadlock by itself: sends never wait, and each list was drawn along one possible execution.
+//! A program is a fixed list of steps for each rank: the sends do not depend on arrival order (send-determinism;
+//! Guermouche 2011, section II.C), but a [`Step::Gather`] takes its messages in arrival order. No program can deadlock
+//! by itself: sends never wait, and each list was drawn along one possible execution.
 
 mod collective;
 
@@ -19,9 +19,9 @@ use crate::random::Random;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Pattern {
-    /// Each round: send to all neighbours on a torus, then take one message of each in any order.
+    /// Each round: send to all neighbours on a torus, then take one message from each in any order.
     Stencil,
-    /// Each round: a reduction up a binary tree, whose inner ranks take their children's parts in any order, and a
+    /// Each round: a reduction up a binary tree, where inner ranks take their children's parts in any order, and a
     /// broadcast down.
     Tree,
     /// Each round: rank 0 hands two tasks to each worker, which takes them in reverse order of their tags; rank 0 takes
@@ -31,28 +31,36 @@ pub enum Pattern {
     Ring,
     /// Random sends and gathers; at the end of a round, all messages are taken.
     Graph,
-    /// The same, but untaken messages stay for later rounds, and checkpoints come at any moment: messages are received
-    /// in one epoch and taken in another.
+    /// Like `Graph`, but untaken messages stay for later rounds, and checkpoints come at any moment: messages are
+    /// received in one epoch and taken in another.
     Backlog,
-    /// Each round: one collective operation as its point-to-point messages, from or to any rank: a broadcast, a
-    /// reduction, a barrier, an exchange of all with all, or a reduction whose result all have.
+    /// Each round: one collective operation as its point-to-point messages, from or to any rank.
+    ///
+    /// The operation is a broadcast, a reduction, a barrier, an exchange of all with all, or a reduction with its
+    /// result at all ranks.
     Collective,
-    /// Each round: a few random sends and gathers, and one collective call of all ranks as a whole, of any class that
-    /// has a result at every rank or none, from any root. Not in [`Pattern::ALL`]: for rules that run calls natively.
+    /// Each round: a few random sends and gathers, and one native collective call of all ranks.
+    ///
+    /// The call is of any class with a result at every rank or none, from any root. Not in [`Pattern::ALL`]: for rules
+    /// running calls natively.
     Calls,
-    /// The same, and calls whose result only the root has. Not in [`Pattern::ALL`]: for rules that run those natively.
+    /// Like `Calls`, with additional calls with a result only at the root.
+    ///
+    /// Not in [`Pattern::ALL`]: for rules running those natively.
     CallsToRoot,
-    /// Figure 1 of Guermouche 2011, as far as the text describes it, on five ranks: m7 goes from rank 4, which has no
-    /// checkpoint, to rank 3; m8 and m9 go from ranks 0 and 2 to rank 1, and then m10 from there to rank 3. Not in
-    /// [`Pattern::ALL`].
+    /// Figure 1 of Guermouche 2011, as far as the text describes it, on five ranks.
+    ///
+    /// Message m7 goes from rank 4, which has no checkpoint, to rank 3; m8 and m9 go from ranks 0 and 2 to rank 1, and
+    /// then m10 from there to rank 3. Not in [`Pattern::ALL`].
     Figure1,
-    /// Figure 2 of the same paper, reduced to three ranks: rank 1 receives m0 from rank 2, sends m1 to rank 0, and
-    /// receives the answer m2. Not in [`Pattern::ALL`].
+    /// Figure 2 in the same paper, reduced to three ranks.
+    ///
+    /// Rank 1 receives m0 from rank 2, sends m1 to rank 0, and receives the answer m2. Not in [`Pattern::ALL`].
     Figure2,
 }
 
 impl Pattern {
-    /// All patterns of campaigns.
+    /// All patterns for campaigns.
     pub const ALL: [Pattern; 7] = [
         Pattern::Stencil,
         Pattern::Tree,
@@ -63,7 +71,7 @@ impl Pattern {
         Pattern::Collective,
     ];
 
-    /// Patterns with collective calls as a whole, for rules that run calls natively.
+    /// Patterns with native collective calls, for rules running them.
     pub const OF_CALLS: [Pattern; 2] = [Pattern::Calls, Pattern::CallsToRoot];
 
     fn name(self) -> &'static str {
@@ -82,7 +90,7 @@ impl Pattern {
         }
     }
 
-    /// Returns the number of ranks of a pattern that has one only.
+    /// Returns the number of ranks for a pattern with only one possible number.
     pub fn fixed_ranks(self) -> Option<u32> {
         match self {
             Pattern::Figure1 => Some(5),
@@ -113,7 +121,7 @@ impl FromStr for Pattern {
     }
 }
 
-/// Parameters that determine a program.
+/// Parameters determining a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Shape {
     /// Communication pattern.
@@ -124,10 +132,11 @@ pub struct Shape {
     pub rounds: u32,
     /// Seed of the random parts.
     pub seed: u64,
-    /// A rank takes a checkpoint after a round with a chance of one in this many; 0 is never.
+    /// Chance of a checkpoint by a rank after a round: one in this many; 0 is never.
     pub checkpoint_one_in: u32,
-    /// `true` if payloads also depend on the order in which a rank took its messages. Such a program is not
-    /// send-deterministic: only rules that force recorded outcomes can repeat it.
+    /// `true` if payloads also depend on the order in which a rank took its messages.
+    ///
+    /// Such a program is not send-deterministic: only rules forcing recorded outcomes can repeat it.
     pub ordered: bool,
 }
 
@@ -143,7 +152,7 @@ impl Shape {
 pub(crate) enum Step {
     /// Sends.
     Send { to: u32, tag: i32 },
-    /// Takes the next message of this source with this tag.
+    /// Takes the next message from this source with this tag.
     Receive { source: u32, tag: i32 },
     /// Takes all of these (source and tag), in arrival order.
     Gather(Vec<(u32, i32)>),
@@ -153,11 +162,11 @@ pub(crate) enum Step {
     Checkpoint,
 }
 
-/// Steps of each rank.
+/// Each rank's steps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Program {
     pub(crate) steps: Vec<Vec<Step>>,
-    /// Collective calls of all ranks, in order.
+    /// All ranks' collective calls, in order.
     pub(crate) calls: Vec<CollectiveClass>,
 }
 
@@ -204,8 +213,10 @@ impl Program {
         sends.count() as u64
     }
 
-    /// Estimates the number of events of a run without faults: a Hello each way between all pairs, and for each message
-    /// the send, the transmission, the arrival, and the take; for each call its begin and its end.
+    /// Estimates the number of events in a run without faults.
+    ///
+    /// Counts a Hello each way between all pairs, for each message the send, the transmission, the arrival, and the
+    /// take, and for each call its begin and its end.
     pub(crate) fn events_estimate(&self) -> u64 {
         let ranks = u64::from(self.ranks());
         ranks * (ranks - 1) + 4 * self.messages() + 2 * ranks * self.calls.len() as u64
@@ -218,7 +229,7 @@ struct ProgramBuilder {
     random: Random,
     steps: Vec<Vec<Step>>,
     calls: Vec<CollectiveClass>,
-    /// By rank: messages sent to it and not taken (source and tag).
+    /// By rank: sent, untaken messages to it (source and tag).
     under_way: Vec<Vec<(u32, i32)>>,
 }
 
@@ -361,7 +372,7 @@ impl ProgramBuilder {
         (0..self.ranks).for_each(|rank| self.push(rank, Step::Call));
     }
 
-    /// Lower ranks take more checkpoints, so that messages of the higher ones go from the past to the future.
+    /// Lower ranks take more checkpoints, so messages from higher ones go from the past to the future.
     fn backlog(&mut self, checkpoint_one_in: u32) {
         for _ in 0..3 * self.ranks {
             self.play(2);
@@ -373,8 +384,8 @@ impl ProgramBuilder {
         }
     }
 
-    /// Adds one step of a possible execution: some rank sends, or gathers a part of the messages under way to it, at
-    /// most one in `share`.
+    /// Adds one step of a possible execution: some rank sends, or gathers some messages under way to it, at most one in
+    /// `share`.
     fn play(&mut self, share: usize) {
         let rank = self.random.below(self.ranks.into()) as u32;
         if self.random.one_in(3) {

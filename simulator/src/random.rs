@@ -1,4 +1,6 @@
-//! Seeded random numbers. A seed determines a schedule, so the sequence of a seed must never change.
+//! Seeded random numbers.
+//!
+//! A seed determines a schedule, so its sequence must never change.
 
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
@@ -45,7 +47,7 @@ impl Random {
 /// Increment of SplitMix64's state.
 const INCREMENT: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Mixes the bits of a number: the output function of SplitMix64.
+/// Mixes a number's bits: SplitMix64's output function.
 pub(crate) fn mix(number: u64) -> u64 {
     // The generator adds the increment before it mixes.
     Random::new(number.wrapping_sub(INCREMENT)).next()
@@ -57,7 +59,7 @@ mod tests {
 
     #[test]
     fn a_seed_gives_the_published_sequence() {
-        // The first outputs of the reference implementation for the seed 1234567.
+        // The reference implementation's first outputs for the seed 1234567.
         let mut random = Random::new(1_234_567);
         let first = [(); 3].map(|()| random.next());
         assert_eq!(first, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);

@@ -1,18 +1,20 @@
-//! Recording of a run, made by [`record`](super::record), from which a diagram is drawn.
+//! Recording of a run, made by [`record`](super::record), for drawing a diagram.
 
 use super::trace::Event;
 
-/// Entry of a recording.
+/// Entry in a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recorded {
-    /// Number of the event, from 0; several things can happen in one.
+    /// Number of the event, from 0, with possibly several activities.
     pub event: u64,
-    /// What happened in it.
+    /// Activity in the event.
     pub activity: Activity,
 }
 
-/// Activity in a run. Nodes are ranks, and the number after the last rank is the coordinator. Messages are numbered
-/// from 1 on each channel. Epochs are those that a checkpoint begins; the first is the start of the program.
+/// Activity in a run.
+///
+/// Nodes are ranks, and the number after the last rank is the coordinator. Messages are numbered from 1 on each
+/// channel. An epoch is the one begun by a checkpoint; the first is the start of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Activity {
@@ -20,7 +22,7 @@ pub enum Activity {
     Started {
         /// Node of the process.
         node: u32,
-        /// Epoch of the checkpoint that it starts from.
+        /// Epoch of the checkpoint it starts from.
         epoch: u32,
         /// `true` for a replacement.
         again: bool,
@@ -34,21 +36,21 @@ pub enum Activity {
     RolledBack {
         /// Rank concerned.
         rank: u32,
-        /// Epoch of the checkpoint.
+        /// Checkpoint epoch.
         epoch: u32,
     },
-    /// A checkpoint saves the state of this moment.
+    /// A checkpoint saves the current state.
     Checkpointed {
         /// Rank concerned.
         rank: u32,
-        /// Epoch that it begins.
+        /// Epoch begun by it.
         epoch: u32,
     },
     /// A checkpoint can be restored from now on.
     Durable {
         /// Rank concerned.
         rank: u32,
-        /// Epoch that it began.
+        /// Epoch begun by it.
         epoch: u32,
     },
     /// The application sends.
@@ -57,20 +59,24 @@ pub enum Activity {
         rank: u32,
         /// Receiver.
         to: u32,
-        /// SSN of the message.
+        /// Message SSN.
         number: u64,
     },
-    /// A message goes on the wire. If it is neither received nor dropped later on, it was lost with a connection, or
-    /// was still under way or held when the run ended.
+    /// A message goes on the wire.
+    ///
+    /// If it is neither received nor dropped later on, it was lost with a connection, or was still under way or held
+    /// when the run ended.
     Transmitted {
         /// Sender.
         from: u32,
         /// Receiver.
         to: u32,
-        /// SSN of the message.
+        /// Message SSN.
         number: u64,
-        /// Its header marks it as a replay. A rule may mark whatever was in the log when the receiver's Hello came,
-        /// also messages that were never on the wire before.
+        /// `true` if its header marks it as a replay.
+        ///
+        /// A rule may mark whatever was in the log when the receiver's Hello came, even messages never on the wire
+        /// before.
         marked: bool,
     },
     /// The protocol delivers a message.
@@ -79,9 +85,9 @@ pub enum Activity {
         rank: u32,
         /// Sender.
         from: u32,
-        /// SSN of the message.
+        /// Message SSN.
         number: u64,
-        /// Event in which it went on the wire.
+        /// Transmission event.
         transmitted: u64,
     },
     /// The protocol drops a message.
@@ -90,9 +96,9 @@ pub enum Activity {
         rank: u32,
         /// Sender.
         from: u32,
-        /// SSN of the message.
+        /// Message SSN.
         number: u64,
-        /// Event in which it went on the wire.
+        /// Transmission event.
         transmitted: u64,
         /// Reason.
         why: Dropped,
@@ -103,16 +109,16 @@ pub enum Activity {
         rank: u32,
         /// Sender.
         from: u32,
-        /// SSN of the message.
+        /// Message SSN.
         number: u64,
     },
     /// The application completes a collective call.
     Completed {
         /// Rank concerned.
         rank: u32,
-        /// Number of the call.
+        /// Call number.
         number: u64,
-        /// It ran here; otherwise it was skipped, or its result came from the local log.
+        /// `true` if it ran here; otherwise it was skipped, or its result came from the local log.
         natively: bool,
     },
 }
@@ -121,17 +127,18 @@ pub enum Activity {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Dropped {
-    /// It was received before.
+    /// Message already received.
     Duplicate,
-    /// The incarnation that sent it is dead.
+    /// Message from a dead incarnation.
     DeadIncarnation,
-    /// An orphan that is sent again.
+    /// Orphan to be sent again.
     Orphan,
 }
 
 impl Activity {
-    /// Converts an oracle event, as far as it is complete: not starts, which the coordinator has too, and not receipts,
-    /// to which a transmission belongs.
+    /// Converts a complete oracle event.
+    ///
+    /// Starts, which the coordinator has too, and receipts, which belong to a transmission, are incomplete.
     pub(crate) fn of(event: Event) -> Option<Activity> {
         match event {
             Event::RolledBack { rank, epoch } => Some(Activity::RolledBack { rank, epoch: epoch.0 }),
@@ -148,7 +155,7 @@ impl Activity {
 /// Optional records of a run, apart from its outcome.
 #[derive(Debug, Default)]
 pub(crate) struct Recorder {
-    /// One line for each event, and for each thing that happened in it.
+    /// One line for each event, and for each activity in it.
     pub(crate) transcript: Option<Vec<String>>,
     pub(crate) recording: Option<Vec<Recorded>>,
 }

@@ -1,4 +1,4 @@
-//! Schedules: everything that determines a run, so that it can be repeated.
+//! Schedules: everything determining a run, to make it repeatable.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,61 +10,73 @@ use crate::random::Random;
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Mode {
-    /// Choose with equal probability, except for a quarter of all transitions, which are slow, and for frames that dead
-    /// incarnations have left under way.
+    /// Choose with equal probability, except for a quarter of all transitions, which are slow, and for frames left
+    /// under way by dead incarnations.
     Uniform,
-    /// Always choose the highest priority. Priorities are drawn, one for each rank's program, each channel and each
-    /// other transition; at this many moments the highest falls below all others. After the probabilistic concurrency
-    /// testing of Burckhardt et al. 2010: few moments reach cases that need one transition to be very late.
+    /// Always choose the highest priority.
+    ///
+    /// Priorities are drawn, one for each rank's program, each channel and each other transition; at this many moments
+    /// the highest falls below all others. Follows probabilistic concurrency testing (Burckhardt et al. 2010): few
+    /// moments reach cases needing one very late transition.
     Priorities {
-        /// Number of times that a priority falls.
+        /// Number of falls.
         falls: u32,
     },
-    /// Choose with equal probability, but stall one channel for a while so many times: nothing goes on the wire there,
-    /// or nothing arrives, unless nothing else is possible. Half of the stalls begin soon after a death, so that
-    /// replays come when their receiver has long gone on.
+    /// Choose with equal probability, but stall one channel for a while so many times.
+    ///
+    /// Nothing goes on the wire there, or nothing arrives, unless nothing else is possible. Half the stalls begin soon
+    /// after a death, so replays come when their receiver has long gone on.
     Stalls {
         /// Number of stalls.
         stalls: u32,
     },
-    /// Choose as listed: index among the possible events, modulo their number, and 0 once the list is exhausted. The
-    /// choices of a run are in its [`Outcome`](super::Outcome); a list can be shrunk.
+    /// Choose as listed: index among the possible events, modulo their number, and 0 once the list is exhausted.
+    ///
+    /// A run's choices are in its [`Outcome`](super::Outcome); a list can be shrunk.
     Listed(Vec<u32>),
 }
 
-/// Part of a rank's log that survives its process. Checkpoints and recorded choices survive it in both.
+/// Part of a rank's log surviving its process.
+///
+/// Checkpoints and recorded choices survive it in both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Tier {
-    /// Nothing but the contents of checkpoints.
+    /// Only the contents of checkpoints.
     Volatile,
     /// All committed records.
     ProcessCrashSafe,
 }
 
-/// Death of a process.
+/// Process death.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Fault {
-    /// Number of the event, from 0, before which it dies; the end of the run if that comes earlier. A rank that is dead
-    /// at the time dies again as soon as it has been replaced.
+    /// Event number, from 0, before which it dies; the end of the run if it comes earlier.
+    ///
+    /// A rank already dead at the time dies again as soon as it has been replaced.
     pub at: u64,
-    /// Rank that dies; the one after the last is the coordinator, if the protocol has one. Taken modulo their number.
+    /// Rank to die; the one after the last is the coordinator, if the protocol has one.
+    ///
+    /// Taken modulo their number.
     pub node: u32,
-    /// Seed of the random parts: which of the messages in flight still arrive, and whether a checkpoint in progress is
+    /// Seed of the random parts: which messages in flight still arrive, and whether a checkpoint in progress is
     /// durable.
     pub seed: u64,
-    /// `Some(n)`: it dies within an event, the first from `at` on in which its protocol asks for more than `n` effects,
-    /// after `n` of them were carried out.
+    /// Number of effects before death within an event, if any.
+    ///
+    /// `Some(n)`: it dies in the first event from `at` on with more than `n` effects requested by its protocol, after
+    /// `n` of them were carried out.
     pub effects: Option<u32>,
 }
 
-/// Input that determines a run. Its [`Display`](std::fmt::Display) is one line that [`FromStr`](std::str::FromStr)
-/// reads back.
+/// Input determining a run.
+///
+/// Its [`Display`](std::fmt::Display) is one line, read back by [`FromStr`](std::str::FromStr).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Schedule {
-    /// Parameters of the program.
+    /// Program parameters.
     pub shape: Shape,
-    /// Part of the log that survives a process.
+    /// Part of the log surviving a process.
     pub tier: Tier,
     /// Choice of events.
     pub mode: Mode,
@@ -72,34 +84,40 @@ pub struct Schedule {
     pub seed: u64,
     /// Deaths, in any order.
     pub faults: Vec<Fault>,
-    /// Number of collections that the coordinator begins before the end; at the end it always does.
+    /// Number of collections begun by the coordinator before the end; at the end it always begins some.
     pub collections: u32,
-    /// Number of clusters of the ranks; 0 is no division.
+    /// Number of clusters of ranks; 0 is no division.
     pub clusters: u32,
-    /// Under a rule that rolls back ranks that are alive: `true` if frames of an older connection can still
-    /// arrive after a newer one is made, until its Hello was handled. Otherwise the older one is closed at once, as
-    /// `counterfoil_protocols::api` promises.
+    /// `true` if, under a rule rolling back living ranks, frames from an older connection can still arrive after a
+    /// newer one is made, until its Hello was handled.
+    ///
+    /// Otherwise the older one is closed at once, as `counterfoil_protocols::api` promises.
     pub late: bool,
-    /// `true` if the replacement of a rank breaks all connections between living ranks, which then connect again: what
-    /// is in flight on them is lost. A repair of an MPI job that revokes its communicator does that.
+    /// `true` if the replacement of a rank breaks all connections between living ranks, which then connect again.
+    ///
+    /// Everything in flight on them is lost, as when an MPI job is repaired by revoking its communicator.
     pub revoked: bool,
-    /// `true` if programs don't name receives that can take one of several messages, so that a rule that needs those
-    /// names doesn't get them.
+    /// `true` if programs don't name receives with several possible messages, so a rule needing those names doesn't get
+    /// them.
     pub unnamed: bool,
-    /// `true` if programs give their state only where they offer a checkpoint, each of which is due or not by the
-    /// rank's own clock: the rule hears of those that are due, and in a held call that none can be taken there.
+    /// `true` if programs give their state only where they offer a checkpoint, each due or not by the rank's own clock.
+    ///
+    /// The rule hears of those due, and in a held call of the impossibility of one there.
     pub clocks: bool,
-    /// `true` if programs go on while a checkpoint of theirs is written. The next one may then be taken before it is
-    /// durable, and replaces it.
+    /// `true` if programs go on while their checkpoint is written.
+    ///
+    /// The next one may then be taken before it is durable, and replaces it.
     pub background: bool,
-    /// `true` if a message can overtake earlier ones of its channel that have other tags, as where a driver presents
-    /// messages when the application takes them. For rules that present messages in any order.
+    /// `true` if a message can overtake earlier ones with other tags on its channel.
+    ///
+    /// This happens where a driver presents messages when the application takes them. For rules presenting messages in
+    /// any order.
     pub overtaking: bool,
     /// Planted mistake to be found.
     pub canary: Option<Canary>,
 }
 
-/// Parameters of a campaign's schedules: every number in it is a limit, both ends included.
+/// Parameters for a campaign's schedules: every number in it is a limit, both ends included.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Config {
     /// Patterns to choose from; all, if it is empty.
@@ -112,10 +130,11 @@ pub struct Config {
     pub faults: (u32, u32),
     /// `true` if ranks take checkpoints, in three of four schedules.
     pub checkpoints: bool,
-    /// `true` if half of the programs depend on the order in which messages are taken ([`Shape::ordered`]). For rules
-    /// that force recorded outcomes.
+    /// `true` if half the programs depend on the order of takes ([`Shape::ordered`]).
+    ///
+    /// For rules forcing recorded outcomes.
     pub ordered: bool,
-    /// `true` if the log survives its process in half of the schedules ([`Tier::ProcessCrashSafe`]).
+    /// `true` if the log survives its process in half the schedules ([`Tier::ProcessCrashSafe`]).
     pub surviving_logs: bool,
     /// `true` if the coordinator dies too, in protocols that have one.
     pub coordinator_faults: bool,
@@ -123,19 +142,23 @@ pub struct Config {
     pub collections: (u32, u32),
     /// Fewest and most clusters; 0 is no division.
     pub clusters: (u32, u32),
-    /// [`Schedule::late`], in half of the schedules. For rules that allow it.
+    /// [`Schedule::late`], in half the schedules.
+    ///
+    /// For rules allowing it.
     pub late: bool,
-    /// [`Schedule::revoked`], in half of the schedules.
+    /// [`Schedule::revoked`], in half the schedules.
     pub revoked: bool,
     /// [`Schedule::unnamed`], in all schedules.
     pub unnamed: bool,
-    /// [`Schedule::clocks`], in half of the schedules. For rules that allow it.
+    /// [`Schedule::clocks`], in half the schedules.
+    ///
+    /// For rules allowing it.
     pub clocks: bool,
-    /// [`Schedule::background`], in half of the schedules.
+    /// [`Schedule::background`], in half the schedules.
     pub background: bool,
-    /// [`Schedule::overtaking`], in half of the schedules.
+    /// [`Schedule::overtaking`], in half the schedules.
     pub overtaking: bool,
-    /// Largest [`Fault::effects`], which a third of the faults have; `None`: no process dies within an event.
+    /// Largest [`Fault::effects`], set in a third of the faults; `None`: no process dies within an event.
     pub effects: Option<u32>,
     /// Planted mistake to be found.
     pub canary: Option<Canary>,
@@ -176,7 +199,9 @@ impl Config {
     /// Largest [`Fault::effects`], unless another one is wanted.
     pub const EFFECTS: u32 = 2;
 
-    /// Returns the schedule of a seed. `coordinator`: there is one more node that can die.
+    /// Returns a seed's schedule.
+    ///
+    /// `coordinator`: one more node can die.
     pub fn schedule(&self, seed: u64, coordinator: bool) -> Schedule {
         let mut random = Random::new(seed);
         let patterns = if self.patterns.is_empty() { &Pattern::ALL[..] } else { &self.patterns };
@@ -217,8 +242,10 @@ impl Config {
         }
     }
 
-    /// Draws faults. A third of those after the first come soon after the one before, a sixth at the same moment; a
-    /// third hit the same node again.
+    /// Draws faults.
+    ///
+    /// A third of those after the first come soon after the previous one, a sixth at the same moment; a third hit the
+    /// same node again.
     fn draw_faults(&self, random: &mut Random, length: u64, nodes: u32) -> Vec<Fault> {
         let mut faults: Vec<Fault> = Vec::new();
         for _ in 0..random.between(self.faults.0, self.faults.1) {

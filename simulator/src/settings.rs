@@ -1,4 +1,4 @@
-//! Counters of the settings that schedules had, each alone and each two together.
+//! Counters of the schedules' settings, each alone and each two together.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use crate::schedule::{Schedule, Tier};
 const MANY_RANKS: u32 = 9;
 /// Smallest number of faults that counts as many.
 const MANY_FAULTS: usize = 5;
-/// Settings that a schedule has or has not.
+/// Settings present or absent in a schedule.
 const NAMES: [&str; 16] = [
     "2 ranks",
     "9 ranks or more",
@@ -28,7 +28,7 @@ const NAMES: [&str; 16] = [
     "dependence on the order",
 ];
 
-/// Pairs that no schedule can have.
+/// Pairs impossible in a schedule.
 const EXCLUSIVE: [(&str, &str); 4] = [
     ("2 ranks", "9 ranks or more"),
     ("no faults", "5 faults or more"),
@@ -41,7 +41,9 @@ const EXCLUSIVE: [(&str, &str); 4] = [
 pub struct Settings([[u64; NAMES.len()]; NAMES.len()]);
 
 impl Settings {
-    /// Counts a schedule. `coordinator`: the protocol has one.
+    /// Counts a schedule.
+    ///
+    /// `coordinator`: the protocol has one.
     pub(crate) fn count(&mut self, schedule: &Schedule, coordinator: bool) {
         let has = settings(schedule, coordinator);
         for (counts, _) in self.0.iter_mut().zip(has).filter(|(_, has)| *has) {
@@ -49,14 +51,13 @@ impl Settings {
         }
     }
 
-    /// Adds the counters of another campaign.
+    /// Adds another campaign's counters.
     pub fn add(&mut self, other: &Settings) {
         let all = self.0.iter_mut().flatten().zip(other.0.iter().flatten());
         all.for_each(|(sum, count)| *sum += count);
     }
 
-    /// Returns the number of schedules with each setting, and those with each pair that a schedule can have, named
-    /// `A and B`.
+    /// Returns the number of schedules with each setting, and with each possible pair, named `A and B`.
     pub fn each(&self) -> impl Iterator<Item = (String, u64)> {
         let pairs = (0..NAMES.len()).flat_map(|a| (a..NAMES.len()).map(move |b| (a, b)));
         pairs.filter(|&(a, b)| !EXCLUSIVE.contains(&(NAMES[a], NAMES[b]))).map(|(a, b)| {
@@ -66,7 +67,7 @@ impl Settings {
     }
 }
 
-/// Returns what a schedule has, in the order of [`NAMES`].
+/// Returns a schedule's settings, in the order of [`NAMES`].
 fn settings(schedule: &Schedule, coordinator: bool) -> [bool; NAMES.len()] {
     let Schedule { shape, tier, faults, collections, clusters, late, revoked, background, overtaking, clocks, .. } =
         schedule;

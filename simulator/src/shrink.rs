@@ -1,9 +1,9 @@
 //! Shrinks a failing schedule, as long as it fails in the same way.
 //!
-//! First fewer ranks, rounds and checkpoints: that makes another program, so for each smaller shape some seeds and
-//! moments are tried. Then fewer faults. Then the choices themselves: the shortest list after which the first possible
-//! event suffices, with as many entries of the list as possible set to the first too. Finally, smaller seeds. Every
-//! attempt is a run, and their number is limited.
+//! First fewer ranks, rounds and checkpoints: a smaller shape makes another program, so for each some seeds and moments
+//! are tried. Then fewer faults. Then the choices themselves: the shortest list after which the first possible event
+//! suffices, with as many of its entries as possible set to the first too. Finally, smaller seeds. Every attempt is a
+//! run, and their number is limited.
 
 use counterfoil_protocols::api::Rule;
 
@@ -26,7 +26,9 @@ pub struct Shrunk {
 /// Number of seeds tried for a smaller shape.
 const ATTEMPTS_PER_SHAPE: u64 = 100;
 
-/// Shrinks a schedule within `runs_max` runs (5,000 are plenty for a small one). `None` if it doesn't fail.
+/// Shrinks a schedule within `runs_max` runs (5,000 are plenty for a small one).
+///
+/// Returns `None` if it doesn't fail.
 pub fn shrink(rule: &Rule, schedule: &Schedule, runs_max: u32) -> Option<Shrunk> {
     let outcome = run(rule, schedule);
     let violation = outcome.violation?;
@@ -52,7 +54,7 @@ pub fn shrink(rule: &Rule, schedule: &Schedule, runs_max: u32) -> Option<Shrunk>
 struct Search<'a> {
     rule: &'a Rule,
     best: Shrunk,
-    /// Choices of the best schedule's run.
+    /// Choices in the best schedule's run.
     choices: Vec<u32>,
     runs_max: u32,
 }
@@ -94,7 +96,7 @@ impl Search<'_> {
         }
     }
 
-    /// Tries a smaller shape, with other seeds and moments too, because events then come at other moments.
+    /// Tries a smaller shape, with other seeds and moments too, because its events come at other moments.
     fn attempt_shape(&mut self, shape: Shape) -> bool {
         let mut random = Random::new(shape.seed);
         let before = self.best.violation.event.max(1);
@@ -186,7 +188,7 @@ impl Search<'_> {
         self.cut_choices();
     }
 
-    /// Finds the shortest list that suffices, or nearly.
+    /// Finds the shortest sufficient list, or nearly.
     fn cut_choices(&mut self) {
         let mut step = self.choices().len();
         while step > 0 {

@@ -5,10 +5,10 @@
 //!     faults=31:2:9
 //! ```
 //!
-//! `faults` are event, node and seed, and the number of effects of the event that come first, if the node dies within
+//! `faults` are event, node and seed, and the number of the event's effects before the death, if the node dies within
 //! it. A list of choices is `mode=list:3,0x12,1`; `0x12` is twelve times 0. `collections` and `clusters` are written
 //! only if they aren't 0, `late=1`, `revoked=1`, `unnamed=1`, `background=1` and `overtaking=1` only if true, and
-//! `canary` only if there is one: a variant's name, preceded by that of the rule for a rule's mistake
+//! `canary` only if there is one: a variant's name, preceded by the rule's name for a rule's mistake
 //! (`send-deterministic/PhaseNotRaised`).
 
 use std::fmt;
@@ -23,29 +23,29 @@ use super::schedule::{Fault, Mode, Schedule, Tier};
 /// First word of a line, with the version of the format.
 const VERSION: &str = "sim1";
 
-/// Largest number of choices that is read.
+/// Largest accepted number of choices.
 const CHOICES_MAX: usize = 1 << 24;
 
-/// Error of parsing a schedule.
+/// Error in parsing a schedule.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ScheduleError {
-    /// First word that is not the version that is read.
+    /// First word other than the accepted version.
     #[error("a schedule begins with `{VERSION}`, not with `{found}`")]
     Version {
         /// First word.
         found: String,
     },
-    /// Word that is no field, or a repeated field.
+    /// Unknown word, or a repeated field.
     #[error("`{word}` is not a field of a schedule, or is there twice")]
     Word {
         /// Word found.
         word: String,
     },
-    /// Field that is missing, malformed, or out of range.
+    /// Missing, malformed, or out-of-range field.
     #[error("the field `{field}` of a schedule is missing, malformed or out of range")]
     Field {
-        /// Name of the field.
+        /// Field name.
         field: &'static str,
     },
 }
@@ -117,7 +117,7 @@ fn write_choices(f: &mut fmt::Formatter<'_>, choices: &[u32]) -> fmt::Result {
 impl FromStr for Schedule {
     type Err = ScheduleError;
 
-    /// Parses the text that [`Display`](fmt::Display) writes; fields may come in any order.
+    /// Parses text written by [`Display`](fmt::Display); fields may come in any order.
     fn from_str(line: &str) -> Result<Schedule, ScheduleError> {
         let mut words = line.split_whitespace();
         let found = words.next().unwrap_or_default();
@@ -189,7 +189,7 @@ const NAMES: [&str; 19] = [
     "canary",
 ];
 
-/// Text of each field that is present.
+/// Text of each present field.
 #[derive(Default)]
 struct Fields<'a>([Option<&'a str>; NAMES.len()]);
 

@@ -1,4 +1,4 @@
-//! Events of a run, as the simulator saw them: the only source of the oracles, and of a run's fingerprint.
+//! Events of a run, as seen by the simulator: the only source for the oracles, and for a run's fingerprint.
 
 use counterfoil_log_core::{Epoch, Incarnation, Ssn};
 
@@ -7,7 +7,9 @@ use counterfoil_protocols::api::TableSizes;
 use super::application::Payload;
 use crate::random::mix;
 
-/// Event of a run. [`Epoch::FIRST`] stands for the start of the program.
+/// Event in a run.
+///
+/// [`Epoch::FIRST`] stands for the start of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// A process of this rank starts, from this checkpoint.
@@ -28,7 +30,7 @@ pub(crate) enum Event {
         to: u32,
         ssn: Ssn,
         payload: Payload,
-        /// It goes out with the logged mark.
+        /// `true` if it goes out with the logged mark.
         marked: bool,
     },
     /// The protocol delivers a message.
@@ -38,7 +40,7 @@ pub(crate) enum Event {
         ssn: Ssn,
         /// Sender's epoch in its header.
         sent_in: Epoch,
-        /// Its header has the logged mark.
+        /// `true` if its header has the logged mark.
         marked: bool,
     },
     /// The application takes it.
@@ -49,13 +51,13 @@ pub(crate) enum Event {
         ssn: Ssn,
         payload: Payload,
     },
-    /// The application takes the result of a collective call.
+    /// The application takes a collective call's result.
     Completed {
         rank: u32,
         number: u64,
         result: Payload,
     },
-    /// A checkpoint saves the state of this moment.
+    /// A checkpoint saves the current state.
     Checkpointed {
         rank: u32,
         epoch: Epoch,
@@ -84,7 +86,7 @@ pub(crate) enum Event {
         incarnation: Incarnation,
         upto: Ssn,
     },
-    /// A frame of a peer arrives with an acknowledgement.
+    /// A frame with an acknowledgement arrives from a peer.
     AckHeard {
         rank: u32,
         peer: u32,
@@ -103,8 +105,8 @@ pub(crate) enum Event {
         peer: u32,
         to: Ssn,
     },
-    /// A rank that is about to send its table has transmitted the messages up to this one on the present connection, or
-    /// need not.
+    /// A rank about to send its table has transmitted the messages up to this one on the current connection, or need
+    /// not.
     Transmitted {
         rank: u32,
         peer: u32,
@@ -118,12 +120,12 @@ pub(crate) enum Event {
     Recovered {
         rank: u32,
     },
-    /// Part of a recovery line. One for each rank, in order.
+    /// Part of a recovery line, one for each rank, in order.
     Line {
         rank: u32,
         epoch: Option<Epoch>,
     },
-    /// Number of records that a lane holds at the end.
+    /// Number of records in a lane at the end.
     Retained {
         rank: u32,
         peer: u32,
@@ -138,7 +140,7 @@ pub(crate) enum Event {
 }
 
 impl Event {
-    /// Returns plain numbers that distinguish it from every other event.
+    /// Returns plain numbers distinguishing it from every other event.
     fn words(self) -> [u64; 5] {
         let pair = |a: u32, b: u32| u64::from(a) << 32 | u64::from(b);
         match self {
@@ -182,7 +184,7 @@ impl Event {
 pub(crate) struct Fingerprint(u64);
 
 impl Fingerprint {
-    /// Adds what happened at event number `at`.
+    /// Adds an event with the number `at`.
     pub(crate) fn note(&mut self, at: u64, event: Event) {
         let words = event.words();
         self.0 = words.into_iter().fold(self.0 ^ mix(at), |sum, word| mix(sum.rotate_left(11) ^ word));

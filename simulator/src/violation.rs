@@ -1,4 +1,4 @@
-//! Violations, as oracles report them.
+//! Violations reported by oracles.
 
 use serde::Serialize;
 use thiserror::Error;
@@ -15,7 +15,9 @@ pub struct Violation {
     pub kind: ViolationKind,
 }
 
-/// Kind of a violation. Ranks are numbers from 0; the number after the last is the coordinator.
+/// Kind of a violation.
+///
+/// Ranks are numbers from 0; the number after the last is the coordinator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Error)]
 #[non_exhaustive]
 pub enum ViolationKind {
@@ -26,60 +28,60 @@ pub enum ViolationKind {
         rank: u32,
         /// Receiver.
         to: u32,
-        /// SSN of the message.
+        /// Message SSN.
         number: u64,
     },
-    /// A log that survived its process has other bytes under an SSN than the execution that repeats it.
+    /// A log surviving its process has other bytes under an SSN than the execution repeating it.
     #[error("rank {rank} repeats message {number} to {to} with other bytes")]
     Repeat {
         /// Sender.
         rank: u32,
         /// Receiver.
         to: u32,
-        /// SSN of the message.
+        /// Message SSN.
         number: u64,
     },
-    /// A replacement sends another message than its predecessor had sent at that place: with another SSN, to another
-    /// rank, or with other bytes.
+    /// A replacement diverges from its predecessor's send at the same place: another SSN, another receiver, or other
+    /// bytes.
     #[error("rank {rank} sends message {number} to {to}, where its predecessor had sent something else")]
     Diverged {
         /// Sender.
         rank: u32,
         /// Receiver.
         to: u32,
-        /// SSN of the message.
+        /// Message SSN.
         number: u64,
     },
-    /// A replacement receives in another order than its predecessor, under a rule that repeats the order.
+    /// A replacement receives in another order than its predecessor, under a rule repeating the order.
     #[error("rank {rank} receives message {number} of {from}, where its predecessor had received another one")]
     OtherOrder {
         /// Receiver.
         rank: u32,
         /// Sender.
         from: u32,
-        /// SSN of the message.
+        /// Message SSN.
         number: u64,
     },
-    /// A message is delivered twice by the same execution.
+    /// A message is delivered twice in one execution.
     #[error("rank {rank} receives message {number} of {from} twice")]
     Duplicate {
         /// Receiver.
         rank: u32,
         /// Sender.
         from: u32,
-        /// SSN of the message.
+        /// Message SSN.
         number: u64,
     },
-    /// A message is taken out of order, or with bytes that it never had.
+    /// A message is taken out of order, or with wrong bytes.
     #[error("rank {rank} takes message {number} of {from}, which is damaged or not the next with tag {tag}")]
     Take {
         /// Receiver.
         rank: u32,
         /// Sender.
         from: u32,
-        /// Tag of the stream.
+        /// Stream tag.
         tag: i32,
-        /// SSN of the message.
+        /// Message SSN.
         number: u64,
     },
     /// A collective call has another result than without failures, than at another rank, or comes out of order.
@@ -87,21 +89,21 @@ pub enum ViolationKind {
     Result {
         /// Rank with the result.
         rank: u32,
-        /// Number of the call.
+        /// Call number.
         number: u64,
     },
-    /// At the end, a message was taken that the present timeline of its sender has not sent so.
+    /// At the end, a message was taken, but not sent so in its sender's current timeline.
     #[error("rank {rank} has taken message {number} of {from} from an execution that is undone")]
     Undone {
         /// Receiver.
         rank: u32,
         /// Sender.
         from: u32,
-        /// SSN of the message.
+        /// Message SSN.
         number: u64,
     },
     /// At the end, no order of all operations has every message sent before it is taken; or, in a recovery, a message
-    /// was sent again that depends on its own receipt.
+    /// sent again depends on its own receipt.
     #[error("what rank {rank} did, up to its operation {operation}, is before itself")]
     Cycle {
         /// Rank on the cycle.
@@ -109,19 +111,19 @@ pub enum ViolationKind {
         /// Operation at which it can't proceed, counting sends, receipts and takes.
         operation: u64,
     },
-    /// In a recovery, a rank acts on what depends on an orphan: a message that was received, and that its rolled back
-    /// sender has yet to send again.
+    /// In a recovery, a rank acts on something dependent on an orphan: a received message its rolled back sender has
+    /// yet to send again.
     #[error(
         "rank {rank} goes on too early: it depends on message {number} of {from} to {to}, which is yet to be sent again"
     )]
     TooEarly {
-        /// Rank that acts.
+        /// Acting rank.
         rank: u32,
         /// Sender of the orphan.
         from: u32,
         /// Receiver of the orphan.
         to: u32,
-        /// SSN of the message.
+        /// Message SSN.
         number: u64,
     },
     /// At the end, not every message was sent, received and taken once.
@@ -145,27 +147,27 @@ pub enum ViolationKind {
     LineTooLow {
         /// Rank concerned.
         rank: u32,
-        /// Epoch that it is rolled back to.
+        /// Epoch in the line.
         epoch: u32,
-        /// Epoch that would be enough; `None` if it could stay.
+        /// Sufficient epoch; `None` if it could stay.
         enough: Option<u32>,
     },
-    /// A recovery line leaves a rank where it lacks a message that is not sent again.
+    /// A recovery line leaves a rank without a message, and the message is not sent again.
     #[error(
         "where the recovery line leaves it, rank {rank} lacks message {number} of {from}, which is neither logged nor sent again"
     )]
     LineTooHigh {
-        /// Receiver that lacks it.
+        /// Receiver lacking it.
         rank: u32,
         /// Sender.
         from: u32,
-        /// SSN of the message.
+        /// Message SSN.
         number: u64,
     },
     /// Nothing can happen any more, and these ranks are not at the end of their programs.
     #[error("{} for ever", waiting(ranks))]
     Deadlock {
-        /// Ranks that wait.
+        /// Waiting ranks.
         ranks: Vec<u32>,
     },
     /// Nothing can happen any more, and these nodes are still recovering.
@@ -177,7 +179,7 @@ pub enum ViolationKind {
     /// Nothing can happen any more, and the coordinator waits for ever.
     #[error("the coordinator waits for ever: {what}")]
     Unsettled {
-        /// What it waits for.
+        /// The coordinator's wait condition.
         what: String,
     },
     /// The run doesn't end.
@@ -186,46 +188,46 @@ pub enum ViolationKind {
         /// Limit of events.
         events: u64,
     },
-    /// Records are freed that a restorable checkpoint lacks.
+    /// Records lacking in a restorable checkpoint are freed.
     #[error("rank {rank} frees messages to {peer} up to {upto}, but only {covered} are covered")]
     FreedTooMuch {
-        /// Rank that has the log.
+        /// Rank with the log.
         rank: u32,
         /// Receiver.
         peer: u32,
-        /// Last record that is freed.
+        /// Last freed record.
         upto: u64,
-        /// Last record that may be.
+        /// Last record that may be freed.
         covered: u64,
     },
-    /// A replay asks for a record that was freed.
+    /// A replay asks for a freed record.
     #[error("rank {rank} is to transmit message {number} to {peer}, which was freed")]
     Freed {
-        /// Rank that has the log.
+        /// Rank with the log.
         rank: u32,
         /// Receiver.
         peer: u32,
-        /// First record that is missing.
+        /// First missing record.
         number: u64,
     },
-    /// At the end, a lane holds more than a run without failures would leave in it.
+    /// At the end, a lane holds more than after a run without failures.
     #[error("rank {rank} keeps {} to {peer}, where {level} would do", messages(*records))]
     Retained {
-        /// Rank that has the log.
+        /// Rank with the log.
         rank: u32,
         /// Receiver.
         peer: u32,
-        /// Number of records that it holds.
+        /// Number of records held.
         records: u64,
-        /// Number of records that it may hold.
+        /// Number of records allowed.
         level: u64,
     },
     /// At the end, a table is larger than live messages require: it would grow forever.
     #[error("rank {rank} has {rows} in {table} about {peer}, where {live} would do")]
     Grown {
-        /// Rank that has the table.
+        /// Rank with the table.
         rank: u32,
-        /// Peer of the table.
+        /// Peer described by the table.
         peer: u32,
         /// Name: SPE, NonAck, RPP or receive epochs.
         table: &'static str,
@@ -234,46 +236,46 @@ pub enum ViolationKind {
         /// Largest number allowed.
         live: u64,
     },
-    /// A rank begins an epoch that a rank of the next cluster can still be restored to, at the latest.
+    /// A rank begins an epoch not below the newest durable one of a rank in the next cluster.
     #[error("rank {rank} begins epoch {epoch}, and rank {other} of the next cluster has begun {its}")]
     ClustersMeet {
-        /// Rank that takes the checkpoint.
+        /// Rank taking the checkpoint.
         rank: u32,
-        /// Epoch that it begins.
+        /// Epoch begun by it.
         epoch: u32,
-        /// Rank of the next cluster.
+        /// Rank in the next cluster.
         other: u32,
         /// Epoch of its newest durable checkpoint.
         its: u32,
     },
-    /// At the end, a sender doesn't know that its messages of an epoch went from the past to the future.
+    /// At the end, a sender doesn't know that its messages in an epoch went from the past to the future.
     #[error("rank {rank} never learns that message {number} to {peer} was received in a later epoch")]
     Unheard {
         /// Sender.
         rank: u32,
         /// Receiver.
         peer: u32,
-        /// First message of its epoch.
+        /// First message in its epoch.
         number: u64,
     },
-    /// At the end, a receipt that a sender has heard of has had no effect on its log.
+    /// At the end, a receipt heard by a sender has had no effect on its log.
     #[error("rank {rank} hears that {peer} has received its messages up to {heard}, and acts on those up to {applied}")]
     Unapplied {
         /// Sender.
         rank: u32,
         /// Receiver.
         peer: u32,
-        /// Last message of which it has heard.
+        /// Last message with a heard receipt.
         heard: u64,
-        /// Last message whose receipt has taken effect.
+        /// Last message with an applied receipt.
         applied: u64,
     },
-    /// A checkpoint is restored that isn't durable, or was discarded.
+    /// A checkpoint is restored though not durable, or discarded.
     #[error("rank {rank} restores the checkpoint of epoch {epoch}, which does not exist")]
     NoCheckpoint {
-        /// Rank that restores.
+        /// Restoring rank.
         rank: u32,
-        /// Epoch that it began.
+        /// Epoch begun by it.
         epoch: u32,
     },
     /// The protocol refuses an event, though all parties keep the rules.
@@ -289,7 +291,7 @@ pub enum ViolationKind {
     Impossible {
         /// Node of the state machine.
         node: u32,
-        /// Action asked for.
+        /// Requested action.
         what: String,
     },
 }

@@ -25,25 +25,25 @@ use super::schedule::{Fault, Schedule};
 use super::trace::{Event, Fingerprint};
 use super::violation::{Violation, ViolationKind};
 
-/// Place of a rank or of the coordinator, with its successive processes.
+/// Place of a rank or the coordinator, with its successive processes.
 #[derive(Debug)]
 struct Node {
     process: Option<Box<Process>>,
     disk: Disk,
-    /// Incarnation of the present process, or of the next.
+    /// Incarnation of the current process, or of the next.
     incarnation: u32,
-    /// Deaths that the process hasn't noticed yet, a bit each.
+    /// Deaths not yet noticed by the process, a bit each.
     notices: u64,
-    /// Farthest progress of the application so far.
+    /// The application's farthest progress so far.
     furthest: u64,
-    /// By peer: last message that any process of the node has transmitted.
+    /// By peer: last message transmitted by any process of the node.
     transmitted: Vec<Ssn>,
 }
 
-/// Number of collections at the end: a floor that is lost with its receiver is sent again by the next one.
+/// Number of collections at the end: a floor lost with its receiver is sent again by the next one.
 const COLLECTIONS_AT_REST: u32 = 2;
 
-/// State of a run.
+/// Run state.
 #[derive(Debug)]
 pub(crate) struct World<'a> {
     rule: Rule,
@@ -57,27 +57,29 @@ pub(crate) struct World<'a> {
     coverage: Coverage,
     /// Number of events so far, which is the time.
     event: u64,
-    /// Number of collections that the coordinator has begun.
+    /// Number of collections begun by the coordinator.
     collections: u32,
     /// Number of collections begun since nothing else moved for the first time.
     at_rest: u32,
     /// Event at which the next collection becomes possible.
     collection_at: u64,
-    /// Faults that have yet to strike.
+    /// Future faults.
     faults: Vec<Fault>,
-    /// Number of effects that the present event has carried out; `None` where none may be interrupted.
+    /// Number of effects carried out in the current event; `None` where none may be interrupted.
     effects: Option<u32>,
-    /// Fault that struck within the present event.
+    /// Fault within the current event.
     struck: Option<Fault>,
     damages: Damages,
     ready: Vec<Ready>,
-    /// Nodes whose `ready` is out of date, a bit each.
+    /// Nodes with an outdated `ready`, a bit each.
     touched: u64,
     recorder: Recorder,
 }
 
 impl<'a> World<'a> {
-    /// Runs the schedule to its end, and adds to the recorder. Also returns the number of damages that weren't done.
+    /// Runs the schedule to its end, and adds to the recorder.
+    ///
+    /// Also returns the number of damages not done.
     pub(crate) fn run(
         rule: Rule,
         schedule: &'a Schedule,
@@ -215,7 +217,7 @@ impl<'a> World<'a> {
         if !nodes.is_empty() {
             return Err(ViolationKind::Recovering { nodes });
         }
-        // A line for which programs offer no more checkpoints may stay open.
+        // A line may stay open if programs offer no more checkpoints for it.
         let settles = self.rule.options.moment == Moment::AnyTime;
         for node in self.nodes.iter().filter(|_| settles) {
             if let Some(Machine::Coordinator(coordinator)) = node.process.as_ref().map(|process| &process.machine)
@@ -273,7 +275,7 @@ impl<'a> World<'a> {
         if node < self.program.ranks() { Party::Rank(Rank(node)) } else { Party::Coordinator }
     }
 
-    /// Returns the number of a party; `None` if this run has no such party.
+    /// Returns a party's number; `None` if absent from this run.
     fn node_of(&self, party: Party) -> Option<u32> {
         let ranks = self.program.ranks();
         match party {

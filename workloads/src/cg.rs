@@ -1,13 +1,12 @@
-//! The CG kernel of the NAS Parallel Benchmarks, from its published specification (Bailey et al., 'The NAS Parallel
+//! CG kernel of the NAS Parallel Benchmarks, from its published specification (Bailey et al., 'The NAS Parallel
 //! Benchmarks', report RNR-94-007, section 2.4; parallel layout as in report NAS-95-020).
 //!
-//! It estimates the eigenvalue of a large sparse random matrix that is nearest to a shift, by the inverse power
-//! method: each outer iteration solves A z = x by 25 steps of conjugate gradients, computes
-//! zeta = shift + 1 / (x . z), and continues with x = z / |z|. The kernel has irregular memory accesses and many small
-//! messages in a fixed pattern: exchanges along the rows of a 2-D process grid, and with a partner at the transposed
-//! place.
+//! It estimates a large sparse random matrix's eigenvalue nearest to a shift, by the inverse power method: each outer
+//! iteration solves A z = x in 25 conjugate gradient steps, computes zeta = shift + 1 / (x . z), and continues with x =
+//! z / |z|. The kernel has irregular memory accesses and many small messages in a fixed pattern: exchanges along the
+//! rows in a 2-D process grid, and with a partner at the transposed place.
 //!
-//! The benchmark's untimed warm-up pass, whose result is discarded, is omitted.
+//! The benchmark's untimed warm-up pass, with a discarded result, is omitted.
 
 mod grid;
 mod matrix;
@@ -41,7 +40,7 @@ const TOLERANCE: f64 = 1e-10;
 /// | W | 7,000 | 8 | 15 | 12 | 10.362595087124 |
 /// | A | 14,000 | 11 | 15 | 20 | 17.130235054029 |
 ///
-/// Runs on any power of two of ranks up to 2^16. An iteration of every rank is one outer iteration.
+/// Runs on any power of two up to 2^16 ranks. Every rank's iteration is one outer iteration.
 #[derive(Clone, Debug)]
 pub struct Cg {
     class: Class,
@@ -51,7 +50,7 @@ pub struct Cg {
     zeta: f64,
 }
 
-/// A rank's place in the process grid, its block of the matrix, and its state between two outer iterations.
+/// A rank's place in the process grid, matrix block, and state between two outer iterations.
 pub(crate) struct Part {
     grid: Grid,
     matrix: Matrix,
@@ -68,10 +67,10 @@ struct Progress {
 }
 
 impl Cg {
-    /// Limit at which blocks of the smallest class have only a few elements.
+    /// Limit at which the smallest class's blocks have only a few elements.
     const RANKS_MAX: u32 = 1 << 16;
 
-    /// Creates the kernel of size `class`.
+    /// Creates the kernel with size `class`.
     pub fn new(class: Class) -> Cg {
         let (order, nonzeros, shift, zeta) = match class {
             Class::S => (1_400, 7, 10.0, 8.597_177_507_864_8),

@@ -1,9 +1,9 @@
-//! Powers of a matrix times another one, with checksums of its blocks of rows (Huang and Abraham 1984): a lost rank is
-//! rebuilt bit by bit.
+//! Powers of a matrix times another one, with row block checksums (Huang and Abraham 1984): a lost rank is rebuilt bit
+//! by bit.
 //!
-//! Each rank but the last has a block of rows of both matrices, and the last has the sums of these blocks, which are
-//! padded to one height. A product of the sum of the left blocks is the sum of the products, so the last rank does as
-//! the others do. Elements are integers modulo 2^32, as in [`matmul`](crate::matmul).
+//! Each rank but the last has a row block from both matrices, and the last has the sums of these blocks, which are
+//! padded to one height. The product with the left blocks' sum is the sum of the products, so the last rank does the
+//! same as the others. Elements are integers modulo 2^32, as in [`matmul`](crate::matmul).
 
 use std::ops::Range;
 
@@ -21,13 +21,12 @@ use crate::{
 /// Name of this workload.
 pub const NAME: &str = "checked-matmul";
 const STATE_ID: u32 = 11;
-/// Tag of what a lost rank needs.
+/// Tag for a lost rank's data.
 const TAG: i32 = 1;
 
-/// Matrices; class S, W, A have 64, 192, 512 rows, and 12, 16, 24 multiplications. An iteration of every rank is one
-/// multiplication.
+/// Matrices; class S, W, A have 64, 192, 512 rows, and 12, 16, 24 multiplications.
 ///
-/// Runs on 2 ranks or more, up to the rows and one.
+/// Every rank's iteration is one multiplication. Runs on 2 ranks or more, up to the rows and one.
 #[derive(Clone, Debug)]
 pub struct CheckedMatmul {
     class: Class,
@@ -36,7 +35,7 @@ pub struct CheckedMatmul {
 }
 
 impl CheckedMatmul {
-    /// Creates the program of size `class`.
+    /// Creates the program with size `class`.
     pub fn new(class: Class) -> CheckedMatmul {
         let (order, multiplications) = match class {
             Class::S => (64, 12),
@@ -46,12 +45,12 @@ impl CheckedMatmul {
         CheckedMatmul { class, order, multiplications }
     }
 
-    /// Returns the number of rows of a padded block.
+    /// Returns a padded block's number of rows.
     fn height(&self, ranks: u32) -> usize {
         self.order.div_ceil(ranks as usize - 1)
     }
 
-    /// Returns the rows of a rank; none of the last one.
+    /// Returns a rank's rows; none for the last one.
     fn rows(&self, rank: u32, ranks: u32) -> Range<usize> {
         if rank + 1 == ranks { 0..0 } else { part(self.order, rank, ranks - 1) }
     }
@@ -88,16 +87,18 @@ impl CheckedMatmul {
     }
 }
 
-/// State of a rank.
+/// A rank's state.
 #[derive(Debug)]
 struct State {
     done: u64,
     right: Vec<u32>,
-    /// The block before the last multiplication: no rank is ahead of another one by more than one.
+    /// Block before the last multiplication: no rank is ahead of another one by more than one.
     before: Vec<u32>,
 }
 
-/// Copy of a state that outlives the process. It isn't changed: the next one takes its place.
+/// Copy of a state in memory outliving the process.
+///
+/// It isn't changed: the next one takes its place.
 #[derive(Debug)]
 struct Kept {
     memory: StateMemory,
@@ -112,13 +113,13 @@ impl Kept {
     }
 }
 
-/// The program of one rank, with its state.
+/// One rank's program, with its state.
 #[derive(Debug)]
 struct Multiplication {
     program: CheckedMatmul,
     checkpoint_every: Option<u64>,
     state: Option<State>,
-    /// Under a rule that keeps states in memory.
+    /// Present under a rule keeping states in memory.
     kept: Option<Kept>,
 }
 
@@ -127,7 +128,7 @@ impl Multiplication {
         Multiplication { program: program.clone(), checkpoint_every, state: None, kept: None }
     }
 
-    /// Returns what this rank has left in memory, and makes memory for what follows.
+    /// Returns the state left in memory by this rank, and creates memory for later ones.
     fn take_kept(&mut self, comm: &mut dyn Communicator) -> Result<Option<State>, Error> {
         let Some(place) = comm.state_place() else { return Ok(None) };
         if place.has_state() {
@@ -142,7 +143,7 @@ impl Multiplication {
             return Ok(Some(state));
         }
         let block = self.program.height(comm.size()) * self.program.order * size_of::<u32>();
-        // The state, and the next one; and what is between them.
+        // The state, the next one, and the space between them.
         self.kept = Some(Kept { memory: place.create(6 * block + (64 << 10))?, arrays: Vec::new() });
         Ok(None)
     }
@@ -172,8 +173,9 @@ fn load(len: usize, mut saved: SavedState) -> Result<State, counterfoil_runtime:
     Ok(state)
 }
 
-/// Returns this rank's state after the last multiplication that all survivors have done. Collective. `kept`: what the
-/// rank has left in memory.
+/// Returns this rank's state after the last multiplication done by all survivors.
+///
+/// Collective. `kept`: the state left in memory by the rank.
 fn rebuild(comm: &mut dyn Communicator, len: usize, restart: Restart, kept: Option<State>) -> Result<State, Error> {
     let (rank, ranks) = (comm.rank(), comm.size());
     if restart.lost.len() > 1 {
@@ -192,7 +194,7 @@ fn rebuild(comm: &mut dyn Communicator, len: usize, restart: Restart, kept: Opti
         comm.send(lost, TAG, state.right.as_bytes())?;
         return Ok(state);
     }
-    // A block is the sum of all without the others, and the sum is that of all blocks.
+    // A block is the sum of all without the others, and the sum is the total of all blocks.
     let mut right = vec![0_u32; len];
     for other in (0..ranks).filter(|other| *other != rank) {
         let (status, bytes) = comm.recv(Some(other), Some(TAG))?;
@@ -232,7 +234,7 @@ impl Resilient for Multiplication {
         let rows = program.rows(rank, ranks);
         let own = &state.right[..rows.len() * program.order];
         let verified = verify(comm, (program.order, program.multiplications), rows, own)?;
-        // The sums of the last rank as well.
+        // The last rank's sums as well.
         Ok(Outcome { digest: digest(&state.right), ..verified })
     }
 

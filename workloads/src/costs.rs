@@ -1,5 +1,4 @@
-//! Measurement of what the rules cost while nothing fails: the plan that a launcher passes to a job, and what it
-//! returns.
+//! Measurement of the rules' cost without failures: a launcher's plan for a job, and the results.
 
 mod calls;
 
@@ -9,41 +8,41 @@ use serde::{Deserialize, Serialize};
 use crate::{LookupError, Workload, by_name};
 use calls::Calls;
 
-/// What is measured.
+/// Measurement plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// What runs, one after the other.
+    /// Subjects, run one after the other.
     pub subjects: Vec<Subject>,
-    /// Number of runs of each subject in each mode.
+    /// Number of runs for each subject in each mode.
     pub rounds: u32,
-    /// Storage of the logs.
+    /// Log storage.
     pub tier: Tier,
 }
 
-/// A program, and the modes in which it runs.
+/// Program with its modes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Subject {
     /// The program.
     pub program: Program,
-    /// Modes, in the order of the runs of a round; `None` is a run on plain MPI, the control.
+    /// Modes, in their order within a round; `None` is a run on plain MPI, the control.
     pub modes: Vec<Option<Mode>>,
 }
 
-/// A program whose runs are timed.
+/// Timed program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Program {
     /// A workload.
     Workload {
         /// Its name.
         name: String,
-        /// Its problem class: S, W or A.
+        /// Problem class: S, W or A.
         class: String,
     },
-    /// A collective call, again and again.
+    /// Repeated collective call.
     Calls {
         /// The call.
         call: Call,
-        /// Bytes that each rank contributes or gets; a multiple of 8.
+        /// Bytes contributed or received by each rank; a multiple of 8.
         bytes: usize,
         /// Number of calls.
         calls: u64,
@@ -53,20 +52,20 @@ pub enum Program {
 /// A collective call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Call {
-    /// A sum that all ranks get.
+    /// Sum on all ranks.
     Allreduce,
-    /// A sum that rank 0 gets.
+    /// Sum on rank 0.
     Reduce,
     /// From rank 0 to all.
     Bcast,
 }
 
-/// How a program runs.
+/// Mode of a program's run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mode {
-    /// Rule of recovery.
+    /// Recovery rule.
     pub rule: Rule,
-    /// Iterations of a workload from one checkpoint to the next; none are taken if `None`.
+    /// Workload iterations from one checkpoint to the next; none are taken if `None`.
     pub checkpoint_every: Option<u64>,
 }
 
@@ -76,34 +75,34 @@ impl From<Rule> for Mode {
     }
 }
 
-/// Runs of one subject in one mode.
+/// One subject's runs in one mode.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// The mode; `None` for plain MPI.
     pub mode: Option<Mode>,
     /// Length of each run in seconds.
     pub seconds: Vec<f64>,
-    /// For each run: its length by the mean length of the runs on plain MPI before and after it.
+    /// For each run: its length divided by the mean length of the plain MPI runs before and after it.
     pub ratios: Vec<f64>,
-    /// What all ranks together have logged in the last run, the barrier and the reduction around the program included.
+    /// Logs of all ranks together in the last run, including the barrier and the reduction around the program.
     pub logged: Logged,
 }
 
-/// What ranks have logged.
+/// Amount of logged data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Logged {
     /// Messages in the lanes.
     pub messages: u64,
-    /// Bytes of these messages.
+    /// Their bytes.
     pub message_bytes: u64,
-    /// Entries of the local logs: results of collective calls, messages and notes that the rule kept.
+    /// Local log entries: collective call results, messages and notes kept by the rule.
     pub entries: u64,
-    /// Bytes of these entries.
+    /// Their bytes.
     pub entry_bytes: u64,
 }
 
 impl Program {
-    /// Returns the program that runs `workload`.
+    /// Returns the program for `workload`.
     pub fn of(workload: &dyn Workload) -> Program {
         Program::Workload { name: workload.name().to_owned(), class: workload.class().to_string() }
     }
@@ -111,7 +110,7 @@ impl Program {
     /// Returns the program, to be run.
     ///
     /// # Errors
-    /// [`LookupError`] for a workload or a class that there isn't.
+    /// [`LookupError`] for an unknown workload or class.
     pub fn workload(&self) -> Result<Box<dyn Workload>, LookupError> {
         match self {
             Program::Workload { name, class } => by_name(name, class.parse()?),

@@ -1,14 +1,14 @@
-//! Errors of a workload.
+//! Workload errors.
 
 use counterfoil_runtime::saved::StateMemoryError;
 
 use crate::{Class, StateError};
 
-/// A rank's part of a workload failed.
+/// Failure of a rank's part of a workload.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A call of the communicator failed.
+    /// A communicator call failed.
     #[error(transparent)]
     Communicator(#[from] counterfoil_runtime::Error),
     /// The number of ranks is invalid.
@@ -25,7 +25,7 @@ pub enum Error {
     Message(#[from] MessageError),
 }
 
-/// A workload can't run on this number of ranks.
+/// Number of ranks unsuitable for a workload.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RanksError {
@@ -47,16 +47,16 @@ pub enum RanksError {
         /// Smallest valid number.
         at_least: u32,
     },
-    /// The grid of processes has another size.
+    /// The process grid has another size.
     #[error("{workload} on a grid of {rows}x{columns} needs as many ranks, not {ranks}")]
     OtherGrid {
         /// The workload.
         workload: &'static str,
         /// The requested number of ranks.
         ranks: u32,
-        /// Number of process rows.
+        /// Process rows.
         rows: usize,
-        /// Number of process columns.
+        /// Process columns.
         columns: usize,
     },
     /// The workload has no work for so many ranks.
@@ -64,7 +64,7 @@ pub enum RanksError {
     TooMany {
         /// The workload.
         workload: &'static str,
-        /// Size of the problem.
+        /// Problem size.
         class: Class,
         /// The requested number of ranks.
         ranks: u32,
@@ -79,7 +79,7 @@ pub enum RanksError {
     "checksums rebuild one lost rank of each process row: ranks {ranks:?} of row {row} are lost, and their state with them"
 )]
 pub struct UnrecoverableError {
-    /// The lost ranks of the process row.
+    /// Lost ranks in the process row.
     pub ranks: Vec<u32>,
     /// The process row.
     pub row: usize,
@@ -98,17 +98,17 @@ impl RanksError {
     }
 }
 
-/// A received message is not one that this program sends: a message was lost, modified or confused with another.
+/// Received message never sent by this program: a message was lost, modified or confused with another.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("rank {rank} got {len} bytes with tag {tag} from rank {source_rank} where it expects {expected}")]
 pub struct MessageError {
-    /// Rank that received the message.
+    /// Receiving rank.
     pub rank: u32,
-    /// Source of the message.
+    /// Message source.
     pub source_rank: u32,
-    /// Tag of the message.
+    /// Message tag.
     pub tag: i32,
-    /// Length of the message in bytes.
+    /// Message length in bytes.
     pub len: usize,
     /// Expected contents.
     pub expected: &'static str,

@@ -1,10 +1,10 @@
-//! The FT kernel of the NAS Parallel Benchmarks, from its published specification (Bailey et al., 'The NAS Parallel
+//! FT kernel of the NAS Parallel Benchmarks, from its published specification (Bailey et al., 'The NAS Parallel
 //! Benchmarks', report RNR-94-007, section 2.5): a partial differential equation by Fourier transforms in three
 //! dimensions.
 //!
 //! A random field is transformed; each iteration multiplies the transform by a Gaussian and transforms it back, which
-//! gives a checksum of 1,024 of its elements. Planes of the third dimension are distributed; between the transforms
-//! along the first two dimensions and along the third, the field is transposed by an all-to-all exchange.
+//! gives a checksum over 1,024 elements. Planes in the third dimension are distributed; between the transforms along
+//! the first two dimensions and along the third, the field is transposed by an all-to-all exchange.
 
 use std::f64::consts::PI;
 use std::ops::RangeInclusive;
@@ -24,13 +24,13 @@ use crate::{Class, Error, Outcome, RanksError, StateError, Value};
 /// Name of this workload.
 pub const NAME: &str = "ft";
 
-/// Constant of the equation.
+/// The equation's constant.
 const ALPHA: f64 = 1e-6;
-/// Largest relative deviation of a checksum from the published one.
+/// Largest relative deviation from a published checksum.
 const TOLERANCE: f64 = 1e-12;
-/// Elements of a checksum.
+/// Elements in a checksum.
 const SAMPLES: usize = 1_024;
-/// Checksums of a run.
+/// Checksums in a run.
 const CHECKSUMS: usize = 6;
 
 /// The FT kernel.
@@ -41,8 +41,8 @@ const CHECKSUMS: usize = 6;
 /// | W | 128 x 128 x 32 |
 /// | A | 256 x 256 x 128 |
 ///
-/// Runs on any power of two of ranks that divides the first and the third dimension. The first iteration of every rank
-/// is the transform of the random field, the next six have a checksum each.
+/// Runs on any power of two dividing the first and the third dimension. Every rank's first iteration transforms the
+/// random field, the next six have a checksum each.
 #[derive(Clone, Debug)]
 pub struct Ft {
     class: Class,
@@ -61,7 +61,7 @@ struct Slab {
     inverse: [Arc<dyn Fft<f64>>; 3],
 }
 
-/// A rank's state: the transform of the field, and the checksums so far.
+/// A rank's state: the transformed field, and the checksums so far.
 pub(crate) struct Part {
     slab: Slab,
     transform: Elements,
@@ -85,7 +85,7 @@ impl Slab {
         self.field.iter().product::<usize>() / self.ranks
     }
 
-    /// Returns the random field: planes of the third dimension.
+    /// Returns the random field: planes in the third dimension.
     fn start(&self) -> Elements {
         let mut random = Random::seeded();
         random.skip((2 * self.rank * self.len()) as u64);
@@ -96,7 +96,7 @@ impl Slab {
         (0..self.len()).map(element).collect()
     }
 
-    /// Exchanges the two inner dimensions of each plane, which has `rows` rows of `columns`.
+    /// Exchanges each plane's two inner dimensions, with `rows` rows of `columns`.
     fn turn_planes(elements: &mut Elements, rows: usize, columns: usize) {
         for plane in elements.chunks_exact_mut(rows * columns) {
             let old = plane.to_vec();
@@ -107,7 +107,7 @@ impl Slab {
         }
     }
 
-    /// Transforms planes of the third dimension; returns them transposed, by place in the first dimension.
+    /// Transforms planes in the third dimension; returns them transposed, by place in the first dimension.
     fn transform(&self, comm: &mut dyn Communicator, mut elements: Elements) -> Result<Elements, Error> {
         let [nx, ny, nz] = self.field;
         self.forward[0].process(&mut elements);
@@ -129,7 +129,7 @@ impl Slab {
         Ok(elements)
     }
 
-    /// The inverse of [`transform`](Slab::transform), not scaled.
+    /// Inverts [`transform`](Slab::transform), unscaled.
     fn transform_back(&self, comm: &mut dyn Communicator, mut elements: Elements) -> Result<Elements, Error> {
         let [nx, ny, nz] = self.field;
         self.inverse[2].process(&mut elements);
@@ -156,7 +156,7 @@ impl Slab {
         Ok(from_numbers(&numbers))
     }
 
-    /// Multiplies a transform by the Gaussian of one iteration.
+    /// Multiplies a transform by one iteration's Gaussian.
     fn evolve(&self, elements: &mut Elements) {
         let [nx, ny, nz] = self.field;
         let first = self.rank * nx / self.ranks;
@@ -170,7 +170,7 @@ impl Slab {
         }
     }
 
-    /// Returns the checksum of planes.
+    /// Returns the planes' checksum.
     fn checksum(&self, comm: &mut dyn Communicator, elements: &Elements) -> Result<[f64; 2], Error> {
         let [nx, ny, nz] = self.field;
         let planes = nz / self.ranks;
@@ -192,7 +192,7 @@ fn from_numbers(numbers: &[f64]) -> Elements {
 }
 
 impl Ft {
-    /// Creates the kernel of size `class`.
+    /// Creates the kernel with size `class`.
     pub fn new(class: Class) -> Ft {
         let (field, checksums) = match class {
             Class::S => (
@@ -232,7 +232,7 @@ impl Ft {
         Ft { class, field, checksums }
     }
 
-    /// Returns `true` if the checksums are the published ones.
+    /// Returns `true` if the checksums equal the published ones.
     fn are_known(&self, checksums: &[f64]) -> bool {
         let known = self.checksums.iter().flatten();
         checksums.iter().zip(known).all(|(found, known)| ((found - known) / known).abs() <= TOLERANCE)

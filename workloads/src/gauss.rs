@@ -1,8 +1,8 @@
-//! A dense system of equations by Gauss-Jordan elimination with partial pivoting: rows are distributed, the pivot is
-//! found by a reduction, and its row is broadcast in each step.
+//! Dense linear equations by Gauss-Jordan elimination with partial pivoting: rows are distributed, the pivot is found
+//! by a reduction, and its row is broadcast in each step.
 //!
 //! Each element is computed by the same operations whatever rank has its row, so the result doesn't depend on the
-//! number of ranks. The right-hand side is that of the solution 1, 2, ..., n.
+//! number of ranks. The right-hand side belongs to the solution 1, 2, ..., n.
 
 use std::ops::RangeInclusive;
 
@@ -18,27 +18,26 @@ use crate::{Class, Error, Outcome, RanksError, StateError, Value};
 /// Name of this workload.
 pub const NAME: &str = "gauss";
 
-/// Largest error of an unknown, relative to their number.
+/// Largest error in an unknown, relative to their number.
 const TOLERANCE: f64 = 1e-9;
 
-/// Gauss-Jordan elimination; class S, W, A have 48, 192, 2,048 unknowns. An iteration of every rank is the elimination
-/// of one.
+/// Gauss-Jordan elimination; class S, W, A have 48, 192, 2,048 unknowns.
 ///
-/// Runs on any number of ranks up to the unknowns.
+/// Every rank's iteration eliminates one. Runs on any number of ranks up to the unknowns.
 #[derive(Clone, Debug)]
 pub struct Gauss {
     class: Class,
     unknowns: usize,
 }
 
-/// A rank's rows of the matrix, each followed by its right-hand side.
+/// A rank's matrix rows, each followed by its right-hand side.
 #[derive(Debug)]
 pub(crate) struct Rows {
     /// Index of the first row.
     first: usize,
     width: usize,
     values: Vec<f64>,
-    /// For each row of the whole matrix, the unknown that it was the pivot of; negative if none.
+    /// For each matrix row, the unknown with this pivot row; negative if none.
     pivot_of: Vec<f64>,
 }
 
@@ -55,7 +54,7 @@ impl Rows {
         Rows { first: rows.start, width, values: rows.flat_map(row).collect(), pivot_of }
     }
 
-    /// Returns the largest absolute value in column `unknown`, and its row, of the rows that were no pivot yet.
+    /// Returns the largest absolute value in column `unknown`, and its row, among rows not yet used as pivots.
     fn pivot(&self, unknown: usize) -> (f64, u64) {
         let rows = (self.first..).zip(self.values.chunks_exact(self.width));
         let free = rows.filter(|(row, _)| self.pivot_of[*row] < 0.0);
@@ -63,7 +62,7 @@ impl Rows {
             .fold((-1.0, u64::MAX), |best, other| if other.0 > best.0 { other } else { best })
     }
 
-    /// Returns row `row` of the matrix, if it is here.
+    /// Returns matrix row `row`, if it is here.
     fn get(&self, row: usize) -> Option<&[f64]> {
         self.values.chunks_exact(self.width).nth(row.checked_sub(self.first)?)
     }
@@ -79,7 +78,7 @@ impl Rows {
         }
     }
 
-    /// Returns the unknowns whose pivots are here, and 0 for the others.
+    /// Returns the unknowns with pivots here, and 0 for the others.
     fn solution(&self) -> Vec<f64> {
         let mut solution = vec![0.0; self.pivot_of.len()];
         for (row, values) in (self.first..).zip(self.values.chunks_exact(self.width)) {
@@ -91,7 +90,7 @@ impl Rows {
 }
 
 impl Gauss {
-    /// Creates the program of size `class`.
+    /// Creates the program with size `class`.
     pub fn new(class: Class) -> Gauss {
         let unknowns = match class {
             Class::S => 48,
@@ -101,7 +100,7 @@ impl Gauss {
         Gauss { class, unknowns }
     }
 
-    /// Checks that a restored table can be one after `iteration` eliminations.
+    /// Checks that a restored table is possible after `iteration` eliminations.
     fn check_pivots(&self, pivot_of: &[f64], iteration: u64) -> Result<(), StateError> {
         let mut unknowns: Vec<u64> =
             pivot_of.iter().filter(|unknown| **unknown >= 0.0).map(|unknown| *unknown as u64).collect();

@@ -1,8 +1,8 @@
-//! Laplace's equation on a square, by Jacobi's method: rows of the grid are distributed, and each sweep exchanges the
-//! rows at the borders with the two neighbours.
+//! Laplace's equation on a square, by Jacobi's method: grid rows are distributed, and each sweep exchanges the border
+//! rows with the two neighbours.
 //!
-//! The potential on the border is that of x^2 - y^2, which also solves the equation inside; the sweeps start from 0.
-//! Each new value depends on four old ones alone, so the result is bit for bit that of the serial computation.
+//! The border potential is x^2 - y^2, which also solves the equation inside; the sweeps start from 0. Each new value
+//! depends on four old ones alone, so the result equals the serial computation's bit for bit.
 
 use std::ops::RangeInclusive;
 
@@ -22,25 +22,24 @@ const TAG_DOWN: i32 = 2;
 /// Sweeps between two reductions of the largest change.
 const SWEEPS_PER_NORM: u64 = 10;
 
-/// Jacobi's method; class S, W, A have 96, 256, 768 points a side and 60, 200, 500 sweeps. An iteration of every rank
-/// is one sweep.
+/// Jacobi's method; class S, W, A have 96, 256, 768 points a side and 60, 200, 500 sweeps.
 ///
-/// Runs on any number of ranks up to the points of a side.
+/// Every rank's iteration is one sweep. Runs on any number of ranks up to a side's points.
 #[derive(Clone, Debug)]
 pub struct Laplace {
     class: Class,
-    /// Points of a side, without the border.
+    /// Points on a side, without the border.
     side: usize,
     sweeps: u64,
 }
 
-/// Rows of the grid from `first` on, with one more before and after them, each with its two points of the border.
+/// Grid rows from `first` on, with one more before and after them, each with its two border points.
 #[derive(Debug)]
 pub(crate) struct Rows {
     first: usize,
     width: usize,
     values: Vec<f64>,
-    /// Largest change of the sweep before the last reduction.
+    /// Largest change in the sweep before the last reduction.
     change: [f64; 1],
 }
 
@@ -71,7 +70,7 @@ impl Rows {
         change
     }
 
-    /// Exchanges the rows at the borders with the neighbours.
+    /// Exchanges the border rows with the neighbours.
     fn exchange(&mut self, comm: &mut dyn Communicator) -> Result<(), Error> {
         let (rank, ranks, width) = (comm.rank(), comm.size(), self.width);
         let (own, end) = (self.own(), self.values.len());
@@ -97,7 +96,9 @@ impl Rows {
     }
 }
 
-/// Returns the potential of the border at a point, and 0 inside. Row and column 0 and `side` + 1 are the border.
+/// Returns the potential at a border point, and 0 inside.
+///
+/// Row and column 0 and `side` + 1 are the border.
 fn border(side: usize, row: usize, column: usize) -> f64 {
     if (1..=side).contains(&row) && (1..=side).contains(&column) {
         return 0.0;
@@ -107,7 +108,7 @@ fn border(side: usize, row: usize, column: usize) -> f64 {
 }
 
 impl Laplace {
-    /// Creates the program of size `class`.
+    /// Creates the program with size `class`.
     pub fn new(class: Class) -> Laplace {
         let (side, sweeps) = match class {
             Class::S => (96, 60),

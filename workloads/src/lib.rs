@@ -2,21 +2,21 @@
 //!
 //! | name | program | receives |
 //! |---|---|---|
-//! | `cg` | the CG kernel of the NAS Parallel Benchmarks: sparse matrix, 2-D process grid | from a named rank |
-//! | `ring` | tokens of 0 B to 200 KB around a ring, each depending on all earlier ones | from a named rank |
-//! | `ft` | the FT kernel of the same benchmarks: Fourier transforms in three dimensions | all-to-all exchanges |
+//! | `cg` | NAS Parallel Benchmarks' CG kernel: sparse matrix, 2-D process grid | from a named rank |
+//! | `ring` | tokens from 0 B to 200 KB around a ring, each depending on all earlier ones | from a named rank |
+//! | `ft` | the same benchmarks' FT kernel: Fourier transforms in three dimensions | all-to-all exchanges |
 //! | `laplace` | Laplace's equation on a square by Jacobi's method | from both neighbours |
-//! | `gauss` | a dense system of equations by Gauss-Jordan elimination | reductions and broadcasts |
-//! | `neurons` | a network of neurons by the Runge-Kutta method | five allgathers a step |
-//! | `matmul` | multiplications of matrices whose rows go around a ring | from a named rank |
-//! | `disks` | Monte Carlo: tasks are random walks of hard disks | as `master-worker` |
-//! | `checked-matmul` | the same, with sums of the blocks that rebuild what a lost rank had | allgathers |
-//! | `qr` | QR of a dense matrix, with checksums that rebuild what lost ranks had | from a named rank |
+//! | `gauss` | dense linear equations by Gauss-Jordan elimination | reductions and broadcasts |
+//! | `neurons` | a neuron network by the Runge-Kutta method | five allgathers a step |
+//! | `matmul` | matrix multiplications, with rows going around a ring | from a named rank |
+//! | `disks` | Monte Carlo: tasks are hard disks' random walks | as `master-worker` |
+//! | `checked-matmul` | matrix multiplications, with block sums for rebuilding a lost rank | allgathers |
+//! | `qr` | dense QR, with checksums for rebuilding lost ranks | from a named rank |
 //! | `master-worker` | tasks assigned to workers as they become idle | wildcards, probes and tests |
 //!
 //! Each workload saves its state every few iterations, can resume from a saved state, and verifies its answer at the
-//! end. [`patterns`] has the communication of larger programs, without their computation. A program depends only on its
-//! own state and on the outcomes of communicator calls, so a rank with the same outcomes repeats the same execution.
+//! end. [`patterns`] has larger programs' communication, without their computation. A program depends only on its own
+//! state and on communicator call outcomes, so a rank with the same outcomes repeats the same execution.
 #![forbid(unsafe_code)]
 
 pub mod cg;
@@ -54,8 +54,9 @@ pub use program::{Program, ProgramError};
 pub use resilient::Resilient;
 pub use state::StateError;
 
-/// Version of this build, with a hash of the sources of what the processes of a job tell each other. Only programs of
-/// equal builds make a job together.
+/// Version of this build, with a hash of the sources of everything exchanged between a job's processes.
+///
+/// Only programs from equal builds make a job together.
 pub const BUILD: &str = concat!(env!("CARGO_PKG_VERSION"), " (sources ", env!("COUNTERFOIL_SOURCES"), ")");
 
 /// A parallel program with a known answer.
@@ -63,16 +64,18 @@ pub trait Workload: fmt::Debug + Send + Sync {
     /// Returns the name, as for [`by_name`].
     fn name(&self) -> &'static str;
 
-    /// Returns the name by which the same program is made again; by default, [`name`](Self::name).
+    /// Returns the name for recreating the same program; by default, [`name`](Self::name).
     fn full_name(&self) -> String {
         self.name().to_owned()
     }
 
-    /// Returns the size of the problem.
+    /// Returns the problem size.
     fn class(&self) -> Class;
 
     /// Returns `true` if every run sends and receives the same messages in the same order on every channel; `false` if
-    /// that depends on timing. The answer is the same in either case.
+    /// they depend on timing.
+    ///
+    /// The answer is the same in either case.
     fn deterministic(&self) -> bool;
 
     /// Returns `true` if the program makes such calls, in which a rank can be killed: all kinds, by default.
@@ -87,23 +90,24 @@ pub trait Workload: fmt::Debug + Send + Sync {
     /// [`RanksError`] names the valid numbers.
     fn validate(&self, ranks: u32) -> Result<(), RanksError>;
 
-    /// Returns the number of iterations that rank `rank` of `ranks` reaches, for planning kills.
+    /// Returns the number of iterations reached by rank `rank` of `ranks`, for planning kills.
     fn iterations(&self, rank: u32, ranks: u32) -> Iterations;
 
-    /// Returns the payload in bytes of the largest message that any rank of `ranks` sends, including collectives. Every
-    /// rank's log must be able to hold it. `ranks` must be [valid](Self::validate).
+    /// Returns the largest payload in bytes sent by any of `ranks` ranks, including collectives.
+    ///
+    /// Every rank's log must be able to hold it. `ranks` must be [valid](Self::validate).
     fn message_bytes_max(&self, ranks: u32) -> usize;
 
-    /// Runs this rank's part, from the state that [`Communicator::restore`] returns or from the start.
+    /// Runs this rank's part, from the state returned by [`Communicator::restore`] or from the start.
     ///
     /// Iteration n begins with [`Communicator::iteration`]; it ends with a checkpoint if n is a multiple of
     /// `checkpoint_every`. `None` or 0 disable checkpoints. The outcome is the same on all ranks.
     ///
     /// # Errors
-    /// [`Error`]: those of the communicator, an invalid number of ranks, or a state of another program.
+    /// [`Error`]: communicator errors, an invalid number of ranks, or another program's state.
     fn run(&self, comm: &mut dyn Communicator, checkpoint_every: Option<u64>) -> Result<Outcome, Error>;
 
-    /// Returns the program of a rank that rebuilds what lost ranks had, if this one can.
+    /// Returns one rank's program that rebuilds lost ranks' state, if available.
     fn resilient(&self) -> Option<Box<dyn Resilient>> {
         None
     }
@@ -131,7 +135,7 @@ pub enum Class {
     /// A sample: well below a second.
     #[default]
     S,
-    /// A problem for a workstation of 1994: about a second.
+    /// A problem for a 1994 workstation: about a second.
     W,
     /// The smallest real problem: several seconds.
     A,
@@ -161,7 +165,7 @@ impl FromStr for Class {
     }
 }
 
-/// An unknown workload or class.
+/// Unknown workload or class.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LookupError {
@@ -182,7 +186,7 @@ pub enum LookupError {
     },
 }
 
-/// Maker of a workload.
+/// Workload constructor.
 type Make = fn(Class) -> Box<dyn Workload>;
 
 /// All workloads by name; the first is the default.
@@ -211,7 +215,7 @@ pub const NAMES: [&str; WORKLOADS.len()] = {
     names
 };
 
-/// Returns the workload `name` of size `class`.
+/// Returns the workload `name` with size `class`.
 ///
 /// ```
 /// use counterfoil_workloads::{Class, by_name};
@@ -222,7 +226,8 @@ pub const NAMES: [&str; WORKLOADS.len()] = {
 /// ```
 ///
 /// # Errors
-/// [`LookupError::Workload`] for an unknown name; [`LookupError::Shape`] for one that begins as a [`qr::Shape`]'s.
+/// [`LookupError::Workload`] for an unknown name; [`LookupError::Shape`] for an invalid one beginning like a
+/// [`qr::Shape`]'s.
 pub fn by_name(name: &str, class: Class) -> Result<Box<dyn Workload>, LookupError> {
     if name.strip_prefix(qr::NAME).is_some_and(|rest| rest.starts_with(':')) {
         return Ok(Box::new(qr::Qr::with_shape(name.parse()?)));

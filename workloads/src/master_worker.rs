@@ -1,9 +1,8 @@
-//! A master that assigns tasks to its workers as they become idle.
+//! Master assigning tasks to its workers as they become idle.
 //!
 //! Rank 0 is the master. It receives results from any worker, by wildcards, probes and tests, and replies to each with
-//! the next task or with a stop message. The assignment of tasks depends on timing and differs from run to run; the
-//! combined answer doesn't depend on their order. The outcomes of communicator calls are the only source of
-//! non-determinism.
+//! the next task or with a stop message. Task assignment depends on timing and differs from run to run; the combined
+//! answer doesn't depend on their order. Communicator call outcomes are the only source of non-determinism.
 
 mod disks;
 mod master;
@@ -17,21 +16,21 @@ use crate::state::Owner;
 use crate::{Class, Error, Iterations, Outcome, RanksError, StateError, Value, Workload};
 use task::Answer;
 
-/// Name of the workload whose tasks are chains of hashes.
+/// Name of the workload with hash chains as tasks.
 pub const NAME: &str = "master-worker";
 
-/// Name of the workload whose tasks are random walks of hard disks (Monte Carlo).
+/// Name of the workload with hard disks' random walks as tasks (Monte Carlo).
 pub const DISKS: &str = "disks";
 
-/// Rank that assigns the tasks.
+/// Rank assigning the tasks.
 pub const MASTER: u32 = 0;
 
-/// What the tasks are.
+/// Kind of tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Chains of hashes.
+    /// Hash chains.
     Hashes,
-    /// Random walks of hard disks in a periodic box.
+    /// Hard disks' random walks in a periodic box.
     Disks,
 }
 
@@ -48,13 +47,13 @@ const TAG_TASK: i32 = 1;
 const TAG_STOP: i32 = 2;
 const TAG_RESULT: i32 = 3;
 
-/// Maximum number of tests or probes before a rank blocks: each of them is a determinant.
+/// Maximum number of tests or probes before a rank blocks: each is a determinant.
 const POLLS_MAX: u32 = 3;
 
-/// A master with workers; class S, W, A have 24, 96, 400 tasks for each worker.
+/// Master with workers; class S, W, A have 24, 96, 400 tasks for each worker.
 ///
-/// Runs on 2 ranks or more. An iteration of the master is one received result, an iteration of a worker is one task.
-/// Every worker gets at least half of its share.
+/// Runs on 2 ranks or more. A master iteration is one received result, a worker iteration is one task. Every worker
+/// gets at least half of its share.
 #[derive(Clone, Debug)]
 pub struct MasterWorker {
     kind: Kind,
@@ -62,19 +61,19 @@ pub struct MasterWorker {
     tasks_per_worker: u64,
 }
 
-/// Distribution of the tasks of one run.
+/// Task distribution in one run.
 #[derive(Clone, Copy, Debug)]
 struct Plan {
     kind: Kind,
     workers: u32,
-    /// Number of tasks, which are numbered from 0.
+    /// Number of tasks, numbered from 0.
     tasks: u64,
     /// Tasks guaranteed to each worker, even a slow one.
     worker_tasks_min: u64,
 }
 
 impl MasterWorker {
-    /// Creates the workload of size `class` with tasks of a kind.
+    /// Creates the workload with size `class` and tasks of one kind.
     pub fn new(kind: Kind, class: Class) -> MasterWorker {
         let tasks_per_worker = match class {
             Class::S => 24,
@@ -157,7 +156,7 @@ impl Workload for MasterWorker {
         } else {
             worker::run(comm, &plan, &owner, checkpoint_every)?
         };
-        // The results of the workers must be those that the master received: a repeated or omitted task changes one of
+        // The workers' results must equal the results received by the master: a repeated or omitted task changes one of
         // the two sums.
         let mut done = if rank == MASTER { [0, 0] } else { [own.count, own.sum] };
         comm.allreduce_u64(&mut done, Reduction::Sum)?;

@@ -1,8 +1,8 @@
-//! Powers of a matrix times another one, in one dimension: each rank has rows of both, and the rows of the second go
+//! Powers of a matrix times another one, in one dimension: each rank has rows of both, and the second matrix's rows go
 //! around the ring in each multiplication.
 //!
-//! The elements are integers modulo 2^32, so the result is exact, and known without another multiplication of matrices:
-//! times a vector it is that of matrix-vector products (Freivalds).
+//! The elements are integers modulo 2^32, so the result is exact, and known without another matrix multiplication:
+//! times a vector it equals matrix-vector products (Freivalds).
 
 use std::ops::{Range, RangeInclusive};
 
@@ -19,10 +19,9 @@ pub const NAME: &str = "matmul";
 
 const TAG: i32 = 1;
 
-/// Matrices; class S, W, A have 64, 192, 512 rows, and 8, 12, 16 multiplications. An iteration of every rank is one
-/// multiplication.
+/// Matrices; class S, W, A have 64, 192, 512 rows, and 8, 12, 16 multiplications.
 ///
-/// Runs on any number of ranks up to the rows.
+/// Every rank's iteration is one multiplication. Runs on any number of ranks up to the rows.
 #[derive(Clone, Debug)]
 pub struct Matmul {
     class: Class,
@@ -30,15 +29,14 @@ pub struct Matmul {
     multiplications: u64,
 }
 
-/// A rank's rows of the fixed matrix and of the right one.
+/// A rank's rows in the fixed matrix and the right one.
 #[derive(Debug)]
 pub(crate) struct Rows {
     left: Vec<u32>,
     right: Vec<u32>,
 }
 
-/// Element of the fixed matrix (`which` 0), of the first right one (1), or of the vector of the test (2, with `column`
-/// 0).
+/// Element of the fixed matrix (`which` 0), of the first right one (1), or of the test vector (2, with `column` 0).
 pub(crate) fn element(which: u64, row: usize, column: usize) -> u32 {
     xxh3_64_with_seed(&[row as u64, column as u64].map(u64::to_le_bytes).concat(), which) as u32
 }
@@ -47,7 +45,7 @@ fn rows(which: u64, order: usize, rows: Range<usize>) -> Vec<u32> {
     rows.flat_map(|row| (0..order).map(move |column| element(which, row, column))).collect()
 }
 
-/// Adds the product of some columns of `left`, from `first` on, and as many rows of the right matrix.
+/// Adds the product of some columns in `left`, from `first` on, and as many right matrix rows.
 pub(crate) fn multiply(product: &mut [u32], left: &[u32], first: usize, right: &[u32], order: usize) {
     for (product, left) in product.chunks_exact_mut(order).zip(left.chunks_exact(order)) {
         for (factor, right) in left[first..].iter().zip(right.chunks_exact(order)) {
@@ -56,13 +54,13 @@ pub(crate) fn multiply(product: &mut [u32], left: &[u32], first: usize, right: &
     }
 }
 
-/// Returns the product of some rows and a vector.
+/// Multiplies some rows by a vector.
 fn times(rows: &[u32], vector: &[u32]) -> Vec<u32> {
     let dot = |row: &[u32]| row.iter().zip(vector).fold(0u32, |sum, (a, b)| sum.wrapping_add(a.wrapping_mul(*b)));
     rows.chunks_exact(vector.len()).map(dot).collect()
 }
 
-/// Computes the result times the vector of the test, without messages.
+/// Computes the result times the test vector, without messages.
 fn known_product(order: usize, multiplications: u64, vector: &[u32]) -> Vec<u32> {
     let fixed = rows(0, order, 0..order);
     let mut product = times(&rows(1, order, 0..order), vector);
@@ -72,7 +70,9 @@ fn known_product(order: usize, multiplications: u64, vector: &[u32]) -> Vec<u32>
     product
 }
 
-/// Verifies a rank's rows of the result of so many multiplications. Collective.
+/// Verifies a rank's rows of the result after so many multiplications.
+///
+/// Collective.
 pub(crate) fn verify(
     comm: &mut dyn Communicator,
     (order, multiplications): (usize, u64),
@@ -87,7 +87,7 @@ pub(crate) fn verify(
 }
 
 impl Matmul {
-    /// Creates the program of size `class`.
+    /// Creates the program with size `class`.
     pub fn new(class: Class) -> Matmul {
         let (order, multiplications) = match class {
             Class::S => (64, 8),
@@ -97,7 +97,7 @@ impl Matmul {
         Matmul { class, order, multiplications }
     }
 
-    /// Multiplies once: the rows of the right matrix go around the ring.
+    /// Multiplies once: the right matrix's rows go around the ring.
     fn multiply(&self, comm: &mut dyn Communicator, left: &[u32], right: Vec<u32>) -> Result<Vec<u32>, Error> {
         let (rank, ranks, order) = (comm.rank(), comm.size(), self.order);
         let mut product = vec![0; right.len()];

@@ -1,8 +1,7 @@
-//! A network of excitatory and inhibitory neurons (FitzHugh and Nagumo's equations), by the Runge-Kutta method of
-//! fourth order: five allgathers a step, one for each stage and one for the neurons that fired.
+//! Network of excitatory and inhibitory neurons (FitzHugh and Nagumo's equations), by the fourth-order Runge-Kutta
+//! method: five allgathers a step, one for each stage and one for the firing neurons.
 //!
-//! A neuron's inputs are added in the order of their indices, so the result is bit for bit that of the serial
-//! computation.
+//! A neuron's inputs are added in index order, so the result equals the serial computation's bit for bit.
 
 use std::ops::{Range, RangeInclusive};
 
@@ -18,17 +17,16 @@ use crate::{Class, Error, Outcome, RanksError, StateError, Value};
 /// Name of this workload.
 pub const NAME: &str = "neurons";
 
-/// Inputs of a neuron.
+/// Inputs per neuron.
 const INPUTS: usize = 16;
-/// Length of a step.
+/// Step length.
 const STEP: f64 = 0.1;
 /// Potential above which a neuron fires.
 const THRESHOLD: f64 = 1.0;
 
-/// A network; class S, W, A have 128, 512, 2,048 neurons and 60, 200, 600 steps. An iteration of every rank is one
-/// step.
+/// Network; class S, W, A have 128, 512, 2,048 neurons and 60, 200, 600 steps.
 ///
-/// Runs on any number of ranks up to the neurons.
+/// Every rank's iteration is one step. Runs on any number of ranks up to the neurons.
 #[derive(Clone, Debug)]
 pub struct Neurons {
     class: Class,
@@ -45,18 +43,18 @@ pub(crate) struct Part {
     links: Vec<Link>,
 }
 
-/// Gathers the potentials of all neurons.
+/// Gathers all neurons' potentials.
 type Gather<'a> = dyn FnMut(&[f64]) -> Result<Vec<f64>, Error> + 'a;
 
 impl Part {
-    /// Returns some of `all` neurons before the first step.
+    /// Returns some neurons out of `all` before the first step.
     fn start(all: usize, neurons: Range<usize>) -> Part {
         let potential = |neuron: usize| 4.0 * Random::from_seed(neuron as u64).next_fraction() - 2.0;
         let (recovery, links) = (vec![0.0; neurons.len()], links(all, neurons.clone()));
         Part { potential: neurons.map(potential).collect(), recovery, fired: 0.0, links }
     }
 
-    /// Returns the rates of change at potentials and recoveries, with the potentials of all neurons.
+    /// Returns the rates of change at potentials and recoveries, given all neurons' potentials.
     fn rates(&self, potential: &[f64], recovery: &[f64], all: &[f64]) -> [Vec<f64>; 2] {
         let rates = potential.iter().zip(recovery).zip(self.links.chunks_exact(INPUTS)).map(|((&v, &w), links)| {
             let input: f64 = links.iter().map(|link| link.weight * all[link.from]).sum();
@@ -96,14 +94,16 @@ impl Part {
     }
 }
 
-/// An input of a neuron.
+/// A neuron's input.
 #[derive(Debug)]
 struct Link {
     from: usize,
     weight: f64,
 }
 
-/// Returns the inputs of a rank's neurons. Every fifth neuron inhibits.
+/// Returns the inputs of a rank's neurons.
+///
+/// Every fifth neuron inhibits.
 fn links(neurons: usize, part: Range<usize>) -> Vec<Link> {
     let of = |neuron: usize| {
         let mut random = Random::from_seed((neuron + neurons) as u64);
@@ -116,7 +116,7 @@ fn links(neurons: usize, part: Range<usize>) -> Vec<Link> {
 }
 
 impl Neurons {
-    /// Creates the network of size `class`.
+    /// Creates the network with size `class`.
     pub fn new(class: Class) -> Neurons {
         let (neurons, steps) = match class {
             Class::S => (128, 60),

@@ -1,23 +1,24 @@
-//! Outcome of a workload: its answer, and the result of the verification.
+//! Workload outcome: its answer, and the verification result.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Outcome of a workload, the same on all ranks except for [`Outcome::digest`].
+/// Workload outcome, the same on all ranks except for [`Outcome::digest`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// True if the answer is the known one; `None` if none is known.
+    /// `true` if the answer is the known one; `None` if none is known.
     pub verified: Option<bool>,
     /// Answer, for display.
     pub value: Value,
-    /// XXH3-64 of the exact bytes of this rank's final result. All runs on the same number of ranks have the same
-    /// digest.
+    /// XXH3-64 of this rank's exact final result.
+    ///
+    /// All runs on the same number of ranks have the same digest.
     pub digest: u64,
 }
 
-/// Answer of a workload, for display.
+/// Workload answer, for display.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Value {
     /// A number.
@@ -36,7 +37,7 @@ impl fmt::Display for Value {
     }
 }
 
-/// Combines the digests of all ranks, in rank order, into one for the job.
+/// Combines all ranks' digests, in rank order, into one for the job.
 pub fn job_digest(outcomes: &[Outcome]) -> u64 {
     let digests: Vec<u8> = outcomes.iter().flat_map(|outcome| outcome.digest.to_le_bytes()).collect();
     xxh3_64(&digests)

@@ -1,9 +1,9 @@
-//! Communication patterns: the messages of one iteration with their sizes, and their order.
+//! Communication patterns: one iteration's messages with their sizes and order.
 //!
-//! Five kernels of the NAS Parallel Benchmarks in class D, those of Table I of Guermouche 2011 (section V.E), and a
-//! torus of neighbours for any number of ranks. A pattern computes nothing; it serves to simulate runs that are too
-//! large to execute, to choose clusters, and to count the messages that a logging rule would keep.
-//! `docs/book/src/explanation/patterns.md` has the sources of each structure, and the omissions.
+//! Five NAS Parallel Benchmarks kernels in class D, from Table I in Guermouche 2011 (section V.E), and a torus for any
+//! number of ranks. A pattern computes nothing; it serves to simulate runs too large to execute, to choose clusters,
+//! and to count the messages a logging rule would keep. `docs/book/src/explanation/patterns.md` has each structure's
+//! sources and omissions.
 //!
 //! ```
 //! use counterfoil_workloads::patterns::{Kernel, Pattern};
@@ -42,14 +42,16 @@ use neighbour::Torus;
 pub use matrix::{Matrix, Pair};
 pub use published::Cell;
 
-/// One message of an iteration.
+/// One message in an iteration.
 ///
-/// `step` orders the iteration: a message may depend on messages of lower steps that its source has received, and on
-/// nothing else of the same iteration. So every rank can execute the steps one by one, in each first send and then
-/// receive, without a deadlock. Messages of one source and step are sent in the order of [`Pattern::sends`].
+/// `step` orders the iteration: a message may depend on messages received by its source in lower steps, and on nothing
+/// else in the same iteration. So every rank can execute the steps one by one, in each first send and then receive,
+/// without a deadlock. Messages with the same source and step are sent in the order of [`Pattern::sends`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Message {
-    /// Step of the iteration, from 0. Not every rank sends in every step.
+    /// Step in the iteration, from 0.
+    ///
+    /// Not every rank sends in every step.
     pub step: u32,
     /// Source rank.
     pub source: u32,
@@ -59,16 +61,16 @@ pub struct Message {
     pub bytes: u64,
 }
 
-/// A kernel of the NAS Parallel Benchmarks, in class D.
+/// NAS Parallel Benchmarks kernel, in class D.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kernel {
     /// Multigrid V-cycles on 1024^3 points: border exchange on a 3-D torus, on ten levels.
     Mg,
     /// SSOR sweeps over 408^3 points: wavefronts over a 2-D grid.
     Lu,
-    /// Fourier transform of 2048 x 1024 x 1024 points: an all-to-all transpose.
+    /// Fourier transform on 2048 x 1024 x 1024 points: an all-to-all transpose.
     Ft,
-    /// Conjugate gradients, order 1,500,000: sums along rows of a 2-D grid, swaps across its diagonal.
+    /// Conjugate gradients, order 1,500,000: sums along the rows in a 2-D grid, swaps across its diagonal.
     Cg,
     /// Block-tridiagonal solver on 408^3 points, each process with a diagonal of cells.
     Bt,
@@ -78,7 +80,7 @@ impl Kernel {
     /// All kernels, in the order of the paper's Table I.
     pub const ALL: [Kernel; 5] = [Kernel::Mg, Kernel::Lu, Kernel::Ft, Kernel::Cg, Kernel::Bt];
 
-    /// Returns the number of iterations of a run of class D.
+    /// Returns the number of iterations in a class D run.
     pub const fn iterations(self) -> u32 {
         match self {
             Kernel::Mg => mg::ITERATIONS,
@@ -104,7 +106,7 @@ impl Kernel {
         })
     }
 
-    /// Returns the smallest and largest number of ranks for which this structure is that of the benchmark.
+    /// Returns the smallest and largest number of ranks for which this structure matches the benchmark.
     const fn ranks_limits(self) -> (u32, u32) {
         match self {
             Kernel::Mg => mg::RANKS,
@@ -131,16 +133,16 @@ impl fmt::Display for Kernel {
 impl FromStr for Kernel {
     type Err = PatternError;
 
-    /// Parses the two letters of a kernel, ignoring case.
+    /// Parses a kernel's two letters, ignoring case.
     fn from_str(name: &str) -> Result<Kernel, PatternError> {
         let known = Kernel::ALL.into_iter().find(|kernel| kernel.to_string().eq_ignore_ascii_case(name));
         known.ok_or_else(|| PatternError::Kernel { name: name.to_owned() })
     }
 }
 
-/// Messages of one iteration, for a fixed number of ranks.
+/// One iteration's messages, for a fixed number of ranks.
 ///
-/// Stores only the shape, no list of messages: the messages of a rank are generated on demand.
+/// Stores only the shape, no message list: a rank's messages are generated on demand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pattern {
     ranks: u32,
@@ -154,7 +156,7 @@ enum Shape {
 }
 
 impl Pattern {
-    /// Returns the pattern of a kernel, in class D.
+    /// Returns a kernel's pattern, in class D.
     ///
     /// # Errors
     /// [`PatternError::Ranks`] unless `ranks` is valid for the kernel: a power of two, for BT a square.
@@ -167,10 +169,10 @@ impl Pattern {
         Ok(Pattern { ranks, shape: Shape::Nas(kernel) })
     }
 
-    /// Returns the pattern of a torus: each rank sends `bytes` to the next and to the previous rank along each axis.
+    /// Returns a torus pattern: each rank sends `bytes` to the next and to the previous rank along each axis.
     ///
-    /// Rank = x + `extents[0]` * (y + `extents[1]` * z). An axis of extent 1 has no messages (so a 2-D torus has a
-    /// third extent of 1); on one of extent 2, both messages go to the same rank.
+    /// Rank = x + `extents[0]` * (y + `extents[1]` * z). An axis with extent 1 has no messages (so a 2-D torus has 1 as
+    /// third extent); with extent 2, both messages go to the same rank.
     ///
     /// # Errors
     /// [`PatternError::Extents`] if an extent is 0 or the number of ranks exceeds a `u32`.
@@ -184,9 +186,9 @@ impl Pattern {
         self.ranks
     }
 
-    /// Returns the messages that `rank` sends in one iteration, in order; none if there is no such rank.
+    /// Returns the messages sent by `rank` in one iteration, in order; none for a nonexistent rank.
     ///
-    /// Time and memory are proportional to that rank's messages, independent of the number of ranks.
+    /// Time and memory are proportional to the rank's messages, independent of the number of ranks.
     pub fn sends(&self, rank: u32) -> Vec<Message> {
         if rank >= self.ranks {
             return Vec::new();
@@ -201,30 +203,30 @@ impl Pattern {
         }
     }
 
-    /// Iterates over all messages of one iteration, rank by rank, each rank's in order. Stores one rank's at a time.
+    /// Iterates over all messages in one iteration, rank by rank, each rank's in order.
     ///
-    /// A stable sort by [`Message::step`] gives an order in which they can be sent.
+    /// Stores one rank's at a time. A stable sort by [`Message::step`] gives a possible sending order.
     pub fn messages(&self) -> impl Iterator<Item = Message> + use<> {
         let pattern = *self;
         (0..self.ranks).flat_map(move |rank| pattern.sends(rank))
     }
 
-    /// Converts the pattern for the state machines of [`counterfoil_simulator::measure`].
+    /// Converts the pattern for the state machines in [`counterfoil_simulator::measure`].
     ///
     /// # Errors
-    /// Never fails for the patterns of this crate.
+    /// Never fails for this crate's patterns.
     pub fn iteration(&self) -> Result<Iteration, MeasureError> {
         let hop = |Message { step, source, destination, bytes }| Hop { step, source, destination, bytes };
         Iteration::new(self.ranks, self.messages().map(hop))
     }
 
-    /// Returns the messages and bytes of one iteration for each ordered pair of ranks that communicates.
+    /// Returns one iteration's messages and bytes for each communicating ordered pair of ranks.
     pub fn matrix(&self) -> Matrix {
         Matrix::new((0..self.ranks).map(|rank| self.sends(rank)))
     }
 }
 
-/// A pattern is invalid.
+/// Error in the parameters of a pattern.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PatternError {

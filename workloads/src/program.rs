@@ -1,4 +1,4 @@
-//! What the ranks of a job run.
+//! Program run by a job's ranks.
 
 use counterfoil_protocols::api::Protocol;
 use counterfoil_runtime::endpoint::Endpoint;
@@ -7,18 +7,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, LookupError, Workload, by_name};
 
-/// Program of the ranks of a job. The launcher passes it, encoded, to each of them.
+/// Program of a job's ranks.
+///
+/// The launcher passes it, encoded, to each of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Program {
-    /// Name of the workload.
+    /// Workload name.
     pub workload: String,
-    /// Problem class of the workload: S, W or A.
+    /// Workload problem class: S, W or A.
     pub class: String,
     /// Number of iterations between two checkpoints; `None` for no checkpoints.
     pub checkpoint_every: Option<u64>,
 }
 
-/// Failure of a program.
+/// Program failure.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProgramError {
@@ -34,7 +36,7 @@ pub enum ProgramError {
 }
 
 impl Program {
-    /// Returns the program that runs `workload`.
+    /// Returns the program for `workload`.
     pub fn new(workload: &dyn Workload, checkpoint_every: Option<u64>) -> Program {
         Program { workload: workload.full_name(), class: workload.class().to_string(), checkpoint_every }
     }
@@ -48,8 +50,10 @@ impl Program {
     }
 
     /// Decodes a program and runs it as one rank to the end of the job: the launcher gets the encoded
-    /// [`Outcome`](crate::Outcome). Also returns if the job is started again, after the state is saved that a
-    /// [`Resilient`](crate::Resilient) program has: the process ends then, see [`Endpoint::is_exiting`].
+    /// [`Outcome`](crate::Outcome).
+    ///
+    /// Also returns if the job is started again, after the state of a [`Resilient`](crate::Resilient) program is saved:
+    /// the process ends then, see [`Endpoint::is_exiting`].
     ///
     /// # Errors
     /// [`ProgramError`].

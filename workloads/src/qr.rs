@@ -1,5 +1,4 @@
-//! QR factorization of a dense matrix, that rebuilds what lost ranks had (Checkpoint-on-Failure; crate
-//! `counterfoil-qr`).
+//! Dense QR factorization with lost ranks rebuilt (Checkpoint-on-Failure; crate `counterfoil-qr`).
 
 mod rebuild;
 mod shape;
@@ -16,21 +15,20 @@ pub use shape::{Elements, ParseShapeError, Shape};
 
 /// Name of this workload.
 pub const NAME: &str = "qr";
-/// Number of the program in its saved states.
+/// The program's number in its saved states.
 const STATE_ID: u32 = 10;
 
-/// Tag of sums over a process column.
+/// Tag for sums over a process column.
 const SUM: i32 = 1;
-/// Tag of panels, and of block columns for checksums.
+/// Tag for panels, and for block columns in checksums.
 const ROW: i32 = 2;
-/// Residuals above which a factorization is wrong, in units of the order times the spacing of numbers at 1.
+/// Residual limit for a correct factorization, in units of the order times the spacing of numbers at 1.
 const RESIDUAL_MAX: f64 = 10.0;
 
-/// Factorization of a random matrix; class S, W, A have 256, 768, 2048 rows and columns, in blocks of 16, 32, 64. An
-/// iteration is a panel; a rank without more work makes no further one.
+/// Factorization of a random matrix; class S, W, A have 256, 768, 2048 rows and columns, in blocks of 16, 32, 64.
 ///
-/// Ranks are process columns, from six on of two process rows if their number is even. Rank 0 to Q - 1 are the first
-/// process row.
+/// An iteration is a panel; a rank without more work makes no further one. Ranks are process columns, from six on in
+/// two process rows if their number is even. Rank 0 to Q - 1 are the first process row.
 #[derive(Clone, Debug)]
 pub struct Qr {
     class: Class,
@@ -38,7 +36,7 @@ pub struct Qr {
 }
 
 impl Qr {
-    /// Creates the program of size `class`.
+    /// Creates the program with size `class`.
     pub fn new(class: Class) -> Qr {
         let (order, block) = match class {
             Class::S => (256, 16),
@@ -62,7 +60,7 @@ impl Qr {
     }
 }
 
-/// Returns the place of a rank.
+/// Returns a rank's place.
 fn place_of(layout: &Layout, rank: u32) -> Place {
     let columns = layout.grid().columns;
     Place { row: rank as usize / columns, column: rank as usize % columns }
@@ -91,7 +89,7 @@ struct Ranks<'a> {
     place: Place,
     owner: Owner,
     checkpoint_every: Option<u64>,
-    /// Iteration with which this process has begun.
+    /// This process's first iteration.
     begun: u64,
 }
 
@@ -112,7 +110,7 @@ impl Communication for Ranks<'_> {
         Ok(self.comm.iteration(done + 1)?)
     }
 
-    /// Sums up in the order of the process rows.
+    /// Sums up in process row order.
     fn sum_column(&mut self, values: &mut [f64]) -> Result<(), Error> {
         let (rows, Place { row, column }) = (self.layout.grid().rows, self.place);
         if rows == 1 {
@@ -170,13 +168,13 @@ fn state_of_body(layout: &Layout, body: &[u8]) -> Result<State, StateError> {
     state.filter(|_| rest.is_empty()).ok_or_else(short)
 }
 
-/// The program of one rank, with its state.
+/// One rank's program, with its state.
 #[derive(Debug)]
 struct Factorization {
     program: Qr,
     checkpoint_every: Option<u64>,
     state: Option<State>,
-    /// Numbers of the state, while it is saved.
+    /// The state's numbers, while it is saved.
     numbers: Vec<u64>,
 }
 
@@ -200,7 +198,8 @@ impl Factorization {
         Ok(State::new(layout, place, weights, |row, column| elements.at(row, column)))
     }
 
-    /// Returns the state with which this rank goes on, where it outlives the process under a rule by which it does.
+    /// Returns this rank's state to continue from, in memory outliving the process under a rule that keeps states
+    /// there.
     fn begin_in_place(&self, layout: &Layout, comm: &mut dyn Communicator) -> Result<State, Error> {
         let place = comm.state_place();
         let mut state = match comm.restart()? {
@@ -213,7 +212,7 @@ impl Factorization {
         Ok(state)
     }
 
-    /// Returns the state with which this rank begins.
+    /// Returns this rank's state at its beginning.
     fn begin(&self, layout: &Layout, comm: &mut dyn Communicator) -> Result<State, Error> {
         let (rank, ranks) = (comm.rank(), comm.size());
         let Some(saved) = comm.restore()? else { return self.start(layout, comm) };
@@ -285,7 +284,7 @@ impl Workload for Qr {
     fn message_bytes_max(&self, ranks: u32) -> usize {
         let Ok(layout) = self.layout(ranks) else { return 0 };
         let block = layout.size().block;
-        // A block column; the products of a panel and all columns; the sums of the verification.
+        // A block column; a panel's products with all columns; the verification sums.
         let held = layout.size().columns + 2 * layout.stripes().len() * block;
         let numbers = [layout.local_rows(0) * block, held * block, 2 * layout.size().rows + 1];
         8 * numbers.into_iter().max().unwrap_or_default()

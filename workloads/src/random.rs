@@ -1,23 +1,25 @@
-//! Pseudo-random numbers of the NAS Parallel Benchmarks (Bailey et al., RNR-94-007, section 2.3):
-//! x' = a x mod 2^46 with a = 5^13, scaled into (0, 1).
+//! NAS Parallel Benchmarks' pseudo-random numbers (Bailey et al., RNR-94-007, section 2.3): x' = a x mod 2^46 with a =
+//! 5^13, scaled into (0, 1).
 
 const MULTIPLIER: u64 = 1_220_703_125; // 5^13
 const SEED: u64 = 314_159_265;
 const BITS: u32 = 46;
 
-/// Random number generator. Its state is the last number of the sequence, below 2^46.
+/// Random number generator.
+///
+/// Its state is the sequence's last number, below 2^46.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// Creates the generator with the seed of CG and FT.
+    /// Creates the generator with the seed for CG and FT.
     pub(crate) const fn seeded() -> Random {
         Random(SEED)
     }
 
-    /// Creates a generator whose sequence starts at a place derived from `seed`.
+    /// Creates a generator with a sequence starting at a place derived from `seed`.
     pub(crate) fn from_seed(seed: u64) -> Random {
-        // An odd number: the sequence has its full period of 2^44.
+        // An odd number: the sequence has its full period, 2^44.
         let mut random = Random((SEED ^ (seed << 1)) & ((1 << BITS) - 1) | 1);
         random.skip(1 + seed % 1000);
         random
@@ -35,14 +37,16 @@ impl Random {
         }
     }
 
-    /// Returns the next number of the sequence, of 46 bits.
+    /// Returns the sequence's next number, with 46 bits.
     fn next_bits(&mut self) -> u64 {
         // 2^46 divides 2^64, so the product may wrap: its lower 46 bits are exact.
         self.0 = self.0.wrapping_mul(MULTIPLIER) & ((1 << BITS) - 1);
         self.0
     }
 
-    /// Returns the next number, scaled into (0, 1). Exact: 46 bits fit an f64.
+    /// Returns the next number, scaled into (0, 1).
+    ///
+    /// Exact: 46 bits fit an f64.
     pub(crate) fn next_fraction(&mut self) -> f64 {
         self.next_bits() as f64 / (1u64 << BITS) as f64
     }

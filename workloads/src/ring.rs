@@ -1,7 +1,7 @@
-//! Tokens around a ring, each of which depends on all earlier ones.
+//! Tokens around a ring, each depending on all earlier ones.
 //!
-//! Each rank keeps a running hash. In every lap rank 0 sends [`TOKENS`] tokens in sequence; a rank that receives one
-//! folds it into its hash, derives the next token from the hash, and passes that on. A lost, duplicated, modified or
+//! Each rank keeps a running hash. In every lap rank 0 sends [`TOKENS`] tokens in sequence; the receiving rank folds
+//! each into its hash, derives the next token from the hash, and passes it on. A lost, duplicated, modified or
 //! overtaken message changes all later hashes. At the end each rank computes the known answer serially.
 
 use std::iter::repeat_with;
@@ -23,12 +23,13 @@ pub const TOKENS: u64 = 4;
 
 const TAG: i32 = 7;
 
-/// Lengths of tokens in bytes: empty, small and large messages of a log, longer than a chunk.
+/// Token lengths in bytes: a log's empty, small and large messages, longer than a chunk.
 const LENGTHS: [usize; 9] = [24, 4_096, 0, 1_025, 70_000, 1, 1_024, 200_000, 30_000];
 
-/// A ring; class S, W, A have 30, 120, 400 laps. An iteration of every rank is one lap.
+/// Ring; class S, W, A have 30, 120, 400 laps.
 ///
-/// Tokens have 34 KB on average, from 0 to 200,000 bytes. Runs on any number of ranks; a single rank sends to itself.
+/// Every rank's iteration is one lap. Tokens have 34 KB on average, from 0 to 200,000 bytes. Runs on any number of
+/// ranks; a single rank sends to itself.
 #[derive(Clone, Debug)]
 pub struct Ring {
     class: Class,
@@ -36,7 +37,7 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// Creates the ring of size `class`.
+    /// Creates the ring with size `class`.
     pub fn new(class: Class) -> Ring {
         let laps = match class {
             Class::S => 30,
@@ -68,7 +69,7 @@ impl Steps for Ring {
     const NAME: &'static str = NAME;
     const STATE_ID: u32 = 2;
 
-    /// Hash of the rank.
+    /// The rank's hash.
     type Part = u64;
 
     fn class(&self) -> Class {
@@ -137,10 +138,10 @@ fn first_hash(rank: u32) -> u64 {
     xxh3_64(&rank.to_le_bytes())
 }
 
-/// Derives token number `index` of a lap from the hash of the rank that sends it.
+/// Derives a lap's token number `index` from the sending rank's hash.
 fn token(hash: u64, lap: u64, index: u64, rank: u32) -> Vec<u8> {
     let len = LENGTHS[((lap + 2 * index + 5 * u64::from(rank)) % LENGTHS.len() as u64) as usize];
-    // A Weyl sequence from the hash: cheap, and every word of the token depends on it.
+    // A Weyl sequence from the hash: cheap, and every word in the token depends on it.
     let mut word = hash ^ index;
     let words = repeat_with(|| {
         word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -151,7 +152,9 @@ fn token(hash: u64, lap: u64, index: u64, rank: u32) -> Vec<u8> {
     bytes
 }
 
-/// Returns a rank's hash after receiving `token`. An empty token changes it, too.
+/// Returns a rank's hash after receiving `token`.
+///
+/// An empty token changes it, too.
 fn fold(hash: u64, token: &[u8]) -> u64 {
     xxh3_64_with_seed(token, hash)
 }

@@ -1,4 +1,4 @@
-//! Format of a workload's state in a checkpoint: a header that identifies its owner, then the workload's own body.
+//! Format of a workload's state in a checkpoint: a header identifying its owner, then the workload's own body.
 //!
 //! ```text
 //! 0   magic      8 bytes  "CFLstate"
@@ -11,7 +11,7 @@
 //! 32  iteration  u64      last complete iteration
 //! 40  body_len   u64      bytes of the body that follows
 //! ```
-//! All numbers are little-endian. The checksums of the checkpoint file protect these bytes.
+//! All numbers are little-endian. The checkpoint file's checksums protect these bytes.
 
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -35,7 +35,9 @@ struct Header {
     body_len: U64,
 }
 
-/// Owner of a state. A run can resume only from a state of an equal owner.
+/// Owner of a state.
+///
+/// A run can resume only from a state with an equal owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
     pub(crate) workload: u32,
@@ -54,7 +56,7 @@ pub enum StateError {
         /// Length in bytes.
         len: usize,
     },
-    /// Another version of the program wrote the state.
+    /// Another program version wrote the state.
     #[error("saved state has version {found}, this program reads version {VERSION}")]
     Version {
         /// The version found.
@@ -63,11 +65,11 @@ pub enum StateError {
     /// The state belongs to another workload, class, rank, or job size.
     #[error("saved state has {what} {found}, this run has {expected}")]
     Foreign {
-        /// Name of the field.
+        /// Field name.
         what: &'static str,
         /// Value in the state.
         found: u32,
-        /// Value of this run.
+        /// Value in this run.
         expected: u32,
     },
     /// The body has the wrong length for its contents.
@@ -78,7 +80,7 @@ pub enum StateError {
         /// Length found in bytes.
         found: u64,
     },
-    /// The state has a value that no run of this program can have saved.
+    /// The state has a value never saved by a run of this program.
     #[error("saved state is invalid: {what} is {found}")]
     Invalid {
         /// Name of the value.
@@ -104,7 +106,7 @@ pub(crate) fn encode(owner: &Owner, iteration: u64, body: &[u8]) -> Vec<u8> {
     [header.as_bytes(), body].concat()
 }
 
-/// Decodes a state that `owner` saved: the last complete iteration, and the body.
+/// Decodes a state saved by `owner`: the last complete iteration, and the body.
 pub(crate) fn decode<'a>(
     owner: &Owner,
     iterations: Iterations,

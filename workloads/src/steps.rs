@@ -1,4 +1,4 @@
-//! Programs whose ranks all make the same number of steps, each from the state that the one before has left.
+//! Programs with equally many steps on all ranks, each from the state left by the previous one.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -9,11 +9,11 @@ use counterfoil_runtime::transport::CallKind;
 use crate::state::{Owner, decode, encode};
 use crate::{Class, Error, Iterations, Outcome, RanksError, StateError, Workload, checkpoint_due};
 
-/// A program in steps. It is a [`Workload`] whose sends don't depend on timing.
+/// Program in steps: a [`Workload`] with sends independent of timing.
 pub(crate) trait Steps: fmt::Debug + Send + Sync {
-    /// Name of the workload.
+    /// Workload name.
     const NAME: &'static str;
-    /// Number of the program in its saved states.
+    /// The program's number in its saved states.
     const STATE_ID: u32;
 
     /// A rank's part of the state.
@@ -24,12 +24,12 @@ pub(crate) trait Steps: fmt::Debug + Send + Sync {
     /// Returns the valid numbers of ranks.
     fn ranks(&self) -> RangeInclusive<u32>;
 
-    /// As [`Workload::makes`].
+    /// See [`Workload::makes`].
     fn makes(&self, _call: CallKind) -> bool {
         true
     }
 
-    /// Checks more of a number of ranks.
+    /// Checks further conditions on a number of ranks.
     fn check_ranks(&self, _ranks: u32) -> Result<(), RanksError> {
         Ok(())
     }
@@ -37,13 +37,13 @@ pub(crate) trait Steps: fmt::Debug + Send + Sync {
     /// Returns the number of steps.
     fn steps(&self) -> u64;
 
-    /// As [`Workload::message_bytes_max`].
+    /// See [`Workload::message_bytes_max`].
     fn message_bytes_max(&self, ranks: u32) -> usize;
 
-    /// Returns the part of a rank before the first step; `ranks` is valid.
+    /// Returns a rank's part before the first step; `ranks` is valid.
     fn start(&self, rank: u32, ranks: u32) -> Result<Self::Part, RanksError>;
 
-    /// Takes up a part as [`encode`](Self::encode) wrote it after `step`.
+    /// Restores a part written by [`encode`](Self::encode) after `step`.
     fn restore(&self, part: &mut Self::Part, step: u64, body: &[u8]) -> Result<(), StateError>;
 
     fn encode(&self, part: &Self::Part) -> Vec<u8>;

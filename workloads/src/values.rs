@@ -1,5 +1,5 @@
-//! Arrays of numbers in parts: which rank has what, and how they are sent and saved. In messages and states they are
-//! little-endian, as in memory.
+//! Distributed arrays of numbers: each rank's part, and its form in messages and saved states, little-endian as in
+//! memory.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::{MessageError, StateError};
 
-/// Returns the part of `0..len` of one of `ranks` ranks; the first ones are one longer if `len` isn't divisible.
+/// Returns one rank's part of `0..len`; the first ones are one longer if `len` isn't divisible.
 pub(crate) fn part(len: usize, rank: u32, ranks: u32) -> Range<usize> {
     let (rank, ranks) = (rank as usize, ranks as usize);
     let (each, longer) = (len / ranks, len % ranks);
@@ -17,7 +17,7 @@ pub(crate) fn part(len: usize, rank: u32, ranks: u32) -> Range<usize> {
     start..start + each + usize::from(rank < longer)
 }
 
-/// Copies the values of a message; the error names the message.
+/// Copies a message's values; the error names the message.
 pub(crate) fn from_message<T: FromBytes + IntoBytes + Immutable + Copy + Default>(
     comm: &dyn Communicator,
     (source_rank, tag): (u32, i32),
@@ -30,7 +30,7 @@ pub(crate) fn from_message<T: FromBytes + IntoBytes + Immutable + Copy + Default
     Ok(values)
 }
 
-/// Copies the values of a message, as many as there are in `values`; the error names the message.
+/// Copies a message's values, as many as there are in `values`; the error names the message.
 pub(crate) fn fill_from_message<T: FromBytes + IntoBytes + Immutable>(
     comm: &dyn Communicator,
     (source_rank, tag): (u32, i32),
@@ -54,12 +54,12 @@ fn fill<T: FromBytes + IntoBytes + Immutable>(values: &mut [T], bytes: &[u8]) ->
     (into.len() == bytes.len()).then(|| into.copy_from_slice(bytes))
 }
 
-/// Returns the words of eight bytes; what remains is dropped.
+/// Returns the eight-byte words; a remainder is dropped.
 pub(crate) fn long_words(bytes: &[u8]) -> Vec<u64> {
     bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect()
 }
 
-/// Copies `len` numbers of a state's body.
+/// Copies `len` numbers from a state's body.
 ///
 /// # Errors
 /// [`StateError`] for another length, or a number that isn't finite.
@@ -72,7 +72,7 @@ pub(crate) fn numbers(body: &[u8], len: usize) -> Result<Vec<f64>, StateError> {
     }
 }
 
-/// Copies `len` words of a state's body.
+/// Copies `len` words from a state's body.
 ///
 /// # Errors
 /// [`StateError::Length`].
@@ -86,8 +86,9 @@ pub(crate) fn digest<T: IntoBytes + Immutable>(values: &[T]) -> u64 {
     xxh3_64(values.as_bytes())
 }
 
-/// Returns a sum over values at places `first` and up that differs if any two are exchanged. Sums of the parts add up
-/// to that of the whole, modulo 2^64.
+/// Returns a sum over values at places `first` and up that differs if any two are exchanged.
+///
+/// Sums over the parts add up to the whole's, modulo 2^64.
 pub(crate) fn place_sum<T: IntoBytes + Immutable>(first: usize, values: &[T]) -> u64 {
     let of = |(place, value): (usize, &T)| xxh3_64(&[value.as_bytes(), &(place as u64).to_le_bytes()].concat());
     (first..).zip(values).map(of).fold(0, u64::wrapping_add)

@@ -1,24 +1,24 @@
-//! Counters of the ways in which collective calls of four ranks were split.
+//! Counters of the splits of collective calls of four ranks.
 
 use counterfoil_log_core::Rank;
 use counterfoil_protocols::api::CollectiveClass;
 use serde::{Deserialize, Serialize};
 
-/// Ranks of the jobs whose calls are counted.
+/// Number of ranks in counted jobs.
 const RANKS: usize = 4;
-/// Ways to split the ranks into those beyond a call and the others, where neither part is empty.
+/// Ways to split the ranks into two nonempty parts: beyond a call, and not.
 const SPLITS: usize = (1 << RANKS) - 2;
 /// From each root, to each root, from all to all, and barriers.
 const CLASSES: usize = 2 * RANKS + 2;
 
-/// Collective calls of jobs with four ranks, by class, root, and the ranks that were beyond the call when the others
-/// were not.
+/// Collective calls in jobs with four ranks, by class, root, and the ranks beyond the call when the others were not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Splits([[u64; SPLITS]; CLASSES]);
 
 impl Splits {
-    /// Counts a call. `are_beyond` has the ranks in their order; a job of another size, and a call that isn't split,
-    /// doesn't count.
+    /// Counts a call.
+    ///
+    /// `are_beyond` has the ranks in order; jobs of another size and unsplit calls don't count.
     pub(crate) fn count(&mut self, class: CollectiveClass, are_beyond: &[bool]) {
         let beyond =
             (0..).zip(are_beyond).filter(|(_, is_beyond)| **is_beyond).map(|(rank, _)| 1 << rank).sum::<usize>();
@@ -27,13 +27,13 @@ impl Splits {
         }
     }
 
-    /// Adds the counters of another run.
+    /// Adds another run's counters.
     pub fn add(&mut self, other: &Splits) {
         let all = self.0.iter_mut().flatten().zip(other.0.iter().flatten());
         all.for_each(|(sum, count)| *sum += count);
     }
 
-    /// Returns all counters, with the class, its root and the ranks beyond the call in words.
+    /// Returns all counters, each with class, root and ranks beyond the call in words.
     pub fn each(&self) -> impl Iterator<Item = (String, u64)> + Clone {
         (0..).zip(&self.0).flat_map(|(class, counts)| {
             (1usize..).zip(counts).map(move |(beyond, count)| {

@@ -17,15 +17,15 @@ const LEFT: f64 = 92.0;
 const RIGHT: f64 = 28.0;
 /// Distance of a cut-off end beyond the edge.
 const BEYOND: f64 = 40.0;
-/// Smallest width, so that the text has room.
+/// Smallest width, leaving room for the text.
 const WIDTH_MIN: f64 = 720.0;
-/// Largest number of lines of the schedule shown; all of it is in the description.
+/// Largest number of schedule lines shown; the description has all of it.
 const CODE_LINES_MAX: usize = 3;
 /// Largest width of a letter, in pixels, in the schedule's font and in the others.
 const CODE_LETTER: f64 = 5.5;
 pub(super) const LETTER: f64 = 6.2;
 
-/// Layout of a diagram.
+/// Diagram layout.
 pub(super) struct Layout {
     steps: Range<usize>,
     step: f64,
@@ -127,7 +127,7 @@ fn title(schedule: &Schedule) -> String {
     title
 }
 
-/// Wraps text into lines of so many letters, between words where it can, and leaves out the end of a long one.
+/// Wraps text into lines of at most `letters` letters, between words where it can, and omits the end of a long one.
 fn wrap(text: &str, letters: usize) -> Vec<String> {
     let letters = letters.max(20);
     let mut lines = vec![String::new()];
@@ -188,7 +188,7 @@ fn draw_arrow(svg: &mut Svg, layout: &Layout, arrow: &Arrow) {
     let down = if arrow.to > arrow.from { 1.0 } else { -1.0 };
     let to = match arrow.ended {
         Some(end) => layout.at(arrow.to, end),
-        // A stub in the direction of its receiver.
+        // A stub towards its receiver.
         None => (from.0 + 24.0, from.1 + down * ROW * 0.55),
     };
     let length = (to.0 - from.0).hypot(to.1 - from.1).max(1.0);
@@ -227,7 +227,7 @@ fn draw_mark(svg: &mut Svg, layout: &Layout, mark: &Mark) {
     }
 }
 
-/// Draws the symbol of a mark, without words.
+/// Draws a mark's symbol, without words.
 pub(super) fn draw_symbol(svg: &mut Svg, kind: Kind, (x, y): Point) {
     match kind {
         Kind::Send => svg.circle("solid mark", (x, y), 1.8),

@@ -5,7 +5,9 @@ use std::ops::{Range, RangeInclusive};
 
 use crate::recording::{Activity, Dropped, Recorded};
 
-/// Fate of a message. The order is that of the legend, and the later ones are drawn above the earlier.
+/// Fate of a message.
+///
+/// The order is the legend's; later ones are drawn above earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Fate {
     First,
@@ -24,7 +26,7 @@ pub(super) struct Arrow {
     pub(super) to: u32,
     pub(super) number: u64,
     pub(super) sent: usize,
-    /// Step at which it was delivered or dropped, if it was.
+    /// Step of its delivery or drop, if any.
     pub(super) ended: Option<usize>,
     pub(super) fate: Fate,
 }
@@ -45,12 +47,12 @@ pub(super) enum Kind {
     Take,
     Call {
         number: u64,
-        /// It ran here; otherwise it was skipped, or its result came from the local log.
+        /// `true` if it ran here; otherwise it was skipped, or its result came from the local log.
         natively: bool,
     },
     Checkpoint {
         epoch: u32,
-        /// `true` if it could be restored at some time.
+        /// `true` if it was restorable at some time.
         durable: bool,
     },
     Kill,
@@ -77,13 +79,15 @@ pub(super) struct Jump {
     pub(super) to: usize,
 }
 
-/// Everything that can be drawn. Times are steps: indices in `events`.
+/// Everything drawable.
+///
+/// Times are steps: indices in `events`.
 #[derive(Debug)]
 pub(super) struct History {
     pub(super) ranks: u32,
-    /// Number of ranks, and of the coordinator if there is one.
+    /// Number of ranks, plus the coordinator if there is one.
     pub(super) nodes: u32,
-    /// Number of the event at each step; a kill has a step of its own before its event.
+    /// Event number of each step; a kill has its own step before its event.
     pub(super) events: Vec<u64>,
     pub(super) segments: Vec<Segment>,
     pub(super) arrows: Vec<Arrow>,
@@ -138,22 +142,21 @@ impl History {
 
 #[derive(Debug, Default)]
 struct Life {
-    /// Step at which the present execution began.
+    /// Step at the beginning of the current execution.
     since: Option<usize>,
     execution: u32,
-    /// Steps at which the node died.
+    /// Steps of the node's deaths.
     deaths: Vec<usize>,
 }
 
 struct HistoryBuilder {
     history: History,
     lives: Vec<Life>,
-    /// Arrows by the event in which they went on the wire: there is one transmission in an event.
+    /// Arrows by their event of transmission, of which there is one per event.
     on_wire: BTreeMap<u64, usize>,
-    /// Sender, receiver and SSN of all messages that were ever on the wire: a repetition is a replay, whatever its
-    /// mark.
+    /// Sender, receiver and SSN of all messages ever transmitted: a repetition is a replay, whatever its mark.
     transmitted: BTreeSet<(u32, u32, u64)>,
-    /// Mark of the newest checkpoint of a rank that begins an epoch.
+    /// Mark of a rank's newest checkpoint beginning an epoch.
     checkpoints: BTreeMap<(u32, u32), usize>,
 }
 
@@ -236,7 +239,7 @@ impl HistoryBuilder {
         self.mark(node, at, kind);
     }
 
-    /// Ends the arrow of a message that was delivered, or dropped for this reason.
+    /// Ends the arrow of a delivered message, or of one dropped for this reason.
     fn arrive(&mut self, transmitted: u64, at: usize, dropped: Option<Fate>) {
         let place = self.on_wire.get(&transmitted);
         if let Some(arrow) = place.and_then(|&place| self.history.arrows.get_mut(place)) {

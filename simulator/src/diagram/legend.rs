@@ -1,4 +1,4 @@
-//! Legend of the symbols that are in the picture.
+//! Legend of the symbols in the picture.
 
 use std::collections::BTreeSet;
 
@@ -34,7 +34,9 @@ impl Entry {
     }
 }
 
-/// Draws the legend from `y` down, and returns its lower end. `shows`: returns `true` for a step in the picture.
+/// Draws the legend from `y` down, and returns its lower end.
+///
+/// `shows`: returns `true` for a step in the picture.
 pub(super) fn draw(
     svg: &mut Svg,
     layout: &Layout,

@@ -2,7 +2,7 @@
 
 use super::history::Fate;
 
-/// Class, property that it colours, and the colour on a light and on a dark background.
+/// Class, coloured property, and its colours on a light and on a dark background.
 const COLOURS: [(&str, &str, &str, &str); 21] = [
     ("paper", "fill", "#ffffff", "#15191f"),
     ("ink", "fill", "#1f2328", "#e6edf3"),
@@ -27,7 +27,7 @@ const COLOURS: [(&str, &str, &str, &str); 21] = [
     ("mark", "stroke", "#1f2328", "#e6edf3"),
 ];
 
-/// Rules that don't depend on the background.
+/// Rules independent of the background.
 const SHAPES: &str = "\
 text{font-family:system-ui,-apple-system,'Segoe UI',Helvetica,Arial,sans-serif;font-size:11px}
 .title{font-size:15px;font-weight:600}
@@ -76,7 +76,7 @@ impl Fate {
     }
 }
 
-/// Returns the class of a segment of a line. Four shades, repeated.
+/// Returns the class of a line segment, cycling through four shades.
 pub(super) fn execution(number: u32) -> String {
     format!("line execution-{}", number % 4)
 }
@@ -86,7 +86,7 @@ pub(super) fn sheet() -> String {
     let rules = |dark: bool| {
         let rule = |&(class, property, on_light, on_dark): &(&str, &str, &str, &str)| {
             let colour = if dark { on_dark } else { on_light };
-            // Shapes filled with the colour of a line: arrowheads, marks.
+            // Shapes filled with a line's colour: arrowheads, marks.
             let solid = if property == "stroke" { format!(".solid.{class}{{fill:{colour}}}\n") } else { String::new() };
             format!(".{class}{{{property}:{colour}}}\n{solid}")
         };

@@ -1,4 +1,6 @@
-//! Writes SVG. All text and attribute values that aren't numbers go through [`escape`].
+//! Writes SVG.
+//!
+//! All text and non-numeric attribute values go through [`escape`].
 
 use std::fmt::Write;
 
@@ -12,13 +14,15 @@ pub(super) struct Svg {
 }
 
 impl Svg {
-    /// Appends `arguments`, which are well-formed markup. Writing to a string can't fail.
+    /// Appends `arguments`, which are well-formed markup.
+    ///
+    /// Writing to a string can't fail.
     fn push(&mut self, arguments: std::fmt::Arguments<'_>) {
         let _ = self.body.write_fmt(arguments);
         self.body.push('\n');
     }
 
-    /// Groups all that `inside` draws, with a class and, where it isn't empty, an id.
+    /// Groups everything drawn by `inside`, with a class and, where it isn't empty, an id.
     pub(super) fn group(&mut self, id: &str, class: &str, inside: impl FnOnce(&mut Svg)) {
         let id = if id.is_empty() { String::new() } else { format!(" id=\"{}\"", escape(id)) };
         self.push(format_args!("<g{id} class=\"{}\">", escape(class)));
@@ -78,7 +82,9 @@ impl Svg {
         self.push(format_args!("<text class=\"{}\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>", escape(class), escape(text)));
     }
 
-    /// Returns the whole file. `title` and `description` are for readers that can't see it.
+    /// Returns the whole file.
+    ///
+    /// `title` and `description` are for readers unable to see it.
     pub(super) fn finish(self, (width, height): Point, style: &str, title: &str, description: &str) -> String {
         format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" \
@@ -92,7 +98,9 @@ impl Svg {
     }
 }
 
-/// Escapes text for an element or a double-quoted attribute. Characters that XML doesn't allow are replaced.
+/// Escapes text for an element or a double-quoted attribute.
+///
+/// Characters disallowed in XML are replaced.
 pub(super) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {

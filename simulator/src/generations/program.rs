@@ -1,21 +1,21 @@
-//! Program that rebuilds what one lost rank had: the smallest that does as a factorization with checksums.
+//! Smallest program able to rebuild a lost rank's state as a checksummed factorization does.
 //!
 //! Each rank but the last has a number, and the last has their sum. In iteration j the owner, rank j mod (n - 1), sends
-//! its number v to all, and every rank replaces its number x by 3 x + c v; the last by 3 x + (n - 1) c v, so that it
-//! stays the sum. Numbers wrap, so each step can be undone exactly. Ranks are in different iterations when one is lost:
-//! survivors go back to the earliest, and what was lost is the sum less the others.
+//! its number v to all, and every rank replaces its number x by 3 x + c v; the last by 3 x + (n - 1) c v, so it stays
+//! the sum. Numbers wrap, so each step can be undone exactly. Ranks are in different iterations when one is lost:
+//! survivors go back to the earliest, and the lost number is the sum less the others.
 //!
-//! A real program that repeats an iteration may round otherwise. So each iteration has the generation in which its
-//! owner has carried it out, and at the end all ranks must have those of the same ones.
+//! A real program repeating an iteration may round otherwise. So each iteration has the generation in which its owner
+//! executed it, and at the end all ranks must agree on the generations.
 
 use std::collections::VecDeque;
 
-/// What a message carries.
+/// Message content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Content {
-    /// Iterations that the sender has done; `None` if its state is lost.
+    /// Iterations done by the sender; `None` if its state is lost.
     Done(Option<usize>),
-    /// The sender's number, and those that the owners have sent so far.
+    /// The sender's number, and the owners' numbers so far.
     State(u64, Vec<Sent>),
     /// The sender has gone back.
     Back,
@@ -23,18 +23,18 @@ pub(super) enum Content {
     Number(Sent),
 }
 
-/// Number that an owner has sent, and the generation in which it has.
+/// An owner's sent number, and the generation of the send.
 pub(super) type Sent = (u64, u32);
 
-/// State of a rank: what it saves.
+/// A rank's saved state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct State {
     pub(super) number: u64,
-    /// Numbers of the owners of all iterations that were done.
+    /// The owners' numbers in all completed iterations.
     pub(super) sent: Vec<Sent>,
 }
 
-/// Next action of a rank.
+/// A rank's next action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     SendDone(u32),
@@ -51,20 +51,20 @@ pub(super) enum Action {
     Apply,
 }
 
-/// The program of one rank.
+/// One rank's program.
 #[derive(Clone, Debug)]
 pub(super) struct Program {
     rank: u32,
     ranks: u32,
     iterations: usize,
-    /// `None` until it is rebuilt.
+    /// `None` until rebuilt.
     state: Option<State>,
     actions: VecDeque<Action>,
-    /// Fewest iterations that a survivor has done.
+    /// Fewest iterations done by a survivor.
     least: usize,
-    /// States that a lost rank has got.
+    /// States received by a lost rank.
     gathered: Vec<(u32, u64)>,
-    /// Number of the owner of this iteration.
+    /// The owner's number in this iteration.
     received: Sent,
     generation: u32,
 }
@@ -73,19 +73,19 @@ const FACTOR: u64 = 3;
 /// Inverse of the factor, modulo 2^64.
 const INVERSE: u64 = 0xaaaa_aaaa_aaaa_aaab;
 
-/// Returns the number that a rank begins with.
+/// Returns a rank's initial number.
 fn first(rank: u32, ranks: u32) -> u64 {
     let number = |rank: u32| u64::from(rank + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     if rank + 1 < ranks { number(rank) } else { (0..rank).map(number).fold(0, u64::wrapping_add) }
 }
 
-/// Returns what an owner's number adds to that of a rank.
+/// Returns the summand an owner's number contributes to a rank's.
 fn summand(rank: u32, ranks: u32, iteration: usize, number: u64) -> u64 {
     let times = if rank + 1 < ranks { 1 } else { u64::from(ranks - 1) };
     (2 * iteration as u64 + 1).wrapping_mul(number).wrapping_mul(times)
 }
 
-/// Returns the numbers of all ranks at the end.
+/// Returns all ranks' final numbers.
 pub(super) fn results(ranks: u32, iterations: usize) -> Vec<u64> {
     let mut numbers: Vec<u64> = (0..ranks).map(|rank| first(rank, ranks)).collect();
     for iteration in 0..iterations {
@@ -115,8 +115,10 @@ impl Program {
         }
     }
 
-    /// Begins a generation with saved states, of which those of `lost` are missing. `in_place`: it goes back in the
-    /// states themselves, and nobody goes on before all have. Returns `None` if too many are lost.
+    /// Begins a generation with saved states, except those of `lost`.
+    ///
+    /// Returns `None` if too many are lost. `in_place`: it goes back in the states themselves, and no rank goes on
+    /// before all have.
     pub(super) fn restart(
         (rank, ranks): (u32, u32),
         iterations: usize,
@@ -172,7 +174,7 @@ impl Program {
         self.actions.front().copied()
     }
 
-    /// Returns what the present action sends.
+    /// Returns the content sent by the current action.
     pub(super) fn content(&self) -> Content {
         match (self.actions.front(), &self.state) {
             (Some(Action::SendDone(_)), state) => Content::Done(state.as_ref().map(|state| state.sent.len())),
@@ -182,7 +184,9 @@ impl Program {
         }
     }
 
-    /// Ends the present action, which may have received something. Returns `false` if it wasn't what it expects.
+    /// Ends the current action, which may have received something.
+    ///
+    /// Returns `false` if it was unexpected.
     pub(super) fn advance(&mut self, received: Option<Content>) -> bool {
         let (rank, ranks) = (self.rank, self.ranks);
         match (self.actions.pop_front(), received) {

@@ -1,4 +1,4 @@
-//! Ranks, connections, launcher and saved states of a job that is started again.
+//! Ranks, connections, launcher and saved states of a restarted job.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -13,7 +13,7 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use super::program::{Action, Content, Program, State, results};
 use super::{Config, Coverage};
 
-/// Events after which a run is stopped, for each iteration and kill.
+/// Limit of events before a run is stopped, for each iteration and kill.
 const EVENTS_MAX: usize = 4000;
 
 /// Frame on a connection.
@@ -41,32 +41,32 @@ struct Process {
     program: Program,
     /// By peer: its hello was handled.
     connected: Vec<bool>,
-    /// By peer: messages that were delivered.
+    /// By peer: delivered messages.
     inbox: Vec<VecDeque<Content>>,
     /// Messages sent and received so far, by peer.
     sent: Vec<u64>,
     received: Vec<u64>,
     exit: Option<Exit>,
-    /// Its state in memory is being changed.
+    /// `true` while its state in memory is being changed.
     is_changing: bool,
 }
 
-/// Exit of a process under way.
+/// Process exit under way.
 #[derive(Clone, Copy, Debug)]
 struct Exit {
     saves: bool,
-    /// Parts of the state that are yet to be written.
+    /// Parts of the state still to be written.
     left: u32,
 }
 
-/// What the launcher is yet to notice.
+/// Notice pending at the launcher.
 #[derive(Clone, Copy, Debug)]
 enum News {
     Died(u32),
     Exited { rank: u32, saved: bool },
 }
 
-/// Event that is possible.
+/// Possible event.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Start(u32),
@@ -79,16 +79,16 @@ enum Event {
     Step(u32),
     Write(u32),
     Notice,
-    /// The launcher waits no longer for a rank that was to save its state.
+    /// The launcher stops waiting for a rank's save.
     EndLate(u32),
     Restart,
 }
 
-/// Result of a run that is no violation.
+/// Result of a run without a violation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Right,
-    /// More was lost than the program can rebuild.
+    /// Too much was lost for the program to rebuild.
     Refused,
 }
 
@@ -97,9 +97,9 @@ pub(super) struct World<'r> {
     ranks: u32,
     iterations: usize,
     random: SplitMix64,
-    /// Connections tell of a peer's end, as sockets do, and MPI doesn't.
+    /// `true` if connections report a peer's end, as sockets do, unlike MPI.
     tells: bool,
-    /// Saves that fail, of 16.
+    /// Failing saves, out of 16.
     failing_saves: u64,
     generation: u32,
     begun: Option<Restart>,
@@ -110,14 +110,13 @@ pub(super) struct World<'r> {
     reports: Vec<VecDeque<Vec<u8>>>,
     orders: Vec<VecDeque<Vec<u8>>>,
     news: VecDeque<News>,
-    /// A rank is lost, as the launcher knows.
+    /// `true` once the launcher knows of a lost rank.
     is_ending: bool,
     disk: BTreeMap<(u32, u32), State>,
-    /// States in memory that outlives the processes, under a rule that keeps them there. One that is being changed is
-    /// not there.
+    /// States in memory outliving the processes, under a rule keeping them there, except those being changed.
     memory: BTreeMap<u32, State>,
-    /// Ranks that have died or failed to save in this generation; of states in memory, those that have died while they
-    /// changed theirs, and have none again yet.
+    /// Ranks dead or failed to save in this generation; with states in memory, those dead while changing theirs, and
+    /// still without one.
     gone: BTreeSet<u32>,
     kills: Vec<(usize, u32)>,
     pub(super) coverage: Coverage,
@@ -190,7 +189,7 @@ impl<'r> World<'r> {
         Err("it doesn't end".to_owned())
     }
 
-    /// Returns `true` if all programs have ended and nothing is known that could start the job again.
+    /// Returns `true` if all programs have ended and no known failure could restart the job.
     fn is_done(&mut self) -> bool {
         let done = |process: &mut Option<Process>| match process {
             Some(process) => process.exit.is_none() && process.program.next().is_none(),
@@ -266,7 +265,7 @@ impl<'r> World<'r> {
         let is_left = |rank: &u32| self.processes[*rank as usize].is_some() || !self.is_started[*rank as usize];
         let alive: Vec<u32> = (0..self.ranks).filter(is_left).collect();
         if self.is_ending && self.news.is_empty() {
-            // Rarely: one that has been told goes on to its exit.
+            // Rarely: a rank already told to end goes on to its exit.
             if let [rank, ..] = alive[..]
                 && !events.is_empty()
                 && self.random.next_u64().is_multiple_of(256)
@@ -280,7 +279,9 @@ impl<'r> World<'r> {
         events
     }
 
-    /// Handles an event. Returns `false` if the program refuses to go on.
+    /// Handles an event.
+    ///
+    /// Returns `false` if the program refuses to go on.
     fn handle(&mut self, event: Event) -> Result<bool, String> {
         match event {
             Event::Start(rank) => return self.start(rank),
@@ -375,7 +376,7 @@ impl<'r> World<'r> {
         Ok(())
     }
 
-    /// Lets a process do something, and carries out the effects.
+    /// Runs `act` on a process, and carries out the effects.
     fn with(&mut self, rank: u32, act: impl FnOnce(&mut Process) -> Result<(), String>) -> Result<(), String> {
         let Some(mut process) = self.processes[rank as usize].take() else { return Ok(()) };
         let mut done = act(&mut process);
@@ -399,7 +400,7 @@ impl<'r> World<'r> {
                 self.coverage.withheld += u64::from(!saves);
                 process.exit = Some(Exit { saves, left: self.below(4) as u32 });
             }
-            // A message is sent when its connection is there.
+            // A message is sent once its connection exists.
             Effect::Replay { .. } | Effect::Acknowledged { .. } | Effect::Covered { .. } => {}
             other => return Err(format!("the rule asks for {other:?}")),
         }
@@ -410,7 +411,9 @@ impl<'r> World<'r> {
         self.rule.properties.keeps_states_in_memory
     }
 
-    /// Begins to change a rank's state in memory, or ends it. Returns `true` if the change is under way now.
+    /// Begins or ends a change to a rank's state in memory.
+    ///
+    /// Returns `true` if it is under way now.
     fn change(&mut self, rank: u32) -> bool {
         let Some(process) =
             self.processes[rank as usize].as_mut().filter(|_| self.rule.properties.keeps_states_in_memory)
@@ -511,7 +514,7 @@ impl<'r> World<'r> {
         if is_changing || !self.keeps_in_memory() {
             self.gone.insert(rank);
         }
-        // A part of what it has sent is lost with it.
+        // Some of its sent frames are lost with it.
         for peer in 0..self.ranks {
             let kept = self.below(4);
             if let Some(channel) = self.channels.get_mut(&(rank, peer)) {
@@ -535,7 +538,7 @@ impl<'r> World<'r> {
         let Some(news) = self.news.pop_front() else { return };
         self.is_ending = true;
         let (News::Died(rank) | News::Exited { rank, .. }) = news;
-        // What it had reported comes first.
+        // Its earlier reports come first.
         while let Some(body) = self.reports[rank as usize].pop_front() {
             let _ = self.coordinator.handle_control(Rank(rank), &body);
         }
@@ -553,7 +556,7 @@ impl<'r> World<'r> {
         }
     }
 
-    /// Removes what no failure needs, as a launcher does.
+    /// Removes states no failure needs, as a launcher does.
     fn keep_needed(&mut self) {
         if !self.is_ending {
             let needed = self.coordinator.needed_saves();
@@ -582,7 +585,7 @@ impl<'r> World<'r> {
         let begins_anew = begun.loads.is_none();
         self.begun = Some(begun);
         self.is_ending = false;
-        // A rank that is rebuilt has no state until then.
+        // A rank being rebuilt has no state until then.
         let keeps_states = self.keeps_in_memory() && !begins_anew;
         self.gone.retain(|rank| keeps_states && lost.contains(rank));
         if begins_anew {
@@ -595,7 +598,7 @@ impl<'r> World<'r> {
     }
 }
 
-/// Handles a frame that has arrived.
+/// Handles an arrived frame.
 fn arrive(process: &mut Process, (from, to): (u32, u32), frame: Frame) -> Result<(), String> {
     let machine = &mut process.machine;
     match frame {

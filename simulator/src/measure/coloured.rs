@@ -1,4 +1,4 @@
-//! Order of epochs in which a failure reaches few clusters.
+//! Epoch order in which a failure reaches few clusters.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -8,20 +8,21 @@ use counterfoil_protocols::cluster::{ClusterError, Clusters};
 
 use super::Iteration;
 
-/// Returns the same clusters with their epochs in the order of a colouring: clusters that exchange messages have
-/// different colours, and those of the first colour are below all of the second, and so on.
+/// Returns the same clusters with their epochs in the order of a colouring.
 ///
-/// A failure rolls back its cluster and the clusters that chains of messages with ascending epochs lead to from there
-/// (Guermouche 2011, section V.E.3). With k colours such a chain has at most k clusters, while with ascending numbers,
-/// as in the paper, it may have all. Where as many messages go one way as the other, the logged share is half of the
-/// messages between clusters in any order, so fewer rollbacks cost nothing.
+/// Clusters exchanging messages have different colours, and the first colour's are below all of the second, and so on.
+///
+/// A failure rolls back its cluster and all clusters reachable by chains of messages with ascending epochs (Guermouche
+/// 2011, section V.E.3). With k colours such a chain has at most k clusters, while with ascending numbers, as in the
+/// paper, it may have all. Where as many messages go one way as the other, the logged share is half of the messages
+/// between clusters in any order, so fewer rollbacks cost nothing.
 ///
 /// The colouring is greedy, the clusters with most neighbours first (Welsh and Powell 1967): at worst one colour more
-/// than the most neighbours of a cluster; a ring, a grid or a torus of even extents whose clusters are alike may get
-/// more than the two that would suffice. Takes time in proportion to messages and to clusters squared.
+/// than the most neighbours of a cluster; a ring, a grid or a torus of even extents with equal clusters may get more
+/// than the two that would suffice. Takes time in proportion to messages and to clusters squared.
 ///
 /// # Errors
-/// [`ClusterError::Ranks`] if the clusters are of another number of ranks.
+/// [`ClusterError::Ranks`] if the clusters are for another number of ranks.
 pub fn coloured(clusters: &Clusters, iteration: &Iteration) -> Result<Clusters, ClusterError> {
     if clusters.ranks() != iteration.ranks() as usize {
         return Err(ClusterError::Ranks { clusters: clusters.ranks(), traffic: iteration.ranks() as usize });
@@ -68,13 +69,13 @@ mod tests {
         let (iteration, plan) = (row(16), Plan { rounds: 2, iterations: 8 });
         let ascending = Clusters::blocks(16, 2).unwrap();
         let alternating = coloured(&ascending, &iteration).unwrap();
-        // The six in the middle have most neighbours, so the second cluster is coloured first.
+        // The middle six have most neighbours, so the second cluster is coloured first.
         assert_eq!(alternating.places(), [4, 4, 0, 0, 5, 5, 1, 1, 6, 6, 2, 2, 7, 7, 3, 3]);
         let [paper, here] =
             [&ascending, &alternating].map(|clusters| measure(&iteration, clusters, plan, |_| {}).unwrap());
         assert_eq!(paper.logged.logged, here.logged.logged);
         assert_eq!(paper.rolled_back.percent(), 56.25);
-        // Four of the higher colour roll back alone; of the lower one three have two neighbours, one has one.
+        // Four with the higher colour roll back alone; with the lower one three have two neighbours, one has one.
         assert_eq!(here.rolled_back.percent(), 100.0 * (4.0 + 3.0 * 3.0 + 2.0) / 64.0);
     }
 

@@ -1,25 +1,25 @@
-//! Error of this module.
+//! Errors in measurements.
 
 use counterfoil_log_core::Rank;
 use counterfoil_protocols::api::{CoordinatorError, HelloError, ProtocolError};
 use counterfoil_protocols::send_deterministic::ClustersError;
 use thiserror::Error;
 
-/// Reason that a job can't be measured.
+/// Reason a job can't be measured.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum MeasureError {
-    /// Message from or to a rank that doesn't exist, or from a rank to itself.
+    /// Message from or to a nonexistent rank, or from a rank to itself.
     #[error("a message from rank {from} to rank {to}, in a job of {ranks} ranks")]
     Hop {
-        /// Source of the message.
+        /// Message source.
         from: u32,
-        /// Destination of the message.
+        /// Message destination.
         to: u32,
         /// Number of ranks.
         ranks: u32,
     },
-    /// Clusters of another job.
+    /// Clusters for another job.
     #[error("clusters of {clusters} ranks for a job of {ranks}")]
     Clusters {
         /// Number of ranks in clusters.
@@ -27,29 +27,29 @@ pub enum MeasureError {
         /// Number of ranks in the job.
         ranks: u32,
     },
-    /// More clusters than there are epochs for.
+    /// More clusters than available epochs.
     #[error(transparent)]
     Epochs(#[from] ClustersError),
-    /// Event of a job without failures that a state machine refused: a defect of the rule.
+    /// Event in a job without failures refused by a state machine: a defect in the rule.
     #[error("{rank} refused what a job without failures does: {source}")]
     Refused {
         /// Rank concerned.
         rank: Rank,
-        /// Error of the state machine.
+        /// State machine error.
         source: ProtocolError,
     },
-    /// Report that the recovery process refused.
+    /// Report refused by the recovery process.
     #[error("the recovery process refused a report: {0}")]
     Recovery(#[from] CoordinatorError),
-    /// Hello that its receiver couldn't read.
+    /// Hello unreadable for its receiver.
     #[error("{rank} has a Hello that can't be sent: {source}")]
     Hello {
         /// Rank concerned.
         rank: Rank,
-        /// Error of the Hello.
+        /// Hello error.
         source: HelloError,
     },
-    /// Effect that the rule has in recoveries only.
+    /// Effect reserved for recoveries.
     #[error("{rank} did in a job without failures: {what}")]
     Unexpected {
         /// Rank concerned.

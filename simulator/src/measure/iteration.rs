@@ -1,13 +1,13 @@
-//! Messages of one iteration.
+//! Messages in one iteration.
 
 use std::collections::BTreeSet;
 
 use super::MeasureError;
 
-/// Message of an iteration.
+/// Message in an iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hop {
-    /// Place in the iteration, from 0: it depends only on messages that its source has received in lower steps.
+    /// Place in the iteration, from 0: it depends only on messages received by its source in lower steps.
     pub step: u32,
     /// Sender.
     pub source: u32,
@@ -17,19 +17,21 @@ pub struct Hop {
     pub bytes: u64,
 }
 
-/// Messages of all ranks in one iteration. Memory: 24 bytes a message.
+/// All ranks' messages in one iteration.
+///
+/// Memory: 24 bytes a message.
 #[derive(Clone, Debug)]
 pub struct Iteration {
     ranks: u32,
-    /// By step; within a step, those of one source in their order.
+    /// By step; within a step, one source's messages in order.
     hops: Vec<Hop>,
 }
 
 impl Iteration {
-    /// Takes messages among `ranks` ranks; those of one source and step in the order in which they leave.
+    /// Takes messages among `ranks` ranks; messages with the same source and step in sending order.
     ///
     /// # Errors
-    /// [`MeasureError::Hop`] for a rank that doesn't exist, or a message to itself.
+    /// [`MeasureError::Hop`] for a nonexistent rank, or a message to itself.
     pub fn new(ranks: u32, hops: impl IntoIterator<Item = Hop>) -> Result<Iteration, MeasureError> {
         let mut hops: Vec<Hop> = hops.into_iter().collect();
         let is_wrong = |hop: &&Hop| hop.source.max(hop.destination) >= ranks || hop.source == hop.destination;
@@ -57,7 +59,7 @@ impl Iteration {
         self.hops.chunk_by(|one, next| one.step == next.step)
     }
 
-    /// Returns the pairs of ranks that exchange messages in either direction, the lower rank first.
+    /// Returns the pairs of ranks exchanging messages in either direction, the lower rank first.
     pub(super) fn connections(&self) -> BTreeSet<(u32, u32)> {
         let pair = |hop: &Hop| (hop.source.min(hop.destination), hop.source.max(hop.destination));
         self.hops.iter().map(pair).collect()

@@ -13,14 +13,14 @@ use counterfoil_protocols::send_deterministic::{self as rule, Config, RankTable,
 use super::logged::Lane;
 use super::{Hop, Iteration, Logged, MeasureError, Plan};
 
-/// Ranks that send and receive the messages of an [`Iteration`], as often as wanted.
+/// Ranks sending and receiving an [`Iteration`]'s messages, as often as wanted.
 ///
 /// Memory: a state machine for each rank (some hundred bytes for each peer) and 32 bytes for each used lane; payloads
 /// don't exist. So 10,000 ranks take 0.8 GB, and a million more than any machine has: see [`Outline`](super::Outline).
 #[derive(Debug)]
 pub struct Job<'a> {
     iteration: &'a Iteration,
-    /// Cluster of each rank, by its place in the order of epochs.
+    /// Each rank's cluster, by its place in the epoch order.
     places: Vec<u32>,
     clusters: u32,
     ranks: Vec<SendDeterministic>,
@@ -42,8 +42,8 @@ enum Frame {
 }
 
 impl<'a> Job<'a> {
-    /// Creates the job at its start: each cluster in its first epoch, [`EPOCH_DISTANCE`] apart, all ranks that exchange
-    /// messages connected.
+    /// Creates the job at its start: each cluster in its first epoch, [`EPOCH_DISTANCE`] apart, all message-exchanging
+    /// ranks connected.
     ///
     /// # Errors
     /// [`MeasureError::Clusters`], [`MeasureError::Epochs`].
@@ -80,7 +80,7 @@ impl<'a> Job<'a> {
         Ok(job)
     }
 
-    /// Runs one iteration, step by step: all messages of a step are sent, then all of them arrive.
+    /// Runs one iteration, step by step: all messages in a step are sent, then all of them arrive.
     ///
     /// # Errors
     /// [`MeasureError::Refused`], [`MeasureError::Unexpected`].
@@ -94,7 +94,7 @@ impl<'a> Job<'a> {
         Ok(())
     }
 
-    /// Takes the checkpoints of the clusters that are planned after iteration `at` of a round.
+    /// Takes the clusters' checkpoints planned after iteration `at` of a round.
     ///
     /// # Errors
     /// See [`Job::checkpoint`].
@@ -103,7 +103,7 @@ impl<'a> Job<'a> {
         (0..clusters).filter(|&place| plan.checkpoint_after(place, clusters) == at).try_for_each(|p| self.checkpoint(p))
     }
 
-    /// Takes a checkpoint of all ranks of the cluster at `place`, which is durable at once.
+    /// Takes a checkpoint of all ranks in the cluster at `place`, durable at once.
     ///
     /// # Errors
     /// [`MeasureError::Refused`] where the cluster would meet the one above: it takes one checkpoint between two
@@ -119,7 +119,7 @@ impl<'a> Job<'a> {
         self.deliver()
     }
 
-    /// Collects what no recovery needs any more, which also raises the ceilings of the clusters (section III.A.4).
+    /// Collects everything no recovery needs any more, which also raises the clusters' ceilings (section III.A.4).
     ///
     /// # Errors
     /// [`MeasureError::Refused`], [`MeasureError::Recovery`].
@@ -128,7 +128,7 @@ impl<'a> Job<'a> {
         self.deliver()
     }
 
-    /// Returns the tables that the ranks would send to the recovery process now.
+    /// Returns the tables the ranks would send to the recovery process now.
     #[must_use]
     pub fn tables(&self) -> Vec<RankTable> {
         self.ranks.iter().map(SendDeterministic::table).collect()
@@ -140,7 +140,7 @@ impl<'a> Job<'a> {
         self.messages
     }
 
-    /// Ends the job: reconnects all ranks, so that each learns the fate of the messages that weren't acknowledged yet.
+    /// Ends the job: reconnects all ranks, so each learns the fate of its unacknowledged messages.
     ///
     /// # Errors
     /// [`MeasureError::Unexpected`] if the fate of a message is still open.
@@ -165,7 +165,7 @@ impl<'a> Job<'a> {
         Ok(logged)
     }
 
-    /// Connects all ranks that exchange messages, on new connections.
+    /// Connects all message-exchanging ranks, on new connections.
     fn connect(&mut self) -> Result<(), MeasureError> {
         for (one, other) in self.iteration.connections() {
             let (one, other) = (Rank(one), Rank(other));
@@ -193,7 +193,7 @@ impl<'a> Job<'a> {
         Ok(())
     }
 
-    /// Delivers all frames under way, and those that result.
+    /// Delivers all frames under way, and those resulting.
     fn deliver(&mut self) -> Result<(), MeasureError> {
         loop {
             while let Some(frame) = self.under_way.pop_front() {

@@ -3,31 +3,31 @@
 use counterfoil_ack_piggyback::Ack;
 use counterfoil_log_core::Ssn;
 
-/// Number of messages of a run that the rule logs.
+/// Number of messages logged by the rule in a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Logged {
-    /// Messages of the run.
+    /// Messages in the run.
     pub messages: u64,
-    /// Messages that their sender keeps as logged (Guermouche 2011, Figure 3, line 37).
+    /// Messages kept by their sender as logged (Guermouche 2011, Figure 3, line 37).
     pub logged: u64,
-    /// Messages that the receiver's checkpoint covered before their sender knew of their receipt: never logged.
+    /// Messages covered by the receiver's checkpoint before their sender knew of their receipt: never logged.
     pub covered_first: u64,
-    /// Acknowledgements in frames of their own, because they could not wait for a message (section V.A).
+    /// Acknowledgements in their own frames, because they could not wait for a message (section V.A).
     pub explicit_acks: u64,
 }
 
 impl Logged {
-    /// Returns the logged messages in per cent of all: %log of Table I. 0 for a run without messages.
+    /// Returns the logged messages as a percentage of all: %log of Table I. 0 for a run without messages.
     #[must_use]
     pub fn percent(&self) -> f64 {
         if self.messages == 0 { 0.0 } else { 100.0 * self.logged as f64 / self.messages as f64 }
     }
 }
 
-/// One destination's part of a rank's log, without the records: the fate of every message is decided once.
+/// One destination's part of a rank's log, without the records: every message's fate is decided once.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Lane {
-    /// Last message whose fate is known.
+    /// Last message with a known fate.
     decided: u64,
     pub(super) logged: u64,
     pub(super) covered_first: u64,
@@ -41,7 +41,7 @@ impl Lane {
         self.logged += if keep { fresh } else { 0 };
     }
 
-    /// Decides the fate of the messages up to `upto`, which the receiver won't ask for.
+    /// Decides the fate of the messages up to `upto`, which the receiver won't request.
     pub(super) fn cover(&mut self, upto: Ssn) {
         let fresh = upto.0.saturating_sub(self.decided);
         self.decided += fresh;

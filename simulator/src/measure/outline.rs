@@ -1,4 +1,4 @@
-//! Tables of a job that is too large for state machines.
+//! Tables of a job too large for state machines.
 
 use std::collections::BTreeMap;
 
@@ -8,20 +8,20 @@ use counterfoil_protocols::send_deterministic::{RankTable, SentInEpoch, SentTo};
 
 use super::{Logged, MeasureError, Plan};
 
-/// Tables of a job, and the number of messages that it would have logged, computed from the plan instead of run.
+/// Tables of a job, and the number of messages it would have logged, computed from the plan instead of run.
 ///
-/// A state machine takes some 16 KB, and each message costs it some time. But in a job in lockstep the epochs of sender
-/// and receiver of every message follow from the [`Plan`], and with them the contents of all tables. Not modelled:
-/// unacknowledged messages (state machines count them as received in the sender's own epoch), and collections, which
-/// drop rows that no recovery reaches; neither changes the rollbacks, as tests show that compare, failure by failure,
-/// with the state machines of smaller jobs.
+/// A state machine takes some 16 KB, and each message costs it some time. But in a lockstep job every message's sender
+/// and receiver epochs follow from the [`Plan`], and with them the contents of all tables. Not modelled: unacknowledged
+/// messages (state machines count them as received in the sender's own epoch), and collections, which drop rows no
+/// recovery reaches; neither changes the rollbacks, as shown by tests comparing, failure by failure, with the state
+/// machines of smaller jobs.
 ///
-/// Memory: a channel takes 40 bytes, and 24 for each epoch of its sender.
+/// Memory: a channel takes 40 bytes, and 24 for each sender epoch.
 #[derive(Clone, Debug)]
 pub struct Outline {
-    /// Table that each rank would send to the recovery process.
+    /// Table each rank would send to the recovery process.
     pub tables: Vec<RankTable>,
-    /// Messages that would have been logged, without explicit acknowledgements.
+    /// Messages to be logged, without explicit acknowledgements.
     pub logged: Logged,
 }
 
@@ -33,11 +33,12 @@ struct Template {
 }
 
 impl Outline {
-    /// Computes the tables after `iterations` iterations. `sends` returns the receivers of a rank and the number of
-    /// messages to each in an iteration.
+    /// Computes the tables after `iterations` iterations.
+    ///
+    /// `sends` returns a rank's receivers and the number of messages to each in an iteration.
     ///
     /// # Errors
-    /// [`MeasureError::Hop`] for a receiver that doesn't exist.
+    /// [`MeasureError::Hop`] for a nonexistent receiver.
     pub fn new(
         clusters: &Clusters,
         plan: Plan,
@@ -77,7 +78,7 @@ impl Outline {
 }
 
 impl Template {
-    /// Computes it from the epochs of sender and receiver in each iteration.
+    /// Computes it from the sender's and receiver's epochs in each iteration.
     fn new(epochs: impl Iterator<Item = (u32, u32)>) -> Template {
         let mut template = Template::default();
         for (first, (sender, receiver)) in (1..).zip(epochs) {

@@ -1,16 +1,18 @@
-//! Times of the clusters' checkpoints.
+//! Checkpoint times of the clusters.
 
-/// Plan of checkpoints in rounds: in each, every cluster takes one, spread evenly over the iterations of the round.
+/// Plan of checkpoints in rounds: in each, every cluster takes one, spread evenly over the round's iterations.
 ///
-/// Guermouche 2011 says only that clusters are checkpointed at different times (section V.E.3). All ranks of a cluster
+/// Guermouche 2011 says only that clusters are checkpointed at different times (section V.E.3). All ranks in a cluster
 /// take theirs between the same two iterations. The lowest epochs begin; with a round between two collections no
 /// cluster takes two checkpoints before the one above takes one, which the rule wouldn't allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Number of rounds, at least 1. The part before a cluster's first checkpoint differs from the rest (nothing was
-    /// sent in an earlier epoch), so tables of a long run need at least two.
+    /// Number of rounds, at least 1.
+    ///
+    /// The part before a cluster's first checkpoint differs from the rest (nothing was sent in an earlier epoch), so a
+    /// long run's tables need at least two.
     pub rounds: u32,
-    /// Number of iterations of a round, at least 1.
+    /// Number of iterations in a round, at least 1.
     pub iterations: u32,
 }
 
@@ -22,7 +24,8 @@ impl Default for Plan {
 }
 
 impl Plan {
-    /// Returns the iteration of a round, from 0, after which the cluster at `place` of `clusters` takes its checkpoint.
+    /// Returns the iteration in a round, from 0, after which the cluster at `place` among `clusters` takes its
+    /// checkpoint.
     #[must_use]
     pub fn checkpoint_after(self, place: u32, clusters: u32) -> u32 {
         let after = u64::from(place) * u64::from(self.iterations) / u64::from(clusters.max(1));

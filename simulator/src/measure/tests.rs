@@ -1,4 +1,4 @@
-//! Jobs of the state machines against computed results.
+//! State-machine jobs against computed results.
 
 use counterfoil_log_core::Rank;
 use counterfoil_protocols::cluster::{Share, Traffic};
@@ -43,7 +43,7 @@ fn the_outline_rolls_back_and_logs_what_the_state_machines_do() {
     let hops = torus(6);
     let iteration = Iteration::new(36, hops.clone()).unwrap();
     let plan = Plan { rounds: 3, iterations: 5 };
-    // Stripes, whose order is not that of the ranks, and squares.
+    // Stripes, in another order than the ranks, and squares.
     let stripes = Clusters::from_assignment((0..36).map(|rank| [2, 0, 3, 1][rank / 9]).collect()).unwrap();
     let squares = Clusters::from_assignment((0..36).map(|rank| rank % 6 / 3 + rank / 18 * 2).collect()).unwrap();
     for clusters in [stripes, squares] {
@@ -75,7 +75,7 @@ fn the_outline_rolls_back_and_logs_what_the_state_machines_do() {
     }
 }
 
-/// A failure in a chain of clusters rolls back its own cluster and all that are higher (section V.E.3).
+/// A failure in a chain of clusters rolls back its own cluster and all higher ones (section V.E.3).
 #[test]
 fn a_failure_takes_back_the_clusters_above_and_none_below() {
     let iteration = Iteration::new(36, torus(6)).unwrap();

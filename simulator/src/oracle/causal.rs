@@ -1,31 +1,30 @@
 //! Causality in recoveries: whatever depends on an *orphan* must wait until it was sent again.
 //!
-//! An orphan is a message that its receiver has received, and that its sender, which rolled back to before it, has not
-//! sent. What depends on it must not reach the rank that has to send it again: that rank would act on its own future. A
-//! rule must ensure this from the moment at which a rank has sent its table. Earlier, the rank can't know which
-//! messages are orphans.
+//! An orphan is a message received, but not sent, because its sender rolled back to before the send. Nothing dependent
+//! on it may reach the rank about to send it again, which would act on its own future. A rule must ensure this from the
+//! moment a rank has sent its table. Earlier, the rank can't know which messages are orphans.
 //!
-//! Dependence is judged by the present timelines, not by those at the time of a receipt: a message whose sender rolled
-//! back and has sent it again depends on what that execution had received before.
+//! Dependence is judged by the current timelines, not by those at the time of a receipt: a message sent again after a
+//! rollback depends on the receipts before it in the new execution.
 //!
 //! Operations are ordered as at the end ([`ViolationKind::Cycle`]), but as they happen: a rank's operations are
-//! *founded* one after the other, a receipt when its sending is. A rank that can't proceed has an orphan next, or a
-//! receipt that depends on one. So each operation costs one step, each send one for each rank, and a rollback one for
-//! all operations.
+//! *founded* one after the other, a receipt when its sending is. A blocked rank has an orphan next, or a receipt
+//! dependent on one. So each operation costs one step, each send one for each rank, and a rollback one for all
+//! operations.
 
 use counterfoil_log_core::Ssn;
 
 use super::timeline::{Operation, Timeline};
 use crate::violation::ViolationKind;
 
-/// Operations that depend on no orphan.
+/// Operations independent of orphans.
 #[derive(Debug)]
 pub(super) struct Causality {
     /// By rank: number of its founded operations.
     founded: Vec<usize>,
-    /// By channel (sender, receiver): last message whose sending is founded.
+    /// By channel (sender, receiver): last message with a founded sending.
     sent: Vec<Ssn>,
-    /// By rank: `true` if it has sent its table since a process was last replaced, or in the recovery that followed.
+    /// By rank: `true` if it has sent its table since a process was last replaced, or in the recovery after it.
     reported: Vec<bool>,
 }
 
@@ -35,13 +34,17 @@ impl Causality {
         Causality { founded: vec![0; ranks], sent: vec![Ssn::ZERO; ranks * ranks], reported: vec![false; ranks] }
     }
 
-    /// Checks a rank from now on: it has sent its table, or a line is computed from the tables of all living ranks,
-    /// perhaps before the last of them was replaced. Either way it acts on a line next.
+    /// Checks a rank from now on, because it acts on a line next.
+    ///
+    /// Either it has sent its table, or a line is computed from all living ranks' tables, perhaps before the last of
+    /// them was replaced.
     pub(super) fn watch(&mut self, rank: u32) {
         self.reported[rank as usize] = true;
     }
 
-    /// Handles a rollback. `replaced`: because the process has died, which the other ranks may not know yet.
+    /// Handles a rollback.
+    ///
+    /// `replaced`: because the process has died, perhaps unknown to the other ranks.
     pub(super) fn restore(&mut self, replaced: bool, timelines: &[Timeline]) {
         if replaced {
             self.reported.fill(false);
@@ -88,8 +91,7 @@ impl Causality {
         self.founded[rank] > before
     }
 
-    /// Explains why a rank can't proceed: goes from each unfounded receipt to its sender, until there is one that
-    /// wasn't sent.
+    /// Explains why a rank can't proceed: goes from each unfounded receipt to its sender, until one wasn't sent.
     fn explain(&self, rank: u32, timelines: &[Timeline]) -> ViolationKind {
         let mut at = rank;
         for _ in timelines {
@@ -112,7 +114,9 @@ mod tests {
     use super::*;
     use crate::application::Payload;
 
-    /// Operations of ranks, without a simulator. Rollbacks are to the start.
+    /// Operations of ranks, without a simulator.
+    ///
+    /// Rollbacks are to the start.
     struct Scenario {
         timelines: Vec<Timeline>,
         causality: Causality,
@@ -185,7 +189,7 @@ mod tests {
         assert_eq!(scenario.send(2, 0), Err(ViolationKind::TooEarly { rank: 2, from: 0, to: 1, number: 1 }));
     }
 
-    /// Rank 1 receives of 0 and sends to 2; when it executes that again it sends first.
+    /// Rank 1 receives from 0 and sends to 2; when it executes this again it sends first.
     #[test]
     fn a_message_depends_on_what_was_before_it_when_it_was_sent_last() {
         for again in [false, true] {
@@ -202,7 +206,7 @@ mod tests {
         }
     }
 
-    /// Rank 0 sends to 1, and 1 to 0; when rank 0 executes that again, it receives the answer first.
+    /// Rank 0 sends to 1, and 1 to 0; when rank 0 executes this again, it receives the answer first.
     #[test]
     fn a_message_that_depends_on_its_own_receipt_is_on_a_cycle() {
         let mut scenario = Scenario::begin(2);

@@ -1,24 +1,24 @@
-//! Receipts that have reached their senders, as the frames on the wire say: in acknowledgements and in Hellos.
+//! Receipts known to their senders, according to frames on the wire: acknowledgements and Hellos.
 //!
-//! A restart or rollback of either rank ends what was heard on a channel; the next Hello of the receiver begins it
-//! anew, and frames of its earlier incarnations no longer count.
+//! A restart or rollback of either rank ends a channel's known receipts; the receiver's next Hello begins them anew,
+//! and frames from its earlier incarnations no longer count.
 
 use counterfoil_log_core::{Incarnation, Ssn};
 
 /// Receipts of one channel's messages, as heard by the sender.
 #[derive(Clone, Copy, Debug, Default)]
 struct Channel {
-    /// Incarnation of the receiver in its Hello; `None` before.
+    /// The receiver's incarnation in its Hello; `None` before.
     incarnation: Option<Incarnation>,
-    /// Last message whose receipt was heard.
+    /// Last message with a heard receipt.
     upto: Ssn,
-    /// Last message whose receipt has had an effect on the sender's log.
+    /// Last message with a receipt applied to the sender's log.
     applied: Ssn,
-    /// Last message whose receipt the sender knew when it sent its table.
+    /// Last message with a receipt known to the sender when it sent its table.
     reported: Ssn,
 }
 
-/// The same for all channels.
+/// Heard receipts on all channels.
 #[derive(Debug)]
 pub(super) struct Heard {
     ranks: usize,
@@ -39,13 +39,13 @@ impl Heard {
         &self.channels[rank as usize * self.ranks + peer as usize]
     }
 
-    /// Handles a Hello that a rank accepts from a peer, which has received the messages up to `upto`.
+    /// Handles a Hello accepted by a rank from a peer, which has received the messages up to `upto`.
     pub(super) fn handle_hello(&mut self, rank: u32, peer: u32, incarnation: Incarnation, upto: Ssn) {
         let channel = self.channel(rank, peer);
         (channel.incarnation, channel.upto) = (Some(incarnation), upto);
     }
 
-    /// Handles an acknowledgement that arrives at a rank from a peer.
+    /// Handles an acknowledgement arriving at a rank from a peer.
     pub(super) fn handle_ack(&mut self, rank: u32, peer: u32, incarnation: Incarnation, upto: Ssn) {
         let channel = self.channel(rank, peer);
         if channel.incarnation.is_some_and(|known| incarnation >= known) {
@@ -53,7 +53,7 @@ impl Heard {
         }
     }
 
-    /// Notes that the receipts up to `upto` have had their effect.
+    /// Notes the effect of the receipts up to `upto`.
     pub(super) fn note_applied(&mut self, rank: u32, peer: u32, upto: Ssn) {
         let applied = &mut self.channel(rank, peer).applied;
         *applied = upto.max(*applied);
@@ -65,7 +65,7 @@ impl Heard {
         *applied = to.min(*applied);
     }
 
-    /// Forgets what was heard by a rank, and of it: the execution was undone.
+    /// Forgets everything heard by a rank or from it: the execution was undone.
     pub(super) fn restore(&mut self, rank: u32) {
         for peer in 0..self.ranks as u32 {
             for (from, to) in [(rank, peer), (peer, rank)] {
@@ -75,24 +75,26 @@ impl Heard {
         }
     }
 
-    /// Sets how far a lane was transmitted, when its rank sends its table: a receipt counts once the message was
-    /// transmitted on the present connection, because its record may be released then, and the peer may wait for it.
+    /// Sets how far a lane was transmitted, when its rank sends its table.
+    ///
+    /// A receipt counts once the message was transmitted on the current connection, because its record may be released
+    /// then, and the peer may wait for it.
     pub(super) fn report(&mut self, rank: u32, peer: u32, transmitted: Ssn) {
         let channel = self.channel(rank, peer);
         channel.reported = channel.upto.min(transmitted);
     }
 
-    /// Returns the last message whose receipt the rank has heard.
+    /// Returns the last message with a receipt heard by the rank.
     pub(super) fn upto(&self, rank: u32, peer: u32) -> Ssn {
         self.get(rank, peer).upto
     }
 
-    /// Returns the same, as of the moment in which the rank sent its table.
+    /// Returns the last message with a receipt heard when the rank sent its table.
     pub(super) fn reported(&self, rank: u32, peer: u32) -> Ssn {
         self.get(rank, peer).reported
     }
 
-    /// Returns the last message whose receipt has had an effect on the rank's log.
+    /// Returns the last message with a receipt applied to the rank's log.
     pub(super) fn applied(&self, rank: u32, peer: u32) -> Ssn {
         self.get(rank, peer).applied
     }

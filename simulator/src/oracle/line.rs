@@ -1,15 +1,17 @@
 //! Depth of recovery lines: deep enough, and no deeper than necessary, judged by the events.
 //!
-//! *Deep enough* needs no rule: every message that a rank lacks where the line leaves it must be in its sender's log,
-//! unless the sender sends it by executing from where the line leaves the sender.
+//! *Deep enough* needs no rule: every message a rank lacks where the line leaves it must be in its sender's log, unless
+//! the sender sends it by executing from where the line leaves the sender.
 //!
-//! *No deeper than necessary* is the largest line such that the restored ranks roll back at least to where they were,
-//! and the sender of a message that is not logged rolls back to its last durable checkpoint before it sent it (as of
-//! the table that it sent), if its receiver rolls back to the epoch in which it received it, or before. It is found by
-//! trying every message again until nothing moves. A message is logged if its last receipt was: in a later epoch than
-//! that of its header, or marked. Where a sender couldn't know (the receipt was never reported, or its receiver has
-//! died or rolled back since and hasn't reported it anew), the rule's assumption holds: such a message may have been
-//! received, without being logged, as late as in the sender's own epoch, or in whatever epoch it was ever received in.
+//! *No deeper than necessary* is the largest line satisfying two conditions. The restored ranks roll back at least to
+//! where they were. The sender of an unlogged message rolls back to its last durable checkpoint before the send
+//! (according to its sent table), if its receiver rolls back to the epoch of the receipt, or before. It is found by
+//! trying every message again until nothing moves.
+//!
+//! A message is logged if its last receipt was: in a later epoch than its header's, or marked. Where a sender couldn't
+//! know (the receipt was never reported, or its receiver has died or rolled back since and hasn't reported it anew),
+//! the rule's assumption holds: such a message may have been received, without being logged, as late as in the sender's
+//! own epoch, or in whatever epoch it was ever received in.
 
 use counterfoil_log_core::{Epoch, Ssn};
 
@@ -26,15 +28,15 @@ struct Receipt {
     logged: bool,
 }
 
-/// Receipts of all executions.
+/// Receipts in all executions.
 #[derive(Debug)]
 pub(super) struct Receipts {
     ranks: usize,
     /// By channel (sender, receiver) and SSN.
     ever: Vec<Vec<Option<Receipt>>>,
-    /// By rank: epoch that it was restored to in a recovery that isn't finished for it.
+    /// By rank: epoch restored in a recovery not yet finished for it.
     restored: Vec<Option<Epoch>>,
-    /// By rank: `true` if its present process has sent its table.
+    /// By rank: `true` if its current process has sent its table.
     reported: Vec<bool>,
     /// By rank: epoch of its newest durable checkpoint when it sent its table.
     durable_at_report: Vec<Epoch>,
@@ -109,7 +111,7 @@ impl Receipts {
         self.durable_at_report[rank as usize] = durable;
     }
 
-    /// Adds the next rank's place in the line. After the last, the line is checked.
+    /// Adds the next rank's place in the line, and checks it after the last.
     pub(super) fn note_line(
         &mut self,
         epoch: Option<Epoch>,
@@ -156,8 +158,9 @@ impl Receipts {
         }
     }
 
-    /// Returns the last epoch in which a message was, or may have been, received without being logged. `known`: its
-    /// sender knows of the receipt.
+    /// Returns the last epoch in which a message was, or may have been, received without being logged.
+    ///
+    /// `known`: its sender knows of the receipt.
     fn unlogged_receive_epoch(&self, (from, to, ssn): (u32, u32, Ssn), sent_in: Epoch, known: bool) -> Option<Epoch> {
         let channel = self.channel(from, to);
         let receipt = self.ever[channel].get(ssn.0.saturating_sub(1) as usize).copied().flatten();
@@ -169,8 +172,7 @@ impl Receipts {
     }
 }
 
-/// Counts the messages that are received where a line leaves their receivers, and not sent where it leaves their
-/// senders.
+/// Counts the messages received where a line leaves their receivers, but not sent where it leaves their senders.
 fn orphans(line: &[Option<Epoch>], timelines: &[Timeline]) -> u64 {
     let mut orphans = 0;
     for (to, receiver) in timelines.iter().enumerate() {

@@ -15,7 +15,7 @@ pub(crate) struct Reference {
     channels: BTreeMap<(u32, u32), Vec<(i32, Payload)>>,
     /// By receiver, sender and tag: SSNs, in order.
     streams: BTreeMap<(u32, u32, i32), Vec<Ssn>>,
-    /// Results of collective calls by rank and number.
+    /// Collective call results by rank and number.
     results: BTreeMap<(u32, u64), u64>,
 }
 
@@ -84,7 +84,7 @@ impl Reference {
         ssn
     }
 
-    /// Returns the result of a collective call at a rank.
+    /// Returns a collective call's result at a rank.
     pub(crate) fn result(&self, rank: u32, number: u64) -> Option<u64> {
         self.results.get(&(rank, number)).copied()
     }
@@ -94,13 +94,13 @@ impl Reference {
         self.channels.iter().map(|(&(from, to), sent)| (from, to, sent.len() as u64))
     }
 
-    /// Returns the content of a message.
+    /// Returns a message's content.
     pub(crate) fn content(&self, from: u32, to: u32, ssn: Ssn) -> Option<u64> {
         let place = usize::try_from(ssn.0.checked_sub(1)?).ok()?;
         self.channels.get(&(from, to))?.get(place).map(|(_, payload)| payload.content)
     }
 
-    /// Returns the SSN of the next message of a stream of which `taken` were taken.
+    /// Returns the SSN of the next message in a stream after `taken` takes.
     pub(crate) fn next_taken(&self, rank: u32, from: u32, tag: i32, taken: usize) -> Option<Ssn> {
         self.streams.get(&(rank, from, tag))?.get(taken).copied()
     }

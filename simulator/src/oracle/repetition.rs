@@ -1,5 +1,6 @@
-//! Operations that the dead processes of a rank had done after the checkpoint that their successor restarts from, and
-//! that it has to repeat.
+//! Undone operations of a rank's dead processes, to be repeated by the successor.
+//!
+//! These are the operations after the checkpoint from which the successor restarts.
 
 use std::collections::VecDeque;
 
@@ -10,7 +11,7 @@ use crate::application::Payload;
 use crate::violation::ViolationKind;
 use counterfoil_protocols::api::Repetition;
 
-/// Operations that the living process of a rank has yet to repeat.
+/// Operations still to be repeated by a rank's living process.
 #[derive(Debug, Default)]
 pub(super) struct Predecessor {
     /// Sends, in order: receiver, SSN, payload.
@@ -20,8 +21,10 @@ pub(super) struct Predecessor {
 }
 
 impl Predecessor {
-    /// Handles the death of a process; `undone` are its operations after the checkpoint that its successor restarts
-    /// from. Operations that it had not repeated itself come after them.
+    /// Handles a process's death.
+    ///
+    /// `undone` are its operations after the checkpoint from which its successor restarts. Operations not repeated by
+    /// the process itself come after them.
     pub(super) fn die(&mut self, repetition: Repetition, undone: Vec<Operation>) {
         for operation in undone.into_iter().rev() {
             match operation {

@@ -9,7 +9,7 @@ use crate::program::Step;
 
 const NEXT: Epoch = Epoch(2);
 
-/// Both ranks send two messages to each other and then take both.
+/// Two ranks, each sending two messages to the other and then taking both.
 fn program() -> Program {
     let steps = |other: u32| {
         let send = |tag| Step::Send { to: other, tag };
@@ -18,7 +18,7 @@ fn program() -> Program {
     Program { steps: vec![steps(1), steps(0)], calls: Vec::new() }
 }
 
-/// Rank 0 hears from an incarnation of rank 1 that this has its messages up to `upto`, in its Hello.
+/// Rank 0 hears from an incarnation of rank 1, in its Hello, of receipts up to `upto`.
 fn hello(incarnation: u32, upto: u64) -> Event {
     Event::HelloHeard { rank: 0, peer: 1, incarnation: Incarnation(incarnation), upto: Ssn(upto) }
 }
@@ -32,8 +32,9 @@ fn transmitted(upto: u64) -> Event {
     Event::Transmitted { rank: 0, peer: 1, upto: Ssn(upto) }
 }
 
-/// Returns a scenario with one message from rank 0 to rank 1, which has died since and was replaced. `heard`: what rank
-/// 0 hears then, before both send their tables.
+/// Returns a scenario with one message from rank 0 to rank 1, which has died since and was replaced.
+///
+/// `heard`: events at rank 0 after the replacement, before both send their tables.
 fn failed_receiver(marked: bool, heard: &[Event]) -> Scenario {
     let mut scenario = Scenario::begin(Kept::Logged);
     let (sent, received) =
@@ -66,7 +67,7 @@ fn a_line_that_rolls_back_the_sender_of_a_logged_message_is_wrong_if_the_sender_
         &[],
         // It can't act on the receipt before it has transmitted the message again.
         &[hello(1, 1), transmitted(0)],
-        // Of the incarnation that has died.
+        // From the dead incarnation.
         &[ack(0, 1), hello(1, 0), ack(0, 1), transmitted(1)],
         &[hello(1, 0), transmitted(1), ack(1, 1)],
     ];
@@ -129,7 +130,7 @@ fn messages_that_are_logged_or_not_known_to_be_received_may_be_kept() {
     }
 }
 
-/// Rank 1 has received it in the epoch in which it was sent first.
+/// Rank 1 has received it in the epoch of the first send.
 #[test]
 fn a_message_that_is_sent_again_in_an_earlier_epoch_may_be_kept() {
     for (again_in, level) in [(NEXT, 0), (Epoch::FIRST, 1)] {
@@ -150,8 +151,8 @@ fn a_message_that_is_sent_again_in_an_earlier_epoch_may_be_kept() {
     }
 }
 
-/// Rank 1 takes a checkpoint, and then receives messages that rank 0 has sent before it took one. Of two such messages,
-/// rank 0 has to learn of the first.
+/// Rank 1 takes a checkpoint, and then receives two messages sent by rank 0 before its own checkpoint. Rank 0 has to
+/// learn of the first.
 #[test]
 fn a_sender_that_is_not_told_of_its_first_message_to_the_future_is_wrong_at_the_end() {
     for (known, expected) in
@@ -192,7 +193,7 @@ fn a_receipt_that_was_heard_and_has_no_effect_is_wrong_at_the_end() {
     }
 }
 
-/// Its header was that of the first time, when the sender didn't know yet; it knew when it sent it again.
+/// Its header was from the first send, before the sender knew; it knew when it sent it again.
 #[test]
 fn a_sender_need_not_be_told_of_a_message_that_it_marked_when_repeating_it() {
     for (marked, expected) in [(true, Ok(())), (false, Err(ViolationKind::Unheard { rank: 0, peer: 1, number: 1 }))] {
@@ -212,7 +213,7 @@ fn a_sender_need_not_be_told_of_a_message_that_it_marked_when_repeating_it() {
     }
 }
 
-/// Both messages of rank 0 are live until both ranks have a checkpoint after them, and nothing older.
+/// Both messages from rank 0 are live until both ranks have a checkpoint after them, and nothing older.
 #[test]
 fn a_table_with_more_than_live_messages_is_wrong() {
     let sizes = |spe, rpp| TableSizes { spe, unacknowledged: 0, rpp, receive_epochs: 0 };
@@ -303,7 +304,7 @@ impl Scenario {
         Event::Taken { rank: 1 - from, from, tag: 0, ssn: Ssn(number), payload }
     }
 
-    /// Adds all events of the messages of one sender.
+    /// Adds all events for one sender's messages.
     fn observe_all(&mut self, from: u32) {
         for number in [1, 2] {
             for event in [self.sent(from, number), self.accepted(from, number), self.taken(from, number)] {
@@ -367,7 +368,7 @@ fn a_lost_message_is_missed_at_the_end() {
     assert_eq!(scenario.oracle.finish(), Err(counts));
 }
 
-/// Rank 1 takes a message that depends on an order of receives; then its sender dies, and sends it with another.
+/// Rank 1 takes a message dependent on an order of receives; then its sender dies, and sends it with another.
 #[test]
 fn a_message_of_an_execution_that_is_undone_is_wrong_at_the_end() {
     let mut scenario = Scenario::begin(Kept::All);
@@ -463,8 +464,8 @@ fn a_lane_that_holds_covered_messages_is_wrong() {
     assert_eq!(scenario.observe(retained(2)), too_much(2, 1));
 }
 
-/// Rank 0 has sent both of its messages, and rank 1 has received them and died twice: the second time before it had
-/// come as far.
+/// Rank 0 has sent both its messages, and rank 1 has received them and died twice: the second time before it had come
+/// as far.
 fn died_twice(repetition: Repetition) -> Scenario {
     let mut scenario = Scenario::repeating(Kept::All, repetition);
     let (first, second) = (scenario.accepted(0, 1), scenario.accepted(0, 2));
@@ -484,7 +485,7 @@ fn a_replacement_that_sends_something_else_is_found_where_the_rule_repeats_sends
     ] {
         let mut scenario = died_twice(repetition);
         assert_eq!(scenario.observe(scenario.sent(1, 1)), Ok(()));
-        // The same content, which is checked elsewhere; but sent after other messages were taken.
+        // The same content, checked elsewhere, but sent after other takes.
         let payload = Payload { history: 7, ..scenario.payload(1, 2) };
         let sent = Event::Sent { rank: 1, to: 0, ssn: Ssn(2), payload, marked: false };
         assert_eq!(scenario.observe(sent).err(), wrong);

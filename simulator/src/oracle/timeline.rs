@@ -1,4 +1,4 @@
-//! Timelines: operations of a rank that no restart and no rollback has undone.
+//! Timelines: a rank's operations not undone by a restart or rollback.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,10 +7,12 @@ use counterfoil_log_core::{Epoch, Ssn};
 use crate::application::Payload;
 use crate::violation::ViolationKind;
 
-/// Operation of a rank.
+/// A rank's operation.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Operation {
-    /// Sent in `epoch`. `marked`: its header has the logged mark.
+    /// Sent in `epoch`.
+    ///
+    /// `marked`: its header has the logged mark.
     Sent {
         to: u32,
         ssn: Ssn,
@@ -18,7 +20,9 @@ pub(super) enum Operation {
         marked: bool,
         epoch: Epoch,
     },
-    /// Received in `epoch`. `marked`: its header has the logged mark. `logged`: its sender has to keep it until it is
+    /// Received in `epoch`.
+    ///
+    /// `marked`: its header has the logged mark. `logged`: its sender has to keep it until it is
     /// covered.
     Accepted {
         from: u32,
@@ -40,7 +44,7 @@ pub(super) enum Operation {
     },
 }
 
-/// Checkpoint, and the number of operations in it.
+/// Checkpoint, and its number of operations.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     epoch: Epoch,
@@ -48,7 +52,7 @@ struct Mark {
     durable: bool,
 }
 
-/// Operations of one rank, and the places of its checkpoints among them.
+/// One rank's operations, and the places of its checkpoints among them.
 #[derive(Debug, Default)]
 pub(super) struct Timeline {
     pub(super) operations: Vec<Operation>,
@@ -67,7 +71,7 @@ pub(super) struct Timeline {
 }
 
 impl Timeline {
-    /// Adds an operation; returns `false` if it is a message that was received before.
+    /// Adds an operation; returns `false` for a message already received.
     pub(super) fn push(&mut self, operation: Operation) -> bool {
         self.operations.push(operation);
         self.count(operation)
@@ -108,14 +112,15 @@ impl Timeline {
         self.completed
     }
 
-    /// Returns the present epoch.
+    /// Returns the current epoch.
     pub(super) fn epoch(&self) -> Epoch {
         self.marks.last().map_or(Epoch::FIRST, |mark| mark.epoch)
     }
 
-    /// Returns the number of messages of a rank after `covered` that the sender has to keep: logged ones, those that it
-    /// has sent again in an epoch before that of their receipt, and those after `known`, which may be logged as far as
-    /// it knows. `sendings`: [`Timeline::sendings`] of the sender.
+    /// Returns the number of a rank's messages after `covered` that the sender has to keep.
+    ///
+    /// These are logged messages, messages sent again in an epoch before their receipt's, and messages after `known`,
+    /// which may be logged as far as it knows. `sendings`: the sender's [`Timeline::sendings`].
     pub(super) fn must_keep(&self, from: u32, covered: Ssn, known: Ssn, sendings: &[(Epoch, bool)]) -> u64 {
         let is_of_past = |ssn: Ssn, received_in| {
             let sent = sendings.get(ssn.0.saturating_sub(1) as usize);
@@ -130,12 +135,12 @@ impl Timeline {
         self.operations.iter().filter(kept).count() as u64
     }
 
-    /// Returns the epochs in which the messages to a rank were sent, in order.
+    /// Returns the epochs of the sends to a rank, in order.
     pub(super) fn sent_in(&self, rank: u32) -> Vec<Epoch> {
         self.sendings(rank).into_iter().map(|(epoch, _)| epoch).collect()
     }
 
-    /// Returns the same, with the logged marks.
+    /// Returns the epochs of the sends to a rank, with the logged marks.
     pub(super) fn sendings(&self, rank: u32) -> Vec<(Epoch, bool)> {
         let sent = |operation: &Operation| match *operation {
             Operation::Sent { to, epoch, marked, .. } => Some((epoch, marked)).filter(|_| to == rank),
@@ -144,9 +149,10 @@ impl Timeline {
         self.operations.iter().filter_map(sent).collect()
     }
 
-    /// Returns, for each epoch of a sender, the first message that went from there to the future without a mark:
-    /// neither a mark at its receipt, nor one in a later repetition by the sender. `sendings`: [`Timeline::sendings`]
-    /// of the sender.
+    /// Returns, for each sender epoch, the first unmarked message from there to the future.
+    ///
+    /// Unmarked means a mark neither at its receipt, nor in a later repetition by the sender. `sendings`: the sender's
+    /// [`Timeline::sendings`].
     pub(super) fn first_of_past(&self, sender: u32, sendings: &[(Epoch, bool)]) -> BTreeMap<Epoch, Ssn> {
         let mut first = BTreeMap::new();
         for operation in &self.operations {
@@ -162,7 +168,9 @@ impl Timeline {
     }
 
     /// Returns all operations, each with the epoch of the checkpoint from which this rank would repeat it, if the
-    /// durable checkpoint of `newest` is its last. Those before the oldest kept checkpoint count as of the first epoch.
+    /// durable checkpoint of `newest` is its last.
+    ///
+    /// Operations before the oldest kept checkpoint count as in the first epoch.
     pub(super) fn by_restart(&self, newest: Epoch) -> impl Iterator<Item = (Operation, Epoch)> {
         let mut marks = self.marks.iter().filter(move |mark| mark.durable && mark.epoch <= newest).peekable();
         let mut epoch = Epoch::FIRST;
@@ -179,7 +187,7 @@ impl Timeline {
         self.marks.iter().rev().find(|mark| mark.durable).map(|mark| mark.epoch)
     }
 
-    /// Returns `true` if nothing was done since this checkpoint.
+    /// Returns `true` if the rank has been idle since this checkpoint.
     pub(super) fn stands_at(&self, epoch: Epoch) -> bool {
         self.upto(Some(epoch)).len() == self.operations.len()
     }
@@ -200,7 +208,9 @@ impl Timeline {
         self.upto(epoch).iter().rev().find_map(sent).unwrap_or(Ssn::ZERO)
     }
 
-    /// Returns the last message received from a rank before a checkpoint, or at all. Only where channels are FIFO.
+    /// Returns the last message received from a rank before a checkpoint, or at all.
+    ///
+    /// Valid only where channels are FIFO.
     pub(super) fn accepted_at(&self, epoch: Option<Epoch>, rank: u32) -> Ssn {
         let accepted = |operation: &Operation| match *operation {
             Operation::Accepted { from, ssn, .. } => Some(ssn).filter(|_| from == rank),
@@ -233,7 +243,7 @@ impl Timeline {
     /// Undoes and returns everything after a checkpoint (or after the start).
     pub(super) fn restore(&mut self, rank: u32, epoch: Epoch) -> Result<Vec<Operation>, ViolationKind> {
         let gone = ViolationKind::NoCheckpoint { rank, epoch: epoch.0 };
-        // The start may have a checkpoint of its own, and a planted mistake another one of that name.
+        // The start may have its own checkpoint, and a planted mistake another one with the same name.
         let operations = match self.marks.iter().find(|mark| mark.epoch == epoch && mark.durable) {
             Some(mark) => mark.operations,
             None if epoch == Epoch::FIRST && !self.start_discarded => 0,
@@ -252,15 +262,13 @@ impl Timeline {
         Ok(undone)
     }
 
-    /// Returns the last message to a rank sent before every checkpoint that can still be restored: it is never sent
-    /// again.
+    /// Returns the last message to a rank sent before every restorable checkpoint: it is never sent again.
     pub(super) fn stable(&self, to: u32) -> Ssn {
         let oldest = self.marks.iter().find(|mark| mark.durable).filter(|_| self.start_discarded);
         oldest.map_or(Ssn::ZERO, |mark| self.sent_at(Some(mark.epoch), to))
     }
 
-    /// Returns the last message of a rank such that it and all before it are in every checkpoint that can still be
-    /// restored.
+    /// Returns a rank's last message contained, with all before it, in every restorable checkpoint.
     pub(super) fn covered(&self, from: u32) -> Ssn {
         let oldest = self.marks.iter().find(|mark| mark.durable).filter(|_| self.start_discarded);
         let operations = &self.operations[..oldest.map_or(0, |mark| mark.operations)];

@@ -45,7 +45,7 @@ impl ProgramBuilder {
         }
     }
 
-    /// Synchronises by dissemination: in each step a word goes to the rank twice as far away as in the step before.
+    /// Synchronises by dissemination: the distance of each word's receiver doubles from step to step.
     fn barrier(&mut self) {
         const TAG: i32 = 2;
         let ranks = self.ranks;
@@ -129,8 +129,8 @@ mod tests {
         }
     }
 
-    /// Each of the five takes the messages that it sends, whatever the number of ranks: no rank waits for a message
-    /// that is never sent.
+    /// Each of the five takes all its sent messages, whatever the number of ranks: no rank waits for a message never
+    /// sent.
     #[test]
     fn as_many_messages_are_taken_as_sent() {
         for ranks in 2..=32 {

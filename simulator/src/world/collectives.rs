@@ -127,7 +127,7 @@ impl World<'_> {
         self.note(Event::Completed { rank, number: call.number, result })
     }
 
-    /// Asks the rule again about a call that is held or runs natively.
+    /// Asks the rule again about a held or native call.
     pub(super) fn resume_call(&mut self, rank: u32, process: &mut Process) -> Result<(), ViolationKind> {
         let waits = matches!(process.in_call, InCall::Held | InCall::Native { .. });
         match process.call(&self.program, rank).filter(|_| waits) {
@@ -136,14 +136,13 @@ impl World<'_> {
         }
     }
 
-    /// Returns the number of calls that each rank has completed; `None` of one that is dead.
+    /// Returns the number of calls completed by each rank; `None` for a dead one.
     fn calls_made(&self) -> Vec<Option<u64>> {
         let ranks = &self.nodes[..self.program.ranks() as usize];
         ranks.iter().map(|node| Some(node.process.as_ref()?.image.application.calls())).collect()
     }
 
-    /// Counts the calls that some living ranks have completed and others have not, when the process of a rank is
-    /// replaced.
+    /// Counts the calls completed by some living ranks and not by others, when a rank's process is replaced.
     pub(super) fn count_straddled(&mut self, lost: u32) {
         let made = self.calls_made();
         let (Some(&fewest), Some(&most)) = (made.iter().flatten().min(), made.iter().flatten().max()) else { return };
@@ -161,7 +160,7 @@ impl World<'_> {
         }
     }
 
-    /// Counts the calls that some ranks have completed and others have not, while all of them live.
+    /// Counts the calls completed by some ranks and not by others, while all of them live.
     pub(super) fn count_splits(&mut self) {
         let Some(made) = self.calls_made().into_iter().collect::<Option<Vec<u64>>>() else { return };
         let (Some(&fewest), Some(&most)) = (made.iter().min(), made.iter().max()) else { return };
@@ -171,7 +170,9 @@ impl World<'_> {
         }
     }
 
-    /// Ends all calls that run natively: a participant is replaced, or rolls back. `but`: it can't be told.
+    /// Ends all native calls: a participant is replaced, or rolls back.
+    ///
+    /// `but`: a rank that can't be told.
     pub(super) fn fail_calls(&mut self, but: Option<u32>) -> Result<(), ViolationKind> {
         self.calls.reset();
         for rank in 0..self.program.ranks() {
@@ -226,7 +227,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Handles a copy of an entry of a peer.
+    /// Handles a copy of a peer's entry.
     pub(super) fn handle_entry(
         &mut self,
         node: u32,
@@ -242,8 +243,8 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Presents the entries of the local log to the rule of a restored rank, notes first, and to the application the
-    /// messages among them.
+    /// Presents the local log's entries to a restored rank's rule, notes first, and to the application the messages
+    /// among them.
     pub(super) fn recover_entries(&mut self, rank: u32, process: &mut Process) -> Result<(), ViolationKind> {
         let mut entries: Vec<(EntryKey, Entry)> =
             self.nodes[rank as usize].disk.entries.iter().map(|(key, entry)| (*key, entry.clone())).collect();

@@ -1,4 +1,4 @@
-//! Connections between nodes: Hellos, losses, and what waits for the other end.
+//! Connections between nodes: Hellos, losses, and messages waiting for the other end.
 
 use std::collections::VecDeque;
 
@@ -22,7 +22,7 @@ pub(super) enum HelloOutcome {
 }
 
 impl World<'_> {
-    /// Returns `true` if the Hello of a peer's present process was handled.
+    /// Returns `true` if the Hello of a peer's current process was handled.
     pub(super) fn has_met(&self, process: &Process, peer: u32) -> bool {
         process.cursors[peer as usize].is_some_and(|cursor| Some(cursor.incarnation) == self.incarnation(peer))
     }
@@ -32,7 +32,7 @@ impl World<'_> {
         process.waiting.get(node as usize).is_some_and(Option::is_some)
     }
 
-    /// Sends the messages that have waited for a node, which is connected now.
+    /// Sends the messages queued for a node, which is connected now.
     fn send_waiting(&mut self, node: u32, process: &mut Process, to: u32) {
         for body in process.waiting[to as usize].take().into_iter().flatten() {
             if self.is_struck(node) {
@@ -42,7 +42,7 @@ impl World<'_> {
         }
     }
 
-    /// Handles the first frame of a connection.
+    /// Handles a connection's first frame.
     pub(super) fn handle_hello(
         &mut self,
         node: u32,
@@ -72,7 +72,7 @@ impl World<'_> {
         handled
     }
 
-    /// Reports that a peer has died, or that the connection to it is gone.
+    /// Reports a peer's death, or the loss of the connection to it.
     pub(super) fn handle_lost(&self, node: u32, process: &mut Process, peer: u32) -> Result<(), ViolationKind> {
         if node.max(peer) >= self.program.ranks() {
             // Its replacement asks for what it needs.
@@ -90,8 +90,9 @@ impl World<'_> {
         }
     }
 
-    /// Reconnects a rolled back rank with all other ranks. Frames to it are lost; of the frames that it had sent
-    /// before, some arrive.
+    /// Reconnects a rolled back rank with all other ranks.
+    ///
+    /// Frames to it are lost; some of its earlier sent frames arrive.
     pub(super) fn reconnect(
         &mut self,
         rank: u32,
@@ -124,7 +125,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Returns the first frame of a new connection.
+    /// Returns a new connection's first frame.
     pub(super) fn hello(&self, node: u32, process: &mut Process, peer: u32) -> Result<Vec<u8>, ViolationKind> {
         if node.max(peer) >= self.program.ranks() {
             process.waiting[peer as usize].get_or_insert_default();

@@ -1,4 +1,4 @@
-//! Carries out the effects of a protocol.
+//! Carries out a protocol's effects.
 
 use counterfoil_ack_piggyback::{Ack, WireHeader};
 use counterfoil_log_core::{Epoch, Incarnation, Rank, Ssn};
@@ -51,7 +51,7 @@ impl World<'_> {
         answer.map_err(|Refusal(why)| ViolationKind::Refused { node, why })
     }
 
-    /// Reports an event to the state machine of a rank.
+    /// Reports an event to a rank's state machine.
     pub(super) fn ask<T, E: std::error::Error>(
         &self,
         node: u32,
@@ -65,7 +65,9 @@ impl World<'_> {
         Err(ViolationKind::Impossible { node, what })
     }
 
-    /// Carries out all effects, in order; those that result from them come last. Stops where a fault strikes.
+    /// Carries out all effects, in order; resulting ones come last.
+    ///
+    /// Stops where a fault strikes.
     pub(super) fn carry_out_effects(&mut self, node: u32, process: &mut Process) -> Result<(), ViolationKind> {
         loop {
             if self.struck.is_some() {
@@ -101,7 +103,7 @@ impl World<'_> {
         self.struck.is_some()
     }
 
-    /// Carries out an effect of a rank.
+    /// Carries out a rank's effect.
     fn carry_out_effect(&mut self, node: u32, process: &mut Process, effect: Effect) -> Result<(), ViolationKind> {
         match effect {
             Effect::Transmit { to: Party::Coordinator, body, .. } if self.rule.properties.has_coordinator => {
@@ -183,7 +185,7 @@ impl World<'_> {
         }
     }
 
-    /// Handles a frame that is neither a message nor the first of its connection.
+    /// Handles a frame other than a message or a connection's first.
     pub(super) fn handle_control(
         &mut self,
         node: u32,
@@ -209,7 +211,7 @@ impl World<'_> {
         }
     }
 
-    /// Notes the acknowledgement in the header of a frame that arrives from a peer.
+    /// Notes the acknowledgement in the header of a frame arriving from a peer.
     pub(super) fn note_ack(&mut self, rank: u32, peer: u32, header: &WireHeader) -> Result<(), ViolationKind> {
         let Some(Ack { ssn: upto, .. }) = header.ack() else { return Ok(()) };
         self.note_heard(Event::AckHeard { rank, peer, incarnation: header.incarnation(), upto })

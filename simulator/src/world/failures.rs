@@ -1,4 +1,4 @@
-//! Deaths of processes, and their replacements.
+//! Process deaths, and replacements.
 
 use counterfoil_log_core::{Epoch, Incarnation, Rank};
 use counterfoil_protocols::api::{ChoiceRecord, Coordinator, Protocol, Snapshot};
@@ -13,7 +13,7 @@ use crate::trace::Event;
 use crate::violation::ViolationKind;
 
 impl World<'_> {
-    /// Starts the first processes of all nodes, and connects them.
+    /// Starts all nodes' first processes, and connects them.
     pub(super) fn begin(&mut self) -> Result<(), ViolationKind> {
         let nodes = 0..self.nodes.len() as u32;
         for node in nodes.clone() {
@@ -27,7 +27,9 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Kills the nodes of the faults that are due. `now`: the next fault is due, whatever its event.
+    /// Kills the nodes of all due faults.
+    ///
+    /// `now`: the next fault is due, whatever its event.
     pub(super) fn apply_faults(&mut self, now: bool) -> Result<(), ViolationKind> {
         if now && let Some(first) = self.faults.first_mut() {
             first.at = self.event;
@@ -50,7 +52,9 @@ impl World<'_> {
         self.end(node, fault.seed)
     }
 
-    /// Ends a process, which is replaced later. `seed` determines what happens to its frames.
+    /// Ends a process, to be replaced later.
+    ///
+    /// `seed` determines the fate of its frames.
     pub(super) fn end(&mut self, node: u32, seed: u64) -> Result<(), ViolationKind> {
         let mut random = Random::new(seed);
         let here = &mut self.nodes[node as usize];
@@ -117,7 +121,7 @@ impl World<'_> {
         coverage.faults_while_writing += u64::from(process.is_some_and(|process| process.writing.is_some()));
     }
 
-    /// Makes a checkpoint durable: it replaces those of the same or a later epoch, which belong to an undone past.
+    /// Makes a checkpoint durable, replacing those of the same or a later epoch, which belong to an undone past.
     pub(super) fn store(&mut self, node: u32, saved: Checkpoint) -> Result<(), ViolationKind> {
         let epoch = saved.epoch;
         let checkpoints = &mut self.nodes[node as usize].disk.checkpoints;
@@ -217,7 +221,8 @@ impl World<'_> {
             if let Some(tables) = tables {
                 world.ask(node, process, |rank| rank.restore(&tables, oldest))?;
                 if !world.rule.properties.rolls_back_survivors {
-                    // The process may have died between its checkpoint becoming durable and the end of the one before.
+                    // The process may have died between its checkpoint becoming durable and the end of the previous
+                    // one.
                     world.keep_checkpoints(node, process, epoch, epoch)?;
                 }
             }
@@ -225,7 +230,7 @@ impl World<'_> {
         })
     }
 
-    /// Presents the local log to the rule of a restored rank.
+    /// Presents the local log to a restored rank's rule.
     pub(super) fn recover_local_log(&mut self, rank: u32, process: &mut Process) -> Result<(), ViolationKind> {
         let disk = &self.nodes[rank as usize].disk;
         let choices: Vec<ChoiceRecord> = disk.choices.values().copied().collect();

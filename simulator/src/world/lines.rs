@@ -1,4 +1,4 @@
-//! Recovery lines: notes for the oracles, and the check that the logs have what a line needs.
+//! Recovery lines: notes for the oracles, and the check of the logs' contents against a line.
 
 use counterfoil_log_core::{Epoch, Ssn};
 use counterfoil_protocols::api::Coordinator;
@@ -22,7 +22,7 @@ impl World<'_> {
         self.note(Event::TableReported { rank })
     }
 
-    /// Checks the line that the coordinator has computed, if that is a new one.
+    /// Checks the line computed by the coordinator, if it is new.
     pub(super) fn note_line(&mut self, node: u32, process: &mut Process) -> Result<(), ViolationKind> {
         let Machine::Coordinator(coordinator) = &process.machine else { return Ok(()) };
         let Some((round, line)) = coordinator.line() else { return Ok(()) };
@@ -48,8 +48,8 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Checks that the log of `from`, where a line leaves it, has all messages that `to` lacks where the line leaves
-    /// that.
+    /// Checks that the log of `from`, where a line leaves it, has all messages lacking at `to` where the line leaves
+    /// it.
     fn check_replay(&self, from: u32, to: u32, line: &[Option<Epoch>]) -> Result<(), ViolationKind> {
         let (has, sent) = self.oracle.channel_at(from, to, line);
         let Node { process, disk, .. } = &self.nodes[from as usize];

@@ -63,8 +63,8 @@ impl World<'_> {
         }
     }
 
-    /// Takes the frame that arrives next on a connection: the first, or in a schedule with overtaking, a message that
-    /// can overtake all before it.
+    /// Takes the next frame to arrive on a connection: the first, or in a schedule with overtaking, a message able to
+    /// overtake all before it.
     fn next_frame(&mut self, from: u32, to: u32) -> Option<Frame> {
         let able = if self.schedule.overtaking { self.network.able_to_overtake(from, to) } else { Vec::new() };
         let mut random = Random::new(self.event ^ self.schedule.shape.seed);
@@ -98,7 +98,7 @@ impl World<'_> {
         })
     }
 
-    /// Presents a message to the protocol; returns `false` if it is held, as the last of its sender.
+    /// Presents a message to the protocol; returns `false` if it is held, as the last from its sender.
     pub(super) fn judge(&mut self, rank: u32, process: &mut Process, record: Record) -> Result<bool, ViolationKind> {
         let verdict = self.ask(rank, process, |machine| machine.handle_message(&record.header))?;
         let (from, ssn) = (record.header.source().0, record.header.ssn());
@@ -159,13 +159,13 @@ impl World<'_> {
                 lane.lose(cursor.next);
             }
             cursor.next = cursor.next.next();
-            // Records freed since the replay began aren't needed; the oracles find those that a canary has lost.
+            // Records freed since the replay began aren't needed; the oracles find those lost by a canary.
             let Some(Slot::Kept(record) | Slot::Passing(record)) = slot else { return Ok(()) };
             let Record { mut header, payload, .. } = record;
             if matches!(slot, Some(Slot::Passing(_))) {
                 lane.free(header.ssn(), header.ssn());
             }
-            // The process whose Hello came may be dead by now: then this goes into a connection without another end.
+            // The process that sent the Hello may be dead by now: then this goes into a connection without another end.
             let reaches = Some(cursor.incarnation) == world.incarnation(to);
             world.ask(from, process, |rank| rank.handle_transmit(&mut header))?;
             let again = header.flags().contains(Flags::REPLAYED);
@@ -193,7 +193,9 @@ impl World<'_> {
         })
     }
 
-    /// Reports a durable checkpoint. Unless ranks that are alive may be rolled back, it replaces the one before.
+    /// Reports a durable checkpoint.
+    ///
+    /// Unless living ranks may be rolled back, it replaces the one before.
     fn report_durable(&mut self, node: u32, process: &mut Process, epoch: Epoch) -> Result<(), ViolationKind> {
         self.ask(node, process, |rank| rank.handle_checkpoint_durable(epoch))?;
         if self.rule.properties.rolls_back_survivors || self.is_struck(node) {
@@ -295,8 +297,9 @@ impl World<'_> {
         self.note(Event::Taken { rank, from: source.0, tag, ssn, payload })
     }
 
-    /// Begins the collection of this number in the coordinator; `None` at the end, when nothing moves any more. They
-    /// alternate between the two kinds of floors; the last is the one that collects the most.
+    /// Begins the collection with this number in the coordinator; `None` at the end, when nothing moves any more.
+    ///
+    /// They alternate between the two kinds of floors; the last is the one collecting most.
     pub(super) fn collect(&mut self, node: u32, number: Option<u32>) -> Result<(), ViolationKind> {
         let is_even = number.is_some_and(|number| number.is_multiple_of(2));
         let floor = if is_even { Floor::BySmallestEpoch } else { Floor::ByLine };
@@ -331,15 +334,16 @@ impl World<'_> {
         self.save(rank, process)
     }
 
-    /// Takes a checkpoint that the rule has asked for, of an application that may wait in a receive or a call: it makes
-    /// that operation again after a restart.
+    /// Takes a checkpoint requested by the rule.
+    ///
+    /// The application may wait in a receive or a call: it makes the operation again after a restart.
     fn force_checkpoint(&mut self, rank: u32, process: &mut Process) -> Result<(), ViolationKind> {
         self.coverage.checkpoints_forced += 1;
         self.coverage.checkpoints_in_calls += u64::from(process.in_call == InCall::Held);
         self.save(rank, process)
     }
 
-    /// Saves the state of this moment.
+    /// Saves the current state.
     fn save(&mut self, rank: u32, process: &mut Process) -> Result<(), ViolationKind> {
         let snapshot = self.ask(rank, process, |machine| machine.handle_checkpoint())?;
         process.checkpoint_asked = false;
@@ -360,7 +364,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Returns the last SSN of a lane.
+    /// Returns a lane's last SSN.
     pub(super) fn last(process: &Process, peer: u32) -> Ssn {
         process.image.lanes.get(peer as usize).map_or(Ssn::ZERO, |lane| lane.last())
     }

@@ -7,7 +7,7 @@ use counterfoil_canaries::Canary as Mistake;
 use counterfoil_protocols::api::Rule;
 use counterfoil_simulator::{self as simulator, Canary, Config, Coverage, Pattern, Schedule};
 
-/// All patterns of messages.
+/// All message patterns.
 fn messages() -> Config {
     Config { rounds: (1, 6), ..Config::default() }
 }
@@ -17,22 +17,22 @@ fn calls() -> Config {
     Config { patterns: Pattern::OF_CALLS.to_vec(), rounds: (2, 10), faults: (1, 4), ..Config::default() }
 }
 
-/// Programs that leave messages for later, with many lines at once.
+/// Programs leaving messages for later, with many lines at once.
 fn backlog() -> Config {
     Config { patterns: vec![Pattern::Backlog, Pattern::Graph], rounds: (3, 10), faults: (1, 4), ..Config::default() }
 }
 
-/// Programs whose orphans depend on the order in which their senders take messages.
+/// Programs with orphans dependent on the order in which their senders take messages.
 fn orphans() -> Config {
     Config { patterns: vec![Pattern::Stencil], ranks: (3, 6), rounds: (3, 8), ..Config::default() }
 }
 
-/// Jobs that go back again and again.
+/// Jobs rolled back again and again.
 fn restarts() -> Config {
     Config { patterns: vec![Pattern::Backlog], ranks: (2, 4), faults: (2, 8), ..backlog() }
 }
 
-/// Asserts that no schedule fails, and returns the counters.
+/// Asserts the success of all schedules, and returns the counters.
 fn campaign(rule: &Rule, seeds: Range<u64>, config: Config) -> Coverage {
     let schedules = seeds.end - seeds.start;
     let summary = simulator::campaign(rule, seeds, &config, |_| {});
@@ -57,7 +57,7 @@ fn no_line_bisects_a_collective_call(rule: &Rule) {
     assert!(met.checkpoints_in_calls > scaled(1_000) && met.calls_again > scaled(500), "{met:?}");
 }
 
-/// Programs that give their state only where they offer a checkpoint, in half of the schedules.
+/// Programs giving their state only where they offer a checkpoint, in half the schedules.
 fn checkpoints_by_clocks_make_lines_and_may_be_refused_in_calls(rule: &Rule) {
     let mut met = campaign(rule, 0..scaled(1_500), Config { clocks: true, ..calls() });
     met.add(&campaign(rule, 0..scaled(1_500), Config { clocks: true, ..messages() }));
@@ -94,16 +94,15 @@ fn connections_between_survivors_may_break_and_be_made_again(rule: &Rule) {
     assert!(met.reconnections > scaled(1_000), "{met:?}");
 }
 
-/// With a line for each offer of each rank, the requests of all others alone exceeded the bound on events.
+/// With a line for each offer by each rank, the requests from all others alone exceeded the bound on events.
 fn a_checkpoint_that_all_ranks_offer_makes_one_line(rule: &Rule) {
     let config = Config { ranks: (15, 15), rounds: (2, 2), faults: (0, 0), ..messages() };
     let met = campaign(rule, 2_156_133_813..2_156_133_814, config);
-    // Of 15 ranks, for the start and each line.
+    // From 15 ranks, for the start and each line.
     assert!(met.checkpoints <= 15 * 10, "{met:?}");
 }
 
-/// Returns the first schedule of a campaign that a canary breaks, the number of schedules up to it, and the name of the
-/// violation.
+/// Returns a campaign's first schedule broken by a canary, the number of schedules up to it, and the violation's name.
 fn find(rule: &Rule, canary: Canary, schedules: u64, config: &Config) -> Option<(Schedule, u64, &'static str)> {
     let config = Config { canary: Some(canary), ..config.clone() };
     (0..schedules).find_map(|seed| {
@@ -113,7 +112,7 @@ fn find(rule: &Rule, canary: Canary, schedules: u64, config: &Config) -> Option<
     })
 }
 
-/// Prints the table of `docs/lab/errata.md`.
+/// Prints the table in `docs/lab/errata.md`.
 fn every_mistake_is_found_within_ten_thousand_schedules(rule: &Rule) {
     let mut missed = Vec::new();
     let all = Config { patterns: [Pattern::ALL.to_vec(), vec![Pattern::Calls; 3]].concat(), ..backlog() };
@@ -144,7 +143,7 @@ fn mistakes_about_records_make_no_schedule_fail(rule: &Rule) {
     }
 }
 
-/// Makes the tests of a rule.
+/// Makes a rule's tests.
 macro_rules! tests {
     ($module:ident: $($test:ident)*) => {
         mod $module {
@@ -177,10 +176,10 @@ macro_rules! tests {
 tests!(event_logging);
 tests!(message_tagging);
 
-/// Schedules that once ended wrong.
+/// Schedules with a wrong end in the past.
 #[test]
 fn schedules_that_once_failed_pass() {
-    // A rank that had stopped repeated its requests of the undone attempt to a rank that was back at the line.
+    // A stopped rank repeated its requests from the undone attempt to a rank back at the line.
     let line = "sim1 pattern=calls ranks=3 rounds=8 program=14477257330446655584 checkpoints=1 ordered=1 tier=volatile mode=priorities:6 \
                 seed=14557450600514164083 faults=87:1:4433118356046984572";
     assert_eq!(

@@ -52,7 +52,7 @@ fn a_job_that_goes_back_to_the_committed_line_loses_nothing() {
     let many =
         [met.late, met.early, met.suppressed, met.calls_straddled, met.choices_forced, met.rollbacks, met.overtaken];
     assert!(many.iter().all(|&count| count > least), "{met:?}");
-    // Calls straddle a line in every other schedule with calls; that the job goes back to this line is rare.
+    // Calls straddle a line in every other schedule with calls; a job rarely goes back to this line.
     let rare = [met.calls_recorded, met.calls_skipped, met.calls_with_dummies];
     assert!(percent() < 100 || rare.iter().all(|&count| count > 4), "{met:?}");
     let faults = [met.faults_when_asked, met.faults_when_logging, met.faults_when_ready, met.faults_when_stopped];
@@ -74,7 +74,7 @@ fn calls_of_four_ranks_are_split_in_every_way() {
     }
 }
 
-/// Programs in which outcomes matter, with many messages that cross a line.
+/// Programs in which outcomes matter, with many messages crossing a line.
 fn neighbours() -> Config {
     Config { patterns: vec![Pattern::Stencil], rounds: (4, 16), ..config() }
 }
@@ -108,19 +108,19 @@ fn every_mistake_of_the_rule_is_found_within_ten_thousand_schedules() {
 #[test]
 fn schedules_that_once_failed_pass() {
     const LINES: [&str; 4] = [
-        // A rank that waited for a rollback announced its counts in the name of the next attempt.
+        // A rank waiting for a rollback announced its counts in the name of the next attempt.
         "sim1 pattern=ring ranks=5 rounds=3 program=789150205903879112 checkpoints=1 ordered=1 tier=crash-safe mode=uniform \
          seed=13292997646250678389 faults=75:2:17253071073342766635 collections=7 background=1",
-        // A rank that stayed where it was kept the counts of the attempt before.
+        // A rank staying in place kept the counts of the attempt before.
         "sim1 pattern=stencil ranks=4 rounds=9 program=9805000320927924365 checkpoints=1 ordered=1 tier=volatile mode=priorities:6 \
          seed=6856002207901880352 faults=167:3:14940980022443839594,192:0:4245850164508780639,192:4:1352611379345382828,\
          225:4:11520062842720303579:2,253:0:5892831489410144593:0,19:4:5918984574442867881,58:2:10032853435505099459:0,\
          76:1:7035926505983250647 collections=2",
-        // A line that a lost initiator had begun was never committed by the next.
+        // A line begun by a lost initiator was never committed by the next.
         "sim1 pattern=calls-to-root ranks=2 rounds=7 program=12746902380913041702 checkpoints=0 ordered=0 tier=crash-safe \
          mode=list:0x20,1,0x11,3,2,1x2,2,0,3,1,0x6,1,2,0x6,1,0,2,3,1,2,0x2,3,2,4,2,1,4,0x2,2 seed=0 faults=61:2:0 collections=3 \
          background=1",
-        // A rank whose connections had been made anew executed on an order from before.
+        // A rank with newly made connections executed on an order from before.
         "sim1 pattern=ring ranks=3 rounds=9 program=0 checkpoints=0 ordered=0 tier=crash-safe mode=list:0x30,1x2,2x4,3x2,2,0,2,0,2,0,\
          1x3,2,1x2,2,3x2,0,4,0,2,3,2,3,2,3,4,5x2,3,0,3,1 seed=0 faults=62:1:0 collections=6 revoked=1",
     ];

@@ -1,9 +1,11 @@
-//! The simulator under a rule that is as unlike the plain one as can be: when any process dies, *all* ranks roll back
-//! to the start, under a coordinator, which can die too. Messages of an undone attempt are recognised by a number in
-//! their phase; deliveries and sends are held while an attempt is being prepared.
+//! The simulator under a rule as unlike the plain one as possible: when any process dies, *all* ranks roll back to the
+//! start, under a coordinator, which can die too.
 //!
-//! It shows that such rules need no special support in the simulator's core, and that its oracles check them just as
-//! well: so this file also breaks the rule in two places.
+//! Messages from an undone attempt are recognised by a number in their phase; deliveries and sends are held while an
+//! attempt is being prepared.
+//!
+//! Such rules need no special support in the simulator's core, and its oracles check them just as well: so this file
+//! also breaks the rule in two places.
 
 mod rule;
 

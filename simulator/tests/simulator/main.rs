@@ -1,4 +1,4 @@
-//! Tests of the simulator and, under it, of the rules of recovery, in one program.
+//! Tests of the simulator and, under it, the recovery rules, in one program.
 #![forbid(unsafe_code)]
 
 mod chandy_lamport;

@@ -1,5 +1,5 @@
-//! The pessimistic rule under the simulator: programs that don't name receives that can take one of several messages,
-//! and whose sends depend on the delivery order.
+//! The pessimistic rule under the simulator: programs with unnamed receives with several possible messages, and sends
+//! dependent on the delivery order.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use counterfoil_canaries::Canary as Mistake;
 use counterfoil_protocols::{pessimistic, sender_based};
 use counterfoil_simulator::{self as simulator, Canary, Config, Mode, Pattern, Schedule, Summary, Tier};
 
-/// Programs about which the rule assumes nothing.
+/// Programs without properties assumed by the rule.
 fn unnamed() -> Config {
     Config { unnamed: true, ..Config::default() }
 }
@@ -74,7 +74,7 @@ fn the_plain_rule_does_not_survive_programs_that_name_nothing() {
     assert!(found["Diverged"] > 0, "{found:?}");
 }
 
-/// The shortest case: rank 0 takes from two others in any order, sends what it took, and dies.
+/// The shortest case: rank 0 takes from two others in any order, sends the taken messages, and dies.
 #[test]
 fn the_smallest_such_schedule_fails_under_the_plain_rule_alone() {
     let config = Config { ranks: (3, 3), rounds: (1, 2), faults: (1, 1), checkpoints: false, ..unnamed() };
@@ -109,7 +109,7 @@ fn nothing_is_left_when_nothing_fails() {
     }
 }
 
-/// Kills every rank at every event of some runs, so that none is left out by chance.
+/// Kills every rank at every event in some runs, so none is left out by chance.
 #[test]
 fn a_rank_may_die_at_any_event() {
     for pattern in Pattern::ALL {
@@ -130,7 +130,7 @@ fn a_rank_may_die_at_any_event() {
     }
 }
 
-/// Returns the first schedule in which the oracles find that a canary's promise is broken.
+/// Returns the first schedule in which the oracles find a canary's promise broken.
 fn find(canary: Canary, schedules: u64) -> (u64, Schedule, &'static str) {
     let config = Config { canary: Some(canary), ..unnamed() };
     let found = (0..schedules).find_map(|seed| {

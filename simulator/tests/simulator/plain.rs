@@ -1,4 +1,4 @@
-//! The plain rule of sender-based logging under the simulator, and the simulator under its own planted mistakes.
+//! The plain sender-based logging rule under the simulator, and the simulator under its own planted mistakes.
 //!
 //! To rerun one schedule: `SIM_SCHEDULE='sim1 ...' cargo test -p counterfoil-simulator plain::a_schedule_of_the`.
 
@@ -55,7 +55,7 @@ fn many_ranks_and_many_faults_do_not_break_the_plain_rule() {
     assert!(summary.coverage.faults_during_recovery > scaled(500), "{:?}", summary.coverage);
 }
 
-/// A second run of any schedule has the same trace, and so has a run of its list of choices.
+/// A second run of any schedule has the same trace, and so has a run from its choices.
 #[test]
 fn a_schedule_repeats_exactly() {
     let config = Config::default();
@@ -88,7 +88,7 @@ fn every_program_ends_and_leaves_nothing_when_nothing_fails() {
     }
 }
 
-/// Kills every rank at every event of some runs, so that none is left out by chance.
+/// Kills every rank at every event in some runs, so none is left out by chance.
 #[test]
 fn a_rank_may_die_at_any_event() {
     for pattern in Pattern::ALL {
@@ -108,7 +108,7 @@ fn a_rank_may_die_at_any_event() {
     }
 }
 
-/// Returns the first failing schedule, the number of schedules up to it, and the name of its violation.
+/// Returns the first failing schedule, the number of schedules up to it, and its violation's name.
 fn find(canary: Canary, schedules: u64) -> (Schedule, u64, &'static str) {
     let config = Config { canary: Some(canary), ..Config::default() };
     let found = (0..schedules).find_map(|seed| {
@@ -120,7 +120,7 @@ fn find(canary: Canary, schedules: u64) -> (Schedule, u64, &'static str) {
     found.unwrap_or_else(|| panic!("{canary:?} is not found in {schedules} schedules"))
 }
 
-/// Prints the table of `docs/lab/simulations.md`.
+/// Prints the table in `docs/lab/simulations.md`.
 #[test]
 fn every_canary_is_found_and_its_schedule_shrinks() {
     let mut faults = 0;
@@ -173,8 +173,8 @@ fn a_schedule_of_the_environment_does_not_fail() {
     assert_eq!(outcome.violation, None, "{:#?}", outcome.coverage);
 }
 
-/// A repair of an MPI job by revocation breaks all connections. With a log that begins a replay one record too late,
-/// the campaign fails.
+/// MPI job repair by revocation breaks all connections. With a log beginning a replay one record too late, the campaign
+/// fails.
 #[test]
 fn connections_between_survivors_may_break_and_be_made_again() {
     let config = Config { faults: (1, 4), ranks: (3, 8), revoked: true, ..Config::default() };

@@ -1,5 +1,4 @@
-//! Every rule survives its campaigns, and the build of the rules in which mistakes can be planted does as the rules
-//! where none is.
+//! Campaigns over every rule, and over its build for planted mistakes, with none planted.
 
 use counterfoil_campaign::scaled;
 use counterfoil_protocols::RULES;

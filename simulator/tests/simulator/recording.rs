@@ -41,7 +41,7 @@ fn a_recording_agrees_with_the_counters_of_the_run() {
     }
 }
 
-/// Every message that arrives was transmitted, and arrives once, even in failing runs.
+/// Every arriving message was transmitted, and arrives once, even in failing runs.
 #[test]
 fn messages_that_arrive_were_transmitted_before() {
     for canary in [None, Some(Canary::DeliverDuplicate), Some(Canary::DeliverDead), Some(Canary::ForgetLog)] {

@@ -1,5 +1,5 @@
-//! The send-deterministic rule under the simulator: rollbacks of several ranks, recovery lines, released logs, a
-//! recovery process that dies; and the planted mistakes of the rule.
+//! The send-deterministic rule under the simulator: rollbacks of several ranks, recovery lines, released logs, a dying
+//! recovery process; and the rule's planted mistakes.
 //!
 //! To rerun one schedule:
 //! `SIM_SCHEDULE='sim1 ...' cargo test -p counterfoil-simulator send_deterministic::a_schedule_of_the -- --nocapture`.
@@ -14,7 +14,7 @@ fn config() -> Config {
     Config { ordered: false, faults: (1, 4), ..Config::default() }
 }
 
-/// Enables everything that the rule has.
+/// Enables all features of the rule.
 fn all() -> Config {
     Config { collections: (0, 3), clusters: (0, 3), ..config() }
 }
@@ -29,17 +29,17 @@ fn campaign(seeds: std::ops::Range<u64>, config: &Config) -> Coverage {
     coverage
 }
 
-/// Schedules that once ended wrong.
+/// Schedules with a wrong end in the past.
 #[test]
 fn schedules_that_once_failed_pass() {
     for line in [
-        // A dead process's Hello was believed when a later round voided the line that had ended that process.
+        // A dead process's Hello was believed when a later round voided the line that had ended the process.
         "sim1 pattern=master-worker ranks=3 rounds=1 program=0 checkpoints=0 ordered=0 tier=crash-safe mode=list:0x47,\
          3x5,0,1x2,3x2,2x2,1x2,3,5,6,2x2,4,3x2,0,4,3,2,1x2,3,2,1x2,2,3x2,1,3,1,2x2,3,0,3,2x2,0,2x4,0,3,2x2,7,\
          5,4x2,5,4,5,4,3x2,4,3x2,2x2,1x2,2,1 seed=0 faults=87:3:0,64:0:0 late=1",
-        // A covered message was sent again, and no notice repeated that it is covered.
+        // A covered message was sent again, and no notice repeated its cover.
         "sim1 pattern=graph ranks=2 rounds=3 program=2891839746315564879 checkpoints=2 ordered=0 tier=volatile mode=list: seed=0 faults=235:1:0 collections=2",
-        // An acknowledgement overtook one on a message that had to wait.
+        // An acknowledgement overtook one on a message held back.
         "sim1 pattern=graph ranks=4 rounds=3 program=2891839746315564879 checkpoints=2 ordered=0 tier=volatile mode=list:18,\
          19x2,3,16,7,12x2,10,12,6,5,4,1,4x2,7,3x5,6x4,4,7x7,5,1x2,6,7,3,2x4,7,2,6,2,5x2,2,5,4x2,1,2,4x2,1,2,\
          1x2,2,3x5,4x2,1,3,1,2,3,2x2,1x9,0,1,4,1,5,1x2,2,3,1x9,2,0,3,4,5,1x3,3,1,2,1,2,0,1x5,2x2,\
@@ -47,35 +47,35 @@ fn schedules_that_once_failed_pass() {
         // A replacement had forgotten its floor.
         "sim1 pattern=graph ranks=2 rounds=4 program=0 checkpoints=1 ordered=0 tier=crash-safe mode=list: seed=0 faults=303:0:0,\
          302:1:0 collections=1 clusters=3",
-        // Receipts of a peer before the epoch that it rolled back to were forgotten, and the line fell below a floor.
+        // A peer's receipts before the epoch of its rollback were forgotten, and the line fell below a floor.
         "sim1 pattern=graph ranks=3 rounds=4 program=12066062005791408296 checkpoints=1 ordered=0 tier=crash-safe mode=list:0x12,\
          5,1,4,3,0x48,6,2,3,1,0,2,0x18,1,0x2,1x2,0x3,1,0x3,2,1x4,3x2,1,3,4,3,1,2,1,3,4,3,1,2,1,2x2,0x2,3,1x2,\
          2x3,3,6,0x2,4,2,4,0x3,2,1,3,4,1,3,1,3 seed=0 faults=97:0:0,131:1:0 collections=1 clusters=2",
-        // An acknowledgement overtook one on a message queued after one that had to wait.
+        // An acknowledgement overtook one on a message queued after a held one.
         "sim1 pattern=backlog ranks=3 rounds=6 program=12258467925077954053 checkpoints=2 ordered=0 \
          tier=volatile mode=list:10x2,7x5,1x2,2,4x2,2,0x3,6x4,0x6,1,7,6,3,6,7x2,2,3,7,3x2,4,3,5x2,0,2x2,4x6,\
          3,5x2,4,5,4,5,4,5x4,4,3,1,3,4,1,2,4,5,2,1x2,4,1x2,4,1x2,2,1x2,5,7,1,6x2,2,5,7,1,2x2,1x2,4,1x2,2,1x4,\
          2,1x4,2,1x2,3x2,1,3x3,4,5x2,3,1,5,1,4x2,2,1x2,3,1,3,0x3,6,0x68,2,0x3,2x2,3,0,2,0x21,1x2,2x3,3x4,4x3,\
          2,0,4,0,3x3,1,0x4,3x2,0x4,1x2,0x3,1x2,2 seed=0 faults=134:1:1 collections=1",
-        // A sender whose replay began with a released record waited with the receipt of it, and was rolled back for
+        // A sender with a replay beginning at a released record waited with its receipt, and was rolled back for
         // nothing.
         "sim1 pattern=stencil ranks=4 rounds=4 program=8577806140615497869 checkpoints=1 ordered=0 tier=crash-safe mode=priorities:5 \
          seed=14849852754506830151 faults=198:0:7277366117289029086:0,230:0:13388052085155118333,102:2:18139558669467281689 \
          collections=2 clusters=2 background=1",
-        // The floor was an epoch whose checkpoint was abandoned, and the messages of that epoch were kept.
+        // The floor was an epoch with an abandoned checkpoint, and its messages were kept.
         "sim1 pattern=master-worker ranks=2 rounds=8 program=17039018869746530428 checkpoints=2 ordered=0 tier=volatile \
          mode=list:6,5,0x62,1,2,0,3,1,2,0,1,0x33,1,0x21,3,0x28,2,0,3,1,2,0,2x2,0x42,1,2 seed=0 faults=74:0:0,92:2:0,113:2:0 \
          collections=6 clusters=1 background=1",
         // New messages after repeated ones, sent before any receipt was reported, were never acknowledged.
         "sim1 pattern=graph ranks=4 rounds=4 program=7748419202157755770 checkpoints=1 ordered=0 tier=crash-safe \
          mode=uniform seed=9769107702221741799 faults=108:1:9256144136116335388 collections=1 clusters=3",
-        // A message of an earlier connection arrived late; its sender had marked it when it sent it again, and so knew
-        // what no receipt reported.
+        // A message from an earlier connection arrived late; its sender had marked it when it sent it again, and so
+        // knew more than receipts reported.
         "sim1 pattern=backlog ranks=5 rounds=2 program=5860073775323440670 checkpoints=2 ordered=0 tier=crash-safe \
          mode=uniform seed=1801501536342485859 faults=86:5:14918277110770466730,57:5:11438019089679529871,\
          78:1:2150526218592553539 collections=2 clusters=3 late=1",
-        // A new recovery process took a table that answered a round of its predecessor, which had the same number; the
-        // incarnations in the line that followed were taken for living ones in the next round.
+        // A new recovery process took a table answering a round of its predecessor with the same number; the
+        // incarnations in the following line were taken for living ones in the next round.
         "sim1 pattern=backlog ranks=2 rounds=5 program=1583974814502266909 checkpoints=0 ordered=0 tier=volatile \
          mode=priorities:5 seed=11235488870137006109 faults=69:2:12634649962496210424,86:0:5982306621438176124,\
          100:0:15918718940807580194,116:2:1901638606295085970,119:0:4611783367263704505",
@@ -85,13 +85,12 @@ fn schedules_that_once_failed_pass() {
         "sim1 pattern=ring ranks=2 rounds=5 program=11345107685558444783 checkpoints=1 ordered=0 tier=crash-safe \
          mode=priorities:5 seed=5590583847960510817 faults=114:0:17287274488514429147,97:0:4836729017308383234,\
          121:2:7436234538376215908,10:2:3017793723554628473,10:0:13198640527610750892,88:2:1537645782924955899 collections=1",
-        // A rank took the receipts of a peer that was to roll back for possibly undone, and reported its table before
+        // A rank considered the receipts of a peer about to roll back possibly undone, and reported its table before
         // the peer's new incarnation had reported them again: the line fell below a floor.
         "sim1 pattern=tree ranks=4 rounds=10 program=14160604299681215564 checkpoints=1 ordered=0 tier=crash-safe \
          mode=priorities:6 seed=3805073949304212689 faults=206:3:17452129579457654795:0,206:1:2211383174886553076:0,\
          132:0:5769873479114240201:2 collections=1 clusters=1 background=1",
-        // The receipt of a message that was sent again as the last of its channel had no effect, and no collection
-        // applied it.
+        // The receipt of a message sent again as the last on its channel had no effect, and no collection applied it.
         "sim1 pattern=backlog ranks=3 rounds=1 program=6893475712913606443 checkpoints=1 ordered=0 tier=volatile \
          mode=list:0,6,0,9,8,13,6,4,11,0,2,9,0,7,6,2,3,4,3x3,6x3,0,6x2,1,3,5x2,6,7,4,5,0,2,0,7,5,6,5,6,0x3,5,0,5,0,5,0,4,\
          3,0x4,3,0,3,5x2,0x5,1x2,2,1,3x3,0,3x2,0x8,1x4,3,5x2,0x2,4,3,5,0x2,3,5x2,0x2,4,3,5,0,3,0,3,5x2,0x2,4,3,5,0x6,1,2,\
@@ -108,7 +107,7 @@ fn schedules_that_once_failed_pass() {
 #[test]
 fn recoveries_that_once_deadlocked_terminate() {
     for line in [
-        // Rank 1 sends to 2, then receives from 0; when it executes that again, it receives first.
+        // Rank 1 sends to 2, then receives from 0; when it executes this again, it receives first.
         "sim1 pattern=graph ranks=3 rounds=1 program=6520154249881710414 checkpoints=0 ordered=0 tier=crash-safe mode=list:0,\
          5,7,5,0,2,0,2 seed=0 faults=160:1:0,188:2:0 collections=3 clusters=3",
         "sim1 pattern=graph ranks=3 rounds=8 program=14565609436210445066 checkpoints=0 ordered=0 tier=crash-safe mode=list:0x53,\
@@ -209,18 +208,17 @@ fn a_schedule_repeats_exactly_also_when_it_is_read_back() {
     }
 }
 
-/// Few ranks and many rounds: many epochs, and recoveries that depend on earlier ones.
+/// Few ranks and many rounds: many epochs, and recoveries dependent on earlier ones.
 fn deep() -> Config {
     Config { ranks: (2, 3), rounds: (4, 12), faults: (2, 5), collections: (0, 1), clusters: (0, 0), ..all() }
 }
 
-/// Clusters, which have ceilings, and phases that are released one after the other.
+/// Clusters, which have ceilings, and phases released one after the other.
 fn clusters() -> Config {
     Config { ranks: (2, 4), rounds: (2, 10), faults: (2, 6), ..all() }
 }
 
-/// Returns the first schedule of a campaign that a canary breaks, the number of schedules up to it, and the name of the
-/// violation.
+/// Returns a campaign's first schedule broken by a canary, the number of schedules up to it, and the violation's name.
 fn find(canary: Canary, schedules: u64, config: Config) -> Option<(Schedule, u64, &'static str)> {
     let config = Config { canary: Some(canary), ..config };
     (0..schedules).find_map(|seed| {
@@ -230,7 +228,7 @@ fn find(canary: Canary, schedules: u64, config: Config) -> Option<(Schedule, u64
     })
 }
 
-/// Plants every mistake: the rule's own, and those of the log, of checkpoints and of the driver. Prints the table of
+/// Plants every mistake: the rule's own, and mistakes in the log, checkpoints and driver. Prints the table in
 /// `docs/lab/simulations.md`.
 #[test]
 fn every_mistake_is_found_within_ten_thousand_schedules() {
@@ -260,7 +258,7 @@ fn every_mistake_is_found_within_ten_thousand_schedules() {
     assert_eq!(missed, []);
 }
 
-/// Planted mistakes that count as harmless for a rule have no effect.
+/// Planted mistakes counted as harmless for a rule have no effect.
 #[test]
 fn mistakes_without_effect_on_a_rule_change_nothing() {
     let others: Vec<Canary> =

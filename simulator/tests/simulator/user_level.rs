@@ -1,10 +1,10 @@
-//! The user-level rule under the simulator: programs with collective calls, and messages that overtake each other.
+//! The user-level rule under the simulator: programs with collective calls, and messages overtaking each other.
 
 use counterfoil_campaign::{percent, scaled, stride};
 use counterfoil_protocols::user_level;
 use counterfoil_simulator::{self as simulator, Canary, Config, Coverage, Mode, Pattern, Schedule, Summary, Tier};
 
-/// All programs, half of them with collective calls; messages overtake each other in half of the schedules.
+/// All programs, half of them with collective calls; messages overtake each other in half the schedules.
 fn all() -> Config {
     Config { patterns: Pattern::of(&user_level::RULE), overtaking: true, ..Config::default() }
 }
@@ -14,7 +14,7 @@ fn calls() -> Config {
     Config { patterns: vec![Pattern::Calls], rounds: (1, 6), faults: (1, 5), ..all() }
 }
 
-/// Runs schedules, of which none may fail; returns their counters.
+/// Runs schedules, all of which must succeed; returns their counters.
 fn right(schedules: u64, config: &Config) -> Coverage {
     let summary: Summary = simulator::campaign(&user_level::RULE, 0..scaled(schedules), config, |_| {});
     let lines = summary.failures.iter().map(|f| format!("seed {}: {}\n  {}", f.seed, f.violation, f.schedule));
@@ -72,7 +72,7 @@ fn connections_between_survivors_may_break_and_be_made_again() {
 #[test]
 fn schedules_that_once_failed_pass() {
     // The connection of two first processes broke when one had the other's Hello, and the other had none. When they met
-    // again, the first waited for a result that the second did not send, since for that one it was the first meeting.
+    // again, the first waited for a result not sent by the second, since for the latter it was the first meeting.
     let line = "sim1 pattern=calls ranks=3 rounds=2 program=16965501194947177810 checkpoints=1 ordered=0 tier=volatile mode=list:7,0,2,4,0,2,7,\
                 0,5,3,0,2,7,6,4,2x2,3x2,4,3x2,4,3x2,2x3,5,2,3,0,2,8,7,0,6,3,2,3x2,4,3x2,4,3x2,4,3x2,4,3,2,0x2,2,7,6,4,5,0x2,3x2 seed=0 \
                 faults=4:1:0:0,4:1:0,20:1:2:0,54:1:0 revoked=1 overtaking=1";
@@ -80,7 +80,7 @@ fn schedules_that_once_failed_pass() {
     assert_eq!(simulator::run(&user_level::RULE, &schedule).violation, None, "{line}");
 }
 
-/// Kills every rank at every event of some runs, so that none is left out by chance.
+/// Kills every rank at every event in some runs, so none is left out by chance.
 #[test]
 fn a_rank_may_die_at_any_event() {
     for seed in 0..3 {
@@ -107,7 +107,7 @@ fn every_call_runs_once_when_nothing_fails() {
     assert_eq!((met.calls_recorded, met.calls_skipped, met.calls_again, met.entries_sent), (0, 0, 0, 0), "{met:?}");
 }
 
-/// Prints the table of `docs/lab/simulations.md`.
+/// Prints the table in `docs/lab/simulations.md`.
 #[test]
 fn every_canary_is_found_and_its_schedule_shrinks() {
     for canary in Canary::every().filter(|&canary| canary.applies_to(&user_level::RULE)) {

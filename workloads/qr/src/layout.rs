@@ -1,24 +1,24 @@
-//! Where the blocks of a matrix and their checksums are.
+//! Placement of matrix blocks and their checksums.
 
 use std::ops::Range;
 
-/// Order and block size of a matrix.
+/// Matrix and block sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
-    /// Number of rows.
+    /// Matrix rows.
     pub rows: usize,
-    /// Number of columns.
+    /// Matrix columns.
     pub columns: usize,
-    /// Rows and columns of a block; those at the border may be smaller.
+    /// Rows and columns in a block; blocks at the border may be smaller.
     pub block: usize,
 }
 
-/// Numbers of process rows and columns.
+/// Shape of the process grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grid {
-    /// Number of process rows.
+    /// Process rows.
     pub rows: usize,
-    /// Number of process columns.
+    /// Process columns.
     pub columns: usize,
 }
 
@@ -31,7 +31,9 @@ pub struct Place {
     pub column: usize,
 }
 
-/// Checksums that a factorization keeps up to date. Each survives one lost process in each process row.
+/// Checksums kept up to date by a factorization.
+///
+/// Each survives one lost process in each process row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protection {
     /// None.
@@ -39,19 +41,21 @@ pub enum Protection {
     /// Two equal checksums for as many block columns as there are process columns (Du et al. 2012, as in Bland et al.
     /// 2013, section 4.1): 2/Q more memory and arithmetic on Q process columns.
     Duplicated,
-    /// One checksum, on the process column that has none of its block columns (as RAID 5): 1/(Q - 1) more.
+    /// One checksum, on the process column with none of its block columns (as RAID 5): 1/(Q - 1) more.
     Rotating,
-    /// The same checksums, which aren't updated: the block columns are summed up every so many iterations, and
-    /// survivors go back to the last sums. 1/(Q - 1) more memory, and no more arithmetic.
+    /// Checksums placed as for `Rotating`, but not updated.
+    ///
+    /// The block columns are summed up every so many iterations, and survivors go back to the last sums. 1/(Q - 1) more
+    /// memory, and no more arithmetic.
     Periodic(usize),
 }
 
-/// Data block columns that share a checksum, all on different process columns.
+/// Data block columns with a common checksum, all on different process columns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stripe {
     /// The data block columns.
     pub members: Range<usize>,
-    /// Process columns of its checksums.
+    /// Process columns with its checksums.
     pub holders: Vec<usize>,
 }
 
@@ -62,32 +66,32 @@ impl Stripe {
     }
 }
 
-/// A layout that isn't possible.
+/// Reason for an impossible layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LayoutError {
     /// A number is 0.
     #[error("the numbers of rows and columns, of a matrix, its blocks and the grid, and a period must not be 0")]
     Empty,
-    /// A checksum would be on the process of its data.
+    /// A checksum would be on the same process as its data.
     #[error("checksums need 2 process columns")]
     OneColumn,
 }
 
-/// Distribution of a matrix, and of its checksums, over a grid of processes.
+/// Distribution of a matrix, and of its checksums, over a process grid.
 ///
 /// Block row i is on process row i mod P. Data block columns are on process columns d mod Q, but with
-/// [`Protection::Rotating`] and [`Protection::Periodic`] each stripe of Q - 1 leaves one out, which has its checksum.
+/// [`Protection::Rotating`] and [`Protection::Periodic`] each stripe of Q - 1 leaves one out for its checksum.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     size: Size,
     grid: Grid,
     stripes: Vec<Stripe>,
-    /// Process column of each data block column.
+    /// Each data block column's process column.
     columns: Vec<usize>,
-    /// Data block columns of a stripe.
+    /// Data block columns in a stripe.
     stripe_len: usize,
-    /// Iterations from one sum of the block columns to the next.
+    /// Iterations from one summation of the block columns to the next.
     period: Option<usize>,
 }
 
@@ -114,7 +118,7 @@ impl Layout {
             let holders = match protection {
                 Protection::Unprotected => Vec::new(),
                 Protection::Duplicated => {
-                    // To the right of the data, the first stripe's last, so that what an iteration updates is adjacent.
+                    // To the right of the data, the first stripe's last: each iteration updates adjacent columns.
                     let first = stripes * wide + 2 * (stripes - 1 - stripe);
                     vec![first % wide, (first + 1) % wide]
                 }
@@ -127,7 +131,7 @@ impl Layout {
         Ok(Layout { size, grid, stripes: all, columns, stripe_len, period })
     }
 
-    /// Returns the size of the matrix.
+    /// Returns the matrix size.
     pub fn size(&self) -> Size {
         self.size
     }
@@ -147,38 +151,38 @@ impl Layout {
         self.columns.len()
     }
 
-    /// Returns the number of panels: iterations of a factorization.
+    /// Returns the number of panels: a factorization's iterations.
     pub fn panels(&self) -> usize {
         self.size.rows.min(self.size.columns).div_ceil(self.size.block)
     }
 
-    /// Returns the process column of a data block column.
+    /// Returns a data block column's process column.
     pub fn column_of(&self, block: usize) -> usize {
         self.columns[block]
     }
 
-    /// Returns the data block columns of a process column, ascending.
+    /// Returns a process column's data block columns, ascending.
     pub fn blocks_of(&self, column: usize) -> impl Iterator<Item = usize> + '_ {
         (0..self.blocks()).filter(move |block| self.column_of(*block) == column)
     }
 
-    /// Returns the stripe of a data block column.
+    /// Returns a data block column's stripe.
     pub fn stripe_of(&self, block: usize) -> usize {
         block / self.stripe_len
     }
 
-    /// Returns the matrix columns of a data block column.
+    /// Returns a data block column's matrix columns.
     pub fn columns(&self, block: usize) -> Range<usize> {
         let first = block * self.size.block;
         first..(first + self.size.block).min(self.size.columns)
     }
 
-    /// Returns the number of reflectors of a panel: its columns, or its rows if these are fewer.
+    /// Returns a panel's number of reflectors: its columns, or its rows if these are fewer.
     pub fn reflectors(&self, panel: usize) -> usize {
         self.columns(panel).len().min(self.size.rows - panel * self.size.block)
     }
 
-    /// Returns how many of a process row's matrix rows are above row `row`.
+    /// Returns the number of matrix rows above row `row` in a process row.
     pub fn rows_above(&self, process_row: usize, row: usize) -> usize {
         let row = row.min(self.size.rows);
         let (block, rest) = (row / self.size.block, row % self.size.block);
@@ -186,18 +190,18 @@ impl Layout {
         whole + if block % self.grid.rows == process_row { rest } else { 0 }
     }
 
-    /// Returns the number of matrix rows of a process row.
+    /// Returns the number of matrix rows in a process row.
     pub fn local_rows(&self, process_row: usize) -> usize {
         self.rows_above(process_row, self.size.rows)
     }
 
-    /// Returns the matrix row that a process row has at a place.
+    /// Returns the matrix row at a place in a process row.
     pub fn row_at(&self, process_row: usize, place: usize) -> usize {
         let (block, rest) = (place / self.size.block, place % self.size.block);
         (block * self.grid.rows + process_row) * self.size.block + rest
     }
 
-    /// Returns the matrix rows that a process row has, ascending.
+    /// Returns a process row's matrix rows, ascending.
     pub fn rows_of(&self, process_row: usize) -> impl Iterator<Item = usize> + '_ {
         (0..self.local_rows(process_row)).map(move |place| self.row_at(process_row, place))
     }
@@ -219,29 +223,29 @@ impl Layout {
         self.period.is_none()
     }
 
-    /// Returns the iteration of the sums before those of iteration `panel`, if block columns are summed up before that.
+    /// Returns the iteration of the previous sums, if block columns are summed up before iteration `panel`.
     pub(crate) fn sums_before(&self, panel: usize) -> Option<usize> {
         let period = self.period?;
         let is_due = panel > 0 && (panel.is_multiple_of(period) || panel == self.panels());
         is_due.then(|| (panel - 1) / period * period)
     }
 
-    /// Returns the number of iterations after which no process goes back to one: none gets ahead of another by more.
+    /// Returns the largest number of iterations to go back: no process gets ahead of another by more.
     pub fn window(&self) -> usize {
         2 * self.grid.columns + self.period.unwrap_or(0)
     }
 
-    /// Returns the iterations over which sums of block columns are kept.
+    /// Returns the number of iterations for which block column sums are kept.
     pub(crate) fn sums_window(&self) -> usize {
         self.window() + 2 * self.period.unwrap_or(0)
     }
 
-    /// Returns how many sums of a stripe a process keeps at most.
+    /// Returns the largest number of kept sums for a stripe on one process.
     pub(crate) fn sums_max(&self) -> usize {
         self.period.map_or(0, |period| self.sums_window() / period + 3)
     }
 
-    /// Returns all places of the grid.
+    /// Returns all places in the grid.
     pub fn places(&self) -> impl Iterator<Item = Place> + use<> {
         let Grid { rows, columns } = self.grid;
         (0..rows).flat_map(move |row| (0..columns).map(move |column| Place { row, column }))

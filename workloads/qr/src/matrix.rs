@@ -7,7 +7,7 @@ use faer::{Accum, MatMut, MatRef, Par};
 
 use crate::memory::Values;
 
-/// A matrix whose columns follow each other in memory.
+/// Matrix with columns contiguous in memory.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Matrix {
     rows: usize,
@@ -16,7 +16,7 @@ pub struct Matrix {
 }
 
 impl Matrix {
-    /// Returns a matrix of zeros.
+    /// Returns a zero matrix.
     pub fn zeros(rows: usize, columns: usize) -> Matrix {
         Matrix { rows, columns, values: vec![0.0; rows * columns].into() }
     }
@@ -41,17 +41,19 @@ impl Matrix {
         &mut self.values
     }
 
-    /// Makes a matrix of its values, column by column. Returns `None` if there are others than that many.
+    /// Creates a matrix from its values, column by column.
+    ///
+    /// Returns `None` if their number differs.
     pub(crate) fn from_values(rows: usize, columns: usize, values: Values) -> Option<Matrix> {
         (rows.checked_mul(columns)? == values.len()).then_some(Matrix { rows, columns, values })
     }
 
-    /// Returns where the values are.
+    /// Returns the values with their memory.
     pub(crate) fn memory(&self) -> &Values {
         &self.values
     }
 
-    /// Returns where the values are.
+    /// Returns the values with their memory.
     pub(crate) fn memory_mut(&mut self) -> &mut Values {
         &mut self.values
     }
@@ -82,13 +84,13 @@ impl Matrix {
         self.values.iter_mut().zip(&other.values[..]).for_each(|(sum, value)| *sum += factor * value);
     }
 
-    /// Returns the rows from `first` on of some columns.
+    /// Returns some columns' rows from `first` on.
     pub(crate) fn part(&self, first: usize, columns: Range<usize>) -> MatRef<'_, f64> {
         let values = &self.values[columns.start * self.rows..columns.end * self.rows];
         MatRef::from_column_major_slice(values, self.rows, columns.len()).subrows(first, self.rows - first)
     }
 
-    /// Returns the rows from `first` on of some columns.
+    /// Returns some columns' rows from `first` on.
     pub(crate) fn part_mut(&mut self, first: usize, columns: Range<usize>) -> MatMut<'_, f64> {
         let rows = self.rows;
         let values = &mut self.values[columns.start * rows..columns.end * rows];
@@ -100,7 +102,7 @@ impl Matrix {
         self.part(0, 0..self.columns())
     }
 
-    /// Returns the product of two matrices.
+    /// Multiplies two matrices.
     pub(crate) fn product(left: MatRef<'_, f64>, right: MatRef<'_, f64>) -> Matrix {
         let mut result = Matrix::zeros(left.nrows(), right.ncols());
         let columns = 0..result.columns();

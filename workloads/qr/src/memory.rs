@@ -1,15 +1,15 @@
-//! Where the values of a matrix are.
+//! Memory for matrix values.
 
 use std::ops::{Deref, DerefMut};
 
 use counterfoil_log_core::{SharedArray, StateMemory, StateMemoryError};
 
-/// Values of a matrix.
+/// Matrix values.
 #[derive(Debug)]
 pub enum Values {
     /// In the process's own memory.
     Own(Vec<f64>),
-    /// In memory that outlives the process.
+    /// In memory outliving the process.
     Shared(SharedArray<f64>),
 }
 
@@ -22,7 +22,7 @@ impl Values {
         Ok(())
     }
 
-    /// Returns the array in the memory that outlives the process.
+    /// Returns the array in memory outliving the process.
     pub(crate) fn shared(&self) -> Option<&SharedArray<f64>> {
         match self {
             Values::Own(_) => None,

@@ -1,26 +1,27 @@
-//! Factorization of a panel, whose rows are distributed over a process column.
+//! Factorization of a panel with rows distributed over a process column.
 
 use crate::layout::Layout;
 use crate::matrix::Matrix;
 
-/// Reflectors of a panel, H = I - V T V', of which a process has the rows from that of the panel's first block on.
+/// A panel's reflectors, H = I - V T V'; a process has the rows from the panel's first block on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reflectors {
-    /// Their vectors: a column each.
+    /// Reflector vectors: a column each.
     pub vectors: Matrix,
-    /// The upper triangular factor, the same on all processes.
+    /// Upper triangular factor, the same on all processes.
     pub factor: Matrix,
 }
 
-/// Factors a panel in place: R above and on the diagonal, the vectors below, whose entries on the diagonal are 1.
-/// `block` has this process row's rows; `weights` are those of the panel's columns, `sum` sums up over the process
+/// Factors a panel in place: R above and on the diagonal, the vectors below, with 1 as diagonal entries.
+///
+/// `block` has this process row's rows; `weights` are the panel columns' weights, `sum` sums up over the process
 /// column.
 ///
 /// One sum for each column: the norm below the diagonal, the diagonal, and the products with the columns to the right
-/// (as LAPACK's dgeqr2, dlarft), in units of the column's weight, so that squares neither overflow nor underflow.
+/// (as LAPACK's dgeqr2, dlarft), in units of the column's weight, so squares neither overflow nor underflow.
 ///
 /// # Errors
-/// Those of `sum`. The panel has been changed in part.
+/// Errors from `sum`. The panel has been changed in part.
 pub(crate) fn factor<E>(
     layout: &Layout,
     (process_row, panel): (usize, usize),
@@ -83,7 +84,7 @@ pub(crate) fn factor<E>(
     Ok(Reflectors { vectors, factor: triangular_factor(&gram, &factors) })
 }
 
-/// Returns T of the reflectors with these products V' V and factors.
+/// Returns T for the reflectors with these products V' V and factors.
 fn triangular_factor(gram: &Matrix, factors: &[f64]) -> Matrix {
     let mut triangle = Matrix::zeros(factors.len(), factors.len());
     for (column, factor) in factors.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The factorization, as each process runs it.
+//! The factorization, as run by each process.
 
 use counterfoil_log_core::StateMemoryError;
 
@@ -8,15 +8,19 @@ use crate::panel::{self, Reflectors};
 use crate::recover::write_upper;
 use crate::state::State;
 
-/// Communication of a process within its process row and column. Messages from one process to another arrive in order.
+/// Communication within a process's row and column.
+///
+/// Messages from one process to another arrive in order.
 pub trait Communication {
-    /// Failure of a call, or of the memory of the state.
+    /// Failure of a call, or of the state's memory.
     type Error: From<StateMemoryError>;
 
-    /// Takes note that an iteration begins, the [`done`](State::done) of the state. By default it does nothing.
+    /// Notes the beginning of an iteration, the state's [`done`](State::done).
+    ///
+    /// By default it does nothing.
     ///
     /// # Errors
-    /// Those of the communication.
+    /// Communication errors.
     fn begin_iteration(&mut self, state: &State) -> Result<(), Self::Error> {
         let _ = state;
         Ok(())
@@ -25,30 +29,30 @@ pub trait Communication {
     /// Sums `values` up over the process column, with the result on all its processes.
     ///
     /// # Errors
-    /// Those of the communication.
+    /// Communication errors.
     fn sum_column(&mut self, values: &mut [f64]) -> Result<(), Self::Error>;
 
     /// Sends `values` to another process column in the same process row.
     ///
     /// # Errors
-    /// Those of the communication.
+    /// Communication errors.
     fn send_in_row(&mut self, column: usize, values: &[f64]) -> Result<(), Self::Error>;
 
     /// Receives `values` from another process column in the same process row.
     ///
     /// # Errors
-    /// Those of the communication.
+    /// Communication errors.
     fn receive_in_row(&mut self, column: usize, values: &mut [f64]) -> Result<(), Self::Error>;
 }
 
-/// Factors the matrix, from the iteration on in which `state` is.
+/// Factors the matrix, from the iteration on given by `state`.
 ///
 /// In each iteration the owners of a panel factor it and send the reflectors along their process rows; each process
-/// applies them to its block columns and checksums. No call of `communication` meets an iteration that is applied in
-/// part: after an error of any of them, [`State::undo`] can go back to any of the last [`Layout::window`] iterations.
+/// applies them to its block columns and checksums. No `communication` call meets a partly applied iteration: after an
+/// error in any call, [`State::undo`] can go back to any of the last [`Layout::window`] iterations.
 ///
 /// # Errors
-/// The first one of `communication`, or of the [memory](State::settle).
+/// The first one from `communication`, or the [memory](State::settle).
 pub fn factor<C: Communication>(layout: &Layout, state: &mut State, communication: &mut C) -> Result<(), C::Error> {
     loop {
         let panel = state.done();
@@ -99,15 +103,14 @@ fn iterate<C: Communication>(
         Reflectors { vectors, factor }
     };
     let mut sums = state.products(layout, panel, &reflectors.vectors);
-    // The same for all processes of a column.
+    // The same for all processes in a column.
     if sums.columns() > 0 {
         communication.sum_column(sums.values_mut())?;
     }
     Ok(state.apply(layout, panel, reflectors, &sums)?)
 }
 
-/// Sums the block columns of each stripe up before an iteration, but those of stripes that were complete at the sums
-/// before.
+/// Sums up each stripe's block columns before an iteration, except in stripes already complete at the previous sums.
 fn sum_up<C: Communication>(
     layout: &Layout,
     state: &mut State,

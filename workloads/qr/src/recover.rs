@@ -1,10 +1,10 @@
 //! Recovery of lost processes from checksums.
 //!
-//! 1. All agree on the state to go back to: the earliest one whose checksums a survivor knows ([`State::protected`]).
-//!    One without work holds nobody back.
+//! 1. All agree on the state to go back to: the earliest one with checksums known to a survivor ([`State::protected`]).
+//!    A survivor without work delays no one.
 //! 2. Each survivor undoes its iterations from there on, without a message ([`State::undo`]).
-//! 3. In each process row with a lost process, the survivors sum up what they know of each of its block columns
-//!    ([`add_contribution`]), and the replacement makes its state of the sums ([`Replacement`]).
+//! 3. In each process row with a lost process, the survivors sum up their parts of each of its block columns
+//!    ([`add_contribution`]), and the replacement makes its state from the sums ([`Replacement`]).
 
 use std::collections::BTreeMap;
 
@@ -12,13 +12,13 @@ use crate::layout::{Layout, Place};
 use crate::matrix::Matrix;
 use crate::state::{Slot, State};
 
-/// Process rows that have lost more than one process.
+/// Process row with more than one lost process.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("checksums survive one lost process in each process row: {} are lost in row {row}", columns.len())]
 pub struct Unrecoverable {
     /// The first such process row.
     pub row: usize,
-    /// The process columns of its lost processes, ascending.
+    /// Its lost processes' columns, ascending.
     pub columns: Vec<usize>,
 }
 
@@ -39,23 +39,23 @@ pub fn check(layout: &Layout, lost: &[Place]) -> Result<(), Unrecoverable> {
     Ok(())
 }
 
-/// What is known of a block column: its R part, or all of it if it isn't factored, and its V part.
+/// Known parts of a block column: its R part, or all of it if it isn't factored, and its V part.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parts {
-    /// R part, in weighted columns of full width.
+    /// R part, in weighted full-width columns.
     pub upper: Matrix,
     /// V part.
     pub vectors: Matrix,
 }
 
 impl Parts {
-    /// Returns no summand.
+    /// Returns an empty sum.
     pub fn zeros(layout: &Layout, process_row: usize) -> Parts {
         let none = || Matrix::zeros(layout.local_rows(process_row), layout.size().block);
         Parts { upper: none(), vectors: none() }
     }
 
-    /// Makes this no summand again.
+    /// Clears the sum.
     pub fn clear(&mut self) {
         self.upper.values_mut().fill(0.0);
         self.vectors.values_mut().fill(0.0);
@@ -67,8 +67,8 @@ impl Parts {
         self.vectors.add(1.0, &other.vectors);
     }
 
-    /// Adds `factor` times the parts of a data block column as they are in its checksum, before iteration `to`, if the
-    /// process has it.
+    /// Adds `factor` times a data block column's parts, as in its checksum before iteration `to`, if the process has
+    /// it.
     fn add_data(&mut self, factor: f64, layout: &Layout, state: &State, block: usize, to: usize) {
         let Some(columns) = state.data_columns(block) else { return };
         for (at, (column, values)) in layout.columns(block).zip(columns).enumerate() {
@@ -82,8 +82,10 @@ impl Parts {
     }
 }
 
-/// Writes the R part of a data block column, or all of it if it isn't factored before iteration `to`, in weighted
-/// columns of full width. Returns `false` if the process doesn't have it.
+/// Writes a data block column's R part, or all of it if it isn't factored before iteration `to`, in weighted full-width
+/// columns.
+///
+/// Returns `false` if the process doesn't have it.
 pub(crate) fn write_upper(into: &mut Matrix, layout: &Layout, state: &State, block: usize, to: usize) -> bool {
     let Some(columns) = state.data_columns(block) else { return false };
     let mut written = 0;
@@ -99,8 +101,10 @@ pub(crate) fn write_upper(into: &mut Matrix, layout: &Layout, state: &State, blo
     true
 }
 
-/// Adds a survivor's summand of a lost block column of a process in its row, before iteration `to`, to which it has
-/// gone back. The sum of all summands of the row, in any fixed order, is the block column's parts.
+/// Adds a survivor's summand for a block column lost in its process row, before iteration `to`, to which it has gone
+/// back.
+///
+/// The sum of the row's summands, in any fixed order, gives the block column's parts.
 pub fn add_contribution(sum: &mut Parts, layout: &Layout, state: &State, lost: Slot, to: usize) {
     match lost {
         Slot::Data(block) => {
@@ -124,7 +128,7 @@ pub fn add_contribution(sum: &mut Parts, layout: &Layout, state: &State, lost: S
     }
 }
 
-/// State of a process that replaces a lost one.
+/// State of a process replacing a lost one.
 #[derive(Debug)]
 pub struct Replacement<'l> {
     layout: &'l Layout,
@@ -133,7 +137,7 @@ pub struct Replacement<'l> {
 }
 
 impl<'l> Replacement<'l> {
-    /// Begins with what each survivor has: the weights of the columns, and T of the panels before iteration `to`.
+    /// Begins with data common to all survivors: the column weights, and T for the panels before iteration `to`.
     pub fn new(
         layout: &'l Layout,
         place: Place,
@@ -144,8 +148,9 @@ impl<'l> Replacement<'l> {
         Replacement { layout, state: State::empty(layout, place, weights, factors, to), to }
     }
 
-    /// Stores a block column, of which `sum` has the sum of the contributions of the process row: each of the process's
-    /// [`slots`](crate::state::slots), in their order.
+    /// Stores a block column, given in `sum` as the sum of the process row's contributions.
+    ///
+    /// Call it for each of the process's [`slots`](crate::state::slots), in order.
     pub fn store(&mut self, slot: Slot, sum: &mut Parts) {
         match slot {
             Slot::Data(block) => {
@@ -174,7 +179,7 @@ impl<'l> Replacement<'l> {
 
     /// Returns the state, when all are stored.
     pub fn finish(mut self) -> State {
-        // Nobody goes back to an earlier state.
+        // No process goes back to an earlier state.
         if let Some(last) = self.to.checked_sub(1) {
             self.state.retire(self.layout, last);
         }

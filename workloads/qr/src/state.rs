@@ -1,4 +1,4 @@
-//! What a process has of a factorization: all that a replacement must be given.
+//! A process's state in a factorization: everything a replacement must be given.
 
 mod saved;
 
@@ -12,39 +12,39 @@ use crate::matrix::{Matrix, add_product};
 use crate::memory::Values;
 use crate::panel::Reflectors;
 
-/// A block column of a process.
+/// A process's block column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Slot {
-    /// A block column of the matrix, by its number.
+    /// Matrix block column, by its number.
     Data(usize),
-    /// A checksum.
+    /// Checksum block column.
     Checksum {
         /// Its stripe.
         stripe: usize,
-        /// Which one of the stripe.
+        /// Index in the stripe.
         copy: usize,
     },
 }
 
-/// Sum of the V parts of a stripe's members: a checksum's own rows say zero where they are.
+/// Sum of the stripe members' V parts: a checksum's own rows say zero there.
 #[derive(Clone, Debug, PartialEq)]
 enum VectorSum {
-    /// Of all rows.
+    /// All rows.
     Whole(Matrix),
-    /// Of the rows of the stripe's diagonal blocks: below, the checksum has been replaced by it.
+    /// Rows in the stripe's diagonal blocks: below, the sum has replaced the checksum.
     Diagonal(Matrix),
 }
 
-/// An iteration that can be undone.
+/// Undoable iteration.
 #[derive(Clone, Debug, PartialEq)]
 struct Applied {
     panel: usize,
     vectors: Matrix,
-    /// T' V' X of the block columns that were updated.
+    /// T' V' X for the updated block columns.
     products: Matrix,
 }
 
-/// State of a process.
+/// A process's state.
 #[derive(Debug)]
 pub struct State {
     place: Place,
@@ -53,28 +53,30 @@ pub struct State {
     /// First column of each slot, and the end of the last one.
     offsets: Vec<usize>,
     values: Matrix,
-    /// Of the checksums that it has.
+    /// V sums for its checksums.
     vector_sums: BTreeMap<Slot, VectorSum>,
-    /// Checksums that aren't updated: of each stripe, the sums before some iterations.
+    /// Checksums that aren't updated: each stripe's sums before some iterations.
     sums: BTreeMap<usize, BTreeMap<usize, Matrix>>,
     /// Iteration of the newest sums.
     summed: usize,
-    /// Power of two of each matrix column, near 1 / its norm, which a factorization keeps: a small column isn't lost in
-    /// the rounding of a large one.
+    /// Power of two for each matrix column, near 1 / its norm, which a factorization keeps: a small column isn't lost
+    /// in the rounding of a large one.
     weights: Values,
-    /// T of the panels.
+    /// T for the panels.
     factors: BTreeMap<usize, Matrix>,
-    /// Next iteration. Where checksums are updated, it is the number of panels if the process has no more work.
+    /// Next iteration.
+    ///
+    /// Where checksums are updated, it is the number of panels if the process has no more work.
     done: usize,
     /// The last iterations, oldest first.
     applied: VecDeque<Applied>,
-    /// Own panels as they were before their factorization.
+    /// Own panels before their factorization.
     before: BTreeMap<usize, Matrix>,
-    /// Where all values are, if they outlive the process.
+    /// Memory for all values, if they outlive the process.
     memory: Option<StateMemory>,
 }
 
-/// Returns the weight of a column whose largest absolute value is `largest`: 0 of one that is zero and stays so.
+/// Returns the weight of a column with the largest absolute value `largest`: 0 for one that is zero and stays so.
 pub fn weight(largest: f64) -> f64 {
     if largest == 0.0 {
         0.0
@@ -87,7 +89,7 @@ pub fn weight(largest: f64) -> f64 {
 }
 
 impl State {
-    /// Returns the state of a process without values, before iteration `done`.
+    /// Returns a process's state without values, before iteration `done`.
     pub(crate) fn empty(
         layout: &Layout,
         place: Place,
@@ -125,7 +127,7 @@ impl State {
         state
     }
 
-    /// Returns the state before the first iteration, of the matrix `value(row, column)` with these weights.
+    /// Returns the state before the first iteration, for the matrix `value(row, column)` with these weights.
     pub fn new(layout: &Layout, place: Place, weights: Vec<f64>, value: impl Fn(usize, usize) -> f64) -> State {
         let mut state = State::empty(layout, place, weights, BTreeMap::new(), 0);
         for slot in slots(layout, place) {
@@ -150,8 +152,9 @@ impl State {
         self.place
     }
 
-    /// Returns the next iteration. Where checksums are updated, that of a process without more work is the number of
-    /// panels.
+    /// Returns the next iteration.
+    ///
+    /// Where checksums are updated, it is the number of panels for a process without more work.
     pub fn done(&self) -> usize {
         self.done
     }
@@ -161,12 +164,12 @@ impl State {
         if layout.updates_checksums() { self.done } else { self.summed }
     }
 
-    /// Returns the weights of the matrix columns.
+    /// Returns the matrix columns' weights.
     pub fn weights(&self) -> &[f64] {
         &self.weights
     }
 
-    /// Returns T of the panels in whose iterations this process has taken part.
+    /// Returns T for the panels in whose iterations this process has taken part.
     pub fn factors(&self) -> &BTreeMap<usize, Matrix> {
         &self.factors
     }
@@ -175,13 +178,13 @@ impl State {
         self.slots.iter().position(|own| *own == slot)
     }
 
-    /// Returns the values of a block column, or of a checksum that is updated, if this process has it.
+    /// Returns the values of a block column, or of an updated checksum, if this process has it.
     pub fn get(&self, slot: Slot) -> Option<Matrix> {
         let at = self.position(slot)?;
         Some(self.values.copy(self.offsets[at]..self.offsets[at + 1]))
     }
 
-    /// Returns the columns of a data block column, if this process has it.
+    /// Returns a data block column's columns, if this process has it.
     pub(crate) fn data_columns(&self, block: usize) -> Option<impl Iterator<Item = &[f64]>> {
         let at = self.position(Slot::Data(block))?;
         Some((self.offsets[at]..self.offsets[at + 1]).map(|column| self.values.column(column)))
@@ -200,7 +203,7 @@ impl State {
         self.done = if has_work { done } else { layout.panels() };
     }
 
-    /// Ends an iteration in which the process has no work.
+    /// Ends an iteration without work for the process.
     pub(crate) fn skip(&mut self, layout: &Layout) -> Result<(), StateMemoryError> {
         self.set_done(layout, self.done + 1);
         self.publish()
@@ -216,7 +219,7 @@ impl State {
         self.summed = panel;
         if let Some(oldest) = panel.checked_sub(layout.sums_window()) {
             for sums in self.sums.values_mut() {
-                // One of a complete stripe stays.
+                // One sum of a complete stripe stays.
                 while sums.len() > 1 && sums.first_key_value().is_some_and(|(at, _)| *at <= oldest) {
                     sums.pop_first();
                 }
@@ -225,8 +228,9 @@ impl State {
         self.publish()
     }
 
-    /// Returns the slots that an iteration updates: data to the right, and checksums of stripes that aren't complete.
-    /// The one of the panel itself is among them: it protects the panel's R.
+    /// Returns the slots updated in an iteration: data to the right, and checksums of incomplete stripes.
+    ///
+    /// The panel's own checksum is among them: it protects the panel's R.
     fn updated(&self, layout: &Layout, panel: usize) -> Range<usize> {
         let is_before = |slot: &&Slot| matches!(slot, Slot::Data(block) if *block <= panel);
         let is_complete =
@@ -235,7 +239,7 @@ impl State {
         first..self.slots.len() - self.slots.iter().rev().take_while(is_complete).count()
     }
 
-    /// Returns the columns that an iteration updates.
+    /// Returns the columns updated in an iteration.
     pub(crate) fn updated_columns(&self, layout: &Layout, panel: usize) -> Range<usize> {
         let slots = self.updated(layout, panel);
         self.offsets[slots.start]..self.offsets[slots.end]
@@ -248,21 +252,21 @@ impl State {
         values
     }
 
-    /// Stores an own panel that is factored.
+    /// Stores a factored own panel.
     pub(crate) fn end_panel(&mut self, panel: usize, values: Matrix) -> Result<(), StateMemoryError> {
         self.begin_change();
         self.put(Slot::Data(panel), values);
         self.publish()
     }
 
-    /// Returns this process's summand of V' X.
+    /// Returns this process's summand for V' X.
     pub(crate) fn products(&self, layout: &Layout, panel: usize, vectors: &Matrix) -> Matrix {
         let first = self.values.rows() - vectors.rows();
         let updated = self.values.part(first, self.updated_columns(layout, panel));
         Matrix::product(vectors.whole().transpose(), updated)
     }
 
-    /// Ends an iteration: X - V T' (V' X), where the summands of V' X have been summed up.
+    /// Ends an iteration: X - V T' (V' X), after summing up the summands of V' X.
     pub(crate) fn apply(
         &mut self,
         layout: &Layout,
@@ -314,9 +318,9 @@ impl State {
     /// Goes back to the state before iteration `to`.
     ///
     /// # Errors
-    /// As of [`settle`](State::settle).
+    /// See [`settle`](State::settle).
     pub fn undo(&mut self, layout: &Layout, to: usize) -> Result<(), StateMemoryError> {
-        // From the first publication on: between two sums there is nothing that protects the state.
+        // From the first publication on: between two sums nothing protects the state.
         self.summed = self.summed.min(to);
         loop {
             let applied = self.applied.back().map(|applied| applied.panel).filter(|panel| *panel >= to);
@@ -339,7 +343,7 @@ impl State {
         self.publish()
     }
 
-    /// Forgets what iterations from `to` on have added, after they are undone.
+    /// Forgets data added by iterations from `to` on, after they are undone.
     fn forget(&mut self, layout: &Layout, to: usize) {
         self.factors.split_off(&to);
         self.sums.values_mut().for_each(|sums| drop(sums.split_off(&(to + 1))));
@@ -347,9 +351,9 @@ impl State {
         self.set_done(layout, to);
     }
 
-    /// Stores the sums of V parts in the rows of checksums that have become noise, of stripes that no undo changes any
-    /// more. The rows of the stripe's own diagonal blocks keep both sums: V is of order one, and R of the order of the
-    /// matrix.
+    /// Stores the V sums in the checksum rows that have become noise, for stripes no undo changes any more.
+    ///
+    /// The rows in the stripe's own diagonal blocks keep both sums: V is of order one, and R of the matrix's order.
     pub(crate) fn retire(&mut self, layout: &Layout, complete: usize) {
         for (slot, sum) in &mut self.vector_sums {
             let Some(at) = self.slots.iter().position(|own| own == slot) else { continue };
@@ -373,7 +377,7 @@ impl State {
         self.vector_sums.insert(slot, VectorSum::Whole(sum));
     }
 
-    /// Returns the two sums of a checksum: of R parts, or whole block columns that aren't factored, and of V parts.
+    /// Returns a checksum's two sums: R parts, or whole unfactored block columns, and V parts.
     pub(crate) fn sums(&self, layout: &Layout, slot: Slot) -> Option<(Matrix, Matrix)> {
         let Slot::Checksum { stripe, .. } = slot else { return None };
         let newest = || Some(self.sums.get(&stripe)?.last_key_value()?.1.clone());
@@ -397,12 +401,12 @@ impl State {
     }
 }
 
-/// Returns the block columns and checksums of a process, data first.
+/// Returns a process's block columns and checksums, data first.
 pub fn slots(layout: &Layout, place: Place) -> Vec<Slot> {
     layout.blocks_of(place.column).map(Slot::Data).chain(held(layout, place.column)).collect()
 }
 
-/// Returns the checksums of a process column, by descending stripe.
+/// Returns a process column's checksums, by descending stripe.
 fn held(layout: &Layout, column: usize) -> impl Iterator<Item = Slot> {
     layout.stripes().iter().enumerate().rev().flat_map(move |(stripe, of)| {
         let copies = of.holders.iter().enumerate().filter(move |(_, holder)| **holder == column);
@@ -410,7 +414,7 @@ fn held(layout: &Layout, column: usize) -> impl Iterator<Item = Slot> {
     })
 }
 
-/// Returns a process row's rows of a stripe's diagonal blocks.
+/// Returns a process row's rows in a stripe's diagonal blocks.
 fn diagonal_rows(layout: &Layout, process_row: usize, stripe: usize) -> Range<usize> {
     let members = &layout.stripes()[stripe].members;
     let first = members.start * layout.size().block;

@@ -1,21 +1,21 @@
-//! Residuals of a factorization.
+//! Factorization residuals.
 
 use crate::layout::Layout;
 use crate::matrix::{Matrix, add_product};
 use crate::state::{Slot, State};
 
-/// Backward errors in units of the number of columns times the spacing of numbers at 1; of order one if all is right.
+/// Backward errors in units of the number of columns times the spacing of numbers at 1; about one if all is right.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Residuals {
     /// |A - Q R| / |A|.
     pub factorization: f64,
     /// |Q' Q - I|.
     pub orthogonality: f64,
-    /// The largest |a - Q r| / |a| of a column.
+    /// Largest |a - Q r| / |a| over the columns.
     pub column: f64,
 }
 
-/// Returns the norm of a column, whose squares may overflow.
+/// Returns the norm of a column, even if its squares overflow.
 fn norm(values: &[f64]) -> f64 {
     let largest = values.iter().fold(0.0_f64, |largest, value| largest.max(value.abs()));
     if largest == 0.0 {
@@ -24,7 +24,7 @@ fn norm(values: &[f64]) -> f64 {
     largest * values.iter().map(|value| (value / largest).powi(2)).sum::<f64>().sqrt()
 }
 
-/// Computes the residuals of a factorization of `matrix`, of which `states` are all processes.
+/// Computes the residuals for a factorization of `matrix`, with `states` from all processes.
 pub fn residuals(layout: &Layout, matrix: &Matrix, states: &[&State]) -> Residuals {
     let size = layout.size();
     let (mut difference, mut orthogonal) =
@@ -75,12 +75,13 @@ pub fn residuals(layout: &Layout, matrix: &Matrix, states: &[&State]) -> Residua
     }
 }
 
-/// Estimates the residuals of a factorization that is distributed, by products with vectors of 1 and -1, whose error is
-/// near that of the matrix: |E x| is |E| on average. `element` returns an element of the matrix by row and column;
-/// `sum` sums up over all processes, which all call this.
+/// Estimates the residuals of a distributed factorization.
+///
+/// It uses products with vectors of 1 and -1, with an error near the matrix's: |E x| is |E| on average. `element`
+/// returns a matrix element by row and column; `sum` sums up over all processes, which all call this.
 ///
 /// # Errors
-/// Those of `sum`.
+/// Errors from `sum`.
 pub fn probe<E>(
     layout: &Layout,
     state: &State,
@@ -125,7 +126,7 @@ pub fn probe<E>(
     Ok(Residuals { factorization, orthogonality: norm(&turned) / unit, column: factorization })
 }
 
-/// Applies the reflectors of a panel, or their transpose, to vectors that all processes have.
+/// Applies a panel's reflectors, or their transpose, to vectors present on all processes.
 fn reflect<E>(
     layout: &Layout,
     state: &State,
@@ -166,14 +167,14 @@ fn reflect<E>(
     Ok(())
 }
 
-/// Returns a process's rows of the reflectors of a panel.
+/// Returns a process's rows of a panel's reflectors.
 fn reflectors_of(layout: &Layout, state: &State, panel: usize) -> Matrix {
     let process_row = state.place().row;
     let mut reflectors = Matrix::zeros(layout.local_rows(process_row), layout.reflectors(panel));
     let Some(values) = state.get(Slot::Data(panel)) else { return reflectors };
     for at in 0..reflectors.columns() {
         let (diagonal, from) = (panel * layout.size().block + at, values.column(at));
-        // The unit diagonal is another process row's, if it has none.
+        // The unit diagonal is in another process row, if it has none.
         let (above, below) = (layout.rows_above(process_row, diagonal), layout.rows_above(process_row, diagonal + 1));
         let into = reflectors.column_mut(at);
         into[above..below].fill(1.0);

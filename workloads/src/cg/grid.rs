@@ -1,9 +1,9 @@
-//! The 2-D process grid, and the distribution of matrix and vectors over it.
+//! 2-D process grid, and the distribution of matrix and vectors over it.
 //!
-//! The number of process columns is that of rows, or twice as many. The rows of the matrix are divided into one block
-//! for each process row. Its columns are divided at the same places, and with twice as many process columns each of
-//! these blocks is halved. So the sums of a process row, in a matrix-vector product, are the part of the next vector
-//! that some process column needs: each process has exactly one partner to swap with (the 'transpose exchange').
+//! There are as many process columns as process rows, or twice as many. The matrix rows are divided into one block for
+//! each process row. Its columns are divided at the same places, and with twice as many process columns each of these
+//! blocks is halved. So a process row's sums, in a matrix-vector product, are the next vector's part needed by some
+//! process column: each process has exactly one partner to swap with (the 'transpose exchange').
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use crate::RanksError;
 /// One process's place in the grid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Grid {
-    /// Number of rows and columns of the matrix.
+    /// Number of matrix rows and columns.
     order: usize,
     process_rows: u32,
     process_columns: u32,
@@ -22,7 +22,7 @@ pub(super) struct Grid {
 }
 
 impl Grid {
-    /// Returns the place of `rank` among `ranks`, for a matrix of `order` rows and columns.
+    /// Returns the place of `rank` among `ranks`, for a matrix with `order` rows and columns.
     pub(super) fn new(order: usize, rank: u32, ranks: u32) -> Result<Grid, RanksError> {
         RanksError::check_power_of_two(NAME, ranks)?;
         let process_rows = 1 << (ranks.ilog2() / 2);
@@ -31,17 +31,17 @@ impl Grid {
         Ok(Grid { order, process_rows, process_columns, row, column })
     }
 
-    /// Returns `true` if a block of rows is divided between two process columns.
+    /// Returns `true` if row blocks are divided between two process columns.
     fn is_halved(&self) -> bool {
         self.process_columns != self.process_rows
     }
 
-    /// Returns the matrix rows of this process.
+    /// Returns this process's matrix rows.
     pub(super) fn rows(&self) -> Range<usize> {
         self.block(self.row)
     }
 
-    /// Returns the matrix columns of this process, which are also its part of every vector.
+    /// Returns this process's matrix columns, which are also its part of every vector.
     pub(super) fn columns(&self) -> Range<usize> {
         if !self.is_halved() {
             return self.block(self.column);
@@ -51,30 +51,30 @@ impl Grid {
         block.start + half.start..block.start + half.end
     }
 
-    /// Returns the part of [`Grid::rows`], relative to its start, that this process sums up for its partner.
+    /// Returns the part of [`Grid::rows`], relative to its start, summed up by this process for its partner.
     pub(super) fn summed(&self) -> Range<usize> {
         let len = self.rows().len();
         if self.is_halved() { Grid::half(len, self.column % 2) } else { 0..len }
     }
 
-    /// Returns the process of the same row that sums up the other half, if blocks are halved.
+    /// Returns the process in the same row summing up the other half, if blocks are halved.
     pub(super) fn neighbour(&self) -> Option<u32> {
         self.is_halved().then(|| self.rank_at(self.row, self.column ^ 1))
     }
 
-    /// Returns the processes of this row that sum up the same part, in the order of exchanges after which each has the
+    /// Returns the processes in this row summing up the same part, in the order of exchanges after which each has the
     /// total.
     pub(super) fn sum_peers(&self) -> Vec<u32> {
         let first = if self.is_halved() { 1 } else { 0 };
         self.row_peers(first)
     }
 
-    /// Like [`Grid::sum_peers`], over all processes of the row.
+    /// Like [`Grid::sum_peers`], over all processes in the row.
     pub(super) fn dot_peers(&self) -> Vec<u32> {
         self.row_peers(0)
     }
 
-    /// Returns the process to swap the sums with in the transpose exchange. May be this one.
+    /// Returns the process to swap the sums with in the transpose exchange, possibly this one.
     pub(super) fn partner(&self) -> u32 {
         if self.is_halved() {
             self.rank_at(self.column / 2, 2 * self.row + self.column % 2)
@@ -100,7 +100,7 @@ impl Grid {
         start..start + len + usize::from(index < longer)
     }
 
-    /// Returns the first (longer) or second half of a block of `len`.
+    /// Returns the first (longer) or second half of a block with length `len`.
     fn half(len: usize, which: u32) -> Range<usize> {
         let middle = len.div_ceil(2);
         if which == 0 { 0..middle } else { middle..len }

@@ -1,7 +1,7 @@
-//! Random sparse matrix of the CG kernel (RNR-94-007, section 2.4.3).
+//! Random sparse matrix for the CG kernel (RNR-94-007, section 2.4.3).
 //!
 //! A = sum over i of w_i x_i x_i^T + (rcond - shift) I, where the x_i are sparse random vectors with 0.5 at place i and
-//! the weights w_i decrease geometrically from 1 to rcond, so that the largest eigenvalue is well separated.
+//! the weights w_i decrease geometrically from 1 to rcond, so the largest eigenvalue is well separated.
 
 use std::ops::Range;
 
@@ -10,24 +10,24 @@ use crate::random::Random;
 /// Weight of the last outer product; also added to the diagonal before the shift is subtracted.
 const RECIPROCAL_CONDITION: f64 = 0.1;
 
-/// Element of a random vector at its own place.
+/// A random vector's element at its own place.
 const OWN_ELEMENT: f64 = 0.5;
 
-/// A block of the matrix, in compressed rows.
+/// Matrix block, in compressed rows.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Matrix {
     /// Start of each row in `columns` and `values`, and the end of the last row.
     row_starts: Vec<usize>,
-    /// Columns relative to the first one of the block; ascending within a row.
+    /// Columns relative to the block's first one; ascending within a row.
     columns: Vec<u32>,
     values: Vec<f64>,
 }
 
-/// Parameters of the matrix.
+/// Matrix parameters.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     pub(super) order: usize,
-    /// Elements of each random vector, without its own.
+    /// Elements in each random vector, without its own.
     pub(super) nonzeros: usize,
     pub(super) shift: f64,
 }
@@ -38,8 +38,10 @@ struct Entry {
 }
 
 impl Matrix {
-    /// Generates the block of `rows` and `columns`. Every process generates all random vectors and keeps the elements
-    /// of its block, so no message is needed, and a replacement generates the same block again.
+    /// Generates the block with `rows` and `columns`.
+    ///
+    /// Every process generates all random vectors and keeps its block's elements, so no message is needed, and a
+    /// replacement generates the same block again.
     pub(super) fn generate(shape: &Shape, rows: Range<usize>, columns: Range<usize>) -> Matrix {
         let mut entries: Vec<Vec<Entry>> = rows.clone().map(|_| Vec::new()).collect();
         let mut add = |row: usize, column: usize, value: f64| {
@@ -70,7 +72,7 @@ impl Matrix {
         Matrix::assemble(entries)
     }
 
-    /// Adds up the entries of each place, in the order of their generation.
+    /// Adds up the entries at each place, in generation order.
     fn assemble(entries: Vec<Vec<Entry>>) -> Matrix {
         let mut matrix = Matrix { row_starts: vec![0], columns: Vec::new(), values: Vec::new() };
         for mut row in entries {
@@ -94,12 +96,12 @@ impl Matrix {
     }
 }
 
-/// A random vector under construction.
+/// Random vector under construction.
 struct SparseVector {
     elements: Vec<(usize, f64)>,
     /// True for occupied places.
     taken: Vec<bool>,
-    /// Indices are drawn below this power of two; those beyond the order are rejected.
+    /// Indices are drawn below this power of two and rejected beyond the order.
     index_bits: u32,
 }
 

@@ -7,7 +7,7 @@ use super::grid::Grid;
 use super::matrix::Matrix;
 use crate::{Error, MessageError};
 
-/// Steps of one solve, which doesn't test for convergence.
+/// Steps in one solve, which doesn't test for convergence.
 const STEPS: u32 = 25;
 
 /// Maximum number of dot products in one exchange.
@@ -19,18 +19,18 @@ const TAG_DOT: i32 = 3;
 
 /// One process's part of all solves.
 ///
-/// All processes of a process column have bitwise the same part of each vector: sums are exchanged in pairs, and
+/// All processes in a process column have bitwise the same part of each vector: sums are exchanged in pairs, and
 /// floating-point addition is commutative.
 pub(super) struct Solver<'a> {
     comm: &'a mut dyn Communicator,
     grid: &'a Grid,
     matrix: &'a Matrix,
-    /// Product of the block, then the sum over the process row.
+    /// The block's product, then the sum over the process row.
     product: Vec<f64>,
     received: Vec<f64>,
 }
 
-/// An approximate solution of A z = x.
+/// Approximate solution to A z = x.
 pub(super) struct Solution {
     /// This process's part of z.
     pub(super) z: Vec<f64>,
@@ -68,7 +68,7 @@ impl<'a> Solver<'a> {
         Ok(Solution { z, residual: square.sqrt() })
     }
 
-    /// Computes the dot products of several pairs of vectors in one exchange.
+    /// Computes several dot products in one exchange.
     pub(super) fn dots<const N: usize>(&mut self, pairs: [(&[f64], &[f64]); N]) -> Result<[f64; N], Error> {
         const { assert!(N <= DOTS_MAX) };
         let mut sums = pairs.map(|(left, right)| left.iter().zip(right).map(|(left, right)| left * right).sum());
@@ -80,7 +80,7 @@ impl<'a> Solver<'a> {
         Ok(sums)
     }
 
-    /// Computes `result` = A times `vector`, of both this process's part.
+    /// Computes `result` = A times `vector`, for this process's parts.
     fn multiply(&mut self, vector: &[f64], result: &mut [f64]) -> Result<(), Error> {
         self.matrix.multiply(vector, &mut self.product);
         let summed = self.grid.summed();
@@ -103,8 +103,7 @@ impl<'a> Solver<'a> {
     }
 }
 
-/// Returns the payload in bytes of the largest message that `rank`, at this place, sends in a solve or in the dot
-/// products after it.
+/// Returns the largest payload in bytes sent by `rank`, at this place, in a solve or in the dot products after it.
 pub(super) fn message_bytes_max(grid: &Grid, rank: u32) -> usize {
     let (all, own) = (grid.rows().len(), grid.summed().len());
     let exchanges = [

@@ -1,4 +1,4 @@
-//! A collective call, again and again.
+//! Repeated collective calls.
 
 use counterfoil_runtime::communicator::{Communicator, Reduction};
 
@@ -6,7 +6,7 @@ use super::Call;
 use crate::values::digest;
 use crate::{Class, Error, Iterations, Outcome, RanksError, Value, Workload};
 
-/// Calls of one kind and length. They have no state to save.
+/// Calls with one kind and length, without state to save.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Calls {
     call: Call,
@@ -20,7 +20,7 @@ impl Calls {
         Calls { call, len: bytes / size_of::<f64>(), calls }
     }
 
-    /// Returns what each number is after a call on rank `rank` of `ranks`, which is given its own rank.
+    /// Returns each number's value after a call on rank `rank` of `ranks`, which is given its own rank.
     fn expected(self, rank: u32, ranks: u32) -> f64 {
         let sum = f64::from(ranks) * f64::from(ranks - 1) / 2.0;
         match self.call {

@@ -1,16 +1,16 @@
-//! Hard disks in a periodic box, by Metropolis' method: a task is a chain of random moves, and its result counts what
-//! happened.
+//! Hard disks in a periodic box, by Metropolis' method: a task is a chain of random moves, and its result counts moves
+//! and touching pairs.
 //!
-//! Disks don't overlap; a move that would make two overlap is refused. The number of pairs that nearly touch gives the
-//! pressure. Chains have different lengths, so that workers become idle at different times. Only additions,
-//! multiplications and comparisons of numbers decide, so a chain is the same everywhere.
+//! Disks don't overlap; an overlapping move is refused. The number of nearly touching pairs gives the pressure. Chains
+//! have different lengths, so workers become idle at different times. Only additions, multiplications and comparisons
+//! of numbers decide, so a chain is the same everywhere.
 
 use crate::random::Random;
 
-/// Disks along a side of the lattice from which a chain starts.
+/// Disks along a side of a chain's initial lattice.
 const SIDE: usize = 6;
 const DISKS: usize = SIDE * SIDE;
-/// Diameter of a disk, in widths of the box: they cover 30 % of it.
+/// Disk diameter, in box widths: they cover 30 % of it.
 const DIAMETER: f64 = 0.103;
 /// Largest move along an axis.
 const MOVE: f64 = 0.04;
@@ -19,23 +19,25 @@ const NEAR: f64 = 1.1;
 /// Sweeps before anything is counted.
 const SWEEPS_BEFORE: u64 = 20;
 
-/// What a chain counts.
+/// Counts over a chain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     /// Accepted moves.
     pub(super) accepted: u32,
-    /// Pairs that nearly touch, after each sweep that counts.
+    /// Nearly touching pairs, after each counted sweep.
     pub(super) near: u32,
 }
 
 impl Counts {
-    /// Returns both in one word. Sums of words are the words of the sums while these are below 2^32.
+    /// Returns both in one word.
+    ///
+    /// Words add up componentwise while the sums are below 2^32.
     pub(super) fn to_word(self) -> u64 {
         u64::from(self.accepted) << 32 | u64::from(self.near)
     }
 }
 
-/// Returns the sweeps of a chain that count: 20 to 79.
+/// Returns a chain's number of counted sweeps: 20 to 79.
 pub(super) fn sweeps(task: u64) -> u64 {
     20 + task.wrapping_mul(37) % 60
 }
@@ -48,7 +50,7 @@ fn square_of_distance(a: [f64; 2], b: [f64; 2]) -> f64 {
     along(0) * along(0) + along(1) * along(1)
 }
 
-/// Runs the chain of a task.
+/// Runs a task's chain.
 pub(super) fn run(task: u64) -> Counts {
     let mut random = Random::from_seed(task + 1);
     let place = |at: usize| (at as f64 + 0.5) / SIDE as f64;
@@ -87,8 +89,8 @@ pub(super) fn run(task: u64) -> Counts {
 mod tests {
     use super::*;
 
-    /// By the equation of state of Henderson (1975): pressure over that of an ideal gas is (1 + c^2 / 8) / (1 - c)^2
-    /// for a covered part c, and 1 + 2 c g with the density g of pairs that touch, relative to that of an ideal gas.
+    /// By Henderson's equation of state (1975): pressure over an ideal gas's is (1 + c^2 / 8) / (1 - c)^2 for a covered
+    /// part c, and 1 + 2 c g with the density g of touching pairs, relative to an ideal gas.
     #[test]
     fn pairs_that_nearly_touch_give_the_known_pressure() {
         let tasks = 0..60;

@@ -8,7 +8,7 @@ use super::{MASTER, POLLS_MAX, Plan, TAG_RESULT, TAG_STOP, TAG_TASK, check_count
 use crate::state::{Owner, decode, encode};
 use crate::{Error, MessageError, StateError, checkpoint_due};
 
-/// State of the master between two results.
+/// The master's state between two results.
 struct Master {
     answer: Answer,
     /// Number of tasks assigned to each worker, from rank 1 on.
@@ -89,7 +89,7 @@ impl Master {
     }
 }
 
-/// Receives a result from any worker; alternates between MPI's ways to do that.
+/// Receives a result from any worker, alternating between MPI's ways.
 fn receive(comm: &mut dyn Communicator, n: u64) -> Result<(Status, Bytes), Error> {
     match n % 4 {
         0 => {}

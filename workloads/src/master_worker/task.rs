@@ -1,4 +1,4 @@
-//! Tasks, their results, and the encoding of both in messages.
+//! Tasks, their results, and their encoding in messages.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 use zerocopy::FromBytes;
@@ -6,7 +6,7 @@ use zerocopy::little_endian::U64;
 
 use super::{Kind, disks};
 
-/// Period of the input lengths of successive tasks.
+/// Period of successive tasks' input lengths.
 const LENGTHS: u64 = 4_000;
 
 fn input_len(kind: Kind, task: u64) -> u64 {
@@ -16,19 +16,20 @@ fn input_len(kind: Kind, task: u64) -> u64 {
     }
 }
 
-/// Returns the length in bytes of the longest message of tasks 0 to `tasks` - 1.
+/// Returns the longest message length in bytes for tasks 0 to `tasks` - 1.
 pub(super) fn message_bytes_max(kind: Kind, tasks: u64) -> usize {
     let longest = (0..tasks.min(LENGTHS)).map(|task| input_len(kind, task)).max().unwrap_or(0);
     size_of::<u64>() + longest as usize
 }
 
-/// Generates the input of task number `task`: 0 to 3,999 bytes for a chain of hashes, none for disks.
+/// Generates the input for task number `task`: 0 to 3,999 bytes for a hash chain, none for disks.
 pub(super) fn input(kind: Kind, task: u64) -> Vec<u8> {
     (0..input_len(kind, task)).map(|at| (at.wrapping_mul(task | 1) >> 3) as u8).collect()
 }
 
-/// Computes the result: a chain of hashes that starts from the input, or the counts of a chain of [`disks`]. Its length
-/// (1,000 to 19,000 hashes) varies from task to task, so that workers become idle at different times.
+/// Computes the result: a hash chain starting from the input, or counts from a chain of [`disks`].
+///
+/// Its length (1,000 to 19,000 hashes) varies from task to task, so workers become idle at different times.
 pub(super) fn compute(kind: Kind, task: u64, input: &[u8]) -> u64 {
     if kind == Kind::Disks {
         return disks::run(task).to_word();

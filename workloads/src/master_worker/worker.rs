@@ -8,7 +8,7 @@ use super::{MASTER, POLLS_MAX, Plan, TAG_RESULT, TAG_STOP, TAG_TASK, check_count
 use crate::state::{Owner, decode, encode};
 use crate::{Error, MessageError, StateError, checkpoint_due};
 
-/// Runs until the master sends a stop message; returns the combination of this worker's results.
+/// Runs until the master sends a stop message; returns this worker's combined results.
 pub(super) fn run(
     comm: &mut dyn Communicator,
     plan: &Plan,
@@ -54,7 +54,7 @@ fn restore(plan: &Plan, owner: &Owner, state: &[u8]) -> Result<Answer, StateErro
     Ok(done)
 }
 
-/// Receives the master's next message, alternately after a probe and by a request that is tested.
+/// Receives the master's next message, alternately after a probe and by a tested request.
 fn receive(comm: &mut dyn Communicator, n: u64) -> Result<(Status, Bytes), Error> {
     if n.is_multiple_of(2) {
         let found = comm.probe(Some(MASTER), ANY_TAG)?;

@@ -1,16 +1,16 @@
-//! BT: line solves along three axes, with a grid that is divided into q^3 cells for q^2 processes.
+//! BT: line solves along three axes, with a grid divided into q^3 cells for q^2 processes.
 //!
 //! Process (i, j) is rank = i + q * j. It has q cells, one in each layer z: cell (i + z, j - z, z), modulo q. So along
-//! each axis every slice has one cell of each process, all processes work all the time, and the next cell along an axis
-//! always belongs to the same process: (i + 1, j), (i, j + 1) and (i - 1, j + 1). Each iteration exchanges two layers
-//! of borders with all six neighbours. Then, for each axis, an elimination passes through the q slices, with q - 1
-//! messages to the next process, and a substitution returns the same way.
+//! each axis every slice has one cell per process, all processes work all the time, and the next cell along an axis
+//! always belongs to the same process: (i + 1, j), (i, j + 1) and (i - 1, j + 1). Each iteration exchanges two border
+//! layers with all six neighbours. Then, for each axis, an elimination passes through the q slices, with q - 1 messages
+//! to the next process, and a substitution returns the same way.
 
 use super::Message;
 use super::blocks::block_len;
 use super::sends::Sends;
 
-/// Iterations of class D.
+/// Class D iterations.
 pub(super) const ITERATIONS: u32 = 250;
 /// Valid numbers of ranks, with at least three points for each cell along each axis.
 pub(super) const RANKS: (u32, u32) = (4, 136 * 136);
@@ -21,7 +21,7 @@ const DOUBLE_BYTES: u64 = 8;
 /// Unknowns at each point.
 const UNKNOWNS: u64 = 5;
 
-/// Returns the messages of `rank` in one iteration.
+/// Returns the messages sent by `rank` in one iteration.
 pub(super) fn sends(rank: u32, ranks: u32) -> Vec<Message> {
     let q = ranks.isqrt();
     let neighbours = neighbours(rank, q);
@@ -53,8 +53,8 @@ fn neighbours(rank: u32, q: u32) -> [[u32; 2]; 3] {
     [[at(i + 1, j), at(i + q - 1, j)], [at(i, j + 1), at(i, j + q - 1)], [at(i + q - 1, j + 1), at(i + 1, j + q - 1)]]
 }
 
-/// Returns the bytes of two layers of the faces across `axis`, of all cells except the one in slice `edge` at the end
-/// of the grid.
+/// Returns the bytes in two layers on the faces across `axis`, for all cells except the one in slice `edge` at the
+/// grid's end.
 fn border_bytes(rank: u32, q: u32, axis: usize, edge: u32) -> u64 {
     let (i, j) = (rank % q, rank / q);
     let cells = (0..q).map(|z| [(i + z) % q, (j + q - z) % q, z]);

@@ -1,27 +1,27 @@
-//! CG: conjugate gradients with a sparse matrix that is divided into a 2-D grid of blocks.
+//! CG: conjugate gradients with a sparse matrix divided into a 2-D block grid.
 //!
-//! Process (row, column) is rank = row * `columns` + column; `columns` is the number of rows or twice as much. An
-//! iteration solves for a vector in 25 steps. Each step has one matrix-vector product, whose parts are summed up
-//! along the process row in log2 `columns` exchanges and then swapped across the diagonal (the transpose), and two
-//! scalar products of log2 `columns` exchanges of one number each. One scalar product precedes the first step. After
-//! the last step follow another matrix-vector product for the residual, its norm, and a common sum of two norms.
+//! Process (row, column) is rank = row * `columns` + column; there are as many columns as rows, or twice as many. An
+//! iteration solves for a vector in 25 steps. Each step has one matrix-vector product, with parts summed up along the
+//! process row in log2 `columns` exchanges and then swapped across the diagonal (the transpose), and two scalar
+//! products with log2 `columns` one-number exchanges each. One scalar product precedes the first step. After the last
+//! step follow another matrix-vector product for the residual, its norm, and a common sum of two norms.
 
 use super::Message;
 use super::blocks::block_len;
 use super::sends::Sends;
 
-/// Iterations of class D.
+/// Class D iterations.
 pub(super) const ITERATIONS: u32 = 100;
-/// Valid numbers of ranks, with at least 300 rows of the matrix for each process row.
+/// Valid numbers of ranks, with at least 300 matrix rows for each process row.
 pub(super) const RANKS: (u32, u32) = (2, 1 << 24);
 
-/// Order of the matrix.
+/// Matrix order.
 const ORDER: u64 = 1_500_000;
-/// Steps of one solution.
+/// Steps in one solution.
 const STEPS: u32 = 25;
 const DOUBLE_BYTES: u64 = 8;
 
-/// Returns the messages of `rank` in one iteration.
+/// Returns the messages sent by `rank` in one iteration.
 pub(super) fn sends(rank: u32, ranks: u32) -> Vec<Message> {
     let mut process = Process::new(rank, ranks);
     process.sum(DOUBLE_BYTES);
@@ -58,11 +58,10 @@ impl Process {
         }
     }
 
-    /// Sums up a product along the row, nearest process first, and sends it to the process that needs it as the next
-    /// vector.
+    /// Sums up a product along the row, nearest process first, and sends it to the process using it as the next vector.
     ///
-    /// With twice as many columns, two neighbours share the block: the first exchange gives each the sum of its half,
-    /// the others and the transpose transfer that half.
+    /// With twice as many columns, two neighbours share the block: the first exchange gives each its half's sum, the
+    /// others and the transpose transfer this half.
     fn product(&mut self) {
         let block = block_len(ORDER, self.rows, self.row);
         let halved = self.columns != self.rows;

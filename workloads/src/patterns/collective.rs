@@ -1,11 +1,11 @@
-//! Messages of collectives, with the algorithms that an MPI library chooses for these sizes.
+//! Collectives' messages, with an MPI library's algorithms for these sizes.
 
 use super::sends::Sends;
 
 /// Adds a pairwise all-to-all exchange: in step i, for i = 1, 2, ..., each rank swaps its block with rank XOR i.
 ///
-/// MPICH2 uses it for a power of two of ranks and blocks of more than 32 KiB. A rank copies its own block instead of
-/// sending it. Takes `ranks` - 1 steps.
+/// MPICH2 uses it on a power of two of ranks for blocks above 32 KiB. A rank copies its own block instead of sending
+/// it. Takes `ranks` - 1 steps.
 pub(super) fn all_to_all_pairwise(sends: &mut Sends, rank: u32, ranks: u32, bytes: u64) {
     for distance in 1..ranks {
         sends.send(rank ^ distance, bytes);
@@ -13,9 +13,10 @@ pub(super) fn all_to_all_pairwise(sends: &mut Sends, rank: u32, ranks: u32, byte
     }
 }
 
-/// Adds a reduction to rank 0 along a binomial tree: in step i, a rank whose lowest set bit is bit i sends its sum to
-/// the rank without that bit, and is done. MPICH2 uses it for messages below 2 KiB. Takes log2 `ranks` steps, rounded
-/// up.
+/// Adds a reduction to rank 0 along a binomial tree.
+///
+/// In step i, a rank with bit i as its lowest set bit sends its sum to the rank without it, and is done. MPICH2 uses it
+/// for messages below 2 KiB. Takes log2 `ranks` steps, rounded up.
 pub(super) fn reduce_binomial(sends: &mut Sends, rank: u32, ranks: u32, bytes: u64) {
     let mut distance = 1;
     while distance < ranks {

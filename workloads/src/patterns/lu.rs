@@ -1,32 +1,32 @@
-//! LU: sweeps over a 3-D grid that is divided along two axes into pencils.
+//! LU: sweeps over a 3-D grid divided along two axes into pencils.
 //!
-//! Process (row, column) of a grid of `rows` x `columns` is rank = row + `rows` * column; `rows` is `columns` or twice
-//! as much. The lower sweep proceeds plane by plane from the first corner to the last: for each plane a process needs
-//! the borders of the previous row and column, and sends its own to the next ones. The upper sweep proceeds the other
-//! way. Then, for the right-hand side, each process receives two layers from each neighbour. The grid isn't periodic.
+//! Process (row, column) in a `rows` x `columns` grid is rank = row + `rows` * column; `rows` is `columns` or twice as
+//! much. The lower sweep proceeds plane by plane from the first corner to the last: for each plane a process needs the
+//! previous row's and column's borders, and sends its own to the next ones. The upper sweep proceeds the other way.
+//! Then, for the right-hand side, each process receives two layers from each neighbour. The grid isn't periodic.
 
 use super::Message;
 use super::blocks::block_len;
 use super::sends::Sends;
 
-/// Iterations of class D.
+/// Class D iterations.
 pub(super) const ITERATIONS: u32 = 300;
 /// Valid numbers of ranks, with at least four points for each process along each axis.
 pub(super) const RANKS: (u32, u32) = (2, 4_096);
 
 /// Points along each axis.
 const POINTS: u64 = 408;
-/// Planes of a sweep: all except the two on the boundary.
+/// Planes in a sweep: all except the two on the boundary.
 const PLANES: u32 = 406;
-/// Bytes of the five unknowns of double precision at each point.
+/// Bytes for five double-precision unknowns at each point.
 const POINT_BYTES: u64 = 5 * 8;
 
-/// Returns the messages of `rank` in one iteration.
+/// Returns the messages sent by `rank` in one iteration.
 pub(super) fn sends(rank: u32, ranks: u32) -> Vec<Message> {
     let place = GridPosition::new(rank, ranks);
     let GridPosition { rows, columns, row, column } = place;
     let mut sends = Sends::new(rank);
-    // Steps that a wave needs from one corner to the other.
+    // Steps a wave needs from one corner to the other.
     let across = rows - 1 + columns - 1;
     let before = row + column;
 
@@ -59,7 +59,7 @@ pub(super) fn sends(rank: u32, ranks: u32) -> Vec<Message> {
     sends.finish()
 }
 
-/// Returns the points of a border without those on the boundary of the grid, which a sweep skips.
+/// Returns a border's points without the ones on the grid's boundary, which a sweep skips.
 fn inner(blocks: u32, index: u32) -> u64 {
     block_len(POINTS, blocks, index) - u64::from(index == 0) - u64::from(index + 1 == blocks)
 }

@@ -1,10 +1,10 @@
-//! Sparse traffic matrix of one iteration.
+//! Sparse traffic matrix for one iteration.
 
 use std::collections::BTreeMap;
 
 use super::Message;
 
-/// Messages and bytes of one iteration for each ordered pair of ranks that communicates.
+/// One iteration's messages and bytes for each communicating ordered pair of ranks.
 ///
 /// Memory: 24 bytes for each such pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl Matrix {
         Matrix { pairs }
     }
 
-    /// Returns all pairs that communicate, ascending by source, then destination.
+    /// Returns all communicating pairs, ascending by source, then destination.
     pub fn pairs(&self) -> &[Pair] {
         &self.pairs
     }
@@ -54,12 +54,12 @@ impl Matrix {
         self.pairs.get(index).copied()
     }
 
-    /// Returns the number of messages of all ranks in one iteration.
+    /// Returns the number of messages in one iteration, over all ranks.
     pub fn messages(&self) -> u64 {
         self.pairs.iter().map(|pair| pair.messages).sum()
     }
 
-    /// Returns the bytes of all ranks in one iteration.
+    /// Returns the bytes in one iteration, over all ranks.
     pub fn bytes(&self) -> u64 {
         self.pairs.iter().map(|pair| pair.bytes).sum()
     }

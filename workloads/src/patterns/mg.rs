@@ -1,27 +1,27 @@
-//! MG: V-cycles on grids of 1024^3, 512^3, ..., 2^3 points.
+//! MG: V-cycles on grids with 1024^3, 512^3, ..., 2^3 points.
 //!
 //! Processes form a torus, x fastest, with a power of two along each axis, z being the longest. Each sweep over a level
 //! ends with a border exchange with both neighbours, axis by axis. On a level with fewer points than processes along an
-//! axis, only every second process (then every fourth, ...) is active, and the distance of neighbours grows
-//! accordingly. On the way up, active processes send their values to the inactive ones between them.
+//! axis, only every second process (then every fourth, ...) is active, and neighbours' distance grows accordingly. On
+//! the way up, active processes send their values to the inactive ones between them.
 //!
 //! One cycle: on the way down, each of the nine coarser levels is computed from the finer one (one exchange); the
 //! coarsest is solved (one); on the way up each level gets its correction, its residual and its smoothing (an exchange
-//! for each of the last two); at the end the residual of the finest level is computed once more.
+//! for each of the last two); at the end the finest level's residual is computed once more.
 
 use super::Message;
 use super::sends::Sends;
 
-/// Iterations of class D.
+/// Class D iterations.
 pub(super) const ITERATIONS: u32 = 50;
-/// Valid numbers of ranks: from two processes along each axis to one point of level 6 for each process.
+/// Valid numbers of ranks: from two processes along each axis to one level 6 point for each process.
 pub(super) const RANKS: (u32, u32) = (8, 1 << 18);
 
 /// Number of levels; level k has 2^k points along each axis.
 const LEVELS: u32 = 10;
 const DOUBLE_BYTES: u64 = 8;
 
-/// Returns the messages of `rank` in one iteration.
+/// Returns the messages sent by `rank` in one iteration.
 pub(super) fn sends(rank: u32, ranks: u32) -> Vec<Message> {
     // From the finest (index 0) to the coarsest.
     let levels = levels(rank, ranks);
@@ -50,7 +50,7 @@ struct Level {
     points: [u64; 3],
     /// The next and the previous active process along each axis.
     neighbours: [[u32; 2]; 3],
-    /// True along the axes on which it is active on the next coarser level but its neighbours aren't.
+    /// `true` along the axes on which it is active on the next coarser level but its neighbours aren't.
     activates: [bool; 3],
 }
 
@@ -89,13 +89,13 @@ fn levels(rank: u32, ranks: u32) -> Vec<Level> {
     levels
 }
 
-/// Returns the points of process `at` of `extent`: with fewer points than processes, the last of each group has one.
+/// Returns the points on process `at` of `extent`: with fewer points than processes, the last in each group has one.
 fn points_at(points: u64, extent: u32, at: u32) -> u64 {
     let before = |at: u32| u64::from(at) * points / u64::from(extent);
     before(at + 1) - before(at)
 }
 
-/// Adds the border exchange of one sweep, axis by axis: later axes include the borders received along earlier ones.
+/// Adds one sweep's border exchange, axis by axis: later axes include the borders received along earlier ones.
 fn exchange(sends: &mut Sends, level: &Level) {
     let [x, y, z] = level.points;
     let is_active = level.points.iter().all(|&points| points > 0);
@@ -108,8 +108,8 @@ fn exchange(sends: &mut Sends, level: &Level) {
     }
 }
 
-/// Adds the values for processes that are inactive on the next coarser level: two layers for the next process, one for
-/// the previous.
+/// Adds the values for processes inactive on the next coarser level: two layers for the next process, one for the
+/// previous.
 fn activate(sends: &mut Sends, level: &Level) {
     let [x, y, z] = level.points.map(|points| points + 2);
     let faces = [y * z, x * z, x * y];

@@ -3,7 +3,7 @@
 use super::Message;
 use super::sends::Sends;
 
-/// A torus of ranks with up to three axes, the first being the fastest.
+/// Torus of ranks with up to three axes, the first being the fastest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Torus {
     extents: [u32; 3],
@@ -21,7 +21,7 @@ impl Torus {
         self.extents.iter().product()
     }
 
-    /// Returns the messages of `rank`, all in one step: no border depends on another.
+    /// Returns the messages sent by `rank`, all in one step: no border depends on another.
     pub(super) fn sends(&self, rank: u32) -> Vec<Message> {
         let mut sends = Sends::new(rank);
         let mut stride = 1;

@@ -1,19 +1,21 @@
-//! Table I of Guermouche 2011, as printed.
+//! Table I in Guermouche 2011, as printed.
 
 use super::{Kernel, Pattern, PatternError};
 
-/// A cell of Table I of Guermouche 2011 (section V.E.3).
+/// Cell in Table I (Guermouche 2011, section V.E.3).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cell {
-    /// Row of the table.
+    /// Table row.
     pub kernel: Kernel,
-    /// Size: 64, 128 or 256. BT ran on fewer ranks if that is no square.
+    /// Size: 64, 128 or 256.
+    ///
+    /// BT ran on fewer ranks if this is no square.
     pub ranks: u32,
     /// Number of clusters: 4, 8 or 16.
     pub clusters: u32,
     /// %log as printed: percentage of logged messages.
     pub logged_percent: f64,
-    /// %rl as printed: percentage of ranks that roll back, averaged over failures.
+    /// %rl as printed: percentage of ranks rolled back, averaged over failures.
     pub rolled_back_percent: f64,
 }
 
@@ -33,7 +35,7 @@ impl Cell {
         })
     }
 
-    /// Returns the pattern of the cell: the kernel on the largest valid number of ranks.
+    /// Returns the cell's pattern: the kernel on the largest valid number of ranks.
     ///
     /// # Errors
     /// [`PatternError::Ranks`] if there are too few ranks; never for [`Cell::all`].
@@ -41,16 +43,16 @@ impl Cell {
         Pattern::nas(self.kernel, self.kernel.ranks_within(self.ranks).unwrap_or(self.ranks))
     }
 
-    /// Returns the number of successive ranks in a cluster; the last cluster of BT at 128 has fewer.
+    /// Returns the number of successive ranks in a cluster; BT's last cluster at 128 has fewer.
     pub const fn ranks_in_cluster(&self) -> u32 {
         self.ranks / self.clusters
     }
 }
 
-/// Columns of the table: ranks and clusters.
+/// Table columns: ranks and clusters.
 const COLUMNS: [(u32, u32); 8] = [(64, 4), (64, 8), (128, 4), (128, 8), (128, 16), (256, 4), (256, 8), (256, 16)];
 
-/// Rows of the table: %log and %rl in each column.
+/// Table rows: %log and %rl in each column.
 const ROWS: [(Kernel, [f64; 8], [f64; 8]); 5] = [
     (Kernel::Mg, [16.59, 25.0, 9.5, 17.1, 25.4, 9.1, 16.9, 24.9], [62.5, 46.9, 62.5, 56.3, 42.1, 62.5, 55.7, 41.7]),
     (Kernel::Lu, [10.72, 25.0, 10.35, 24.14, 25.9, 5.0, 11.7, 25.03], [62.5, 56.2, 62.5, 56.3, 42.1, 62.5, 56.1, 53.1]),

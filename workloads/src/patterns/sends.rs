@@ -1,8 +1,8 @@
-//! Builder for the messages of one rank.
+//! Message builder for one rank.
 
 use super::Message;
 
-/// Messages of one rank so far, and its current step.
+/// One rank's messages so far, and its current step.
 #[derive(Debug)]
 pub(super) struct Sends {
     rank: u32,
@@ -15,14 +15,16 @@ impl Sends {
         Sends { rank, step: 0, messages: Vec::new() }
     }
 
-    /// Adds a message of the current step. Omits messages of the rank to itself, which never reach a channel.
+    /// Adds a message in the current step.
+    ///
+    /// Omits the rank's messages to itself, which never reach a channel.
     pub(super) fn send(&mut self, destination: u32, bytes: u64) {
         if destination != self.rank {
             self.messages.push(Message { step: self.step, source: self.rank, destination, bytes });
         }
     }
 
-    /// Begins the next step, whose messages may depend on those of the current one.
+    /// Begins the next step, with messages dependent on the current one.
     pub(super) fn next_step(&mut self) {
         self.skip(1);
     }

@@ -1,10 +1,10 @@
-//! Tests of the structure of each pattern, against counts by hand.
+//! Tests of each pattern's structure, against counts by hand.
 
 use std::collections::BTreeMap;
 
 use super::{Kernel, Message, Pattern, PatternError};
 
-/// Returns the patterns of every kernel, on the numbers of ranks of Table I and on the smallest.
+/// Returns every kernel's patterns, on the numbers of ranks in Table I and on the smallest.
 fn patterns() -> Vec<(Kernel, Pattern)> {
     let of_kernel = |kernel: Kernel| {
         let smallest = kernel.ranks_limits().0;
@@ -93,7 +93,7 @@ fn lu_sends_a_plane_only_after_receiving_both_borders() {
     }
     let mut compared = 0;
     for (&(source, destination), sent) in &steps {
-        // The n-th message of a sweep has the n-th plane; it depends on those from upstream, along either axis.
+        // A sweep's n-th message has the n-th plane; it depends on those from upstream, along either axis.
         let is_forward = destination > source;
         let upstream =
             [1, ROWS].map(|stride| if is_forward { source.checked_sub(stride) } else { Some(source + stride) });
@@ -102,7 +102,7 @@ fn lu_sends_a_plane_only_after_receiving_both_borders() {
             compared += 1;
         }
     }
-    // Of 232 links: each of the 15 * 7 inner corners connects two with two, and each line has one less than it has
+    // From 232 links: each of the 15 * 7 inner corners connects two with two, and each line has one less than it has
     // links.
     assert_eq!(compared, 2 * (2 * 15 * 7 + 8 * 14 + 16 * 6));
 }
@@ -125,7 +125,7 @@ fn bt_sends_as_many_messages_to_each_of_six_neighbours_as_there_are_slices() {
         assert_eq!(matrix.pairs().len(), 6 * ranks as usize);
         assert!(matrix.pairs().iter().all(|pair| pair.messages == q), "{ranks} ranks");
     }
-    // 408 = 8 * 51: of 8 cells, 7 have a successor; two layers of five unknowns. Then 7 faces of 52^2 points, 30
+    // 408 = 8 * 51: from 8 cells, 7 have a successor; two layers with five unknowns. Then 7 faces with 52^2 points, 30
     // numbers each.
     let east = nas(Kernel::Bt, 64).matrix().pair(0, 1).unwrap();
     assert_eq!(east.bytes, 8 * (7 * 51 * 51 * 2 * 5 + 7 * 52 * 52 * 30));
@@ -133,15 +133,15 @@ fn bt_sends_as_many_messages_to_each_of_six_neighbours_as_there_are_slices() {
 
 #[test]
 fn mg_exchanges_borders_29_times_and_activates_ranks_without_points() {
-    // 4 x 4 x 4 ranks: all are active except on the coarsest level of 2^3 points, where 8 are; from there half of the
-    // ranks of each axis send to their two neighbours.
+    // 4 x 4 x 4 ranks: all are active except on the coarsest level with 2^3 points, where 8 are; from there half the
+    // ranks on each axis send to their two neighbours.
     let on_64 = 6 * (64 * 27 + 8 * 2) + 3 * 32 * 2;
     assert_eq!(nas(Kernel::Mg, 64).matrix().messages(), on_64);
-    // 4 x 4 x 8: on the level of 4^3 points, half of the ranks are active, and along z, half send to reach the next
+    // 4 x 4 x 8: on the level with 4^3 points, half the ranks are active, and along z, half send to reach the next
     // level; from 2^3 to 4^3, a half along x and y, a quarter along z (all active ones along the axis).
     let on_128 = 6 * (128 * 24 + 64 * 3 + 8 * 2) + 2 * (64 + 64 + 64 + 32);
     assert_eq!(nas(Kernel::Mg, 128).matrix().messages(), on_128);
-    // The finest level: 256^2 points on a face of 4 x 4 x 4 ranks, and their borders.
+    // The finest level: 256^2 points on a face with 4 x 4 x 4 ranks, and their borders.
     let largest = nas(Kernel::Mg, 64).sends(0).into_iter().map(|message| message.bytes).max();
     assert_eq!(largest, Some(258 * 258 * 8));
 }
@@ -152,8 +152,8 @@ fn mg_activates_only_inactive_neighbours_and_otherwise_exchanges() {
         let counts = counts(nas(Kernel::Mg, ranks).messages());
         for (&(step, source, destination), &count) in &counts {
             let back = counts.get(&(step, destination, source)).copied().unwrap_or_default();
-            // 9 exchanges down, one on the coarsest level, then for each finer level 3 steps of activation and 6 of
-            // exchange.
+            // 9 exchanges down, one on the coarsest level, then for each finer level 3 activation steps and 6 exchange
+            // steps.
             let is_activation = (30..30 + 9 * 9).contains(&step) && (step - 30) % 9 < 3;
             assert_eq!(back, if is_activation { 0 } else { count }, "step {step}, {source} to {destination}");
         }
@@ -162,8 +162,8 @@ fn mg_activates_only_inactive_neighbours_and_otherwise_exchanges() {
 
 #[test]
 fn mg_activates_from_the_last_of_each_two_ranks_which_has_the_point() {
-    // Of 4 ranks along each axis, the coarsest level of 2 points leaves ranks 1 and 3: the first three steps of
-    // activation.
+    // From 4 ranks along each axis, the coarsest level with 2 points leaves ranks 1 and 3: the first three activation
+    // steps.
     for (axis, stride) in [1, 4, 16].into_iter().enumerate() {
         let at = |rank: u32| rank / stride % 4;
         let activations: Vec<Message> =

@@ -1,4 +1,4 @@
-//! Table I of Guermouche 2011: the share of logged messages, cell by cell, with the paper's clusters and with proposed
+//! Table I in Guermouche 2011: the share of logged messages, cell by cell, with the paper's clusters and with proposed
 //! ones.
 #![expect(clippy::print_stdout, reason = "the tables of docs/lab/simulations.md are what these tests print")]
 
@@ -11,10 +11,10 @@ use super::{Cell, Kernel, Pattern};
 const TOLERANCES: [(Kernel, f64); 5] =
     [(Kernel::Mg, 0.6), (Kernel::Lu, 0.05), (Kernel::Ft, 0.4), (Kernel::Cg, 0.1), (Kernel::Bt, 0.1)];
 
-/// Cells that don't follow from the benchmark's structure; `docs/book/src/explanation/patterns.md` explains them.
+/// Cells not explained by the benchmark's structure; see `docs/book/src/explanation/patterns.md`.
 const OUTSIDE: [(Kernel, (u32, u32)); 1] = [(Kernel::Mg, (256, 16))];
 
-/// Returns the messages of one iteration, for a number of ranks in the table.
+/// Returns one iteration's messages, for a number of ranks in the table.
 fn traffic(kernel: Kernel, ranks: u32) -> Traffic {
     let pattern = Pattern::nas(kernel, kernel.ranks_within(ranks).unwrap()).unwrap();
     let matrix = pattern.matrix();
@@ -44,7 +44,7 @@ fn the_share_of_logged_messages_is_the_papers_in_39_of_40_cells() {
     assert_eq!(outside, OUTSIDE);
 }
 
-/// In MG on 256 ranks, a plane has 4 x 8 of them. Successive ranks divide it across the 8; the paper's share is that of
+/// In MG on 256 ranks, a plane has 4 x 8 of them. Successive ranks divide it across the 8; the paper's share fits
 /// planes divided across the 4.
 #[test]
 fn the_deviating_cell_is_that_of_planes_divided_the_other_way() {
@@ -54,9 +54,9 @@ fn the_deviating_cell_is_that_of_planes_divided_the_other_way() {
     assert!((logged - 24.9).abs() < 0.3, "{logged:.2}");
 }
 
-/// If a cluster fails, all of higher epochs roll back with it (section V.E.3): (p + 1) / 2p of the ranks for p equal
+/// If a cluster fails, all with higher epochs roll back with it (section V.E.3): (p + 1) / 2p of the ranks for p equal
 /// clusters, which is 62.5, 56.25 and 53.125 %. For BT the table has these values at 64 and 256, but 62.6, 56.4 and
-/// 53.3 at '128'. That determines the number of ranks, and the size of the clusters.
+/// 53.3 at '128'. They determine the number of ranks, and the cluster sizes.
 #[test]
 fn bt_at_128_ran_on_121_ranks_in_blocks_of_32_16_and_8() {
     for (column, paper) in [((128, 4), 62.6), ((128, 8), 56.4), ((128, 16), 53.3)] {
@@ -69,7 +69,7 @@ fn bt_at_128_ran_on_121_ranks_in_blocks_of_32_16_and_8() {
     }
 }
 
-/// Renumbers the ranks so that successive ones are unrelated.
+/// Renumbers the ranks to make successive ones unrelated.
 fn renumbered(traffic: &Traffic) -> Traffic {
     let ranks = traffic.ranks();
     // 75 has no divisor in common with 64, 121, 128 and 256.
@@ -91,15 +91,15 @@ fn proposed_clusters_are_no_worse_than_the_papers() {
         println!("{kernel} {column:?}: proposed, renumbered, the paper's: between {between:.2?}, logged {logged:.2?}");
         assert!(found.between <= paper.between, "{kernel} {column:?}: {found:?}, the paper's {paper:?}");
         assert!(found.logged <= paper.logged, "{kernel} {column:?}: {found:?}, the paper's {paper:?}");
-        // Without the hint of the original numbering. The worst case is MG on 256 ranks in 4 clusters.
+        // Without the original numbering's hint. The worst case is MG on 256 ranks in 4 clusters.
         let worse = mixed.between_percent() - paper.between_percent();
         assert!(worse < 2.2, "{kernel} {column:?}: {mixed:?}, the paper's {paper:?}");
     }
 }
 
-/// A pattern of one iteration omits the all-reduces: a run of MG has 51 iterations (one to warm up) and 88 all-reduces,
-/// 80 of them to place its charges, twice, and 8 for norms. By recursive doubling each consists of log2 n swaps with
-/// ranks at distance 1, 2, 4, ... At least as large a share of these as of the border messages is between clusters.
+/// A one-iteration pattern omits the all-reduces: an MG run has 51 iterations (one to warm up) and 88 all-reduces, 80
+/// of them to place its charges, twice, and 8 for norms. By recursive doubling each consists of log2 n swaps with ranks
+/// at distance 1, 2, 4, ... At least as large a share of these as of the border messages is between clusters.
 #[test]
 fn most_of_the_deviation_in_mgs_row_is_its_initial_all_reduces() {
     const ITERATIONS: u64 = 51;

@@ -1,5 +1,5 @@
-//! Table I of Guermouche 2011, measured on the state machines: a part of its cells, including the unusual ones.
-//! `counterfoil reproduce table-1` measures all forty.
+//! Table I in Guermouche 2011, measured on the state machines: some cells, including the unusual ones. `counterfoil
+//! reproduce table-1` measures all forty.
 #![expect(clippy::print_stdout, reason = "prints the compared numbers")]
 
 use counterfoil::Rank;
@@ -9,7 +9,7 @@ use counterfoil_simulator::measure::{Job, Measured, Plan, RolledBack, coloured, 
 
 use super::{Cell, Kernel};
 
-/// The smallest run with two rounds of checkpoints: iterations are alike, and each reaches all ranks of a kernel.
+/// Smallest run with two checkpoint rounds: iterations are alike, and each reaches all ranks of a kernel.
 const PLAN: Plan = Plan { rounds: 2, iterations: 2 };
 
 fn cells(filter: impl Fn(&Cell) -> bool) -> Vec<(Cell, Measured)> {
@@ -49,7 +49,7 @@ fn cells_with_fewer_rollbacks_than_the_formula_are_reproduced() {
     }
 }
 
-/// The state machines log exactly the messages that the formula counts.
+/// The state machines log exactly the messages counted by the formula.
 #[test]
 fn the_state_machines_log_exactly_the_upward_messages() {
     for (cell, measured) in cells(|cell| cell.ranks == 64 && cell.clusters == 8) {
@@ -64,7 +64,7 @@ fn the_state_machines_log_exactly_the_upward_messages() {
     }
 }
 
-/// A failure rolls back its own cluster and those above it that a chain of upward messages reaches.
+/// A failure rolls back its own cluster and those above it reached by a chain of upward messages.
 #[test]
 fn a_failure_in_mg_rolls_back_the_planes_above_on_its_own_side() {
     let cell = Cell::all().find(|cell| (cell.kernel, cell.ranks, cell.clusters) == (Kernel::Mg, 64, 8)).unwrap();
@@ -72,7 +72,7 @@ fn a_failure_in_mg_rolls_back_the_planes_above_on_its_own_side() {
     let mut job = Job::new(&iteration, &Clusters::blocks(64, 8).unwrap()).unwrap();
     job.iterate().unwrap();
     let tables = job.tables();
-    // Cluster 2 z + h is half h of plane z of four.
+    // Cluster 2 z + h is half h of plane z out of four.
     for cluster in 0..8 {
         let mut rolled_back = RolledBack::default();
         rolled_back.add(&tables, [cluster * 8]);
@@ -81,9 +81,9 @@ fn a_failure_in_mg_rolls_back_the_planes_above_on_its_own_side() {
     }
 }
 
-/// In blocks of 8 of BT's 11 x 11 ranks, a cluster across the end of a row consists of two parts that exchange nothing,
-/// and the failure of a rank rolls back only its part. If the whole cluster fails, as in the paper's estimate ('a
-/// pessimistic scenario'), the share is the paper's.
+/// In blocks of 8 on BT's 11 x 11 ranks, a cluster across the end of a row consists of two parts exchanging nothing,
+/// and a rank's failure rolls back only its part. If the whole cluster fails, as in the paper's estimate ('a
+/// pessimistic scenario'), the share equals the paper's.
 #[test]
 fn bt_on_121_ranks_in_16_clusters_equals_the_paper_if_whole_clusters_fail() {
     let cell = Cell::all().find(|cell| (cell.kernel, cell.ranks, cell.clusters) == (Kernel::Bt, 128, 16)).unwrap();
@@ -103,7 +103,7 @@ fn bt_on_121_ranks_in_16_clusters_equals_the_paper_if_whole_clusters_fail() {
     assert!((alone.percent() - 51.58).abs() < 0.01, "{:.2}", alone.percent());
 }
 
-/// Another order of the clusters' epochs logs as much but rolls back far fewer ranks, if not all clusters communicate.
+/// Another epoch order for the clusters logs as much but rolls back far fewer ranks, if not all clusters communicate.
 #[test]
 fn lu_in_the_order_of_a_colouring_logs_the_same_and_rolls_back_a_fifth() {
     let cell = Cell::all().find(|cell| (cell.kernel, cell.ranks, cell.clusters) == (Kernel::Lu, 64, 8)).unwrap();

@@ -1,4 +1,4 @@
-//! States of lost ranks, rebuilt from those of the others.
+//! Lost ranks' states, rebuilt from the others'.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +12,12 @@ use super::{place_of, rank_of, receive, send};
 use crate::values::long_words;
 use crate::{Error, StateError, UnrecoverableError};
 
-/// Tag of what a replacement needs.
+/// Tag for a replacement's data.
 const TAG: i32 = 3;
 
-/// Returns this rank's state, before the iteration to which all go back. Collective. `place`: where the rank's state
-/// is, under a rule that keeps states in memory.
+/// Returns this rank's state, before the iteration to which all go back.
+///
+/// Collective. `place`: location of the rank's state, under a rule keeping states in memory.
 pub(super) fn rebuild(
     layout: &Layout,
     comm: &mut dyn Communicator,
@@ -40,8 +41,8 @@ pub(super) fn rebuild(
         state.undo(layout, rebuilding.to)?;
     }
     if place.is_some() {
-        // What is repeated may differ in its rounding. Nobody goes on while one has still what it was before, with
-        // which it could be found after a failure.
+        // Repeated work may round differently. No process goes on while one still has its earlier state, which could be
+        // found after a failure.
         comm.barrier()?;
     }
     match &state {
@@ -62,7 +63,7 @@ fn load(layout: &Layout, mut saved: SavedState) -> Result<State, Error> {
     Ok(state.ok_or(StateError::NotAState { len: shape.len() })?)
 }
 
-/// A recovery, as all ranks know it.
+/// Recovery, as known to all ranks.
 struct Rebuilding<'l> {
     layout: &'l Layout,
     lost: Vec<Place>,
@@ -80,17 +81,17 @@ impl Rebuilding<'_> {
         self.layout.places().find(|place| !self.is_lost(*place))
     }
 
-    /// Returns the first survivor that has T of a panel.
+    /// Returns the first survivor with T for a panel.
     fn holder(&self, panel: usize) -> Option<Place> {
         self.layout.places().find(|place| !self.is_lost(*place) && self.layout.takes_part(place.column, panel))
     }
 
-    /// Returns the survivors in the process row of a lost rank.
+    /// Returns the survivors in a lost rank's process row.
     fn row_of(&self, lost: Place) -> impl Iterator<Item = Place> + '_ {
         self.layout.places().filter(move |place| place.row == lost.row && !self.is_lost(*place))
     }
 
-    /// Sends the lost ranks what this one has for them.
+    /// Sends the lost ranks this one's contributions.
     fn send_all(&self, comm: &mut dyn Communicator, state: &State) -> Result<(), Error> {
         let own = state.place();
         for lost in &self.lost {
@@ -117,7 +118,7 @@ impl Rebuilding<'_> {
         Ok(())
     }
 
-    /// Makes the state of this rank, which is lost.
+    /// Creates this lost rank's state.
     fn receive_all(&self, comm: &mut dyn Communicator) -> Result<State, Error> {
         let own = place_of(self.layout, comm.rank());
         // One process row has a survivor in each process column but one, or is whole.

@@ -1,4 +1,4 @@
-//! Matrix, grid and checksums of a factorization.
+//! Matrix, grid and checksums for a factorization.
 
 use std::str::FromStr;
 
@@ -7,8 +7,10 @@ use counterfoil_qr::{Grid, Layout, Protection, Size};
 use super::NAME;
 use crate::{Class, RanksError};
 
-/// Matrix, grid and checksums of a factorization. As the name of a workload: `qr`, or with all numbers
-/// `qr:2x3:rotating:512x512:16`, and `:hilbert` or another kind of [`Elements`].
+/// Matrix, grid and checksums for a factorization.
+///
+/// As a workload name: `qr`, or with all numbers `qr:2x3:rotating:512x512:16`, and `:hilbert` or another kind of
+/// [`Elements`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// The matrix.
@@ -17,21 +19,21 @@ pub struct Shape {
     pub grid: Option<(usize, usize)>,
     /// Checksums.
     pub protection: Protection,
-    /// Elements of the matrix.
+    /// Matrix elements.
     pub elements: Elements,
 }
 
-/// Elements of a matrix.
+/// Kind of matrix elements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Elements {
     /// Random numbers from -1 to 1.
     #[default]
     Random,
-    /// Random numbers in columns whose sizes range over 16 decades.
+    /// Random numbers in columns with sizes ranging over 16 decades.
     Graded,
     /// 1 / (row + column + 1), the numbers counted from 0.
     Hilbert,
-    /// A matrix of rank 5.
+    /// Matrix with rank 5.
     Singular,
     /// Zeros.
     Zero,
@@ -47,13 +49,13 @@ impl Elements {
         ("zero", Elements::Zero),
     ];
 
-    /// Returns an element of the matrix.
+    /// Returns a matrix element.
     pub(super) fn at(self, row: usize, column: usize) -> f64 {
         match self {
             Elements::Random => random(row, column),
             Elements::Graded => random(row, column) * 10_f64.powi((7 * column % 17) as i32 - 8),
             Elements::Hilbert => 1.0 / (row + column + 1) as f64,
-            // Rows and columns that the matrix doesn't have.
+            // Rows and columns outside the matrix.
             Elements::Singular => {
                 (1..=5).map(|of| random(row, usize::MAX - of) * random(usize::MAX - of, column)).sum()
             }
@@ -70,7 +72,7 @@ fn random(row: usize, column: usize) -> f64 {
     ((bits ^ bits >> 31) >> 11) as f64 / (1_u64 << 52) as f64 - 1.0
 }
 
-/// A name that isn't that of a factorization.
+/// Not a factorization's name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{name:?} is no factorization: qr:GRID:PROTECTION:MATRIX:BLOCK, such as qr:2x3:rotating:512x512:16, with none, duplicated, rotating, or a period; \
@@ -81,7 +83,7 @@ pub struct ParseShapeError {
 }
 
 impl Shape {
-    /// Returns that of a square matrix, with rotating checksums.
+    /// Returns a square matrix's shape, with rotating checksums.
     pub fn square(order: usize, block: usize) -> Shape {
         Shape {
             size: Size { rows: order, columns: order, block },
@@ -91,7 +93,7 @@ impl Shape {
         }
     }
 
-    /// Returns the name of the workload.
+    /// Returns the workload name.
     pub(super) fn to_name(self) -> String {
         let Size { rows, columns, block } = self.size;
         let Some((process_rows, process_columns)) = self.grid else { return NAME.to_owned() };
@@ -123,9 +125,9 @@ impl Shape {
             let at_most = (at_most * rows) as u32;
             return Err(RanksError::TooMany { workload, class: Class::default(), ranks, at_most });
         }
-        // A rank alone has nobody who could keep its checksums.
+        // A lone rank has no other to keep its checksums.
         let protection = if columns == 1 { Protection::Unprotected } else { self.protection };
-        // Only a number that is 0 is refused, of which a name has none.
+        // Only a zero is refused, and names have none.
         let laid = Layout::new(self.size, Grid { rows, columns }, protection);
         laid.map_err(|_| RanksError::OtherGrid { workload, ranks, rows, columns })
     }

@@ -1,4 +1,4 @@
-//! Known answers of all workloads, on several numbers of ranks.
+//! All workloads' known answers, on several numbers of ranks.
 
 use counterfoil_workloads::{Class, LookupError, NAMES, Outcome, RanksError, Value, by_name, job_digest};
 

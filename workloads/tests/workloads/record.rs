@@ -1,11 +1,11 @@
-//! Communicators that record a rank's calls with their outcomes, and that replay them.
+//! Communicators that record a rank's calls with their outcomes, or replay them.
 
 use bytes::Bytes;
 use counterfoil::Epoch;
 use counterfoil_runtime::Error;
 use counterfoil_runtime::communicator::{CollectiveSubstrate, Communicator, InternalTag, Request, Status};
 
-/// A call of the communicator.
+/// Communicator call.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Call {
     Send { to: u32, tag: i32, payload: Bytes },
@@ -34,7 +34,7 @@ pub(crate) enum Outcome {
 
 pub(crate) type Event = (Call, Outcome);
 
-/// Source of outcomes.
+/// Outcome source.
 pub(crate) trait Source {
     fn rank(&self) -> u32;
     fn size(&self) -> u32;

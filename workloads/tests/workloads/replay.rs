@@ -1,5 +1,5 @@
-//! Determinism of a rank: with the same outcomes of its calls, from the start or from any of its checkpoints, it makes
-//! the same calls and has the same result.
+//! Determinism of a rank: with the same call outcomes, from the start or from any of its checkpoints, it makes the same
+//! calls and has the same result.
 
 use bytes::Bytes;
 use counterfoil_workloads::{Class, Error, NAMES, Outcome, Workload, by_name};
@@ -36,7 +36,7 @@ fn replay(
     outcome
 }
 
-/// Iterates over the states that a rank saved, each with its later events.
+/// Iterates over the states saved by a rank, each with its later events.
 fn checkpoints(events: &[Event]) -> impl Iterator<Item = (Bytes, &[Event])> {
     events.iter().enumerate().filter_map(|(at, (call, _))| match call {
         Call::Checkpoint(state) => Some((state.clone(), &events[at + 1..])),

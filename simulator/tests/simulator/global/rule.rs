@@ -10,21 +10,21 @@ use counterfoil_protocols::api::{
     Transmission,
 };
 
-/// Planted mistakes of the rule.
+/// Planted mistakes in the rule.
 #[derive(Debug)]
 pub(crate) struct Mistake;
 
 impl Mistake {
     pub(crate) const NONE: u8 = 0;
-    /// A message of an earlier attempt is delivered.
+    /// A message from an earlier attempt is delivered.
     pub(crate) const TAKE_UNDONE: u8 = 1;
-    /// A message of an attempt that is still being prepared here is dropped, not held.
+    /// A message from an attempt still being prepared here is dropped, not held.
     pub(crate) const DO_NOT_HOLD: u8 = 2;
-    /// Ranks answer `GO`, and the coordinator answers that.
+    /// Ranks answer `GO`, and the coordinator answers them.
     pub(crate) const DO_NOT_REST: u8 = 3;
 }
 
-/// The rule with one of its mistakes.
+/// The rule with one mistake.
 #[derive(Debug)]
 pub(crate) struct Global<const MISTAKE: u8>;
 
@@ -36,7 +36,7 @@ pub(crate) struct Member<const MISTAKE: u8> {
     /// Number of the attempt; 0 before any.
     attempt: u32,
     running: bool,
-    /// A rollback was requested.
+    /// `true` if a rollback was requested.
     rolls_back: bool,
     epoch: Epoch,
     sent: BTreeMap<Rank, u64>,
@@ -210,7 +210,7 @@ impl<const MISTAKE: u8> Protocol for Member<MISTAKE> {
         })
     }
 
-    /// Each rank sends all of its attempt to whoever connects.
+    /// Each rank sends all messages of its attempt to any connecting peer.
     fn handle_hello(&mut self, peer: Rank, hello: &Hello) -> Result<(), ProtocolError> {
         let incarnation = hello.incarnation;
         let met = self.met.entry(peer).or_default();

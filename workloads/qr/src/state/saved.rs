@@ -1,4 +1,4 @@
-//! A state as numbers and arrays, to be saved and loaded, or kept in memory that outlives the process.
+//! State as numbers and arrays, to be saved and loaded, or kept in memory outliving the process.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::matrix::Matrix;
 use crate::memory::Values;
 
 impl State {
-    /// Returns the state's numbers, and its values in arrays where they are: what [`State::from_parts`] needs.
+    /// Returns the state's numbers, and its values in their arrays, as needed by [`State::from_parts`].
     pub fn parts(&self) -> (Vec<u64>, Vec<&Values>) {
         let mut numbers = vec![self.place.row, self.place.column, self.done, self.summed];
         let mut matrices = vec![&self.values];
@@ -46,11 +46,13 @@ impl State {
         (numbers.into_iter().map(|number| number as u64).collect(), arrays.collect())
     }
 
-    /// Makes a state of its [`parts`](State::parts). `next` returns the arrays of these lengths, in the same order.
-    /// Returns `None` if the numbers aren't those of a state of this layout, or an array has another length.
+    /// Creates a state from its [`parts`](State::parts).
+    ///
+    /// `next` returns the arrays with these lengths, in the same order. Returns `None` if the numbers don't describe a
+    /// state with this layout, or an array has another length.
     ///
     /// # Errors
-    /// Those of `next`.
+    /// Errors from `next`.
     pub fn from_parts<E>(
         layout: &Layout,
         numbers: &[u64],
@@ -63,7 +65,7 @@ impl State {
         }
         let mut matrices = Vec::with_capacity(shape.sizes.len());
         for (rows, columns) in shape.sizes {
-            // Each is below its limit, and these are numbers of blocks and rows.
+            // Each is below its limit, and these count blocks and rows.
             let Some(matrix) = Matrix::from_values(rows, columns, next(rows * columns)?) else { return Ok(None) };
             matrices.push(matrix);
         }
@@ -93,16 +95,18 @@ impl State {
         Ok(Some(state))
     }
 
-    /// Moves all values to memory that outlives the process: each change of the state is published there from now on.
+    /// Moves all values to memory outliving the process: each change to the state is published there from now on.
     ///
     /// # Errors
-    /// [`StateMemoryError`] if the memory is full, as for each change that follows.
+    /// [`StateMemoryError`] if the memory is full, as for each later change.
     pub fn settle(&mut self, memory: StateMemory) -> Result<(), StateMemoryError> {
         self.memory = Some(memory);
         self.publish()
     }
 
-    /// Returns the state that another process has left. Returns `None` if it isn't one of this layout.
+    /// Returns the state left by another process.
+    ///
+    /// Returns `None` if it doesn't have this layout.
     pub fn found(layout: &Layout, found: FoundState<f64>) -> Option<State> {
         let mut arrays = found.arrays.into_iter();
         let next = |_| Ok::<_, std::convert::Infallible>(arrays.next().map_or_else(Values::default, Values::Shared));
@@ -111,7 +115,7 @@ impl State {
         state.filter(|_| arrays.next().is_none()).map(|state| State { memory, ..state })
     }
 
-    /// Returns how many bytes of [memory](State::settle) a process needs at most.
+    /// Returns the largest number of bytes of [memory](State::settle) needed by a process.
     pub fn memory_bytes_max(layout: &Layout, place: Place) -> usize {
         let (block, rows, kept) = (layout.size().block, layout.local_rows(place.row), layout.window() + 1);
         let held = super::held(layout, place.column).count();
@@ -123,14 +127,14 @@ impl State {
         2 * 8 * numbers + (1 << 20)
     }
 
-    /// Marks the state as being changed, in memory that outlives the process.
+    /// Marks the state as being changed, in memory outliving the process.
     pub(super) fn begin_change(&self) {
         if let Some(memory) = &self.memory {
             memory.begin_change();
         }
     }
 
-    /// Publishes the state in memory that outlives the process.
+    /// Publishes the state in memory outliving the process.
     pub(super) fn publish(&mut self) -> Result<(), StateMemoryError> {
         let Some(memory) = self.memory.clone() else { return Ok(()) };
         self.weights.settle(&memory)?;
@@ -159,7 +163,7 @@ impl PartialEq for State {
     }
 }
 
-/// Numbers of a state.
+/// A state's numbers.
 struct Shape {
     place: Place,
     done: usize,
@@ -177,7 +181,7 @@ impl Shape {
     fn parse(layout: &Layout, numbers: &[u64]) -> Option<Shape> {
         let mut numbers = numbers.iter().map(|number| usize::try_from(*number).unwrap_or(usize::MAX));
         let (grid, most) = (layout.grid(), layout.blocks().max(layout.panels()));
-        // Below the limit, as are the numbers of blocks, panels and stripes.
+        // Below the limit, like the numbers of blocks, panels and stripes.
         let mut next = |limit: usize| numbers.next().filter(|number| *number <= limit);
         let place = Place { row: next(grid.rows - 1)?, column: next(grid.columns - 1)? };
         let (done, summed) = (next(most)?, next(most)?);

@@ -1,5 +1,5 @@
-//! A grid of processes in one: threads of which one runs at a time, in an order that a seed gives. Some can be killed
-//! at any message; the others learn of it at later messages, or when they would wait for ever.
+//! A process grid in one process: threads running one at a time, in seeded order. Some can be killed at any message;
+//! the others learn of it at later messages, or when they would wait for ever.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
@@ -23,23 +23,23 @@ impl From<StateMemoryError> for Failed {
     }
 }
 
-/// What a process is about to do.
+/// A process's next action.
 #[derive(Clone, Debug)]
 enum Step {
     Send(Place, Vec<f64>),
     Receive(Place),
 }
 
-/// What a process knows of its last step.
+/// Result of a process's last step.
 type Answer = Result<Vec<f64>, Failed>;
 
 #[derive(Default)]
 struct Shared {
-    /// Steps of processes that wait for their turn.
+    /// Steps of processes waiting for their turn.
     pending: BTreeMap<Place, Step>,
     answers: BTreeMap<Place, Answer>,
     mail: BTreeMap<(Place, Place), VecDeque<Vec<f64>>>,
-    /// Processes that run between two steps.
+    /// Processes running between two steps.
     running: usize,
 }
 
@@ -57,7 +57,7 @@ impl Shared {
         self.running += 1;
     }
 
-    /// Carries out the step of a process.
+    /// Carries out a process's step.
     fn carry_out(&mut self, place: Place) {
         let answer = match self.pending[&place].clone() {
             Step::Send(to, message) => {
@@ -76,7 +76,7 @@ struct World {
     changed: Condvar,
 }
 
-/// A process's end of the communication.
+/// A process's communication endpoint.
 struct Process<'w> {
     world: &'w World,
     place: Place,
@@ -135,7 +135,7 @@ impl Communication for Process<'_> {
     }
 }
 
-/// Notes that a process has ended.
+/// Notes the end of a process.
 struct End<'w>(&'w World);
 
 impl Drop for End<'_> {
@@ -145,28 +145,28 @@ impl Drop for End<'_> {
     }
 }
 
-/// Processes to kill, and the message at which.
+/// Processes to kill, at a given message.
 #[derive(Clone, Debug)]
 pub(crate) struct Kill {
     pub(crate) at: usize,
     pub(crate) victims: Vec<Place>,
 }
 
-/// What has happened in a run.
+/// Counters of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ran {
     /// Messages sent and received.
     pub(crate) steps: usize,
-    /// Processes were killed.
+    /// `true` if processes were killed.
     pub(crate) has_failed: bool,
     waits_for_ever: bool,
-    /// Most iterations that a survivor was ahead of another.
+    /// Most iterations by which a survivor was ahead of another.
     pub(crate) skew: usize,
-    /// A message from one survivor to another was lost.
+    /// `true` if a message between survivors was lost.
     pub(crate) has_lost_message: bool,
 }
 
-/// Returns a state as it is loaded after it was saved: the same.
+/// Saves and loads a state; the result is equal.
 fn saved_and_loaded(layout: &Layout, state: &State) -> State {
     let (numbers, arrays) = state.parts();
     let mut saved = arrays.iter();
@@ -183,7 +183,7 @@ fn saved_and_loaded(layout: &Layout, state: &State) -> State {
     loaded
 }
 
-/// Memory of processes that outlives them.
+/// Process memory outliving the processes.
 pub(crate) struct Memories(tempfile::TempDir);
 
 impl Memories {
@@ -201,21 +201,21 @@ impl Memories {
         state.settle(StateMemory::create(&path, bytes).unwrap()).unwrap();
     }
 
-    /// Returns what the next process of this place finds; `None` if it was being changed.
+    /// Returns the state found by the next process at this place; `None` if it was being changed.
     fn found(&self, layout: &Layout, place: Place) -> Option<State> {
         let path = self.path(place);
         has_state(&path).unwrap().then(|| State::found(layout, StateMemory::open(&path).unwrap()).unwrap())
     }
 }
 
-/// A factorization, with the states of all processes.
+/// Factorization, with all processes' states.
 pub(crate) struct Job {
     pub(crate) layout: Layout,
     pub(crate) matrix: Matrix,
     pub(crate) states: BTreeMap<Place, State>,
-    /// A process that lags, so that the others get as far ahead of it as they can.
+    /// Lagging process, so the others get as far ahead of it as they can.
     pub(crate) slow: Option<Place>,
-    /// Of states that outlive their processes without being saved.
+    /// States outliving their processes without being saved.
     memories: Option<Memories>,
     random: SplitMix64,
 }
@@ -234,7 +234,7 @@ impl Job {
         Job { layout: layout.clone(), matrix: matrix.clone(), states, slow: None, memories: None, random }
     }
 
-    /// Keeps the states in memory that outlives the processes: then those of killed ones aren't lost.
+    /// Keeps the states in memory outliving the processes: then killed ones' aren't lost.
     pub(crate) fn keep_in_memory(&mut self) {
         let memories = self.memories.insert(Memories::new());
         self.states.values_mut().for_each(|state| memories.settle(&self.layout, state));
@@ -244,7 +244,7 @@ impl Job {
         (self.random.next_u64() % bound as u64) as usize
     }
 
-    /// Runs to the end, or to a failure, of which the job recovers.
+    /// Runs to the end, or to a failure, from which the job recovers.
     pub(crate) fn run(&mut self, kill: Option<&Kill>) -> Result<Ran, Unrecoverable> {
         let (layout, world) = (self.layout.clone(), World::default());
         world.shared.lock().unwrap().running = self.states.len();
@@ -271,7 +271,7 @@ impl Job {
             ran.has_lost_message =
                 shared.mail.iter().any(|((from, to), mail)| !mail.is_empty() && !is_dead(from) && !is_dead(to));
             if let Some(memories) = &self.memories {
-                // What a process had not published is gone with it.
+                // Unpublished data is gone with its process.
                 let places: Vec<Place> = std::mem::take(&mut self.states).into_keys().collect();
                 let found = |place| (place, memories.found(&layout, place).expect("no message meets a change"));
                 self.states = places.into_iter().map(found).collect();
@@ -303,7 +303,7 @@ impl Job {
                 for victim in waiting.iter().filter(|place| kill.victims.contains(place)) {
                     shared.answer(*victim, Err(Failed));
                 }
-                // What they had sent may be lost with them.
+                // Their sent messages may be lost with them.
                 if self.below(2) == 0 {
                     shared.mail.retain(|(from, _), _| !kill.victims.contains(from));
                 }

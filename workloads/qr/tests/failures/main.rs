@@ -1,4 +1,4 @@
-//! Factorizations whose processes are killed at any message: the residuals are as small as without.
+//! Factorizations with processes killed at any message: the residuals are as small as without.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test's functions may")]
 
@@ -17,7 +17,7 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 const PROTECTIONS: [Protection; 4] =
     [Protection::Duplicated, Protection::Rotating, Protection::Periodic(1), Protection::Periodic(4)];
 
-/// Kinds of matrices.
+/// Matrix kinds.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Random,
@@ -110,7 +110,7 @@ fn any_matrix_is_factored() {
     }
 }
 
-/// One process has the whole matrix, so that both ways can be compared.
+/// One process has the whole matrix, so both ways can be compared.
 #[test]
 fn residuals_are_near_what_a_few_vectors_show() {
     for size in [(40, 40, 8), (48, 20, 8), (20, 48, 8)] {
@@ -126,7 +126,7 @@ fn residuals_are_near_what_a_few_vectors_show() {
         let is_near = |near: f64, exact: f64| near < 4.0 * exact && exact < 4.0 * near;
         assert!(is_near(near.factorization, exact.factorization), "{size:?}: {exact:?} {near:?}");
         assert!(is_near(near.orthogonality, exact.orthogonality), "{size:?}: {exact:?} {near:?}");
-        // An element of R, and one of a reflector.
+        // An element in R, and one in a reflector.
         for at in [0, 1] {
             let mut wrong = Job::new(&layout, &matrix, 1);
             wrong.run(None).unwrap();
@@ -173,7 +173,7 @@ fn states_in_memory_outlive_a_process_that_is_killed_at_each_message() {
             };
             let steps = start().run(None).unwrap().steps;
             for at in (0..steps).step_by(3) {
-                // Two of a process row.
+                // Two in a process row.
                 let victims = vec![layout.places().next().unwrap(), layout.places().nth(1).unwrap()];
                 let (mut job, kill) = (start(), Kill { at, victims });
                 assert!(job.run(Some(&kill)).unwrap().has_failed, "{kill:?}");
@@ -254,7 +254,7 @@ fn two_processes_lost_in_a_row_are_named() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// One process of each of some process rows, several times; among them whole process columns.
+    /// One process in each of some process rows, several times; among them whole process columns.
     #[test]
     fn processes_may_be_killed_at_any_message(
         (rows, columns, block) in (1_usize..32, 1_usize..32, 1_usize..5),
