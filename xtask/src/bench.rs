@@ -1,6 +1,6 @@
-//! `cargo xtask bench`: runs the criterion benchmarks and prints the tables of `counterfoil bench`.
+//! `cargo xtask bench`: runs the criterion benchmarks and prints the `counterfoil bench` tables.
 //!
-//! The subcommands `mpi`, `applications`, `operations` and `netpipe` measure programs that run over MPI.
+//! The subcommands `mpi`, `applications`, `operations` and `netpipe` measure MPI programs.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -12,14 +12,16 @@ use crate::mpi::bench::{applications, netpipe, operations, ping_pong};
 use crate::table::Table;
 use crate::workspace::{TaskError, Workspace, command_line, run_checked};
 
-/// Benchmarks of `counterfoil bench`.
+/// Subjects of `counterfoil bench`.
 const SUBJECTS: [&str; 7] = ["append", "replay", "release", "spill", "recover", "disk-replay", "spilling"];
 
-/// Leading columns of a table, in this order. Other columns follow in alphabetical order.
+/// Leading table columns, in this order.
+///
+/// Other columns follow in alphabetical order.
 const LEADING_COLUMNS: [&str; 10] =
     ["backend", "block", "operation", "size", "writers", "records", "tier", "ns", "floor_ns", "ratio"];
 
-/// Options of `cargo xtask bench`.
+/// Options for `cargo xtask bench`.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Options {
@@ -30,10 +32,10 @@ pub(crate) struct Options {
     tables_only: bool,
 }
 
-/// Benchmarks that need an MPI and run only on request.
+/// Benchmarks that need an MPI, run only on request.
 #[derive(Debug, Subcommand)]
 enum MpiBench {
-    /// Measure the cost per message of the logging library: logged and native batches alternate within one job
+    /// Measure the logging library's cost per message: logged and native batches alternate within one job
     Mpi {
         #[command(flatten)]
         options: ping_pong::Options,
@@ -41,7 +43,7 @@ enum MpiBench {
         #[arg(long)]
         json: bool,
     },
-    /// Measure the run time of whole programs with and without the logging library, in alternating runs
+    /// Measure whole programs' run time with and without the logging library, in alternating runs
     Applications {
         #[command(flatten)]
         options: applications::Options,
@@ -49,7 +51,7 @@ enum MpiBench {
         #[arg(long)]
         json: bool,
     },
-    /// Measure operations of MPI natively and under `counterfoil run --recover`, in alternating jobs
+    /// Measure MPI operations natively and under `counterfoil run --recover`, in alternating jobs
     Operations {
         #[command(flatten)]
         options: operations::Options,
@@ -67,7 +69,9 @@ enum MpiBench {
     },
 }
 
-/// Runs the benchmarks. Returns `true`, since a failed benchmark is an error.
+/// Runs the benchmarks.
+///
+/// Returns `true`, since a failed benchmark is an error.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, TaskError> {
     if let Some(mpi_bench) = &options.mpi_bench {
         let (rows, json) = match mpi_bench {

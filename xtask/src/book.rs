@@ -1,4 +1,4 @@
-//! `cargo xtask book`: the book as pages, after a check of all links.
+//! `cargo xtask book`: builds the book as web pages after checking all links.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -8,10 +8,10 @@ use clap::Args;
 use crate::suite::links;
 use crate::workspace::{TaskError, Workspace, run_checked};
 
-/// Version of mdBook that is installed where none is found.
+/// mdBook version to install if none is found.
 const MDBOOK: &str = "0.5.4";
 
-/// How to build the book.
+/// Options for `cargo xtask book`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Open it in a browser
@@ -19,7 +19,9 @@ pub(crate) struct Options {
     open: bool,
 }
 
-/// Checks the links, and builds the book. Returns `true` if no link is broken.
+/// Checks the links and builds the book.
+///
+/// Returns `true` if no link is broken.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, TaskError> {
     let checked = links::check(workspace);
     if let Err(broken) = &checked {
@@ -36,7 +38,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Task
     Ok(checked.is_ok())
 }
 
-/// Returns the mdBook in PATH, or the one below the target directory, which is compiled if it isn't there.
+/// Returns the mdBook in PATH, or else the one below the target directory, compiling it first if missing.
 fn find_or_install(workspace: &Workspace) -> Result<PathBuf, TaskError> {
     let in_path = PathBuf::from("mdbook");
     let is_there = Command::new(&in_path).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();

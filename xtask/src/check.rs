@@ -1,4 +1,4 @@
-//! `cargo xtask check`: what needs no test to run, namely format, lints, and where unsafe code is.
+//! `cargo xtask check`: checks without a test run, namely format, lints and the location of unsafe code.
 
 use crate::mpi::{Choice, Toolkit, select_all};
 use crate::suite::Suite;
@@ -6,7 +6,9 @@ use crate::workspace::{TaskError, Workspace};
 
 const FORMAT: [&str; 3] = ["fmt", "--all", "--check"];
 
-/// Runs the checks. Returns `true` if nothing failed.
+/// Runs the checks.
+///
+/// Returns `true` if nothing failed.
 pub(crate) fn run(workspace: &Workspace) -> Result<bool, TaskError> {
     let mut suite = Suite::new(workspace);
     sources(&mut suite, workspace);
@@ -26,7 +28,7 @@ pub(crate) fn sources(suite: &mut Suite<'_>, workspace: &Workspace) {
     suite.crate_roots();
 }
 
-/// Runs the lints over all crates, or without an MPI over those that need none.
+/// Runs the lints over all crates; without an MPI, only over crates that need none.
 pub(crate) fn lints(suite: &mut Suite<'_>, workspace: &Workspace, toolkit: Option<&Toolkit>) {
     let mut command = workspace.cargo(["clippy", "--all-targets"]);
     select_all(&mut command, workspace, toolkit);

@@ -1,4 +1,4 @@
-//! `cargo xtask install`: the C interface of the log engine in a prefix, with files for pkg-config and CMake.
+//! `cargo xtask install`: installs the log engine's C interface in a prefix, with files for pkg-config and CMake.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -9,15 +9,15 @@ use clap::Args;
 
 use crate::workspace::{TaskError, Workspace, run_checked};
 
-/// Version of the installation: that of all crates.
+/// Version of the installation, common to all crates.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const MAJOR: &str = env!("CARGO_PKG_VERSION_MAJOR");
 const MINOR: &str = env!("CARGO_PKG_VERSION_MINOR");
 
-/// Libraries of the system that the static library needs: `rustc --print native-static-libs`.
+/// System libraries linked by the static library: `rustc --print native-static-libs`.
 const NATIVE_LIBRARIES: [&str; 6] = ["gcc_s", "util", "rt", "pthread", "m", "dl"];
 
-/// Where to install.
+/// Options for `cargo xtask install`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Directory with bin, include and lib; its parts are created
@@ -28,7 +28,7 @@ pub(crate) struct Options {
     destdir: Option<PathBuf>,
 }
 
-/// Builds the libraries, and installs them.
+/// Builds and installs the libraries.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, TaskError> {
     run_checked(&mut workspace.cargo(["build", "--release", "--package", "counterfoil-capi"]))?;
     let prefix = match &options.destdir {
@@ -41,7 +41,9 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Task
     Ok(true)
 }
 
-/// Installs libraries that were built in a directory. Returns the files.
+/// Installs the libraries in directory `built`.
+///
+/// Returns the installed files.
 fn install(workspace: &Workspace, built: &Path, prefix: &Path) -> Result<Vec<PathBuf>, TaskError> {
     let sources = workspace.root().join("capi");
     let library = prefix.join("lib");
@@ -87,17 +89,18 @@ fn install(workspace: &Workspace, built: &Path, prefix: &Path) -> Result<Vec<Pat
 fn copy(from: &Path, to: &Path) -> Result<PathBuf, TaskError> {
     let parent = to.parent().unwrap_or(Path::new("/"));
     fs::create_dir_all(parent).map_err(TaskError::file(parent))?;
-    // A file that a program has mapped stays what it was.
+    // Unlinks first: programs with the old file mapped keep it.
     let _ = fs::remove_file(to);
     fs::copy(from, to).map_err(TaskError::file(from))?;
     Ok(to.to_owned())
 }
 
-/// Installs the libraries that tests have built in a target directory into a prefix of its own, and builds a program
-/// with pkg-config, and with CMake. Returns what was left out.
+/// Installs the test build's libraries into a prefix of its own, and builds a program with pkg-config and with CMake.
+///
+/// Returns the steps left out.
 ///
 /// # Errors
-/// What failed.
+/// The failed step.
 pub(crate) fn try_out(workspace: &Workspace, target: &Path) -> Result<Vec<&'static str>, String> {
     let work = target.join("tmp").join("installation");
     let _ = fs::remove_dir_all(&work);

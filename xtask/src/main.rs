@@ -1,9 +1,8 @@
-//! The project's own tasks: `cargo xtask check`, `test`, `soak`, `bench`, `mpi`, `preload`, `install`,
-//! `book`.
+//! The project's own tasks: `cargo xtask check`, `test`, `soak`, `bench`, `mpi`, `preload`, `install`, `book`.
 //!
 //! Each task is a module; this file only reads the command line.
 #![forbid(unsafe_code)]
-// A task's only product is what it prints.
+// A task's only product is its printed output.
 #![expect(clippy::print_stdout)]
 
 mod bench;
@@ -36,20 +35,20 @@ struct Arguments {
 enum Task {
     /// Check format and lints
     Check,
-    /// Check everything that a change has to pass; the last line is `N passed, N failed`
+    /// Run every check required for a change; the last line is `N passed, N failed`
     Test(test::Options),
     /// Run something many times with random parameters, and check every run
     #[command(subcommand)]
     Soak(Soak),
     /// Run the benchmarks, and print their tables
     Bench(bench::Options),
-    /// Find an MPI or install one, and build what needs one: the programs of mpi/
+    /// Find or install an MPI, and build the programs of mpi/, which need one
     Mpi(mpi::Options),
-    /// Build the C interface of the log engine, and install it with files for pkg-config and CMake
+    /// Build the log engine's C interface, and install it with files for pkg-config and CMake
     Install(install::Options),
     /// Build the library that logs unmodified MPI programs, for an MPI that is found or installed
     Preload(mpi::preload::Options),
-    /// Check the links of the documentation, and build the book
+    /// Check the documentation's links, and build the book
     Book(book::Options),
 }
 
@@ -61,15 +60,15 @@ enum Soak {
     Mpi(soak::OverMpi),
     /// Random MPI programs, with and without the library that logs unmodified programs, or that recovers them
     MpiPrograms(soak::mpi_programs::Options),
-    /// The MPI programs of a folder, with and without the library: what they print, how they end, and their logs
+    /// A folder's MPI programs, with and without the library: their output, exit status and logs
     Programs(soak::programs::Options),
     /// Kill ranks of unmodified MPI programs under `counterfoil run --recover`, at all kinds of moments
     Recover(soak::recover::Options),
-    /// Simulated disks whose power is cut at every operation, compared with a model
+    /// Simulated disks with a power cut at every operation, compared with a model
     Crash(soak::crash::Options),
-    /// The tests of log-core under Miri
+    /// The log-core tests under Miri
     Miri(soak::miri::Options),
-    /// One change at a time in a crate, and the share of them that its tests find (needs cargo-mutants)
+    /// One change at a time in a crate, and the share found by its tests (needs cargo-mutants)
     Mutants(soak::mutants::Options),
     /// `counterfoil simulate` over all protocols, with 2 to 16 ranks and up to 10 failures
     Simulate(soak::simulate::Options),

@@ -1,7 +1,7 @@
-//! `cargo xtask mpi`: finds or installs an MPI and builds the crates over it, those of `mpi/`.
+//! `cargo xtask mpi`: finds or installs an MPI and builds the MPI crates in `mpi/`.
 //!
-//! All others build on a machine without MPI. Builds for different MPIs have separate target directories, since the
-//! bindings to one MPI do not work with another.
+//! All other crates build on a machine without MPI. Each MPI has its own target directory, since the bindings to one
+//! MPI do not work with another.
 
 pub(crate) mod bench;
 pub(crate) mod error;
@@ -25,10 +25,10 @@ use crate::workspace::{TaskError, Workspace, cargo, run_checked};
 pub(crate) use error::MpiError;
 pub(crate) use find::Mpi;
 
-/// Names the directory with examples and libraries to tests over MPI: `mpi/tests/support/build.rs`.
+/// Variable that names the directory with examples and libraries to tests over MPI: `mpi/tests/support/build.rs`.
 pub(crate) const BUILT: &str = "COUNTERFOIL_TEST_BUILD";
 
-/// Options of `cargo xtask mpi`.
+/// Options for `cargo xtask mpi`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -38,7 +38,7 @@ pub(crate) struct Options {
     arguments: Vec<String>,
 }
 
-/// Selection of an MPI.
+/// MPI selection.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Choice {
     /// `wheel` (Open MPI from PyPI, installed into cargo's target directory), `debian`, `mpich` (from PyPI, for the
@@ -48,7 +48,9 @@ pub(crate) struct Choice {
     mpi: Option<String>,
 }
 
-/// Runs cargo in `mpi/`. Returns `true`, since a failed command is an error.
+/// Runs cargo in `mpi/`.
+///
+/// Returns `true`, since a failed command is an error.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, TaskError> {
     let toolkit = Toolkit::find_or_install_any(workspace, &options.choice)?;
     println!("MPI: {}", toolkit.mpi);
@@ -61,7 +63,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Task
     Ok(true)
 }
 
-/// Has a cargo command of the root directory select all packages, or without an MPI those that need none.
+/// Makes a cargo command in the root directory select all packages, or without an MPI those that need none.
 pub(crate) fn select_all(command: &mut Command, workspace: &Workspace, toolkit: Option<&Toolkit>) {
     command.arg("--workspace");
     match toolkit {
@@ -78,9 +80,9 @@ pub(crate) fn select_all(command: &mut Command, workspace: &Workspace, toolkit: 
 #[derive(Debug)]
 pub(crate) struct Toolkit {
     pub(crate) mpi: Mpi,
-    /// Target directory of builds against this MPI.
+    /// Target directory for builds against this MPI.
     pub(crate) target: PathBuf,
-    /// Folder of what is installed from PyPI.
+    /// Folder for PyPI installations.
     folder: PathBuf,
     libclang: libclang::Libclang,
 }
@@ -95,7 +97,7 @@ impl Toolkit {
         }
     }
 
-    /// Finds or installs the selected MPI, of any implementation, and libclang.
+    /// Finds or installs the selected MPI of any implementation, and libclang.
     pub(crate) fn find_or_install_any(workspace: &Workspace, choice: &Choice) -> Result<Self, MpiError> {
         let folder = layout::installations(workspace.target());
         let mpi = Mpi::find(choice.mpi.as_deref(), &folder)?;
@@ -104,12 +106,12 @@ impl Toolkit {
         Ok(Self { mpi, target, folder, libclang })
     }
 
-    /// Returns a Python that has mpi4py: the one that the environment names, or else PyPI's.
+    /// Returns a Python with mpi4py: the one named by the environment, or else PyPI's.
     pub(crate) fn python(&self) -> Result<PathBuf, MpiError> {
         std::env::var_os("COUNTERFOIL_PYTHON").map_or_else(|| pypi::mpi4py(&self.folder), |python| Ok(python.into()))
     }
 
-    /// Writes `mpi.json` into the target directory. `counterfoil demo --mpi` reads the path of the launcher from it.
+    /// Writes `mpi.json` into the target directory, where `counterfoil demo --mpi` reads the launcher's path.
     fn write_description(&self) -> Result<(), MpiError> {
         let path = self.target.join(DESCRIPTION);
         let description = json!(Description {
@@ -120,13 +122,13 @@ impl Toolkit {
         std::fs::write(&path, description.to_string()).map_err(MpiError::file(&path))
     }
 
-    /// Builds the program that `counterfoil demo --mpi` starts.
+    /// Builds the program started by `counterfoil demo --mpi`.
     pub(crate) fn build_demo(&self, workspace: &Workspace) -> Result<(), TaskError> {
         self.build_program(workspace, "counterfoil-mpi", "counterfoil-mpi-demo")?;
         Ok(self.write_description()?)
     }
 
-    /// Builds a program of a crate over MPI in release mode and returns its path.
+    /// Builds an MPI crate's program in release mode and returns its path.
     pub(crate) fn build_program(&self, workspace: &Workspace, package: &str, name: &str) -> Result<PathBuf, TaskError> {
         let arguments = ["build", "--quiet", "--release", "--package", package, "--bin", name];
         run_checked(&mut self.cargo(workspace, arguments))?;
@@ -146,15 +148,15 @@ impl Toolkit {
         command
     }
 
-    /// Returns the directory of what [`cargo`](Self::cargo) builds for tests.
+    /// Returns the directory for test builds by [`cargo`](Self::cargo).
     pub(crate) fn built(&self) -> PathBuf {
         self.target.join("debug")
     }
 
-    /// Lets a cargo command of the root directory build and test the crates over this MPI, too.
+    /// Makes a cargo command in the root directory build and test the MPI crates over this MPI, too.
     ///
-    /// PyPI's Open MPI is itself in the target directory, where the bindings belong to no other MPI: its checks share
-    /// all crates with those without MPI. Checks over another MPI are built apart.
+    /// PyPI's Open MPI is installed below the target directory, where the bindings belong to no other MPI, so its
+    /// checks share all crates with the checks without MPI. Checks over another MPI are built apart.
     pub(crate) fn include(&self, command: &mut Command) {
         if !self.mpi.is_wheel() {
             command.env("CARGO_TARGET_DIR", &self.target);
@@ -162,7 +164,7 @@ impl Toolkit {
         self.set_environment(command);
     }
 
-    /// Returns the target directory of checks.
+    /// Returns the target directory for checks.
     pub(crate) fn target_of_checks<'a>(&'a self, workspace: &'a Workspace) -> &'a Path {
         if self.mpi.is_wheel() { workspace.target() } else { &self.target }
     }

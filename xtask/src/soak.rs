@@ -32,14 +32,15 @@ use self::verdict::Verdict;
 use crate::mpi::{Choice, Toolkit};
 use crate::workspace::{TaskError, Workspace, command_line};
 
-/// Minimum share of kills between the victim's first and last message, of those planned for an iteration. Other kills
-/// test the restart of a process, but not its replay.
+/// Minimum share, among kills planned for an iteration, of kills between the victim's first and last message.
+///
+/// Other kills test a process's restart, but not its replay.
 const KILLS_IN_TRAFFIC_MIN: f64 = 0.8;
 
 /// Runs per progress line where stderr is not a terminal.
 const RUNS_PER_PROGRESS_LINE: u64 = 20;
 
-/// Options of `cargo xtask soak demo`.
+/// Options for `cargo xtask soak demo`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Number of runs
@@ -48,7 +49,7 @@ pub(crate) struct Options {
     /// Run only this protocol
     #[arg(long)]
     protocol: Option<String>,
-    /// Seed of all random parameters; the same seed gives the same command lines [default: from the clock]
+    /// Seed for all random parameters; the same seed gives the same command lines [default: from the clock]
     #[arg(long)]
     seed: Option<u64>,
     /// Seconds after which a run is killed and counted as failed
@@ -64,29 +65,31 @@ struct Failure {
     run: u64,
     command: String,
     problems: Vec<String>,
-    /// Directory of the run's stdout, stderr and command.
+    /// Directory with the run's stdout, stderr and command.
     output_dir: PathBuf,
 }
 
-/// Options of `cargo xtask soak mpi`.
+/// Options for `cargo xtask soak mpi`.
 #[derive(Debug, Args)]
 pub(crate) struct OverMpi {
     #[command(flatten)]
     choice: Choice,
-    /// Number of spares of each run; without any, the whole job is started again [default: one for each kill]
+    /// Number of spares per run; without any, the whole job is started again [default: one for each kill]
     #[arg(long, value_name = "SPARES")]
     spares: Option<u32>,
     #[command(flatten)]
     options: Options,
 }
 
-/// MPI of the runs.
+/// MPI for the runs.
 struct Mpi<'a> {
     name: &'a str,
     spares: Option<u32>,
 }
 
-/// Runs the soak test between local processes. Returns `true` if no run failed and enough kills fell between messages.
+/// Runs the soak test between local processes.
+///
+/// Returns `true` if no run failed and enough kills fell between messages.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, TaskError> {
     run_with(workspace, options, None)
 }
@@ -99,7 +102,7 @@ pub(crate) fn run_over_mpi(workspace: &Workspace, options: &OverMpi) -> Result<b
     run_with(workspace, &options.options, Some(Mpi { name: &toolkit.mpi.name, spares: options.spares }))
 }
 
-/// Runs the soak test; over an MPI, if one is given.
+/// Runs the soak test, over an MPI if one is given.
 fn run_with(workspace: &Workspace, options: &Options, mpi: Option<Mpi<'_>>) -> Result<bool, TaskError> {
     let seed = options.seed.unwrap_or_else(seed_from_clock);
     let program = workspace.build_release()?;
@@ -113,7 +116,7 @@ fn run_with(workspace: &Workspace, options: &Options, mpi: Option<Mpi<'_>>) -> R
     let mut tally = Tally::default();
     let mut failures = Vec::new();
     for run in 1..=options.runs {
-        // A generator per run: the parameters of a run do not depend on how many numbers the previous one drew.
+        // A generator per run: a run's parameters do not depend on how many numbers the previous one drew.
         let cell = cells[usize::try_from(run - 1).unwrap_or(0) % cells.len()];
         let mut parameters = Parameters::draw(cell, &mut SplitMix64::new(random.next_u64()));
         if let Some(mpi) = &mpi {
@@ -135,7 +138,7 @@ fn run_with(workspace: &Workspace, options: &Options, mpi: Option<Mpi<'_>>) -> R
     Ok(passed)
 }
 
-/// Runs the demo once. Keeps the output of a failed run.
+/// Runs the demo once, keeping the output of a failed run.
 fn run_once(
     program: &Path,
     run: u64,
@@ -172,7 +175,9 @@ fn report_progress(run: u64, runs: u64, failed: usize, last: &Parameters) {
     show_progress(&line, run == runs, run.is_multiple_of(RUNS_PER_PROGRESS_LINE));
 }
 
-/// Overwrites the progress line on a terminal. Elsewhere prints the line if it is the last one, or one `of_log`.
+/// Overwrites the progress line on a terminal.
+///
+/// Elsewhere prints the line only if `is_last` or `of_log` is set.
 fn show_progress(line: &str, is_last: bool, of_log: bool) {
     if io::stderr().is_terminal() {
         clear_progress();
@@ -258,7 +263,9 @@ fn write(path: &Path, text: &str) -> Result<(), TaskError> {
     fs::write(path, text).map_err(TaskError::file(path))
 }
 
-/// Returns a seed from the current time. A clock before 1970 gives the seed 0.
+/// Returns a seed from the current time.
+///
+/// A clock before 1970 gives the seed 0.
 fn seed_from_clock() -> u64 {
     let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     elapsed.as_secs() << 20 | u64::from(elapsed.subsec_micros())

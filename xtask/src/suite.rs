@@ -1,4 +1,6 @@
-//! Checks in order, with what they printed, counted and timed. After a check that fails the rest still runs.
+//! Runs checks in order, shows their output, and counts and times them.
+//!
+//! A failed check does not stop the rest.
 
 mod comment_width;
 mod cpu_time;
@@ -22,7 +24,7 @@ use crate::workspace::Workspace;
 pub(crate) struct Suite<'a> {
     workspace: &'a Workspace,
     finished: Vec<Finished>,
-    /// What tests that passed have not tested, with the title of their check.
+    /// Cases not tested by passed tests, with their check's title.
     untested: Vec<(&'static str, String)>,
 }
 
@@ -31,7 +33,9 @@ impl<'a> Suite<'a> {
         Self { workspace, finished: Vec::new(), untested: Vec::new() }
     }
 
-    /// Runs a command whose success counts as one. Returns `true` if it succeeded.
+    /// Runs a command counted as one check.
+    ///
+    /// Returns `true` if it succeeded.
     pub(crate) fn command(&mut self, title: &'static str, command: Command) -> bool {
         let mut is_success = false;
         self.timed(title, |_| {
@@ -42,12 +46,14 @@ impl<'a> Suite<'a> {
         is_success
     }
 
-    /// Runs a command that runs tests, each of which counts. Returns what it printed.
+    /// Runs a test command, counting each test.
+    ///
+    /// Returns its output.
     pub(crate) fn tests(&mut self, title: &'static str, command: Command) -> Vec<String> {
         self.count(title, command, summary::count)
     }
 
-    /// Runs a command that runs tests if there are any.
+    /// Runs a test command that may have no tests.
     pub(crate) fn tests_if_any(&mut self, title: &'static str, command: Command) {
         self.count(title, command, summary::count_if_any);
     }
@@ -70,7 +76,7 @@ impl<'a> Suite<'a> {
         lines
     }
 
-    /// Makes a check of this program's own, which counts as one.
+    /// Makes one of this program's own checks, counted as one.
     pub(crate) fn check(&mut self, title: &'static str, check: impl FnOnce(&Workspace) -> Result<(), String>) {
         self.timed(title, |workspace| match check(workspace) {
             Ok(()) => Verdict::Counted(Counts::PASSED),
@@ -81,22 +87,22 @@ impl<'a> Suite<'a> {
         });
     }
 
-    /// Checks that unsafe code is only where it is allowed.
+    /// Checks that only crates allowed to contain unsafe code do.
     pub(crate) fn crate_roots(&mut self) {
         self.check("unsafe code only where it is allowed", crate_roots::check);
     }
 
-    /// Checks that no comment is wider than the code may be.
+    /// Checks that no comment exceeds the code's maximum width.
     pub(crate) fn comment_width(&mut self) {
         self.check("width of comments", comment_width::check);
     }
 
-    /// Checks the links of the documentation.
+    /// Checks the documentation's links.
     pub(crate) fn links(&mut self) {
         self.check("links of the documentation", links::check);
     }
 
-    /// Notes a check that is not made, and why.
+    /// Records a skipped check with the reason.
     pub(crate) fn not_run(&mut self, title: &'static str, why: impl Into<String>) {
         self.timed(title, |_| Verdict::NotRun(why.into()));
     }
@@ -111,7 +117,9 @@ impl<'a> Suite<'a> {
         self.finished.push(finished);
     }
 
-    /// Prints the table and, as the last line, the totals. Returns `true` if nothing failed.
+    /// Prints the table and, as the last line, the totals.
+    ///
+    /// Returns `true` if nothing failed.
     pub(crate) fn conclude(self) -> bool {
         let mut table = Table::new(["check", "seconds", "CPU seconds", "passed", "failed", ""]);
         let mut total = Counts::default();

@@ -1,8 +1,12 @@
-//! Plain-text tables: a heading, a rule and rows. Text is left-aligned, numbers are right-aligned.
+//! Plain-text tables: a heading, a rule and rows.
+//!
+//! Text is left-aligned, numbers are right-aligned.
 
 use std::fmt;
 
-/// A table of text cells. `Display` lays it out.
+/// A table with text cells.
+///
+/// `Display` lays it out.
 #[derive(Debug)]
 pub(crate) struct Table {
     heading: Vec<String>,
@@ -15,14 +19,16 @@ impl Table {
         Self { heading: heading.into_iter().map(Into::into).collect(), rows: Vec::new() }
     }
 
-    /// Adds a row. Missing cells are empty; surplus cells are dropped.
+    /// Adds a row.
+    ///
+    /// Missing cells are empty; surplus cells are dropped.
     pub(crate) fn row<C: Into<String>>(&mut self, cells: impl IntoIterator<Item = C>) {
         let mut row: Vec<String> = cells.into_iter().map(Into::into).collect();
         row.resize(self.heading.len(), String::new());
         self.rows.push(row);
     }
 
-    /// Returns the width of a column in characters.
+    /// Returns a column's width in characters.
     fn width(&self, column: usize) -> usize {
         std::iter::once(&self.heading).chain(&self.rows).map(|row| row[column].chars().count()).max().unwrap_or(0)
     }

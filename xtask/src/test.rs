@@ -1,4 +1,4 @@
-//! `cargo xtask test`: every check that a change has to pass, or a part of them.
+//! `cargo xtask test`: every check required for a change, or part of them.
 
 mod packages;
 
@@ -16,41 +16,45 @@ use crate::suite::{FuzzTests, Suite};
 use crate::toolchain;
 use crate::workspace::{TaskError, Workspace};
 
-/// The package whose tests run the fuzz bodies over their corpora.
+/// Package whose tests run the fuzz bodies over their corpora.
 const FUZZ_PACKAGE: &str = "counterfoil-fuzz";
 
-/// Test programs that start processes; `--quick` leaves them out. The profile `quick` of nextest has the same list.
+/// Test programs that start processes; `--quick` leaves them out. nextest's profile `quick` has the same list.
 const PROCESS_TESTS: [&str; 2] = ["interrupts", "processes"];
 
-/// A crate that needs no MPI, but whose tests run jobs with the interposition library where there is one.
+/// A crate that needs no MPI, but whose tests run jobs with the interposition library if there is one.
 const RUNS_JOBS: &str = "counterfoil-cli";
 
-/// Scales random campaigns, unless the environment does: crate `counterfoil-campaign`.
+/// Variable that scales random campaigns, unless the environment sets it: crate `counterfoil-campaign`.
 const CAMPAIGN: &str = "COUNTERFOIL_CAMPAIGN_PERCENT";
-/// Length of the campaigns in percent, and with `--quick`. At their whole length they take two minutes more.
+/// Campaign length in percent, without and with `--quick`.
+///
+/// At full length campaigns take two minutes more.
 const CAMPAIGN_PERCENT: &str = "25";
 const CAMPAIGN_PERCENT_QUICK: &str = "10";
 
-/// Tests that run at once, for every two cores: a third of their time is waiting, and over MPI half of it.
+/// Concurrent tests for every two cores: a third of their time is waiting, and over MPI half.
 const TESTS_PER_TWO_CORES: usize = 3;
 const TESTS_OVER_MPI_PER_TWO_CORES: usize = 4;
 
-/// The second architecture that the code is checked for: weaker memory ordering than x86-64.
+/// Second architecture to check: weaker memory ordering than x86-64.
 const AARCH64: &str = "aarch64-unknown-linux-gnu";
 
-/// Preemptions that a loom model explores, unless the environment says otherwise.
+/// Preemptions explored by a loom model, unless set in the environment.
 const LOOM_MAX_PREEMPTIONS: &str = "3";
 
-/// Levels are given so that the environment cannot hide the lines that are counted.
+/// nextest arguments.
+///
+/// Levels are given so that the environment cannot hide the counted lines.
 const NEXTEST: [&str; 4] = ["nextest", "run", "--status-level=pass", "--final-status-level=fail"];
 
 const DOC_TESTS: [&str; 3] = ["test", "--doc", "--no-fail-fast"];
 
-/// Which tests to run.
+/// Options for `cargo xtask test`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Run random campaigns at a tenth of their length; leave out tests that start processes, the models, and what
-    /// needs an MPI
+    /// Run random campaigns at a tenth of their length; leave out the models and tests that start processes or need an
+    /// MPI
     #[arg(long)]
     quick: bool,
     /// Run only the tests of these crates: `log-core` or `counterfoil-log-core`
@@ -58,7 +62,9 @@ pub(crate) struct Options {
     packages: Vec<String>,
 }
 
-/// Runs the checks. Returns `true` if nothing failed.
+/// Runs the checks.
+///
+/// Returns `true` if nothing failed.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, TaskError> {
     let suite = Suite::new(workspace);
     let has_nextest = toolchain::has_nextest(workspace);
@@ -76,7 +82,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Task
     Ok(run.suite.conclude())
 }
 
-/// A run of the tests.
+/// A test run.
 struct Run<'a> {
     workspace: &'a Workspace,
     suite: Suite<'a>,
@@ -87,8 +93,8 @@ struct Run<'a> {
 impl Run<'_> {
     /// Makes all checks.
     ///
-    /// Each kind of build is of all packages at once, so that a crate is compiled once for it. Without an MPI its
-    /// search has failed, and was counted; the crates that need one are left out.
+    /// Each kind of build covers all packages at once, so that a crate is compiled once for it. Without an MPI, the
+    /// failed search has been counted, and the crates that need one are left out.
     fn all(&mut self) {
         check::sources(&mut self.suite, self.workspace);
         let toolkit = self.find_mpi();
@@ -115,7 +121,7 @@ impl Run<'_> {
         }
     }
 
-    /// Runs the tests of some crates.
+    /// Runs the selected crates' tests.
     fn some(&mut self, packages: &Packages) {
         let runs_jobs = !self.is_quick && packages.root.iter().any(|package| package == RUNS_JOBS);
         let toolkit = if runs_jobs || !packages.over_mpi.is_empty() { self.find_mpi() } else { None };
@@ -141,7 +147,7 @@ impl Run<'_> {
         }
     }
 
-    /// Returns the command that runs unit, property, integration and fuzz-corpus tests of packages still to be
+    /// Returns the command that runs unit, property, integration and fuzz-corpus tests. Its packages are still to be
     /// selected. (Benchmarks are compiled by the lints only.)
     fn test_command(&self) -> Command {
         let mut command = if self.has_nextest {
@@ -169,12 +175,13 @@ impl Run<'_> {
         command
     }
 
-    /// Runs the tests of all packages but those over MPI. The fuzz bodies are tests of a package: they must be among
-    /// them.
+    /// Runs all packages' tests except those over MPI.
+    ///
+    /// The fuzz bodies are a package's tests and must be among them.
     fn tests_and_fuzz_bodies(&mut self, toolkit: Option<&Toolkit>, built: Option<&Path>) {
         let mut tests = self.test_command();
         match toolkit.filter(|_| self.has_nextest) {
-            // All test programs are built at once, and the crates over MPI take their turn afterwards.
+            // All test programs are built at once, and the MPI crates take their turn afterwards.
             Some(toolkit) => {
                 select_all(&mut tests, self.workspace, Some(toolkit));
                 tests.args(["--filterset", &format!("not ({})", self.over_mpi())]);
@@ -206,7 +213,7 @@ impl Run<'_> {
         });
     }
 
-    /// Runs the tests of the crates over MPI.
+    /// Runs the MPI crates' tests.
     fn tests_over_mpi(&mut self, toolkit: &Toolkit, built: Option<&Path>) {
         let mut tests = self.test_command();
         if self.has_nextest {
@@ -234,13 +241,13 @@ impl Run<'_> {
         self.suite.tests("tests over MPI", tests);
     }
 
-    /// Returns nextest's filter for the crates over MPI.
+    /// Returns nextest's filter for the MPI crates.
     fn over_mpi(&self) -> String {
         let packages = self.workspace.packages().iter().filter(|package| package.is_over_mpi);
         packages.map(|package| format!("package(={})", package.name)).collect::<Vec<_>>().join(" | ")
     }
 
-    /// Runs the examples in the documentation, and checks that it has no warnings.
+    /// Runs the documentation's examples, and checks for its warnings.
     fn documentation(&mut self, toolkit: Option<&Toolkit>) {
         let mut tests = self.workspace.cargo(DOC_TESTS);
         select_all(&mut tests, self.workspace, toolkit);
@@ -277,8 +284,9 @@ impl Run<'_> {
         self.models("shuttle", "--cfg counterfoil_loom --cfg counterfoil_shuttle")
     }
 
-    /// Returns the command that runs the models of one kind. They have a target folder of their own, since the flags
-    /// differ.
+    /// Returns the command that runs one kind of models.
+    ///
+    /// They have a target folder of their own, since the flags differ.
     fn models(&self, kind: &str, flags: &str) -> Command {
         let mut command = self.workspace.cargo(["test", "--profile", "models", "--package", "counterfoil-log-core"]);
         command.args(["--lib", "--target-dir"]).arg(self.workspace.target().join("models")).arg(kind);
@@ -298,8 +306,10 @@ impl Run<'_> {
         found
     }
 
-    /// Builds the interposition library and the examples, with the crates that the tests use: of the same profile and
-    /// features. Returns the directory with them.
+    /// Builds the interposition library and the examples, with the profile and features of the crates used by the
+    /// tests.
+    ///
+    /// Returns the output directory.
     fn build_library(&mut self, toolkit: &Toolkit) -> Option<PathBuf> {
         let mut build = self.workspace.cargo(["build", "--profile", "test", "--lib", "--examples"]);
         select_all(&mut build, self.workspace, Some(toolkit));
@@ -308,19 +318,19 @@ impl Run<'_> {
     }
 }
 
-/// Returns how many tests run at once, of so many for every two cores.
+/// Returns the number of concurrent tests, given the number for every two cores.
 fn at_once(per_two_cores: usize) -> String {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     (cores * per_two_cores).div_ceil(2).to_string()
 }
 
-/// Tells tests of crates without MPI which MPI and which interposition library to use.
+/// Selects the MPI and interposition library for tests of crates without MPI.
 fn name_mpi(tests: &mut Command, toolkit: &Toolkit, built: &Path) {
     match toolkit.python() {
         Ok(python) => {
             tests.env("COUNTERFOIL_PYTHON", python);
         }
-        // The tests of programs in Python say that they have not run.
+        // Tests of Python programs report themselves as not run.
         Err(error) => println!("{error}"),
     }
     tests.env("COUNTERFOIL_MPI", toolkit.mpi.selector()).env("COUNTERFOIL_MPI_LIBRARY", built.join(LIBRARY));

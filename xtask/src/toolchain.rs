@@ -1,4 +1,4 @@
-//! Detection of optional tools, of standard libraries and of the committed corpora.
+//! Detects optional tools, standard libraries and the committed corpora.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,9 @@ fn sysroot(workspace: &Workspace) -> Option<PathBuf> {
     Some(PathBuf::from(path.trim()))
 }
 
-/// Counts the files below `folder`: 0 if it does not exist. Symbolic links are not followed.
+/// Counts the files below `folder`: 0 if it does not exist.
+///
+/// Symbolic links are not followed.
 pub(crate) fn count_files(folder: &Path) -> usize {
     let Ok(entries) = fs::read_dir(folder) else {
         return 0;

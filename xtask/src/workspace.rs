@@ -1,4 +1,4 @@
-//! The workspace as `cargo metadata` describes it, and the commands that tasks run.
+//! The workspace described by `cargo metadata`, and the commands run by tasks.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -9,7 +9,9 @@ use std::process::Command;
 use serde_json::Value;
 use thiserror::Error;
 
-/// Error that stops a task. A failed check is a result, not an error.
+/// Error that stops a task.
+///
+/// A failed check is a result, not an error.
 #[derive(Debug, Error)]
 pub(crate) enum TaskError {
     /// A program could not be started.
@@ -46,38 +48,40 @@ impl TaskError {
     }
 }
 
-/// Root source file of a library, program, integration test, benchmark or example.
+/// Root source file for a library, program, integration test, benchmark or example.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CrateRoot {
-    /// Directory of the package, relative to the workspace root (`""` for the facade).
+    /// Package directory, relative to the workspace root (`""` for the facade).
     pub(crate) folder: PathBuf,
-    /// Absolute path of the file.
+    /// Absolute file path.
     pub(crate) file: PathBuf,
 }
 
-/// A package of the workspace.
+/// A workspace package.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Package {
     pub(crate) name: String,
-    /// Root source file of its library, if it has one, relative to the workspace root.
+    /// Root source file of the package's library, if any, relative to the workspace root.
     pub(crate) library: Option<PathBuf>,
-    /// It needs an MPI to build.
+    /// The package needs an MPI to build.
     pub(crate) is_over_mpi: bool,
 }
 
-/// The workspace that contains this program.
+/// Workspace containing this program.
 #[derive(Debug)]
 pub(crate) struct Workspace {
     root: PathBuf,
     target: PathBuf,
     packages: Vec<Package>,
     crate_roots: Vec<CrateRoot>,
-    /// Names of integration tests.
+    /// Integration test names.
     test_programs: BTreeSet<String>,
 }
 
 impl Workspace {
-    /// Runs `cargo metadata`. Works from any directory of the workspace.
+    /// Runs `cargo metadata`.
+    ///
+    /// Works from any directory of the workspace.
     pub(crate) fn load() -> Result<Self, TaskError> {
         let mut command = Command::new(cargo());
         command
@@ -134,7 +138,7 @@ impl Workspace {
         &self.target
     }
 
-    /// Returns the packages of the workspace.
+    /// Returns the workspace's packages.
     pub(crate) fn packages(&self) -> &[Package] {
         &self.packages
     }
@@ -145,12 +149,12 @@ impl Workspace {
         self.packages.iter().find(|package| package.name == name || package.name == long)
     }
 
-    /// Returns the distinct names of the integration tests.
+    /// Returns the integration tests' distinct names.
     pub(crate) fn test_programs(&self) -> impl Iterator<Item = &str> {
         self.test_programs.iter().map(String::as_str)
     }
 
-    /// Returns the crate roots of all packages.
+    /// Returns all packages' crate roots.
     pub(crate) fn crate_roots(&self) -> &[CrateRoot] {
         &self.crate_roots
     }
@@ -176,10 +180,12 @@ impl Workspace {
 /// Arguments of the cargo command that builds the `counterfoil` program in release mode.
 pub(crate) const RELEASE_BUILD: [&str; 4] = ["build", "--release", "--package", "counterfoil-cli"];
 
-/// File name of the program.
+/// The program's file name.
 const PROGRAM: &str = "counterfoil";
 
-/// Runs a command with inherited stdout and stderr. Fails unless it exits successfully.
+/// Runs a command with inherited stdout and stderr.
+///
+/// Fails unless it exits successfully.
 pub(crate) fn run_checked(command: &mut Command) -> Result<(), TaskError> {
     let program = command_line(command);
     match command.status() {
@@ -189,7 +195,9 @@ pub(crate) fn run_checked(command: &mut Command) -> Result<(), TaskError> {
     }
 }
 
-/// Runs a command with inherited stderr and parses its stdout as JSON. Fails unless it exits successfully.
+/// Runs a command with inherited stderr and parses its stdout as JSON.
+///
+/// Fails unless it exits successfully.
 pub(crate) fn json_output(command: &mut Command) -> Result<Value, TaskError> {
     let program = command_line(command);
     let output = command
@@ -202,7 +210,7 @@ pub(crate) fn json_output(command: &mut Command) -> Result<Value, TaskError> {
     serde_json::from_slice(&output.stdout).map_err(|error| TaskError::Output { program, reason: error.to_string() })
 }
 
-/// Formats a command, with the environment variables that it sets, for a shell.
+/// Formats a command and the environment variables it sets for a shell.
 pub(crate) fn command_line(command: &Command) -> String {
     let mut words = Vec::new();
     for (name, value) in command.get_envs() {
@@ -210,7 +218,7 @@ pub(crate) fn command_line(command: &Command) -> String {
             words.push(format!("{}={}", name.to_string_lossy(), shell_quote(&value.to_string_lossy())));
         }
     }
-    // cargo is started by its full path, which a reader does not need.
+    // cargo is started by its full path, irrelevant to a reader.
     if command.get_program() == cargo() {
         words.push("cargo".to_owned());
     } else {
@@ -234,8 +242,9 @@ pub(crate) fn cargo() -> OsString {
     std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }
 
-/// Returns the directory of this package. The run-time value takes precedence, since the checkout may have moved after
-/// the build.
+/// Returns this package's directory.
+///
+/// The run-time value takes precedence, since the checkout may have moved after the build.
 fn manifest_dir() -> PathBuf {
     std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from)
 }

@@ -1,4 +1,4 @@
-//! Benchmarks of the logging library.
+//! Logging library benchmarks.
 
 pub(crate) mod applications;
 mod floor;
@@ -17,7 +17,9 @@ use serde_json::{Value, json};
 use super::Mpi;
 use crate::workspace::{TaskError, command_line};
 
-/// Reads a rank's summary from its job's summary directory. Fails if logging stopped before the program ended.
+/// Reads a rank's summary from its job's summary directory.
+///
+/// Fails if logging stopped before the program ended.
 fn read_summary(folder: &Path, rank: u32) -> Result<Value, String> {
     let path = folder.join(format!("rank-{rank}.json"));
     let text = fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -28,15 +30,16 @@ fn read_summary(folder: &Path, rank: u32) -> Result<Value, String> {
     Ok(summary)
 }
 
-/// Returns an `mpirun` command for two ranks, each bound to a core, that uses these BTL components.
+/// Returns an `mpirun` command for two ranks, each bound to a core, with these BTL components.
 fn mpirun_two_ranks(mpi: &Mpi, btl: &str) -> Command {
     let mut command = mpi.mpirun(2);
     command.args(["--bind-to", "core", "--mca", "pml", "ob1", "--mca", "btl", btl]);
     command
 }
 
-/// Returns a `counterfoil run --recover` for two ranks, each bound to a core, without a spare process, that use shared
-/// memory and keep all messages. Further options follow, and the program.
+/// Returns a `counterfoil run --recover` command for two ranks, each bound to a core, without a spare process.
+///
+/// The ranks use shared memory and keep all messages. The caller appends further options and the program.
 fn recover_two_ranks(mpi: &Mpi, counterfoil: &Path) -> Command {
     let mut command = Command::new(counterfoil);
     mpi.set_environment(&mut command);
@@ -66,14 +69,17 @@ fn preload_library(command: &mut Command, library: &Path, variables: &[(&str, &s
     command.arg("-x").arg(format!("LD_PRELOAD={}", library.display()));
 }
 
-/// Runs a program under `command`, an `mpirun`. `LD_LIBRARY_PATH` selects the measured MPI for programs without a run
-/// path.
+/// Runs a program under `command`, an `mpirun`.
+///
+/// `LD_LIBRARY_PATH` selects the measured MPI for programs without a run path.
 fn run_program(command: &mut Command, mpi: &Mpi, program: &Path, arguments: &[&str]) -> Result<Output, TaskError> {
     command.env("LD_LIBRARY_PATH", &mpi.library_dir).args(["-x", "LD_LIBRARY_PATH"]);
     run(command.arg(program).args(arguments))
 }
 
-/// Runs a command without input; its errors are shown if it fails.
+/// Runs a command without input.
+///
+/// Its stderr is shown if it fails.
 fn run(command: &mut Command) -> Result<Output, TaskError> {
     let output = command.stdin(Stdio::null()).output();
     let output = output.map_err(|source| TaskError::Start { program: command_line(command), source })?;

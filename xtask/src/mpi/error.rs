@@ -1,4 +1,6 @@
-//! Errors of the search for an MPI and its build tools. Each message names a remedy.
+//! Errors in the search for an MPI and its build tools.
+//!
+//! Each message names a remedy.
 
 use std::io;
 use std::path::PathBuf;
@@ -17,7 +19,7 @@ pub(crate) enum MpiError {
     /// Debian's Open MPI is not installed.
     #[error("Debian's Open MPI is not installed: apt-get install libopenmpi-dev openmpi-bin; or use --mpi wheel")]
     DebianNotInstalled,
-    /// The compiler wrapper is not that of a supported MPI.
+    /// The compiler wrapper does not belong to a supported MPI.
     #[error("{} reports {found:?}, but Open MPI 4 or 5, or MPICH 4 or 5, is required: use --mpi wheel", mpicc.display())]
     Unsuitable { mpicc: PathBuf, found: String },
     /// The command supports Open MPI only.

@@ -18,15 +18,17 @@ const VARIABLE: &str = "COUNTERFOIL_MPI";
 #[derive(Debug, Clone)]
 pub(crate) struct Mpi {
     pub(crate) implementation: Implementation,
-    /// `wheel`, `debian`, `mpich`, or version and hash of the path. Part of directory names.
+    /// `wheel`, `debian`, `mpich`, or version and path hash.
+    ///
+    /// Part of directory names.
     pub(crate) name: String,
     /// Version number, such as `5.0.11`.
     pub(crate) version: String,
-    /// Path of the compiler wrapper.
+    /// Compiler wrapper path.
     pub(crate) mpicc: PathBuf,
-    /// Path of the launcher.
+    /// Launcher path.
     pub(crate) mpirun: PathBuf,
-    /// Directory of the MPI libraries.
+    /// MPI library directory.
     pub(crate) library_dir: PathBuf,
 }
 
@@ -37,8 +39,9 @@ impl fmt::Display for Mpi {
 }
 
 impl Mpi {
-    /// Finds the MPI selected by `--mpi` or by the environment, or else the one in `PATH`. Falls back to PyPI's,
-    /// installed below `folder`.
+    /// Finds the MPI selected by `--mpi` or by the environment, or else the one in `PATH`.
+    ///
+    /// Falls back to PyPI's, installed below `folder`.
     pub(super) fn find(option: Option<&str>, folder: &Path) -> Result<Self, MpiError> {
         let variable = std::env::var(VARIABLE).ok().filter(|value| !value.is_empty());
         match (option, variable) {
@@ -55,7 +58,7 @@ impl Mpi {
         }
     }
 
-    /// Returns `true` if this is the Open MPI that was installed from PyPI.
+    /// Returns `true` for the Open MPI installed from PyPI.
     pub(super) fn is_wheel(&self) -> bool {
         self.name == WHEEL
     }
@@ -68,7 +71,9 @@ impl Mpi {
         }
     }
 
-    /// Finds the MPI for a value of `--mpi`. `origin` names the option or variable in errors.
+    /// Finds the MPI for a value of `--mpi`.
+    ///
+    /// `origin` names the option or variable in errors.
     fn from_selector(selector: &str, origin: &'static str, folder: &Path) -> Result<Self, MpiError> {
         match selector {
             WHEEL => Self::from_pypi(folder),
@@ -125,14 +130,13 @@ impl Mpi {
         Ok(Self { implementation, name, version, mpicc: mpicc.to_owned(), mpirun, library_dir: library_dir.into() })
     }
 
-    /// Returns the transports between two ranks of one machine, with the BTL components of Open MPI that implement
-    /// them.
+    /// Returns the transports between two ranks on one machine, with Open MPI's BTL components for each.
     pub(super) fn transports(&self) -> [(&'static str, &'static str); 2] {
         let shared_memory = if self.version.starts_with("4.") { "self,vader" } else { "self,sm" };
         [("shared memory", shared_memory), ("tcp", "self,tcp")]
     }
 
-    /// Returns `true` if the MPI has User-Level Failure Mitigation: its extension of Open MPI's interface.
+    /// Returns `true` if the MPI has User-Level Failure Mitigation with Open MPI's extension interface.
     pub(crate) fn has_ulfm(&self) -> bool {
         if self.implementation != Implementation::OpenMpi {
             return false;
@@ -142,7 +146,7 @@ impl Mpi {
         headers.any(|header| std::fs::read_to_string(header).is_ok_and(|text| text.contains("OMPI_HAVE_MPI_EXT_FTMPI")))
     }
 
-    /// Sets the environment of a command that may start the launcher.
+    /// Sets the environment for a command that may start the launcher.
     ///
     /// Allows the launcher to run as root, as in containers, and to start more ranks than there are cores.
     /// `COUNTERFOIL_MPIRUN` is the launcher's path for tests.
@@ -150,7 +154,9 @@ impl Mpi {
         command.envs(AS_ROOT).envs(OVERSUBSCRIBED).env("COUNTERFOIL_MPIRUN", &self.mpirun);
     }
 
-    /// Returns the command `mpirun -n RANKS`, without a program. Ranks may outnumber cores.
+    /// Returns the command `mpirun -n RANKS`, without a program.
+    ///
+    /// Ranks may outnumber cores.
     pub(crate) fn mpirun(&self, ranks: u32) -> Command {
         let mut command = Command::new(&self.mpirun);
         self.set_environment(&mut command);
@@ -159,7 +165,7 @@ impl Mpi {
     }
 }
 
-/// Returns the output of a compiler wrapper.
+/// Returns a compiler wrapper's output.
 fn query(mpicc: &Path, question: &str) -> Result<String, MpiError> {
     let output = Command::new(mpicc)
         .arg(question)
@@ -171,7 +177,9 @@ fn query(mpicc: &Path, question: &str) -> Result<String, MpiError> {
     Ok(text)
 }
 
-/// Returns `true` if the wrapper's compiler finds `mpi.h`. Debian's openmpi-bin has the wrapper without it.
+/// Returns `true` if the wrapper's compiler finds `mpi.h`.
+///
+/// Debian's openmpi-bin has the wrapper without it.
 fn has_headers(mpicc: &Path) -> Result<bool, MpiError> {
     let mut command = Command::new(mpicc);
     command.args(["-E", "-include", "mpi.h", "-x", "c", "/dev/null"]).stdout(Stdio::null()).stderr(Stdio::null());
@@ -199,7 +207,7 @@ mod tests {
              -E) test ! -e \"$0.no-headers\";; *) echo /opt/lib /opt/more;; esac\n"
         );
         // Another process writes the script: a process started by a concurrent test could inherit the open file, and
-        // executing a file that is open for writing fails (ETXTBSY).
+        // executing a file open for writing fails (ETXTBSY).
         let mut write = Command::new("sh");
         write
             .args(["-c", "printf %s \"$1\" > \"$2\" && chmod 755 \"$2\"", "sh", &script])
@@ -243,7 +251,7 @@ mod tests {
         }
         let prefix = installation("half", "mpicc: Open MPI 4.1.4 (Language: C)", false);
         assert!(matches!(from_prefix(&prefix), Err(MpiError::NoLauncher { .. })));
-        // As of Debian's openmpi-bin without libopenmpi-dev.
+        // State on a Debian system with openmpi-bin but without libopenmpi-dev.
         let prefix = installation("bare", "mpicc: Open MPI 4.1.4 (Language: C)", true);
         fs::write(prefix.join("bin/mpicc.no-headers"), "").unwrap();
         assert!(matches!(from_prefix(&prefix), Err(MpiError::NoHeaders { .. })));

@@ -5,12 +5,12 @@ use std::path::Path;
 
 use crate::workspace::TaskError;
 
-/// The program.
+/// Program path.
 pub(crate) const FILE: &str = "/usr/bin/hpcc";
-/// File to which it appends its results.
+/// File to which the program appends its results.
 pub(crate) const OUTPUT: &str = "hpccoutf.txt";
 
-/// Writes its input into the folder in which it runs: the size of its matrices, and rows and columns of processes.
+/// Writes the program's input into its working directory: matrix size, and rows and columns of processes.
 pub(crate) fn write_input(folder: &Path, size: u32, (rows, columns): (u32, u32)) -> Result<(), TaskError> {
     let input = folder.join("hpccinf.txt");
     let text = format!(

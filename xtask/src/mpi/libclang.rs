@@ -7,7 +7,9 @@ use std::process::Command;
 use super::error::MpiError;
 use super::pypi;
 
-/// Library directories of distributions. `*` matches the rest of a directory name.
+/// Distributions' library directories.
+///
+/// `*` matches the rest of a directory name.
 const SYSTEM_DIRS: [&str; 6] = [
     "/usr/lib/llvm-*/lib",
     "/usr/lib64",
@@ -17,12 +19,12 @@ const SYSTEM_DIRS: [&str; 6] = [
     "/usr/lib/aarch64-linux-gnu",
 ];
 
-/// Settings of bindgen.
+/// bindgen settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Libclang {
-    /// Directory of `libclang.so`; `None` if bindgen finds it.
+    /// Directory containing `libclang.so`; `None` if bindgen finds it.
     folder: Option<PathBuf>,
-    /// Directory of the compiler's headers (`stddef.h`), which PyPI's libclang lacks.
+    /// Compiler header directory (`stddef.h`), which PyPI's libclang lacks.
     headers: Option<PathBuf>,
 }
 
@@ -35,7 +37,7 @@ impl Libclang {
         Ok(Self { folder: Some(pypi::libclang(folder)?), headers: compiler_headers() })
     }
 
-    /// Sets the environment of a command that may run bindgen.
+    /// Sets the environment for a command that may run bindgen.
     pub(super) fn set_environment(&self, command: &mut Command) {
         if let Some(folder) = &self.folder {
             command.env("LIBCLANG_PATH", folder);
@@ -47,7 +49,7 @@ impl Libclang {
     }
 }
 
-/// Returns `true` if a directory that matches the pattern contains libclang.
+/// Returns `true` if a directory matching the pattern contains libclang.
 fn matches_libclang(pattern: &str) -> bool {
     let Some((before, after)) = pattern.split_once('*') else { return contains_libclang(Path::new(pattern)) };
     let (parent, prefix) = before.rsplit_once('/').unwrap_or(("", before));
@@ -71,7 +73,9 @@ fn is_libclang(file: &str) -> bool {
     })
 }
 
-/// Returns the header directory of the C compiler. Without a compiler, bindgen reports the missing headers.
+/// Returns the C compiler's header directory.
+///
+/// Without a compiler, bindgen reports the missing headers.
 fn compiler_headers() -> Option<PathBuf> {
     let output = Command::new("cc").arg("-print-file-name=include").output().ok()?;
     let folder = PathBuf::from(String::from_utf8(output.stdout).ok()?.trim());

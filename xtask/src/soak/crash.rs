@@ -1,5 +1,5 @@
-//! `cargo xtask soak crash`: cuts the power of simulated disks at every operation of random histories and compares the
-//! remaining data with a model, for stores alone and for whole logs that spill.
+//! `cargo xtask soak crash`: cuts simulated disks' power at every operation of random histories and compares the
+//! remaining data with a model, for stores alone and for whole spilling logs.
 
 use std::process::Command;
 
@@ -11,18 +11,20 @@ use super::{clear_progress, seed_from_clock, show_progress};
 use crate::table::Table;
 use crate::workspace::{TaskError, Workspace, command_line, run_checked};
 
-/// Power cuts per process, all from one seed. Few enough to repeat a failure in seconds.
+/// Power cuts per process, all from one seed.
+///
+/// Few enough to repeat a failure in seconds.
 const CRASHES_PER_PROCESS: u64 = 5_000;
-/// Levels to test, with the divisor of `--crashes`: a power cut of a log takes several times as long as one of a store.
+/// Levels to test, with the divisor of `--crashes`: a log's power cut takes several times as long as a store's.
 const LEVELS: [(&str, u64); 2] = [("store", 1), ("log", 5)];
 
-/// Options of `cargo xtask soak crash`.
+/// Options for `cargo xtask soak crash`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Number of power cuts of stores; logs get a fifth of it
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     crashes: u64,
-    /// Seed of all histories [default: from the clock]
+    /// Seed for all histories [default: from the clock]
     #[arg(long)]
     seed: Option<u64>,
     /// Print one JSON object instead of the table
@@ -45,7 +47,9 @@ struct Failure {
     output: String,
 }
 
-/// Runs the soak test. Returns `true` if no power cut led to a mismatch.
+/// Runs the soak test.
+///
+/// Returns `true` if no power cut led to a mismatch.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, TaskError> {
     let seed = options.seed.unwrap_or_else(seed_from_clock);
     let example = ["--release", "--package", "counterfoil-fuzz", "--example", "cut_power"];
@@ -87,7 +91,9 @@ fn report_progress(level: &Level, wanted: u64) {
     show_progress(&line, *crashes >= wanted, crashes % (20 * CRASHES_PER_PROCESS) < CRASHES_PER_PROCESS);
 }
 
-/// Prints the table or the JSON object. Returns `true` if there is no failure.
+/// Prints the table or the JSON object.
+///
+/// Returns `true` if there is no failure.
 fn print_report(options: &Options, seed: u64, levels: &[Level]) -> bool {
     let passed = levels.iter().all(|level| level.failures.is_empty());
     if options.json {

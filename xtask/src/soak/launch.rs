@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use crate::workspace::TaskError;
 
-/// Poll interval for the end of a running demo.
+/// Poll interval for a running demo's end.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Outcome of a completed run.
+/// Completed run's outcome.
 #[derive(Debug)]
 pub(super) struct Outcome {
     pub(super) termination: Termination,
@@ -20,12 +20,12 @@ pub(super) struct Outcome {
     pub(super) leftovers: Vec<String>,
 }
 
-/// Reason for the end of a run.
+/// Reason for a run's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Termination {
     /// Exited with this code.
     Exited(i32),
-    /// Killed by a signal that this program did not send.
+    /// Killed by a signal not sent by this program.
     Signalled,
     /// Killed by this program after the timeout.
     TimedOut,
@@ -85,8 +85,7 @@ fn termination_of(status: ExitStatus) -> Termination {
     status.code().map_or(Termination::Signalled, Termination::Exited)
 }
 
-/// Finds job directories `counterfoil-<user>-<launcher>-<random>` in `/dev/shm` and in the directory for temporary
-/// files.
+/// Finds job directories `counterfoil-<user>-<launcher>-<random>` in `/dev/shm` and in the temporary directory.
 fn job_files(launcher: u32) -> Vec<String> {
     [PathBuf::from("/dev/shm"), std::env::temp_dir()]
         .iter()

@@ -1,4 +1,4 @@
-//! Protocols and programs, as `counterfoil list` describes them.
+//! Protocols and programs described by `counterfoil list`.
 
 use std::path::Path;
 use std::process::Command;
@@ -18,39 +18,39 @@ pub(super) struct Listed {
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 pub(super) struct Protocol {
     pub(super) name: String,
-    /// It takes `--clusters`.
+    /// The protocol takes `--clusters`.
     pub(super) clusters: bool,
     /// Values of `--bits`.
     pub(super) bits: Vec<String>,
     /// Values of `--moment`.
     pub(super) moment: Vec<String>,
     recovers: bool,
-    /// Its coordinator begins collections, or lines of checkpoints, when it is asked to.
+    /// The coordinator begins collections, or lines of checkpoints, on request.
     pub(super) collects: bool,
-    /// Ranks take checkpoints only then.
+    /// Ranks take checkpoints only on request.
     pub(super) checkpoints_when_asked: bool,
     pub(super) needs_send_determinism: bool,
     pub(super) allows_late_frames: bool,
-    /// Counters of what long campaigns have to meet.
+    /// Counters that long campaigns have to raise.
     pub(super) hard_cases: Vec<String>,
 }
 
-/// Program of the demo.
+/// A demo program.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 pub(super) struct Program {
     pub(super) name: String,
-    /// Its sends don't depend on the order of receives.
+    /// The program's sends don't depend on the order of receives.
     pub(super) send_deterministic: bool,
-    /// Kinds of calls that it makes.
+    /// Kinds of MPI calls made by the program.
     pub(super) calls: Vec<String>,
-    /// Number of iterations that every rank reaches with the demo's default size.
+    /// Number of iterations reached by every rank with the demo's default size.
     pub(super) iterations: u32,
-    /// Numbers of ranks with which it runs, of the smaller ones.
+    /// Supported rank counts, among the smaller ones.
     pub(super) ranks: Vec<u32>,
 }
 
 impl Listed {
-    /// Asks the program.
+    /// Runs `counterfoil list` and parses its output.
     pub(super) fn by(program: &Path) -> Result<Listed, TaskError> {
         let mut command = Command::new(program);
         command.args(["list", "--json"]);

@@ -8,12 +8,12 @@ use clap::Args;
 use crate::toolchain::has_nextest;
 use crate::workspace::{TaskError, Workspace, command_line};
 
-/// Test modules that use threads. Their tests are repeated under other schedules.
+/// Test modules using threads, repeated under other schedules.
 const THREADED_TESTS: [&str; 2] = ["images_while_sealing::", "stress::"];
-/// Flags of all runs: tests read the clock and create temporary directories.
+/// Flags for all runs: tests read the clock and create temporary directories.
 const MIRIFLAGS: &str = "-Zmiri-disable-isolation";
 
-/// Options of `cargo xtask soak miri`.
+/// Options for `cargo xtask soak miri`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Name of a rustup toolchain with Miri
@@ -24,7 +24,9 @@ pub(crate) struct Options {
     schedules: u32,
 }
 
-/// Runs the tests. Returns `true` if none failed.
+/// Runs the tests.
+///
+/// Returns `true` if none failed.
 ///
 /// # Errors
 /// [`TaskError::Missing`] if rustup has no such toolchain with Miri.
@@ -62,8 +64,8 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Task
     Ok(failed == 0)
 }
 
-/// Returns the command `cargo miri ARGUMENTS` of the selected toolchain, without the variables of the one that runs
-/// this program.
+/// Returns the command `cargo miri ARGUMENTS` for the selected toolchain, without the variables of this program's own
+/// toolchain.
 fn cargo_miri<A: AsRef<OsStr>>(
     workspace: &Workspace,
     options: &Options,

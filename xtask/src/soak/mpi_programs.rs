@@ -1,5 +1,5 @@
-//! `cargo xtask soak mpi-programs`: runs random MPI programs with and without the library under them, the one that logs
-//! or the one that recovers, and compares what they receive.
+//! `cargo xtask soak mpi-programs`: runs random MPI programs with and without the logging or the recovery library, and
+//! compares the messages received.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -8,13 +8,13 @@ use clap::Args;
 use crate::mpi::{BUILT, Choice, Toolkit};
 use crate::workspace::{TaskError, Workspace, command_line, run_checked};
 
-/// The tests that run them, each with its crate and its binary; `cargo xtask test` runs a few programs.
+/// Tests that run the programs, each with its crate and its binary; `cargo xtask test` runs a few programs.
 const LOGGED: [&str; 3] =
     ["counterfoil-mpi-preload", "programs", "random_programs_behave_the_same_with_and_without_the_library"];
 const RECOVERED: [&str; 3] =
     ["counterfoil-mpi-recover", "recover", "random_programs_do_the_same_when_ranks_are_killed"];
 
-/// Options of `cargo xtask soak mpi-programs`.
+/// Options for `cargo xtask soak mpi-programs`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -22,7 +22,7 @@ pub(crate) struct Options {
     /// Number of programs
     #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..))]
     programs: u32,
-    /// Seed of the programs [default: from the clock]
+    /// Seed for the programs [default: from the clock]
     #[arg(long)]
     seed: Option<u64>,
     /// Go on with this program of the seed, a multiple of 50
@@ -36,7 +36,9 @@ pub(crate) struct Options {
     kills: u32,
 }
 
-/// Runs the programs. Returns `true` if none differed.
+/// Runs the programs.
+///
+/// Returns `true` if none differed.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, TaskError> {
     if options.first >= options.programs {
         println!("no program to run: --first {} of {} programs", options.first, options.programs);
@@ -54,7 +56,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Task
     command.env("COUNTERFOIL_PROGRAMS_FIRST", options.first.to_string());
     command.env("COUNTERFOIL_PROGRAMS_KILLS", options.kills.to_string());
     if options.recover {
-        // Not the other libraries, which not every MPI has.
+        // Other libraries are left out, since not every MPI has them.
         run_checked(
             &mut toolkit.cargo(workspace, ["build", "--quiet", "--profile", "test", "--lib", "--package", package]),
         )?;

@@ -1,7 +1,7 @@
-//! `cargo xtask soak mutants`: changes one thing at a time in a crate, and counts the changes that its tests find.
+//! `cargo xtask soak mutants`: changes one thing at a time in a crate, and counts the changes found by its tests.
 //!
-//! cargo-mutants names the changes. All are compiled into one program, which makes the one that an environment variable
-//! names, and each is judged by the tests that reach it: minutes, where a build for each change takes days.
+//! cargo-mutants lists the changes. All are compiled into one program, an environment variable selects one of them, and
+//! the tests that reach it judge it: minutes, where a build for each change takes days.
 
 mod judge;
 mod list;
@@ -25,10 +25,10 @@ use self::switch::Id;
 use crate::table::Table;
 use crate::workspace::{Package, TaskError, Workspace};
 
-/// Share of the changes that has to be found.
+/// Required share of changes found.
 const CAUGHT_MIN: f64 = 0.95;
 
-/// Options of `cargo xtask soak mutants`.
+/// Options for `cargo xtask soak mutants`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Crate to change: protocols, ack-piggyback, gc, log-io, log-core or another one with a library
@@ -37,7 +37,7 @@ pub(crate) struct Options {
     /// Judge by this crate's tests too, and those of the changed one; repeatable
     #[arg(long = "tests-of", value_name = "PACKAGE")]
     tests_of: Vec<String>,
-    /// Only the changes of files whose path matches: `**/recovery/*.rs`
+    /// Only the changes in files with a matching path: `**/recovery/*.rs`
     #[arg(long, value_name = "GLOB")]
     file: Option<String>,
     /// Every Nth change, from number K on, from 0: `0/8`
@@ -46,7 +46,7 @@ pub(crate) struct Options {
     /// Judge only the changes that the last report of this package has as not found, and add the result to it
     #[arg(long, conflicts_with_all = ["file", "shard"])]
     again: bool,
-    /// Size of the campaigns in the tests, in percent of their usual one
+    /// Size of the tests' campaigns, in percent of the usual size
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
     campaign_percent: u32,
     /// Number of tests at a time [default: number of cores]
@@ -76,21 +76,21 @@ impl FromStr for Shard {
     }
 }
 
-/// Number of changes with each fate, and the names of those that no test found.
+/// Number of changes by fate, and the names of those not found by any test.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Outcome {
     found: usize,
     timed_out: usize,
     /// The change doesn't compile.
     unviable: usize,
-    /// In constants, in other configurations, or of a kind that a switch can't make.
+    /// Changes in constants, in other configurations, or of a kind unsupported by a switch.
     left_out: usize,
     not_found: Vec<String>,
     not_reached: Vec<String>,
 }
 
 impl Outcome {
-    /// Reads the last report of a package.
+    /// Reads a package's last report.
     fn read(report: &Path) -> Result<Outcome, TaskError> {
         let text = fs::read_to_string(report).map_err(TaskError::file(report))?;
         serde_json::from_str(&text).map_err(|error| TaskError::file(report)(error.into()))
@@ -109,7 +109,7 @@ impl Outcome {
         }
     }
 
-    /// Returns the share of the changes that were made and are found; 0 if none was made.
+    /// Returns the share of applied changes that were found; 0 if none was applied.
     fn share(&self) -> f64 {
         let found = self.found + self.timed_out;
         let all = found + self.not_found.len() + self.not_reached.len();
@@ -117,7 +117,7 @@ impl Outcome {
     }
 }
 
-/// Locks the folder, which one run at a time uses; waits for another one.
+/// Locks the folder, waiting for another run: only one uses it at a time.
 fn lock(path: &Path) -> Result<File, TaskError> {
     let file = File::create(path).map_err(TaskError::file(path))?;
     if let Err(TryLockError::WouldBlock) = file.try_lock() {
@@ -127,7 +127,9 @@ fn lock(path: &Path) -> Result<File, TaskError> {
     Ok(file)
 }
 
-/// Judges the changes. Returns `true` if enough of them were found.
+/// Judges the changes.
+///
+/// Returns `true` if enough of them were found.
 ///
 /// # Errors
 /// [`TaskError::Missing`] without cargo-mutants, [`TaskError::NoPackage`] for a crate without a library, and
@@ -163,7 +165,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Task
     let campaign_percent = options.campaign_percent;
     let tests = judge::Tests { programs: &built.programs, package: &package, scratch: &scratch, campaign_percent };
     let fates = judge::judge(&tests, &made, jobs)?;
-    // What a test couldn't remove doesn't change the result.
+    // Files that a test couldn't remove don't change the result.
     let _ = fs::remove_dir_all(&scratch);
     outcome.add(&mutants, &fates, &built.unviable);
     let text = serde_json::to_string_pretty(&outcome).map_err(|error| TaskError::file(&report)(error.into()))?;
@@ -171,7 +173,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Task
     Ok(print_report(options, &package, &outcome))
 }
 
-/// Returns the name of a package, which may be given without its prefix, and the root file of its library.
+/// Returns a package's name, which may be given without its prefix, and its library's root file.
 fn find(workspace: &Workspace, name: &str) -> Result<(String, PathBuf), TaskError> {
     let library_of = |package: &Package| Some((package.name.clone(), package.library.clone()?));
     workspace.package(name).and_then(library_of).ok_or_else(|| {
@@ -180,7 +182,9 @@ fn find(workspace: &Workspace, name: &str) -> Result<(String, PathBuf), TaskErro
     })
 }
 
-/// Prints the table or the JSON object. Returns `true` if enough changes were found.
+/// Prints the table or the JSON object.
+///
+/// Returns `true` if enough changes were found.
 fn print_report(options: &Options, package: &str, outcome: &Outcome) -> bool {
     let Outcome { found, timed_out, unviable, left_out, not_found, not_reached } = outcome;
     let passed = outcome.share() >= CAUGHT_MIN;

@@ -1,4 +1,4 @@
-//! Random parameters of one run: workload, number of ranks, log tier, protocol, and when ranks are killed.
+//! Random parameters of one run: workload, number of ranks, log tier, protocol, and kill times.
 
 mod cell;
 mod names;
@@ -11,7 +11,7 @@ use super::listed::{Program, Protocol};
 use super::random::SplitMix64;
 pub(super) use cell::Cell;
 
-/// Pattern of failures.
+/// Failure pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pattern {
     OneRank,
@@ -19,17 +19,17 @@ pub(super) enum Pattern {
     SameRankAgain,
     /// Two ranks in the same iteration.
     TwoAtOnce,
-    /// A second rank, soon after the death of the first one.
+    /// A second rank, soon after the first one's death.
     DuringRepair,
     /// A second rank, while the first one recovers.
     DuringRecovery,
-    /// One rank, in the midst of a call.
+    /// One rank, in the middle of a call.
     InCall(Call),
-    /// All ranks at once, with the contents of their memory.
+    /// All ranks at once, losing their memory contents.
     PowerCut,
 }
 
-/// Call in whose midst a rank is killed.
+/// Call during which a rank is killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Call {
     Send,
@@ -38,7 +38,7 @@ pub(super) enum Call {
     Checkpoint,
 }
 
-/// Durability tier of the log.
+/// Log durability tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tier {
     Volatile,
@@ -86,10 +86,10 @@ pub(super) struct Parameters<'a> {
     pub(super) protocol: &'a Protocol,
     /// Number of clusters, under a protocol that takes one.
     pub(super) clusters: Option<u32>,
-    /// Value of `--bits`, likewise.
+    /// Value of `--bits`, under a protocol that takes one.
     pub(super) bits: Option<&'a str>,
     pub(super) kills: Vec<Kill>,
-    /// Seed of the demo, which sets the moment of a kill within its iteration.
+    /// Seed for the demo, which sets a kill's moment within its iteration.
     pub(super) seed: u64,
     /// Name of the MPI to run over; `None` for local processes.
     pub(super) mpi: Option<String>,
@@ -98,10 +98,10 @@ pub(super) struct Parameters<'a> {
 }
 
 const TIERS: [Tier; 3] = [Tier::Volatile, Tier::ProcessCrashSafe, Tier::NodeLocal];
-/// Least number of iterations from the one in a planned kill in a call to the end: the last checkpoint is up to as many
-/// before it.
+/// Minimum number of iterations from a kill planned in a call to the end: the last checkpoint may be that many
+/// iterations earlier.
 const CALLS_FROM_END: u32 = 4;
-/// Numbers of ranks to choose from.
+/// Rank counts to choose from.
 const RANKS: [u32; 4] = [2, 3, 4, 8];
 const CHECKPOINTS: [Option<u32>; 5] = [None, Some(1), Some(2), Some(3), Some(4)];
 
@@ -111,22 +111,24 @@ impl Program {
         self.calls.contains(&call.to_string())
     }
 
-    /// Returns the numbers of ranks to choose from.
+    /// Returns the rank counts to choose from.
     fn rank_counts(&self) -> Vec<u32> {
         RANKS.into_iter().filter(|ranks| self.ranks.contains(ranks)).collect()
     }
 }
 
 impl<'a> Parameters<'a> {
-    /// Draws the parameters of a run in a cell. They depend on the cell and the generator's state only.
+    /// Draws a run's parameters in a cell.
+    ///
+    /// They depend on the cell and the generator's state only.
     pub(super) fn draw(cell: Cell<'a>, random: &mut SplitMix64) -> Self {
         let Cell { workload, protocol, pattern } = cell;
         let any_tier = random.choose(&TIERS);
         // Only this tier survives a power cut.
         let tier = if pattern == Pattern::PowerCut { Tier::NodeLocal } else { any_tier };
         let ranks = random.choose(&workload.rank_counts());
-        // A rank that takes an offered checkpoint only if a line was begun takes few in a short run, and those may all
-        // be in its first iterations: one in few would leave the kill without a place.
+        // A rank that takes an offered checkpoint only after a line was begun takes few in a short run, and those may
+        // all be in its first iterations: a longer interval would leave the kill without a place.
         let needs_checkpoints = pattern == Pattern::InCall(Call::Checkpoint);
         let has_few_lines = needs_checkpoints && protocol.checkpoints_when_asked;
         let checkpoint_every = random.choose(match (has_few_lines, needs_checkpoints) {

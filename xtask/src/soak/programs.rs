@@ -1,5 +1,7 @@
-//! `cargo xtask soak programs`: runs the MPI programs of a folder with and without a library under them, and compares
-//! what they print and how they end. With `--recover`, ranks are killed and replaced meanwhile.
+//! `cargo xtask soak programs`: runs a folder's MPI programs with and without a library, and compares their output and
+//! exit status.
+//!
+//! With `--recover`, ranks are killed and replaced meanwhile.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -18,9 +20,9 @@ use crate::mpi::{Choice, Toolkit, preload};
 use crate::table::Table;
 use crate::workspace::{TaskError, Workspace};
 
-/// Runs without the library that a result is compared with: it may depend on time in the MPI itself.
+/// Maximum runs without the library to compare a result with: it may depend on time in the MPI itself.
 const NATIVE_RUNS_MAX: u32 = 10;
-/// Options of `cargo xtask soak programs`.
+/// Options for `cargo xtask soak programs`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -30,7 +32,7 @@ pub(crate) struct Options {
     /// File with a line for each run: program, number of ranks, arguments. A program without one runs without arguments
     #[arg(long, value_name = "FILE")]
     runs: Option<PathBuf>,
-    /// Number of ranks of the programs without a line in --runs
+    /// Number of ranks for programs without a line in --runs
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
     ranks: u32,
     /// Run the programs under `counterfoil run --recover` in place of logging them
@@ -39,10 +41,10 @@ pub(crate) struct Options {
     /// With --recover: runs of each program in which a rank is killed before one of its calls
     #[arg(long, default_value_t = 3, requires = "recover")]
     kills: u32,
-    /// With --recover: keep the logs of each run, and replay each of its ranks alone
+    /// With --recover: keep each run's logs, and replay each of its ranks alone
     #[arg(long, requires = "recover")]
     replay: bool,
-    /// With --recover: seed of ranks and calls
+    /// With --recover: seed for ranks and calls
     #[arg(long, default_value_t = 1, requires = "recover")]
     seed: u64,
     /// Python with an mpi4py for the MPI, for the programs in Python
@@ -56,7 +58,7 @@ pub(crate) struct Options {
     json: bool,
 }
 
-/// A run of a program.
+/// A program run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Run {
     program: String,
@@ -65,7 +67,7 @@ struct Run {
 }
 
 impl Run {
-    /// Parses a line of the file; `None` for one that is empty or a comment.
+    /// Parses a line of the file; `None` for an empty line or a comment.
     fn parse(line: &str) -> Option<Result<Run, String>> {
         let mut words = line.split_whitespace();
         let program = words.next().filter(|program| !program.starts_with('#'))?.to_owned();
@@ -78,24 +80,26 @@ impl Run {
     }
 }
 
-/// Result of a run in all ways.
+/// Results of a run in all ways.
 #[derive(Debug)]
 struct Compared {
     run: Run,
     native: String,
-    /// By way: what differed.
+    /// Difference found, by way.
     differences: BTreeMap<String, String>,
-    /// Call that recovery doesn't have.
+    /// Call unsupported by recovery.
     refused: Option<String>,
 }
 
-/// Runs the programs. Returns `true` if none differed.
+/// Runs the programs.
+///
+/// Returns `true` if none differed.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, TaskError> {
     let find = if options.recover { Toolkit::find_or_install_any } else { Toolkit::find_or_install };
     let toolkit = find(workspace, &options.choice)?;
     preload::build(workspace, &toolkit)?;
     let counterfoil = workspace.build_release()?;
-    // Launchers have sockets below, whose paths are short.
+    // Launchers create sockets below it, and socket paths must be short.
     let scratch = Scratch::on_disk(&std::env::temp_dir(), "programs")?;
     let runner =
         Runner { toolkit: &toolkit, counterfoil: &counterfoil, scratch: scratch.path(), timeout_s: options.timeout_s };
@@ -133,14 +137,16 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Task
     Ok(failed == 0)
 }
 
-/// Everything that runs need.
+/// Context for all runs.
 struct Programs<'a> {
     runner: Runner<'a>,
     options: &'a Options,
 }
 
 impl Programs<'_> {
-    /// Compiles and runs everything. Returns what was compared, and the programs that can't be run.
+    /// Compiles and runs everything.
+    ///
+    /// Returns the comparisons, and the programs that can't be run.
     fn run_all(&self) -> Result<(Vec<Compared>, Vec<String>), TaskError> {
         let folder = &self.options.folder;
         let entries = fs::read_dir(folder).map_err(TaskError::file(folder))?;
@@ -178,7 +184,7 @@ impl Programs<'_> {
         Ok((compared, not_run))
     }
 
-    /// Reads the file of runs.
+    /// Reads the runs file.
     fn listed(&self) -> Result<Vec<Run>, TaskError> {
         let Some(file) = &self.options.runs else { return Ok(Vec::new()) };
         let text = fs::read_to_string(file).map_err(TaskError::file(file))?;
@@ -196,7 +202,7 @@ impl Programs<'_> {
         self.runner.compile(source, name, &self.options.folder)
     }
 
-    /// Returns the words of a program's command line.
+    /// Returns a program's command line as words.
     fn words(&self, run: &Run) -> Vec<OsString> {
         let script = self.options.folder.join(format!("{}.py", run.program));
         let mut words: Vec<OsString> = match script.exists() {
@@ -241,7 +247,7 @@ impl Programs<'_> {
         Ok(Compared { run: run.clone(), native: natives[0].words(), differences, refused: None })
     }
 
-    /// Runs a program without failures under the recovery library, and then with a killed rank each time.
+    /// Runs a program under the recovery library, first without failures and then with a killed rank each time.
     fn compare_recovered(&self, run: &Run) -> Result<Compared, TaskError> {
         let mut natives = vec![self.run_alone(run)?];
         let mut compared =
@@ -284,7 +290,9 @@ impl Programs<'_> {
         Ok(compared)
     }
 
-    /// Replays each rank of a run. Returns what one did otherwise. A rank of a job that has failed may end anywhere.
+    /// Replays each rank of a run.
+    ///
+    /// Returns a rank's deviation. A rank of a failed job may end anywhere.
     fn replay(&self, run: &Run, logs: &Path, has_succeeded: bool) -> Result<Option<String>, TaskError> {
         for rank in 0..run.ranks {
             let mut command = self.runner.limited(self.runner.counterfoil);
@@ -330,7 +338,7 @@ impl Programs<'_> {
         output(command.args(self.words(run)))
     }
 
-    /// Verifies a log; returns what is wrong with it.
+    /// Verifies a log; returns the problem found.
     fn verify(&self, log: &Path) -> Result<Option<String>, TaskError> {
         let verified = output(Command::new(self.runner.counterfoil).args(["log", "verify"]).arg(log))?;
         let text = String::from_utf8_lossy(&verified.stderr).into_owned() + &String::from_utf8_lossy(&verified.stdout);
@@ -339,7 +347,7 @@ impl Programs<'_> {
     }
 }
 
-/// Returns the number of calls of each rank, from the summary of a run.
+/// Returns each rank's number of calls, from a run's summary.
 fn calls_of(stderr: &str) -> Vec<u64> {
     let summary = json_of(stderr);
     let ranks = summary["ranks"].as_array().into_iter().flatten();
@@ -354,7 +362,7 @@ fn draw_kill(calls: &[u64], random: &mut SplitMix64) -> Option<String> {
     Some(format!("{rank}@{call}"))
 }
 
-/// Returns the call that a line of the recovery library refuses.
+/// Returns the call refused in a line from the recovery library.
 fn refused_call(line: &str) -> Option<&str> {
     line.split_once(" is not available to a program that recovers")?.0.rsplit(' ').next()
 }

@@ -1,4 +1,4 @@
-//! SplitMix64 (Steele, Lea and Flood, OOPSLA 2014), whose output is the same on every machine.
+//! SplitMix64 (Steele, Lea and Flood, OOPSLA 2014), with the same output on every machine.
 
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
@@ -15,7 +15,9 @@ impl SplitMix64 {
         self.0.next_u64()
     }
 
-    /// Returns a number from `first` to `last` inclusive. `first` must not exceed `last`.
+    /// Returns a number from `first` to `last` inclusive.
+    ///
+    /// `first` must not exceed `last`.
     pub(super) fn in_range(&mut self, first: u32, last: u32) -> u32 {
         debug_assert!(first <= last, "{first}..={last} is empty");
         let span = u64::from(last - first) + 1;

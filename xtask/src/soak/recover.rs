@@ -1,5 +1,5 @@
 //! `cargo xtask soak recover`: kills ranks of unmodified programs under `counterfoil run --recover`, at all kinds of
-//! moments, and compares what the programs print with a run without failures.
+//! moments, and compares the programs' output with a run without failures.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -20,21 +20,21 @@ use crate::mpi::{Choice, Toolkit, hpcc, preload};
 use crate::table::Table;
 use crate::workspace::{TaskError, Workspace};
 
-/// Longest time between the kill of a rank and that of another during its repair, in milliseconds.
+/// Longest time between a rank's kill and another rank's kill during its repair, in milliseconds.
 const REPAIR_MS_MAX: u32 = 60;
-/// Time in which the ranks call `MPI_Init`, in milliseconds.
+/// Time for the ranks to call `MPI_Init`, in milliseconds.
 const INIT_MS: u32 = 700;
-/// Shortest run in which ranks are killed at times.
+/// Shortest run with kills at times.
 const LONG: Duration = Duration::from_secs(2);
-/// Kills of a run with many.
+/// Kills in a run with [`Moment::Many`].
 const MANY: u32 = 6;
 
-/// Memory for the log of one rank.
+/// Log memory per rank.
 const BUDGET: &str = "1GiB";
-/// Standard output of a process, as a file.
+/// A process's standard output, as a file.
 const OUTPUT: &str = "/proc/self/fd/1";
 
-/// Programs. Those that aren't installed are left out.
+/// Programs to run, except those not installed.
 const PROGRAMS: [Source; 15] = [
     Source::of("recover/tests/c/steps.c", 3),
     Source { compared: Some("consistent"), ..Source::of("recover/tests/c/racy.c", 4) },
@@ -53,16 +53,16 @@ const PROGRAMS: [Source; 15] = [
     Source { compared: Some("Success=1"), hpcc_size: Some(1000), ..Source::of(hpcc::FILE, 4) },
 ];
 
-/// A program, as it is given here.
+/// Program definition.
 #[derive(Clone, Copy)]
 struct Source {
     /// Source below `mpi`, or an installed program for Open MPI.
     file: &'static str,
     ranks: u32,
     arguments: &'static [&'static str],
-    /// What is compared of a program whose output depends on timing.
+    /// Compared output part, for a program with timing-dependent output.
     compared: Option<&'static str>,
-    /// Size of HPCC's matrices.
+    /// HPCC matrix size.
     hpcc_size: Option<u32>,
 }
 
@@ -88,7 +88,7 @@ impl Source {
     }
 }
 
-/// Options of `cargo xtask soak recover`.
+/// Options for `cargo xtask soak recover`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -99,7 +99,7 @@ pub(crate) struct Options {
     /// Kills of these moments only: call, time, init, finalize, two, repair, again, many
     #[arg(long = "moment", value_name = "MOMENT", value_parser = parse_moment)]
     moments: Vec<Moment>,
-    /// Seed of programs, ranks and moments; the same seed gives the same calls [default: from the clock]
+    /// Seed for programs, ranks and moments; the same seed gives the same calls [default: from the clock]
     #[arg(long)]
     seed: Option<u64>,
     /// Seconds after which a run is killed, and counted as hung
@@ -110,10 +110,10 @@ pub(crate) struct Options {
     json: bool,
 }
 
-/// Moment of the kills in a run.
+/// Kill moment in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Moment {
-    /// Before a call of a rank.
+    /// Before one of a rank's calls.
     Call,
     /// At a time.
     Time,
@@ -125,7 +125,7 @@ enum Moment {
     Two,
     /// Another rank soon after the first.
     Repair,
-    /// The replacement, before a call of its replay or later.
+    /// The replacement, before a call in its replay or later.
     Again,
     /// Several ranks, one after the other.
     Many,
@@ -168,26 +168,26 @@ fn parse_moment(text: &str) -> Result<Moment, String> {
     found.ok_or_else(|| format!("must be one of {}", Moment::ALL.map(Moment::name).join(", ")))
 }
 
-/// A program, and its run without failures.
+/// A program with its failure-free run.
 struct Program {
     source: Source,
-    /// Folder in which it runs.
+    /// Working directory.
     folder: PathBuf,
     words: Vec<OsString>,
     expected: Outcome,
-    /// Number of calls of each rank, `MPI_Finalize` included.
+    /// Number of calls per rank, including `MPI_Finalize`.
     calls: Vec<u64>,
     wall: Duration,
 }
 
 impl Program {
-    /// Returns `true` if most of the times of such kills are after `MPI_Init`.
+    /// Returns `true` if most times of such kills are after `MPI_Init`.
     fn fits(&self, moment: Moment) -> bool {
         let is_timed = matches!(moment, Moment::Time | Moment::Two | Moment::Repair | Moment::Many);
         !is_timed || self.wall >= LONG
     }
 
-    /// Draws the arguments of `--kill` for a run.
+    /// Draws a run's `--kill` arguments.
     fn draw(&self, moment: Moment, random: &mut SplitMix64) -> Vec<String> {
         let ranks = self.source.ranks;
         let wall_ms = u32::try_from(self.wall.as_millis()).unwrap_or(u32::MAX).max(1);
@@ -220,7 +220,7 @@ impl Program {
         }
     }
 
-    /// Returns what is compared of an outcome.
+    /// Returns an outcome's compared part.
     fn compared(&self, outcome: Outcome) -> Outcome {
         match self.source.compared {
             Some(part) => outcome.with_lines(part),
@@ -229,26 +229,28 @@ impl Program {
     }
 }
 
-/// Counts of the runs of one moment.
+/// Run counts for one moment.
 #[derive(Default)]
 struct Count {
     runs: u64,
-    /// Kills that were planned: a rank may have ended before.
+    /// Planned kills; a rank may have ended before its kill.
     planned: u64,
-    /// Runs in which a process was replaced, or the job started again.
+    /// Runs with a replaced process or a restarted job.
     hit: u64,
     replaced: u64,
     restarts: u64,
     failed: u64,
 }
 
-/// Runs the soak. Returns `true` if no run failed.
+/// Runs the soak.
+///
+/// Returns `true` if no run failed.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, TaskError> {
     let toolkit = Toolkit::find_or_install_any(workspace, &options.choice)?;
     let has_spares = toolkit.mpi.has_ulfm();
     preload::build(workspace, &toolkit)?;
     let counterfoil = workspace.build_release()?;
-    // Launchers have sockets below, whose paths are short.
+    // Launchers create sockets below it, and socket paths must be short.
     let scratch = Scratch::on_disk(&std::env::temp_dir(), "recover")?;
     let sources = PROGRAMS.into_iter().filter(|source| source.is_there(&toolkit));
     let folders = (0..).map(|number: u32| scratch.path().join(number.to_string()));
@@ -263,15 +265,15 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Task
     let (mut random, mut counts, mut failures) = (SplitMix64::new(seed), BTreeMap::new(), Vec::new());
     let (mut runs, mut planned) = (0, 0);
     while planned < options.kills {
-        // A generator per run: what is drawn in a run does not depend on the previous one.
+        // A generator per run: its draws do not depend on the previous run.
         let mut random = SplitMix64::new(random.next_u64());
         let moment = moments[runs % moments.len()];
         let fitting: Vec<&Program> = programs.iter().filter(|program| program.fits(moment)).collect();
         let all: Vec<&Program> = programs.iter().collect();
         let program = random.choose(if fitting.is_empty() { &all } else { &fitting });
         let kills = program.draw(moment, &mut random);
-        // One run in five has no spare, and all where the MPI ends with its first dead process: the job is started
-        // again.
+        // One run in five has no spare, as have all runs if the MPI ends with its first dead process: the job is
+        // started again.
         let spares = if random.in_range(0, 4) == 0 || !has_spares { 0 } else { kills.len() as u32 };
         let count: &mut Count = counts.entry(moment).or_default();
         runs += 1;
@@ -305,7 +307,7 @@ fn begin(workspace: &Workspace, runner: &Runner<'_>, source: Source) -> Result<P
     fs::create_dir(&folder).map_err(TaskError::file(&folder))?;
     if let Some(size) = source.hpcc_size {
         hpcc::write_input(&folder, size, (2, source.ranks / 2))?;
-        // What rank 0 writes to it is what it prints.
+        // Links the results file to stdout, so that rank 0's results are printed.
         let output = folder.join(hpcc::OUTPUT);
         symlink(OUTPUT, &output).map_err(TaskError::file(&output))?;
     }
@@ -334,7 +336,9 @@ fn begin(workspace: &Workspace, runner: &Runner<'_>, source: Source) -> Result<P
     Ok(program)
 }
 
-/// Runs a program with these kills. Returns the command's summary, and what was wrong.
+/// Runs a program with these kills.
+///
+/// Returns the command's summary and the failure, if any.
 fn try_once(
     runner: &Runner<'_>,
     program: &Program,
@@ -355,7 +359,7 @@ fn options_of(kills: &[String], spares: u32) -> Vec<OsString> {
     ["--budget", BUDGET, "--spares", &spares].into_iter().chain(kills).map(OsString::from).collect()
 }
 
-/// Returns the number of processes that have replaced others, from a summary.
+/// Returns the number of replacement processes in a summary.
 fn replaced(summary: &Value) -> u64 {
     let ranks = summary["ranks"].as_array().into_iter().flatten();
     let processes = ranks.filter_map(|rank| Some(rank["processes"].as_array()?.len() as u64));

@@ -1,4 +1,4 @@
-//! Runs of MPI programs natively and under `counterfoil run --recover`, and what can be compared of them.
+//! Runs MPI programs natively and under `counterfoil run --recover`, with comparable outcomes.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -9,12 +9,12 @@ use serde_json::Value;
 use crate::mpi::Toolkit;
 use crate::workspace::{TaskError, command_line};
 
-/// Seconds that a launcher has to end its ranks after the time limit.
+/// Seconds for a launcher to end its ranks after the time limit.
 const END_S: &str = "10";
-/// Exit codes of a run that `timeout` has ended, and of one that it had to kill.
+/// Exit codes of a run ended by `timeout`, and of one killed by it.
 const TIMED_OUT: [i32; 2] = [124, 137];
 
-/// Outcome of a run, as far as it can be compared: ranks print in any order, and times differ.
+/// Comparable run outcome: ranks print in any order, and times differ.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Outcome {
     pub(super) code: Option<i32>,
@@ -35,7 +35,7 @@ impl Outcome {
         self
     }
 
-    /// Describes it in a cell of the table.
+    /// Describes the outcome in a table cell.
     pub(super) fn words(&self) -> String {
         match self.code {
             Some(code) if TIMED_OUT.contains(&code) => "ended by the time limit".to_owned(),
@@ -45,7 +45,9 @@ impl Outcome {
     }
 }
 
-/// Returns a line with a dash in place of each time: a number with a point, and a unit after it.
+/// Replaces each time in a line by a dash.
+///
+/// A time is a number with a point, followed by a unit.
 fn without_times(line: &str) -> String {
     let words: Vec<&str> = line.split(' ').collect();
     let is_unit = |word: &str| ["s", "ms", "us", "ns"].contains(&word.trim_end_matches([',', ';', '.', ')']));
@@ -57,19 +59,19 @@ fn without_times(line: &str) -> String {
     kept.collect::<Vec<_>>().join(" ")
 }
 
-/// Runs programs of an MPI.
+/// Runs programs with an MPI.
 pub(super) struct Runner<'a> {
     pub(super) toolkit: &'a Toolkit,
-    /// The command.
+    /// The `counterfoil` program.
     pub(super) counterfoil: &'a Path,
-    /// Directory of the programs, in which they run, and of temporary files.
+    /// Directory for programs and temporary files, also the programs' working directory.
     pub(super) scratch: &'a Path,
     /// Seconds after which a run is killed.
     pub(super) timeout_s: u32,
 }
 
 impl<'a> Runner<'a> {
-    /// Returns the same for programs of another directory.
+    /// Returns the same runner for programs in another directory.
     pub(super) fn within<'b>(&self, scratch: &'b Path) -> Runner<'b>
     where
         'a: 'b,
@@ -77,7 +79,7 @@ impl<'a> Runner<'a> {
         Runner { scratch, ..*self }
     }
 
-    /// Compiles a program; returns `false` if that failed.
+    /// Compiles a program; returns `false` on failure.
     pub(super) fn compile(&self, source: &Path, name: &str, includes: &Path) -> Result<bool, TaskError> {
         let mut command = Command::new(&self.toolkit.mpi.mpicc);
         command.args(["-O1", "-w", "-I"]).arg(includes).arg(source);
@@ -88,14 +90,14 @@ impl<'a> Runner<'a> {
         Ok(output(&mut command)?.status.success())
     }
 
-    /// Runs a program, given by its words, natively.
+    /// Runs a program natively; `program` is its command line as words.
     pub(super) fn run_alone(&self, ranks: u32, program: &[OsString]) -> Result<Outcome, TaskError> {
         let mut command = self.limited(&self.toolkit.mpi.mpirun);
         command.args(["-n", &ranks.to_string()]).args(program);
         Ok(Outcome::of(&output(&mut command)?))
     }
 
-    /// Runs a program, given by its words, under `counterfoil run --recover` with these options.
+    /// Runs a program under `counterfoil run --recover` with these options; `program` is its command line as words.
     pub(super) fn run_recovered(
         &self,
         ranks: u32,
@@ -108,24 +110,24 @@ impl<'a> Runner<'a> {
         output(&mut command)
     }
 
-    /// Sets the variables of the MPI, and the folder in which mpi4py looks for it.
+    /// Sets the MPI's variables and the folder in which mpi4py looks for it.
     pub(super) fn set_environment(&self, command: &mut Command) {
         self.toolkit.mpi.set_environment(command);
         command.env("LD_LIBRARY_PATH", &self.toolkit.mpi.library_dir);
     }
 
-    /// Returns a command that is killed after the time limit.
+    /// Returns a command to be killed after the time limit.
     pub(super) fn limited(&self, program: &Path) -> Command {
         let mut command = Command::new("timeout");
         command.args(["-k", END_S, &self.timeout_s.to_string()]).arg(program);
         self.set_environment(&mut command);
-        // Sessions that killed launchers have left in a shared directory can prevent a start.
+        // Sessions left by killed launchers in a shared directory can prevent a start.
         command.env("TMPDIR", self.scratch).current_dir(self.scratch);
         command
     }
 }
 
-/// Returns the last line that is a JSON object; null if there is none.
+/// Returns the last line containing a JSON object; null if there is none.
 pub(crate) fn json_of(stderr: &str) -> Value {
     let line = stderr.lines().rev().find(|line| line.starts_with('{'));
     line.and_then(|line| serde_json::from_str(line).ok()).unwrap_or_default()

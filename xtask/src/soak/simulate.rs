@@ -12,11 +12,13 @@ use super::{clear_progress, seed_from_clock, show_progress};
 use crate::table::Table;
 use crate::workspace::{TaskError, Workspace, command_line};
 
-/// Classes of ranks, and the most rounds of each: the effects of many ranks show in the first ones.
+/// Rank classes, with the maximum rounds of each: the effects of many ranks show in the first rounds.
 const RANKS: [(u32, u32, u32); 4] = [(2, 2, 16), (3, 4, 12), (5, 8, 5), (9, 16, 2)];
-/// Classes of faults in a schedule.
+/// Classes by faults per schedule.
 const FAULTS: [(u32, u32); 3] = [(0, 1), (2, 4), (5, 10)];
-/// Most schedules per process, which all have the same ranges of settings. One process takes a minute at most.
+/// Maximum schedules per process, all with the same ranges of settings.
+///
+/// One process takes a minute at most.
 const SCHEDULES_PER_SLICE: u64 = 5_000;
 /// Counters shown in the table, with their headings.
 const COLUMNS: [(&str, &str); 6] = [
@@ -28,18 +30,18 @@ const COLUMNS: [(&str, &str); 6] = [
     ("violations", "violations"),
 ];
 
-/// Counters of the ways in which calls of four ranks were split.
+/// Counters for the ways to split calls with four ranks.
 const SPLITS: [&str; 2] = ["splits_at_faults", "splits_at_lines"];
-/// Counters of the settings that schedules had, alone and in pairs.
+/// Counters of schedules' settings, alone and in pairs.
 const SETTINGS: &str = "settings";
-/// Least number of times that a protocol has to meet each of its hard cases, in so many schedules.
+/// Minimum occurrences per hard case in a protocol, over so many schedules.
 const HARD_CASES_MIN: u64 = 1_000;
 const HARD_SCHEDULES_MIN: u64 = 1_000_000;
 
-/// Most effects after which a process dies within an event.
+/// Maximum number of effects before a process dies within an event.
 const EFFECTS_MAX: u32 = 12;
 
-/// Options of `cargo xtask soak simulate`.
+/// Options for `cargo xtask soak simulate`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Number of schedules over all protocols and values of their options, or of the one given
@@ -48,7 +50,7 @@ pub(crate) struct Options {
     /// Run only this protocol
     #[arg(long)]
     protocol: Option<String>,
-    /// Seed of all schedules [default: from the clock]
+    /// Seed for all schedules [default: from the clock]
     #[arg(long)]
     seed: Option<u64>,
     /// Print one JSON object instead of the table
@@ -56,7 +58,7 @@ pub(crate) struct Options {
     json: bool,
 }
 
-/// Protocol with values of its options.
+/// Protocol with option values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Variant<'a> {
     protocol: &'a Protocol,
@@ -82,24 +84,24 @@ impl std::fmt::Display for Variant<'_> {
     }
 }
 
-/// The slices of one variant of a protocol, with numbers of ranks and faults of one class.
+/// Slices of one protocol variant, with ranks and faults in one class.
 struct Group<'a> {
     variant: Variant<'a>,
     ranks: (u32, u32),
     rounds_max: u32,
     faults: (u32, u32),
     schedules: u64,
-    /// Sum of each counter over the slices.
+    /// Each counter's sum over the slices.
     counters: BTreeMap<String, u64>,
 }
 
-/// Hard case of a protocol, and how often it was met.
+/// A protocol's hard case, with its number of occurrences.
 #[derive(Debug, PartialEq, Eq)]
 struct HardCase<'a> {
     variant: Variant<'a>,
     name: &'a str,
     count: u64,
-    /// Number of schedules of the variant.
+    /// The variant's schedule count.
     schedules: u64,
 }
 
@@ -117,7 +119,7 @@ impl std::fmt::Display for HardCase<'_> {
     }
 }
 
-/// Settings of a slice: ranges from which its schedules are drawn.
+/// A slice's settings: ranges from which its schedules are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Settings {
     ranks: (u32, u32),
@@ -132,7 +134,7 @@ struct Settings {
 }
 
 impl Settings {
-    /// Draws settings within a class of ranks and one of faults.
+    /// Draws settings within a rank class and a fault class.
     fn draw(random: &mut SplitMix64, group: &Group) -> Self {
         let mut range = |first, last| {
             let low = random.in_range(first, last);
@@ -185,7 +187,9 @@ struct Failure {
     details: String,
 }
 
-/// Runs the soak test. Returns `true` if no slice failed.
+/// Runs the soak test.
+///
+/// Returns `true` if no slice failed.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, TaskError> {
     let seed = options.seed.unwrap_or_else(seed_from_clock);
     let program = workspace.build_release()?;
@@ -219,7 +223,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Task
     Ok(has_passed)
 }
 
-/// Returns all combinations of the protocols' variants, and classes of ranks and faults.
+/// Returns all combinations of the protocols' variants with rank and fault classes.
 fn groups<'a>(protocols: &[&'a Protocol]) -> Vec<Group<'a>> {
     let mut groups = Vec::new();
     for variant in protocols.iter().flat_map(|protocol| Variant::all(protocol)) {
@@ -233,14 +237,14 @@ fn groups<'a>(protocols: &[&'a Protocol]) -> Vec<Group<'a>> {
     groups
 }
 
-/// Returns the variants of the groups, in their order.
+/// Returns the groups' variants, in their order.
 fn variants<'a>(groups: &[Group<'a>]) -> Vec<Variant<'a>> {
     let mut variants: Vec<Variant> = groups.iter().map(|group| group.variant).collect();
     variants.dedup();
     variants
 }
 
-/// Returns the hard cases of the variants that have run.
+/// Returns the hard cases for the variants that have run.
 fn hard_cases<'a>(groups: &[Group<'a>]) -> Vec<HardCase<'a>> {
     let of = |variant: Variant<'a>| {
         let groups = move || groups.iter().filter(move |group| group.variant == variant);
@@ -254,7 +258,9 @@ fn hard_cases<'a>(groups: &[Group<'a>]) -> Vec<HardCase<'a>> {
     variants(groups).into_iter().flat_map(of).collect()
 }
 
-/// Runs a slice and adds its counters to the group. Returns the failure, if any.
+/// Runs a slice and adds its counters to the group.
+///
+/// Returns the failure, if any.
 fn run_slice(mut command: Command, group: &mut Group) -> Result<Option<Failure>, TaskError> {
     let line = command_line(&command);
     let output = command.output().map_err(|source| TaskError::Start { program: line.clone(), source })?;
@@ -277,8 +283,9 @@ fn run_slice(mut command: Command, group: &mut Group) -> Result<Option<Failure>,
     Ok(Some(Failure { command: line, details }))
 }
 
-/// Adds the numbers of a report, except those that are not counts. The name of a split or a setting follows that of its
-/// group and a colon.
+/// Adds a report's numbers, except those that are not counts.
+///
+/// The name of a split or a setting follows its group's name and a colon.
 fn add_counters(counters: &mut BTreeMap<String, u64>, report: &Value) {
     for (name, value) in report.as_object().into_iter().flatten() {
         if let (Some(count), false) = (value.as_u64(), matches!(name.as_str(), "seed" | "schedules_wanted")) {
@@ -292,12 +299,12 @@ fn add_counters(counters: &mut BTreeMap<String, u64>, report: &Value) {
     }
 }
 
-/// Returns the cases of a group of counters, as [`add_counters`] has named them.
+/// Returns the cases in a group of counters, as named by [`add_counters`].
 fn cases<'a>(counters: &'a BTreeMap<String, u64>, group: &str) -> impl Iterator<Item = (&'a str, u64)> + Clone {
     counters.iter().filter_map(move |(name, count)| Some((name.strip_prefix(group)?.strip_prefix(": ")?, *count)))
 }
 
-/// Describes how many ways to split a call of four ranks were met; `None` if there was none.
+/// Formats the number of ways met to split a call with four ranks; `None` if there was none.
 fn splits_met(counters: &BTreeMap<String, u64>, group: &str) -> Option<String> {
     let splits = cases(counters, group);
     let (ways, met) = (splits.clone().count(), splits.filter(|(_, count)| *count > 0));
@@ -305,15 +312,15 @@ fn splits_met(counters: &BTreeMap<String, u64>, group: &str) -> Option<String> {
     Some(format!("{} of {ways}, fewest of those {split}: {fewest}", met.count()))
 }
 
-/// Settings that the schedules of a variant had.
+/// Settings met by a variant's schedules.
 struct Settled<'a> {
     variant: Variant<'a>,
-    /// Number of schedules with a setting, or with two, which are joined by `and`.
+    /// Number of schedules with a setting, or with two joined by `and`.
     schedules: BTreeMap<&'a str, u64>,
 }
 
 impl<'a> Settled<'a> {
-    /// Adds up the groups of each variant, in their order.
+    /// Adds up each variant's groups, in their order.
     fn of_each(groups: &'a [Group<'a>]) -> Vec<Settled<'a>> {
         let mut all: Vec<Settled> = Vec::new();
         for group in groups {
@@ -328,7 +335,7 @@ impl<'a> Settled<'a> {
         all
     }
 
-    /// Returns the pairs that no schedule had, although each of the two was met.
+    /// Returns the pairs met by no schedule, although each of the two was met.
     fn never_met(&self) -> Vec<&'a str> {
         let is_met = |setting: &str| self.schedules.get(setting).is_some_and(|count| *count > 0);
         let pairs = self.schedules.iter().filter_map(|(name, count)| Some((*name, name.split_once(" and ")?, *count)));
@@ -336,7 +343,7 @@ impl<'a> Settled<'a> {
     }
 }
 
-/// Prints how many schedules of each protocol had each setting, and the pairs that none had.
+/// Prints the number of each protocol's schedules with each setting, and the pairs met by none.
 fn print_settings(groups: &[Group]) {
     let all = Settled::of_each(groups);
     let variants: Vec<String> = all.iter().map(|settled| settled.variant.to_string()).collect();

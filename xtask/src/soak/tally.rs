@@ -1,4 +1,4 @@
-//! Totals of the verdicts: over all runs, and for each value of each parameter.
+//! Verdict totals: over all runs, and for each parameter value.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,17 +8,17 @@ use super::parameters::Parameters;
 use super::verdict::{RECOVERY_PHASES, RecoveryMs, Verdict};
 use crate::table::Table;
 
-/// Totals of the runs so far.
+/// Totals for the runs so far.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     all: Group,
-    /// Parameter, value and totals of each group, in the order of first appearance.
+    /// Parameter, value and totals of each group, in order of first appearance.
     groups: Vec<(&'static str, String, Group)>,
-    /// Runs and failed runs of each cell of the matrix, by protocol and workload, and pattern of kills.
+    /// Runs and failed runs of each matrix cell, by protocol and workload, and kill pattern.
     cells: BTreeMap<(String, String), (u64, u64)>,
 }
 
-/// Totals of the runs that share a parameter's value.
+/// Totals for runs with the same parameter value.
 #[derive(Debug, Default)]
 struct Group {
     runs: u64,
@@ -49,7 +49,7 @@ impl Tally {
         *failed += u64::from(!verdict.problems.is_empty());
     }
 
-    /// Formats the matrix: runs of each protocol and workload by the time of the kill, with failed ones after a slash.
+    /// Formats the matrix: runs of each protocol and workload by kill time, with failed ones after a slash.
     pub(super) fn matrix(&self) -> Table {
         let rows: BTreeSet<&String> = self.cells.keys().map(|(row, _)| row).collect();
         let columns: BTreeSet<&String> = self.cells.keys().map(|(_, column)| column).collect();
@@ -108,7 +108,7 @@ impl Tally {
         table
     }
 
-    /// Returns the rows as an array of objects.
+    /// Returns the rows as an object array.
     pub(super) fn to_json(&self) -> Value {
         self.rows()
             .map(|(by, value, group)| {
@@ -135,7 +135,7 @@ impl Tally {
             .collect()
     }
 
-    /// Returns the total of all runs, then the groups by parameter and value.
+    /// Returns the total for all runs, then the groups by parameter and value.
     fn rows(&self) -> impl Iterator<Item = (&str, &str, &Group)> {
         let mut parameters: Vec<&str> = Vec::new();
         for (by, _, _) in &self.groups {
@@ -165,7 +165,7 @@ impl Group {
         if all == 0 { 0.0 } else { self.kills_in_traffic as f64 / all as f64 }
     }
 
-    /// Returns the times of one recovery phase in ascending order.
+    /// Returns one recovery phase's times in ascending order.
     fn times(&self, phase: usize) -> Vec<f64> {
         let mut times: Vec<f64> = self.recovery_ms.iter().filter_map(|ms| ms[phase]).collect();
         times.sort_by(f64::total_cmp);
@@ -173,7 +173,7 @@ impl Group {
     }
 }
 
-/// Nearest-rank percentile: the smallest value with at least `percent` % of all values at or below it.
+/// Returns the nearest-rank percentile: the smallest value with at least `percent` % of all values at or below it.
 fn percentile(ascending: &[f64], percent: usize) -> Option<f64> {
     let rank = (ascending.len() * percent).div_ceil(100);
     ascending.get(rank.checked_sub(1)?).copied()

@@ -5,7 +5,9 @@ use serde_json::Value;
 use super::launch::{Outcome, Termination};
 use super::parameters::{Call, Kill, Parameters};
 
-/// Phases of a recovery, in order. The demo reports their durations in milliseconds.
+/// Recovery phases, in order.
+///
+/// The demo reports their durations in milliseconds.
 pub(super) const RECOVERY_PHASES: [&str; 5] = ["detect", "repair", "start", "replay", "catch_up"];
 
 /// Field of a kill: `true` if the victim sent or received messages before it and would have done so after it.
@@ -14,23 +16,23 @@ const IN_TRAFFIC: &str = "between_first_and_last_message";
 /// Milliseconds of each of [`RECOVERY_PHASES`]; `None` if the report has no number.
 pub(super) type RecoveryMs = [Option<f64>; RECOVERY_PHASES.len()];
 
-/// Result of the checks of one run.
+/// Check results for one run.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Verdict {
-    /// Descriptions of all failed checks; empty if the run is correct.
+    /// Descriptions for all failed checks; empty if the run is correct.
     pub(super) problems: Vec<String>,
-    /// Kills that took place.
+    /// Kills carried out.
     pub(super) kills: u64,
-    /// Of these, kills planned for an iteration: others may come before the victim's first message.
+    /// Kills that took place as planned for an iteration; others may come before the victim's first message.
     pub(super) kills_in_iterations: u64,
-    /// Of the kills planned for an iteration, those between the victim's first and last message.
+    /// Kills planned for an iteration that took place between the victim's first and last message.
     pub(super) kills_in_traffic: u64,
-    /// Phase durations of each timed recovery.
+    /// Phase durations for each timed recovery.
     pub(super) recovery_ms: Vec<RecoveryMs>,
 }
 
 impl Verdict {
-    /// Checks the run. Each violated guarantee is a separate problem.
+    /// Checks the run, reporting each violated guarantee as a separate problem.
     pub(super) fn judge(parameters: &Parameters, outcome: &Outcome) -> Self {
         let mut verdict = Self::default();
         match outcome.termination {
@@ -72,7 +74,9 @@ impl Verdict {
         self.collect_recovery_times(report, kills);
     }
 
-    /// Checks that exactly the planned kills took place. A kill during a recovery has no iteration to compare.
+    /// Checks that exactly the planned kills took place.
+    ///
+    /// A kill during a recovery has no iteration to compare.
     fn judge_kills(&mut self, parameters: &Parameters, kills: &[Value]) {
         let mut unmatched: Vec<&Value> = kills.iter().collect();
         for planned in &parameters.kills {
@@ -103,7 +107,7 @@ impl Verdict {
         for kill in kills {
             self.kills += 1;
             match kill[IN_TRAFFIC].as_bool() {
-                // A program of collectives alone has no messages whose traffic is known.
+                // A program with collectives alone has no messages to define its traffic.
                 Some(in_traffic) if is_in_iteration(kill) && parameters.workload.makes(Call::Send) => {
                     self.kills_in_iterations += 1;
                     self.kills_in_traffic += u64::from(in_traffic);
@@ -128,8 +132,8 @@ impl Verdict {
     }
 }
 
-/// Returns `true` for a kill that was planned for an iteration of its victim, and `false` for a power cut or one during
-/// a repair or a recovery.
+/// Returns `true` for a kill planned for an iteration of its victim, and `false` for a power cut or a kill during a
+/// repair or a recovery.
 fn is_in_iteration(kill: &Value) -> bool {
     kill["planned"]
         .as_str()
@@ -159,7 +163,9 @@ mod tests {
     use super::super::random::SplitMix64;
     use super::*;
 
-    /// Returns parameters with these kills. The others do not affect the verdict.
+    /// Returns parameters with these kills.
+    ///
+    /// The others do not affect the verdict.
     fn with_kills<'a>(listed: &'a Listed, kills: &[Kill]) -> Parameters<'a> {
         let cell = Cell::of(listed, None).unwrap()[0];
         let mut parameters = Parameters::draw(cell, &mut SplitMix64::new(1));

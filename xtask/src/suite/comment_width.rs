@@ -1,17 +1,17 @@
-//! Checks the width of comments, which rustfmt doesn't wrap.
+//! Checks comment widths, which rustfmt doesn't wrap.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::workspace::Workspace;
 
-/// Longest line of a comment, in characters: `max_width` of `rustfmt.toml`.
+/// Maximum comment line width, in characters: `max_width` of `rustfmt.toml`.
 const COLUMNS_MAX: usize = 120;
 
-/// Directories without sources of the project.
+/// Directories without project sources.
 const SKIPPED: [&str; 2] = ["target", ".git"];
 
-/// Checks all Rust files of the tree, also those of `mpi/`.
+/// Checks all Rust files in the tree, including `mpi/`.
 ///
 /// # Errors
 /// Each line that is too wide, or a directory or file that cannot be read.
@@ -46,7 +46,7 @@ fn find_sources(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the number and the width of each line that is a comment and too wide.
+/// Returns each overlong comment line's number and width.
 fn wide_comments(text: &str) -> impl Iterator<Item = (usize, usize)> {
     let lines = text.lines().enumerate().filter(|(_, line)| line.trim_start().starts_with("//"));
     lines.map(|(index, line)| (index + 1, line.chars().count())).filter(|(_, columns)| *columns > COLUMNS_MAX)

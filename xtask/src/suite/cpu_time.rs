@@ -1,4 +1,4 @@
-//! CPU time of child processes, as reported by Linux.
+//! Child processes' CPU time, as reported by Linux.
 
 use std::fs;
 use std::time::Duration;
@@ -6,12 +6,16 @@ use std::time::Duration;
 /// Clock tick of `/proc` (`USER_HZ`): 100 per second on all supported architectures.
 const TICK: Duration = Duration::from_millis(10);
 
-/// Returns the user and system time of all children that have ended and of their descendants. `None` without `/proc`.
+/// Returns the user and system time of all ended children and their descendants.
+///
+/// `None` without `/proc`.
 pub(super) fn of_children() -> Option<Duration> {
     parse_stat(&fs::read_to_string("/proc/self/stat").ok()?)
 }
 
-/// Sums `cutime` and `cstime`, fields 16 and 17 of proc(5). The name in field 2 may contain spaces and parentheses.
+/// Sums `cutime` and `cstime`, fields 16 and 17 of proc(5).
+///
+/// The name in field 2 may contain spaces and parentheses.
 fn parse_stat(stat: &str) -> Option<Duration> {
     let (_, after_name) = stat.rsplit_once(')')?;
     let mut fields = after_name.split_whitespace().skip(13);

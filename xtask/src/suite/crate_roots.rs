@@ -9,7 +9,7 @@ use crate::workspace::{CrateRoot, Workspace};
 /// interfaces.
 const UNSAFE_ALLOWED: [&str; 5] = ["log-core", "log-io", "benches/naked-ring", "mpi", "capi"];
 
-/// Attribute that every other crate root must have.
+/// Attribute required in every other crate root.
 const FORBID: &str = "#![forbid(unsafe_code)]";
 
 /// Checks the crate roots of libraries, programs, tests, benchmarks and examples.

@@ -1,4 +1,4 @@
-//! Checks the links of the documentation, and the files that it names.
+//! Checks the documentation's links and the files named in it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,12 +8,14 @@ use pulldown_cmark::{Event, Parser, Tag, TagEnd};
 
 use crate::workspace::Workspace;
 
-/// Directory of the book's chapters. A link leaves it for another site only.
+/// Directory of the book's chapters.
+///
+/// A link leaves it for another site only.
 const BOOK: &str = "docs/book/src";
-/// Endings of the files that inline code may name.
+/// Extensions of files that inline code may name.
 const NAMED: [&str; 9] = ["rs", "md", "toml", "txt", "c", "h", "f90", "py", "svg"];
 
-/// Checks the Markdown files of the root and of `docs`.
+/// Checks the Markdown files in the root and in `docs`.
 ///
 /// # Errors
 /// Each link without a target, and each named file that doesn't exist; or a file that can't be read.
@@ -52,9 +54,9 @@ fn find_documents(root: &Path, folder: &Path, is_deep: bool, paths: &mut Vec<Pat
 /// A Markdown file.
 #[derive(Debug, Default)]
 struct Document {
-    /// Anchors of its headings.
+    /// Heading anchors.
     anchors: BTreeSet<String>,
-    /// Targets of links and pictures.
+    /// Link and picture targets.
     links: Vec<String>,
     /// Inline code.
     code: Vec<String>,
@@ -88,7 +90,7 @@ impl Document {
         document
     }
 
-    /// Adds the anchor of a heading; a second one of the same text gets a number.
+    /// Adds a heading's anchor; a second heading with the same text gets a number.
     fn add_heading(&mut self, heading: &str) {
         let anchor = anchor_of(heading);
         let numbered = (1..).map(|number| format!("{anchor}-{number}"));
@@ -96,7 +98,7 @@ impl Document {
         self.anchors.extend(free);
     }
 
-    /// Returns a line for each link without a target, and each file that is named and doesn't exist.
+    /// Returns a line for each link without a target, and for each named file that doesn't exist.
     fn broken(
         &self,
         path: &Path,
@@ -123,13 +125,13 @@ fn is_of_another_site(link: &str) -> bool {
     link.contains("://") || link.starts_with("mailto:")
 }
 
-/// Returns the anchor of a heading, as GitHub and mdBook make it.
+/// Returns a heading's anchor in the form used by GitHub and mdBook.
 fn anchor_of(heading: &str) -> String {
     let kept = heading.chars().filter(|char| char.is_alphanumeric() || matches!(char, ' ' | '-' | '_'));
     kept.flat_map(char::to_lowercase).map(|char| if char == ' ' { '-' } else { char }).collect()
 }
 
-/// Returns the file that a link in another one leads to, relative to the root.
+/// Returns the target file of a link in another one, relative to the root.
 fn resolve(from: &Path, link: &str) -> PathBuf {
     let mut target = from.parent().unwrap_or(Path::new("")).to_owned();
     for part in Path::new(link).components() {
@@ -142,7 +144,7 @@ fn resolve(from: &Path, link: &str) -> PathBuf {
     target
 }
 
-/// Returns `true` for inline code that is the path of a file in one of the root's directories.
+/// Returns `true` if inline code is the path of a file in one of the root's directories.
 fn names_file(code: &Path, exists: impl Fn(&Path) -> bool) -> bool {
     let is_plain = |char: char| char.is_ascii_alphanumeric() || matches!(char, '/' | '.' | '-' | '_');
     let ending = code.extension().unwrap_or_default();

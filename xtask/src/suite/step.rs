@@ -1,4 +1,4 @@
-//! Execution of one check's command: its output is printed and captured.
+//! Runs one check's command, with its output printed and captured.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, IsTerminal, Write};
@@ -14,14 +14,16 @@ pub(super) struct Finished {
     pub(super) title: &'static str,
     pub(super) verdict: Verdict,
     pub(super) elapsed: Duration,
-    /// CPU time of all processes that the check started; `None` if the system does not report it.
+    /// CPU time of all processes started by the check; `None` if the system does not report it.
     pub(super) cpu: Option<Duration>,
 }
 
-/// Result of a check.
+/// Check result.
 #[derive(Debug)]
 pub(super) enum Verdict {
-    /// Numbers of tests. A check that does not run tests counts as one.
+    /// Test counts.
+    ///
+    /// A check that does not run tests counts as one.
     Counted(Counts),
     /// The check was skipped, for this reason.
     NotRun(String),
@@ -41,11 +43,11 @@ impl fmt::Display for Finished {
     }
 }
 
-/// Result of a command.
+/// Command result.
 #[derive(Debug)]
 pub(super) struct CommandResult {
     pub(super) success: bool,
-    /// Lines of stdout and stderr in the order of their output, without colours.
+    /// Lines of stdout and stderr in output order, without colours.
     pub(super) lines: Vec<String>,
 }
 
@@ -56,7 +58,9 @@ impl CommandResult {
     }
 }
 
-/// Runs the command to completion. A command that cannot be started counts as failed.
+/// Runs the command to completion.
+///
+/// A command that cannot be started counts as failed.
 pub(super) fn run(mut command: Command) -> CommandResult {
     println!("$ {}", command_line(&command));
     if io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none() {
@@ -73,12 +77,12 @@ pub(super) fn run(mut command: Command) -> CommandResult {
     }
 }
 
-/// Reads both streams through one pipe: counting the output of `cargo test` relies on their order.
+/// Reads both streams through one pipe: counting the tests in `cargo test` output relies on their order.
 fn run_and_capture(mut command: Command, lines: &mut Vec<String>) -> io::Result<bool> {
     let (reader, writer) = io::pipe()?;
     command.stdout(writer.try_clone()?).stderr(writer);
     let mut child = command.spawn()?;
-    // Close the write ends that the command holds, or the reader never reaches end of file.
+    // Close the write ends held by the command, or the reader never reaches end of file.
     drop(command);
     let mut reader = BufReader::new(reader);
     let mut line = Vec::new();

@@ -1,9 +1,11 @@
-//! Numbers of passed and failed tests, parsed from the output of nextest and `cargo test`.
+//! Passed and failed test counts, parsed from nextest and `cargo test` output.
 
 use std::fmt;
 use std::ops::AddAssign;
 
-/// Numbers of tests. A check that does not run tests counts as one.
+/// Test counts.
+///
+/// A check that does not run tests counts as one.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Counts {
     pub(super) passed: u64,
@@ -30,7 +32,7 @@ impl fmt::Display for Counts {
     }
 }
 
-/// Sums the summary lines of a command that runs tests.
+/// Sums the summary lines of a test command.
 ///
 /// A command that fails without a failed test (a compile error, a crashed test program) counts as one failure. A
 /// command without any test does, too: a filter that matches nothing, or a changed output format, must not count as
@@ -40,7 +42,7 @@ pub(super) fn count(success: bool, lines: &[String]) -> Counts {
     if total == Counts::default() { Counts::FAILED } else { total }
 }
 
-/// Like [`count`], but a command without any test that succeeds counts as none.
+/// Sums the summary lines like [`count`], except that a successful command without any test counts as none.
 pub(super) fn count_if_any(success: bool, lines: &[String]) -> Counts {
     let mut total = Counts::default();
     for counts in lines.iter().filter_map(|line| nextest_summary(line)) {
@@ -91,7 +93,7 @@ fn cargo_test_summary(line: &str) -> Option<Counts> {
     Some(counts)
 }
 
-/// Parses the `NUMBER WORDS` items of a list and skips all others.
+/// Parses a list's `NUMBER WORDS` items and skips all others.
 fn parse_results(list: &str, separator: char) -> impl Iterator<Item = (u64, String)> {
     list.split(separator).filter_map(|item| {
         let (number, words) = item.trim().split_once(' ')?;
@@ -116,15 +118,15 @@ fn without_parentheses(text: &str) -> String {
         .collect()
 }
 
-/// Number of passed fuzz bodies in a test run.
+/// Number of fuzz bodies passed in a test run.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct FuzzTests {
     pub(crate) passed: u64,
 }
 
 impl FuzzTests {
-    /// Counts the passed tests of a package in the output of nextest (one line per test, with the package name) or of
-    /// `cargo test` (a heading with the name of the test program, then its summary).
+    /// Counts a package's passed tests in nextest output (one line per test, with the package name) or `cargo test`
+    /// output (a heading with the test program's name, then its summary).
     pub(crate) fn count(package: &str, lines: &[String]) -> Self {
         let program = package.replace('-', "_");
         let mut passed = 0;

@@ -1,20 +1,20 @@
-//! Notes of tests that pass without having tested something, because this machine can't.
+//! Notes from tests that pass without testing something impossible on this machine.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Names the file of the notes, to the tests: `note_untested` in crate `counterfoil-test-support`.
+/// Variable that names the notes file to the tests: `note_untested` in crate `counterfoil-test-support`.
 const VARIABLE: &str = "COUNTERFOIL_UNTESTED";
 
-/// The notes of one command's tests.
+/// Notes from one command's tests.
 pub(super) struct Notes {
     path: PathBuf,
 }
 
 impl Notes {
-    /// Starts without any, and lets the tests that `command` runs add some.
+    /// Starts without any notes, and lets the tests run by `command` add some.
     pub(super) fn begin(command: &mut Command, target: &Path) -> Notes {
         let path = target.join("untested");
         // Without an earlier run there is none.

@@ -1,4 +1,4 @@
-//! Selection of crates by `cargo xtask test -p`.
+//! Crate selection by `cargo xtask test -p`.
 
 use std::process::Command;
 
@@ -7,7 +7,7 @@ use crate::workspace::{TaskError, Workspace};
 /// The selected crates.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Packages {
-    /// Those that need no MPI.
+    /// Crates that need no MPI.
     pub(super) root: Vec<String>,
     pub(super) over_mpi: Vec<String>,
     /// A package without MPI has a library, and so may have doc tests.
@@ -38,7 +38,7 @@ impl Packages {
     }
 }
 
-/// Has a cargo command select these packages.
+/// Makes a cargo command select these packages.
 pub(super) fn select(command: &mut Command, packages: &[String]) {
     command.args(packages.iter().flat_map(|package| ["--package", package]));
 }

@@ -16,7 +16,7 @@ use crate::mpi::{Choice, Toolkit, hpcc, preload};
 use crate::soak::runner::json_of;
 use crate::workspace::{TaskError, Workspace, command_line, run_checked};
 
-/// Options of `cargo xtask bench applications`.
+/// Options for `cargo xtask bench applications`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -32,7 +32,7 @@ pub(crate) struct Options {
     pairs: u32,
 }
 
-/// A program to measure, run with two ranks.
+/// Measured program, run with two ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Program {
     /// mpi/benches/cg.c: matrix and message sizes of the NAS benchmark CG, class A
@@ -67,11 +67,11 @@ enum LogKind {
     Floor,
 }
 
-/// Problem size of HPCC, for a run of a few seconds.
+/// HPCC problem size for a run of a few seconds.
 const HPCC_SIZE: u32 = 3000;
-/// Settings of a log that keeps all messages in memory.
+/// Settings for a log keeping all messages in memory.
 const KEEP_ALL_IN_MEMORY: [(&str, &str); 2] = [("COUNTERFOIL_KEEP", "all"), ("COUNTERFOIL_BUDGET", "4GiB")];
-/// Memory of the library that only copies: 4 GiB, too.
+/// Copy-only library memory: 4 GiB, too.
 const FLOOR_BYTES: &str = "4294967296";
 
 impl LogKind {
@@ -91,9 +91,9 @@ impl LogKind {
 }
 
 /// Returns the rows: `mpi`, `program`, `log`, `pairs`, `native_s`, `s`, `ratio`, `ratio_low`, `ratio_high`, `messages`,
-/// `bytes`, `spilled_bytes`, `late_commit_bytes`,
-/// and of a log that spills `disk_s`: the time that what was spilled takes at the rate at which the disk was written
-/// after the run.
+/// `bytes`, `spilled_bytes`, `late_commit_bytes`.
+///
+/// A spilling log adds `disk_s`: the time to write the spilled bytes at the disk's rate measured after the run.
 pub(crate) fn rows(workspace: &Workspace, options: &Options) -> Result<Vec<Value>, TaskError> {
     let toolkit = Toolkit::find_or_install(workspace, &options.choice)?;
     let library = preload::build(workspace, &toolkit)?;
@@ -143,8 +143,9 @@ impl Application {
         }
     }
 
-    /// Returns the run time in seconds: the reported time of CG's iterations, or the wall-clock time of HPCC. Fails if
-    /// the program's verification failed.
+    /// Returns the run time in seconds: the reported time of CG's iterations, or HPCC's wall-clock time.
+    ///
+    /// Fails if the program's verification failed.
     fn elapsed_s(&self, stdout: &[u8], wall_s: f64) -> Result<f64, String> {
         if self.name == "HPCC" {
             let path = self.folder.join(hpcc::OUTPUT);
@@ -164,31 +165,32 @@ impl Application {
     }
 }
 
-/// Context of all runs.
+/// Context for all runs.
 struct Bench<'a> {
     toolkit: &'a Toolkit,
     library: &'a Path,
-    /// The library that only copies.
+    /// The copy-only library.
     floor: &'a Path,
-    /// The command.
+    /// The `counterfoil` program.
     counterfoil: PathBuf,
     scratch: Scratch,
 }
 
-/// Run time of one run, with totals of its log.
+/// One run's time and log totals.
 struct Run {
     seconds: f64,
     messages: u64,
     bytes: u64,
     spilled: u64,
     late_commit: u64,
-    /// Seconds that the disk takes for what was spilled.
+    /// Seconds for writing the spilled bytes to disk.
     disk_s: Option<f64>,
 }
 
 impl Bench<'_> {
-    /// Measures each log configuration once per round, paired with a run without the library. The order within pairs
-    /// alternates.
+    /// Measures each log configuration once per round, paired with a run without the library.
+    ///
+    /// The order within pairs alternates.
     fn compare(&self, application: &Application, logs: &[LogKind], pairs: u32) -> Result<Vec<Value>, TaskError> {
         let mut measurements: Vec<Vec<(Run, Run)>> = logs.iter().map(|_| Vec::new()).collect();
         for round in 0..pairs {
@@ -205,7 +207,7 @@ impl Bench<'_> {
         Ok(logs.iter().zip(measurements).filter_map(|(log, measured)| self.row(application, *log, &measured)).collect())
     }
 
-    /// Returns the row of a log configuration, from runs with and without the library; `None` for fewer pairs than an
+    /// Returns a log configuration's row from runs with and without the library; `None` for fewer pairs than an
     /// interval needs.
     fn row(&self, application: &Application, log: LogKind, pairs: &[(Run, Run)]) -> Option<Value> {
         let interval = |value: &dyn Fn(&(Run, Run)) -> Option<f64>| {
@@ -307,7 +309,7 @@ impl Bench<'_> {
 }
 
 impl Run {
-    /// Adds the totals of both ranks' summaries.
+    /// Adds the totals from both ranks' summaries.
     fn add_summaries(&mut self, folder: &Path) -> Result<(), String> {
         for rank in 0..2 {
             let summary = read_summary(folder, rank)?;

@@ -1,6 +1,6 @@
-//! Floors of a log that keeps everything: a library that only copies, and the disk's own rate.
+//! Floors for a log that keeps everything: a copy-only library and the disk's own rate.
 //!
-//! The disk benchmarks' floor is `counterfoil-naked-ring`, but this program depends on no other crate of the workspace.
+//! The disk benchmarks' floor is `counterfoil-naked-ring`, but this program depends on no other workspace crate.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -13,14 +13,16 @@ use rustix::fs::{FallocateFlags, OFlags, fallocate};
 use crate::mpi::Toolkit;
 use crate::workspace::{TaskError, Workspace, run_checked};
 
-/// Bytes that each writer writes: more than its caches take.
+/// Bytes per writer: more than its caches take.
 const BYTES_WRITTEN: usize = 128 << 20;
-/// Bytes of a write, as of a log that spills.
+/// Bytes per write, as in a spilling log.
 const BLOCK_BYTES: usize = 1 << 20;
-/// Alignment of blocks: a page, which each block device accepts.
+/// Block alignment: a page, accepted by every block device.
 const ALIGN: usize = 4096;
 
-/// Compiles `mpi/benches/floor.c` into `folder`. Returns the library.
+/// Compiles `mpi/benches/floor.c` into `folder`.
+///
+/// Returns the library.
 pub(super) fn build(workspace: &Workspace, toolkit: &Toolkit, folder: &Path) -> Result<PathBuf, TaskError> {
     let (source, library) = (workspace.root().join("mpi/benches/floor.c"), folder.join("libfloor.so"));
     let mut compile = Command::new(&toolkit.mpi.mpicc);
@@ -28,8 +30,9 @@ pub(super) fn build(workspace: &Workspace, toolkit: &Toolkit, folder: &Path) -> 
     Ok(library)
 }
 
-/// Returns the bytes per second that the disk of `folder` takes from two writers, each of which writes a preallocated
-/// file past the page cache, as two ranks that spill do. The files are removed.
+/// Returns the write rate of `folder`'s disk in bytes per second.
+///
+/// Two writers each write a preallocated file past the page cache, like two spilling ranks. The files are removed.
 pub(super) fn disk_bytes_per_s(folder: &Path) -> Result<f64, TaskError> {
     let paths = [0, 1].map(|writer| folder.join(format!("rate-{writer}")));
     let files = paths.iter().map(|path| create(path)).collect::<Result<Vec<File>, TaskError>>()?;

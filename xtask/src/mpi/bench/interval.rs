@@ -1,6 +1,6 @@
 //! Median with a confidence interval.
 
-/// Median of a sample with a 95 % confidence interval from order statistics, which hold for any distribution.
+/// Sample median with a 95 % confidence interval from order statistics, valid for any distribution.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Interval {
     pub(super) low: f64,
@@ -9,7 +9,7 @@ pub(super) struct Interval {
 }
 
 impl Interval {
-    /// Returns `None` for fewer than six values, for which no such interval exists.
+    /// Returns the interval; `None` for fewer than six values, for which no such interval exists.
     pub(super) fn of(values: &[f64]) -> Option<Interval> {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -21,9 +21,9 @@ impl Interval {
 }
 
 /// Returns the number of values below the interval, and above it: the largest for which the interval misses the median
-/// with a probability of at most 5 %.
+/// with at most 5 % probability.
 fn values_outside(n: usize) -> Option<usize> {
-    // The number of values below the median has a binomial distribution with probability 1/2.
+    // The number of values below the median is binomially distributed with probability 1/2.
     let mut term = 0.5_f64.powi(i32::try_from(n).ok()?);
     let mut tail = term;
     let mut outside = None;

@@ -12,10 +12,10 @@ use crate::mpi::scratch::Scratch;
 use crate::mpi::{Choice, Toolkit, preload};
 use crate::workspace::{TaskError, Workspace, command_line};
 
-/// Debian's build of NetPIPE, which also runs with other builds of Open MPI.
+/// Debian's NetPIPE, which also runs with other Open MPI builds.
 const PROGRAM: &str = "/usr/bin/NPopenmpi";
 
-/// Options of `cargo xtask bench netpipe`.
+/// Options for `cargo xtask bench netpipe`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -23,22 +23,22 @@ pub(crate) struct Options {
     /// Number of rounds of three jobs: without the library, with it, and without it
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(6..=1000))]
     rounds: u32,
-    /// Size of the longest message in bytes
+    /// Longest message, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 4 << 20, value_parser = clap::value_parser!(u32).range(8..=64 << 20))]
     longest: u32,
-    /// Path of NetPIPE's program
+    /// Path to NetPIPE's program
     #[arg(long, value_name = "FILE", default_value = PROGRAM)]
     program: PathBuf,
 }
 
-/// Results of a job: one-way latency in nanoseconds by message size in bytes.
+/// Job results: one-way latency in nanoseconds by message size in bytes.
 type LatencyBySize = Times<u64>;
 
-/// Returns the rows
-/// `mpi, size, rounds, native_ns, logged_ns, ratio, ratio_low, ratio_high, control, control_low, control_high`.
+/// Returns the rows `mpi, size, rounds, native_ns, logged_ns, ratio, ratio_low, ratio_high, control, control_low,
+/// control_high`.
 ///
-/// Ratios are medians with 95 % intervals. `ratio` compares consecutive jobs with and without the library, `control`
-/// the two jobs of a round without it.
+/// Ratios are medians with 95 % intervals. `ratio` compares consecutive jobs with and without the library, `control` a
+/// round's two jobs without it.
 pub(crate) fn rows(workspace: &Workspace, options: &Options) -> Result<Vec<Value>, TaskError> {
     if !options.program.is_file() {
         let advice = "install Debian's netpipe-openmpi, or select another program with --program";
@@ -53,7 +53,7 @@ pub(crate) fn rows(workspace: &Workspace, options: &Options) -> Result<Vec<Value
     Ok(rounds.rows(|size| json!({ "mpi": mpi, "size": size }), ["native_ns", "logged_ns"]))
 }
 
-/// A job of two ranks.
+/// A two-rank job.
 struct Job<'a> {
     toolkit: &'a Toolkit,
     library: &'a Path,
@@ -83,7 +83,7 @@ impl Job<'_> {
     }
 }
 
-/// Parses lines of three numbers: message size in bytes, throughput in Mbit/s, and one-way time in seconds.
+/// Parses lines with three numbers: message size in bytes, throughput in Mbit/s, and one-way time in seconds.
 fn parse_output(text: &str) -> Result<LatencyBySize, String> {
     let line = |line: &str| {
         let mut numbers = line.split_whitespace();

@@ -1,5 +1,4 @@
-//! `cargo xtask bench operations`: operations of MPI natively and under `counterfoil run --recover`, in alternating
-//! jobs.
+//! `cargo xtask bench operations`: MPI operations natively and under `counterfoil run --recover`, in alternating jobs.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,7 +13,7 @@ use crate::mpi::scratch::Scratch;
 use crate::mpi::{Choice, Toolkit, preload};
 use crate::workspace::{TaskError, Workspace, command_line, run_checked};
 
-/// Options of `cargo xtask bench operations`.
+/// Options for `cargo xtask bench operations`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -27,7 +26,7 @@ pub(crate) struct Options {
     log_dir: Option<PathBuf>,
 }
 
-/// A line of the program.
+/// Program output line.
 #[derive(Deserialize)]
 struct Line {
     operation: String,
@@ -38,7 +37,7 @@ struct Line {
 /// Operation and bytes.
 type Key = (String, u64);
 
-/// Context of all jobs.
+/// Context for all jobs.
 struct Bench<'a> {
     toolkit: &'a Toolkit,
     counterfoil: PathBuf,
@@ -48,7 +47,9 @@ struct Bench<'a> {
 }
 
 /// Returns the rows `mpi, operation, size, rounds, native_us, us, ratio, ratio_low, ratio_high, control, control_low,
-/// control_high`. `control` compares the two native jobs of a round.
+/// control_high`.
+///
+/// `control` compares a round's two native jobs.
 pub(crate) fn rows(workspace: &Workspace, options: &Options) -> Result<Vec<Value>, TaskError> {
     let toolkit = Toolkit::find_or_install(workspace, &options.choice)?;
     preload::build(workspace, &toolkit)?;

@@ -1,5 +1,5 @@
-//! `cargo xtask bench mpi`: latency with the logging library, over shared memory and TCP, in both tiers, by what is
-//! kept.
+//! `cargo xtask bench mpi`: latency with the logging library, over shared memory and TCP, in both tiers, by the set of
+//! kept messages.
 
 // Shared with the measured program.
 #[path = "../../../../mpi/benches/src/bin/bench/pattern.rs"]
@@ -17,7 +17,7 @@ use crate::mpi::scratch::Scratch;
 use crate::mpi::{Choice, Mpi, Toolkit, preload};
 use crate::workspace::{TaskError, Workspace, command_line, json_output};
 
-/// Options of `cargo xtask bench mpi`.
+/// Options for `cargo xtask bench mpi`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -28,10 +28,10 @@ pub(crate) struct Options {
     /// Number of message tags, used in rotation [default: 4]
     #[arg(long)]
     tags: Option<u32>,
-    /// Durability tier of the log; repeatable [default: both]
+    /// Durability tier for the log; repeatable [default: both]
     #[arg(long = "tier")]
     tiers: Vec<Tier>,
-    /// What the log keeps; repeatable [default: acked]
+    /// Records kept by the log; repeatable [default: acked]
     #[arg(long = "keep")]
     keeps: Vec<Keep>,
     /// Transport between the ranks; repeatable [default: both]
@@ -43,7 +43,7 @@ pub(crate) struct Options {
     parts: bool,
 }
 
-/// Options of each job.
+/// Options for each job.
 #[derive(Clone, Debug, Args)]
 struct PingPongOptions {
     #[command(flatten)]
@@ -51,7 +51,7 @@ struct PingPongOptions {
     /// Number of runs of each job, which show the spread
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     repeat: u32,
-    /// Pairs of batches per figure
+    /// Batch pairs per figure
     #[arg(long, value_name = "ROUNDS")]
     rounds: Option<u32>,
     /// Message size in bytes; repeatable [default: 8 B to 1 MiB, and 4 MiB with the library]
@@ -77,7 +77,7 @@ impl PingPongOptions {
     }
 }
 
-/// Returns the rows of a report, each with `fields` and the fields common to the report.
+/// Returns a report's rows, each with `fields` and the fields common to the report.
 fn rows_with_fields(report: &Value, fields: &[(&str, Value)]) -> Option<Vec<Value>> {
     let mut rows = report["rows"].as_array()?.clone();
     for row in &mut rows {
@@ -91,7 +91,7 @@ fn rows_with_fields(report: &Value, fields: &[(&str, Value)]) -> Option<Vec<Valu
     Some(rows)
 }
 
-/// Durability tier of the log.
+/// Log durability tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Tier {
     Volatile,
@@ -123,14 +123,14 @@ impl Transport {
     }
 }
 
-/// What the log of a job keeps.
+/// Set of records kept by a job's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Keep {
-    /// Records that aren't acknowledged
+    /// Unacknowledged records
     Acked,
-    /// Everything, in memory that is prefaulted before the measurement
+    /// Everything, in memory prefaulted before the measurement
     All,
-    /// Everything, in memory of which 16 MiB are prefaulted, as by default
+    /// Everything, in memory with 16 MiB prefaulted, the default
     AllAhead,
     /// Everything: 64 MiB in memory, the rest on disk
     AllSpilled,
@@ -149,24 +149,24 @@ impl Keep {
         }
     }
 
-    /// Returns `true` if each message takes new memory, so that a job measures a single size.
+    /// Returns `true` if each message takes new memory, limiting a job to a single size.
     fn takes_new_memory(self) -> bool {
         matches!(self, Keep::All | Keep::AllAhead | Keep::Floor)
     }
 
-    /// Returns the tiers among `tiers` in which it is measured.
+    /// Returns the subset of `tiers` in which it is measured.
     fn tiers(self, tiers: &[Tier]) -> &[Tier] {
         // Spilled records are in memory that is lost with the process, whatever the tier.
         if self == Keep::AllSpilled { &tiers[..1] } else { tiers }
     }
 }
 
-/// Sizes of messages in a job that takes new memory, unless others are given.
+/// Default message sizes in a job that takes new memory.
 const SIZES: [u32; 10] = [8, 64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
-/// Rounds of the measured program, unless they are given.
+/// Default round count for the measured program.
 const ROUNDS: u32 = 101;
 
-/// Returns the bytes that a rank logs in a job, with a margin: a batch of a millisecond has 5 MiB or 8 messages at
+/// Returns the bytes logged by a rank in a job, with a margin: a batch of a millisecond has 5 MiB or 8 messages at
 /// most, and a record headers and a rest of its chunk.
 fn log_bytes(size: u32, rounds: u32) -> u64 {
     let batch = u64::from(size).saturating_mul(8).max(8 << 20);
@@ -175,9 +175,10 @@ fn log_bytes(size: u32, rounds: u32) -> u64 {
 
 /// Returns the rows of all jobs: `mpi`, `transport`, `tags`, `tier`, `keep`, `run`, `pattern`, `size`, `way`,
 /// `native_ns`, `logged_ns`, `ratio`, `ratio_p25`, `ratio_p75`, `ratio_of_sums`, `control`, `control_p25`,
-/// `control_p75`, and of a log that keeps everything `late_commit_bytes` and `spilled_bytes` of both ranks. Of a log
-/// that spills also `disk_ns`, the time that a message of the size takes at the rate at which the disk was written
-/// after the job.
+/// `control_p75`.
+///
+/// A log that keeps everything adds both ranks' `late_commit_bytes` and `spilled_bytes`. A spilling log also adds
+/// `disk_ns`, the time to write a message of the size at the disk's rate measured after the job.
 pub(crate) fn rows(workspace: &Workspace, options: &Options) -> Result<Vec<Value>, TaskError> {
     let repeat = options.ping_pong.repeat;
     let toolkit = Toolkit::find_or_install(workspace, &options.ping_pong.choice)?;
@@ -214,7 +215,7 @@ pub(crate) fn rows(workspace: &Workspace, options: &Options) -> Result<Vec<Value
                 rows.extend(job.rows(options)?);
                 Ok::<_, TaskError>(())
             };
-            // One size after the other, so that the rows of a size lie close together in time.
+            // One size after the other, so that a size's rows lie close together in time.
             for size in sizes {
                 for keep in keeps.iter().filter(|keep| keep.takes_new_memory()) {
                     for tier in keep.tiers(tiers) {
@@ -236,7 +237,7 @@ pub(crate) fn rows(workspace: &Workspace, options: &Options) -> Result<Vec<Value
     Ok(rows)
 }
 
-/// One job of two ranks.
+/// One two-rank job.
 struct Job<'a> {
     mpi: &'a Mpi,
     program: &'a Path,
@@ -326,10 +327,12 @@ impl Job<'_> {
     }
 }
 
-/// Sums over the ranks of a job.
+/// Sums over a job's ranks.
 const FIGURES: [&str; 2] = ["late_commit_bytes", "spilled_bytes"];
 
-/// Checks that both ranks have logged messages until the end of the program. Returns figures of their logs.
+/// Checks that both ranks logged messages until the program ended.
+///
+/// Returns their log figures.
 fn check_logged(folder: &Path) -> Result<[(&'static str, u64); 2], TaskError> {
     let mut figures = FIGURES.map(|name| (name, 0));
     for rank in 0..2 {

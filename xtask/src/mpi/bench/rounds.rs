@@ -1,4 +1,4 @@
-//! Rounds of three jobs: natively, of what is measured, and natively again.
+//! Three-job rounds: native, measured, and native again.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use super::interval::Interval;
 use crate::workspace::TaskError;
 
-/// What one job has measured.
+/// Times measured by one job.
 pub(super) type Times<K> = BTreeMap<K, f64>;
 
-/// Times of all rounds: natively, of what is measured, and natively.
+/// Times for all rounds: native, measured, and native.
 pub(super) struct Rounds<K>(Vec<[Times<K>; 3]>);
 
 impl<K: Ord + Clone> Rounds<K> {
@@ -25,15 +25,17 @@ impl<K: Ord + Clone> Rounds<K> {
         for round in 0..rounds {
             eprintln!("{label}, round {} of {rounds}", round + 1);
             let (first, measured, last) = (native()?, measured(round)?, native()?);
-            // The order of jobs may matter: the base alternates between the first and the last.
+            // Job order may matter: the base alternates between the first and the last.
             let (base, other) = if round % 2 == 0 { (first, last) } else { (last, first) };
             times.push([base, measured, other]);
         }
         Ok(Rounds(times))
     }
 
-    /// Returns a row for each key that all jobs have measured: what `head` says of it, its times under `names`
-    /// (natively, and measured), and ratios with intervals. `control` compares the two native jobs of a round.
+    /// Returns a row for each key measured by all jobs: the fields of `head`, its times under `names` (native and
+    /// measured), and ratios with intervals.
+    ///
+    /// `control` compares a round's two native jobs.
     pub(super) fn rows(&self, head: impl Fn(&K) -> Value, names: [&str; 2]) -> Vec<Value> {
         let keys = self.0.first().into_iter().flat_map(|[native, ..]| native.keys());
         keys.filter_map(|key| self.row(key, head(key), names)).collect()

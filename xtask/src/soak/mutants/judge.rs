@@ -1,4 +1,4 @@
-//! Runs the tests of a program with changes, one change at a time.
+//! Runs a program's tests with one change at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -18,28 +18,27 @@ use super::tree::TestProgram;
 use crate::soak::show_progress;
 use crate::workspace::TaskError;
 
-/// Time that a test has with a change, in its times without one, and the least of it.
+/// Time limit for a test with a change, as a multiple of its time without one, and the minimum limit.
 const TIME_FACTOR: u32 = 8;
 const TIME_MIN: Duration = Duration::from_secs(10);
-/// Time that a test has without a change.
+/// Time limit for a test without a change.
 const TIME_WITHOUT_CHANGE: Duration = Duration::from_secs(600);
 
-/// Beginning of the names of tests that compare what is changed with the same thing unchanged: they would find any
-/// change.
+/// Name prefix of tests that compare changed code with the same code unchanged: they would find any change.
 const COMPARISONS: &str = "planted::";
 
-/// Result of the tests with a change.
+/// Test result for a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     Found,
     /// A test didn't end.
     TimedOut,
     NotFound,
-    /// No test runs what was changed.
+    /// No test runs the changed code.
     NotReached,
 }
 
-/// A test of a program.
+/// A test in a program.
 #[derive(Debug)]
 struct Test {
     program: TestProgram,
@@ -48,7 +47,7 @@ struct Test {
     reaches: BTreeSet<Id>,
 }
 
-/// What a run of a test gave.
+/// Result of one test run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Passed,
@@ -56,13 +55,13 @@ enum End {
     TimedOut,
 }
 
-/// Programs of tests, and how to run them.
+/// Test programs and their run settings.
 #[derive(Debug)]
 pub(super) struct Tests<'a> {
     pub(super) programs: &'a [TestProgram],
-    /// Package that is changed.
+    /// Changed package.
     pub(super) package: &'a str,
-    /// Folder for the files of the tests.
+    /// Folder for the tests' files.
     pub(super) scratch: &'a Path,
     pub(super) campaign_percent: u32,
 }
@@ -88,7 +87,7 @@ pub(super) fn judge(all: &Tests<'_>, ids: &[Id], jobs: usize) -> Result<BTreeMap
     ids.iter().copied().zip(fates).map(|(id, fate)| Ok((id, fate?))).collect()
 }
 
-/// Lists the tests of a program.
+/// Lists a program's tests.
 fn list(program: &TestProgram) -> Result<Vec<Test>, TaskError> {
     let line = program.path.display().to_string();
     let output = Command::new(&program.path)
@@ -108,7 +107,7 @@ fn list(program: &TestProgram) -> Result<Vec<Test>, TaskError> {
     Ok(names.map(test).collect())
 }
 
-/// Runs a test without a change: twice, since the one that records what it reaches does more.
+/// Runs a test without a change: twice, since recording its reached changes takes more time.
 fn observe(test: &Test, runs: &Runs) -> Result<(Duration, BTreeSet<Id>), TaskError> {
     let file = runs.unused();
     run(test, ("COUNTERFOIL_MUTANTS_REACHED", file.as_os_str()), TIME_WITHOUT_CHANGE, runs)?;
@@ -139,7 +138,7 @@ fn fate(id: Id, tests: &[Test], runs: &Runs) -> Result<Fate, TaskError> {
     Ok(fate)
 }
 
-/// Runs a test in a process of its own, with a variable of the environment and a folder for its files.
+/// Runs a test in its own process, with an environment variable and a folder for its files.
 fn run(test: &Test, (name, value): (&str, &std::ffi::OsStr), limit: Duration, runs: &Runs) -> Result<End, TaskError> {
     let folder = runs.unused();
     fs::create_dir_all(&folder).map_err(TaskError::file(&folder))?;
@@ -150,15 +149,17 @@ fn run(test: &Test, (name, value): (&str, &std::ffi::OsStr), limit: Duration, ru
     let line = test.program.path.display().to_string();
     let mut child = command.spawn().map_err(|source| TaskError::Start { program: line, source })?;
     let end = wait(&mut child, limit);
-    // With the processes that the test left behind; the group is gone if there are none.
+    // Includes processes left behind by the test; the group is gone if there are none.
     let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
     let ended = child.wait();
-    // A process of the test may still write there for a moment.
+    // A process started by the test may still write there for a moment.
     let _ = fs::remove_dir_all(&folder);
     ended.and(end).map_err(TaskError::file(&test.program.path))
 }
 
-/// Waits for a test, `limit` at most. One that timed out still runs.
+/// Waits for a test, `limit` at most.
+///
+/// A test that timed out still runs.
 fn wait(child: &mut Child, limit: Duration) -> io::Result<End> {
     let start = Instant::now();
     let mut pause = Duration::from_micros(500);
@@ -172,9 +173,9 @@ fn wait(child: &mut Child, limit: Duration) -> io::Result<End> {
     }
 }
 
-/// What all runs of tests share.
+/// State shared by all test runs.
 struct Runs {
-    /// Folder for their files, in which each name is used once.
+    /// Folder for the runs' files; each name in it is used once.
     folder: PathBuf,
     next: AtomicUsize,
     campaign_percent: String,
@@ -186,7 +187,7 @@ impl Runs {
     }
 }
 
-/// Applies `work` to all items, `jobs` at a time, with a line of progress.
+/// Applies `work` to all items, `jobs` at a time, with a progress line.
 fn in_parallel<T: Sync, R: Send>(items: &[T], jobs: usize, what: &str, work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let done = Mutex::new(Vec::with_capacity(items.len()));

@@ -1,4 +1,4 @@
-//! The changes that cargo-mutants proposes for a package.
+//! Changes proposed by cargo-mutants for a package.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -10,15 +10,17 @@ use crate::workspace::{TaskError, Workspace, command_line, json_output};
 /// Line and column, both from 1; columns count characters.
 pub(super) type Position = (usize, usize);
 
-/// A change of the source.
+/// A source change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mutant {
-    /// Place and change in words, as cargo-mutants prints them.
+    /// Place and change in words, as printed by cargo-mutants.
     pub(super) name: String,
-    /// Relative to the workspace root.
+    /// Path relative to the workspace root.
     pub(super) file: PathBuf,
     pub(super) genre: String,
-    /// Start of the text to replace. Its end isn't needed: the syntax tree has it.
+    /// Start of the text to replace.
+    ///
+    /// Its end isn't needed: the syntax tree has it.
     pub(super) start: Position,
     /// Text in its place.
     pub(super) replacement: String,
@@ -38,7 +40,7 @@ impl Mutant {
     }
 }
 
-/// Lists the changes of `package`, those of the files that match the pattern alone.
+/// Lists the changes of `package`, or only those in files matching the pattern.
 ///
 /// # Errors
 /// [`TaskError::Missing`] without cargo-mutants.

@@ -1,5 +1,4 @@
-//! Many changes in one program: each is made where the function of the switch says so, and the environment names the
-//! one.
+//! Many changes in one program: the switch function guards each of them, and an environment variable selects one.
 //!
 //! Mutant schemata (R. Untch, A. Offutt, M. Harrold: Mutation Analysis Using Mutant Schemata, ISSTA 1993): one build in
 //! place of one for each change.
@@ -13,16 +12,16 @@ use syn::visit::{self, Visit};
 
 use super::list::{Mutant, Position};
 
-/// Number of a change, and its place in the list.
+/// Change number and list index.
 pub(super) type Id = usize;
 
 /// Configurations in which the tests aren't built.
 const OTHER_CONFIGURATIONS: [&str; 3] = ["counterfoil_loom", "counterfoil_shuttle", "miri"];
 
-/// Source of the module `mutation_switch`, which goes into the changed crate.
+/// Returns the source of the module `mutation_switch`, added to the changed crate.
 ///
-/// `is` returns whether the change `id` is the one of this process. Where `COUNTERFOIL_MUTANTS_REACHED` names a file
-/// instead, the number of each change that is reached is added to that file, once for each process.
+/// `is` returns `true` if this process runs with the change `id`. If `COUNTERFOIL_MUTANTS_REACHED` names a file
+/// instead, the number of each reached change is added to that file, once for each process.
 pub(super) fn module(changes: usize) -> String {
     format!(
         r#"use std::fs::File;
@@ -56,25 +55,27 @@ pub fn is(id: usize) -> bool {{
 #[derive(Debug)]
 pub(super) struct Switched {
     pub(super) text: String,
-    /// Where the text of each change is, and, without a number of its own, the whole expression that has it.
+    /// Text range of each change, and, without a number of its own, the whole expression around it.
     regions: Vec<(Range<usize>, Vec<Id>)>,
-    /// Changes that can't be made by a switch: of constants, those that no build of the tests compiles, and arms that
-    /// no other one covers.
+    /// Changes that a switch can't make: in constants, in code compiled by no test build, and match arms not covered by
+    /// another arm.
     pub(super) left_out: Vec<Id>,
 }
 
 impl Switched {
-    /// Returns the changes in the smallest region around the bytes: those that a compiler's message there is about.
+    /// Returns the changes in the smallest region around the bytes: the subject of a compiler message there.
     pub(super) fn changes_at(&self, bytes: &Range<usize>) -> &[Id] {
         let around = self.regions.iter().filter(|(region, _)| region.start <= bytes.start && bytes.end <= region.end);
         around.min_by_key(|(region, _)| region.len()).map_or(&[], |(_, ids)| ids)
     }
 }
 
-/// Puts the changes into the source. `changes` are those of this file.
+/// Puts the changes into the source.
+///
+/// `changes` are those for this file.
 ///
 /// # Errors
-/// The parser's.
+/// See the parser.
 pub(super) fn switch(source: &str, changes: &[(Id, &Mutant)]) -> syn::Result<Switched> {
     let file = syn::parse_file(source)?;
     let lines = line_starts(source);
@@ -86,7 +87,7 @@ pub(super) fn switch(source: &str, changes: &[(Id, &Mutant)]) -> syn::Result<Swi
     finder.visit_file(&file);
     let left_out = finder.wanted.into_values().flatten().map(|(id, _)| id).collect();
     let mut places = finder.places;
-    // An outer place comes before those in it, and text that is inserted before what starts there.
+    // An outer place comes before the places in it, and an insertion before a place starting there.
     places.sort_by_key(|place| (place.at.start, !place.at.is_empty(), usize::MAX - place.at.end));
     let mut writer = Writer { source, places: &places, text: String::new(), regions: Vec::new() };
     writer.copy(0..source.len(), &mut 0);
@@ -103,9 +104,9 @@ fn offset(source: &str, lines: &[usize], (line, column): Position) -> usize {
     in_line.map_or(source.len(), |(at, _)| start + at)
 }
 
-/// A place in the source where changes are made.
+/// A place for changes in the source.
 struct Place {
-    /// Expression that is replaced, or the empty range where text is inserted.
+    /// Replaced expression, or the empty range of an insertion.
     at: Range<usize>,
     kind: Kind,
     /// Text of each change, with the source's operands.
@@ -122,15 +123,17 @@ enum Kind {
     Pattern,
 }
 
-/// Finds the places of the changes in a syntax tree.
+/// Finds the changes' places in a syntax tree.
 struct Finder<'a> {
     source: &'a str,
-    /// Changes by the place where their text starts. What is found is removed.
+    /// Changes by the start of their text.
+    ///
+    /// Found changes are removed.
     wanted: HashMap<usize, Vec<(Id, &'a Mutant)>>,
     places: Vec<Place>,
-    /// Depth of constant expressions, in which the switch can't be asked.
+    /// Depth of constant expressions, in which the switch can't be called.
     constant: usize,
-    /// Whether the match around has an arm for every value, so that another one can be left out.
+    /// The enclosing match has an arm for every value, so that another arm can be left out.
     has_catch_all: bool,
 }
 
@@ -145,7 +148,7 @@ impl<'a> Finder<'a> {
         taken
     }
 
-    /// Adds a place for the changes whose text starts at `at`, if there are any; `text` makes the text of each from its
+    /// Adds a place for the changes starting at `at`, if there are any; `text` makes each change's text from its
     /// replacement.
     fn add(&mut self, at: usize, genre: &str, place: (Range<usize>, Kind), text: impl Fn(&str) -> String) {
         let others = self.take(at, genre).into_iter().map(|(id, mutant)| (id, text(&mutant.replacement)));
@@ -178,7 +181,7 @@ impl<'a> Finder<'a> {
     }
 }
 
-/// Visits what is constant as a whole.
+/// Visits constants as a whole.
 macro_rules! in_constants {
     ($($visit:ident: $node:ident),* $(,)?) => {
         $(fn $visit(&mut self, node: &'ast syn::$node) {
@@ -268,7 +271,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
         match &arm.pat {
             syn::Pat::Guard(syn::PatGuard { guard, .. }) if !contains_let(guard) => {
                 let at = guard.span().byte_range();
-                // An arm that is left out comes before the other changes of its condition, which are inside of it.
+                // An omitted arm comes before the other changes in its condition, which are inside it.
                 self.add(start, "MatchArm", (at.clone(), Kind::Expression), |_| "false".to_owned());
                 self.add(at.start, "MatchArmGuard", (at, Kind::Expression), str::to_owned);
             }
@@ -283,8 +286,8 @@ impl<'ast> Visit<'ast> for Finder<'_> {
     }
 }
 
-/// Returns whether every value has the pattern: `_`, or the name of a variable, which unlike that of a constant begins
-/// with a small letter.
+/// Returns `true` if the pattern matches every value: `_`, or a variable's name, which unlike a constant's begins with
+/// a small letter.
 fn is_catch_all(pattern: &syn::Pat) -> bool {
     match pattern {
         syn::Pat::Wild(_) => true,
@@ -295,7 +298,7 @@ fn is_catch_all(pattern: &syn::Pat) -> bool {
     }
 }
 
-/// Returns whether the tests are built with what has these attributes.
+/// Returns `true` if test builds include an item with these attributes.
 fn is_built(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().filter(|attribute| attribute.path().is_ident("cfg")).all(|attribute| {
         let condition = attribute.parse_args::<syn::Meta>();
@@ -303,7 +306,7 @@ fn is_built(attributes: &[syn::Attribute]) -> bool {
     })
 }
 
-/// Evaluates a condition of `cfg`; `None` if it isn't known.
+/// Evaluates a `cfg` condition; `None` if its value isn't known.
 fn holds(condition: &syn::Meta) -> Option<bool> {
     match condition {
         syn::Meta::Path(name) => OTHER_CONFIGURATIONS.iter().any(|other| name.is_ident(other)).then_some(false),
@@ -323,7 +326,7 @@ fn holds(condition: &syn::Meta) -> Option<bool> {
     }
 }
 
-/// Returns whether a pattern is matched in the condition itself, as `let` in a chain does.
+/// Returns `true` if a pattern is matched in the condition itself, as by `let` in a chain.
 fn contains_let(expression: &syn::Expr) -> bool {
     match expression {
         syn::Expr::Let(_) => true,
@@ -341,7 +344,9 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// Copies a part of the source. `next` is the first place that may be in it, and afterwards the first one after it.
+    /// Copies a part of the source.
+    ///
+    /// `next` is the first place possibly inside it, and afterwards the first one after it.
     fn copy(&mut self, part: Range<usize>, next: &mut usize) {
         let mut from = part.start;
         while let Some(place) = self.places.get(*next).filter(|place| place.at.end <= part.end) {
@@ -355,7 +360,9 @@ impl Writer<'_> {
         self.text.push_str(&self.source[from..part.end]);
     }
 
-    /// Writes a place. In the last alternative, the source's own, the changes inside of it are made.
+    /// Writes a place.
+    ///
+    /// The last alternative, the source's own, contains the changes inside the place.
     fn place(&mut self, place: &Place, next: &mut usize) {
         let (before, otherwise) = match place.kind {
             Kind::Expression => ("(", "else "),
@@ -382,7 +389,9 @@ impl Writer<'_> {
     }
 }
 
-/// Groups the changes by file; `library` is there even without any. The number of each is its place in the list.
+/// Groups the changes by file; `library` is included even without any.
+///
+/// Each change's number is its list index.
 pub(super) fn by_file<'a>(mutants: &'a [Mutant], library: &'a Path) -> BTreeMap<&'a Path, Vec<(Id, &'a Mutant)>> {
     let mut files: BTreeMap<_, Vec<_>> = BTreeMap::from([(library, Vec::new())]);
     for (id, mutant) in mutants.iter().enumerate() {
@@ -395,7 +404,7 @@ pub(super) fn by_file<'a>(mutants: &'a [Mutant], library: &'a Path) -> BTreeMap<
 mod tests {
     use super::*;
 
-    /// Returns the change of the text that follows `before` in the source.
+    /// Returns a change to the text following `before` in the source.
     fn change(source: &str, before: &str, genre: &str, replacement: &str) -> Mutant {
         let at = source.find(before).unwrap() + before.len();
         let line = source[..at].matches('\n').count() + 1;

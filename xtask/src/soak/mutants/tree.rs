@@ -1,4 +1,4 @@
-//! A copy of the workspace with the changes, and its build.
+//! Builds a copy of the workspace with the changes.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,27 +12,29 @@ use super::list::Mutant;
 use super::switch::{self, Id, Switched};
 use crate::workspace::{TaskError, Workspace, command_line};
 
-/// A test program of the copy.
+/// A test program in the copy.
 #[derive(Clone, Debug)]
 pub(super) struct TestProgram {
     pub(super) path: PathBuf,
-    /// Directory of its package, in which cargo runs it.
+    /// Package directory, in which cargo runs the program.
     pub(super) folder: PathBuf,
     pub(super) package: String,
 }
 
-/// What became of the changes.
+/// Result of building the changes.
 #[derive(Debug, Default)]
 pub(super) struct Built {
     pub(super) programs: Vec<TestProgram>,
-    /// Changes that the compiler refuses.
+    /// Changes rejected by the compiler.
     pub(super) unviable: BTreeSet<Id>,
     /// Changes that a switch can't make.
     pub(super) left_out: BTreeSet<Id>,
 }
 
-/// Copies the workspace to `folder`, makes the changes of the crate whose root is `library` there, and builds the tests
-/// of `packages`. What the compiler refuses is left out, a round at a time, until the rest compiles.
+/// Copies the workspace to `folder`, applies the changes to the crate with root file `library`, and builds the tests in
+/// `packages`.
+///
+/// Changes rejected by the compiler are left out, a round at a time, until the rest compiles.
 pub(super) fn build(
     workspace: &Workspace,
     folder: &Path,
@@ -85,7 +87,9 @@ fn add_module(root: &Path, library: &Path, changes: usize) -> Result<(), TaskErr
     file.write_all(declaration.as_bytes()).map_err(TaskError::file(&path))
 }
 
-/// Builds the tests. Returns the changes that the compiler's messages are about.
+/// Builds the tests.
+///
+/// Returns the changes reported in compiler messages.
 fn compile(
     workspace: &Workspace,
     root: &Path,
@@ -97,9 +101,9 @@ fn compile(
     let mut command = workspace.cargo(["test", "--no-run", "--tests", "--message-format", "json"]);
     command.args(packages.iter().flat_map(|package| ["--package", package]));
     command.current_dir(root).env("CARGO_TARGET_DIR", folder.join("build"));
-    // Mistakes are planted in the rules as they are.
+    // Mistakes are planted in the original rules.
     command.env("COUNTERFOIL_CANARIES_OF", workspace.root().join("protocols/src"));
-    // A changed program has warnings that the source has not.
+    // A changed program has warnings absent from the source.
     command.env("RUSTFLAGS", "--cap-lints=warn -Awarnings").stderr(Stdio::null());
     let line = command_line(&command);
     let output = command.output().map_err(|source| TaskError::Start { program: line.clone(), source })?;
@@ -129,8 +133,7 @@ fn compile(
     Err(TaskError::Output { program: line, reason: format!("errors outside of the changes:\n{}", unknown.join("\n")) })
 }
 
-/// Returns the source files that the programs were built from, relative to the workspace root, which is where cargo
-/// runs the compiler.
+/// Returns the programs' source files, relative to the workspace root, where cargo runs the compiler.
 fn sources(programs: &[TestProgram]) -> BTreeSet<PathBuf> {
     let texts = programs.iter().filter_map(|program| fs::read_to_string(program.path.with_extension("d")).ok());
     let line = |text: String| text.lines().next().map(str::to_owned).unwrap_or_default();
@@ -145,7 +148,7 @@ fn program(artifact: &Value) -> Option<TestProgram> {
     Some(TestProgram { path, folder, package })
 }
 
-/// Returns the changes that an error is about: those whose text has one of its spans, or else those of the smallest
+/// Returns the changes that caused an error: those with one of its spans in their text, or else those in the smallest
 /// expression around one.
 fn changes_of(error: &Value, files: &[(PathBuf, Switched)]) -> BTreeSet<Id> {
     let mut groups: Vec<&[Id]> = Vec::new();
@@ -162,7 +165,7 @@ fn changes_of(error: &Value, files: &[(PathBuf, Switched)]) -> BTreeSet<Id> {
             groups.extend(file.map(|(_, switched)| switched.changes_at(&(start..end))));
         }
     }
-    // The text of a change has one number; an expression may have several.
+    // A change's text has one number; an expression may have several.
     let single = groups.iter().filter(|ids| ids.len() == 1).min_by_key(|ids| ids[0]);
     let smallest = single.or_else(|| groups.iter().filter(|ids| !ids.is_empty()).min_by_key(|ids| ids.len()));
     smallest.map(|ids| ids.iter().copied().collect()).unwrap_or_default()

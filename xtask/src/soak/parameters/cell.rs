@@ -1,10 +1,10 @@
-//! Cells of the matrix of kills.
+//! Kill matrix cells.
 
 use super::{Call, Pattern, Program, Protocol};
 use crate::soak::listed::Listed;
 use crate::workspace::TaskError;
 
-/// Cell of the matrix of kills; the other parameters of a run are random.
+/// Kill matrix cell; a run's other parameters are random.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::soak) struct Cell<'a> {
     pub(super) workload: &'a Program,
@@ -25,7 +25,7 @@ pub(super) const PATTERNS: [Pattern; 10] = [
     Pattern::PowerCut,
 ];
 impl<'a> Cell<'a> {
-    /// Returns the cells of a protocol, or of all, in an order in which every few successive ones have several
+    /// Returns the cells for one protocol, or for all, ordered so that every few successive cells have several
     /// workloads, protocols and patterns.
     ///
     /// # Errors
@@ -44,7 +44,7 @@ impl<'a> Cell<'a> {
                 }
             }
         }
-        // Coprime to their number, and several patterns away.
+        // Coprime to the number of cells, and several patterns away.
         let stride = (cells.len() * 3 / 8..).find(|stride| gcd(*stride, cells.len()) == 1).unwrap_or(1);
         Ok((0..cells.len()).map(|at| cells[at * stride % cells.len()]).collect())
     }

@@ -1,4 +1,4 @@
-//! Names of the parameters' values, in command lines and tables.
+//! Names of parameter values in command lines and tables.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Tests of what is drawn.
+//! Tests for the drawn parameters.
 
 use super::cell::PATTERNS;
 use super::*;
@@ -19,8 +19,8 @@ fn drawn(listed: &Listed, count: u64) -> Vec<Parameters<'_>> {
 fn the_cells_are_in_a_mixed_order_and_all_there() {
     let listed = Listed::sample();
     let cells = cells(&listed);
-    // Three protocols and four programs, of which one isn't send-deterministic, one makes no collectives, and one
-    // neither sends nor receives.
+    // Three protocols and four programs: one isn't send-deterministic, one makes no collectives, and one neither sends
+    // nor receives.
     assert_eq!(cells.len(), 10 * 11 - 3 - 6);
     assert!(cells.iter().enumerate().all(|(at, cell)| !cells[at + 1..].contains(cell)));
     assert!(cells.windows(2).all(|two| two[0].pattern != two[1].pattern));
