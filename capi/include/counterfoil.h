@@ -30,7 +30,9 @@
 #define COUNTERFOIL_EPOCH_FIRST 1
 
 
-// Result of a function. A number is never used again for something else.
+// Result of a function.
+//
+// A number is never used again for something else.
 enum counterfoil_result
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
   : uint32_t
@@ -109,29 +111,31 @@ enum counterfoil_option
   COUNTERFOIL_OPTION_KEEP = 1,
   // A `counterfoil_on_full`.
   COUNTERFOIL_OPTION_ON_FULL = 2,
-  // Bytes of memory for records. Default 64 MiB.
+  // Memory for records in bytes; default 64 MiB.
   COUNTERFOIL_OPTION_MEMORY_BYTES_MAX = 3,
-  // Bytes of a chunk, a power of two from 4 KiB to 1 GiB. Default 64 KiB.
+  // Chunk size in bytes, a power of two from 4 KiB to 1 GiB; default 64 KiB.
   COUNTERFOIL_OPTION_CHUNK_BYTES = 4,
-  // Bytes of memory to prefault at the start. Default 256 KiB.
+  // Memory to prefault at the start, in bytes; default 256 KiB.
   COUNTERFOIL_OPTION_PREFAULT_BYTES = 5,
-  // Bytes of memory that a thread commits ahead of the writer. Default 0: no thread.
+  // Memory committed by a thread ahead of the writer, in bytes; default 0: no thread.
   COUNTERFOIL_OPTION_PREFAULT_AHEAD_BYTES = 6,
-  // Bytes of memory for the local log. Default 16 MiB.
+  // Memory for the local log in bytes; default 16 MiB.
   COUNTERFOIL_OPTION_LOCAL_BYTES_MAX = 7,
-  // Open cursors of a channel: 1 to 64. Default 8.
+  // Open cursors on a channel: 1 to 64; default 8.
   COUNTERFOIL_OPTION_CURSORS_MAX = 8,
-  // Bytes of a record's prefix and payload. Default: what the memory has room for.
+  // Bytes of a record's prefix and payload; default: limited by the memory only.
   COUNTERFOIL_OPTION_RECORD_BYTES_MAX = 9,
-  // Bytes on disk. Default 4 GiB. Needs `COUNTERFOIL_PATH_STORE`, as those below.
+  // Bytes on disk; default 4 GiB.
+  //
+  // Needs `COUNTERFOIL_PATH_STORE`, as those below.
   COUNTERFOIL_OPTION_DISK_BYTES_MAX = 10,
-  // Bytes of a segment file. Default 16 MiB.
+  // Segment file size in bytes; default 16 MiB.
   COUNTERFOIL_OPTION_SEGMENT_BYTES = 11,
-  // Bytes of a block of the store. Default 256 KiB.
+  // Store block size in bytes; default 256 KiB.
   COUNTERFOIL_OPTION_BLOCK_BYTES = 12,
-  // 1 to compress blocks with lz4. Default 0.
+  // 1 to compress blocks with lz4; default 0.
   COUNTERFOIL_OPTION_COMPRESS = 13,
-  // Newest checkpoints to keep. Default 1.
+  // Newest checkpoints to keep; default 1.
   COUNTERFOIL_OPTION_CHECKPOINTS_KEPT = 14,
 };
 #ifndef __cplusplus
@@ -150,7 +154,7 @@ enum counterfoil_path
  {
   // Directory of mode 0700 for shared-memory files, as in `/dev/shm`.
   COUNTERFOIL_PATH_DIR = 0,
-  // Directory of the stores of all ranks, on a disk of this node.
+  // Directory for all ranks' stores, on a disk of this node.
   COUNTERFOIL_PATH_STORE = 1,
 };
 #ifndef __cplusplus
@@ -167,7 +171,7 @@ enum counterfoil_tier
   : uint32_t
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
-  // Memory of the process: lost with it. Default.
+  // Process memory: lost with the process; default.
   COUNTERFOIL_TIER_VOLATILE = 0,
   // A private shared-memory file in `COUNTERFOIL_PATH_DIR`: committed records survive a `kill -9`.
   COUNTERFOIL_TIER_PROCESS_CRASH_SAFE = 1,
@@ -188,9 +192,9 @@ enum counterfoil_keep
   : uint32_t
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
-  // Until the acknowledgement: a receiver that dies can't be replayed.
+  // Until the acknowledgement: a dead receiver can't be replayed.
   COUNTERFOIL_KEEP_ACKED = 0,
-  // Until a durable checkpoint of the receiver covers the message. Default.
+  // Until a durable checkpoint of the receiver covers the message; default.
   COUNTERFOIL_KEEP_CHECKPOINT = 1,
   // All messages.
   COUNTERFOIL_KEEP_ALL = 2,
@@ -209,7 +213,7 @@ enum counterfoil_on_full
   : uint32_t
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
-  // A claim is refused; the caller acknowledges, collects and tries again. Default.
+  // A claim is refused; the caller acknowledges, collects and tries again; default.
   COUNTERFOIL_ON_FULL_BLOCK = 0,
   // Retained records are freed, and nothing is retained any more.
   COUNTERFOIL_ON_FULL_STOP_LOGGING = 1,
@@ -224,14 +228,20 @@ typedef uint32_t counterfoil_on_full;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
-// A place in the messages to a peer. Made by `counterfoil_cursor_open`, freed by `counterfoil_cursor_free`. It may
-// outlive its log, and be read by a thread of its own.
+// A position in the messages to a peer.
+//
+// Made by `counterfoil_cursor_open`, freed by `counterfoil_cursor_free`. It may outlive its log, and be read in
+// another thread.
 typedef struct counterfoil_cursor counterfoil_cursor;
 
-// A rank's log. Made by `counterfoil_log_create` or `counterfoil_log_open`, freed by `counterfoil_log_free`.
+// A rank's log.
+//
+// Made by `counterfoil_log_create` or `counterfoil_log_open`, freed by `counterfoil_log_free`.
 typedef struct counterfoil_log counterfoil_log;
 
-// Limits and choices of a log. Made by `counterfoil_options_new`, freed by `counterfoil_options_free`.
+// Limits and choices of a log.
+//
+// Made by `counterfoil_options_new`, freed by `counterfoil_options_free`.
 typedef struct counterfoil_options counterfoil_options;
 
 // A record, as it was committed.
@@ -245,13 +255,13 @@ typedef struct counterfoil_record {
   size_t payload_len;
 } counterfoil_record;
 
-// What `counterfoil_log_open` has found.
+// Result of `counterfoil_log_open`.
 typedef struct counterfoil_recovered {
   // Channels with records in memory.
   uint32_t channels;
-  // Epoch that the newest durable checkpoint begins; 0 without any.
+  // Epoch begun by the newest durable checkpoint; 0 without any.
   uint32_t checkpoint_epoch;
-  // Entries of the local log.
+  // Local log entries.
   uint64_t local_entries;
 } counterfoil_recovered;
 
@@ -259,17 +269,17 @@ typedef struct counterfoil_recovered {
 typedef struct counterfoil_stats {
   // Committed messages.
   uint64_t messages_logged;
-  // Bytes of records appended, headers and pads included.
+  // Appended record bytes, headers and pads included.
   uint64_t bytes_logged;
-  // Bytes of chunks in use.
+  // Chunk bytes in use.
   uint64_t used_bytes;
   // Bytes of memory in use or kept for reuse.
   uint64_t resident_bytes;
   // Memory budget in bytes.
   uint64_t max_bytes;
-  // Bytes of memory freed because their records are on disk.
+  // Memory freed in bytes because their records are on disk.
   uint64_t spilled_bytes;
-  // Entries of the local log.
+  // Local log entries.
   uint64_t local_entries;
   // 1 if logging was stopped at the budget.
   uint32_t stopped_logging;
@@ -279,8 +289,9 @@ typedef struct counterfoil_stats {
 extern "C" {
 #endif // __cplusplus
 
-// Returns the message of this thread's last failure, with its names and values; empty if there was none. Valid until
-// the next failure of this thread.
+// Returns the message of this thread's last failure, with its names and values; empty if there was none.
+//
+// Valid until the next failure of this thread.
 const char *counterfoil_error_message(void);
 
 // Opens a cursor on the messages to `peer` from sequence number `from` on, for transmission and replay.
@@ -289,38 +300,50 @@ counterfoil_result counterfoil_cursor_open(struct counterfoil_log *log,
                                            uint64_t from,
                                            struct counterfoil_cursor **cursor);
 
-// Returns the next record, and passes it; `COUNTERFOIL_RESULT_END` if nothing more is committed: more may come. The
-// bytes are valid until the next call with this cursor.
+// Returns the next record, and passes it; `COUNTERFOIL_RESULT_END` if nothing more is committed: more may come.
+//
+// The bytes are valid until the next call with this cursor.
 counterfoil_result counterfoil_cursor_next(struct counterfoil_cursor *cursor, struct counterfoil_record *record);
 
-// Frees a cursor. Null is ignored.
+// Frees a cursor.
+//
+// Null is ignored.
 void counterfoil_cursor_free(struct counterfoil_cursor *cursor);
 
-// Creates an empty log; refuses to do so where files of one are. `options` stays the caller's.
+// Creates an empty log; refuses if files of one exist.
+//
+// `options` stays the caller's.
 counterfoil_result counterfoil_log_create(struct counterfoil_options *options, struct counterfoil_log **log);
 
-// Opens the log of a process that died: what is in its shared-memory file, and its newest durable checkpoint. Creates
-// what there is none of. `recovered` may be null.
+// Opens a dead process's log: its shared-memory file and its newest durable checkpoint.
 //
-// The channels go on after the last record of the dead process: `counterfoil_log_next_ssn`. A rank that repeats its
-// execution rewinds them, and repeats its messages.
+// Creates missing parts. `recovered` may be null.
+//
+// The channels go on after the dead process's last record: `counterfoil_log_next_ssn`. A rank repeating its execution
+// rewinds them, and repeats its messages.
 counterfoil_result counterfoil_log_open(struct counterfoil_options *options,
                                         struct counterfoil_log **log,
                                         struct counterfoil_recovered *recovered);
 
-// Closes and frees a log. Its files stay. An open claim is aborted. Null is ignored.
+// Closes and frees a log.
+//
+// Its files stay. An open claim is aborted. Null is ignored.
 void counterfoil_log_free(struct counterfoil_log *log);
 
-// Closes and frees a log, and removes its files. `log` is freed whatever the result is.
+// Closes and frees a log, and removes its files.
+//
+// `log` is freed whatever the result.
 counterfoil_result counterfoil_log_destroy(struct counterfoil_log *log);
 
-// Returns the program's bytes in the checkpoint that the log was opened from; none without one. Valid until the log is
-// freed.
+// Returns the program's bytes from the checkpoint opened with the log; none without one.
+//
+// Valid until the log is freed.
 counterfoil_result counterfoil_log_restored(struct counterfoil_log *log, const uint8_t **data, size_t *len);
 
-// Reserves a record for `peer`: `prefix_len` bytes of the caller's own, such as a header, and `payload_len` bytes. The
-// caller writes both where `prefix` and `payload` then point, and calls `counterfoil_log_commit` or
-// `counterfoil_log_abort`, before any other function of this log. Either variable may be null.
+// Reserves a record for `peer`: `prefix_len` bytes for the caller's use, such as a header, and `payload_len` bytes.
+//
+// The caller writes both where `prefix` and `payload` then point, and calls `counterfoil_log_commit` or
+// `counterfoil_log_abort`, before any other function on this log. Either variable may be null.
 //
 // Never waits: `COUNTERFOIL_RESULT_FULL` and `COUNTERFOIL_RESULT_SPILL_BEHIND` ask to try again.
 counterfoil_result counterfoil_log_try_claim(struct counterfoil_log *log,
@@ -330,14 +353,18 @@ counterfoil_result counterfoil_log_try_claim(struct counterfoil_log *log,
                                              uint8_t **prefix,
                                              uint8_t **payload);
 
-// Commits the open claim: from now on it is a message. `ssn` gets its sequence number, and may be null.
+// Commits the open claim: from now on it is a message.
+//
+// `ssn` gets its sequence number, and may be null.
 counterfoil_result counterfoil_log_commit(struct counterfoil_log *log, uint64_t *ssn);
 
 // Gives the open claim up: no message, and the next one has its sequence number.
 counterfoil_result counterfoil_log_abort(struct counterfoil_log *log);
 
-// Appends a message to `peer`: claim, copy and commit in one. Waits for the disk, if records come faster than it takes
-// them, and never for acknowledgements: `COUNTERFOIL_RESULT_FULL`. `ssn` may be null.
+// Appends a message to `peer`: claim, copy and commit in one.
+//
+// Waits for the disk, if records come faster than it takes them, and never for acknowledgements:
+// `COUNTERFOIL_RESULT_FULL`. `ssn` may be null.
 counterfoil_result counterfoil_log_append(struct counterfoil_log *log,
                                           uint32_t peer,
                                           const uint8_t *prefix,
@@ -352,31 +379,36 @@ counterfoil_result counterfoil_log_next_ssn(struct counterfoil_log *log, uint32_
 // Returns the lowest sequence number to `peer` that may still be kept.
 counterfoil_result counterfoil_log_kept_from(struct counterfoil_log *log, uint32_t peer, uint64_t *ssn);
 
-// Returns the last sequence number that `peer` has acknowledged; 0 before the first.
+// Returns the last sequence number acknowledged by `peer`; 0 before the first.
 counterfoil_result counterfoil_log_acked(struct counterfoil_log *log, uint32_t peer, uint64_t *ssn);
 
-// Handles an acknowledgement of `peer`: it has received all messages up to `ssn`, the last one in its epoch `epoch`.
-// They are released, or retained until a checkpoint covers them, as `COUNTERFOIL_OPTION_KEEP` says.
+// Handles an acknowledgement from `peer`: it has received all messages up to `ssn`, the last one in its epoch `epoch`.
+//
+// They are released, or retained until covered by a checkpoint, depending on `COUNTERFOIL_OPTION_KEEP`.
 counterfoil_result counterfoil_log_acknowledge(struct counterfoil_log *log,
                                                uint32_t peer,
                                                uint64_t ssn,
                                                uint32_t epoch);
 
-// Handles the news that a durable checkpoint of `peer`, which begins `epoch`, covers the messages up to `upto`: the
-// next `counterfoil_log_collect` frees them.
+// Handles a durable checkpoint of `peer`, beginning `epoch` and covering the messages up to `upto`: the next
+// `counterfoil_log_collect` frees them.
 counterfoil_result counterfoil_log_receiver_covered(struct counterfoil_log *log,
                                                     uint32_t peer,
                                                     uint32_t epoch,
                                                     uint64_t upto);
 
-// Handles a rollback of `peer` to a state in which it had received the messages up to `upto`.
+// Handles a rollback of `peer` to its state after receiving the messages up to `upto`.
 counterfoil_result counterfoil_log_receiver_rolled_back(struct counterfoil_log *log, uint32_t peer, uint64_t upto);
 
-// Frees the records that no recovery can need any more. `chunks` gets the number of freed chunks, and may be null.
+// Frees the records no longer needed by any recovery.
+//
+// `chunks` gets the number of freed chunks, and may be null.
 counterfoil_result counterfoil_log_collect(struct counterfoil_log *log, size_t *chunks);
 
-// Writes a checkpoint that begins `epoch`, and waits until it survives a power cut: the kept records, the local log,
-// and the program's bytes. Needs `COUNTERFOIL_PATH_STORE`. The previous checkpoint is unaffected by a failure.
+// Writes a checkpoint beginning `epoch`, and waits until it survives a power cut: the kept records, the local log, and
+// the program's bytes.
+//
+// Needs `COUNTERFOIL_PATH_STORE`. The previous checkpoint is unaffected by a failure.
 counterfoil_result counterfoil_log_checkpoint(struct counterfoil_log *log,
                                               uint32_t epoch,
                                               const uint8_t *state,
@@ -385,23 +417,25 @@ counterfoil_result counterfoil_log_checkpoint(struct counterfoil_log *log,
 // Rewinds the channel to `peer` to the state after its message `last`: the next ones are to be repeated.
 counterfoil_result counterfoil_log_rewind(struct counterfoil_log *log, uint32_t peer, uint64_t last);
 
-// Repeats a message after a rewind: compares its payload with the one on record. `COUNTERFOIL_RESULT_NOT_REWOUND` when
-// all are repeated: append from then on. `ssn` may be null.
+// Repeats a message after a rewind: compares its payload with the one on record.
+//
+// `COUNTERFOIL_RESULT_NOT_REWOUND` when all are repeated: append from then on. `ssn` may be null.
 counterfoil_result counterfoil_log_repeat(struct counterfoil_log *log,
                                           uint32_t peer,
                                           const uint8_t *payload,
                                           size_t payload_len,
                                           uint64_t *ssn);
 
-// Appends an entry of this rank's own past to the local log: `kind` below 255 and `key` are the caller's.
+// Appends an entry on this rank's own past to the local log: `kind` below 255 and `key` are the caller's.
 counterfoil_result counterfoil_log_append_local(struct counterfoil_log *log,
                                                 uint8_t kind,
                                                 uint64_t key,
                                                 const uint8_t *data,
                                                 size_t len);
 
-// Finds the oldest entry of this kind and key in the local log; `COUNTERFOIL_RESULT_END` if there is none. The bytes
-// are valid until the next call of this function on the log.
+// Finds the oldest local log entry with this kind and key; `COUNTERFOIL_RESULT_END` if there is none.
+//
+// The bytes are valid until the next such call on the log.
 counterfoil_result counterfoil_log_find_local(struct counterfoil_log *log,
                                               uint8_t kind,
                                               uint64_t key,
@@ -411,33 +445,42 @@ counterfoil_result counterfoil_log_find_local(struct counterfoil_log *log,
 // Returns memory and counters.
 counterfoil_result counterfoil_log_stats(struct counterfoil_log *log, struct counterfoil_stats *stats);
 
-// Returns the options of a log of `rank`, in a job of `ranks`, with their defaults.
+// Returns the default options for a log of `rank`, in a job of `ranks`.
 struct counterfoil_options *counterfoil_options_new(uint32_t rank, uint32_t ranks);
 
-// Frees options. Null is ignored. Logs that were made with them are unaffected.
+// Frees options.
+//
+// Null is ignored. Logs made with them are unaffected.
 void counterfoil_options_free(struct counterfoil_options *options);
 
-// Sets an option that has a number: `option` is a `counterfoil_option`. Values are checked when a log is made, but for
-// choices.
+// Sets a numeric option: `option` is a `counterfoil_option`.
+//
+// Values are checked when a log is made, except choices, which are checked here.
 counterfoil_result counterfoil_options_set(struct counterfoil_options *options, uint32_t option, uint64_t value);
 
-// Sets an option that has a path: `option` is a `counterfoil_path`. The path is copied.
+// Sets a path option: `option` is a `counterfoil_path`.
+//
+// The path is copied.
 counterfoil_result counterfoil_options_set_path(struct counterfoil_options *options,
                                                 uint32_t option,
                                                 const char *value);
 
-// Sets what is kept, the memory budget, and sizes of chunks that suit both: `keep` is a `counterfoil_keep`.
+// Sets the retention, the memory budget, and chunk sizes suiting both: `keep` is a `counterfoil_keep`.
 counterfoil_result counterfoil_options_retain(struct counterfoil_options *options,
                                               uint32_t keep,
                                               size_t memory_bytes_max);
 
-// Returns a sentence for a result; for a number that is none, one that says so. Static; not to be freed.
+// Returns a sentence for a result; for a number that is none, one that says so.
+//
+// Static; not to be freed.
 const char *counterfoil_strerror(uint32_t result);
 
-// Returns the version of the library, as `0.1.0`. It may be another one than the header's.
+// Returns the library version, as `0.1.0`.
+//
+// It may differ from the header's.
 const char *counterfoil_version(void);
 
-// Returns the version of the library as a number: `COUNTERFOIL_VERSION_NUMBER` of its header.
+// Returns the library version as a number: `COUNTERFOIL_VERSION_NUMBER` of its header.
 uint32_t counterfoil_version_number(void);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-//! What every function does: checks pointers, catches panics, notes the failure.
+//! Common frame of every function: checks pointers, catches panics, notes the failure.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char};
@@ -9,11 +9,11 @@ use std::slice;
 use crate::result::counterfoil_result;
 
 thread_local! {
-    /// Message of the last failure of this thread.
+    /// This thread's last failure message.
     static MESSAGE: RefCell<CString> = RefCell::default();
 }
 
-/// What failed.
+/// A failure: its result and message.
 pub(crate) struct Failure {
     pub(crate) result: counterfoil_result,
     message: String,
@@ -42,7 +42,7 @@ where
     }
 }
 
-/// Runs the body of a function: its failure, or its panic, becomes a result.
+/// Runs a function body: its failure, or its panic, becomes a result.
 #[inline]
 pub(crate) fn boundary(body: impl FnOnce() -> Result<(), Failure>) -> counterfoil_result {
     match catch_unwind(AssertUnwindSafe(body)) {
@@ -55,22 +55,23 @@ pub(crate) fn boundary(body: impl FnOnce() -> Result<(), Failure>) -> counterfoi
 #[cold]
 fn note(failure: Failure) -> counterfoil_result {
     let message = CString::new(failure.message.replace('\0', " ")).unwrap_or_default();
-    // A thread that ends may have no message any more.
+    // An ending thread may have no message any more.
     let _ = MESSAGE.try_with(|last| last.replace(message));
     failure.result
 }
 
-/// Returns the message of this thread's last failure, with its names and values; empty if there was none. Valid until
-/// the next failure of this thread.
+/// Returns the message of this thread's last failure, with its names and values; empty if there was none.
+///
+/// Valid until the next failure of this thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn counterfoil_error_message() -> *const c_char {
     MESSAGE.try_with(|message| message.borrow().as_ptr()).unwrap_or(c"".as_ptr())
 }
 
-/// Returns what a pointer points to.
+/// Dereferences a pointer.
 ///
 /// # Safety
-/// `at` is null, or points to a value that nothing else uses.
+/// `at` is null, or points to a value not used elsewhere.
 pub(crate) unsafe fn object<'a, T>(name: &str, at: *mut T) -> Result<&'a mut T, Failure> {
     // SAFETY: the caller's promise.
     unsafe { at.as_mut() }.ok_or_else(|| Failure::null(name))
@@ -84,7 +85,7 @@ pub(crate) fn out<T>(name: &str, at: *mut T) -> Result<(), Failure> {
 /// Stores a value, unless the out parameter is null.
 ///
 /// # Safety
-/// `at` is null, or a variable that nothing else uses.
+/// `at` is null, or a variable not used elsewhere.
 pub(crate) unsafe fn store<T>(at: *mut T, value: T) {
     if !at.is_null() {
         // SAFETY: the caller's promise.
@@ -92,10 +93,12 @@ pub(crate) unsafe fn store<T>(at: *mut T, value: T) {
     }
 }
 
-/// Returns bytes. They may be null if there are none.
+/// Returns bytes.
+///
+/// They may be null if there are none.
 ///
 /// # Safety
-/// `at` has `len` bytes that don't change until the function returns.
+/// `at` has `len` bytes, unchanged until the function returns.
 pub(crate) unsafe fn bytes<'a>(name: &str, at: *const u8, len: usize) -> Result<&'a [u8], Failure> {
     if len == 0 {
         return Ok(&[]);
@@ -110,7 +113,7 @@ pub(crate) unsafe fn bytes<'a>(name: &str, at: *const u8, len: usize) -> Result<
 /// Returns a path.
 ///
 /// # Safety
-/// `at` is null, or a string that ends with a zero.
+/// `at` is null, or a zero-terminated string.
 pub(crate) unsafe fn path(name: &str, at: *const c_char) -> Result<PathBuf, Failure> {
     use std::os::unix::ffi::OsStrExt;
     if at.is_null() {

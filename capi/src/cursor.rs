@@ -8,8 +8,10 @@ use crate::boundary::{Failure, boundary, object, out};
 use crate::log::{counterfoil_log, with_log};
 use crate::result::counterfoil_result;
 
-/// A place in the messages to a peer. Made by `counterfoil_cursor_open`, freed by `counterfoil_cursor_free`. It may
-/// outlive its log, and be read by a thread of its own.
+/// A position in the messages to a peer.
+///
+/// Made by `counterfoil_cursor_open`, freed by `counterfoil_cursor_free`. It may outlive its log, and be read in
+/// another thread.
 pub struct counterfoil_cursor(Cursor);
 
 /// A record, as it was committed.
@@ -47,8 +49,9 @@ pub unsafe extern "C" fn counterfoil_cursor_open(
     }
 }
 
-/// Returns the next record, and passes it; `COUNTERFOIL_RESULT_END` if nothing more is committed: more may come. The
-/// bytes are valid until the next call with this cursor.
+/// Returns the next record, and passes it; `COUNTERFOIL_RESULT_END` if nothing more is committed: more may come.
+///
+/// The bytes are valid until the next call with this cursor.
 ///
 /// # Safety
 /// `cursor` was made by this library; `record` is a variable.
@@ -78,7 +81,9 @@ pub unsafe extern "C" fn counterfoil_cursor_next(
     })
 }
 
-/// Frees a cursor. Null is ignored.
+/// Frees a cursor.
+///
+/// Null is ignored.
 ///
 /// # Safety
 /// `cursor` is null or was made by this library, and is not used any more.

@@ -10,11 +10,11 @@
 //! | `version` | version of the library |
 //!
 //! # Safety
-//! The functions are `unsafe`: their documentation, which is the header's, says what their pointers have to point to.
-//! Null is refused, unless a function says otherwise. An object that a function has returned is valid until it is
-//! freed; it is used by one thread at a time.
+//! The functions are `unsafe`: their documentation, also in the header, states the pointers' requirements. Null is
+//! refused, unless a function says otherwise. A returned object is valid until it is freed; it is used by one thread at
+//! a time.
 //!
-//! A panic doesn't leave a function. The log that it met is not used again.
+//! A panic doesn't leave a function. Its log is not used again.
 
 #![allow(non_camel_case_types, reason = "the names of C")]
 #![allow(unreachable_pub, reason = "exported")]

@@ -8,28 +8,32 @@ use crate::boundary::{Failure, boundary, bytes, object, out, store};
 use crate::options::counterfoil_options;
 use crate::result::counterfoil_result;
 
-/// A rank's log. Made by `counterfoil_log_create` or `counterfoil_log_open`, freed by `counterfoil_log_free`.
+/// A rank's log.
+///
+/// Made by `counterfoil_log_create` or `counterfoil_log_open`, freed by `counterfoil_log_free`.
 pub struct counterfoil_log {
-    /// The claim that is open. It borrows `log`, and is dropped before anything else uses that.
+    /// The open claim.
+    ///
+    /// It borrows `log`, and is dropped before any other use of `log`.
     claim: Option<Claim<'static>>,
     /// From a box; null once the log is taken out to be destroyed.
     log: *mut Log,
-    /// The program's bytes in the checkpoint that the log was opened from.
+    /// The program's bytes in the checkpoint opened.
     restored: Vec<u8>,
-    /// The entry of the local log that was found last.
+    /// The local log entry found last.
     entry: Vec<u8>,
     is_broken: bool,
 }
 
-/// What `counterfoil_log_open` has found.
+/// Result of `counterfoil_log_open`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct counterfoil_recovered {
     /// Channels with records in memory.
     pub channels: u32,
-    /// Epoch that the newest durable checkpoint begins; 0 without any.
+    /// Epoch begun by the newest durable checkpoint; 0 without any.
     pub checkpoint_epoch: u32,
-    /// Entries of the local log.
+    /// Local log entries.
     pub local_entries: u64,
 }
 
@@ -39,17 +43,17 @@ pub struct counterfoil_recovered {
 pub struct counterfoil_stats {
     /// Committed messages.
     pub messages_logged: u64,
-    /// Bytes of records appended, headers and pads included.
+    /// Appended record bytes, headers and pads included.
     pub bytes_logged: u64,
-    /// Bytes of chunks in use.
+    /// Chunk bytes in use.
     pub used_bytes: u64,
     /// Bytes of memory in use or kept for reuse.
     pub resident_bytes: u64,
     /// Memory budget in bytes.
     pub max_bytes: u64,
-    /// Bytes of memory freed because their records are on disk.
+    /// Memory freed in bytes because their records are on disk.
     pub spilled_bytes: u64,
-    /// Entries of the local log.
+    /// Local log entries.
     pub local_entries: u64,
     /// 1 if logging was stopped at the budget.
     pub stopped_logging: u32,
@@ -76,7 +80,7 @@ impl counterfoil_log {
         if self.claim.is_some() {
             return Err(Failure::new(counterfoil_result::ClaimOpen, "a claim is open: commit or abort it first"));
         }
-        // SAFETY: from a box that is freed with `self` alone; no claim borrows it, and `self` is borrowed for as long.
+        // SAFETY: from a box freed with `self` alone; no claim borrows it, and `self` is borrowed for as long.
         Ok(unsafe { &mut *self.log })
     }
 
@@ -121,7 +125,7 @@ unsafe fn on_log(
 /// Makes a log by `open`.
 ///
 /// # Safety
-/// As for [`counterfoil_log_open`].
+/// See [`counterfoil_log_open`].
 unsafe fn make(
     options: *mut counterfoil_options,
     log: *mut *mut counterfoil_log,
@@ -148,7 +152,9 @@ unsafe fn make(
     })
 }
 
-/// Creates an empty log; refuses to do so where files of one are. `options` stays the caller's.
+/// Creates an empty log; refuses if files of one exist.
+///
+/// `options` stays the caller's.
 ///
 /// # Safety
 /// `options` was made by `counterfoil_options_new`; `log` is a variable.
@@ -161,11 +167,12 @@ pub unsafe extern "C" fn counterfoil_log_create(
     unsafe { make(options, log, ptr::null_mut(), |options| Ok((Log::create(options)?, Recovered::default()))) }
 }
 
-/// Opens the log of a process that died: what is in its shared-memory file, and its newest durable checkpoint. Creates
-/// what there is none of. `recovered` may be null.
+/// Opens a dead process's log: its shared-memory file and its newest durable checkpoint.
 ///
-/// The channels go on after the last record of the dead process: `counterfoil_log_next_ssn`. A rank that repeats its
-/// execution rewinds them, and repeats its messages.
+/// Creates missing parts. `recovered` may be null.
+///
+/// The channels go on after the dead process's last record: `counterfoil_log_next_ssn`. A rank repeating its execution
+/// rewinds them, and repeats its messages.
 ///
 /// # Safety
 /// `options` was made by `counterfoil_options_new`; the others are variables.
@@ -179,7 +186,9 @@ pub unsafe extern "C" fn counterfoil_log_open(
     unsafe { make(options, log, recovered, |options| Ok(Log::recover(options)?)) }
 }
 
-/// Closes and frees a log. Its files stay. An open claim is aborted. Null is ignored.
+/// Closes and frees a log.
+///
+/// Its files stay. An open claim is aborted. Null is ignored.
 ///
 /// # Safety
 /// `log` is null or was made by this library, and is not used any more.
@@ -195,7 +204,9 @@ pub unsafe extern "C" fn counterfoil_log_free(log: *mut counterfoil_log) {
     }
 }
 
-/// Closes and frees a log, and removes its files. `log` is freed whatever the result is.
+/// Closes and frees a log, and removes its files.
+///
+/// `log` is freed whatever the result.
 ///
 /// # Safety
 /// `log` was made by this library, and is not used any more.
@@ -212,8 +223,9 @@ pub unsafe extern "C" fn counterfoil_log_destroy(log: *mut counterfoil_log) -> c
     })
 }
 
-/// Returns the program's bytes in the checkpoint that the log was opened from; none without one. Valid until the log is
-/// freed.
+/// Returns the program's bytes from the checkpoint opened with the log; none without one.
+///
+/// Valid until the log is freed.
 ///
 /// # Safety
 /// `log` was made by this library; the others are variables.
@@ -234,9 +246,10 @@ pub unsafe extern "C" fn counterfoil_log_restored(
     }
 }
 
-/// Reserves a record for `peer`: `prefix_len` bytes of the caller's own, such as a header, and `payload_len` bytes. The
-/// caller writes both where `prefix` and `payload` then point, and calls `counterfoil_log_commit` or
-/// `counterfoil_log_abort`, before any other function of this log. Either variable may be null.
+/// Reserves a record for `peer`: `prefix_len` bytes for the caller's use, such as a header, and `payload_len` bytes.
+///
+/// The caller writes both where `prefix` and `payload` then point, and calls `counterfoil_log_commit` or
+/// `counterfoil_log_abort`, before any other function on this log. Either variable may be null.
 ///
 /// Never waits: `COUNTERFOIL_RESULT_FULL` and `COUNTERFOIL_RESULT_SPILL_BEHIND` ask to try again.
 ///
@@ -265,7 +278,9 @@ pub unsafe extern "C" fn counterfoil_log_try_claim(
     }
 }
 
-/// Commits the open claim: from now on it is a message. `ssn` gets its sequence number, and may be null.
+/// Commits the open claim: from now on it is a message.
+///
+/// `ssn` gets its sequence number, and may be null.
 ///
 /// # Safety
 /// `log` was made by this library; `ssn` is a variable or null.
@@ -294,8 +309,10 @@ fn open_claim(log: &mut counterfoil_log) -> Result<Claim<'static>, Failure> {
     log.claim.take().ok_or_else(|| Failure::new(counterfoil_result::NoClaim, "no claim is open"))
 }
 
-/// Appends a message to `peer`: claim, copy and commit in one. Waits for the disk, if records come faster than it takes
-/// them, and never for acknowledgements: `COUNTERFOIL_RESULT_FULL`. `ssn` may be null.
+/// Appends a message to `peer`: claim, copy and commit in one.
+///
+/// Waits for the disk, if records come faster than it takes them, and never for acknowledgements:
+/// `COUNTERFOIL_RESULT_FULL`. `ssn` may be null.
 ///
 /// # Safety
 /// `log` was made by this library; `prefix` and `payload` have so many bytes, or are null if there are none.
@@ -351,7 +368,7 @@ pub unsafe extern "C" fn counterfoil_log_kept_from(
     unsafe { store_ssn((log, peer), ssn, |log| log.kept_from(Rank(peer))) }
 }
 
-/// Returns the last sequence number that `peer` has acknowledged; 0 before the first.
+/// Returns the last sequence number acknowledged by `peer`; 0 before the first.
 ///
 /// # Safety
 /// `log` was made by this library; `ssn` is a variable.
@@ -382,8 +399,9 @@ unsafe fn store_ssn(
     }
 }
 
-/// Handles an acknowledgement of `peer`: it has received all messages up to `ssn`, the last one in its epoch `epoch`.
-/// They are released, or retained until a checkpoint covers them, as `COUNTERFOIL_OPTION_KEEP` says.
+/// Handles an acknowledgement from `peer`: it has received all messages up to `ssn`, the last one in its epoch `epoch`.
+///
+/// They are released, or retained until covered by a checkpoint, depending on `COUNTERFOIL_OPTION_KEEP`.
 ///
 /// # Safety
 /// `log` was made by this library.
@@ -403,8 +421,8 @@ pub unsafe extern "C" fn counterfoil_log_acknowledge(
     }
 }
 
-/// Handles the news that a durable checkpoint of `peer`, which begins `epoch`, covers the messages up to `upto`: the
-/// next `counterfoil_log_collect` frees them.
+/// Handles a durable checkpoint of `peer`, beginning `epoch` and covering the messages up to `upto`: the next
+/// `counterfoil_log_collect` frees them.
 ///
 /// # Safety
 /// `log` was made by this library.
@@ -419,7 +437,7 @@ pub unsafe extern "C" fn counterfoil_log_receiver_covered(
     unsafe { on_log(log, |log| Ok(log.log()?.receiver_covered(Rank(peer), Epoch(epoch), Ssn(upto))?)) }
 }
 
-/// Handles a rollback of `peer` to a state in which it had received the messages up to `upto`.
+/// Handles a rollback of `peer` to its state after receiving the messages up to `upto`.
 ///
 /// # Safety
 /// `log` was made by this library.
@@ -438,7 +456,9 @@ pub unsafe extern "C" fn counterfoil_log_receiver_rolled_back(
     }
 }
 
-/// Frees the records that no recovery can need any more. `chunks` gets the number of freed chunks, and may be null.
+/// Frees the records no longer needed by any recovery.
+///
+/// `chunks` gets the number of freed chunks, and may be null.
 ///
 /// # Safety
 /// `log` was made by this library; `chunks` is a variable or null.
@@ -453,8 +473,10 @@ pub unsafe extern "C" fn counterfoil_log_collect(log: *mut counterfoil_log, chun
     }
 }
 
-/// Writes a checkpoint that begins `epoch`, and waits until it survives a power cut: the kept records, the local log,
-/// and the program's bytes. Needs `COUNTERFOIL_PATH_STORE`. The previous checkpoint is unaffected by a failure.
+/// Writes a checkpoint beginning `epoch`, and waits until it survives a power cut: the kept records, the local log, and
+/// the program's bytes.
+///
+/// Needs `COUNTERFOIL_PATH_STORE`. The previous checkpoint is unaffected by a failure.
 ///
 /// # Safety
 /// `log` was made by this library; `state` has so many bytes, or is null if there are none.
@@ -490,8 +512,9 @@ pub unsafe extern "C" fn counterfoil_log_rewind(log: *mut counterfoil_log, peer:
     }
 }
 
-/// Repeats a message after a rewind: compares its payload with the one on record. `COUNTERFOIL_RESULT_NOT_REWOUND` when
-/// all are repeated: append from then on. `ssn` may be null.
+/// Repeats a message after a rewind: compares its payload with the one on record.
+///
+/// `COUNTERFOIL_RESULT_NOT_REWOUND` when all are repeated: append from then on. `ssn` may be null.
 ///
 /// # Safety
 /// `log` was made by this library; `payload` has so many bytes, or is null if there are none.
@@ -512,7 +535,7 @@ pub unsafe extern "C" fn counterfoil_log_repeat(
     }
 }
 
-/// Appends an entry of this rank's own past to the local log: `kind` below 255 and `key` are the caller's.
+/// Appends an entry on this rank's own past to the local log: `kind` below 255 and `key` are the caller's.
 ///
 /// # Safety
 /// `log` was made by this library; `data` has so many bytes, or is null if there are none.
@@ -528,8 +551,9 @@ pub unsafe extern "C" fn counterfoil_log_append_local(
     unsafe { on_log(log, |log| Ok(log.log()?.local().append(kind, key, bytes("data", data, len)?)?)) }
 }
 
-/// Finds the oldest entry of this kind and key in the local log; `COUNTERFOIL_RESULT_END` if there is none. The bytes
-/// are valid until the next call of this function on the log.
+/// Finds the oldest local log entry with this kind and key; `COUNTERFOIL_RESULT_END` if there is none.
+///
+/// The bytes are valid until the next such call on the log.
 ///
 /// # Safety
 /// `log` was made by this library; the others are variables.

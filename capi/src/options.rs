@@ -7,13 +7,15 @@ use counterfoil::{Keep, OnFull, Options, Rank, StoreOptions, Tier};
 use crate::boundary::{Failure, boundary, object, path};
 use crate::result::counterfoil_result;
 
-/// Limits and choices of a log. Made by `counterfoil_options_new`, freed by `counterfoil_options_free`.
+/// Limits and choices of a log.
+///
+/// Made by `counterfoil_options_new`, freed by `counterfoil_options_free`.
 pub struct counterfoil_options(pub(crate) Options);
 
 /// Storage of the log, for `COUNTERFOIL_OPTION_TIER`.
 #[repr(u32)]
 pub enum counterfoil_tier {
-    /// Memory of the process: lost with it. Default.
+    /// Process memory: lost with the process; default.
     Volatile = 0,
     /// A private shared-memory file in `COUNTERFOIL_PATH_DIR`: committed records survive a `kill -9`.
     ProcessCrashSafe = 1,
@@ -24,9 +26,9 @@ pub enum counterfoil_tier {
 /// Retention of acknowledged messages, for `COUNTERFOIL_OPTION_KEEP`.
 #[repr(u32)]
 pub enum counterfoil_keep {
-    /// Until the acknowledgement: a receiver that dies can't be replayed.
+    /// Until the acknowledgement: a dead receiver can't be replayed.
     Acked = 0,
-    /// Until a durable checkpoint of the receiver covers the message. Default.
+    /// Until a durable checkpoint of the receiver covers the message; default.
     Checkpoint = 1,
     /// All messages.
     All = 2,
@@ -35,7 +37,7 @@ pub enum counterfoil_keep {
 /// Behaviour when the memory budget is used up, for `COUNTERFOIL_OPTION_ON_FULL`.
 #[repr(u32)]
 pub enum counterfoil_on_full {
-    /// A claim is refused; the caller acknowledges, collects and tries again. Default.
+    /// A claim is refused; the caller acknowledges, collects and tries again; default.
     Block = 0,
     /// Retained records are freed, and nothing is retained any more.
     StopLogging = 1,
@@ -52,29 +54,31 @@ pub enum counterfoil_option {
     Keep = 1,
     /// A `counterfoil_on_full`.
     OnFull = 2,
-    /// Bytes of memory for records. Default 64 MiB.
+    /// Memory for records in bytes; default 64 MiB.
     MemoryBytesMax = 3,
-    /// Bytes of a chunk, a power of two from 4 KiB to 1 GiB. Default 64 KiB.
+    /// Chunk size in bytes, a power of two from 4 KiB to 1 GiB; default 64 KiB.
     ChunkBytes = 4,
-    /// Bytes of memory to prefault at the start. Default 256 KiB.
+    /// Memory to prefault at the start, in bytes; default 256 KiB.
     PrefaultBytes = 5,
-    /// Bytes of memory that a thread commits ahead of the writer. Default 0: no thread.
+    /// Memory committed by a thread ahead of the writer, in bytes; default 0: no thread.
     PrefaultAheadBytes = 6,
-    /// Bytes of memory for the local log. Default 16 MiB.
+    /// Memory for the local log in bytes; default 16 MiB.
     LocalBytesMax = 7,
-    /// Open cursors of a channel: 1 to 64. Default 8.
+    /// Open cursors on a channel: 1 to 64; default 8.
     CursorsMax = 8,
-    /// Bytes of a record's prefix and payload. Default: what the memory has room for.
+    /// Bytes of a record's prefix and payload; default: limited by the memory only.
     RecordBytesMax = 9,
-    /// Bytes on disk. Default 4 GiB. Needs `COUNTERFOIL_PATH_STORE`, as those below.
+    /// Bytes on disk; default 4 GiB.
+    ///
+    /// Needs `COUNTERFOIL_PATH_STORE`, as those below.
     DiskBytesMax = 10,
-    /// Bytes of a segment file. Default 16 MiB.
+    /// Segment file size in bytes; default 16 MiB.
     SegmentBytes = 11,
-    /// Bytes of a block of the store. Default 256 KiB.
+    /// Store block size in bytes; default 256 KiB.
     BlockBytes = 12,
-    /// 1 to compress blocks with lz4. Default 0.
+    /// 1 to compress blocks with lz4; default 0.
     Compress = 13,
-    /// Newest checkpoints to keep. Default 1.
+    /// Newest checkpoints to keep; default 1.
     CheckpointsKept = 14,
 }
 
@@ -83,17 +87,19 @@ pub enum counterfoil_option {
 pub enum counterfoil_path {
     /// Directory of mode 0700 for shared-memory files, as in `/dev/shm`.
     Dir = 0,
-    /// Directory of the stores of all ranks, on a disk of this node.
+    /// Directory for all ranks' stores, on a disk of this node.
     Store = 1,
 }
 
-/// Returns the options of a log of `rank`, in a job of `ranks`, with their defaults.
+/// Returns the default options for a log of `rank`, in a job of `ranks`.
 #[unsafe(no_mangle)]
 pub extern "C" fn counterfoil_options_new(rank: u32, ranks: u32) -> *mut counterfoil_options {
     Box::into_raw(Box::new(counterfoil_options(Options::new(Rank(rank), ranks))))
 }
 
-/// Frees options. Null is ignored. Logs that were made with them are unaffected.
+/// Frees options.
+///
+/// Null is ignored. Logs made with them are unaffected.
 ///
 /// # Safety
 /// `options` is null or was made by `counterfoil_options_new`, and is not used any more.
@@ -105,8 +111,9 @@ pub unsafe extern "C" fn counterfoil_options_free(options: *mut counterfoil_opti
     }
 }
 
-/// Sets an option that has a number: `option` is a `counterfoil_option`. Values are checked when a log is made, but for
-/// choices.
+/// Sets a numeric option: `option` is a `counterfoil_option`.
+///
+/// Values are checked when a log is made, except choices, which are checked here.
 ///
 /// # Safety
 /// `options` was made by `counterfoil_options_new`.
@@ -161,7 +168,9 @@ pub unsafe extern "C" fn counterfoil_options_set(
     })
 }
 
-/// Sets an option that has a path: `option` is a `counterfoil_path`. The path is copied.
+/// Sets a path option: `option` is a `counterfoil_path`.
+///
+/// The path is copied.
 ///
 /// # Safety
 /// `options` was made by `counterfoil_options_new`, and `value` ends with a zero.
@@ -183,7 +192,7 @@ pub unsafe extern "C" fn counterfoil_options_set_path(
     })
 }
 
-/// Sets what is kept, the memory budget, and sizes of chunks that suit both: `keep` is a `counterfoil_keep`.
+/// Sets the retention, the memory budget, and chunk sizes suiting both: `keep` is a `counterfoil_keep`.
 ///
 /// # Safety
 /// `options` was made by `counterfoil_options_new`.

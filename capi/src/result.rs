@@ -1,4 +1,4 @@
-//! Numbers of what failed.
+//! Result numbers and their sentences.
 
 use std::ffi::{CStr, c_char};
 
@@ -7,7 +7,9 @@ use counterfoil::{
     RepeatError, ReplayError,
 };
 
-/// Result of a function. A number is never used again for something else.
+/// Result of a function.
+///
+/// A number is never used again for something else.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum counterfoil_result {
@@ -65,13 +67,15 @@ pub enum counterfoil_result {
     Destroy = 7024,
 }
 
-/// Returns a sentence for a result; for a number that is none, one that says so. Static; not to be freed.
+/// Returns a sentence for a result; for a number that is none, one that says so.
+///
+/// Static; not to be freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn counterfoil_strerror(result: u32) -> *const c_char {
     sentence(result).as_ptr()
 }
 
-/// Returns the sentence that documents a result.
+/// Returns the sentence documenting a result.
 fn sentence(result: u32) -> &'static CStr {
     match result {
         0 => c"The function has done its work.",

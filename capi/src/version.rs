@@ -1,15 +1,17 @@
-//! Version of the library.
+//! Library version.
 
 use std::ffi::c_char;
 
-/// Returns the version of the library, as `0.1.0`. It may be another one than the header's.
+/// Returns the library version, as `0.1.0`.
+///
+/// It may differ from the header's.
 #[unsafe(no_mangle)]
 pub extern "C" fn counterfoil_version() -> *const c_char {
     const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
     VERSION.as_ptr().cast()
 }
 
-/// Returns the version of the library as a number: `COUNTERFOIL_VERSION_NUMBER` of its header.
+/// Returns the library version as a number: `COUNTERFOIL_VERSION_NUMBER` of its header.
 #[unsafe(no_mangle)]
 pub extern "C" fn counterfoil_version_number() -> u32 {
     const PARTS: [&str; 3] =

@@ -1,6 +1,6 @@
-//! The header in `include` is the one that the source makes.
+//! Check of the header in `include` against the source.
 //!
-//! After a change of the source, `COUNTERFOIL_WRITE_HEADER=1 cargo test -p counterfoil-capi` writes it.
+//! After a source change, `COUNTERFOIL_WRITE_HEADER=1 cargo test -p counterfoil-capi` writes it.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test's functions may")]
 
@@ -16,7 +16,7 @@ fn generate() -> String {
     without_rust(&String::from_utf8(text).unwrap())
 }
 
-/// Leaves the sections of comments out that are for readers of the source: C has no other functions.
+/// Leaves out comment sections for readers of the source: C has no other functions.
 fn without_rust(header: &str) -> String {
     let mut text = String::new();
     let mut is_safety = false;
@@ -29,7 +29,7 @@ fn without_rust(header: &str) -> String {
                 held.clear();
             }
             Some(_) if is_safety => {}
-            // An empty line of a comment, which may come before such a section.
+            // An empty comment line, possibly before such a section.
             Some(comment) if comment.trim().is_empty() => held = format!("{line}\n"),
             _ => {
                 is_safety = false;

@@ -1,4 +1,4 @@
-//! Programs in C that use the library, also under valgrind where that is installed.
+//! C programs using the library, also under valgrind where it is installed.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test's functions may")]
 
@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 
 use counterfoil_test_support::note_untested;
 
-/// Returns the directory of the shared library: that of this test program, or the one above.
+/// Returns the shared library's directory: this test program's, or the one above.
 fn library_dir() -> PathBuf {
     let program = std::env::current_exe().unwrap();
     let has = |dir: &&Path| dir.join("libcounterfoil_capi.so").exists();
@@ -30,7 +30,7 @@ impl Program {
         command.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-D_GNU_SOURCE"]);
         command.arg("-I").arg(root.join("include")).arg(root.join("tests/c").join(name).with_extension("c"));
         command.arg("-o").arg(folder.path().join("program")).arg(library.join("libcounterfoil_capi.so"));
-        // The library's name for the dynamic linker is that of its installation.
+        // The dynamic linker knows the library by its installed name.
         let name = format!("libcounterfoil.so.{}.{}", env!("CARGO_PKG_VERSION_MAJOR"), env!("CARGO_PKG_VERSION_MINOR"));
         std::os::unix::fs::symlink(library.join("libcounterfoil_capi.so"), folder.path().join(&name)).unwrap();
         command.arg(format!("-Wl,-rpath,{}", folder.path().display()));
@@ -39,7 +39,7 @@ impl Program {
         Program { folder }
     }
 
-    /// Runs the program by a command, with a new private directory as its argument if it wants one.
+    /// Runs the program by a command, with a new private directory as its argument if `wants_dir`.
     fn run(&self, with: &[&str], wants_dir: bool) -> Output {
         let mut command = Command::new("timeout");
         command.args(["-s", "KILL", "120"]).args(with).arg(self.folder.path().join("program"));
@@ -56,7 +56,9 @@ impl Program {
     }
 }
 
-/// Runs a program, and once more under valgrind, which finds neither a wrong access nor a leak. Returns what it prints.
+/// Runs a program, and once more under valgrind, which finds neither a wrong access nor a leak.
+///
+/// Returns what it prints.
 fn run_twice(name: &str, wants_dir: bool) -> String {
     let program = Program::compile(name);
     let printed = String::from_utf8(program.run(&[], wants_dir).stdout).unwrap();
