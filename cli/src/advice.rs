@@ -1,11 +1,11 @@
-//! Advice for errors of a full log or store: the demo option that gives it more space.
+//! Advice for errors of a full log or store: the demo's option for more space.
 
 use counterfoil::{AppendError, CheckpointError, OpenError, StoreError};
 use counterfoil_runtime::Error;
 use counterfoil_runtime::local::JoinError;
 use counterfoil_workloads::Error as WorkloadError;
 
-/// Formats an error of a rank; appends the relevant option of the demo if the log or its store is full.
+/// Formats a rank's error; appends the relevant demo option if the log or its store is full.
 pub(crate) fn with_advice(error: &(dyn std::error::Error + 'static)) -> String {
     let join = error.downcast_ref::<JoinError>().and_then(|error| match error {
         JoinError::Start(error) => Some(error),

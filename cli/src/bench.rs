@@ -1,4 +1,4 @@
-//! `counterfoil bench`: cost of the log on this machine.
+//! `counterfoil bench`: log costs on this machine.
 
 mod report;
 mod rules;
@@ -23,14 +23,14 @@ use report::report;
 
 /// Benchmark the log against a plain memory copy, or plain disk I/O, measured in the same run.
 ///
-/// Rounds of the log and of the baseline (the floor) alternate, so that a change in machine speed affects both. Each
-/// figure is the median over all rounds.
+/// Rounds of the log and the baseline (the floor) alternate, so a change in machine speed affects both. Each figure is
+/// the median over all rounds.
 #[derive(Debug, Args)]
 pub(crate) struct BenchArguments {
     /// Benchmark to run
     #[arg(value_enum)]
     benchmark: Benchmark,
-    /// Rounds of each, log and floor [default: 32, or 16 with --quick; disk benchmarks: 15; rules: 11, or 5]
+    /// Rounds, each for log and floor [default: 32, or 16 with --quick; disk benchmarks: 15; rules: 11, or 5]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     rounds: Option<u32>,
     /// Use short rounds: a rough answer in a few seconds
@@ -125,10 +125,10 @@ fn measure(arguments: &BenchArguments) -> Result<Vec<Value>, Failure> {
     rows
 }
 
-/// Converts an error of a disk benchmark; names `--dir` if the directory is the cause.
+/// Converts a disk benchmark's error; names `--dir` if the directory is the cause.
 fn disk_failure(error: DiskError) -> Failure {
     Failure::failed(match error {
-        // The store's directory is created below `--dir`, so the error itself names a path that the user didn't give.
+        // The store's directory is created below `--dir`, so the error itself names a path unknown to the user.
         DiskError::Open(OpenError::Dir(error)) => format!("--dir: {error}"),
         DiskError::Store(StoreError::DiskFull { .. }) => format!("{error} (--dir)"),
         error => error.to_string(),
@@ -169,8 +169,9 @@ fn as_values<T: Serialize>(rows: Vec<T>) -> Result<Vec<Value>, Failure> {
     rows.iter().map(serde_json::to_value).collect::<Result<_, _>>().map_err(Failure::failed)
 }
 
-/// Fills in the fields `instructions` and `floor_instructions`. They are null if not requested, if valgrind is missing,
-/// and in rows with several writers.
+/// Fills in the fields `instructions` and `floor_instructions`.
+///
+/// They are null if not requested, if valgrind is missing, and in rows with several writers.
 fn count_instructions(rows: &mut [Value], wanted: bool, progress: &ProgressBar) {
     let program = std::env::current_exe().ok().filter(|_| wanted);
     let mut floors = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! `counterfoil check`: where the ranks of a job had a choice, from replays of all of them.
+//! `counterfoil check`: choices of a job's ranks, found by replaying all of them.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -20,12 +20,12 @@ use crate::run::launch::library_path;
 use crate::table::Table;
 use crate::{Failure, print};
 
-/// Find the receives from any source that could have taken another message, in the logs that `counterfoil run --recover
-/// --log-dir` has kept.
+/// Find the receives from any source that could have taken another message, in the logs kept by `counterfoil run
+/// --recover --log-dir`.
 ///
-/// Runs the program again for each rank, alone and in this directory, and compares what the ranks did: a receive had a
-/// choice if a message of another rank fits, was not taken before, and was not sent because of what the receive took.
-/// The exit code is 0 whether or not there are choices, and 2 if a rank can't be replayed. The logs stay as they are.
+/// Runs the program again for each rank, alone and in this directory, and compares the ranks' actions: a receive had a
+/// choice if another rank's message fits, was not taken before, and was not sent because of what the receive took. The
+/// exit code is 0 with or without choices, and 2 if a rank can't be replayed. The logs stay as they are.
 #[derive(Debug, Args)]
 #[command(override_usage = "counterfoil check [OPTIONS] LOGS [-- PROGRAM [ARGUMENTS]]")]
 pub(crate) struct CheckArguments {
@@ -40,21 +40,21 @@ pub(crate) struct CheckArguments {
     /// Don't show the progress line (shown on terminals only)
     #[arg(long)]
     no_progress: bool,
-    /// The directory with the logs of the job
+    /// The directory with the job's logs
     #[arg(value_name = "LOGS")]
     logs: PathBuf,
-    /// The program and its arguments [default: those of the job]
+    /// The program and its arguments [default: the job's]
     #[arg(last = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
 }
 
-/// Choices of a rank that are printed without --all.
+/// Choices printed per rank without --all.
 const PRINTED: usize = 10;
 
-/// What is printed.
+/// Printed results.
 struct Report {
     races: Races,
-    /// For each rank, how its replay ended if it wasn't the end of the program.
+    /// For each rank, how its replay ended if not with the program.
     ends: Vec<Option<String>>,
     prints_all: bool,
 }
@@ -102,7 +102,7 @@ pub(crate) fn run(arguments: &CheckArguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Replays a rank. Returns what it did, and how its replay ended.
+/// Replays a rank; returns what it did, and how its replay ended.
 fn replay(
     mut command: Command,
     logs: &Path,
@@ -115,7 +115,7 @@ fn replay(
     replayed.settings.history = Some(history.clone());
     command.envs([replayed.variable(&reports)]);
     let program = command.get_program().to_string_lossy().into_owned();
-    // What the program prints is what it printed in the job.
+    // The program repeats its output from the job.
     let ended = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).output();
     let ended = ended.map_err(|error| Failure::failed(format!("cannot run {program}: {error}")))?;
     let report: Option<Replayed> = read_report(&reports.join(Replayed::FILE));
@@ -129,7 +129,7 @@ fn replay(
             Some(format!("has ended the job after call {calls}, {call}"))
         }
         Some(Replayed { calls, call, .. }) => Some(format!("up to call {calls}, {call}")),
-        // As in the job.
+        // It died in the job too.
         None if ended.status.signal().is_some() && history.is_file() => {
             let calls = calls_in(&reports, rank).unwrap_or_default();
             Some(format!("died by a signal after call {calls}"))

@@ -1,4 +1,4 @@
-//! `counterfoil clean`: removes the files of jobs whose launcher was killed.
+//! `counterfoil clean`: removes files left by jobs whose launcher was killed.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -9,18 +9,18 @@ use serde_json::json;
 
 use crate::{Failure, print};
 
-/// Remove the files of jobs whose launcher was killed.
+/// Remove files left by jobs whose launcher was killed.
 ///
 /// Looks for this user's job directories in /dev/shm and in the directory for temporary files. Removes a job directory
 /// only if its launcher is dead (its lock is free) and no running process mentions it in its environment or arguments,
-/// as ranks do. Never touches directories of running jobs or of other users, and never follows links.
+/// as ranks do. Never touches directories of running jobs or other users, and never follows links.
 #[derive(Debug, Args)]
 pub(crate) struct CleanArguments {
-    /// Also look in this directory, for jobs run with --shm-dir, --checkpoint-dir or --keep-files; the files of a
-    /// killed job that --keep-files was to keep are removed too. Repeatable
+    /// Also look in this directory, for jobs run with --shm-dir, --checkpoint-dir or --keep-files; a killed job's files
+    /// are removed even if --keep-files was to keep them. Repeatable
     #[arg(long, value_name = "DIR")]
     dir: Vec<PathBuf>,
-    /// Remove the job of this name, which could be resumed otherwise, in place of others: that of a program with
+    /// Remove only the job with this name, which could otherwise be resumed: its program uses
     /// `counterfoil_mpi::recovery`. Repeatable
     #[arg(long, value_name = "NAME")]
     job: Vec<String>,
@@ -47,7 +47,7 @@ pub(crate) fn run(arguments: &CleanArguments) -> Result<ExitCode, Failure> {
     Ok(if cleaned.refused.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-/// Removes the directories of jobs that the user has named.
+/// Removes the directories of jobs named by the user.
 fn clean_jobs(jobs: &[String], roots: &[PathBuf]) -> Result<Cleaned, Failure> {
     let mut all = Cleaned::default();
     for job in jobs {

@@ -1,10 +1,10 @@
-//! Colours of the pictures, and their legend.
+//! Picture colours and their legend.
 
 use plotters::chart::{ChartContext, SeriesLabelPosition};
 use plotters::coord::CoordTranslate;
 use plotters::prelude::{BLACK, DrawingAreaErrorKind, DrawingBackend, RGBColor, WHITE};
 
-/// Colours of lines and bars, in order of use.
+/// Line and bar colours, in order of use.
 pub(crate) const COLOURS: [RGBColor; 8] = [
     RGBColor(31, 119, 180),
     RGBColor(214, 96, 20),
@@ -15,12 +15,12 @@ pub(crate) const COLOURS: [RGBColor; 8] = [
     RGBColor(110, 110, 110),
     RGBColor(150, 145, 20),
 ];
-/// Colour of grid lines.
+/// Grid line colour.
 pub(crate) const GRID: RGBColor = RGBColor(205, 205, 205);
-/// Colour of minor grid lines.
+/// Minor grid line colour.
 pub(crate) const FAINT: RGBColor = RGBColor(238, 238, 238);
 
-/// Draws the names of a chart's lines in a frame.
+/// Draws a framed legend with the names of a chart's lines.
 pub(crate) fn draw_legend<'a, B: DrawingBackend + 'a, T: CoordTranslate>(
     chart: &mut ChartContext<'a, B, T>,
     at: SeriesLabelPosition,

@@ -1,4 +1,4 @@
-//! Preprocessing of the command line, and reporting of the argument parser's errors.
+//! Command line preprocessing and reports of the argument parser's errors.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -36,7 +36,7 @@ pub(crate) fn report_parse_error(error: &clap::Error, line: &[OsString]) -> Exit
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
 }
 
-/// Extracts the first paragraph of an error: the reason, without usage and tips.
+/// Extracts an error's first paragraph: the reason, without usage and tips.
 fn reason(message: &str) -> String {
     let message = message.strip_prefix("error: ").unwrap_or(message);
     let paragraph = message.split("\n\n").next().unwrap_or_default();

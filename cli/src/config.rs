@@ -1,4 +1,4 @@
-//! `counterfoil config`: the settings of `counterfoil run` and the origin of each.
+//! `counterfoil config`: the settings for `counterfoil run` and their origins.
 
 use std::process::ExitCode;
 
@@ -11,7 +11,7 @@ use crate::settings::{SettingOptions, Settings};
 use crate::table::Table;
 use crate::{Failure, print};
 
-/// Show the settings of `counterfoil run` and the origin of each.
+/// Show the settings for `counterfoil run` and their origins.
 ///
 /// Options override environment variables, those override the file, and the file overrides the defaults. The file is
 /// counterfoil.toml in the working directory, or the one named by COUNTERFOIL_CONFIG. Its keys are the options' names,

@@ -1,4 +1,4 @@
-//! `counterfoil demo`: runs a program, kills some of its ranks, and checks that its answer is still right.
+//! `counterfoil demo`: runs a program, kills some ranks, and checks that the answer is still right.
 
 mod options;
 mod report;
@@ -45,7 +45,7 @@ pub(crate) fn run(arguments: &DemoArguments) -> Result<ExitCode, Failure> {
     view.finish();
     let reference = reference?;
 
-    // Baseline for the cost of recording the receive order: the same job without it.
+    // Baseline for the cost of recording the receive order: the same job without recording.
     let plain = match job.settings.rule.properties.repeats {
         Repetition::SendsAndReceives => {
             let settings = RankSettings { rule: Rule::default(), ..job.settings.clone() };
@@ -118,7 +118,7 @@ impl Drop for KeepDirectory<'_> {
 fn job_options(arguments: &DemoArguments, workload: &dyn Workload, seed: u64) -> Result<JobOptions, Failure> {
     let mut job = rank::job(workload, arguments.ranks, arguments.checkpoint_every())?;
     job.settings = arguments.settings();
-    // Messages between two starts of a job have nothing in common that the oracle could compare.
+    // Messages from two starts of a job have nothing in common for the oracle to compare.
     job.settings.trace = !job.settings.rule.properties.restarts_job;
     arguments.check(workload).map_err(Failure::usage)?;
     job.kills = arguments.kills();
@@ -149,11 +149,11 @@ fn job_options(arguments: &DemoArguments, workload: &dyn Workload, seed: u64) ->
     Ok(job)
 }
 
-/// Checks that the log can hold the largest message, which would otherwise fail in the middle of the run.
+/// Checks that the log can hold the largest message, to avoid a failure in the middle of the run.
 fn check_budget(workload: &dyn Workload, settings: &RankSettings) -> Result<(), String> {
     let (name, budget) = (workload.name(), settings.log_bytes_max);
     let message = workload.message_bytes_max(settings.ranks);
-    // The minimum depends only on options that a rank's log leaves at their defaults.
+    // The minimum depends only on options left at their defaults by a rank's log.
     let options = Options::new(Rank(0), settings.ranks);
     match options.memory_bytes_for(WireHeader::LEN, message) {
         Some(least) if least <= budget => Ok(()),

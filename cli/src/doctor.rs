@@ -1,4 +1,4 @@
-//! `counterfoil doctor`: checks what this machine offers, and advises on what is missing.
+//! `counterfoil doctor`: checks the machine's logging support, and advises on missing parts.
 
 mod assess;
 mod disk;
@@ -14,14 +14,14 @@ use serde_json::json;
 use crate::{Failure, print};
 use probe::Machine;
 
-/// Check what this machine offers for logging, and advise on what is missing.
+/// Check this machine's support for logging, and advise on missing parts.
 ///
-/// Checks the MPI installations, whether the logging library is built for them, their fault tolerance (ULFM) and
-/// Fortran bindings, io_uring, the limit of locked memory, shared memory, and the speed of a disk. Leaves no files
-/// behind. The exit code is 1 if no MPI was found or the directory isn't writable.
+/// Checks the MPI installations, the logging library built for them, their fault tolerance (ULFM) and Fortran bindings,
+/// io_uring, the locked memory limit, shared memory, and disk speed. Leaves no files. The exit code is 1 if no MPI was
+/// found or the directory isn't writable.
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArguments {
-    /// Directory in which to test io_uring and the disk [default: the directory for temporary files]
+    /// Directory for the io_uring and disk tests [default: the directory for temporary files]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
     /// Print a JSON object

@@ -12,13 +12,13 @@ use serde_json::{Value, json};
 
 use crate::{Failure, print};
 
-/// Numbers of ranks that are tried with each program.
+/// Upper limit for the numbers of ranks tried with each program.
 const RANKS_MAX: u32 = 8;
 
-/// List the protocols and the programs of the other commands.
+/// List the protocols and the other commands' programs.
 #[derive(Debug, Args)]
 pub(crate) struct ListArguments {
-    /// Print a JSON object, with what tests need to know of each, and nothing else
+    /// Print only a JSON object, with what tests need to know about each
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -59,7 +59,7 @@ fn protocol(rule: &Rule) -> Value {
     })
 }
 
-/// Returns the numbers of ranks with which a program runs, up to [`RANKS_MAX`].
+/// Returns the numbers of ranks supported by a program, up to [`RANKS_MAX`].
 fn ranks(program: &dyn Workload) -> Vec<u32> {
     (1..=RANKS_MAX).filter(|ranks| program.validate(*ranks).is_ok()).collect()
 }

@@ -18,12 +18,12 @@ use clap::{Args, Subcommand};
 
 use crate::Failure;
 
-/// Inspect the stores of ranks on disk, and repair damaged ones.
+/// Inspect ranks' stores on disk, and repair damaged ones.
 ///
-/// A store is the private directory of one rank: segments with records, checkpoints, and a manifest that names the
-/// valid checkpoints. All subcommands but `repair` only read; they work on full disks, read-only file systems, damaged
-/// stores, and stores that a running process is writing. A rank that opens a store for writing waits up to 30 seconds
-/// for them to finish.
+/// A store is one rank's private directory: segments with records, checkpoints, and a manifest naming the valid
+/// checkpoints. All subcommands but `repair` only read; they work on full disks, read-only file systems, damaged
+/// stores, and stores being written by a running process. A rank opening a store for writing waits up to 30 seconds for
+/// them to finish.
 #[derive(Debug, Args)]
 pub(crate) struct LogArguments {
     #[command(subcommand)]
@@ -39,10 +39,10 @@ enum LogCommand {
     Repair(repair::RepairArguments),
 }
 
-/// Arguments that all subcommands share.
+/// Arguments shared by all subcommands.
 #[derive(Debug, Args)]
 struct StoreArguments {
-    /// Store of a rank, or the directory of a job's stores: rank-0, rank-1 and so on
+    /// A rank's store, or a job's directory of stores: rank-0, rank-1 and so on
     #[arg(value_name = "DIR")]
     dir: PathBuf,
     /// Print a JSON object, or for a job's directory an array with one object per rank
@@ -51,7 +51,9 @@ struct StoreArguments {
 }
 
 impl LogArguments {
-    /// Returns `true` if errors are also printed as JSON. Not for `dump`, whose output may have begun.
+    /// Returns `true` if errors are also printed as JSON.
+    ///
+    /// Not for `dump`, whose output may have begun.
     pub(crate) fn json(&self) -> bool {
         match &self.command {
             LogCommand::Inspect(arguments) => arguments.store.json,

@@ -37,7 +37,7 @@ use clap::{Parser, Subcommand};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::prelude::*;
 
-/// Environment variable with the filter of the diagnostics on standard error.
+/// Environment variable with the filter for the diagnostics on standard error.
 const FILTER_VARIABLE: &str = "COUNTERFOIL_LOG";
 
 const ENVIRONMENT: &str = "\
@@ -46,8 +46,8 @@ Environment:
                    trace, or per crate as in counterfoil_runtime=debug; separate several with
                    commas. Also applies to the demo's ranks; theirs are shown if a rank fails";
 
-/// Sender-based message logging for MPI: a rank that dies is replaced and replayed from its peers' logs, while the
-/// other ranks keep running.
+/// Sender-based message logging for MPI: a dead rank is replaced and replayed from its peers' logs, while the other
+/// ranks keep running.
 #[derive(Debug, Parser)]
 #[command(name = "counterfoil", version, max_term_width = 110, after_help = ENVIRONMENT)]
 struct Arguments {
@@ -76,7 +76,7 @@ enum Command {
     Rank(rank::RankArguments),
 }
 
-/// Stream on which errors are also printed as JSON objects.
+/// Stream where errors are also printed as JSON objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum JsonErrors {
     None,
@@ -146,7 +146,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Returns the filter of the diagnostics, from the environment; warnings by default.
+/// Returns the diagnostics filter from the environment; warnings by default.
 fn filter() -> Targets {
     let warnings = Targets::new().with_default(LevelFilter::WARN);
     let Ok(wanted) = std::env::var(FILTER_VARIABLE) else { return warnings };
@@ -160,8 +160,9 @@ fn filter() -> Targets {
     })
 }
 
-/// Returns `true` if `word` has a level, is a level, or names one of our crates. `Targets` takes any other word for the
-/// name of a crate, so that a misspelt level would turn all output off.
+/// Returns `true` if `word` has a level, is a level, or names one of our crates.
+///
+/// `Targets` takes any other word for a crate name, so a misspelt level would turn all output off.
 fn is_valid_directive(word: &str) -> bool {
     word.contains('=') || word.starts_with("counterfoil") || word.parse::<LevelFilter>().is_ok()
 }
@@ -169,9 +170,9 @@ fn is_valid_directive(word: &str) -> bool {
 /// Error of a command.
 #[derive(Debug)]
 enum Failure {
-    /// Invalid arguments: exit code 2, as for errors of the argument parser.
+    /// Invalid arguments: exit code 2, as for the argument parser's errors.
     Usage(Box<dyn Error>),
-    /// Invalid input that `--help` doesn't explain, such as a settings file or an existing directory: exit code 2.
+    /// Invalid input not explained by `--help`, such as a settings file or an existing directory: exit code 2.
     Refused(Box<dyn Error>),
     /// The operation failed: exit code 1.
     Failed(Box<dyn Error>),
@@ -222,12 +223,14 @@ impl std::fmt::Display for Failure {
     }
 }
 
-/// Writes a file that the command line names.
+/// Writes a file named on the command line.
 fn write_file(file: &Path, text: &str) -> Result<(), Failure> {
     std::fs::write(file, text).map_err(|error| Failure::failed(format!("cannot write {}: {error}", file.display())))
 }
 
-/// Prints a line to standard output. A closed pipe is not an error.
+/// Prints a line to standard output.
+///
+/// A closed pipe is not an error.
 fn print(text: &str) -> Result<(), Failure> {
     use std::io::{ErrorKind, Write};
     let mut out = std::io::stdout();

@@ -1,14 +1,14 @@
-//! Traffic between pairs of ranks as a matrix of coloured cells; shared by the pictures of jobs and of communication
+//! Traffic between pairs of ranks as a matrix of coloured cells; shared by the pictures for jobs and communication
 //! patterns.
 
 use plotters::coord::Shift;
 use plotters::drawing::{DrawingArea, DrawingAreaErrorKind};
 use plotters::prelude::{Color, DrawingBackend, RGBColor, Rectangle};
 
-/// Run of adjacent cells of one colour in a row: sender, first receiver, end of the receivers (exclusive), colour.
+/// Run of adjacent cells with one colour in a row: sender, first receiver, end of the receivers (exclusive), colour.
 pub(crate) type Strip = (u32, u32, u32, RGBColor);
 
-/// Smallest ratio of largest to least amount for which the colour scale is logarithmic and begins at the least amount.
+/// Smallest ratio of largest to least amount with a logarithmic colour scale beginning at the least amount.
 const LOG_SCALE_RATIO_MIN: u64 = 2;
 
 /// Amounts sent between pairs of ranks.
@@ -21,7 +21,7 @@ pub(crate) struct TrafficMatrix {
 }
 
 impl TrafficMatrix {
-    /// Creates a matrix from ascending triples of sender, receiver and amount; amounts must be positive.
+    /// Creates a matrix from ascending (sender, receiver, amount) triples; amounts must be positive.
     pub(crate) fn new(pairs: Vec<(u32, u32, u64)>) -> TrafficMatrix {
         let amounts = || pairs.iter().map(|pair| pair.2);
         let (least, largest) = (amounts().min().unwrap_or(0), amounts().max().unwrap_or(0));
@@ -38,8 +38,9 @@ impl TrafficMatrix {
         (self.lowest, self.largest)
     }
 
-    /// Returns the position of an amount on the colour scale, from 0 to 1. The scale is linear if it begins at 0, else
-    /// logarithmic.
+    /// Returns an amount's position on the colour scale, from 0 to 1.
+    ///
+    /// The scale is linear if it begins at 0, else logarithmic.
     pub(crate) fn position(&self, amount: u64) -> f64 {
         let log = |amount: u64| (amount as f64).ln();
         match self.lowest {
@@ -48,7 +49,7 @@ impl TrafficMatrix {
         }
     }
 
-    /// Merges the cells of each row into strips; `colour` takes sender, receiver and position on the scale.
+    /// Merges each row's cells into strips; `colour` takes sender, receiver and position on the scale.
     pub(crate) fn strips(&self, colour: impl Fn(u32, u32, f64) -> RGBColor) -> Vec<Strip> {
         let mut strips: Vec<Strip> = Vec::new();
         for &(from, to, amount) in &self.pairs {
@@ -70,7 +71,7 @@ impl ColourScale {
     /// Height of the drawn scale in pixels.
     pub(crate) const HEIGHT: i32 = 32 * 5;
 
-    /// Returns the colour of a position from 0 to 1.
+    /// Returns the colour for a position from 0 to 1.
     pub(crate) fn at(self, position: f64) -> RGBColor {
         let ColourScale(from, to) = self;
         let mix = |from: u8, to: u8| (f64::from(from) + (f64::from(to) - f64::from(from)) * position).round() as u8;

@@ -1,4 +1,4 @@
-//! What `cargo xtask mpi` has built: an MPI's `mpirun`, and the program whose processes are ranks of a job.
+//! Builds from `cargo xtask mpi`: an MPI's `mpirun`, and the program run by a job's ranks.
 //!
 //! This program doesn't link to MPI. In `counterfoil demo --mpi`, the processes connect to it as local processes do.
 
@@ -13,9 +13,9 @@ use counterfoil_runtime::local::{JobOptions, Processes};
 
 use crate::mpirun;
 
-/// Environment variable that names a build's folder.
+/// Environment variable naming a build's folder.
 pub(crate) const VARIABLE: &str = "COUNTERFOIL_MPI_BUILD";
-/// Program of one rank, in a build's folder.
+/// Program for one rank, in a build's folder.
 const PROGRAM: &str = "release/counterfoil-mpi-demo";
 
 /// There is no usable build.
@@ -55,7 +55,7 @@ pub(crate) struct Build {
     mpirun: PathBuf,
     /// Name and version, such as `Open MPI 5.0.11`.
     pub(crate) version: String,
-    /// Processes outlive the failure of another one.
+    /// Processes outlive another one's failure.
     outlives_failures: bool,
 }
 
@@ -63,7 +63,7 @@ impl Build {
     /// Finds the build for the requested MPI, else the one named by the environment, else one next to this program.
     ///
     /// # Errors
-    /// There is none, or its program is of other sources than this one.
+    /// There is none, or its program was built from other sources than this one.
     pub(crate) fn find(requested: Option<&str>) -> Result<Build, MpiBuildError> {
         let build = match (requested, std::env::var_os(VARIABLE)) {
             (Some(requested), _) => Build::find_requested(requested)?,
@@ -74,7 +74,7 @@ impl Build {
         Ok(build)
     }
 
-    /// Checks that the program of a rank and this one understand each other.
+    /// Checks that a rank's program and this one understand each other.
     fn check_sources(&self) -> Result<(), MpiBuildError> {
         let program = &self.program;
         let start = |source| MpiBuildError::Start { program: program.clone(), source };
@@ -89,7 +89,7 @@ impl Build {
         Err(MpiBuildError::OtherBuild { program: program.clone(), theirs: theirs.to_owned(), mpi })
     }
 
-    /// Returns the folder of the builds next to this program.
+    /// Returns the folder with the builds next to this program.
     fn folder() -> Result<PathBuf, MpiBuildError> {
         let program = std::env::current_exe().map_err(|_| MpiBuildError::NotBuilt)?;
         let target = program.parent().and_then(Path::parent).ok_or(MpiBuildError::NotBuilt)?;
@@ -130,8 +130,10 @@ impl Build {
         Ok(Build { program, mpirun, version, outlives_failures: ulfm })
     }
 
-    /// Returns a command that measures what the rules cost, as `plan` says, in a job of `ranks` ranks. Under Open MPI
-    /// each is bound to a core, with its threads, where there are as many processors. It dies with this process.
+    /// Returns a command measuring the rules' costs according to `plan`, in a job with `ranks` ranks.
+    ///
+    /// Under Open MPI each rank is bound to a core, with its threads, where there are enough processors. The command
+    /// dies with this process.
     ///
     /// # Errors
     /// [`MpiBuildError::OwnPath`].
@@ -148,8 +150,8 @@ impl Build {
         Ok(command)
     }
 
-    /// Returns a command that runs another program of the build, on `ranks` ranks, under Debian's Open MPI 4: only for
-    /// that one are there the libraries that it loads.
+    /// Returns a command running another program from the build, on `ranks` ranks, under Debian's Open MPI 4, the only
+    /// one with the libraries loaded by the program.
     ///
     /// # Errors
     /// [`MpiBuildError::NotBuilt`] under another MPI, [`MpiBuildError::OwnPath`].
@@ -162,11 +164,12 @@ impl Build {
         Ok(command)
     }
 
-    /// Returns the job with the processes of an MPI job, `spares` of which are spares if failures can be outlived.
+    /// Returns the job with the processes of an MPI job; `spares` of them are spares if failures can be outlived.
+    ///
     /// `ulfm`: with User-Level Failure Mitigation, also if the rule needs none.
     pub(crate) fn job(&self, job: &JobOptions, spares: u32, ulfm: bool) -> Result<JobOptions, MpiBuildError> {
         let ranks = job.settings.ranks;
-        // Under a rule that starts the job again, no MPI call follows a failure: processes only have to go on living.
+        // Under a rule that restarts the job, no MPI call follows a failure: processes only have to stay alive.
         let restarts = job.settings.rule.properties.restarts_job;
         let outlives_failures = self.outlives_failures && !restarts;
         let spares = if outlives_failures { spares } else { 0 };
@@ -193,7 +196,7 @@ impl Build {
     }
 }
 
-/// Returns variables that permit root and more processes than processors, as the demo's own launcher does.
+/// Returns variables permitting root and more processes than processors, as the demo's own launcher does.
 fn environment() -> Vec<(OsString, OsString)> {
     AS_ROOT.into_iter().chain(OVERSUBSCRIBED).map(|(name, value)| (name.into(), value.into())).collect()
 }

@@ -1,5 +1,6 @@
-//! `counterfoil internal-mpirun`: becomes mpirun, which receives SIGTERM when `counterfoil run` dies. Started by
-//! `counterfoil run` only.
+//! `counterfoil internal-mpirun`: becomes mpirun, which receives SIGTERM when `counterfoil run` dies.
+//!
+//! Started only by `counterfoil run`.
 
 use std::ffi::OsString;
 use std::io;
@@ -12,20 +13,21 @@ use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
 use crate::Failure;
 
-/// Name of the subcommand; unlikely to be typed by mistake.
+/// Subcommand name; unlikely to be typed by mistake.
 pub(crate) const NAME: &str = "internal-mpirun";
 
-/// Options of an mpirun whose jobs outlive failures. The second one leaves out a fence in MPI_Finalize that waits for
-/// the dead.
+/// Options of an mpirun for jobs that outlive failures.
+///
+/// The second one leaves out a fence in MPI_Finalize that waits for the dead.
 pub(crate) const OUTLIVES_FAILURES: [&str; 5] = ["--with-ft", "ulfm", "--mca", "async_mpi_finalize", "1"];
 
-/// Option of an Open MPI's mpirun that leaves the other processes alone when one dies; MPI tells them nothing.
+/// Option of Open MPI's mpirun to leave the other processes alone when one dies; MPI doesn't notify them.
 pub(crate) const LIVES_ON: &str = "--enable-recovery";
 
 /// Become mpirun (started by `counterfoil run`).
 #[derive(Debug, Args)]
 pub(crate) struct MpirunArguments {
-    /// Process id of `counterfoil run`
+    /// `counterfoil run`'s process id
     #[arg(long)]
     launcher: u32,
     /// mpirun and its arguments
@@ -33,8 +35,9 @@ pub(crate) struct MpirunArguments {
     line: Vec<OsString>,
 }
 
-/// Returns a command that becomes mpirun and receives SIGTERM, on which it ends its ranks, when this process dies. The
-/// caller appends mpirun's arguments.
+/// Returns a command that becomes mpirun and, when this process dies, receives SIGTERM, on which it ends its ranks.
+///
+/// The caller appends mpirun's arguments.
 ///
 /// # Errors
 /// The path of this executable is unknown.

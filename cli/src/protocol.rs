@@ -1,29 +1,29 @@
-//! Options that name a rule, of every command that has them.
+//! Options naming a rule, for all commands that have them.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use counterfoil_protocols::RULES;
 use counterfoil_protocols::api::{Bits, Moment, Rule, RuleOption, RuleOptions};
 
-/// Returns the parser of `--protocol`, for rules that fulfil a condition.
+/// Returns the parser for `--protocol`, limited to rules that fulfil a condition.
 pub(crate) fn parser(offers: impl Fn(&Rule) -> bool) -> impl TypedValueParser<Value = Rule> {
     let value = |rule: Rule| PossibleValue::new(rule.name).help(format!("{} ({})", rule.summary, rule.paper));
     let values = RULES.into_iter().filter(|rule| offers(rule)).map(value);
     PossibleValuesParser::new(values).map(|name| Rule::named(&name).unwrap_or_default())
 }
 
-/// Returns the parser of `--bits`.
+/// Returns the parser for `--bits`.
 pub(crate) fn bits() -> impl TypedValueParser<Value = Bits> {
     let named = |name: String| Bits::ALL.into_iter().find(|bits| bits.name() == name).unwrap_or_default();
     PossibleValuesParser::new(Bits::ALL.map(Bits::name)).map(named)
 }
 
-/// Returns the parser of `--moment`.
+/// Returns the parser for `--moment`.
 pub(crate) fn moment() -> impl TypedValueParser<Value = Moment> {
     let named = |name: String| Moment::ALL.into_iter().find(|moment| moment.name() == name).unwrap_or_default();
     PossibleValuesParser::new(Moment::ALL.map(Moment::name)).map(named)
 }
 
-/// Lists the names of the rules that fulfil a condition: `a, b or c`.
+/// Lists the names of the rules fulfilling a condition: `a, b or c`.
 pub(crate) fn names(fulfils: impl Fn(&Rule) -> bool) -> String {
     let names: Vec<&str> = RULES.iter().filter(|rule| fulfils(rule)).map(|rule| rule.name).collect();
     match names.split_last() {
@@ -33,8 +33,9 @@ pub(crate) fn names(fulfils: impl Fn(&Rule) -> bool) -> String {
     }
 }
 
-/// Returns the options that choose a rule: `--protocol coordinated --bits piggybacked`. Defaults are left out, and
-/// clusters, which each command has in another way.
+/// Returns the options choosing a rule: `--protocol coordinated --bits piggybacked`.
+///
+/// Leaves out defaults, and clusters, which each command takes in another way.
 pub(crate) fn options(rule: &Rule) -> String {
     let mut options = format!("--protocol {}", rule.name);
     let RuleOptions { bits, moment, .. } = rule.options;

@@ -1,4 +1,6 @@
-//! `counterfoil internal-rank`: one rank of a job. Started by a launcher only.
+//! `counterfoil internal-rank`: one rank of a job.
+//!
+//! Started only by a launcher.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -10,10 +12,10 @@ use counterfoil_workloads::{Program, Workload};
 use crate::Failure;
 use crate::advice::with_advice;
 
-/// Name of the subcommand; unlikely to be typed by mistake.
+/// Subcommand name; unlikely to be typed by mistake.
 pub(crate) const NAME: &str = "internal-rank";
 
-/// Returns a job of `ranks` processes of this program that run `workload`, with the defaults of everything else.
+/// Returns a job in which `ranks` processes of this program run `workload`, otherwise with defaults.
 pub(crate) fn job(workload: &dyn Workload, ranks: u32, checkpoint_every: Option<u64>) -> Result<JobOptions, Failure> {
     let program = std::env::current_exe().map_err(Failure::failed)?;
     let mut job = JobOptions::new(vec![program.into(), NAME.into()], ranks);
@@ -33,7 +35,7 @@ pub(crate) struct RankArguments {
     /// Incarnation: how often the rank has been replaced
     #[arg(long)]
     incarnation: u32,
-    /// Process id of the launcher
+    /// The launcher's process id
     #[arg(long)]
     launcher: u32,
 }
@@ -44,7 +46,7 @@ pub(crate) fn run(arguments: &RankArguments) -> Result<ExitCode, Failure> {
     let (mut endpoint, program) = join(&options).map_err(|error| Failure::failed(with_advice(&error)))?;
     match Program::run(&program, &mut endpoint) {
         Ok(()) => Ok(ExitCode::SUCCESS),
-        // The launcher knows and starts a process that continues from the checkpoint.
+        // The launcher knows, and starts a process continuing from the checkpoint.
         Err(_) if endpoint.is_rolling_back() => Ok(ExitCode::SUCCESS),
         Err(error) => {
             endpoint.fail(with_advice(&error));

@@ -1,4 +1,4 @@
-//! `counterfoil replay`: runs one rank of a job again, alone, from the logs of the job.
+//! `counterfoil replay`: runs one rank of a job again, alone, from the job's logs.
 
 mod outcome;
 
@@ -24,28 +24,28 @@ use crate::run::{find_recovery_library, hash_seed};
 use crate::settings::{SettingOptions, Settings};
 use outcome::Outcome;
 
-/// Interval of the progress display.
+/// Progress display interval.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// The debugger.
 const DEBUGGER: &str = "gdb";
 
-/// Run one rank of a job again, alone, from the logs that `counterfoil run --recover --log-dir` has kept.
+/// Run one rank of a job again, alone, from the logs kept by `counterfoil run --recover --log-dir`.
 ///
-/// Starts the program without mpirun. It gets the messages that the rank got from the others, and the outcomes that
-/// depended on timing; what it sends is compared with what it had sent. The replay ends with the program, with the
-/// first difference, or where the record of a rank ends that was killed. The logs stay as they are. The program's input
-/// and output are those of this command, which reports on standard error. The exit code is 0 if the rank did the same,
-/// 1 if it did something else, 2 if it can't be replayed.
+/// Starts the program without mpirun. It gets the rank's received messages and timing-dependent outcomes again; what it
+/// sends is compared with what it had sent. The replay ends with the program, at the first difference, or where a
+/// killed rank's record ends. The logs stay as they are. The program's input and output are those of this command,
+/// which reports on standard error. The exit code is 0 if the rank did the same, 1 if it did something else, 2 if it
+/// can't be replayed.
 #[derive(Debug, Args)]
 #[command(override_usage = "counterfoil replay --rank R [OPTIONS] LOGS -- PROGRAM [ARGUMENTS]")]
 pub(crate) struct ReplayArguments {
     /// The rank
     #[arg(short, long, value_name = "R")]
     rank: u32,
-    /// Stop before this call of MPI, counted from 1 after MPI_Init
+    /// Stop before this MPI call, counted from 1 after MPI_Init
     #[arg(long, value_name = "CALL", value_parser = clap::value_parser!(u64).range(1..))]
     until: Option<u64>,
-    /// Run the program under gdb, which gets control where the replay stops: before the call of --until, at the first
+    /// Run the program under gdb, which gets control where the replay stops: before the --until call, at the first
     /// difference, where the record ends. Without --until, gdb waits for `run`
     #[arg(long)]
     gdb: bool,
@@ -57,7 +57,7 @@ pub(crate) struct ReplayArguments {
     /// Don't show the progress line (shown on terminals only)
     #[arg(long)]
     no_progress: bool,
-    /// The directory with the logs of the job
+    /// The directory with the job's logs
     #[arg(value_name = "LOGS")]
     logs: PathBuf,
     /// The program and its arguments
@@ -65,13 +65,13 @@ pub(crate) struct ReplayArguments {
     program: Vec<OsString>,
 }
 
-/// The MPI and the library of a replay.
+/// MPI and library for a replay.
 #[derive(Debug, Args)]
 pub(crate) struct MpiOptions {
-    /// The MPI of the program: `wheel`, `debian`, `mpich` or a prefix [default: same as `counterfoil run`]
+    /// The program's MPI: `wheel`, `debian`, `mpich` or a prefix [default: same as `counterfoil run`]
     #[arg(long, value_name = "MPI")]
     mpi: Option<String>,
-    /// The logging library, beside which the recovery library is [default: the one built for this MPI]
+    /// The logging library, with the recovery library next to it [default: the one built for this MPI]
     #[arg(long, value_name = "PATH")]
     mpi_library: Option<String>,
 }
@@ -88,12 +88,12 @@ impl MpiOptions {
     }
 }
 
-/// A rank of a job, as its logs describe it.
+/// A job's rank, as described by the logs.
 pub(crate) struct Rank {
     pub(crate) settings: ReplaySettings,
-    /// Description of the job.
+    /// Job description.
     pub(crate) job: JobDescription,
-    /// Exit code of the rank, if it had called `MPI_Finalize`.
+    /// The rank's exit code, if it had called `MPI_Finalize`.
     exited: Option<i32>,
 }
 
@@ -125,7 +125,7 @@ pub(crate) fn run(arguments: &ReplayArguments) -> Result<ExitCode, Failure> {
 }
 
 impl Rank {
-    /// Finds a rank in the logs of its job.
+    /// Finds a rank in its job's logs.
     pub(crate) fn find(logs: &Path, rank: u32) -> Result<Rank, Failure> {
         let canonical = fs::canonicalize(logs);
         let logs = canonical.map_err(|error| Failure::refused(format!("{}: {error}", logs.display())))?;
@@ -140,7 +140,7 @@ impl Rank {
         })?;
         let reports = job.settings.report_dir.file_name().map(|name| logs.join(name)).unwrap_or_default();
         let ended: Option<Ended> = read_report(&reports.join(Ended::file(rank)));
-        // The count of its calls is that of the process that made the most.
+        // Its call count is the maximum over its processes.
         let has_one_process = Begun::of_rank(&reports, rank).len() == 1;
         let settings = ReplaySettings {
             rank,
@@ -155,7 +155,7 @@ impl Rank {
         Ok(Rank { settings, job, exited })
     }
 
-    /// Returns the variable with the settings of its process, which writes its reports there.
+    /// Returns the variable with the settings for its process, which writes its reports there.
     pub(crate) fn variable(&self, reports: &Path) -> (&'static str, String) {
         let settings = RecoverSettings {
             report_dir: reports.to_owned(),
@@ -178,7 +178,7 @@ impl Rank {
     }
 }
 
-/// Returns the number of calls that a rank has begun, if it has counted them in this directory.
+/// Returns the number of calls begun by a rank, if counted in this directory.
 pub(crate) fn calls_in(reports: &Path, rank: u32) -> Option<u64> {
     CallMark::parse(&fs::read(reports.join(CallMark::file(rank))).ok()?)
 }
@@ -210,7 +210,7 @@ pub(crate) fn preloaded(program: &[OsString], library: &Path) -> Command {
     command
 }
 
-/// Returns a line that shows how far a command is.
+/// Returns a line showing a command's progress.
 pub(crate) fn progress_line(unit: &str, all: u64, is_shown: bool) -> ProgressBar {
     let line = if is_shown { ProgressBar::new(all) } else { ProgressBar::hidden() };
     if let Ok(style) =
@@ -221,7 +221,7 @@ pub(crate) fn progress_line(unit: &str, all: u64, is_shown: bool) -> ProgressBar
     line
 }
 
-/// Runs the program to its end, and shows how far it is.
+/// Runs the program to its end, and shows its progress.
 fn watch(
     mut command: Command,
     arguments: &ReplayArguments,

@@ -22,10 +22,9 @@ use pictures::Picture;
 
 /// Report what a job did: a self-contained HTML page, and its pictures as SVG files.
 ///
-/// Shows the traffic between ranks, the growth of the logs, message sizes, acknowledgement delays, collective
-/// operations, a table of ranks, and the job's settings. Reads a directory written by `counterfoil run --log-dir DIR`.
-/// Ranks without a profile (killed, or run by the demo) are marked; their figures come from what their log still
-/// contains.
+/// Shows the traffic between ranks, log growth, message sizes, acknowledgement delays, collective operations, a table
+/// of ranks, and the job's settings. Reads a directory written by `counterfoil run --log-dir DIR`. Ranks without a
+/// profile (killed, or run by the demo) are marked; their figures come from the remains of their log.
 #[derive(Debug, Args)]
 pub(crate) struct ReportArguments {
     /// Directory with the ranks' logs

@@ -1,5 +1,5 @@
-//! `counterfoil reproduce`: tables and figures of the papers, measured with this project's code, the paper's numbers
-//! beside them.
+//! `counterfoil reproduce`: tables and figures of the papers, measured with this project's code, next to the paper's
+//! numbers.
 
 mod c3_bits;
 mod cof;
@@ -23,7 +23,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::{Failure, print};
 
-/// Measure again what the papers have measured, and print the paper's numbers beside ours.
+/// Repeat the papers' measurements, and print the paper's numbers next to ours.
 #[derive(Debug, Args)]
 pub(crate) struct ReproduceArguments {
     #[command(subcommand)]
@@ -110,7 +110,7 @@ struct AllArguments {
     json: bool,
 }
 
-/// Parser of a `reproduce` with arguments of its own.
+/// Parser for a `reproduce` command with its own arguments.
 #[derive(Debug, Parser)]
 struct Reproduce {
     #[command(flatten)]

@@ -35,7 +35,7 @@ pub(crate) use arguments::wrap_mpirun_options;
 pub(crate) use library::{find as find_library, find_recovery as find_recovery_library};
 pub(crate) use recover::hash_seed;
 
-/// Run an unmodified MPI program and log the messages that it sends; with --recover, replace ranks that are killed.
+/// Run an unmodified MPI program and log its sent messages; with --recover, replace killed ranks.
 ///
 /// Runs the program under its MPI's mpirun, with a preloaded library that intercepts its MPI calls. Passes unknown
 /// options on to mpirun. Input, output and exit code are the program's own; this command reports on standard error.
@@ -95,7 +95,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     let run = &settings.run;
     let by = settings.source("mpi").to_string();
     let mpi = Mpi::find(run.mpi.as_deref().map(|mpi| (mpi, by.as_str()))).map_err(Failure::failed)?;
-    // With options of its own, mpirun may search for the program elsewhere.
+    // With its own options, mpirun may search for the program elsewhere.
     if arguments.mpirun.is_empty() {
         check_program(&arguments.program[0])?;
     }
@@ -165,8 +165,9 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(exit.code))
 }
 
-/// Removes the files of jobs whose `counterfoil` was killed, as `counterfoil clean` does, and says so. What can't be
-/// removed is that command's to report.
+/// Removes the files of jobs whose `counterfoil` was killed, as `counterfoil clean` does, and reports it.
+///
+/// Failed removals are left for `counterfoil clean` to report.
 fn remove_dead_jobs(roots: &[PathBuf]) {
     let Ok(cleaned) = clean(roots) else { return };
     for path in &cleaned.removed {
@@ -174,7 +175,7 @@ fn remove_dead_jobs(roots: &[PathBuf]) {
     }
 }
 
-/// Returns the settings that the ranks get: those of the run, with the directories of this job.
+/// Returns the ranks' settings: the run's, with this job's directories.
 fn settings_of_ranks(run: &RunSettings, log_dir: Option<PathBuf>, job: &JobDirectory) -> RunSettings {
     RunSettings {
         log_dir,
@@ -210,7 +211,7 @@ fn check_program(program: &OsStr) -> Result<(), Failure> {
     find_program(program).map(drop).ok_or_else(not_found)
 }
 
-/// Returns the file of a program that is named by its path, or is in `PATH`.
+/// Returns the file of a program named by its path, or found in `PATH`.
 fn find_program(program: &OsStr) -> Option<PathBuf> {
     let path = Path::new(program);
     // mpirun also searches the working directory.
@@ -221,15 +222,16 @@ fn find_program(program: &OsStr) -> Option<PathBuf> {
     is_name.then(|| find_in_path(std::env::var_os("PATH").as_deref(), program))?
 }
 
-/// Checks that a file can be written; truncates an existing file, and leaves no new one behind.
+/// Checks that a file can be written; truncates an existing file, and leaves no new one.
 fn check_writable(path: &Path) -> std::io::Result<()> {
     let is_new = !path.exists();
     std::fs::write(path, "")?;
     if is_new { std::fs::remove_file(path) } else { Ok(()) }
 }
 
-/// Claims the directory for this job's logs, with an empty description of it; creates it if missing. Returns an
-/// absolute path, since ranks may start in another working directory.
+/// Claims the directory for this job's logs, with an empty job description; creates it if missing.
+///
+/// Returns an absolute path, since ranks may start in another working directory.
 fn claim_log_dir(dir: &Path, description: &str) -> Result<PathBuf, LogDirError> {
     if !dir.exists() {
         let parents = dir.parent().filter(|parents| !parents.as_os_str().is_empty());

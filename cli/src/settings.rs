@@ -1,4 +1,4 @@
-//! Resolution of the settings of `counterfoil run`: sources, their precedence, and the defaults.
+//! Settings for `counterfoil run`: sources, their precedence, and the defaults.
 
 mod file;
 
@@ -13,7 +13,7 @@ use counterfoil_settings::{Key, RunSettings, SettingError};
 
 use file::{File, FileError};
 
-/// Variables with our prefix that aren't settings: read by this command or by the project's own tests.
+/// Variables with our prefix that aren't settings: read by this command or the project's own tests.
 const OTHER_VARIABLES: [&str; 5] =
     ["COUNTERFOIL_CONFIG", "COUNTERFOIL_LOG", "COUNTERFOIL_MPI_BUILD", "COUNTERFOIL_MPIRUN", "COUNTERFOIL_SEED"];
 
@@ -22,7 +22,7 @@ const OTHER_VARIABLES: [&str; 5] =
 pub(crate) struct SettingOptions(BTreeMap<&'static str, String>);
 
 impl SettingOptions {
-    /// Returns these options alone, for a command that has no others; `None`: not given.
+    /// Returns only these options, for a command without others; `None`: not given.
     pub(crate) fn of<const N: usize>(given: [(&'static str, Option<&str>); N]) -> SettingOptions {
         SettingOptions(given.into_iter().filter_map(|(name, value)| Some((name, value?.to_owned()))).collect())
     }
@@ -59,13 +59,14 @@ pub(crate) enum Source {
     Environment(&'static str),
     File(PathBuf),
     Default,
-    /// Default that follows from another setting.
+    /// Default determined by another setting.
     DefaultWith(&'static str),
 }
 
 impl Source {
-    /// Names a setting in an error message. Options and variables have a name of their own; a file's entry is
-    /// `file: name`.
+    /// Names a setting in an error message.
+    ///
+    /// Options and variables have their own name; a file's entry is `file: name`.
     fn place_of(&self, key: &Key) -> String {
         match self {
             Source::Option(_) | Source::Environment(_) => self.to_string(),
@@ -73,7 +74,7 @@ impl Source {
         }
     }
 
-    /// Name of the kind of origin, as used in JSON.
+    /// Name for the kind of origin, as used in JSON.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Source::Option(_) => "option",
@@ -109,13 +110,13 @@ pub(crate) enum SettingsError {
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) run: RunSettings,
-    /// Origins of those that don't have their plain default, by name.
+    /// Origins of settings without their plain default, by name.
     sources: BTreeMap<&'static str, Source>,
     file: Option<PathBuf>,
 }
 
 impl Settings {
-    /// Resolves the settings from options, the environment of this process, and the file.
+    /// Resolves the settings from options, this process's environment, and the file.
     ///
     /// # Errors
     /// A value is invalid, or the file can't be read.
@@ -153,21 +154,21 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Sets the defaults that depend on other settings.
+    /// Sets the defaults determined by other settings.
     fn apply_defaults(&mut self) {
         let has_log = self.run.log_dir.is_some();
         if has_log && !self.sources.contains_key("keep") {
             self.run.keep = Keep::All;
             self.sources.insert("keep", Source::DefaultWith("log-dir"));
         }
-        // Messages that are kept forever exceed any memory.
+        // Messages kept forever exceed any memory.
         if (has_log || self.run.keep != Keep::Acked) && !self.sources.contains_key("tier") {
             self.run.tier = Tier::NodeLocal;
             self.sources.insert("tier", Source::DefaultWith(if has_log { "log-dir" } else { "keep" }));
         }
     }
 
-    /// Returns the origin of a setting.
+    /// Returns a setting's origin.
     pub(crate) fn source(&self, name: &str) -> &Source {
         self.sources.get(name).unwrap_or(&Source::Default)
     }
@@ -178,7 +179,7 @@ impl Settings {
     }
 }
 
-/// Returns the names of variables that have our prefix but aren't known.
+/// Returns the names of unknown variables with our prefix.
 fn unknown_variables(variables: impl Iterator<Item = (OsString, OsString)>) -> Vec<String> {
     let names = variables.filter_map(|(name, _)| name.into_string().ok());
     let is_known = |name: &str| OTHER_VARIABLES.contains(&name) || RunSettings::is_variable(name);

@@ -19,7 +19,7 @@ pub(crate) use options::SimulateArguments;
 use options::SimulateCommand;
 use report::{FirstFailure, Report};
 
-/// Exit code of a campaign that was interrupted before it found a failure.
+/// Exit code of a campaign interrupted before it found a failure.
 const INTERRUPTED: u8 = 130;
 /// Number of steps above which a diagram is too wide for most screens.
 const WIDE_DIAGRAM_STEPS: usize = 400;
@@ -80,7 +80,7 @@ pub(crate) fn run(arguments: &SimulateArguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Creates a progress bar on standard error; hidden unless that is a terminal.
+/// Creates a progress bar on standard error; hidden if not a terminal.
 fn progress_bar(arguments: &SimulateArguments) -> ProgressBar {
     if arguments.json {
         return ProgressBar::hidden();

@@ -10,7 +10,9 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// Creates a table with the given headings. A `<` before a heading left-aligns its column.
+    /// Creates a table with the given headings.
+    ///
+    /// A `<` before a heading left-aligns its column.
     pub(crate) fn new(headings: &[&str]) -> Table {
         let left = headings.iter().map(|heading| heading.starts_with('<')).collect();
         let heading = headings.iter().map(|heading| heading.trim_start_matches('<').to_owned()).collect();
@@ -23,7 +25,7 @@ impl Table {
 }
 
 impl fmt::Display for Table {
-    /// Writes each row on a line of its own, indented by four spaces.
+    /// Writes each row on its own line, indented by four spaces.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let columns = self.left.len();
         let width =

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// Quantity of a number, which determines its units.
+/// A number's quantity, which determines its units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
     /// `987`, `12.3k`, `4.56M`.
@@ -27,13 +27,14 @@ impl Unit {
         if self == Unit::Bytes { 1024.0 } else { 1000.0 }
     }
 
-    /// Returns the exclusive upper limit of values in a unit. Counts below 10,000 are printed in full: four digits
-    /// without a letter are as short as three with one.
+    /// Returns the exclusive upper limit for values in a unit.
+    ///
+    /// Counts below 10,000 are printed in full: four digits without a letter are as short as three with one.
     fn limit(self, unit: usize) -> f64 {
         if self == Unit::Count && unit == 0 { 10_000.0 } else { self.step() }
     }
 
-    /// Returns the unit of an axis with the largest value `most`: its size and name.
+    /// Returns the unit for an axis with the largest value `most`: its size and name.
     pub(crate) fn of_axis(self, most: f64) -> (f64, &'static str) {
         let scaled = Scaled::of(self, most);
         (self.step().powi(scaled.unit as i32), self.names()[scaled.unit])
@@ -43,7 +44,7 @@ impl Unit {
 /// A number scaled to its unit.
 struct Scaled {
     value: f64,
-    /// Index of the unit.
+    /// Unit index.
     unit: usize,
     /// Maximum number of decimals, for three significant digits.
     digits: usize,
@@ -71,8 +72,10 @@ impl Scaled {
     }
 }
 
-/// Consistent format of the numbers in one picture. Numbers of the same magnitude have the same number of decimals
-/// (`2.90 MiB`, `2.91 MiB`), and none has more than one of them needs.
+/// Consistent format for the numbers in one picture.
+///
+/// Numbers with the same magnitude have the same number of decimals (`2.90 MiB`, `2.91 MiB`), and none has more than
+/// one of them needs.
 pub(crate) struct Numbers {
     unit: Unit,
     /// Decimals by unit and maximum number of decimals.
@@ -120,7 +123,7 @@ pub(crate) fn duration(ns: f64) -> String {
     format_one(Unit::Duration, ns)
 }
 
-/// Formats a tick of an axis.
+/// Formats an axis tick.
 pub(crate) fn tick(value: f64, name: &str) -> String {
     // Removes the rounding error of summed tenths.
     let value = (value * 1e6).round() / 1e6;

@@ -1,10 +1,10 @@
-//! Text output of `counterfoil bench`.
+//! Text output for `counterfoil bench`.
 
 use serde_json::Value;
 
 use super::Benchmark;
 
-/// Formats the explanation, the table, and the number of rows that reach their target.
+/// Formats the explanation, the table, and the number of rows on target.
 pub(super) fn report(benchmark: Benchmark, rows: &[Value]) -> String {
     let counted = rows.iter().any(|row| row["instructions"].is_number());
     let mut columns: Vec<(&str, &str)> = match benchmark {
@@ -123,7 +123,7 @@ fn explanation(benchmark: Benchmark) -> &'static str {
     }
 }
 
-/// Target of a ratio.
+/// Target ratio.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Target {
     AtMost(f64),
@@ -134,7 +134,7 @@ impl Target {
     fn of(benchmark: Benchmark, row: &Value) -> Option<Target> {
         match benchmark {
             Benchmark::Append if row["writers"] == 1 => Some(Target::AtMost(1.5)),
-            // 0.9 of the speed, as a ratio of times.
+            // 0.9 times the speed, as a ratio of times.
             Benchmark::Append => Some(Target::AtMost(1.0 / 0.9)),
             Benchmark::Replay => row["size"].as_u64().filter(|&size| size >= 1024).map(|_| Target::AtLeast(0.7)),
             // A chunk with one record is the floor itself.
@@ -170,8 +170,9 @@ impl std::fmt::Display for Target {
 const QUARTILES: &str = "(quartiles)";
 const TARGET: &str = "(target)";
 
-/// Formats a table with the given columns (heading, field), one line per row. Words are left-aligned, numbers
-/// right-aligned.
+/// Formats a table with the given columns (heading, field), one line per row.
+///
+/// Words are left-aligned, numbers right-aligned.
 fn table(benchmark: Benchmark, rows: &[Value], columns: &[(&str, &str)]) -> String {
     let head: Vec<String> = columns.iter().map(|&(heading, _)| heading.to_owned()).collect();
     let body = rows.iter().map(|row| columns.iter().map(|&(_, field)| cell(benchmark, row, field)).collect());

@@ -1,4 +1,4 @@
-//! Cost of each rule between local processes while nothing fails.
+//! Failure-free cost of each rule between local processes.
 
 use counterfoil_protocols::RULES;
 use counterfoil_protocols::api::{Bits, Rule, RuleOption};
@@ -11,11 +11,13 @@ use crate::sample::{median, quantile, sorted};
 use crate::{Failure, rank};
 
 const PROGRAMS: [&str; 3] = ["cg", "ft", "laplace"];
-/// Number of clusters, under rules that have them.
+/// Number of clusters, for rules with clusters.
 const CLUSTERS: u32 = 2;
 
-/// Returns what is measured; the first is what the others are divided by, the second shows how far two runs of the same
-/// lie apart. The others are all rules that recover, with each transport of a call's bits.
+/// Returns the measured rules.
+///
+/// The first is the divisor for the others; the second repeats it, to show the spread between equal runs. The others
+/// are all recovering rules, with each transport of a call's bits.
 fn kinds() -> Vec<(String, Rule)> {
     let outlives_a_death = |rule: &Rule| rule.properties.recovers() || rule.properties.restarts_job;
     let (rules, baselines): (Vec<Rule>, Vec<Rule>) = RULES.into_iter().partition(outlives_a_death);
@@ -28,21 +30,21 @@ fn kinds() -> Vec<(String, Rule)> {
     of_baseline.chain(rules.into_iter().flat_map(of_rule)).collect()
 }
 
-/// Settings of the measurement.
+/// Measurement settings.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Options {
     pub(super) rounds: u32,
     pub(super) class: Class,
 }
 
-/// Runs of one program under one rule.
+/// Runs with one program and one rule.
 #[derive(Debug, Serialize)]
 pub(super) struct Row {
     program: &'static str,
     class: String,
     ranks: u32,
     rule: String,
-    /// Median of the runs' wall times, start and end of the processes included, in milliseconds.
+    /// Median wall time of the runs, in milliseconds; includes process start and end.
     ms: f64,
     ratio: f64,
     ratio_p25: f64,
@@ -55,7 +57,7 @@ pub(super) fn run(options: Options, progress: &ProgressBar) -> Result<Vec<Row>, 
     const RANKS: u32 = 2;
     let interrupts = Interrupts::install().map_err(Failure::failed)?;
     let (kinds, mut rows) = (kinds(), Vec::new());
-    // Distances without a divisor in common with the number of kinds: the rounds have different orders.
+    // Steps coprime to the number of kinds: each round has its own order.
     let steps: Vec<usize> = (1..kinds.len()).filter(|step| gcd(*step, kinds.len()) == 1).collect();
     for program in PROGRAMS {
         let workload = by_name(program, options.class).map_err(Failure::failed)?;

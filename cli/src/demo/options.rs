@@ -1,4 +1,4 @@
-//! Options of `counterfoil demo`.
+//! Options for `counterfoil demo`.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -18,11 +18,11 @@ use counterfoil_workloads::{Class, LookupError, NAMES, Workload, by_name};
 
 use crate::protocol;
 
-/// Run a parallel program, kill some of its ranks, and check that its answer is still right.
+/// Run a parallel program, kill some ranks, and check that the answer is still right.
 ///
-/// Ranks are processes on this machine, killed by SIGKILL. The program runs twice, the first time without kills;
-/// results and all deliveries of the two runs are compared. The exit code is 0 only if the answer is right, no message
-/// was lost, duplicated or reordered, and every requested kill took place.
+/// Ranks are processes on this machine, killed by SIGKILL. The program runs twice, first without kills; the runs'
+/// results and deliveries are compared. The exit code is 0 only if the answer is right, no message was lost, duplicated
+/// or reordered, and every requested kill took place.
 #[derive(Debug, Args)]
 pub(crate) struct DemoArguments {
     /// Number of ranks (processes)
@@ -33,71 +33,70 @@ pub(crate) struct DemoArguments {
     /// Problem size: S, W or A
     #[arg(long, default_value = "S")]
     class: String,
-    /// Kill RANK in ITERATION (from 1). As RANK@ITERATION:CALL, in the midst of the first send, receive, collective or
+    /// Kill RANK in ITERATION (from 1). As RANK@ITERATION:CALL, inside the first send, receive, collective or
     /// checkpoint from that iteration on; as RANK@event:N, at its N-th send, receive or checkpoint; as
-    /// RANK@repair:OTHER, soon after OTHER was killed; as RANK@recovery:OTHER, while OTHER has been replaced and is
-    /// recovering, and OTHER may be RANK itself. Repeatable [default: 2@7]
+    /// RANK@repair:OTHER, soon after OTHER was killed; as RANK@recovery:OTHER, while the replacement for OTHER is
+    /// recovering; OTHER may be RANK itself. Repeatable [default: 2@7]
     #[arg(long = "kill", value_name = "RANK@ITERATION")]
     kills: Vec<Kill>,
     /// Kill no rank
     #[arg(long, conflicts_with = "kills")]
     no_kills: bool,
     /// Run the program as ranks of an MPI job, and compare with a run on local processes. MPI is wheel, debian, mpich,
-    /// or an installation prefix for which `cargo xtask mpi` was run [default: the build in COUNTERFOIL_MPI_BUILD, else
-    /// the first one next to this program]
+    /// or the prefix of an installation prepared with `cargo xtask mpi` [default: the build in COUNTERFOIL_MPI_BUILD,
+    /// else the first one next to this program]
     #[arg(long, value_name = "MPI", num_args = 0..=1, require_equals = true)]
     pub(super) mpi: Option<Option<String>>,
-    /// Number of spare processes of an MPI job, which replace dead ranks if the MPI outlives failures [default: one for
+    /// Number of spare processes in an MPI job, which replace dead ranks if the MPI outlives failures [default: one for
     /// each kill]
     #[arg(long, value_name = "SPARES", requires = "mpi")]
     pub(super) spares: Option<u32>,
-    /// Start the MPI job with User-Level Failure Mitigation, also under a protocol that starts the job again and needs
-    /// none
+    /// Start the MPI job with User-Level Failure Mitigation even if the protocol restarts the job and needs none
     #[arg(long, requires = "mpi")]
     pub(super) ulfm: bool,
     /// Simulate a power cut in this iteration of rank 0 (from 1): kill all ranks at once, discard their memory, and
     /// restart them from disk. Repeatable; requires --tier node-local
     #[arg(long = "power-cut", value_name = "ITERATION", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) power_cuts: Vec<u64>,
-    /// Lose the protocol's process apart from the ranks (initiator, recovery process) in this iteration of rank 0 (from
-    /// 1), and replace it by one that knows nothing of it. Repeatable; requires a protocol with such a process
+    /// Lose the protocol's separate process (initiator, recovery process) in this iteration of rank 0 (from 1), and
+    /// replace it by one without its state. Repeatable; requires a protocol with such a process
     #[arg(long = "lose-initiator", value_name = "ITERATION", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) initiator_losses: Vec<u64>,
     /// Take a checkpoint after every ITERATIONS iterations [default: none]
     #[arg(long, value_name = "ITERATIONS", value_parser = clap::value_parser!(u64).range(1..))]
     checkpoint_every: Option<u64>,
-    /// Mean time between failures of the job, in seconds. Of the offered checkpoints, take one once the optimal time
-    /// since the last has passed: the square root of twice this times the measured cost of a checkpoint (Zhao 2005).
-    /// Implies --checkpoint-every 1
+    /// The job's mean time between failures, in seconds. Takes an offered checkpoint once the optimal time since the
+    /// last has passed: the square root of twice this times the measured checkpoint cost (Zhao 2005). Implies
+    /// --checkpoint-every 1
     #[arg(long, value_name = "SECONDS")]
     mtbf: Option<Seconds>,
     /// Logging protocol
     #[arg(long, value_name = "PROTOCOL", default_value = RULES[0].name, value_parser = protocol::parser(|_| true))]
     protocol: Rule,
-    /// Number of clusters of neighbouring ranks; only messages from a cluster to a higher one are kept. Requires a
-    /// protocol with clusters [default: 2, or 1 for a single rank]
+    /// Number of clusters (neighbouring ranks); only messages to higher clusters are kept. Requires a protocol with
+    /// clusters [default: 2, or 1 for a single rank]
     #[arg(long, value_name = "CLUSTERS", value_parser = clap::value_parser!(u32).range(1..))]
     clusters: Option<u32>,
-    /// How epoch and logging state of the participants of a collective call reach those that get its data: in an
-    /// exchange of their own before the call, or on its data. Requires a protocol with such bits [default: exchanged]
+    /// Transport of epoch and logging state from a collective call's participants to the receivers of its data: in a
+    /// separate exchange before the call, or on its data. Requires a protocol with such bits [default: exchanged]
     #[arg(long, value_parser = protocol::bits())]
     bits: Option<Bits>,
-    /// Storage of the log
+    /// Log storage
     #[arg(long, value_parser = tiers(), default_value_t = Tier::ProcessCrashSafe)]
     tier: Tier,
-    /// How long messages are kept
+    /// Message retention
     #[arg(long, value_parser = keeps(), default_value_t = Keep::Checkpoint)]
     keep: Keep,
     /// Effect of a full log
     #[arg(long, value_parser = effects_of_a_full_log(), default_value_t = OnFull::Block)]
     on_full: OnFull,
-    /// Memory of each rank's log; accepts KiB, MiB and GiB
+    /// Log memory per rank; accepts KiB, MiB and GiB
     #[arg(long, value_name = "BYTES", default_value = "256MiB")]
     budget: ByteSize,
-    /// Disk space of each rank's checkpoints and spilled messages; accepts KiB, MiB and GiB
+    /// Disk space per rank for checkpoints and spilled messages; accepts KiB, MiB and GiB
     #[arg(long, value_name = "BYTES", default_value = "4GiB")]
     disk_budget: ByteSize,
-    /// Seed of the exact moments of the kills within their iterations [default: from the clock; printed]
+    /// Seed for the exact moments of the kills within their iterations [default: from the clock; printed]
     #[arg(long)]
     pub(super) seed: Option<u64>,
     /// Directory for shared memory and sockets [default: /dev/shm]
@@ -110,7 +109,7 @@ pub(crate) struct DemoArguments {
     /// or --checkpoint-every; replaces --checkpoint-dir
     #[arg(long, value_name = "DIR", conflicts_with = "checkpoint_dir")]
     pub(super) keep_files: Option<PathBuf>,
-    /// Time limit of each run, in seconds
+    /// Time limit per run, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 3600, value_parser = clap::value_parser!(u64).range(1..))]
     time_limit: u64,
     /// Print a JSON object and nothing else
@@ -118,7 +117,7 @@ pub(crate) struct DemoArguments {
     pub(crate) json: bool,
 }
 
-/// Parses the word of a tier.
+/// Parses a tier's name.
 pub(crate) fn tiers() -> impl TypedValueParser<Value = Tier> {
     words([
         (Tier::Volatile.word(), "In process memory; lost with a killed rank"),
@@ -149,7 +148,7 @@ fn effects_of_a_full_log() -> impl TypedValueParser<Value = OnFull> {
     ])
 }
 
-/// Parses one of these words; each has a help of its own.
+/// Parses one of these words, each with its own help.
 fn words<T, const N: usize>(helps: [(&'static str, &'static str); N]) -> impl TypedValueParser<Value = T>
 where
     T: FromStr<Err = UnknownWord> + Clone + Send + Sync + 'static,
@@ -177,7 +176,7 @@ impl DemoArguments {
         }
     }
 
-    /// Returns the number of iterations from one offered checkpoint to the next.
+    /// Returns the number of iterations between offered checkpoints.
     pub(super) fn checkpoint_every(&self) -> Option<u64> {
         self.checkpoint_every.or(self.mtbf.map(|_| 1))
     }
@@ -202,7 +201,7 @@ impl DemoArguments {
         }
     }
 
-    /// Checks the combination of the arguments.
+    /// Checks the combination of arguments.
     pub(super) fn check(&self, workload: &dyn Workload) -> Result<(), Refusal> {
         let rule = &self.protocol;
         let Properties { keeps, needs_send_determinism, restarts_job, .. } = rule.properties;
@@ -227,7 +226,7 @@ impl DemoArguments {
         if !rule.properties.recovers() && !restarts_job && kills_any {
             return Err(Refusal::NothingKept { protocol: rule.name });
         }
-        // Rules that keep no records don't ask for how long.
+        // Rules without records don't need a retention period.
         if self.keep == Keep::Acked && keeps != Kept::Nothing && kills_any {
             return Err(Refusal::Acked);
         }
@@ -251,7 +250,7 @@ impl DemoArguments {
     }
 }
 
-/// Returns `true` if the protocol has a process apart from the ranks that may be lost.
+/// Returns `true` if the protocol has a separate process that may be lost.
 fn may_lose_initiator(rule: &Rule) -> bool {
     rule.properties.has_coordinator && !rule.properties.restarts_job
 }
@@ -289,7 +288,7 @@ pub(super) enum Refusal {
     NoFiles,
 }
 
-/// Error for a kill during a recovery that no other kill causes.
+/// Error for a kill during a recovery not caused by another kill.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("--kill {kill} would never happen: nothing else kills rank {victim}; add such a kill, as in --kill {victim}@7")]
 pub(super) struct KillNeverHappens {
@@ -297,7 +296,7 @@ pub(super) struct KillNeverHappens {
     victim: u32,
 }
 
-/// Checks that every recovery that a kill waits for is caused by an earlier kill.
+/// Checks that every recovery awaited by a kill is caused by an earlier kill.
 pub(super) fn check_kills(kills: &[Kill]) -> Result<(), KillNeverHappens> {
     let mut dying = BTreeSet::new();
     let mut waiting = kills.to_vec();
@@ -324,7 +323,7 @@ pub(super) fn check_kills(kills: &[Kill]) -> Result<(), KillNeverHappens> {
     never.map_or(Ok(()), Err)
 }
 
-/// Error for an iteration that a rank doesn't have.
+/// Error for an iteration not reached by a rank.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{option} would never happen: rank {rank} of {workload}, class {class}, on {ranks} ranks runs at most {most} iterations"
@@ -338,7 +337,7 @@ pub(super) struct IterationNeverHappens {
     most: u64,
 }
 
-/// Checks that each rank has the iterations in which it is to be killed, and rank 0 those of the power cuts.
+/// Checks that each rank reaches the iterations of its kills, and rank 0 those of the power cuts.
 pub(super) fn check_iterations(
     workload: &dyn Workload,
     ranks: u32,

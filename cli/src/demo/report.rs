@@ -1,4 +1,4 @@
-//! Result of the demo, as text and as JSON.
+//! Demo result, as text and as JSON.
 
 mod text;
 
@@ -15,7 +15,7 @@ use counterfoil_runtime::oracle::{Verdict, compare, judge};
 use counterfoil_workloads::{Outcome, Value, Workload, job_digest};
 use serde::Serialize;
 
-/// Results of all runs of a demo.
+/// Results of all runs in a demo.
 #[derive(Debug, Serialize)]
 pub(super) struct DemoReport {
     ranks: u32,
@@ -32,8 +32,8 @@ pub(super) struct DemoReport {
     verified: Option<bool>,
     value: String,
     digest: String,
-    /// True if every rank's final state equals that of the run without kills, byte for byte; `null` for protocols under
-    /// which the program rebuilds lost states, since rounding may differ then.
+    /// True if every rank's final state equals that of the run without kills, byte for byte; `null` for protocols where
+    /// the program rebuilds lost states, since rounding may differ then.
     digest_equal: Option<bool>,
     /// True if every rank's sequence of sends and deliveries equals that of the run without kills; `null` if it depends
     /// on timing.
@@ -41,28 +41,27 @@ pub(super) struct DemoReport {
     kills: Vec<KillReport>,
     /// Power cuts: all ranks killed at once, their memory discarded.
     power_cuts: Vec<PowerCut>,
-    /// Requested kills that did not take place.
+    /// Requested kills missed by the run.
     kills_missed: Vec<String>,
-    /// Iterations of requested power cuts that did not take place.
+    /// Iterations of requested power cuts missed by the run.
     power_cuts_missed: Vec<u64>,
     recovered: bool,
-    /// Number of ranks that were neither killed nor rolled back.
+    /// Number of ranks neither killed nor rolled back.
     survivors: u32,
     survivors_undisturbed: bool,
-    /// Restarts of the whole job, with the states that its ranks had saved; `null` for other protocols.
+    /// Restarts of the whole job from the ranks' saved states; `null` for other protocols.
     restarts: Option<Vec<Restart>>,
     /// Per rank, number of rollbacks without a kill.
     rolled_back: Vec<u32>,
-    /// Epochs of the lines that the whole job went back to, in order, 1 for the start; `null` for protocols that roll
-    /// back single ranks.
+    /// Epochs of the whole job's rollback lines, in order, 1 for the start; `null` for protocols that roll back single
+    /// ranks.
     lines: Option<Vec<u32>>,
-    /// Times at which the processes of mpirun made no progress, so that all were ended and started again.
+    /// Times at which mpirun's processes made no progress, so all were ended and restarted.
     stalls: Vec<Stall>,
-    /// Number of initiators, or recovery processes, that were lost and replaced, and the iterations of planned losses
-    /// that did not take place.
+    /// Number of lost and replaced initiators or recovery processes, and iterations of missed losses.
     initiators_lost: u32,
     losses_missed: Vec<u64>,
-    /// Acknowledged messages that the protocol keeps for recovery, and those that it released.
+    /// Acknowledged messages kept by the protocol for recovery, and released ones.
     messages_kept: u64,
     messages_released: u64,
     messages_logged: u64,
@@ -76,9 +75,9 @@ pub(super) struct DemoReport {
     /// Collective calls outside the log; zero except under `user-level`.
     collectives: Collectives,
     checkpoints: u64,
-    /// Mean time of a checkpoint.
+    /// Mean checkpoint time.
     checkpoint_ms: Option<f64>,
-    /// Number of ranks whose log filled up and stopped.
+    /// Number of ranks with a full, stopped log.
     logging_stopped: u64,
     // From the traces only.
     messages_sent: u64,
@@ -100,16 +99,16 @@ pub(super) struct DemoReport {
     files: Option<PathBuf>,
 }
 
-/// Number and bytes of determinants, without the log's own headers. Excludes those that a killed process recorded after
-/// its last report to the launcher.
+/// Number and bytes of determinants, without the log's own headers.
+///
+/// Excludes determinants recorded by a killed process after its last report to the launcher.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Determinants {
     count: u64,
     bytes: u64,
 }
 
-/// Calls that ranks completed, of them those whose result was recorded, native runs that a lost rank ended, and results
-/// sent to others.
+/// Completed calls, calls with a recorded result, native runs ended by a lost rank, and results sent to others.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Collectives {
     completed: u64,
@@ -118,7 +117,7 @@ struct Collectives {
     results_sent: u64,
 }
 
-/// Runs that a report compares.
+/// Runs compared by a report.
 #[derive(Clone, Copy)]
 pub(super) struct Runs<'a> {
     /// Run with kills.
@@ -136,10 +135,10 @@ struct PowerCut {
     restored: Vec<Option<u32>>,
 }
 
-/// Restart of the job; the durations follow each other.
+/// Job restart; the durations follow each other.
 #[derive(Debug, Serialize)]
 struct Restart {
-    /// Ranks whose states were lost.
+    /// Ranks with lost states.
     lost: Vec<u32>,
     /// `false` if no state was left, and the program began anew.
     from_saved: bool,
@@ -156,9 +155,9 @@ struct Restart {
 struct Stall {
     /// Rank that no process had joined as in time; `null` if all processes waited for each other in a repair.
     rank: Option<u32>,
-    /// Time since the start of the job.
+    /// Time since the job's start.
     at_ms: f64,
-    /// The unfinished ranks, with the last report of each.
+    /// The unfinished ranks, each with its last report.
     state: String,
 }
 
@@ -248,7 +247,7 @@ impl From<&DeathReport> for KillReport {
     }
 }
 
-/// Formats a number of ranks: `1 rank`, `4 ranks`.
+/// Formats a rank count: `1 rank`, `4 ranks`.
 pub(super) fn rank_count(ranks: u32) -> String {
     if ranks == 1 { "1 rank".to_owned() } else { format!("{ranks} ranks") }
 }
@@ -395,13 +394,13 @@ fn value(value: &Value) -> String {
     value.to_string()
 }
 
-/// Returns whether all ranks that check the answer found it right; `None` if no rank checks it.
+/// Returns `true` if all ranks that check the answer found it right; `None` if no rank checks it.
 fn verified(outcomes: &[Outcome]) -> Option<bool> {
     let known: Vec<bool> = outcomes.iter().filter_map(|outcome| outcome.verified).collect();
     (!known.is_empty()).then(|| known.iter().all(|verified| *verified))
 }
 
-/// Returns the iteration of a power cut.
+/// Returns a power cut's iteration.
 fn power_cut(kill: &Kill) -> Option<u64> {
     match kill.at {
         KillPoint::PowerCut(n) => Some(n),
@@ -409,19 +408,19 @@ fn power_cut(kill: &Kill) -> Option<u64> {
     }
 }
 
-/// Returns the lines that the whole job went back to: a rank that wasn't killed went back to each.
+/// Returns the whole job's rollback lines: at each, a rank that wasn't killed went back.
 fn lines(run: &JobReport) -> Vec<u32> {
     run.rolled_back_to.iter().max_by_key(|lines| lines.len()).cloned().unwrap_or_default()
 }
 
-/// Counts the ranks that were neither killed nor rolled back.
+/// Counts the ranks neither killed nor rolled back.
 fn survivors(run: &JobReport) -> u32 {
     let killed: BTreeSet<u32> = run.deaths.iter().map(|death| death.rank).collect();
     let stayed = (0..).zip(&run.rolled_back).filter(|(rank, times)| **times == 0 && !killed.contains(rank));
     stayed.count() as u32
 }
 
-/// Returns `true` if the last death of each rank was recovered from.
+/// Returns `true` if each rank recovered from its last death.
 fn recovered(deaths: &[DeathReport]) -> bool {
     deaths.iter().enumerate().all(|(index, death)| {
         let died_again = deaths[index + 1..].iter().any(|later| later.rank == death.rank);

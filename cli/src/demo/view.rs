@@ -1,4 +1,4 @@
-//! Progress of the demo: one bar per rank on a terminal, plain lines elsewhere.
+//! Demo progress: one bar per rank on a terminal, plain lines elsewhere.
 
 use std::io::IsTerminal;
 

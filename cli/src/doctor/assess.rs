@@ -1,4 +1,4 @@
-//! Assessment of what [`super::probe`] found; doesn't access the machine.
+//! Assessment of [`super::probe`]'s results; doesn't access the machine.
 
 use std::io;
 use std::path::Path;
@@ -15,7 +15,7 @@ use super::probe::{Backend, FoundMpi, Machine, Mpis, SharedMemory};
 const MEMLOCK_BYTES_MIN: u64 = 8 << 20;
 /// Shared memory for a few ranks' logs at the default budget.
 const SHM_BYTES_MIN: u64 = 1 << 30;
-/// Write speed below which a disk can't keep up with the sends of one rank.
+/// Write speed below which a disk can't keep up with one rank's sends.
 const DISK_BYTES_PER_S_MIN: f64 = 100e6;
 
 /// Assesses every feature.
@@ -85,7 +85,7 @@ fn ulfm(FoundMpi { mpi, ulfm, .. }: &FoundMpi) -> Finding {
     }
 }
 
-/// Assesses the bindings: those that are there are covered.
+/// Assesses the bindings; existing ones are covered.
 fn languages(FoundMpi { mpi, bindings, .. }: &FoundMpi) -> Finding {
     let figures = json!({ "name": mpi.name, "fortran": bindings });
     if bindings.is_empty() {
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
     use crate::run::mpi::{Mpi, MpiError};
 
-    /// Checks the state of a finding and its printed text.
+    /// Checks a finding's state and printed text.
     #[track_caller]
     fn assert_finding(finding: &Finding, state: State, words: &[&str]) {
         let text = finding.to_string();
@@ -212,7 +212,7 @@ mod tests {
         MpiError::None { installed: Vec::new() }
     }
 
-    /// A machine that lacks nothing.
+    /// A machine with everything installed.
     fn machine() -> Machine {
         Machine {
             mpis: Mpis { found: vec![Ok(found())], default_error: None },

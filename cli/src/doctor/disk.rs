@@ -1,4 +1,4 @@
-//! Write speed of a disk.
+//! Disk write speed.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -10,9 +10,9 @@ use rustix::io::{Errno, pwrite};
 
 /// Bytes per write.
 const PIECE: usize = 1 << 20;
-/// Upper limit of the bytes written.
+/// Upper limit for the bytes written.
 const BYTES_MAX: u64 = 128 << 20;
-/// Upper limit of the duration.
+/// Upper limit for the duration.
 const LIMIT: Duration = Duration::from_millis(500);
 /// Alignment of direct writes, in memory and in the file.
 const ALIGNMENT: usize = 4096;
@@ -45,7 +45,7 @@ pub(super) fn rate(dir: &Path) -> io::Result<Rate> {
     Ok(Rate { bytes, bytes_per_s: bytes as f64 / began.elapsed().as_secs_f64(), is_direct })
 }
 
-/// Opens a file that is removed on close.
+/// Opens a file removed on close.
 fn open(dir: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
     openat(CWD, dir, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC | flags, Mode::RUSR | Mode::WUSR)
 }

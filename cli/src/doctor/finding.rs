@@ -20,10 +20,10 @@ pub(super) enum State {
 /// A checked feature.
 #[derive(Debug, Serialize)]
 pub(super) struct Finding {
-    /// Name of the feature, one or two words.
+    /// Feature name, one or two words.
     what: &'static str,
     pub(super) state: State,
-    /// Description of what was found.
+    /// Description of the result.
     found: String,
     /// Remedy; present unless the state is good.
     #[serde(skip_serializing_if = "Option::is_none")]

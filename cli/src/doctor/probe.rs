@@ -1,4 +1,4 @@
-//! Probes of the machine; [`super::assess`] assesses what they find.
+//! Machine probes; [`super::assess`] assesses their results.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,20 +16,20 @@ use crate::run::{find_library, find_recovery_library};
 #[derive(Debug)]
 pub(super) struct Machine {
     pub(super) mpis: Mpis,
-    /// I/O backend of a store, or the error of the attempt to open one.
+    /// I/O backend for a store, or the error from opening one.
     pub(super) backend: Result<Backend, String>,
-    /// Limit of locked memory in bytes; `None` if unlimited.
+    /// Locked memory limit in bytes; `None` if unlimited.
     pub(super) memlock: Option<u64>,
     pub(super) shared: SharedMemory,
-    /// Directory of the probed disk.
+    /// Directory on the probed disk.
     pub(super) dir: PathBuf,
     pub(super) disk: io::Result<Rate>,
 }
 
-/// The MPIs of a machine.
+/// The machine's MPIs.
 #[derive(Debug)]
 pub(super) struct Mpis {
-    /// Each MPI once, and the errors of those that can't be used.
+    /// Each MPI once, and the errors of unusable ones.
     pub(super) found: Vec<Result<FoundMpi, MpiError>>,
     /// Error of the search without `--mpi`; `None` if it finds an MPI.
     pub(super) default_error: Option<MpiError>,
@@ -47,7 +47,7 @@ pub(super) struct FoundMpi {
     pub(super) bindings: Vec<&'static str>,
 }
 
-/// I/O backend of a store.
+/// I/O backend for a store.
 #[derive(Debug)]
 pub(super) struct Backend {
     pub(super) is_io_uring: bool,
@@ -57,7 +57,7 @@ pub(super) struct Backend {
     pub(super) description: String,
 }
 
-/// Directory of shared-memory files.
+/// Directory for shared-memory files.
 #[derive(Debug)]
 pub(super) struct SharedMemory {
     pub(super) root: PathBuf,
@@ -111,8 +111,9 @@ impl FoundMpi {
     }
 }
 
-/// Returns the Fortran bindings of an MPI, whose libraries are in its prefix or, for one of the system, in the system's
-/// directories.
+/// Returns an MPI's Fortran bindings.
+///
+/// Their libraries are in its prefix or, for a system MPI, in the system's directories.
 fn bindings(mpi: &Mpi) -> Vec<&'static str> {
     let prefix = mpi.mpirun.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
     let mut folders: Vec<PathBuf> = ["lib", "lib64"].map(|name| prefix.join(name)).into();

@@ -1,4 +1,4 @@
-//! `counterfoil log dump`: prints the records of a store.
+//! `counterfoil log dump`: prints a store's records.
 
 mod arguments;
 mod local;
@@ -42,7 +42,7 @@ struct Dump<'a> {
     errors: Vec<String>,
 }
 
-/// A block to print and, if a checkpoint refers to it, the indices of its lane and block there.
+/// A block to print and, if a checkpoint refers to it, its lane and block indices there.
 struct Planned {
     block: Block,
     place: Option<(usize, usize)>,
@@ -139,7 +139,7 @@ impl Dump<'_> {
             let others = blocks.filter(|block| !known.contains(block) && self.arguments.wants(block));
             let known: HashSet<Block> = image.lanes.iter().flat_map(|lane| lane.blocks.iter().copied()).collect();
             plan.extend(others.filter(|block| !known.contains(block)).map(|block| Planned { block, place: None }));
-            // The blocks of each lane come first, in their order.
+            // Each lane's blocks come first, in order.
             plan.sort_by_key(|planned| (planned.block.lane, planned.place.is_none()));
             if report.blocks_left_out > 0 {
                 self.errors.push(format!("{} unreferenced blocks are not shown", report.blocks_left_out));
@@ -171,7 +171,7 @@ impl Dump<'_> {
         self.end()
     }
 
-    /// Returns the requested blocks that the checkpoint refers to.
+    /// Returns the requested blocks referenced by the checkpoint.
     fn plan(&self, lanes: &[Lane<'_>]) -> Vec<Planned> {
         let mut plan = Vec::new();
         for (number, lane) in lanes.iter().enumerate() {

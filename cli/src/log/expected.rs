@@ -1,4 +1,4 @@
-//! Comparison of a store with the files that `counterfoil run` and the ranks wrote next to it: does it contain what its
+//! Comparison of a store with the files written next to it by `counterfoil run` and the ranks: does it contain what its
 //! rank logged?
 
 use std::path::{Path, PathBuf};
@@ -22,13 +22,13 @@ pub(super) struct Expected {
 /// Result of the comparison.
 #[derive(Debug, Default)]
 pub(super) struct Comparison {
-    /// Messages that the rank logged and the store lacks.
+    /// Messages logged by the rank and missing in the store.
     pub(super) missing: Vec<String>,
     pub(super) notes: Vec<String>,
 }
 
 impl Expected {
-    /// Reads the files about the rank whose store is at `store`.
+    /// Reads the files about the rank with its store at `store`.
     pub(super) fn read(store: &Path) -> Expected {
         let mut expected = Expected::default();
         let Some(rank) = rank_of(store) else { return expected };
@@ -106,9 +106,9 @@ impl Expected {
     }
 }
 
-/// Adds the stores that the job's other ranks should have.
+/// Adds the missing stores of the job's other ranks.
 pub(super) fn with_missing_ranks(dir: &Path, found: Result<StoreSet, Failure>) -> Result<StoreSet, Failure> {
-    // `dir` is the store of a single rank.
+    // `dir` is a single rank's store.
     if found.as_ref().is_ok_and(|found| !found.is_job) {
         return found;
     }
@@ -133,8 +133,7 @@ fn newest_checkpoint(store: &mut OpenedStore) -> Option<CheckpointImage> {
     view.image(epoch).ok()
 }
 
-/// Returns the number of records of a lane that a checkpoint contains or, unless all are kept, the number of records
-/// logged.
+/// Returns the number of a lane's records in a checkpoint or, unless all are kept, the number logged.
 fn records_stored(image: &CheckpointImage, peer: u32, keeps_all: bool) -> u64 {
     let Some(lane) = image.lanes.iter().find(|lane| lane.peer.0 == peer) else { return 0 };
     let first = match lane.blocks.first() {

@@ -1,4 +1,4 @@
-//! `counterfoil log inspect`: prints the contents of a store.
+//! `counterfoil log inspect`: prints a store's contents.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -15,7 +15,7 @@ use super::stores::{OpenedStore, Outcome, UnreferencedFiles, for_each, merge};
 use crate::Failure;
 use crate::table::Table;
 
-/// Show the contents of a store: manifest, checkpoints, segments, and left-over files.
+/// Show a store's contents: manifest, checkpoints, segments, and left-over files.
 ///
 /// The exit code is 1 if a store is damaged; `verify` explains the damage.
 #[derive(Debug, Args)]
@@ -159,7 +159,7 @@ fn split(segment: &SegmentReport) -> (u64, u64) {
     (sum(true), sum(false))
 }
 
-/// Describes the directory entries that have a name of the store's files but aren't regular files.
+/// Describes directory entries named like the store's files but not regular files.
 pub(super) fn foreign_entries(report: &Report) -> impl Iterator<Item = String> {
     report.not_files.iter().map(|(name, what)| {
         format!("{name} is {what}, ignored: the store can't be opened for writing until it is moved away")

@@ -1,23 +1,23 @@
-//! State of records according to a checkpoint.
+//! Record states according to a checkpoint.
 
 use counterfoil::{Epoch, Phase, Ssn};
 use counterfoil_log_core::Disposition;
 use counterfoil_log_io::{Block, LaneImage};
 
-/// Role of a record in a recovery from a checkpoint.
+/// A record's role in a recovery from a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum State {
     /// Not acknowledged; a recovery sends it again.
     Unacknowledged,
-    /// Acknowledged in this epoch of the receiver; kept in case the receiver rolls back to an earlier one.
+    /// Acknowledged in this receiver epoch; kept in case the receiver rolls back to an earlier one.
     Retained { epoch: Epoch, phase: Phase },
     /// Acknowledged and not needed; freed with its block.
     Released,
     /// Covered by a durable checkpoint of the receiver, or given up; freed with its block.
     Covered,
-    /// Replaced by a later record with the same SSN, or cut off by a truncation of the lane; freed with its block.
+    /// Replaced by a later record with the same SSN, or cut off by a lane truncation; freed with its block.
     Superseded,
-    /// In a block that the checkpoint doesn't refer to.
+    /// In a block not referenced by the checkpoint.
     Unreferenced,
 }
 
@@ -38,7 +38,7 @@ impl State {
         matches!(self, State::Unacknowledged | State::Retained { .. })
     }
 
-    /// Returns the receiver's epoch of arrival and the sender's phase, if the checkpoint contains them.
+    /// Returns the receiver's epoch of arrival and the sender's phase, if in the checkpoint.
     pub(super) fn epoch_and_phase(self) -> Option<(Epoch, Phase)> {
         match self {
             State::Retained { epoch, phase } => Some((epoch, phase)),
@@ -47,11 +47,11 @@ impl State {
     }
 }
 
-/// A lane of a checkpoint.
+/// A checkpoint's lane.
 #[derive(Debug)]
 pub(super) struct Lane<'a> {
     pub(super) image: &'a LaneImage,
-    /// Per block, the first SSN that a later block supersedes, or the end of the lane.
+    /// Per block, the first SSN superseded by a later block, or the lane's end.
     ends: Vec<Ssn>,
 }
 

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::Failure;
 
-/// Error that ends a dump.
+/// Error ending a dump.
 #[derive(Debug)]
 pub(super) enum DumpError {
     /// Standard output is closed, which is not an error, or can't be written.

@@ -17,7 +17,7 @@ use crate::Failure;
 ///
 /// Prints each step, and the number of records given up in each lane. A damaged checkpoint becomes invalid; a lane
 /// begins after its last damaged block. A store without a valid manifest slot can't be repaired, because nothing else
-/// names the valid checkpoint: restore the manifest from a copy. Refuses stores that a running process has open.
+/// names the valid checkpoint: restore the manifest from a copy. Refuses stores held open by a running process.
 ///
 /// The exit code is 0 if the store is sound after the repair; with --dry-run, if it already is.
 #[derive(Debug, Args)]

@@ -1,4 +1,4 @@
-//! `counterfoil log stats`: prints how the space of a store is used.
+//! `counterfoil log stats`: prints a store's space usage.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,9 +16,9 @@ use super::stores::{OpenedStore, Outcome, for_each, merge, progress_bar};
 use crate::Failure;
 use crate::table::Table;
 
-/// Show the space used by peer, epoch and state of the records, the sizes of records, and the effect of compression.
+/// Show the space used by peer, epoch and record state, the record sizes, and the effect of compression.
 ///
-/// Uses the newest readable checkpoint. Blocks that it doesn't refer to, because they are newer or dead, are
+/// Uses the newest readable checkpoint. Blocks not referenced by it, because they are newer or dead, are
 /// `unreferenced`; so are all intact blocks if there is no valid manifest slot. The exit code is 1 if something can't
 /// be read.
 #[derive(Debug, Args)]
@@ -31,7 +31,7 @@ pub(super) fn run(arguments: &StatsArguments) -> Result<ExitCode, Failure> {
     for_each(&arguments.store, stats)
 }
 
-/// Number of records and bytes of their bodies.
+/// Record count and body bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     records: u64,
@@ -45,22 +45,22 @@ impl Tally {
     }
 }
 
-/// Statistics of one store.
+/// Statistics for one store.
 #[derive(Debug, Default)]
 struct Stats {
     /// Tally by lane, state name and epoch.
     by: BTreeMap<(Rank, &'static str, Option<u32>), Tally>,
-    /// Entries of the local log in the checkpoint.
+    /// Local log entries in the checkpoint.
     local: Tally,
-    /// Number of records by the bit length of their body's size.
+    /// Number of records by the bit length of their body size.
     sizes: BTreeMap<u32, u64>,
     needed: Tally,
     /// True if there is a valid manifest, and so a valid checkpoint is known.
     is_known: bool,
-    /// Bytes before compression of the blocks that the checkpoint refers to.
+    /// Uncompressed bytes of the checkpoint's blocks.
     raw_bytes: u64,
+    /// Bytes of the same blocks on disk.
     disk_bytes: u64,
-    /// Bytes on disk of the same blocks.
     errors: Vec<String>,
 }
 

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::StoreArguments;
 use crate::{Failure, print};
 
-/// Maximum number of scans of a store that changes meanwhile.
+/// Maximum number of scans for a changing store.
 const SCANS_MAX: u32 = 10;
 const CHANGING: &str = "new checkpoints invalidated every scan, so the result is uncertain: try again, or wait until the store's process \
                         has ended";
@@ -120,14 +120,14 @@ pub(super) struct OpenedStore {
     pub(super) in_use: Option<InUse>,
 }
 
-/// Files to which no checkpoint refers.
+/// Files not referenced by any checkpoint.
 pub(super) struct UnreferencedFiles {
     pub(super) left_over: Vec<String>,
-    /// Files that the store's running process may have begun recently.
+    /// Files possibly begun recently by the store's running process.
     pub(super) being_written: Vec<String>,
 }
 
-/// Process that has a store open.
+/// Process holding a store open.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct InUse {
     /// Process id, if known.
@@ -163,7 +163,7 @@ impl OpenedStore {
 
     /// Scans the whole store, with a progress bar on a terminal.
     ///
-    /// Blocks that a running process frees during the scan look damaged; such a scan is repeated.
+    /// Blocks freed by a running process during the scan look damaged; such a scan is repeated.
     pub(super) fn scan(&mut self) -> Result<Report, Failure> {
         let bar = progress_bar(&self.path);
         let mut scans = 1;
@@ -173,8 +173,7 @@ impl OpenedStore {
                 bar.set_length(total);
                 bar.set_position(done);
             });
-            // Files can disappear at any time, but a block that a checkpoint refers to only after a change of the
-            // manifest.
+            // Files can disappear at any time, but a checkpoint's block only after a manifest change.
             let is_certain = match &report {
                 Ok(report) => report.is_whole() || before == self.sequence(),
                 Err(_) => false,
@@ -194,7 +193,7 @@ impl OpenedStore {
         result
     }
 
-    /// Returns the sequence number of the manifest.
+    /// Returns the manifest's sequence number.
     fn sequence(&mut self) -> Option<u64> {
         StoreView::new(&mut *self.backend).ok()?.manifest().map(|manifest| manifest.sequence)
     }
@@ -204,8 +203,8 @@ impl OpenedStore {
         StoreView::new(&mut *self.backend).err()
     }
 
-    /// Returns the unreferenced files: those that the next opening for writing removes unless needed and, for a store
-    /// in use, those that its process may have begun recently.
+    /// Returns the unreferenced files: those to be removed by the next opening for writing unless needed and, for a
+    /// store in use, those possibly begun recently by its process.
     pub(super) fn unreferenced_files(&self, report: &Report) -> UnreferencedFiles {
         let session = report.manifest.as_ref().map(|manifest| manifest.session);
         let is_older = |file: &String| {
@@ -217,7 +216,7 @@ impl OpenedStore {
         UnreferencedFiles { left_over, being_written }
     }
 
-    /// Adds the store's path to an error, and the process that has it open.
+    /// Adds the store's path to an error, and the process holding it open.
     pub(super) fn failure(&mut self, error: &StoreError) -> Failure {
         let what = match (error, self.in_use) {
             (error, Some(in_use)) => format!("{error} ({} has the store open: try again)", in_use.by()),
@@ -240,7 +239,7 @@ impl OpenedStore {
         }
     }
 
-    /// Formats the first lines of every report: owner, path, and the process that has the store open.
+    /// Formats every report's first lines: owner, path, and the process holding the store open.
     pub(super) fn heading(&self, report: &Report) -> String {
         self.heading_of(&owner(report.manifest.as_ref()))
     }
@@ -254,7 +253,7 @@ impl OpenedStore {
         text
     }
 
-    /// Returns the first fields of every JSON object.
+    /// Returns every JSON object's first fields.
     pub(super) fn json(&self, rank: Option<u32>, ranks: Option<u32>) -> Value {
         json!({
             "dir": self.path,
@@ -272,7 +271,7 @@ impl OpenedStore {
     }
 }
 
-/// Names the rank that owns a store.
+/// Names the rank owning a store.
 pub(super) fn owner(manifest: Option<&ManifestReport>) -> String {
     let unknown = || "a store without a valid manifest".to_owned();
     manifest.map_or_else(unknown, |of| format!("{} of {}", of.rank, of.ranks))
@@ -286,7 +285,7 @@ pub(super) fn merge(mut object: Value, fields: Value) -> Value {
     object
 }
 
-/// Creates a progress bar on standard error; hidden unless that is a terminal.
+/// Creates a progress bar on standard error; hidden if not a terminal.
 pub(super) fn progress_bar(path: &Path) -> ProgressBar {
     let style = ProgressStyle::with_template("{msg} {bar:32.cyan/blue} {bytes}/{total_bytes} {bytes_per_sec}");
     let bar = ProgressBar::new(0).with_message(path.display().to_string());

@@ -1,4 +1,4 @@
-//! `counterfoil log verify`: checks the integrity of a store.
+//! `counterfoil log verify`: checks a store's integrity.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -17,13 +17,13 @@ use crate::Failure;
 
 /// Check every checkpoint and every block; report damage, lost records and remedies.
 ///
-/// The exit code is 0 if every store is sound: it can be opened for writing, and everything that a checkpoint refers to
+/// The exit code is 0 if every store is sound: it can be opened for writing, and everything referenced by a checkpoint
 /// is intact. Torn writes after that are not damage. Otherwise the exit code is 1.
 ///
-/// In a directory of `counterfoil run --log-dir`, each store is also compared with job.json and the rank's profile. A
-/// log is incomplete, with exit code 1, if the store lacks messages that its rank logged (the disk was full), or if the
-/// rank ended without MPI_Finalize and left no checkpoint. `dump --all` prints intact records that no checkpoint refers
-/// to.
+/// In a directory from `counterfoil run --log-dir`, each store is also compared with job.json and the rank's profile. A
+/// log is incomplete, with exit code 1, if the store lacks messages logged by its rank (the disk was full), or if the
+/// rank ended without MPI_Finalize and left no checkpoint. `dump --all` prints intact records not referenced by any
+/// checkpoint.
 #[derive(Debug, Args)]
 pub(super) struct VerifyArguments {
     #[command(flatten)]
@@ -89,7 +89,7 @@ fn verify(path: &Path) -> Result<Outcome, Failure> {
     Ok(Outcome { json, text: lines.join("\n"), is_sound })
 }
 
-/// Reports a rank of the job that has no store.
+/// Reports a rank without a store.
 fn missing_store(path: &Path, expected: &Expected) -> Outcome {
     let why = expected.missing_store_reason();
     let text = format!("{}: no store\n  missing      {why}\n  {INCOMPLETE}", path.display());
@@ -112,7 +112,7 @@ fn referenced(report: &Report) -> (usize, u64) {
     blocks.fold((0, 0), |(count, bytes), of| (count + 1, bytes + of.block.disk_bytes))
 }
 
-/// Describes the damage that prevents the store from being opened.
+/// Describes the damage preventing the store from being opened.
 fn damage(report: &Report) -> Vec<String> {
     let mut damage = Vec::new();
     if report.manifest.is_none() {
@@ -134,7 +134,7 @@ fn damage(report: &Report) -> Vec<String> {
     damage
 }
 
-/// Describes irregularities that cost nothing.
+/// Describes irregularities without loss.
 fn notes(report: &Report, unreferenced: &UnreferencedFiles) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some(manifest) = &report.manifest {

@@ -1,4 +1,4 @@
-//! Outcome of a replay.
+//! Replay outcome.
 
 use std::fmt;
 use std::os::unix::process::ExitStatusExt;
@@ -10,20 +10,20 @@ use serde_json::{Value, json};
 
 /// Exit code of a replay in which the rank did something else.
 const DIFFERS: u8 = 1;
-/// Exit code of a rank that can't be replayed.
+/// Exit code for a rank that can't be replayed.
 const FAILED: u8 = 2;
 
-/// Outcome of a replay.
+/// Replay outcome.
 pub(super) struct Outcome {
     pub(super) rank: u32,
     /// Number of the call in which the rank had died, if it had.
     pub(super) died_in: Option<u64>,
     /// `None` if the process has ended without a report.
     pub(super) replayed: Option<Replayed>,
-    /// Number of calls that the process has begun.
+    /// Number of calls begun by the process.
     pub(super) calls: u64,
     pub(super) status: ExitStatus,
-    /// Exit code that the rank had, if it had called `MPI_Finalize`.
+    /// The rank's exit code, if it had called `MPI_Finalize`.
     pub(super) exited: Option<i32>,
 }
 

@@ -1,4 +1,4 @@
-//! Figures of the report: per rank and in total.
+//! Report figures: per rank and in total.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -9,23 +9,24 @@ use serde_json::{Value, json};
 
 use super::job::{JobProfile, Source};
 
-/// Quantiles of the acknowledgement delays to show.
+/// Acknowledgement delay quantiles to show.
 pub(super) const QUANTILES: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 1.0];
 
-/// Totals of a collective operation over all ranks.
+/// Totals for a collective operation over all ranks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct CollectiveTotals {
     pub(super) calls: u64,
     pub(super) kept_bytes: u64,
 }
 
-/// Figures of a job.
+/// Figures for a job.
 #[derive(Debug)]
 pub(super) struct Figures {
     profile: JobProfile,
     /// Messages logged per channel (sender, receiver).
     matrix: BTreeMap<(u32, u32), Traffic>,
-    /// Channels whose sender has no profile and whose receiver counted more messages than the sender's log contains.
+    /// Channels with a sender without a profile, where the receiver counted more messages than the sender's log
+    /// contains.
     from_receiver: BTreeSet<(u32, u32)>,
     pub(super) sizes: Sizes,
     pub(super) delays: DelayCounts,
@@ -69,7 +70,7 @@ impl Figures {
         figures
     }
 
-    /// For ranks without a profile, adds the messages that ranks with one received from them.
+    /// For ranks without a profile, adds the messages received from them by ranks with one.
     fn add_received(&mut self) {
         for source in &self.profile.ranks {
             let Source::Profile(receiver) = source else { continue };
@@ -95,7 +96,7 @@ impl Figures {
         self.profile.job.as_ref()
     }
 
-    /// Name of the program, or else of the directory.
+    /// Name of the program, or else the directory.
     pub(super) fn name(&self) -> String {
         match self.job().and_then(|job| job.program.first()) {
             Some(program) => program.rsplit('/').next().unwrap_or(program).to_owned(),
@@ -125,7 +126,7 @@ impl Figures {
         self.matrix.iter().map(|(&(from, to), &traffic)| (from, to, traffic))
     }
 
-    /// Returns the known traffic that a rank logged, and whether receivers reported part of it.
+    /// Returns the known traffic logged by a rank, and whether receivers reported part of it.
     pub(super) fn logged_by(&self, rank: u32) -> (Traffic, bool) {
         let row = (rank, 0)..=(rank, u32::MAX);
         let logged = Traffic::sum(self.matrix.range(row.clone()).map(|(_, one)| *one));
@@ -145,7 +146,7 @@ impl Figures {
         }
     }
 
-    /// Returns remarks on the job and on the completeness of the figures.
+    /// Returns remarks on the job and on the figures' completeness.
     pub(super) fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         match self.job() {
@@ -159,7 +160,7 @@ impl Figures {
             }
             Some(_) => {}
         }
-        // Notes of several ranks that differ in numbers only are merged, with the numbers of the first.
+        // Notes from several ranks that differ only in numbers are merged, with the first rank's numbers.
         let mut merged: BTreeMap<String, (String, Vec<u32>)> = BTreeMap::new();
         for (rank, source) in self.sources() {
             for note in rank_notes(source, self.job().is_some()) {
@@ -284,7 +285,7 @@ fn rank_notes(source: &Source, is_mpi: bool) -> Vec<String> {
     notes
 }
 
-/// Removes the digits, so that texts that differ in numbers only become equal.
+/// Removes the digits, to make texts equal that differ only in numbers.
 pub(crate) fn strip_digits(text: &str) -> String {
     text.chars().filter(|letter| !letter.is_ascii_digit()).collect()
 }

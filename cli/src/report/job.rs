@@ -1,4 +1,4 @@
-//! Reading of a job's directory.
+//! Job directory reader.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -32,7 +32,7 @@ pub(super) enum JobError {
     Profile(#[from] ProfileError),
 }
 
-/// Source of the figures of a rank.
+/// Source of a rank's figures.
 #[derive(Debug)]
 pub(super) enum Source {
     /// Profile, written by the rank at its end.
@@ -48,7 +48,7 @@ pub(super) enum Source {
 pub(super) struct JobProfile {
     pub(super) dir: PathBuf,
     pub(super) job: Option<Job>,
-    /// Source of each rank, by number.
+    /// Each rank's source, by number.
     pub(super) ranks: Vec<Source>,
 }
 

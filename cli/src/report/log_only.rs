@@ -1,4 +1,4 @@
-//! Figures of a rank without a profile, from the messages that its log still contains.
+//! Figures for a rank without a profile, from the messages remaining in its log.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,12 +10,12 @@ use counterfoil_log_io::{
 use counterfoil_profile::job::TAKEN_OVER;
 use counterfoil_profile::{Channel, RANKS_MAX, RecordTag, Sizes};
 
-/// Contents of a log.
+/// Log contents.
 #[derive(Debug, Default)]
 pub(super) struct LogPart {
     /// Messages per destination.
     pub(super) logged: Vec<Channel>,
-    /// Sizes of the messages.
+    /// Message sizes.
     pub(super) sizes: Sizes,
     /// Number of contributions to collective operations.
     pub(super) contributions: u64,
@@ -30,7 +30,7 @@ pub(super) struct LogPart {
 /// Reads a rank's log.
 ///
 /// # Errors
-/// A description of why it can't be read.
+/// A description of the read error.
 pub(super) fn read(dir: &Path) -> Result<LogPart, String> {
     let unreadable = |error: &dyn std::error::Error| format!("no profile, and its log can't be read: {error}");
     let opening = |error: StoreError| match error {
@@ -60,7 +60,7 @@ pub(super) fn read(dir: &Path) -> Result<LogPart, String> {
     match newest {
         Some(image) => {
             for lane in &image.lanes {
-                // Of overlapping blocks the later one counts.
+                // In overlapping blocks the later one counts.
                 let mut end = lane.next;
                 let mut parts: Vec<(&Block, Ssn)> = Vec::new();
                 for block in lane.blocks.iter().rev() {

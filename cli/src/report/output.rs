@@ -1,4 +1,4 @@
-//! Output files of the report.
+//! Report output files.
 
 use std::fs;
 use std::io;
@@ -23,12 +23,12 @@ pub(super) enum OutputError {
 pub(super) struct OutputFiles {
     folder: PathBuf,
     page: PathBuf,
-    /// Prefix of the pictures' names.
+    /// Prefix for the pictures' names.
     prefix: String,
 }
 
 impl OutputFiles {
-    /// Takes a file ending in `.html`, whose stem prefixes the pictures' names, or a folder.
+    /// Takes a folder, or a file ending in `.html`; its stem prefixes the pictures' names.
     pub(super) fn new(path: PathBuf) -> OutputFiles {
         let is_page = path.extension().is_some_and(|extension| extension == "html" || extension == "htm");
         if !is_page || path.is_dir() {

@@ -22,7 +22,9 @@ th { font-weight: 600; border-bottom-color: #888; } .left { text-align: left; }
 figure svg { max-width: 100%; height: auto; } figcaption { color: #555; max-width: 46em; font-size: 0.92em; }
 .words { white-space: normal; } code { font-size: 0.95em; overflow-wrap: anywhere; } .missing { color: #a33; }";
 
-/// Renders the page. `pictures` are those with data.
+/// Renders the page.
+///
+/// `pictures`: those with data.
 pub(super) fn render(figures: &Figures, pictures: &[(Picture, String)]) -> String {
     let name = figures.name();
     let total = figures.logged();

@@ -15,7 +15,7 @@ use bars::Bars;
 /// Error while drawing.
 type DrawError = Box<dyn Error>;
 
-/// A picture of the report.
+/// A report picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Picture {
     MatrixMessages,

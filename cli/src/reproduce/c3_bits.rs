@@ -1,4 +1,4 @@
-//! The table that Bronevetsky et al. don't have: what each way costs to move the two bits of a collective call.
+//! A table missing in Bronevetsky et al.: the cost of each way to move a collective call's two bits.
 
 use std::process::ExitCode;
 
@@ -18,22 +18,22 @@ const WAYS: [(&str, Option<Rule>); 3] = [
     ("on the data", Some(coordinated::RULE.with_bits(Bits::Piggybacked))),
     ("plain MPI", None),
 ];
-/// Workloads of the second part.
+/// Workloads in the second part.
 const WORKLOADS: [&str; 6] = ["cg", "ft", "laplace", "gauss", "neurons", "matmul"];
 /// Lengths in bytes.
 const LENGTHS: [usize; 6] = [8, 128, 2 << 10, 32 << 10, 256 << 10, 1 << 20];
-/// Limits of the number of calls in a run, and of their bytes.
+/// Limits for the number of calls in a run, and for their bytes.
 const CALLS_MAX: u64 = 1000;
 const CALLS_MIN: u64 = 32;
 const BYTES_PER_RUN: u64 = 32 << 20;
 
-/// Measure what C3's two ways to move the bits of collective calls cost over MPI: in an exchange before the call, and
+/// Measure the cost over MPI of C3's two ways to move the bits of collective calls: in an exchange before the call, and
 /// on its data.
 ///
 /// Bronevetsky et al. describe both (section 4.2) and have no measurement. A run is some hundred calls of one length,
-/// alternating with runs on plain MPI inside one job, whose calls are made of the same messages; a ratio is the length
-/// of a run by the mean length of the two runs on plain MPI next to it; times are those of one call. Then workloads run
-/// in the same way. No checkpoint is taken. Requires `cargo xtask mpi`.
+/// alternating with runs on plain MPI inside one job, with calls made of the same messages; a ratio is a run's length
+/// divided by the mean length of the two neighbouring runs on plain MPI; times are per call. Then workloads run in the
+/// same way. No checkpoint is taken. Requires `cargo xtask mpi`.
 #[derive(Debug, Args)]
 pub(crate) struct C3BitsArguments {
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! Figures 3 to 5 of Bland 2013: what checksums cost a factorization, and what a lost rank costs one that has them.
+//! Figures 3 to 5 of Bland 2013: the cost of checksums in a factorization, and the cost of a lost rank with them.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -21,17 +21,17 @@ use crate::{Failure, rank};
 /// Rows and columns of a block.
 const BLOCK: usize = 64;
 
-/// Factor matrices with and without checksums, and with a rank that is killed half way, and compare with Figures 3 to 5
-/// of Bland et al. 2013.
+/// Factor matrices with and without checksums, and with a rank killed half way, and compare with Figures 3 to 5 of
+/// Bland et al. 2013.
 ///
-/// For each size, runs without checksums, with each protection, and with a killed rank take turns; a ratio is the time
-/// of a factorization, from the begin of its first panel to that of its last, by that without checksums in the same
-/// round. A restart of the job counts. The best ratio that the arithmetic permits is beside it, and the run without
-/// checksums against itself. On local processes, or over MPI; over Debian's Open MPI 4, with `pdgeqrf` of ScaLAPACK
-/// beside it, where that is installed.
+/// For each size, runs without checksums, with each protection, and with a killed rank take turns; a ratio is a
+/// factorization's time, from the beginning of its first panel to the beginning of its last, divided by the time
+/// without checksums in the same round. A job restart counts. The table also shows the best ratio permitted by the
+/// arithmetic, and the run without checksums against itself. On local processes, or over MPI; over Debian's Open MPI 4,
+/// with ScaLAPACK's `pdgeqrf` for comparison, where installed.
 #[derive(Debug, Args)]
 pub(crate) struct CofArguments {
-    /// Grid of processes, ROWSxCOLUMNS
+    /// Process grid, ROWSxCOLUMNS
     #[arg(long, default_value = "1x2")]
     grid: String,
     /// Rows and columns of the matrices, comma-separated
@@ -56,7 +56,7 @@ pub(crate) struct CofArguments {
 struct Mode {
     name: &'static str,
     protection: &'static str,
-    /// Corresponding result of the paper.
+    /// Corresponding result in the paper.
     paper: Option<&'static str>,
     is_killed: bool,
     rule: Rule,
@@ -78,7 +78,7 @@ const MODES: [Mode; 8] = [
 ];
 
 impl Mode {
-    /// Returns the least ratio that the arithmetic permits on so many process columns.
+    /// Returns the least ratio permitted by the arithmetic on this many process columns.
     fn bound(self, columns: f64) -> f64 {
         match self.protection {
             "duplicated" => (columns + 2.0) / columns,
@@ -88,7 +88,7 @@ impl Mode {
     }
 }
 
-/// Runs of one mode.
+/// Runs in one mode.
 #[derive(Default)]
 struct Runs {
     measured: Measured,
@@ -163,10 +163,10 @@ pub(crate) fn run(arguments: &CofArguments) -> Result<ExitCode, Failure> {
     report((arguments.svg.as_deref(), arguments.json), (&title, arguments.rounds), &what, &table)
 }
 
-/// Name of the row of the peer.
+/// Name of the peer's row.
 const SCALAPACK: &str = "pdgeqrf of ScaLAPACK";
 
-/// Returns the seconds that ScaLAPACK takes; `None` where it isn't installed.
+/// Returns ScaLAPACK's time in seconds; `None` where it isn't installed.
 fn scalapack(build: &Build, grid: (usize, usize), size: u32) -> Option<f64> {
     let mut command = build.peer("counterfoil-mpi-pdgeqrf", (grid.0 * grid.1) as u32).ok()?;
     command.args([grid.0, grid.1, size as usize, BLOCK].map(|number| number.to_string()));
@@ -174,7 +174,7 @@ fn scalapack(build: &Build, grid: (usize, usize), size: u32) -> Option<f64> {
     String::from_utf8(output.stdout).ok()?.trim().parse().ok()
 }
 
-/// Time from the begin of the first panel to that of the last.
+/// Time from the beginning of the first panel to the beginning of the last.
 #[derive(Debug, Default)]
 struct Span(Option<(Instant, Instant)>);
 
@@ -193,8 +193,9 @@ impl Observer for Span {
     }
 }
 
-/// Runs a factorization, and checks its residuals. Returns the report, and the seconds from the begin of the first
-/// panel to that of the last.
+/// Runs a factorization, and checks its residuals.
+///
+/// Returns the report, and the seconds from the beginning of the first panel to the beginning of the last.
 fn run_once(
     arguments: &CofArguments,
     ranks: u32,
@@ -210,7 +211,7 @@ fn run_once(
     Ok((report, span.seconds()))
 }
 
-/// Runs a factorization, of which a rank is killed half way if that is wanted, and checks its residuals.
+/// Runs a factorization, optionally with a rank killed half way, and checks its residuals.
 pub(super) fn factorize(
     name: &str,
     ranks: u32,
@@ -238,12 +239,12 @@ pub(super) fn factorize(
     Ok(report)
 }
 
-/// Returns the name of a factorization.
+/// Returns a factorization's name.
 fn name(grid: &str, protection: &str, size: u32) -> String {
     format!("qr:{grid}:{protection}:{size}x{size}:{BLOCK}")
 }
 
-/// Returns the medians of the steps of restarts, in seconds.
+/// Returns the median restart steps, in seconds.
 fn steps(restarts: &[RestartReport]) -> Value {
     let of = |step: fn(&RestartReport) -> Option<Duration>| {
         let times: Vec<f64> = restarts.iter().filter_map(step).map(|time| time.as_secs_f64()).collect();
@@ -261,7 +262,7 @@ fn steps(restarts: &[RestartReport]) -> Value {
     })
 }
 
-/// Formats the steps of restarts.
+/// Formats the restart steps.
 fn note(mode: &str, group: &str, steps: &Value) -> String {
     let ms = |step: &str| 1e3 * steps[step].as_f64().unwrap_or_default();
     format!(

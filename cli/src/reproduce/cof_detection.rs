@@ -1,4 +1,4 @@
-//! Figure 2 of Bland 2013: time until each rank has heard of the loss of another.
+//! Figure 2 of Bland 2013: time until each rank has heard of another's loss.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -19,17 +19,17 @@ use crate::sample::{quantile, sorted};
 use crate::table::Table;
 use crate::{Failure, print, write_file};
 
-/// Kill a low, a middle and a high rank of a factorization, and measure when each other rank has heard of it, as
-/// Figure 2 of Bland et al. 2013.
+/// Kill a low, a middle and a high rank of a factorization, and measure the time until each other rank has heard of it,
+/// as Figure 2 of Bland et al. 2013.
 ///
-/// A time is that from the launcher's notice of the death until a rank begins to save its state. It includes what the
-/// rank has to finish before its next call. On local processes, or over MPI.
+/// Times run from the launcher's notice of the death until a rank begins to save its state. They include work the rank
+/// has to finish before its next call. On local processes, or over MPI.
 #[derive(Debug, Args)]
 pub(crate) struct CofDetectionArguments {
     /// Number of ranks
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(3..=256))]
     ranks: u32,
-    /// Runs for each rank that is killed
+    /// Runs per killed rank
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
     /// Run as ranks of an MPI job. MPI is as in `counterfoil demo --mpi`
@@ -43,27 +43,27 @@ pub(crate) struct CofDetectionArguments {
     pub(super) json: bool,
 }
 
-/// Rows and columns of a block of the matrix.
+/// Rows and columns of a matrix block.
 const BLOCK: u32 = 16;
-/// Blocks of a rank.
+/// Blocks per rank.
 const BLOCKS: u32 = 4;
 
-/// Times at which the survivors of one rank have heard of its loss.
+/// Times until one rank's survivors have heard of its loss.
 struct Victim {
     position: &'static str,
     rank: u32,
-    /// For each rank: milliseconds, ascending, one for each run. Empty for the victim.
+    /// For each rank: milliseconds, ascending, one for each run; empty for the victim.
     times: Vec<Vec<f64>>,
 }
 
 impl Victim {
-    /// Returns the median of each survivor.
+    /// Returns each survivor's median.
     fn medians(&self) -> impl Iterator<Item = (u32, f64)> {
         let heard = (0..).zip(&self.times).filter(|(_, times)| !times.is_empty());
         heard.map(|(rank, times)| (rank, quantile(times, 0.5)))
     }
 
-    /// Returns this quantile of all times.
+    /// Returns this quantile over all times.
     fn quantile(&self, share: f64) -> f64 {
         quantile(&sorted(self.times.concat()), share)
     }
@@ -145,7 +145,7 @@ fn text(place: &str, arguments: &CofDetectionArguments, victims: &[Victim]) -> S
     )
 }
 
-/// Draws the median of each survivor, a line for each victim.
+/// Draws each survivor's median, a line for each victim.
 fn draw(heading: &str, victims: &[Victim]) -> Result<String, Box<dyn std::error::Error>> {
     let points = victims.iter().flat_map(Victim::medians);
     let (last, slowest) = points.fold((0, 0.0_f64), |(last, slowest), (rank, ms)| (last.max(rank), slowest.max(ms)));

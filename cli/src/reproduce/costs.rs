@@ -1,5 +1,4 @@
-//! What rules cost while nothing fails, over MPI: options, jobs, tables and pictures that several papers' measurements
-//! share.
+//! Failure-free costs of rules over MPI: options, jobs, tables and pictures shared by several papers' measurements.
 
 mod picture;
 
@@ -21,24 +20,24 @@ use crate::sample::{median, quantile, sorted};
 use crate::table::Table;
 use crate::{Failure, print, write_file};
 
-/// What most times here are divided by.
+/// Divisor of most times here.
 pub(super) const PLAIN_MPI: &str = "that on plain MPI";
 
-/// Options of every such measurement.
+/// Options shared by these measurements.
 #[derive(Debug, Args)]
 pub(super) struct CostArguments {
-    /// MPI to run over: wheel, debian, mpich, or an installation prefix for which `cargo xtask mpi` was run [default:
-    /// the build in COUNTERFOIL_MPI_BUILD, else the first one next to this program]
+    /// MPI to run over: wheel, debian, mpich, or the prefix of an installation prepared with `cargo xtask mpi`
+    /// [default: the build in COUNTERFOIL_MPI_BUILD, else the first one next to this program]
     #[arg(long)]
     mpi: Option<String>,
-    /// Number of ranks [default: 4 for ulml-table-1, else as many as there are processors, rounded down to a power of
-    /// two, from 2 to 16]
+    /// Number of ranks [default: 4 for ulml-table-1, else the number of processors, rounded down to a power of two,
+    /// from 2 to 16]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(super) ranks: Option<u32>,
     /// Runs in each mode
     #[arg(long, default_value_t = 11, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(super) rounds: u32,
-    /// Storage of the log
+    /// Log storage
     #[arg(long, value_parser = tiers(), default_value_t = Tier::ProcessCrashSafe)]
     tier: Tier,
     /// Draw the ratios into this file
@@ -60,8 +59,9 @@ impl CostArguments {
         Build::find(self.mpi.as_deref()).map_err(Failure::failed)
     }
 
-    /// Runs all subjects in one job of `ranks` ranks; returns for each what was measured in each mode. `message`: the
-    /// job, for the progress bar. `options`: those of `mpirun`.
+    /// Runs all subjects in one job with `ranks` ranks; returns each subject's measurements per mode.
+    ///
+    /// `message`: the job, for the progress bar. `options`: for `mpirun`.
     pub(super) fn measure(
         &self,
         build: &Build,
@@ -73,7 +73,7 @@ impl CostArguments {
         let plan = Plan { subjects, rounds: self.rounds, tier: self.tier };
         let encoded = serde_json::to_string(&plan).map_err(Failure::failed)?;
         let mut command = build.costs(ranks, options, &encoded).map_err(Failure::failed)?;
-        // Sessions that killed process managers have left in a shared directory can prevent a start.
+        // Sessions left in a shared directory by killed process managers can prevent a start.
         let temporary = tempfile::tempdir().map_err(Failure::failed)?;
         command.env("TMPDIR", temporary.path());
         let bar = progress_bar(self.json, message, rounds, "rounds");
@@ -82,14 +82,16 @@ impl CostArguments {
         measured
     }
 
-    /// Prints the rows, and draws them if that is wanted.
+    /// Prints the rows, and draws them if requested.
     pub(super) fn report(&self, what: &Description<'_>, rows: &[Row]) -> Result<ExitCode, Failure> {
         let heading = format!("Cost while nothing fails: {}", what.title);
         report((self.svg.as_deref(), self.json), (&heading, self.rounds), what, rows)
     }
 }
 
-/// Prints rows, as JSON or as a table, and draws them into a file if that is wanted. `heading`: of the picture.
+/// Prints rows, as JSON or as a table, and draws them into a file if requested.
+///
+/// `heading`: the picture's.
 pub(super) fn report(
     (svg, json): (Option<&Path>, bool),
     (heading, rounds): (&str, u32),
@@ -108,7 +110,7 @@ pub(super) fn report(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns a progress bar of `len` runs or rounds; hidden for JSON.
+/// Returns a progress bar for `len` runs or rounds; hidden for JSON.
 pub(super) fn progress_bar(json: bool, message: &'static str, len: u64, unit: &str) -> ProgressBar {
     if json {
         return ProgressBar::hidden();
@@ -121,7 +123,7 @@ pub(super) fn progress_bar(json: bool, message: &'static str, len: u64, unit: &s
     bar
 }
 
-/// Returns a workload that runs on so many ranks.
+/// Returns a workload for this many ranks.
 pub(super) fn workload(name: &str, class: &str, ranks: u32) -> Result<Box<dyn Workload>, Failure> {
     let class: Class = class.parse().map_err(Failure::usage)?;
     let workload = by_name(name, class).map_err(Failure::usage)?;
@@ -135,20 +137,20 @@ fn default_ranks() -> u32 {
     1 << processors.ilog2()
 }
 
-/// Texts of a report.
+/// Report texts.
 #[derive(Debug)]
 pub(super) struct Description<'a> {
-    /// Table or figure of the paper.
+    /// Table or figure in the paper.
     pub(super) paper: &'a str,
-    /// What ran here.
+    /// Description of the runs here.
     pub(super) title: &'a str,
-    /// What distinguishes the rows of a group.
+    /// Distinction between the rows in a group.
     pub(super) mode: &'static str,
-    /// What distinguishes the groups.
+    /// Distinction between the groups.
     pub(super) group: &'static str,
-    /// What times are divided by.
+    /// Divisor of the times.
     pub(super) by: &'static str,
-    /// What the paper's numbers are of.
+    /// Meaning of the paper's numbers.
     pub(super) note: &'a str,
 }
 
@@ -174,12 +176,12 @@ impl Description<'_> {
     }
 }
 
-/// Ratios of one mode in one group.
+/// Ratios for one mode in one group.
 #[derive(Debug)]
 pub(super) struct Row {
     pub(super) name: String,
     pub(super) group: String,
-    /// Corresponding result of the paper.
+    /// Corresponding result in the paper.
     pub(super) paper: Option<String>,
     /// Further results, for JSON.
     pub(super) details: Option<Value>,
@@ -239,7 +241,7 @@ pub(super) fn duration(seconds: f64) -> String {
     }
 }
 
-/// Line of output of rank 0.
+/// A line of rank 0's output.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Line {
@@ -247,7 +249,7 @@ enum Line {
     Measured(Vec<Vec<Measured>>),
 }
 
-/// Runs a job and returns what it has measured.
+/// Runs a job and returns its measurements.
 fn run(mut command: Command, bar: &ProgressBar) -> Result<Vec<Vec<Measured>>, Failure> {
     let mut job = command
         .stdin(Stdio::null())
@@ -260,13 +262,13 @@ fn run(mut command: Command, bar: &ProgressBar) -> Result<Vec<Vec<Measured>>, Fa
         match serde_json::from_str(&line.map_err(Failure::failed)?) {
             Ok(Line::Round(round)) => bar.set_position(round),
             Ok(Line::Measured(all)) => measured = Some(all),
-            // A message of mpirun.
+            // A message from mpirun.
             Err(_) => {}
         }
     }
     let mut errors = String::new();
     if let Some(mut stderr) = job.stderr.take() {
-        // What isn't text is nobody's message.
+        // Output that isn't text is no message.
         let _ = stderr.read_to_string(&mut errors);
     }
     let status = job.wait().map_err(Failure::failed)?;

@@ -1,4 +1,4 @@
-//! Figure 7 of Guermouche 2011: what the rules cost while nothing fails, over MPI.
+//! Figure 7 of Guermouche 2011: failure-free costs of the rules over MPI.
 
 use std::process::ExitCode;
 
@@ -11,11 +11,11 @@ use counterfoil_workloads::costs::{Mode, Program, Subject};
 use super::costs::{CostArguments, Description, PLAIN_MPI, Row, workload};
 use crate::Failure;
 
-/// Measure what the protocols cost over MPI while nothing fails, compared with Figure 7 of Guermouche et al. 2011.
+/// Measure the protocols' failure-free costs over MPI, compared with Figure 7 of Guermouche et al. 2011.
 ///
-/// Runs of a workload under each protocol alternate with runs on plain MPI, inside one job; a ratio is the length of a
-/// run by the mean length of the two runs on plain MPI next to it. No checkpoint is taken, so what a protocol keeps it
-/// keeps to the end. The last line is plain MPI against itself. Requires `cargo xtask mpi`.
+/// Runs of a workload under each protocol alternate with runs on plain MPI, inside one job; a ratio is a run's length
+/// divided by the mean length of the two neighbouring runs on plain MPI. No checkpoint is taken, so protocols keep
+/// their messages to the end. The last line is plain MPI against itself. Requires `cargo xtask mpi`.
 #[derive(Debug, Args)]
 pub(crate) struct Figure7Arguments {
     #[command(flatten)]
@@ -25,15 +25,15 @@ pub(crate) struct Figure7Arguments {
     /// Problem size: S, W or A
     #[arg(long, default_value = "A")]
     class: String,
-    /// Transports of the MPI, comma-separated
+    /// MPI transports, comma-separated
     #[arg(long, value_enum, value_delimiter = ',', default_value = "shared-memory,tcp")]
     transport: Vec<Transport>,
 }
 
-/// Transport of the MPI.
+/// MPI transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Transport {
-    /// What the MPI chooses: shared memory within a host
+    /// The MPI's choice: shared memory within a host
     SharedMemory,
     /// TCP, also within a host
     Tcp,
@@ -47,7 +47,7 @@ impl Transport {
         }
     }
 
-    /// Returns the options of `mpirun`.
+    /// Returns the `mpirun` options.
     fn options(self) -> &'static [&'static str] {
         match self {
             Transport::SharedMemory => &[],
@@ -61,11 +61,11 @@ impl Transport {
 struct Series {
     name: &'static str,
     rule: Option<Rule>,
-    /// Corresponding result of the paper (section V.D): three NAS kernels on 45 nodes with Myrinet, in MPICH2.
+    /// Corresponding result in the paper (section V.D): three NAS kernels on 45 nodes with Myrinet, in MPICH2.
     paper: Option<&'static str>,
 }
 
-/// Returns the protocols in the order of the table.
+/// Returns the protocols in table order.
 fn series(ranks: u32) -> [Series; 5] {
     let clusters = |clusters| Some(send_deterministic::RULE.with_clusters(clusters));
     [

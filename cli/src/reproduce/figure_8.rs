@@ -14,7 +14,7 @@ use crate::matrix::TrafficMatrix;
 use crate::{Failure, print};
 use picture::Picture;
 
-/// Draw the traffic matrices of five kernels with their clusters, as in Figure 8 of Guermouche et al. 2011.
+/// Draw five kernels' traffic matrices with their clusters, as in Figure 8 of Guermouche et al. 2011.
 ///
 /// Writes one SVG file per kernel. The paper shows CG and MG on 64 processes, without the number of clusters.
 #[derive(Debug, Args)]
@@ -39,12 +39,12 @@ pub(crate) struct Figure8Arguments {
     pub(crate) json: bool,
 }
 
-/// Quantity of a matrix.
+/// Quantity shown in a matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum By {
-    /// Messages of one iteration
+    /// Messages in one iteration
     Messages,
-    /// Bytes of one iteration
+    /// Bytes in one iteration
     Bytes,
 }
 

@@ -1,4 +1,4 @@
-//! Tables 5 to 22 and 24 to 26 of Zhao 2005: what Event Logging and Message Tagging cost while nothing fails.
+//! Tables 5 to 22 and 24 to 26 of Zhao 2005: failure-free costs of Event Logging and Message Tagging.
 
 mod paper;
 
@@ -12,17 +12,17 @@ use super::costs::{CostArguments, Description, PLAIN_MPI, Row, workload};
 use crate::Failure;
 use paper::PaperTable;
 
-/// Number of checkpoints of a run, as in most of the paper's tables (section 5.1).
+/// Number of checkpoints in a run, as in most of the paper's tables (section 5.1).
 const CHECKPOINTS: u64 = 4;
 
-/// Measure what libELC's two methods cost over MPI while nothing fails, compared with tables 5 to 22 and 24 to 26 of
-/// Zhao 2005.
+/// Measure the failure-free costs of libELC's two methods over MPI, compared with tables 5 to 22 and 24 to 26 of Zhao
+/// 2005.
 ///
 /// Each of the paper's programs runs on plain MPI (the paper's source mode), under event-logging without checkpoints
 /// (protocol mode) and with four (checkpoint mode); matmul under event-logging and message-tagging. Runs alternate
-/// inside one job; a ratio is the length of a run by the mean length of the two runs on plain MPI next to it. The
-/// paper's number is the one that it prints; the one that follows from the runs in its table is added where it differs.
-/// Requires `cargo xtask mpi`.
+/// inside one job; a ratio is a run's length divided by the mean length of the two neighbouring runs on plain MPI. The
+/// paper's number is the printed one; where the runs in its table give another, this is added. Requires `cargo xtask
+/// mpi`.
 #[derive(Debug, Args)]
 pub(crate) struct LibelcArguments {
     #[command(flatten)]
@@ -32,14 +32,14 @@ pub(crate) struct LibelcArguments {
     class: String,
 }
 
-/// A program of the paper.
+/// A program from the paper.
 struct Experiment {
     workload: &'static str,
     second: Second,
     tables: &'static [PaperTable],
 }
 
-/// Mode beside event logging without checkpoints.
+/// Mode in addition to event logging without checkpoints.
 #[derive(Clone, Copy)]
 enum Second {
     Checkpoints,
@@ -55,7 +55,9 @@ const EXPERIMENTS: [Experiment; 5] = [
 ];
 
 impl Experiment {
-    /// Returns the modes, with their names. `iterations`: those of the workload.
+    /// Returns the modes, with their names.
+    ///
+    /// `iterations`: the workload's.
     fn modes(&self, iterations: u64) -> [(&'static str, Mode); 2] {
         let checkpoint_every = Some((iterations / CHECKPOINTS).max(1));
         let second = match self.second {
@@ -66,7 +68,7 @@ impl Experiment {
     }
 }
 
-/// Returns the paper's ratios of a mode, 0 or 1.
+/// Returns the paper's ratios for a mode, 0 or 1.
 fn ratios(tables: &[PaperTable], mode: usize) -> String {
     let one = |table: &PaperTable| {
         let printed = format!("{:.3}", table.printed(mode));

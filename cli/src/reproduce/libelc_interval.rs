@@ -1,4 +1,4 @@
-//! Section 5.8 of Zhao 2005: the interval between checkpoints that minimises the expected time of a program.
+//! Section 5.8 of Zhao 2005: the checkpoint interval minimising a program's expected time.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -17,13 +17,13 @@ use crate::{Failure, print, rank};
 
 /// Intervals, by the optimal one.
 const SHARES: [f64; 5] = [0.25, 0.5, 1.0, 2.0, 4.0];
-/// Workload, whose iterations are short and many.
+/// Workload with many short iterations.
 const WORKLOAD: &str = "laplace";
-/// Rank that is killed, and the iteration, to measure a recovery.
+/// Killed rank and iteration, to measure a recovery.
 const KILL: Kill = Kill { rank: 1, at: KillPoint::Iteration(20) };
 
-/// Take checkpoints at intervals around the optimal one, and compare the expected times of the program with the model
-/// of Zhao 2005, section 5.8.
+/// Take checkpoints at intervals around the optimal one, and compare the program's expected times with the model of
+/// Zhao 2005, section 5.8.
 ///
 /// Laplace's equation under event-logging, on local processes. Runs without checkpoints and without failures measure
 /// the program, its checkpoints and, with a kill, its recovery; then runs at a quarter to four times the optimal
@@ -37,7 +37,7 @@ pub(crate) struct LibelcIntervalArguments {
     /// Problem size: S, W or A
     #[arg(long, default_value = "A")]
     class: String,
-    /// Failures in the time of a run without checkpoints
+    /// Failures during a run without checkpoints
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=100))]
     failures: u32,
     /// Runs at each interval
@@ -51,11 +51,11 @@ pub(crate) struct LibelcIntervalArguments {
 /// The paper's quantities, in seconds.
 #[derive(Clone, Copy, Debug)]
 struct Model {
-    /// Time of the program, T_O.
+    /// Program time, T_O.
     program: f64,
-    /// Cost of a checkpoint, T_C.
+    /// Checkpoint cost, T_C.
     checkpoint: f64,
-    /// Time of a recovery, T_R.
+    /// Recovery time, T_R.
     recovery: f64,
     /// Mean time between failures, T_UP.
     uptime: f64,
@@ -67,12 +67,12 @@ impl Model {
         optimal_interval(of(self.checkpoint), of(self.uptime)).as_secs_f64()
     }
 
-    /// Returns the expected time that the failures of a run cost: recoveries, and half an interval of work each.
+    /// Returns the expected time lost by a run's failures: recoveries, and half an interval's work each.
     fn lost(self, interval: f64) -> f64 {
         self.program / self.uptime * (self.recovery + interval / 2.0)
     }
 
-    /// Returns the expected time of the program with checkpoints, EPET.
+    /// Returns the program's expected time with checkpoints, EPET.
     fn expected(self, interval: f64) -> f64 {
         self.program * (1.0 + self.checkpoint / interval) + self.lost(interval)
     }
@@ -124,7 +124,9 @@ pub(crate) fn run(arguments: &LibelcIntervalArguments) -> Result<ExitCode, Failu
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs a job. `checkpoints`: iterations between offered ones, and the mean time between failures.
+/// Runs a job.
+///
+/// `checkpoints`: iterations between offered ones, and the mean time between failures.
 fn run_once(
     workload: &dyn Workload,
     ranks: u32,
@@ -138,20 +140,19 @@ fn run_once(
     launch(&job, Some(interrupts), &mut ()).map_err(Failure::failed)
 }
 
-/// Returns the time from the kill until the job was as far as before, without the work that is repeated: until the
-/// replacement has its state.
+/// Returns the time from the kill until the replacement has its state, without the repeated work.
 fn recovery_of(report: &JobReport) -> f64 {
     let of_death = report.deaths.first().map(|death| death.recovery).unwrap_or_default();
     [of_death.detect, of_death.repair, of_death.start].into_iter().flatten().sum::<Duration>().as_secs_f64()
 }
 
-/// A line of the table; times in seconds.
+/// A table line; times in seconds.
 #[derive(Debug)]
 struct Line {
     /// The interval by the optimal one.
     share: f64,
     interval: f64,
-    /// Number of checkpoints of a rank.
+    /// Number of checkpoints per rank.
     checkpoints: f64,
     wall: f64,
     /// The measured time with the expected loss.
@@ -223,10 +224,10 @@ mod tests {
 
     #[test]
     fn the_formula_has_its_minimum_at_the_optimum_and_gives_the_papers_example() {
-        // Minutes: a program of 100, checkpoints of 4, recoveries of 2, a failure every 50; checkpoints every 20.
+        // Minutes: a 100-minute program, 4 per checkpoint, 2 per recovery, a failure every 50; checkpoints every 20.
         let model = Model { program: 100.0, checkpoint: 4.0, recovery: 2.0, uptime: 50.0 };
         assert!((model.optimum() - 20.0).abs() < 1e-9);
-        // The paper counts whole minutes, of 1 to 20, so that each failure loses half a minute more: 145.
+        // The paper counts whole minutes, from 1 to 20, so each failure loses half a minute more: 145.
         assert!((model.expected(20.0) - 144.0).abs() < 1e-9);
         let least = model.expected(model.optimum());
         assert!([0.5, 0.9, 1.1, 2.0].iter().all(|share| model.expected(share * model.optimum()) > least));

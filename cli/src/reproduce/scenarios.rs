@@ -1,4 +1,4 @@
-//! Figures 1 and 2 of Guermouche 2011: who rolls back when a process fails, and in which order messages are sent again.
+//! Figures 1 and 2 of Guermouche 2011: ranks rolled back after a process failure, and the order of messages sent again.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -12,13 +12,13 @@ use serde_json::{Value, json};
 use crate::report::rank_list;
 use crate::{Failure, print};
 
-/// Number of seeds among which one is searched whose run has the figure's order of events.
+/// Number of seeds searched for a run with the figure's order of events.
 const SEEDS: u64 = 20_000;
 
-/// Let the processes of the execution scenario fail, one at a time, as in Figure 1 of Guermouche et al. 2011.
+/// Let the execution scenario's processes fail, one at a time, as in Figure 1 of Guermouche et al. 2011.
 ///
-/// Four of five ranks have a checkpoint; m7 comes from the fifth, from the past. The ranks that roll back are those
-/// that the paper names.
+/// Four of five ranks have a checkpoint; m7 comes from the fifth, from the past. The ranks named in the paper roll
+/// back.
 #[derive(Debug, Args)]
 pub(crate) struct Figure1Arguments {
     #[command(flatten)]
@@ -63,11 +63,11 @@ struct Scenario {
     figure: &'static str,
     pattern: Pattern,
     ranks: u32,
-    /// Rank that fails after the last message.
+    /// Rank failing after the last message.
     fails: u32,
-    /// Ranks that roll back according to the paper.
+    /// Ranks rolled back according to the paper.
     paper: &'static [u32],
-    /// What the paper says.
+    /// Statement in the paper.
     says: &'static str,
 }
 
@@ -99,7 +99,7 @@ const FIGURE_2: [Scenario; 1] = [Scenario {
     says: "m2 waits for the orphan m1",
 }];
 
-/// What happened in a run.
+/// Events in a run.
 #[derive(Debug)]
 struct Run {
     scenario: Scenario,
@@ -118,7 +118,7 @@ impl Scenario {
             tier: Tier::Volatile,
             mode: Mode::Uniform,
             seed,
-            // At the end of the run.
+            // Fails at the end of the run.
             faults: vec![Fault { at: u64::MAX, node: self.fails, seed: 0, effects: None }],
             collections: 0,
             clusters: 0,
@@ -132,7 +132,7 @@ impl Scenario {
         }
     }
 
-    /// Runs the first schedule in which every message is received in the epoch of the figure.
+    /// Runs the first schedule with every message received in the figure's epoch.
     fn run(&self) -> Result<Run, Failure> {
         for seed in 0..SEEDS {
             let schedule = self.schedule(seed);
@@ -155,7 +155,7 @@ impl Scenario {
     }
 }
 
-/// Returns the rank that goes back to a checkpoint, or to its beginning.
+/// Returns the rank going back to a checkpoint, or to its beginning.
 fn goes_back(activity: &Activity) -> Option<u32> {
     match *activity {
         Activity::RolledBack { rank, .. } => Some(rank),

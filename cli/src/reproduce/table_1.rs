@@ -17,7 +17,7 @@ use crate::{Failure, print};
 ///
 /// Each cell runs a state machine of the send-deterministic protocol per rank, in memory: they send, receive and
 /// acknowledge a kernel's messages and take checkpoints cluster by cluster. After each iteration, the recovery line is
-/// computed for the failure of every rank. docs/book/src/explanation/patterns.md describes the patterns and their
+/// computed for every rank's failure. docs/book/src/explanation/patterns.md describes the patterns and their
 /// differences from the paper's.
 #[derive(Debug, Args)]
 pub(crate) struct Table1Arguments {
@@ -30,11 +30,11 @@ pub(crate) struct Table1Arguments {
     /// Assignment of epochs to clusters
     #[arg(long, value_enum, default_value = "ascending")]
     epochs: Epochs,
-    /// Number of checkpoints of each cluster; failures are evaluated from the second round on, or throughout if there
-    /// is only one
+    /// Number of checkpoints per cluster; failures are evaluated from the second round on, or throughout if there is
+    /// only one
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
-    /// Iterations per round of checkpoints
+    /// Iterations per checkpoint round
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1000))]
     iterations: u32,
     /// Print a JSON array with one object per cell
@@ -47,8 +47,7 @@ pub(crate) struct Table1Arguments {
 enum Epochs {
     /// Ascending with the ranks, as in the paper
     Ascending,
-    /// By a colouring of the clusters: communicating clusters have different colours, so that a failure affects few of
-    /// them
+    /// By a cluster colouring: communicating clusters have different colours, so a failure affects few of them
     Coloured,
 }
 

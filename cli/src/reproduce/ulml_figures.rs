@@ -1,4 +1,4 @@
-//! Figures 6 and 7 of Liu 2014: what user-level message logging costs while nothing fails.
+//! Figures 6 and 7 of Liu 2014: failure-free costs of user-level message logging.
 
 use std::process::ExitCode;
 
@@ -10,11 +10,11 @@ use counterfoil_workloads::costs::{Mode, Program, Subject};
 use super::costs::{CostArguments, Description, PLAIN_MPI, Row, workload};
 use crate::Failure;
 
-/// Measure what user-level message logging costs over MPI while nothing fails, compared with figures 6 (CG) and 7 (FT)
-/// of Liu et al. 2014.
+/// Measure the failure-free costs of user-level message logging over MPI, compared with figures 6 (CG) and 7 (FT) of
+/// Liu et al. 2014.
 ///
-/// Runs under each protocol alternate with runs on plain MPI, inside one job; a ratio is the length of a run by the
-/// mean length of the two runs on plain MPI next to it. No checkpoint is taken. Requires `cargo xtask mpi`.
+/// Runs under each protocol alternate with runs on plain MPI, inside one job; a ratio is a run's length divided by the
+/// mean length of the two neighbouring runs on plain MPI. No checkpoint is taken. Requires `cargo xtask mpi`.
 #[derive(Debug, Args)]
 pub(crate) struct UlmlFiguresArguments {
     #[command(flatten)]
@@ -24,10 +24,10 @@ pub(crate) struct UlmlFiguresArguments {
     class: String,
 }
 
-/// Workloads, with the number of their figure.
+/// Workloads, with their figure numbers.
 const WORKLOADS: [(&str, u32); 2] = [("cg", 6), ("ft", 7)];
 
-/// A protocol in the figures, with the paper's result of each (section 4.2).
+/// A protocol in the figures, with the paper's results (section 4.2).
 struct Series {
     name: &'static str,
     rule: Option<Rule>,

@@ -1,4 +1,4 @@
-//! Table 1 of Liu 2014: what an allreduce leaves in the logs of its ranks, as messages and as results.
+//! Table 1 of Liu 2014: log entries left by an allreduce on its ranks, as messages and as results.
 
 use std::process::ExitCode;
 
@@ -11,39 +11,41 @@ use super::costs::{CostArguments, Row, duration};
 use crate::table::Table;
 use crate::{Failure, print};
 
-/// Number of calls in the shorter run; the longer has twice as many, and their difference is what the calls alone have
-/// logged.
+/// Number of calls in the shorter run.
+///
+/// The longer one has twice as many; the difference is logged by the calls alone.
 const CALLS: u64 = 200;
-/// Number of ranks if none is given: with two, both levels log the same number.
+/// Default number of ranks: with two, both levels log the same number.
 const RANKS: u32 = 4;
 /// Bytes before a result in the local log: its length.
 const RESULT_PREFIX: u64 = 8;
 
-/// Count what an allreduce leaves in the logs, as messages at library level and as results at user level, compared with
+/// Count the log entries left by an allreduce, as messages at library level and as results at user level, compared with
 /// table 1 of Liu et al. 2014.
 ///
 /// The paper's allreduce cuts its items into parts. The one here does so from 8 KiB on; fewer bytes are sent whole, by
-/// each of 2^k ranks to k others. The times are those of a call, and their ratios to plain MPI. Requires `cargo xtask
-/// mpi`.
+/// each of 2^k ranks to k others. The times are per call, with ratios to plain MPI. Requires `cargo xtask mpi`.
 #[derive(Debug, Args)]
 pub(crate) struct UlmlTable1Arguments {
     #[command(flatten)]
     pub(super) costs: CostArguments,
-    /// Bytes of each rank
+    /// Bytes per rank
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(8..=32768))]
     bytes: u64,
 }
 
-/// What one call leaves in the logs of all ranks.
+/// Log entries left by one call on all ranks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct PerCall {
     entries: f64,
-    /// Bytes of an entry.
+    /// Bytes per entry.
     bytes: f64,
 }
 
 impl PerCall {
-    /// Takes the difference of two runs. `count`: entries and bytes of a run.
+    /// Takes the difference between two runs.
+    ///
+    /// `count`: a run's entries and bytes.
     fn of(shorter: &Logged, longer: &Logged, count: impl Fn(&Logged) -> (u64, u64)) -> PerCall {
         let ((fewer, fewer_bytes), (more, more_bytes)) = (count(shorter), count(longer));
         let (entries, bytes) = (more.saturating_sub(fewer), more_bytes.saturating_sub(fewer_bytes));
@@ -51,13 +53,13 @@ impl PerCall {
     }
 }
 
-/// A level at which messages are logged.
+/// A message logging level.
 struct Level {
     name: &'static str,
-    /// The paper's number of log entries and bytes of the largest.
+    /// The paper's number of log entries, and bytes of the largest.
     paper: PerCall,
     measured: PerCall,
-    /// Ratios of the time, and the time of a call.
+    /// Time ratios, and time per call.
     row: Row,
 }
 
@@ -76,7 +78,9 @@ impl Level {
     }
 }
 
-/// Compares the levels. `runs`: the shorter and the longer run of each.
+/// Compares the levels.
+///
+/// `runs`: each level's shorter and longer run.
 fn levels(ranks: u32, bytes: u64, runs: [(&Measured, &Measured); 2]) -> [Level; 2] {
     let [library, user] = runs;
     let (p, x) = (f64::from(ranks), bytes as f64);

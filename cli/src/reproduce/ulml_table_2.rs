@@ -1,5 +1,5 @@
-//! Table 2 of Liu 2014: time to the end of a run in which a process is killed, when all ranks go back, and when only
-//! that one does.
+//! Table 2 of Liu 2014: time to the end of a run with a killed process, when all ranks go back, and when only the
+//! killed one does.
 
 use std::mem::take;
 use std::process::ExitCode;
@@ -17,17 +17,17 @@ use crate::sample::{quantile, sorted};
 use crate::table::Table;
 use crate::{Failure, print, rank};
 
-/// Iterations from one checkpoint to the next, and the one of the kill, of CG's 15: one checkpoint precedes the kill.
+/// Iterations between checkpoints, and the kill's iteration, out of CG's 15: one checkpoint precedes the kill.
 const CHECKPOINT_EVERY: u64 = 8;
 const KILLED_IN: u64 = 14;
-/// Rank that is killed, as in the paper.
+/// Killed rank, as in the paper.
 const KILLED: u32 = 3;
 
-/// Time runs of CG in which a rank is killed, under checkpoints of the whole job and under user-level logging, compared
-/// with table 2 of Liu et al. 2014.
+/// Time CG runs with a killed rank, under checkpoints of the whole job and under user-level logging, compared with
+/// table 2 of Liu et al. 2014.
 ///
 /// Ranks are processes on this machine. Rank 3 is killed in iteration 14 of 15, after a checkpoint in iteration 8; the
-/// paper's in iteration 70 of 75, after one in iteration 10. The four kinds of runs take turns. CPU time is that of all
+/// paper's in iteration 70 of 75, after one in iteration 10. The four kinds of runs take turns. CPU time covers all
 /// processes.
 #[derive(Debug, Args)]
 pub(crate) struct UlmlTable2Arguments {
@@ -37,7 +37,7 @@ pub(crate) struct UlmlTable2Arguments {
     /// Problem size: S, W or A
     #[arg(long, default_value = "A")]
     class: String,
-    /// Runs of each kind
+    /// Runs per kind
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
     /// Print a JSON array with an object per kind of run
@@ -45,7 +45,7 @@ pub(crate) struct UlmlTable2Arguments {
     pub(super) json: bool,
 }
 
-/// Kind of run.
+/// Run kind.
 struct Kind {
     name: &'static str,
     rule: Rule,
@@ -62,7 +62,7 @@ const KINDS: [Kind; 4] = [
     Kind { name: "the same, a rank is killed", rule: user_level::RULE, has_kill: true, paper: [3.83, 30.01] },
 ];
 
-/// Times of the runs of one kind, in seconds.
+/// Run times for one kind, in seconds.
 #[derive(Debug, Default)]
 struct Times {
     wall: Vec<f64>,
@@ -96,7 +96,7 @@ pub(crate) fn run(arguments: &UlmlTable2Arguments) -> Result<ExitCode, Failure> 
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs a job; returns its wall time and the CPU time of its processes, in seconds.
+/// Runs a job; returns its wall time and its processes' CPU time, in seconds.
 fn run_once(
     workload: &dyn Workload,
     ranks: u32,
@@ -117,7 +117,7 @@ fn run_once(
     Ok((report.wall.as_secs_f64(), (cpu_of_children()? - before).as_secs_f64()))
 }
 
-/// Returns the CPU time of all children that have ended and been waited for.
+/// Returns the CPU time of all ended, awaited children.
 fn cpu_of_children() -> Result<Duration, Failure> {
     let stat = std::fs::read_to_string("/proc/self/stat").map_err(Failure::failed)?;
     let ticks = children_ticks(&stat).ok_or_else(|| Failure::failed("/proc/self/stat can't be read"))?;

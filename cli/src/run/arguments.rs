@@ -1,7 +1,7 @@
 //! Separation of this command's options from mpirun's.
 //!
 //! The argument parser rejects unknown options. Here they belong to mpirun, with their values and in their order; so
-//! each of their words is wrapped in an option that the parser knows.
+//! each word is wrapped in an option known to the parser.
 
 use std::ffi::OsString;
 
@@ -9,10 +9,10 @@ use clap::{ArgAction, Args, Command};
 
 use super::RunArguments;
 
-/// Option that wraps a word for mpirun.
+/// Option wrapping a word for mpirun.
 pub(super) const WRAPPER: &str = "mpirun-option";
 
-/// Wraps the words for mpirun in a command line of `run`; returns other command lines unchanged.
+/// Wraps the words for mpirun in a `run` command line; returns other command lines unchanged.
 pub(crate) fn wrap_mpirun_options(line: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut line = line.into_iter();
     let mut wrapped: Vec<OsString> = line.by_ref().take(2).collect();
@@ -63,10 +63,10 @@ fn takes_value(known: &Command, word: &OsString) -> Option<bool> {
     Some(!has_value && matches!(of.get_action(), ArgAction::Set | ArgAction::Append))
 }
 
-/// Separator of the programs of an MPMD job.
+/// Separator between the programs of an MPMD job.
 pub(super) const NEXT_PROGRAM: &str = ":";
 
-/// Returns the total number of ranks requested by our option, mpirun's options and the options of further programs.
+/// Returns the total number of ranks requested by our option, mpirun's options and the further programs' options.
 pub(super) fn ranks_of(own: Option<u32>, options: &[OsString], program: &[OsString]) -> u32 {
     let others = program.split(|word| word == NEXT_PROGRAM).skip(1).filter_map(ranks_in);
     own.or_else(|| ranks_in(options)).into_iter().chain(others).fold(0, u32::saturating_add)

@@ -24,9 +24,9 @@ use crate::mpirun;
 
 /// Time for mpirun to end its ranks after a signal; after that, mpirun and the ranks are killed.
 const GRACE: Duration = Duration::from_secs(5);
-/// Time for mpirun to react to a signal that the terminal sent it as well.
+/// Time for mpirun to react to a signal also sent to it by the terminal.
 const TERMINAL_SIGNAL_GRACE: Duration = Duration::from_secs(1);
-/// Interval of the progress display.
+/// Progress display interval.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Error while running mpirun.
@@ -42,38 +42,40 @@ pub(super) enum LaunchError {
     Wait(#[source] io::Error),
 }
 
-/// Outcome of a run.
+/// Run outcome.
 #[derive(Debug)]
 pub(super) struct Exit {
-    /// Exit code of the program as reported by mpirun, or 128 plus the signal that ended mpirun.
+    /// The program's exit code as reported by mpirun, or 128 plus the signal that ended mpirun.
     pub(super) code: u8,
     pub(super) wall: Duration,
     /// True if a signal interrupted the run.
     pub(super) interrupted: bool,
 }
 
-/// Parameters of a run.
+/// Run parameters.
 pub(super) struct Launch<'a> {
     pub(super) mpi: &'a Mpi,
-    /// Library that is preloaded into the ranks.
+    /// Library preloaded into the ranks.
     pub(super) library: &'a Path,
-    /// Variables of the ranks.
+    /// Variables for the ranks.
     pub(super) variables: Vec<(&'static str, OsString)>,
     /// Number of processes.
     pub(super) processes: Option<u32>,
     pub(super) job: &'a JobDirectory,
-    /// What mpirun prints is its own, and no rank's: it goes to standard error.
+    /// Output of mpirun is its own, not any rank's: it goes to standard error.
     pub(super) has_own_output: bool,
-    /// Options of mpirun, before the user's own.
+    /// Options for mpirun, before the user's own.
     pub(super) options: &'a [&'a str],
     pub(super) mpirun_options: &'a [OsString],
-    /// Program and arguments; after each `:` another program of the job, with mpirun's options before it.
+    /// Program and arguments; after each `:` another program in the job, preceded by mpirun's options for it.
     pub(super) program: &'a [OsString],
 }
 
-/// What is done while a job runs.
+/// Actions while a job runs.
 pub(super) trait Watch {
-    /// Looks at the job. Called several times a second. Returns `false` if the job can't go on: it is killed then.
+    /// Looks at the job, several times a second.
+    ///
+    /// Returns `false` if the job can't go on: it is killed then.
     fn update(&mut self) -> bool;
 
     /// Ends with the job.
@@ -81,7 +83,7 @@ pub(super) trait Watch {
 }
 
 impl Launch<'_> {
-    /// Runs the job to its end, and lets `watch` look at it.
+    /// Runs the job to its end, polling `watch`.
     pub(super) fn run(&self, watch: &mut dyn Watch) -> Result<Exit, LaunchError> {
         let signals = Signals::install().map_err(LaunchError::Signals)?;
         let mut command = self.command()?;
@@ -120,7 +122,7 @@ impl Launch<'_> {
         let is_open_mpi = self.mpi.implementation == Implementation::OpenMpi;
         if let Some((name, path)) = library_path(self.mpi) {
             command.env(name, path);
-            // Of MPICH, ranks get all variables.
+            // Under MPICH, ranks get all variables.
             if is_open_mpi {
                 exported.extend(["-x".into(), name.into()]);
             }
@@ -161,13 +163,13 @@ pub(crate) fn is_alive(pid: u32) -> bool {
     stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))
 }
 
-/// Returns the variable with which the loader finds the libraries of an MPI, if it needs one, and its value.
+/// Returns the variable with which the loader finds an MPI's libraries, if it needs one, and its value.
 pub(crate) fn library_path(mpi: &Mpi) -> Option<(&'static str, OsString)> {
     const NAME: &str = "LD_LIBRARY_PATH";
     mpi.libraries.as_ref().map(|libraries| (NAME, prepend(libraries.as_os_str(), std::env::var_os(NAME))))
 }
 
-/// Returns the variable that preloads a library, and its value.
+/// Returns the variable for preloading a library, and its value.
 pub(crate) fn preload(library: &Path) -> (&'static str, OsString) {
     const NAME: &str = "LD_PRELOAD";
     (NAME, prepend(library.as_os_str(), std::env::var_os(NAME)))
@@ -191,7 +193,7 @@ fn cores() -> u32 {
     if smt.trim() == "1" { threads.div_ceil(2) } else { threads }
 }
 
-/// Handlers of signals that interrupt the run.
+/// Handlers for signals interrupting the run.
 struct Signals {
     last: Arc<AtomicUsize>,
     registered: Vec<signal_hook::SigId>,
@@ -289,13 +291,13 @@ impl Running {
     /// Kills mpirun and all its descendants.
     fn kill(&mut self) {
         if kill_with_descendants(&self.child).is_err() {
-            // It has no descriptor; an error means that it has ended.
+            // It has no descriptor; an error means it has ended.
             let _ = self.child.kill();
         }
         self.end_ranks();
     }
 
-    /// Kills ranks that outlive mpirun and waits for their end, since they may have files of this job open.
+    /// Kills ranks outliving mpirun and waits for their end, since they may have files of this job open.
     fn end_ranks(&self) {
         let own = self.summaries.as_os_str().as_encoded_bytes();
         let began = Instant::now();

@@ -7,7 +7,7 @@ use counterfoil_mpi_discovery::{Implementation, MPICH, WHEEL};
 
 use super::mpi::{Mpi, target_folders};
 
-/// Error of the search.
+/// Search error.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LibraryError {
     #[error("{} not found: --mpi-library, or COUNTERFOIL_MPI_LIBRARY, must be the path of {file}", path.display())]
@@ -23,8 +23,8 @@ pub(crate) enum LibraryError {
     NotBuilt { file: &'static str, mpi: String, mpi_option: String, searched: String },
 }
 
-/// Returns the given logging library, or the one built for this MPI: next to this program, or in the folders of
-/// `cargo xtask preload`.
+/// Returns the given logging library, or the one built for this MPI: next to this program, or in the folders of `cargo
+/// xtask preload`.
 pub(crate) fn find(named: Option<&Path>, mpi: &Mpi) -> Result<PathBuf, LibraryError> {
     if mpi.implementation == Implementation::Mpich {
         return Err(LibraryError::RecoveryOnly { mpi: mpi.to_string() });
@@ -32,7 +32,9 @@ pub(crate) fn find(named: Option<&Path>, mpi: &Mpi) -> Result<PathBuf, LibraryEr
     find_file(LIBRARY, named, mpi)
 }
 
-/// Returns the recovery library as [`find`] returns the logging library. It is beside that one if its path is given.
+/// Returns the recovery library as [`find`] returns the logging library.
+///
+/// It is next to that one if its path is given.
 pub(crate) fn find_recovery(named: Option<&Path>, mpi: &Mpi) -> Result<PathBuf, LibraryError> {
     let beside = named.map(|path| path.with_file_name(RECOVERY_LIBRARY));
     find_file(RECOVERY_LIBRARY, beside.as_deref(), mpi)

@@ -13,16 +13,16 @@ use counterfoil_mpi_discovery::{
 #[derive(Clone, Debug)]
 pub(crate) struct Mpi {
     pub(crate) implementation: Implementation,
-    /// `wheel`, `debian`, `mpich`, or the name that `cargo xtask` gives to other installations.
+    /// `wheel`, `debian`, `mpich`, or the name given by `cargo xtask` to another installation.
     pub(crate) name: String,
     /// Version, such as `5.0.11`.
     pub(crate) version: String,
     pub(crate) mpirun: PathBuf,
-    /// Folder of its libraries, unless the system's loader finds them by itself.
+    /// Folder with its libraries, unless the system's loader finds them by itself.
     pub(crate) libraries: Option<PathBuf>,
 }
 
-/// Error of the search.
+/// Search error.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MpiError {
     #[error(
@@ -31,7 +31,7 @@ pub(crate) enum MpiError {
         installed_options(installed)
     )]
     None {
-        /// Values of `--mpi` that would find an installation.
+        /// Values of `--mpi` for existing installations.
         installed: Vec<&'static str>,
     },
     #[error(
@@ -89,7 +89,9 @@ impl Mpi {
         }
     }
 
-    /// Finds the requested MPI, or the one in `PATH`. `by` is the option or variable that requests it, for errors.
+    /// Finds the requested MPI, or the one in `PATH`.
+    ///
+    /// `by` is the option or variable requesting it, for errors.
     pub(crate) fn find(requested: Option<(&str, &str)>) -> Result<Mpi, MpiError> {
         let Some((requested, by)) = requested else {
             let mpirun = Mpi::in_path().ok_or_else(MpiError::none)?;
@@ -164,7 +166,7 @@ pub(super) fn target_folders() -> Vec<PathBuf> {
     own.into_iter().chain(configured).chain([PathBuf::from("target")]).collect()
 }
 
-/// Returns the launchers of an MPI from PyPI that `cargo xtask` has installed, the newest version of each folder first.
+/// Returns the launchers of PyPI MPIs installed by `cargo xtask`, the newest version in each folder first.
 fn from_pypi(implementation: Implementation) -> Vec<PathBuf> {
     let prefix = format!("{}-", implementation.package());
     let mut found = Vec::new();
@@ -186,8 +188,9 @@ fn debian() -> Option<PathBuf> {
     debian_paths("mpirun").into_iter().find(|path| path.exists())
 }
 
-/// Returns Debian's path of the launcher if `mpirun` is another path of it. /bin is a link to /usr/bin, and an mpirun
-/// started as /bin/mpirun takes / for its prefix, and fails.
+/// Returns Debian's launcher path if `mpirun` is another path to it.
+///
+/// /bin is a link to /usr/bin, and an mpirun started as /bin/mpirun takes / for its prefix, and fails.
 fn debian_path(mpirun: &Path) -> Option<PathBuf> {
     let known = || debian_paths("mpirun").into_iter();
     let found = known().find(|known| known == mpirun).or_else(|| known().find(|known| same_file(known, mpirun)));
@@ -198,7 +201,7 @@ fn same_file(one: &Path, other: &Path) -> bool {
     one == other || matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other)
 }
 
-/// Returns the implementation and the version that an mpirun prints.
+/// Returns the implementation and version printed by an mpirun.
 fn version(mpirun: &Path) -> Result<(Implementation, String), MpiError> {
     let output = Command::new(mpirun).arg("--version").stdin(Stdio::null()).output();
     let output = output.map_err(|source| MpiError::Start { mpirun: mpirun.to_owned(), source })?;
@@ -220,8 +223,8 @@ mod tests {
         let prefix = tempfile::tempdir().unwrap();
         fs::create_dir(prefix.path().join("bin")).unwrap();
         let mpirun = prefix.path().join("bin/mpirun");
-        // Written by a child process: a process that another test forks meanwhile would inherit a file descriptor
-        // opened here, and a file open for writing can't be executed.
+        // Written by a child process: a process forked meanwhile by another test would inherit a file descriptor opened
+        // here, and a file open for writing can't be executed.
         let script = format!("#!/bin/sh\necho '{output}'\n");
         let mut write = Command::new("sh");
         write.args(["-c", "printf %s \"$1\" > \"$2\" && chmod 755 \"$2\"", "sh", &script]).arg(&mpirun);

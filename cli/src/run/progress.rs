@@ -1,4 +1,4 @@
-//! Progress line of a running job.
+//! Progress line for a running job.
 
 use std::path::{Path, PathBuf};
 
@@ -7,14 +7,14 @@ use indicatif::{BinaryBytes, ProgressBar, ProgressStyle};
 
 use super::launch::Watch;
 
-/// Line on a terminal that is rewritten; hidden elsewhere.
+/// Rewritten terminal line; hidden elsewhere.
 pub(super) struct ProgressLine {
     line: ProgressBar,
     dir: PathBuf,
 }
 
 impl ProgressLine {
-    /// Creates the line for ranks that write their live counters into `dir`; hidden unless `is_wanted`.
+    /// Creates the line for ranks writing their live counters into `dir`; hidden unless `is_wanted`.
     pub(super) fn new(dir: &Path, is_wanted: bool) -> ProgressLine {
         let line = if is_wanted { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
         // The template is valid.

@@ -1,7 +1,7 @@
-//! `counterfoil run --recover`: runs an unmodified MPI program, and replaces ranks whose processes are killed.
+//! `counterfoil run --recover`: runs an unmodified MPI program, and replaces killed ranks.
 //!
 //! Where the MPI outlives failures, spare processes replace ranks while the others go on. Where it doesn't, and when no
-//! spare is left, the job is started again under its name, and every rank goes on from what is on record.
+//! spare is left, the job is started again under its name, and every rank goes on from the records.
 
 mod deaths;
 mod kills;
@@ -38,34 +38,34 @@ use kills::Kill;
 use relay::Relay;
 use summary::Summary;
 
-/// Most times that a job is started again.
+/// Maximum number of job restarts.
 const RESTARTS_MAX: u32 = 10;
-/// Settings of a job that logs only.
+/// Settings for jobs that only log.
 const OF_LOGGING: [&str; 6] = ["logging", "keep", "on-full", "prefault", "spill-cpu", "deadlock-after"];
-/// Outcomes get this part of the log's memory, if that is more than the default.
+/// Outcomes get this fraction of the log memory, if above the default.
 const BUDGET_PER_OUTCOMES: usize = 4;
-/// Longest wait for the exits of processes that were killed, and time between two looks.
+/// Longest wait for the exits of killed processes, and time between two checks.
 const EXIT_WAIT_MAX: Duration = Duration::from_secs(5);
 const EXIT_NAP: Duration = Duration::from_millis(20);
-/// Most starts of a job whose processes die before they have become ranks.
+/// Maximum number of starts of a job whose processes die before becoming ranks.
 const STARTS_MAX: u32 = 5;
-/// Directory of the reports in that of the logs.
+/// Report directory, in the log directory.
 pub(super) const REPORTS: &str = "reports";
 
-/// Options of recovery.
+/// Recovery options.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Recovery")]
 pub(super) struct RecoverOptions {
     /// Replace ranks whose processes are killed; needs -n
     #[arg(long)]
     recover: bool,
-    /// Number of spare processes, each of which can replace one rank [default: 1 where the MPI outlives failures]
+    /// Number of spare processes, each able to replace one rank [default: 1 where the MPI outlives failures]
     #[arg(long, value_name = "N", requires = "recover")]
     spares: Option<u32>,
-    /// Rule of recovery
+    /// Recovery rule
     #[arg(long, value_name = "RULE", requires = "recover", default_value = "sender-based", value_parser = protocol::parser(is_offered))]
     protocol: Rule,
-    /// A replacement that sends other bytes than its predecessor: end the job, or warn and go on with those on record
+    /// If a replacement sends other bytes than its predecessor: end the job, or warn and go on with the recorded ones
     #[arg(
         long,
         value_name = "stop|warn",
@@ -79,16 +79,16 @@ pub(super) struct RecoverOptions {
     /// noticed
     #[arg(long, requires = "recover")]
     checkpoints: bool,
-    /// Directory that all hosts share, for what the processes print and report; needed for ranks on several hosts
+    /// Directory shared by all hosts, for the processes' output and reports; needed for ranks on several hosts
     #[arg(long, value_name = "DIR", requires = "recover")]
     shared_dir: Option<PathBuf>,
     /// Kill rank R, to try the recovery: before its call number CALL, or at a TIME since the start, as 1.5s or 250ms.
-    /// May be repeated; the calls of one rank are for its processes, one after the other
+    /// May be repeated; a rank's calls apply to its processes, one after the other
     #[arg(long = "kill", value_name = "R@CALL|R@TIME", requires = "recover")]
     kills: Vec<Kill>,
 }
 
-/// What happens when a replacement sends other bytes than its predecessor.
+/// Reaction to a replacement sending other bytes than its predecessor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Divergence {
     Stop,
@@ -126,7 +126,7 @@ fn takes_checkpoints(program: &OsStr) -> bool {
     bytes.windows(NAME.len()).any(|window| window == NAME)
 }
 
-/// Returns a name for the job, unlike those of others.
+/// Returns a unique name for the job.
 fn job_name() -> String {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     format!("run-{}-{}", std::process::id(), since.as_micros() % 1_000_000_000)
@@ -247,7 +247,7 @@ pub(super) fn run(arguments: &RunArguments, settings: &Settings, mpi: &Mpi) -> R
             dir.display()
         );
     }
-    // What a job that has failed leaves is of no use to anybody, unless it keeps its logs: its name is this command's.
+    // A failed job's files are of no use, unless it keeps its logs: only this command knows its name.
     remove_files(&name, &roots);
     let summary = Summary::of(&recover, mpi, spares, &relay, begun.elapsed());
     let code = summary.exit_code(&exit);
@@ -286,14 +286,16 @@ pub(super) fn run(arguments: &RunArguments, settings: &Settings, mpi: &Mpi) -> R
     Ok(ExitCode::from(code))
 }
 
-/// Makes the job's directory in one that all hosts share.
+/// Makes the job's directory in one shared by all hosts.
 fn shared_dir(dir: &Path) -> Result<TempDir, Failure> {
     let made =
         std::fs::canonicalize(dir).and_then(|dir| tempfile::Builder::new().prefix("counterfoil-").tempdir_in(dir));
     made.map_err(|error| Failure::refused(format!("--shared-dir: {}: {error}", dir.display())))
 }
 
-/// Removes what is left of a job. Processes that were killed may still be about to exit.
+/// Removes a job's remaining files.
+///
+/// Killed processes may still be about to exit.
 fn remove_files(job: &str, roots: &[PathBuf]) {
     let begun = Instant::now();
     loop {
@@ -314,10 +316,10 @@ fn remove_files(job: &str, roots: &[PathBuf]) {
     }
 }
 
-/// Returns the exit code of mpirun after one of its processes was killed.
+/// Returns mpirun's exit code after one of its processes was killed.
 fn code_of_kill(mpi: &Mpi) -> u8 {
     match mpi.implementation {
-        // As of a shell.
+        // Like a shell's.
         Implementation::OpenMpi => 137,
         Implementation::Mpich => 9,
     }
@@ -325,16 +327,17 @@ fn code_of_kill(mpi: &Mpi) -> u8 {
 
 /// Returns `true` if the job has lost processes, and none of its ranks has ended it for good.
 fn can_go_on(exit: &Exit, mpi: &Mpi, relay: &Relay) -> bool {
-    // Where others outlive it, the death of a process is no error to mpirun, nor is that of all; and in MPI_Init an MPI
-    // that has lost a process may end the others with any code.
+    // Where processes outlive others, a process's death is no error to mpirun, nor is the death of all; and in MPI_Init
+    // an MPI that has lost a process may end the others with any code.
     let is_of_kills = exit.code == code_of_kill(mpi) || exit.code == 0;
     let has_lost_processes = (is_of_kills && relay.has_ranks()) || relay.has_killed_start();
     let is_lost = relay.take_lost() || has_lost_processes;
     is_lost && !exit.interrupted && relay.aborted().is_none() && relay.full_dir().is_none()
 }
 
-/// Returns the variable by which Python hashes strings alike in all processes, with its value, unless it is set: a
-/// replacement repeats the order of its sets then.
+/// Returns the variable making Python hash strings alike in all processes, with its value, unless it is set.
+///
+/// A replacement then repeats the order of its predecessor's sets.
 pub(crate) fn hash_seed() -> Option<(&'static str, OsString)> {
     const NAME: &str = "PYTHONHASHSEED";
     std::env::var_os(NAME).is_none().then(|| (NAME, OsString::from("0")))

@@ -1,4 +1,4 @@
-//! Summary of a job, from the files that its ranks wrote into the job directory.
+//! Job summary, from the files written by its ranks into the job directory.
 
 mod notes;
 
@@ -19,26 +19,26 @@ use super::takeover::TakenOver;
 use crate::report::{rank_list, strip_digits};
 use crate::table::Table;
 
-/// The logging rule of every run over MPI.
+/// The logging rule for every MPI run.
 const PROTOCOL: &str = "sender-based";
 
-/// Summary of a job.
+/// Job summary.
 #[derive(Debug)]
 pub(super) struct JobSummary {
     mpi: String,
     is_on: bool,
-    /// Directory that keeps the logs.
+    /// Directory keeping the logs.
     log_dir: Option<String>,
     code: u8,
     interrupted: bool,
     wall: Duration,
     /// Ascending by rank.
     ranks: Vec<Rank>,
-    /// Ranks that can't log and why; ascending by rank.
+    /// Ranks unable to log, and why; ascending by rank.
     refused: Vec<(u32, String)>,
 }
 
-/// A rank of the job.
+/// A job's rank.
 #[derive(Debug, Serialize)]
 struct Rank {
     #[serde(flatten)]
@@ -50,10 +50,10 @@ struct Rank {
     taken_over: Option<Option<u64>>,
 }
 
-/// Reason why the log of a rank without MPI_Finalize is incomplete on disk.
+/// Reason why the log on disk is incomplete for a rank without MPI_Finalize.
 const NO_FINALIZE: &str = "no MPI_Finalize, and the records in memory are lost";
 
-/// End of a rank, as seen by the library.
+/// A rank's end, as seen by the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
     Finalized,
@@ -83,7 +83,7 @@ impl Rank {
 }
 
 impl JobSummary {
-    /// Summarizes a job from the directory of its ranks' summaries.
+    /// Summarizes a job from the directory with its ranks' summaries.
     pub(super) fn read(settings: &RunSettings, mpi: &Mpi, exit: &Exit, dir: &Path) -> JobSummary {
         let mut ranks: Vec<Rank> = RankSummary::read_all(dir)
             .into_iter()
@@ -111,7 +111,7 @@ impl JobSummary {
         !self.ranks.is_empty()
     }
 
-    /// Number of ranks that initialized MPI; `None` if none did.
+    /// Number of ranks with MPI initialized; `None` if there are none.
     pub(super) fn ranks(&self) -> Option<u32> {
         self.ranks.last().map(|one| one.summary.rank + 1)
     }
@@ -153,14 +153,16 @@ impl JobSummary {
         by_reason(self.ranks.iter().filter_map(|one| Some((one.summary.rank, one.summary.not_kept.as_deref()?))))
     }
 
-    /// Groups the ranks whose logs lack records by reason.
+    /// Groups the ranks with incomplete logs by reason.
     fn gaps(&self) -> Vec<(&str, Vec<u32>)> {
         let ended = self.ranks.iter().filter_map(|one| Some((one.summary.rank, one.summary.end.as_ref()?)));
         by_reason(ended.flat_map(|(rank, end)| end.gaps.iter().map(move |why| (rank, why.as_str()))))
     }
 }
 
-/// Groups ranks by reason. Reasons that differ in numbers only are merged, with the text of the first rank.
+/// Groups ranks by reason.
+///
+/// Reasons that differ only in numbers are merged, with the first rank's text.
 fn by_reason<'a>(reasons: impl Iterator<Item = (u32, &'a str)>) -> Vec<(&'a str, Vec<u32>)> {
     let mut by_reason: BTreeMap<String, (&str, Vec<u32>)> = BTreeMap::new();
     for (rank, why) in reasons {
@@ -232,7 +234,7 @@ mod tests {
 
     pub(super) const DONE: &[u8] = br#"{"aborted":false,"messages_logged":5,"bytes_logged":2048,"gave_up":null}"#;
 
-    /// Live counters of rank 0 of 2, which logged 3 messages of 30 bytes in total, 1 of them acknowledged.
+    /// Live counters of rank 0 out of 2, which logged 3 messages with 30 bytes in total, 1 of them acknowledged.
     pub(super) fn live_counters() -> Vec<u8> {
         let mut words = vec![0; live_words(2)];
         for (word, value) in [(Word::Magic, LIVE_MAGIC), (Word::Ranks, 2), (Word::Pid, 7), (Word::HasLog, 1)] {

@@ -10,8 +10,9 @@ use counterfoil_settings::RunSettings;
 /// Outcome per rank: number of records, or why the log can't be taken over.
 pub(super) type TakenOver = BTreeMap<u32, Result<u64, String>>;
 
-/// Takes over the logs of ended ranks, except those for which `is_done` returns `true`. Does nothing in other tiers or
-/// without a log directory.
+/// Takes over the logs of ended ranks, except where `is_done` returns `true`.
+///
+/// Does nothing in other tiers or without a log directory.
 pub(super) fn take_over(settings: &RunSettings, ranks: u32, is_done: impl Fn(u32) -> bool) -> TakenOver {
     let mut taken = TakenOver::new();
     let (Tier::ProcessCrashSafe, Some(shared), Some(_)) = (settings.tier, &settings.shm_dir, &settings.log_dir) else {

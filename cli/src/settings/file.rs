@@ -8,7 +8,7 @@ use toml::{Table, Value};
 
 /// Default file, in the working directory.
 const NAME: &str = "counterfoil.toml";
-/// Environment variable that names another file.
+/// Environment variable naming another file.
 const VARIABLE: &str = "COUNTERFOIL_CONFIG";
 
 /// Error of the settings file.
@@ -20,7 +20,9 @@ pub(crate) enum FileError {
     Malformed { path: PathBuf, reason: String },
 }
 
-/// A parsed settings file. Every key is a known setting, every value a string, an integer or a boolean.
+/// A parsed settings file.
+///
+/// Every key is a known setting, every value a string, an integer or a boolean.
 #[derive(Debug)]
 pub(crate) struct File {
     pub(crate) path: PathBuf,
@@ -54,7 +56,9 @@ impl File {
         Ok(File { path: path.to_owned(), table })
     }
 
-    /// Returns the value of a setting. Relative paths in the file are relative to its folder.
+    /// Returns a setting's value.
+    ///
+    /// Relative paths in the file are relative to its folder.
     pub(super) fn get(&self, key: &Key) -> Option<String> {
         let text = as_text(self.table.get(key.name)?)?;
         let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());

@@ -14,19 +14,20 @@ use counterfoil_simulator::{self as simulator, Config, Progress, Summary, Violat
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use thiserror::Error;
 
-/// Number of seeds that a thread takes at a time. At most the number of failures that a summary keeps, so that none is
-/// missed.
+/// Number of seeds taken by a thread at a time.
+///
+/// At most the number of failures kept by a summary, so that none is missed.
 const SLICE: u64 = Summary::FAILURES_MAX as u64;
 /// Maximum number of failing seeds to list.
 const SEEDS_FAILED_MAX: usize = 1_000;
-/// Interval of checks for an interrupt.
+/// Interval between checks for an interrupt.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Results of a campaign.
+/// Campaign results.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     pub(super) summary: Summary,
-    /// Number of failures by kind of violation.
+    /// Number of failures by violation kind.
     pub(super) kinds: BTreeMap<&'static str, u64>,
     pub(super) lost: u64,
     pub(super) duplicated: u64,
@@ -55,7 +56,7 @@ impl Tally {
     }
 }
 
-/// Effect of a violation on messages.
+/// A violation's effect on messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Effect {
     Lost,
@@ -63,8 +64,9 @@ enum Effect {
     Reordered,
 }
 
-/// Returns the effect of a violation; `None` if it doesn't concern messages. A deadlocked rank waits for a lost
-/// message.
+/// Returns a violation's effect; `None` if it doesn't concern messages.
+///
+/// A deadlocked rank waits for a lost message.
 fn effect(wrong: &ViolationKind) -> Option<Effect> {
     match wrong {
         ViolationKind::Duplicate { .. } => Some(Effect::Duplicated),
@@ -90,8 +92,9 @@ pub(super) enum CampaignError {
     Panicked,
 }
 
-/// Runs the schedules of all seeds or, after an interrupt, of the first ones. Threads take slices in any order; the
-/// results are merged in seed order, so that they don't depend on it.
+/// Runs the schedules for all seeds or, after an interrupt, for the first ones.
+///
+/// Threads take slices in any order; the results are merged in seed order, so they don't depend on it.
 pub(super) fn run(
     rule: &Rule,
     config: &Config,
@@ -102,7 +105,7 @@ pub(super) fn run(
 ) -> Result<Tally, CampaignError> {
     let of = seeds.end - seeds.start;
     let slices = of.div_ceil(SLICE);
-    // A thread finishes every slice that it takes, so the completed slices are always the first ones.
+    // A thread finishes every slice it takes, so the completed slices are always the first ones.
     let next = AtomicU64::new(0);
     let stop = AtomicBool::new(false);
     let work = |sender: mpsc::Sender<(u64, Summary)>| {

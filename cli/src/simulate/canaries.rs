@@ -1,4 +1,4 @@
-//! The list of canaries and the protocols that they apply to.
+//! Canaries and the protocols they apply to.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! Options of `counterfoil simulate`.
+//! Options for `counterfoil simulate`.
 
 use std::ops::{Range, RangeInclusive};
 use std::path::PathBuf;
@@ -24,8 +24,8 @@ const SCHEDULES_MAX: u64 = 1_000_000_000_000;
 ///
 /// Virtual ranks exchange messages in one process and in virtual time; a seed determines all events and failures.
 /// Oracles check every event independently of the protocol and its log. The first failing schedule is shrunk and
-/// printed as one line, with the command that replays it. The exit code is 0 if no schedule failed, 1 if one did, and
-/// 130 after an interrupt.
+/// printed as one line, with its replay command. The exit code is 0 if no schedule failed, 1 if one did, and 130 after
+/// an interrupt.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct SimulateArguments {
@@ -34,11 +34,11 @@ pub(crate) struct SimulateArguments {
     /// Protocol to simulate
     #[arg(long, value_name = "PROTOCOL", default_value = RULES[0].name, value_parser = protocol::parser(|rule| rule.properties.recovers()))]
     protocol: Rule,
-    /// How the two bits of a collective call reach those that get its data, in protocols that have such bits [default:
+    /// Transport of a collective call's two bits to the receivers of its data, in protocols with such bits [default:
     /// exchanged]
     #[arg(long, value_parser = protocol::bits())]
     bits: Option<Bits>,
-    /// When a rank takes the checkpoint that it is asked for, in protocols with checkpoints of the whole job: at any
+    /// Moment at which a rank takes a requested checkpoint, in protocols with checkpoints of the whole job: at any
     /// time, or where the program offers one [default: any-time]
     #[arg(long, value_parser = protocol::moment())]
     moment: Option<Moment>,
@@ -55,19 +55,19 @@ pub(crate) struct SimulateArguments {
     /// Number of process failures per schedule, from 0 to 64
     #[arg(long, value_name = "N|MIN..MAX", default_value = "1..3", value_parser = parse_faults)]
     pub(super) faults: CountRange,
-    /// Number of collections, or of checkpoints of the job, that the coordinator begins per schedule, from 0 to 64. For
+    /// Number of collections, or checkpoints of the job, begun by the coordinator per schedule, from 0 to 64. For
     /// protocols whose coordinator does so [default: 0..3]
     #[arg(long, value_name = "N|MIN..MAX", value_parser = parse_collections)]
     collections: Option<CountRange>,
-    /// Number of clusters of ranks, from 0 (none) to 8. For protocols with clusters [default: 0..3]
+    /// Number of rank clusters, from 0 (none) to 8. For protocols with clusters [default: 0..3]
     #[arg(long, value_name = "N|MIN..MAX", value_parser = parse_clusters)]
     clusters: Option<CountRange>,
-    /// In half of the schedules, the replacement of a rank breaks all connections between the others, which connect
-    /// again: as a repair of an MPI job by revocation does
+    /// In half of the schedules, a rank's replacement breaks all connections between the others, which reconnect: like
+    /// an MPI job's repair by revocation
     #[arg(long)]
     revoked: bool,
-    /// In half of the schedules, what a process has sent can still arrive after it, or its replacement, has connected
-    /// anew: a transport may not do that, and few protocols allow it
+    /// In half of the schedules, a process's messages can still arrive after it, or its replacement, has reconnected: a
+    /// transport may not do that, and few protocols allow it
     #[arg(long)]
     late: bool,
     /// A process dies after at most this many effects of an event, from 0 to 64, in a third of the failures
@@ -83,16 +83,16 @@ pub(crate) struct SimulateArguments {
     /// Number of schedules, one per seed
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=SCHEDULES_MAX))]
     pub(super) schedules: u64,
-    /// First of the consecutive seeds [default: from the clock; printed]
+    /// First seed; the others follow it consecutively [default: from the clock; printed]
     #[arg(long)]
     pub(super) seed: Option<u64>,
     /// Number of threads; doesn't affect the results [default: number of processors]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=256))]
     threads: Option<u32>,
-    /// Plant a bug that the oracles must find, such as drop-record; `list` prints all of them and their protocols
+    /// Plant a bug for the oracles to find, such as drop-record; `list` prints all of them and their protocols
     #[arg(long = "canary", value_name = "NAME|list", value_parser = parse_canary, hide = !Canary::PLANTED)]
     planted: Option<Planted>,
-    /// Replay a single schedule, given as the (quoted) line that a failure prints
+    /// Replay a single schedule, given as the (quoted) line printed by a failure
     #[arg(long, value_name = "SCHEDULE", value_parser = parse_schedule, conflicts_with_all = ["patterns", "ranks", "rounds", "faults", "collections", "clusters", "no_checkpoints", "revoked", "late", "effects", "unnamed",
         "schedules", "seed", "threads", "planted"])]
     pub(super) replay: Option<Schedule>,
@@ -114,13 +114,13 @@ pub(crate) struct SimulateArguments {
     pub(super) json: bool,
 }
 
-/// Another measurement of the state machines.
+/// Another measurement with the state machines.
 #[derive(Debug, Subcommand)]
 pub(super) enum SimulateCommand {
     Scale(scale::ScaleArguments),
 }
 
-/// Value of `--canary`.
+/// Value for `--canary`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Planted {
     /// List all canaries.
@@ -129,7 +129,7 @@ pub(super) enum Planted {
     One(Canary),
 }
 
-/// Inclusive range of a count.
+/// Inclusive range for a count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CountRange {
     pub(super) min: u32,
@@ -209,7 +209,7 @@ impl SimulateArguments {
         self.planted == Some(Planted::List)
     }
 
-    /// Checks the combination of the arguments.
+    /// Checks the combination of arguments.
     pub(super) fn check(&self) -> Result<(), String> {
         let requires = [
             ("--unnamed", self.unnamed, logs_all_messages as fn(&Rule) -> bool),
@@ -230,7 +230,7 @@ impl SimulateArguments {
         self.check_canary()
     }
 
-    /// Refuses a canary that has no effect under the protocol and so could never be found.
+    /// Refuses a canary without effect under the protocol, which could never be found.
     fn check_canary(&self) -> Result<(), String> {
         match self.canary() {
             Some(canary) if !canary.applies_to(&self.protocol) => {
@@ -259,19 +259,19 @@ impl SimulateArguments {
         self.threads.map_or_else(processors, |threads| threads as usize)
     }
 
-    /// Returns `true` if an option requests details of a single run.
+    /// Returns `true` if an option requests a single run's details.
     pub(super) fn shows_one_run(&self) -> bool {
         self.tell || self.svg.is_some()
     }
 }
 
-/// Returns `true` if a rule keeps all messages of all calls: its runs make sense where receives aren't named.
+/// Returns `true` if a rule keeps all messages of all calls: its runs make sense with unnamed receives.
 fn logs_all_messages(rule: &Rule) -> bool {
     let properties = rule.properties;
     properties.keeps == Kept::UntilCovered && properties.native_collectives == NativeCollectives::None
 }
 
-/// Returns the range of a quantity that only some rules have.
+/// Returns the range for a quantity specific to some rules.
 fn range(range: Option<CountRange>, has: bool) -> (u32, u32) {
     match range {
         Some(CountRange { min, max }) => (min, max),
@@ -280,12 +280,12 @@ fn range(range: Option<CountRange>, has: bool) -> (u32, u32) {
     }
 }
 
-/// Returns `true` if programs of this pattern can run under a rule.
+/// Returns `true` if this pattern's programs can run under a rule.
 pub(super) fn runs(rule: &Rule, pattern: Pattern) -> bool {
     !Pattern::OF_CALLS.contains(&pattern) || Pattern::of(rule).contains(&pattern)
 }
 
-/// Explains that a pattern of [`Pattern::OF_CALLS`] can't run.
+/// Explains why a pattern in [`Pattern::OF_CALLS`] can't run.
 pub(super) fn refusal(rule: &Rule, pattern: Pattern) -> String {
     let calls = if runs(rule, Pattern::Calls) { "calls to a root" } else { "collective calls" };
     let others = protocol::names(|rule| runs(rule, pattern));
@@ -321,7 +321,7 @@ fn parse_clusters(text: &str) -> Result<CountRange, String> {
     CountRange::parse(text, 0..=CLUSTERS_MAX)
 }
 
-/// Parses the name of a canary, or its spelling in a schedule's line.
+/// Parses a canary's name, or its spelling in a schedule's line.
 fn parse_canary(name: &str) -> Result<Planted, String> {
     if !Canary::PLANTED {
         return Err("this build has no canaries: build the program with `--features planted`".to_owned());

@@ -1,4 +1,4 @@
-//! Replay of a single schedule.
+//! Single-schedule replay.
 
 use std::process::ExitCode;
 
@@ -12,7 +12,9 @@ use super::report::{add_coverage, add_options, violation_object};
 use crate::plural::count;
 use crate::{Failure, print, protocol, write_file};
 
-/// Refuses schedules that can't be of the selected protocol. A schedule doesn't name its protocol.
+/// Refuses schedules impossible under the selected protocol.
+///
+/// A schedule doesn't name its protocol.
 fn check(rule: &Rule, schedule: &Schedule) -> Result<(), String> {
     let name = rule.name;
     let needs_coordinator = schedule.collections > 0

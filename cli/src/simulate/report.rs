@@ -1,4 +1,4 @@
-//! Report of a campaign.
+//! Campaign report.
 
 use std::fmt::Write;
 use std::ops::Range;
@@ -17,20 +17,20 @@ const SHRINK_RUNS_MAX: u32 = 5_000;
 /// Number of coverage counters per line.
 const COLUMNS: usize = 2;
 
-/// The first failure of a campaign.
+/// A campaign's first failure.
 pub(super) struct FirstFailure {
     seed: u64,
     /// Schedule generated from the seed.
     schedule: String,
     violation: Violation,
-    /// Smallest schedule found with a violation of the same kind.
+    /// Smallest schedule found with the same violation kind.
     small: Option<Shrunk>,
-    /// Command that replays the smallest schedule.
+    /// Command replaying the smallest schedule.
     replay: String,
 }
 
 impl FirstFailure {
-    /// Shrinks the schedule of a failure.
+    /// Shrinks a failure's schedule.
     pub(super) fn shrink(rule: &Rule, failure: &simulator::Failure) -> FirstFailure {
         let small =
             failure.schedule.parse().ok().and_then(|schedule| simulator::shrink(rule, &schedule, SHRINK_RUNS_MAX));
@@ -42,7 +42,7 @@ impl FirstFailure {
     }
 }
 
-/// Contents of the report.
+/// Report contents.
 pub(super) struct Report<'a> {
     pub(super) arguments: &'a SimulateArguments,
     pub(super) rule: Rule,
@@ -160,7 +160,9 @@ pub(super) fn violation_object(violation: &Violation) -> Value {
     })
 }
 
-/// Adds each coverage counter to an object, under its name. The splits are objects of their own.
+/// Adds each coverage counter to an object, under its name.
+///
+/// The splits are separate objects.
 pub(super) fn add_coverage(object: &mut Value, coverage: &Coverage) {
     for (name, count) in coverage.each() {
         object[name] = json!(count);
@@ -170,7 +172,7 @@ pub(super) fn add_coverage(object: &mut Value, coverage: &Coverage) {
     }
 }
 
-/// Adds the options of a rule to an object, but clusters, which schedules have.
+/// Adds a rule's options to an object, except clusters, which are in schedules.
 pub(super) fn add_options(object: &mut Value, rule: &Rule) {
     if rule.takes(RuleOption::Bits) {
         object["bits"] = json!(rule.options.bits.name());

@@ -1,4 +1,4 @@
-//! Cost and extent of recovery on a torus, by the number of ranks.
+//! Cost and extent of recovery on a torus, by number of ranks.
 
 mod machines;
 mod plot;
@@ -21,14 +21,14 @@ use torus::{Arrangement, Torus};
 /// Measure the recovery line, and the messages logged and ranks rolled back, for up to millions of ranks on a torus.
 ///
 /// Computes the ranks' tables from the checkpoint plan, because state machines take some 16 KB each: 16 GB for a
-/// million ranks, and many minutes. Runs on one thread; the time of a recovery line is the median over the failures.
+/// million ranks, and many minutes. Runs on one thread; a recovery line's time is the median over the failures.
 #[derive(Debug, Args)]
 pub(crate) struct ScaleArguments {
     /// Numbers of ranks
     #[arg(long, value_delimiter = ',', value_name = "N", default_values_t = [1_000, 3_000, 10_000, 30_000, 100_000],
           value_parser = clap::value_parser!(u32).range(2..=4_000_000))]
     ranks: Vec<u32>,
-    /// Number of axes of the torus
+    /// Number of torus axes
     #[arg(long, value_delimiter = ',', value_name = "N", default_values_t = [1, 2, 3],
           value_parser = clap::value_parser!(u32).range(1..=3))]
     axes: Vec<u32>,
@@ -42,7 +42,7 @@ pub(crate) struct ScaleArguments {
     /// since later ones reuse its memory). At most 1,000,000 ranks, which take 16 GB and some minutes
     #[arg(long)]
     state_machines: bool,
-    /// Plot the time of a recovery line against the number of ranks into this file
+    /// Plot the recovery line's time against the number of ranks into this file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// Print a JSON array with one object per torus and arrangement
@@ -123,7 +123,7 @@ pub(crate) fn run(arguments: &ScaleArguments) -> Result<ExitCode, Failure> {
 }
 
 fn measure(torus: Torus, arrangement: Arrangement, state_machines: bool) -> Result<Row, Failure> {
-    // The state before the last checkpoints of the second round: every cluster has taken at least one.
+    // The state before the second round's last checkpoints: every cluster has taken at least one.
     let plan = Plan { rounds: 2, iterations: 8 };
     let clusters = torus.clusters(arrangement).map_err(Failure::failed)?;
     let pattern = torus.pattern().map_err(Failure::failed)?;
@@ -134,7 +134,7 @@ fn measure(torus: Torus, arrangement: Arrangement, state_machines: bool) -> Resu
     })
     .map_err(Failure::failed)?;
 
-    // As a sample of all ranks, the first rank of each cluster fails.
+    // The first rank of each cluster fails, as a sample.
     let mut seen = vec![false; clusters.count()];
     let first = |&rank: &u32| {
         let cluster = clusters.cluster_of(counterfoil::Rank(rank)).map_or(0, |cluster| cluster as usize);
@@ -237,12 +237,12 @@ mod tests {
         let row = |arrangement| measure(torus, arrangement, false).unwrap();
         let [stripes, boxes, alternating] =
             [Arrangement::Stripes, Arrangement::Boxes, Arrangement::Alternating].map(row);
-        // (q + 1) / 2q along an axis with q clusters. Stripes are quarters of 16 planes; boxes are four along each
-        // axis; alternating boxes are a box itself and, for half of the boxes, six neighbours.
+        // (q + 1) / 2q along an axis with q clusters. Stripes are quarters with 16 planes; boxes are four along each
+        // axis; alternating boxes are a box itself and, for half the boxes, six neighbours.
         assert!((stripes.rolled_back_pct - 100.0 * 17.0 / 32.0 * 5.0 / 8.0).abs() < 1e-9, "{stripes:?}");
         assert!((boxes.rolled_back_pct - 100.0 * (5.0_f64 / 8.0).powi(3)).abs() < 1e-9, "{boxes:?}");
         assert!((alternating.rolled_back_pct - 100.0 * 4.0 / 64.0).abs() < 1e-9, "{alternating:?}");
-        // In each of the six directions, a quarter of the ranks of a 4 x 4 x 4 box sends across its border, half of
+        // In each of the six directions, a quarter of the ranks in a 4 x 4 x 4 box send across its border, half of
         // these upwards.
         assert!((boxes.logged_pct - 12.5).abs() < 1e-9 && (alternating.logged_pct - 12.5).abs() < 1e-9, "{boxes:?}");
         assert_eq!((stripes.failures, stripes.extents), (64, [16, 16, 16]));

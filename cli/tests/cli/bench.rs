@@ -1,4 +1,4 @@
-//! End-to-end tests of `counterfoil bench` and of the help.
+//! End-to-end tests of `counterfoil bench` and the help.
 
 use std::process::{Command, Output};
 

@@ -1,4 +1,6 @@
-//! End-to-end tests of the command line. Tests that kill processes or run MPI programs are in `processes`.
+//! End-to-end tests of the command line.
+//!
+//! Tests killing processes or running MPI programs are in `processes`.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "tests and their helpers fail by panicking")]
 

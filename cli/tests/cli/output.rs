@@ -1,8 +1,8 @@
-//! Exit code and output of a program.
+//! A program's exit code and output.
 
 use std::process::Output;
 
-/// Exit code and output of a program that has output.
+/// Exit code and output of a program with output.
 pub(crate) struct ProgramOutput {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::output::ProgramOutput;
 
-/// Schedule of a pattern for rules that run collective calls as a whole.
+/// Schedule with a pattern for rules that run collective calls as a whole.
 const CALLS: &str =
     "sim1 pattern=calls ranks=2 rounds=1 program=1 checkpoints=0 ordered=0 tier=volatile mode=uniform seed=1 faults=";
 
@@ -36,8 +36,9 @@ fn object(output: &ProgramOutput) -> Value {
     serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}{}", output.stdout, output.stderr))
 }
 
-/// Runs the replay command that a failure prints, with further arguments. Its only quotes are those around the
-/// schedule.
+/// Runs the replay command printed by a failure, with further arguments.
+///
+/// Its only quotes are around the schedule.
 fn replay(command: &str, more: &[&str]) -> ProgramOutput {
     let mut pieces = command.split('\'');
     let mut arguments: Vec<&str> = pieces.next().unwrap().split_whitespace().collect();
@@ -155,7 +156,7 @@ fn a_diagram_is_well_formed_and_has_a_row_per_rank() {
     }
 }
 
-/// A campaign of one schedule is the same run as the replay of that schedule.
+/// A campaign with one schedule is the same run as the schedule's replay.
 #[test]
 fn a_single_run_prints_its_events_and_its_schedule() {
     let output = simulate(&["--schedules", "1", "--seed", "9", "--tell", "--json"]);

@@ -1,4 +1,4 @@
-//! End-to-end tests of the subcommands that reproduce the papers' tables and figures.
+//! End-to-end tests for the subcommands reproducing the papers' tables and figures.
 
 use std::process::{Command, Output};
 
@@ -8,7 +8,7 @@ fn counterfoil(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_counterfoil")).args(arguments).output().unwrap()
 }
 
-/// Returns the JSON rows that a successful command prints.
+/// Returns the JSON rows printed by a successful command.
 fn rows(arguments: &[&str]) -> Vec<Value> {
     let Output { status, stdout, stderr } = counterfoil(&[arguments, &["--json"]].concat());
     assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::program::Sandbox;
 
-/// Runs the demo under the protocol; it must succeed with the bytes of the run without kills, and leave no files.
+/// Runs the demo under the protocol; it must succeed with the same bytes as the run without kills, and leave no files.
 fn run_demo(protocol: &str, arguments: &[&str]) -> Value {
     let sandbox = Sandbox::new();
     let report = sandbox.demo(&[&["--protocol", protocol, "--json"], arguments].concat()).checked_report();
@@ -21,7 +21,7 @@ fn go_back_on_all_tiers(protocol: &str) {
                 let kills = ["--workload", workload, "--tier", tier, "--kill", "1@5", "--kill", "0@7"];
                 let report = run_demo(protocol, &[&kills[..], checkpoints].concat());
                 let rolled_back = report["rolled_back"].as_array().unwrap();
-                // Those that weren't killed.
+                // The ranks that weren't killed.
                 assert!(rolled_back[2..].iter().all(|count| count.as_u64() > Some(0)), "{report}");
                 assert_eq!(report["messages_kept"], json!(0), "{report}");
             }
@@ -67,8 +67,8 @@ fn checkpoints_by_interval_are_few_and_suffice() {
     }
 }
 
-/// Lines are committed all the time, also where each iteration has a collective, and where each rank has a clock of its
-/// own: a late kill takes the job back to a late line.
+/// Lines are committed all the time, also where each iteration has a collective, and where each rank has its own clock:
+/// a late kill takes the job back to a late line.
 #[test]
 fn the_newest_lines_are_committed_in_programs_with_collectives() {
     for protocol in ["event-logging", "message-tagging"] {
@@ -83,8 +83,7 @@ fn the_newest_lines_are_committed_in_programs_with_collectives() {
     }
 }
 
-/// A record that was saved with a checkpoint was still on disk after it and its successor had been transmitted and
-/// released.
+/// A record saved with a checkpoint was still on disk after it and its successor had been transmitted and released.
 #[test]
 fn a_replay_begins_after_what_was_transmitted() {
     let arguments = [

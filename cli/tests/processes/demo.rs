@@ -105,7 +105,7 @@ fn a_job_of_one_rank_recovers_from_itself() {
     assert_eq!(kills(&run_demo(&["--ranks", "1", "--workload", "ring", "--kill", "0@11"])), [(0, 11)]);
 }
 
-/// Number of rollbacks of each rank without a kill.
+/// Each rank's number of rollbacks without a kill.
 fn rolled_back(report: &Value) -> Vec<u64> {
     report["rolled_back"].as_array().unwrap().iter().map(|times| times.as_u64().unwrap()).collect()
 }
@@ -372,7 +372,7 @@ fn a_log_too_small_for_one_message_is_refused() {
         assert!(output.stderr.contains("200000 bytes") && output.stderr.contains("212992"), "{}", output.stderr);
         assert_eq!(output.stdout, "");
     }
-    // That suffices for one message, but not for two.
+    // Enough for one message, but not for two.
     let output = failing_demo(&["--workload", "ring", "--budget", "212992", "--on-full", "fail"], 1);
     assert!(output.stderr.contains("the log is full"), "{}", output.stderr);
 }

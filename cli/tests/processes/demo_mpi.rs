@@ -1,5 +1,7 @@
 //! Tests of `counterfoil demo --mpi` and `counterfoil reproduce` with an mpirun that is missing, fails or must be
-//! stopped. For a real one, see `mpi/tests/{demo,costs}.rs`.
+//! stopped.
+//!
+//! For a real one, see `mpi/tests/{demo,costs}.rs`.
 
 use std::fs;
 use std::path::Path;
@@ -11,8 +13,7 @@ use tempfile::TempDir;
 
 use crate::script;
 
-/// Creates the folder of a build, as `cargo xtask mpi` does, with scripts in place of mpirun and of the program of a
-/// rank.
+/// Creates a build folder, as `cargo xtask mpi` does, with scripts in place of mpirun and a rank's program.
 fn build(lines: &str) -> TempDir {
     build_of(counterfoil_workloads::BUILD, lines)
 }
@@ -101,7 +102,8 @@ fn figure_7(build: &Path, more: &[&str]) -> Output {
     reproduce(build, "figure-7", more)
 }
 
-/// Returns a line of a job that has measured `subjects` programs in `modes` modes each, with the ratios 1.01, 1.02, ...
+/// Returns an output line of a job that has measured `subjects` programs in `modes` modes each, with the ratios 1.01,
+/// 1.02, ...
 fn measured(subjects: usize, modes: u32) -> String {
     let logged = serde_json::json!({"messages": 0, "message_bytes": 0, "entries": 0, "entry_bytes": 0});
     let of_mode = |n: u32| {
@@ -163,7 +165,7 @@ fn the_demo_stops_the_launcher_on_a_signal() {
         assert!(began.elapsed() < Duration::from_secs(60), "mpirun was not started");
         std::thread::sleep(Duration::from_millis(5));
     }
-    // In the foreground, `timeout` forwards the signal to its child only; so it is the demo that stops the launcher.
+    // In the foreground, `timeout` forwards the signal only to its child; so the demo stops the launcher.
     kill_process(Pid::from_raw(child.id().cast_signed()).unwrap(), Signal::TERM).unwrap();
     let output = child.wait_with_output().unwrap();
     assert_failure(&output, 1, "interrupted by a signal");

@@ -1,4 +1,4 @@
-//! Tests of jobs that save when a rank is lost, and are started again.
+//! Tests of jobs that save when a rank is lost, and are restarted.
 
 use std::fs::File;
 use std::io::Read;
@@ -28,7 +28,7 @@ fn checked_under(rule: [&str; 2], sandbox: &Sandbox, arguments: &[&str]) -> Valu
     report
 }
 
-/// Returns the lost ranks of each restart that had states to load.
+/// Returns the lost ranks for each restart with states to load.
 fn lost(report: &Value) -> Vec<Vec<u64>> {
     let restarts = report["restarts"].as_array().unwrap().iter().filter(|restart| restart["from_saved"] == true);
     let ranks =
@@ -63,14 +63,14 @@ fn lost_ranks_are_rebuilt_on_each_grid_and_with_each_protection() {
     }
 }
 
-/// Returns the processor time of a process, in hundredths of a second.
+/// Returns a process's processor time, in hundredths of a second.
 fn processor_ticks(pid: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
     fields.split_whitespace().nth(11).map_or(0, |ticks| ticks.parse().unwrap())
 }
 
-/// Kills processes before the launcher can notice one of them. Returns what it has written at its end.
+/// Kills processes before the launcher can notice one of them; returns its final output.
 fn kill_at_once(demo: Running, processes: &[u32]) -> ProgramOutput {
     demo.signal(Signal::STOP);
     processes.iter().for_each(|process| send(*process, Signal::KILL));
@@ -78,7 +78,7 @@ fn kill_at_once(demo: Running, processes: &[u32]) -> ProgramOutput {
     demo.wait()
 }
 
-/// Checks that a job has ended since two ranks of a process row are lost, of which the error names both.
+/// Checks that a job has ended because two ranks of a process row are lost, and that the error names both.
 fn assert_ranks_1_and_3_are_named(sandbox: &Sandbox, output: &ProgramOutput) {
     let what = "checksums rebuild one lost rank of each process row: ranks [1, 3] of row 0 are lost";
     assert!(output.code == Some(1) && output.stderr.contains(what), "{}", output.stderr);
@@ -90,7 +90,7 @@ fn kill_two(sandbox: &Sandbox, grid: &str, victims: [usize; 2]) -> ProgramOutput
     let workload = format!("qr:{grid}:rotating:2560x2560:32");
     let demo = sandbox.start(&[&RULE, &["--workload", &workload, "--no-kills"][..]].concat());
     let mut ranks = Vec::new();
-    // Before, they may have no state yet. This may be either of the two runs.
+    // Earlier, they may have no state yet. This may be either run.
     wait_until("all ranks factor", || {
         ranks = demo.ranks();
         ranks.len() == 4 && ranks.iter().all(|rank| processor_ticks(*rank) > 10)
@@ -147,7 +147,7 @@ fn integers_are_rebuilt_bit_by_bit() {
 fn states_in_memory_outlive_ranks_that_are_killed_in_a_call() {
     let sandbox = Sandbox::new();
     for workload in ["qr:1x4:rotating:160x144:12", "qr:1x4:duplicated:160x144:12", "qr:2x2:3:160x144:12"] {
-        // Two of a process row, and one of them again while all go back to one iteration.
+        // Two in a process row, and one of them again while all go back to one iteration.
         let kills = ["--kill", "1@5", "--kill", "0@9", "--kill", "1@recovery:1"];
         let report = checked_under(SHARED_MEMORY_RULE, &sandbox, &[&["--workload", workload][..], &kills].concat());
         let lost = lost(&report);
@@ -167,8 +167,9 @@ fn states_in_memory_outlive_ranks_that_are_killed_in_a_call() {
     );
 }
 
-/// Returns `true` if a rank is changing its state in memory, and all ranks have begun: the mark of
-/// `counterfoil_log_core::StateMemory` is odd, and grows by two with each change.
+/// Returns `true` if a rank is changing its state in memory, and all ranks have begun.
+///
+/// The mark of `counterfoil_log_core::StateMemory` is then odd; it grows by two with each change.
 fn is_changing(sandbox: &Sandbox, rank: u32) -> bool {
     let job = sandbox.remaining_jobs().pop().unwrap_or_default();
     let mut head = [0; 16];
@@ -178,7 +179,9 @@ fn is_changing(sandbox: &Sandbox, rank: u32) -> bool {
     is_read && mark > 20 && mark % 2 == 1
 }
 
-/// Stops ranks while they change their states. Returns their processes; `None` if the demo ends before.
+/// Stops ranks while they change their states.
+///
+/// Returns their processes; `None` if the demo ends before.
 fn stop_changing(sandbox: &Sandbox, demo: &Running, victims: &[u32]) -> Option<Vec<u32>> {
     while is_alive(demo.pid()) {
         let ranks = demo.ranks();
@@ -197,7 +200,9 @@ fn stop_changing(sandbox: &Sandbox, demo: &Running, victims: &[u32]) -> Option<V
     None
 }
 
-/// Kills ranks while they change their states. `victims`: numbers of processes in the order of their start.
+/// Kills ranks while they change their states.
+///
+/// `victims`: process numbers in the order of their start.
 fn kill_changing(sandbox: &Sandbox, grid: &str, victims: &[u32]) -> ProgramOutput {
     let workload = format!("qr:{grid}:rotating:2560x2560:32");
     for _ in 0..10 {

@@ -105,7 +105,7 @@ fn unnamed_programs_fail_under_plain_only() {
     assert_eq!(code, Some(1));
     assert!(number(&report, "violations") > 0 && number(&report["kinds"], "Diverged") > 0, "{report}");
 
-    // The schedule's line says that its program is unnamed, and runs under the other protocol too.
+    // The schedule's line marks its program as unnamed, and runs under the other protocol too.
     let line = report["failure"]["shrunk"]["schedule"].as_str().unwrap();
     assert!(line.contains(" unnamed=1"), "{line}");
     assert_eq!(simulate(&["--protocol", "sender-based", "--replay", line]).0, Some(1));

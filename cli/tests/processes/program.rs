@@ -1,4 +1,4 @@
-//! Running the demo with a time limit, in a directory of its own.
+//! Demo runs with a time limit, in a separate directory.
 
 use std::fs;
 use std::path::Path;
@@ -11,17 +11,19 @@ use tempfile::TempDir;
 
 use crate::output::ProgramOutput;
 
-/// Time limit. No test takes a hundredth of it on an idle machine.
+/// Time limit.
+///
+/// No test takes a hundredth of it on an idle machine.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Temporary directory of one test.
+/// Temporary directory for one test.
 pub(crate) struct Sandbox {
     directory: TempDir,
 }
 
 impl Sandbox {
     pub(crate) fn new() -> Sandbox {
-        // Paths of sockets must be short, and the default temporary directory may not be.
+        // Socket paths must be short, and the default temporary directory's may not be.
         Sandbox { directory: tempfile::Builder::new().prefix("cfd").tempdir_in("/tmp").unwrap() }
     }
 
@@ -97,7 +99,7 @@ impl Running {
         children.split_whitespace().map(|pid| pid.parse().unwrap()).filter(|pid| is_alive(*pid)).collect()
     }
 
-    /// Waits until the demo has the given number of ranks.
+    /// Waits until the demo has this many ranks.
     pub(crate) fn await_ranks(&self, count: usize) -> Vec<u32> {
         let mut ranks = Vec::new();
         wait_until("all ranks are started", || {
@@ -107,7 +109,7 @@ impl Running {
         ranks
     }
 
-    /// Stops the launcher in the middle of a run, which freezes the job's state. Returns the ranks' process ids.
+    /// Stops the launcher in the middle of a run, which freezes the job's state; returns the ranks' process ids.
     pub(crate) fn freeze(&self, sandbox: &Sandbox, ranks: usize) -> Vec<u32> {
         let mut pids = Vec::new();
         wait_until("the launcher is stopped in the middle of a run", || {

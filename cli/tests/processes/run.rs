@@ -1,5 +1,6 @@
-//! End-to-end tests of `counterfoil run`, `config` and `doctor`. Tests that need an MPI and a library built for it are
-//! skipped, with a message, if there is none.
+//! End-to-end tests of `counterfoil run`, `config` and `doctor`.
+//!
+//! Tests that need an MPI and a library built for it are skipped, with a message, if there is none.
 
 mod cannot_log;
 mod full_log;

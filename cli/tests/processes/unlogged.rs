@@ -1,4 +1,4 @@
-//! Tests of jobs without a log, and of the benchmark that compares the rules with it.
+//! Tests of jobs without a log, and the benchmark comparing the rules with it.
 
 use std::process::Command;
 

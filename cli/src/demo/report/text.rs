@@ -181,7 +181,7 @@ impl DemoReport {
     }
 }
 
-/// Writes what was lost and how long the steps of a restart took.
+/// Writes the losses and step durations of a restart.
 fn write_restart(text: &mut String, restart: &Restart) -> std::fmt::Result {
     let Restart { lost, from_saved, at_ms, bytes, save_ms, end_ms, start_ms, rebuild_ms, .. } = restart;
     let lost: Vec<String> = lost.iter().map(u32::to_string).collect();
@@ -210,7 +210,7 @@ fn rolled_back((rank, times): (u32, &u32)) -> String {
     if *times == 1 { rank.to_string() } else { format!("{rank} ({times} times)") }
 }
 
-/// Names a committed line by the epoch that it begins.
+/// Names a committed line by the epoch beginning there.
 fn line_name(epoch: u32) -> String {
     if epoch == 1 { "the start".to_owned() } else { format!("the line of epoch {epoch}") }
 }

@@ -1,19 +1,19 @@
-//! Arguments of `counterfoil log dump`.
+//! Arguments for `counterfoil log dump`.
 
 use clap::Args;
 use counterfoil::{Epoch, Ssn};
 
 use super::super::StoreArguments;
 
-/// Print the records of a store, lane by lane, and the entries of the local log.
+/// Print a store's records, lane by lane, and the local log's entries.
 ///
-/// Prints the records in the blocks that a checkpoint refers to, each with its role in a recovery from that checkpoint:
-/// `unacknowledged` records are sent again; `retained` ones may be, and are shown with the receiver's epoch in which
-/// they arrived and the sender's phase; `released` and `covered` ones are not needed.
+/// Prints the records in a checkpoint's blocks, each with its role in a recovery from the checkpoint: `unacknowledged`
+/// records are sent again; `retained` ones may be, and are shown with the receiver's epoch of arrival and the sender's
+/// phase; `released` and `covered` ones are not needed.
 ///
-/// For a record that begins with a message header, prints the header's fields and the state of the checksum. A 16-byte
-/// prefix is taken for that of an MPI program: communicator, tag and number of the message among those or, in a rank's
-/// lane to itself, the collective operation to which the rank contributed the payload.
+/// For a record beginning with a message header, prints the header's fields and the checksum's state. A 16-byte prefix
+/// is taken for an MPI program's: communicator, tag and message number among those or, in a rank's lane to itself, the
+/// collective operation that the payload contributed to.
 ///
 /// The exit code is 1 if a requested record can't be read, or a requested checkpoint or lane doesn't exist. Without a
 /// valid manifest slot no checkpoint is known to be valid; --all still prints the intact blocks.
@@ -33,7 +33,7 @@ pub(crate) struct DumpArguments {
     /// Show the checkpoint at the start of this epoch [default: the newest]
     #[arg(long)]
     epoch: Option<u32>,
-    /// Also show records that the checkpoint doesn't refer to, and superseded ones
+    /// Also show records not referenced by the checkpoint, and superseded ones
     #[arg(long)]
     pub(super) all: bool,
     /// Show prefix and payload in hexadecimal
@@ -42,7 +42,7 @@ pub(crate) struct DumpArguments {
     /// Show the payload as text
     #[arg(long)]
     pub(super) payload: bool,
-    /// With --hex and --payload: maximum number of bytes of each
+    /// With --hex and --payload: maximum number of bytes for each
     #[arg(long, value_name = "BYTES", default_value_t = 256)]
     pub(super) bytes: usize,
     /// Maximum number of records

@@ -1,11 +1,12 @@
-//! Entries of the local log.
+//! Local log entries.
 
 use counterfoil_log_io::{Access, LocalImage, ManifestReport, Store, StoreOptions};
 
 use super::super::stores::OpenedStore;
 
-/// Returns the entries that a recovery from a checkpoint finds, and the error if some can't be read. For the newest
-/// checkpoint these are its own (`own`) and those synced after it.
+/// Returns the entries found by a recovery from a checkpoint, and the error if some can't be read.
+///
+/// For the newest checkpoint these are its own (`own`) and those synced after it.
 pub(super) fn entries(
     store: &OpenedStore,
     manifest: &ManifestReport,

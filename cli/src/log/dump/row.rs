@@ -1,4 +1,4 @@
-//! Output of one record, or of one entry of the local log.
+//! Output of one record or one local log entry.
 
 use counterfoil::{Rank, Record};
 use counterfoil_ack_piggyback::{Flags, WireHeader};
@@ -10,10 +10,10 @@ use super::super::lanes::{Lane, State};
 use super::super::stores::count;
 use super::DumpArguments;
 
-/// Kind of the entry that ends the local log.
+/// Kind of the local log's final entry.
 const SEAL: u8 = 255;
 
-/// Name of a lane.
+/// Lane name.
 pub(super) fn lane_name(lane: Rank) -> String {
     if lane == LOCAL { "the local log".to_owned() } else { format!("the lane to {lane}") }
 }
@@ -85,13 +85,15 @@ pub(super) fn as_json(lane: Rank, state: State, record: &Record<'_>, arguments: 
     value
 }
 
-/// Parses the header of a message, if the record's prefix is one.
+/// Parses the message header, if the record's prefix is one.
 fn header<'a>(record: &'a Record<'_>) -> Option<&'a WireHeader> {
     let prefix = record.prefix();
     if prefix.len() == WireHeader::LEN { WireHeader::parse(prefix).ok() } else { None }
 }
 
-/// Verifies the header's checksum over the message. Returns the value of the JSON field.
+/// Verifies the header's checksum over the message.
+///
+/// Returns the JSON field's value.
 fn checksum(header: &WireHeader, payload: &[u8]) -> &'static str {
     match header.verify(payload) {
         _ if !header.flags().contains(Flags::CHECKED) => "none",

@@ -14,7 +14,7 @@ const WIDTH: i32 = 720;
 const MARGIN: i32 = 16;
 const TITLE: i32 = 40;
 
-/// Column chart: label and value of each column.
+/// Column chart: each column's label and value.
 pub(super) struct Columns<'a> {
     pub(super) title: &'a str,
     /// Label of the x axis.
@@ -38,7 +38,7 @@ impl Columns<'_> {
             let text = |size: i32| TextStyle::from(("sans-serif", size).into_font()).color(&BLACK);
             let middle = |vertical| Pos::new(HPos::Center, vertical);
             area.draw_text(self.title, &text(17).pos(middle(VPos::Center)), (WIDTH / 2, TITLE / 2))?;
-            // Narrow columns leave room for some of the labels only.
+            // Narrow columns leave room for only some labels.
             let labelled = (56.0 / step).ceil().max(1.0) as usize;
             let width = (step * 0.8).clamp(1.0, 64.0);
             for (index, (label, count)) in self.columns.iter().enumerate() {
@@ -64,7 +64,7 @@ impl Columns<'_> {
     }
 }
 
-/// Bar chart: name, value and label of each bar.
+/// Bar chart: each bar's name, value and label.
 pub(super) struct Bars<'a> {
     pub(super) title: &'a str,
     pub(super) rows: Vec<(String, u64, String)>,

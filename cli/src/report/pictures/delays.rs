@@ -1,4 +1,4 @@
-//! Distribution of the acknowledgement delays.
+//! Acknowledgement delay distribution.
 
 use super::{DrawError, bars::Columns};
 use crate::report::figures::Figures;
@@ -7,7 +7,7 @@ use crate::units;
 /// Class bounds within each power of ten.
 const BOUNDS: [u64; 3] = [1, 2, 5];
 
-/// Draws a column per class of delays; `None` if none were sampled.
+/// Draws a column per delay class; `None` if none were sampled.
 pub(super) fn draw(figures: &Figures) -> Result<Option<String>, DrawError> {
     let delays = &figures.delays;
     let (Some(first), Some(last)) = (delays.delays_ns.first(), delays.delays_ns.last()) else { return Ok(None) };

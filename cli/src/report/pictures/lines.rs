@@ -11,12 +11,12 @@ use crate::colours::{COLOURS, FAINT, GRID};
 use crate::report::figures::Figures;
 use crate::units::{Unit, tick};
 
-/// Number of points of a line that combines several ranks.
+/// Number of points in a line combining several ranks.
 const POINTS: u64 = 400;
 /// Maximum number of distinguishable lines.
 const RANKS_MAX: usize = COLOURS.len();
 
-/// Value of a sample.
+/// A sample's value.
 type Metric = fn(&Sample) -> u64;
 
 struct Line {
@@ -84,7 +84,7 @@ pub(super) fn memory(figures: &Figures) -> Result<Option<String>, DrawError> {
     Chart { title, lines, unit: Unit::Bytes }.draw()
 }
 
-/// Returns sampling times from start to end of the job; `None` without samples.
+/// Returns sampling times from the job's start to its end; `None` without samples.
 fn times(figures: &Figures) -> Option<Vec<u64>> {
     let last = figures.profiles().filter_map(|(_, profile)| profile.series.samples().last());
     let end = last.map(|sample| sample.at_ms).max()?;
@@ -93,7 +93,7 @@ fn times(figures: &Figures) -> Option<Vec<u64>> {
     Some((0..=points).map(at).collect())
 }
 
-/// Returns the value of each rank at a time.
+/// Returns each rank's value at a time.
 fn values_at(figures: &Figures, at_ms: u64, metric: Metric) -> impl Iterator<Item = u64> {
     figures.profiles().map(move |(_, profile)| metric(&profile.series.at(at_ms)))
 }
@@ -110,7 +110,7 @@ impl Chart {
         let Some(end) = points().map(|point| point.0).max() else { return Ok(None) };
         let most = points().map(|point| point.1).max().unwrap_or(0).max(1);
         let (unit, unit_name) = self.unit.of_axis(most as f64);
-        // Counts of one have no fractional ticks.
+        // Counts in single units have no fractional ticks.
         let y_labels = if unit == 1.0 { most.saturating_add(1).min(Y_LABELS as u64) as usize } else { Y_LABELS };
         let top = most as f64 / unit * 1.06;
         let (time, time_name) = Unit::Duration.of_axis(end.max(1) as f64 * NS_PER_MS);
@@ -152,7 +152,7 @@ impl Chart {
     }
 }
 
-/// Inserts points so that each value holds until the next point.
+/// Inserts points to hold each value until the next point.
 fn steps(points: &[(u64, u64)]) -> Vec<(f64, f64)> {
     let mut line = Vec::with_capacity(points.len() * 2);
     let mut before = None;
@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(steps(&[(0, 1), (5, 1), (9, 3)]), [(0.0, 1.0), (5.0, 1.0), (9.0, 1.0), (9.0, 3.0)]);
     }
 
-    /// Returns the texts of a chart with one line: ticks and legend.
+    /// Returns the texts of a one-line chart: ticks and legend.
     fn texts(unit: Unit, points: &[(u64, u64)]) -> Vec<String> {
         let lines = vec![Line::new("n", COLOURS[0], points.to_vec())];
         let svg = Chart { title: "t".to_owned(), lines, unit }.draw().unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! Traffic matrix: a cell for each pair of ranks that communicates.
+//! Traffic matrix: a cell for each communicating pair of ranks.
 
 use counterfoil_profile::Traffic;
 use plotters::prelude::{
@@ -20,7 +20,7 @@ const LEFT: i32 = 70;
 const TOP: i32 = 66;
 const RIGHT: i32 = 110;
 const BOTTOM: i32 = 24;
-/// Maximum number of ranks for which each cell is labelled.
+/// Maximum number of ranks with labelled cells.
 const NUMBERED_MAX: u32 = 8;
 /// From lowest to highest amount.
 const SCALE: ColourScale = ColourScale(RGBColor(214, 230, 244), RGBColor(8, 48, 107));
@@ -32,7 +32,7 @@ struct Matrix<'a> {
     numbers: Numbers,
 }
 
-/// Draws `amount` of each channel; `None` if it is 0 for all.
+/// Draws each channel's `amount`; `None` if it is 0 for all.
 pub(super) fn draw(
     figures: &Figures,
     title: &str,
@@ -110,7 +110,7 @@ impl Matrix<'_> {
         Ok(())
     }
 
-    /// Returns the side of a cell in pixels.
+    /// Returns a cell's side in pixels.
     fn cell(&self) -> u32 {
         (SIDE / self.ranks.max(1)).max(1)
     }
@@ -119,7 +119,7 @@ impl Matrix<'_> {
         self.cell() * self.ranks
     }
 
-    /// Returns the upper left corner of a cell; rank 0 is at the upper left.
+    /// Returns a cell's upper left corner; rank 0 is at the upper left.
     fn corner(&self, to: u32, from: u32) -> (i32, i32) {
         (LEFT + (to * self.cell()) as i32, TOP + (from * self.cell()) as i32)
     }

@@ -1,4 +1,4 @@
-//! Distribution of message sizes.
+//! Message size distribution.
 
 use super::{DrawError, bars::Columns};
 use crate::report::figures::Figures;

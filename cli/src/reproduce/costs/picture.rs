@@ -19,7 +19,9 @@ const BAR: i32 = 18;
 const GAP: i32 = 14;
 const BOTTOM: i32 = 52;
 
-/// Draws the rows as SVG. Those of one name stand together; a group has a colour. `by`: what the times are divided by.
+/// Draws the rows as SVG.
+///
+/// Rows with the same name stand together; each group has a colour. `by`: divisor of the times.
 pub(super) fn draw(heading: &str, by: &str, rows: &[Row]) -> Result<String, Box<dyn Error>> {
     let mut groups: Vec<&str> = Vec::new();
     let mut names: Vec<&str> = Vec::new();

@@ -22,11 +22,11 @@ const RIGHT: i32 = 200;
 const BOTTOM: i32 = 56;
 
 const CLUSTER: RGBColor = RGBColor(200, 30, 30);
-/// Scales for messages that are not logged, and for logged ones.
+/// Scales for unlogged messages, and for logged ones.
 const PLAIN: ColourScale = ColourScale(RGBColor(190, 213, 236), RGBColor(8, 48, 107));
 const LOGGED: ColourScale = ColourScale(RGBColor(253, 216, 170), RGBColor(166, 64, 3));
 
-/// Contents of the picture.
+/// Picture contents.
 #[derive(Debug)]
 pub(super) struct Picture {
     pub(super) title: String,
@@ -79,7 +79,7 @@ impl Picture {
         Ok(svg)
     }
 
-    /// Draws a square around each run of consecutive ranks of a cluster, labelled with its epoch.
+    /// Draws a square around each run of consecutive ranks in a cluster, labelled with its epoch.
     fn draw_clusters<B: DrawingBackend>(
         &self,
         area: &plotters::drawing::DrawingArea<B, plotters::coord::Shift>,
@@ -136,7 +136,7 @@ impl Picture {
         self.clusters.cluster_of(Rank(rank))
     }
 
-    /// Returns the side of a cell in pixels.
+    /// Returns a cell's side in pixels.
     fn cell(&self) -> u32 {
         SIDE.div_ceil(self.ranks.max(1))
     }
@@ -145,7 +145,7 @@ impl Picture {
         self.cell() * self.ranks
     }
 
-    /// Returns the lower left corner of a cell; rank 0 is at the lower left.
+    /// Returns a cell's lower left corner; rank 0 is at the lower left.
     fn corner(&self, receiver: u32, sender: u32) -> (i32, i32) {
         (LEFT + (receiver * self.cell()) as i32, TOP + (self.side() - sender * self.cell()) as i32)
     }

@@ -1,6 +1,6 @@
-//! Tables 5 to 26 of the paper: seconds of each run, and the overheads that the paper prints below them.
+//! Tables 5 to 26 of the paper: seconds for each run, and the overheads printed below them.
 
-/// A table of the paper.
+/// A table in the paper.
 #[derive(Debug)]
 pub(super) struct PaperTable {
     pub(super) number: u32,
@@ -13,12 +13,12 @@ pub(super) struct PaperTable {
 }
 
 impl PaperTable {
-    /// Returns the ratio of an other mode, 0 or 1, that the paper prints.
+    /// Returns an other mode's ratio, 0 or 1, as printed in the paper.
     pub(super) fn printed(&self, mode: usize) -> f64 {
         1.0 + self.printed[mode] / 100.0
     }
 
-    /// Returns the ratio of the mean of its runs.
+    /// Returns the ratio from the mean of its runs.
     pub(super) fn of_runs(&self, mode: usize) -> f64 {
         let sum = |column: usize| self.runs.iter().map(|run| run[column]).sum::<f64>();
         sum(1 + mode) / sum(0)
@@ -110,7 +110,7 @@ pub(super) const LAPLACE: [PaperTable; 3] = [
     },
 ];
 
-/// Network of neurons: protocol, checkpoints.
+/// Neural network: protocol, checkpoints.
 pub(super) const NEURONS: [PaperTable; 3] = [
     PaperTable {
         number: 14,
@@ -190,7 +190,7 @@ pub(super) const DISKS: [PaperTable; 3] = [
     },
 ];
 
-/// Multiplication of matrices: Event Logging, Message Tagging.
+/// Matrix multiplication: Event Logging, Message Tagging.
 pub(super) const MATMUL: [PaperTable; 3] = [
     PaperTable {
         number: 24,

@@ -1,4 +1,4 @@
-//! Times at which the job's processes on this host die.
+//! Times of death of the job's processes on this host.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -9,10 +9,12 @@ use std::time::SystemTime;
 use rustix::event::epoll;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-/// Events that are taken at once.
+/// Events taken at once.
 const EVENTS: usize = 16;
 
-/// Notes when processes die. Where the kernel has no such files (before Linux 5.3), no time is known.
+/// Records the time of process deaths.
+///
+/// Where the kernel has no such files (before Linux 5.3), no time is known.
 #[derive(Debug)]
 pub(super) struct Deaths {
     epoll: Option<Arc<OwnedFd>>,
@@ -33,7 +35,7 @@ impl Deaths {
         Deaths { epoll, watched: BTreeMap::new(), times }
     }
 
-    /// Watches a process of this host from now on.
+    /// Watches a process on this host from now on.
     pub(super) fn watch(&mut self, pid: u32) {
         let (Some(epoll), Ok(id)) = (&self.epoll, i32::try_from(pid)) else { return };
         let Some(Ok(file)) = Pid::from_raw(id).map(|id| pidfd_open(id, PidfdFlags::empty())) else { return };
@@ -43,13 +45,13 @@ impl Deaths {
         }
     }
 
-    /// Returns the time at which a watched process died.
+    /// Returns a watched process's time of death.
     pub(super) fn time(&self, pid: u32) -> Option<SystemTime> {
         self.times.lock().unwrap_or_else(PoisonError::into_inner).get(&pid).copied()
     }
 }
 
-/// Notes the deaths of processes as they come.
+/// Records process deaths as they come.
 fn note(epoll: &OwnedFd, times: &Mutex<BTreeMap<u32, SystemTime>>) {
     let mut events = Vec::with_capacity(EVENTS);
     loop {

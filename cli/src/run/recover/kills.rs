@@ -1,4 +1,4 @@
-//! Kills that the user plans, to try the recovery.
+//! Kills planned by the user, to try the recovery.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -11,12 +11,12 @@ use counterfoil_settings::host_name;
 use counterfoil_settings::recover::{Begun, KillAtCall, RecoverSettings, Started, read_report};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// A kill of a rank.
+/// A planned kill.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Kill {
     /// A process of the rank kills itself before a call.
     AtCall(KillAtCall),
-    /// The process that is the rank is killed from outside, at a time since the start of the job.
+    /// The rank's current process is killed from outside, at a time since the job's start.
     AtTime { rank: u32, after: Duration },
 }
 
@@ -58,11 +58,12 @@ impl FromStr for Kill {
     }
 }
 
-/// The time between two looks for a process that has not started.
+/// Time between two checks for a process not started yet.
 const POLL: Duration = Duration::from_millis(5);
 
-/// Kills ranks at their times since `begun`, or as soon as they have a process; returns once none is left, or `ended`
-/// has no sender. `start` is the number of the job's present start.
+/// Kills ranks at their times since `begun`, or as soon as they have a process.
+///
+/// Returns once none is left, or `ended` has no sender. `start` is the number of the job's current start.
 pub(super) fn carry_out(
     kills: &[Kill],
     settings: &RecoverSettings,
@@ -92,14 +93,14 @@ pub(super) fn carry_out(
         if host != host_name() {
             eprintln!("counterfoil: --kill: rank {rank} is on host {host}, where this command can't kill it");
         } else if is_of_job(pid, &settings) {
-            // A process that has ended meanwhile needs no kill.
+            // An already ended process needs no kill.
             let _ = kill_process(pid, Signal::KILL);
         }
     }
 }
 
-/// Returns the newest process of a rank in this start of the job, and its host: before any has become the rank, the one
-/// that will.
+/// Returns a rank's newest process in this start of the job, and its host: before any has become the rank, the one that
+/// will.
 fn process_of(rank: u32, settings: &RecoverSettings) -> Option<(String, Pid)> {
     let mut processes = Begun::of_rank(&settings.report_dir, rank);
     processes.retain(|begun| begun.output.is_some_and(|output| settings.is_of_this_start(output)));
@@ -112,7 +113,7 @@ fn process_of(rank: u32, settings: &RecoverSettings) -> Option<(String, Pid)> {
     Some((host, Pid::from_raw(i32::try_from(pid).ok()?)?))
 }
 
-/// Returns `true` for a process of the job: another one may have the number of one that has ended.
+/// Returns `true` for a process of the job: another process may have an ended one's id.
 fn is_of_job(pid: Pid, settings: &RecoverSettings) -> bool {
     let environment = fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero())).unwrap_or_default();
     let reports = settings.report_dir.as_os_str().as_bytes();

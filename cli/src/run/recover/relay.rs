@@ -1,4 +1,4 @@
-//! Output of the ranks: each line once, whichever process of the rank has printed it.
+//! Output of the ranks: each line once, whichever of the rank's processes has printed it.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -18,19 +18,19 @@ use crate::run::launch::{Watch, is_alive};
 
 /// Time for a job to end by itself after a process has died before its ranks have begun.
 const START_GRACE: Duration = Duration::from_secs(3);
-/// Most bytes that are read of a file at once.
+/// Maximum number of bytes read from a file at once.
 const READ_BYTES: usize = 1 << 20;
-/// Bytes of a file that have been copied before their memory is freed.
+/// Bytes copied from a file before their memory is freed.
 const FREED_BYTES: u64 = 1 << 20;
-/// Least room for what ranks print, in bytes: programs don't notice that they can't.
+/// Minimum space for the ranks' output, in bytes: programs don't notice a lack.
 const ROOM_BYTES_MIN: u64 = 1 << 20;
 
 /// One stream of a rank.
 #[derive(Debug, Default)]
 struct Copied {
-    /// Bytes of the current process's file that were read.
+    /// Bytes read from the current process's file.
     read: u64,
-    /// Bytes that were printed: a later process of the rank repeats them.
+    /// Printed bytes: a later process of the rank repeats them.
     printed: u64,
     /// Bytes read and not printed, since their line is not complete.
     rest: Vec<u8>,
@@ -52,13 +52,13 @@ struct RankOutput {
 #[derive(Debug)]
 pub(super) struct Relay {
     settings: RecoverSettings,
-    /// Number of processes of a start.
+    /// Number of processes in a start.
     processes: u32,
-    /// Time since which a process is dead that the ranks wait for before they begin.
+    /// Time of death of a process awaited by the ranks before they begin.
     dead_since: Option<Instant>,
     /// The job was killed because of that.
     is_start_lost: bool,
-    /// The job was killed because there is no room for what ranks print.
+    /// The job was killed because there is no room for the ranks' output.
     has_no_room: bool,
     ranks: BTreeMap<u32, RankOutput>,
     deaths: Deaths,
@@ -84,13 +84,13 @@ impl Relay {
         }
     }
 
-    /// Expects the processes of another start of the job.
+    /// Expects the processes of another job start.
     pub(super) fn begin_start(&mut self, start: u32) {
         self.settings.start = start;
         (self.dead_since, self.is_start_lost) = (None, false);
     }
 
-    /// Returns the path of a file of the job's.
+    /// Returns the path of a job file.
     fn file(&self, name: impl AsRef<Path>) -> PathBuf {
         self.settings.report_dir.join(name)
     }
@@ -100,12 +100,12 @@ impl Relay {
         !self.ranks.is_empty()
     }
 
-    /// Returns the directory of what ranks print, if there was no room in it.
+    /// Returns the directory for the ranks' output, if there was no room in it.
     pub(super) fn full_dir(&self) -> Option<&Path> {
         self.has_no_room.then_some(&self.settings.report_dir)
     }
 
-    /// Returns the processes of each rank, oldest first.
+    /// Returns each rank's processes, oldest first.
     pub(super) fn processes(&self) -> impl Iterator<Item = (u32, &[Begun])> {
         self.ranks.iter().map(|(rank, output)| (*rank, output.processes.as_slice()))
     }
@@ -115,12 +115,12 @@ impl Relay {
         read_report(&self.file(Ended::file(rank)))
     }
 
-    /// Returns how a process has replaced another one, if it has caught up with that.
+    /// Returns how a process has replaced another one, if it has caught up.
     pub(super) fn recovered(&self, rank: u32, incarnation: u32) -> Option<Recovered> {
         read_report(&self.file(Recovered::file(rank, incarnation)))
     }
 
-    /// Returns the time at which a process died, if that was on this host.
+    /// Returns a process's time of death, if on this host.
     pub(super) fn died(&self, process: &Begun) -> Option<SystemTime> {
         (process.host == host_name()).then(|| self.deaths.time(process.pid)).flatten()
     }
@@ -130,8 +130,9 @@ impl Relay {
         read_report::<Exited>(&self.file(Exited::file(rank))).map(|exited| exited.code)
     }
 
-    /// Returns `true` if all ranks have called `MPI_Finalize`: no rank's call returns before. One that was killed in it
-    /// has no report.
+    /// Returns `true` if all ranks have called `MPI_Finalize`: no rank's call returns before.
+    ///
+    /// A rank killed in it has no report.
     pub(super) fn is_done(&self) -> bool {
         (0..self.settings.ranks).any(|rank| self.file(Ended::file(rank)).exists())
     }
@@ -141,13 +142,16 @@ impl Relay {
         read_report(&self.file(Aborted::FILE))
     }
 
-    /// Returns `true` if a rank has ended the job so that it is started again. Forgets that.
+    /// Returns `true` if a rank has ended the job for a restart.
+    ///
+    /// Clears the flag.
     pub(super) fn take_lost(&self) -> bool {
         fs::remove_file(self.file(Aborted::LOST_FILE)).is_ok() || self.is_start_lost
     }
 
-    /// Returns `true` if a process was killed before all ranks have begun. The MPI leaves the others in `MPI_Init`,
-    /// where nothing tells them.
+    /// Returns `true` if a process was killed before all ranks have begun.
+    ///
+    /// The MPI leaves the others in `MPI_Init`, where nothing tells them.
     fn has_lost_start(&mut self) -> bool {
         if !self.has_killed_start() {
             self.dead_since = None;
@@ -156,8 +160,9 @@ impl Relay {
         self.dead_since.get_or_insert_with(Instant::now).elapsed() >= START_GRACE
     }
 
-    /// Returns `true` if a process of this start was killed on this host before all ranks have begun. Programs that
-    /// don't call MPI, and those that end by themselves before, don't count.
+    /// Returns `true` if a process of this start was killed on this host before all ranks have begun.
+    ///
+    /// Doesn't count programs without MPI calls, or ending by themselves before.
     pub(super) fn has_killed_start(&self) -> bool {
         let has_begun = |rank: &&RankOutput| {
             let outputs = rank.processes.iter().filter_map(|begun| begun.output);
@@ -170,7 +175,7 @@ impl Relay {
         let started: Vec<(u32, Started)> =
             outputs.filter_map(|output| Some((output, read_report(&self.file(Started::file(output)))?))).collect();
         let host = host_name();
-        // A script may have exited whose program has called MPI_Init.
+        // A script may have exited while its program has called MPI_Init.
         let has_exited = |(output, process): &(u32, Started)| {
             let pid = fs::read_to_string(self.file(RecoverSettings::exit_file(*output))).unwrap_or_default();
             pid.parse() == Ok(process.pid)
@@ -180,7 +185,7 @@ impl Relay {
             && started.iter().any(|(_, process)| process.host == host && !is_alive(process.pid))
     }
 
-    /// Notes the processes that have become ranks.
+    /// Records the processes that have become ranks.
     fn note_processes(&mut self) {
         let Ok(entries) = fs::read_dir(&self.settings.report_dir) else { return };
         let host = host_name();
@@ -199,7 +204,7 @@ impl Relay {
         }
     }
 
-    /// Prints what is new. At the end of the job also lines that are not complete.
+    /// Prints new output; at the end of the job also incomplete lines.
     fn copy(&mut self, is_end: bool) {
         self.note_processes();
         let (dir, line) = (&self.settings.report_dir, &self.line);
@@ -225,7 +230,7 @@ impl Relay {
         }
     }
 
-    /// Prints why the job was ended, if that was by a process that was no rank yet: its output isn't copied.
+    /// Prints why the job was ended, if by a process that was no rank yet: its output isn't copied.
     fn print_reason(&self) {
         let Some(aborted) = self.aborted() else { return };
         let mut outputs = self.ranks.values().flat_map(|rank| &rank.processes).map(|begun| begun.output);
@@ -234,7 +239,7 @@ impl Relay {
         }
     }
 
-    /// Prints what processes have printed that ended before they became ranks, if none of the job became one.
+    /// Prints the output of processes that ended before becoming ranks, if no process of the job became one.
     fn copy_failed(&self) {
         for process in 0..self.settings.ranks {
             for stream in Stream::ALL {
@@ -264,7 +269,7 @@ impl Watch for Relay {
     }
 
     fn finish(&mut self) {
-        // A rank that could not print may have ended the job itself.
+        // A rank unable to print may have ended the job itself.
         self.has_no_room |= is_almost_full(&self.settings.report_dir);
         self.copy(true);
         if self.has_ranks() {
@@ -277,13 +282,13 @@ impl Watch for Relay {
 }
 
 impl Copied {
-    /// Prints the complete lines that are new in a file.
+    /// Prints a file's new complete lines.
     fn copy(&mut self, path: &Path, stream: Stream, line: &ProgressBar) {
-        // A file that isn't there yet is read later.
+        // A missing file is read later.
         while let Ok(bytes) = read_from(path, self.read)
             && !bytes.is_empty()
         {
-            // Bytes up to here were printed by an earlier process, and are in no rest.
+            // Bytes up to here were printed by an earlier process, so they aren't in `rest`.
             let repeated = self.printed.saturating_sub(self.read).min(bytes.len() as u64) as usize;
             self.read += bytes.len() as u64;
             self.rest.extend_from_slice(&bytes[repeated..]);
@@ -296,26 +301,26 @@ impl Copied {
         self.free(path);
     }
 
-    /// Frees the memory of what was copied: the files are in shared memory, and a program may print for hours.
+    /// Frees the memory of copied output: the files are in shared memory, and a program may print for hours.
     fn free(&mut self, path: &Path) {
         let len = (self.read - self.freed) / FREED_BYTES * FREED_BYTES;
         if len > 0
             && let Ok(file) = File::options().write(true).open(path)
         {
-            // Not all file systems can.
+            // Not all file systems support it.
             let _ = fallocate(&file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, self.freed, len);
             self.freed += len;
         }
     }
 
-    /// Begins with the file of the next process.
+    /// Begins with the next process's file.
     fn begin_next(&mut self) {
         self.rest.clear();
         (self.read, self.freed) = (0, 0);
     }
 }
 
-/// Returns `true` if a directory's file system has no room for files of the job.
+/// Returns `true` if a directory's file system has no room for job files.
 pub(super) fn is_almost_full(dir: &Path) -> bool {
     let free = statvfs(dir).map(|stat| stat.f_bavail.saturating_mul(stat.f_frsize));
     free.is_ok_and(|free| free < ROOM_BYTES_MIN)
@@ -330,7 +335,9 @@ fn read_from(path: &Path, offset: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Prints what a rank has printed. If nobody reads it, the job goes on.
+/// Prints a rank's output.
+///
+/// If nobody reads it, the job goes on.
 fn print(stream: Stream, bytes: &[u8], line: &ProgressBar) {
     if bytes.is_empty() {
         return;

@@ -1,4 +1,4 @@
-//! Summary of a job whose ranks were replaced.
+//! Summary of a job with replaced ranks.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -16,7 +16,7 @@ use crate::run::launch::Exit;
 use crate::run::mpi::Mpi;
 use crate::table::Table;
 
-/// Summary of a job.
+/// Job summary.
 pub(super) struct Summary {
     mpi: String,
     rule: String,
@@ -25,8 +25,8 @@ pub(super) struct Summary {
     restarts: u32,
     wall: Duration,
     ranks: Vec<RankSummary>,
-    /// Exit code of the program: that with which a rank has ended the job, or if all have called `MPI_Finalize`, the
-    /// first that is not 0.
+    /// The program's exit code: the code with which a rank has ended the job, or if all have called `MPI_Finalize`, the
+    /// first non-zero one.
     code: Option<i32>,
 }
 
@@ -39,7 +39,7 @@ struct RankSummary {
     ended: Option<Ended>,
 }
 
-/// Steps of a recovery, in milliseconds.
+/// Recovery steps, in milliseconds.
 #[derive(Clone, Copy, Debug)]
 struct Steps {
     /// From the death until the failure was noticed; `None` on another host.
@@ -88,7 +88,7 @@ impl Summary {
             recovered: steps_of(relay, rank, processes),
             ended: relay.ended(rank),
         });
-        // One that was killed after MPI_Finalize has none.
+        // A process killed after MPI_Finalize has none.
         let code = (0..settings.ranks).filter_map(|rank| relay.exit_code(rank)).find(|code| *code != 0);
         Summary {
             mpi: mpi.to_string(),
@@ -102,12 +102,12 @@ impl Summary {
         }
     }
 
-    /// Returns the program's exit code; mpirun's if a rank has not ended as it should, which may be 0 then.
+    /// Returns the program's exit code, or mpirun's if a rank has ended abnormally; this may be 0.
     pub(super) fn exit_code(&self, exit: &Exit) -> u8 {
         self.code.map_or(exit.code.max(1), |code| u8::try_from(code & 0xff).unwrap_or(1))
     }
 
-    /// Returns the other hosts on which processes of the job ran.
+    /// Returns the other hosts with processes of the job.
     pub(super) fn other_hosts(&self) -> Vec<&str> {
         let own = host_name();
         let hosts = self.ranks.iter().flat_map(|rank| &rank.processes).map(|begun| begun.host.as_str());

@@ -8,7 +8,7 @@ use indicatif::BinaryBytes;
 use super::{Ending, JobSummary, Rank, by_reason};
 use crate::report::rank_list;
 
-/// Least bytes of memory provided during sends that are worth a note: some 0.1 s.
+/// Minimum number of bytes provided during sends to be worth a note: some 0.1 s.
 const LATE_COMMIT_BYTES_MIN: u64 = 128 << 20;
 
 impl JobSummary {
@@ -25,7 +25,7 @@ impl JobSummary {
         notes
     }
 
-    /// Reports that sends had to wait for memory, if it was much.
+    /// Reports waits for memory during sends, if they were long.
     fn late_commitment(&self) -> Option<String> {
         let late = self.ranks.iter().filter_map(|one| Some(one.summary.end.as_ref()?.late_commit_bytes)).max()?;
         let peak = self.ranks.iter().map(|one| one.summary.memory_peak_bytes).max()?;
@@ -38,7 +38,7 @@ impl JobSummary {
         })
     }
 
-    /// Reports the ranks that can't log, grouped by reason.
+    /// Reports the ranks unable to log, grouped by reason.
     pub(in crate::run) fn refusals(&self) -> impl Iterator<Item = String> {
         let reasons = by_reason(self.refused.iter().map(|(rank, why)| (*rank, why.as_str())));
         reasons.into_iter().map(|(why, ranks)| {
@@ -67,7 +67,7 @@ impl JobSummary {
         })
     }
 
-    /// Reports ranks that ended without MPI_Finalize.
+    /// Reports ranks ended without MPI_Finalize.
     fn abnormal_endings(&self) -> Option<String> {
         if let Some(ranks) = self.ranks_that(Ending::Aborted) {
             return Some(format!(
@@ -97,7 +97,7 @@ impl JobSummary {
         (!ranks.is_empty()).then(|| rank_list(&ranks))
     }
 
-    /// Reports the logs that are on other hosts, by host.
+    /// Reports the logs on other hosts, by host.
     fn on_other_hosts(&self) -> Vec<String> {
         let Some(dir) = &self.log_dir else { return Vec::new() };
         let mut hosts: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
@@ -129,7 +129,7 @@ impl JobSummary {
 }
 
 impl Rank {
-    /// Reports restrictions of the rank's logging.
+    /// Reports restrictions on the rank's logging.
     fn notes(&self) -> Vec<String> {
         let (rank, mut notes) = (self.summary.rank, Vec::new());
         if let Some(why) = self.gave_up() {

@@ -5,7 +5,7 @@ use counterfoil_protocols::send_deterministic::recovery_line;
 use counterfoil_simulator::measure::{Job, MeasureError, Outline, Plan};
 use counterfoil_workloads::patterns::Pattern;
 
-/// Results of a job of state machines.
+/// Results from a job of state machines.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Machines {
     /// Resident memory added per rank; `None` if unknown.
@@ -37,7 +37,7 @@ pub(super) fn run(
             job.checkpoint_clusters(plan, at)?;
         }
     }
-    // Unknown if the job reused the memory of an earlier one.
+    // Unknown if the job reused an earlier one's memory.
     let added =
         resident_bytes().zip(before).map(|(after, before)| after.saturating_sub(before)).filter(|&added| added > 0);
     let tables = job.tables();
@@ -55,7 +55,7 @@ pub(super) fn run(
     })
 }
 
-/// Returns the resident memory of this process (Linux).
+/// Returns this process's resident memory (Linux).
 fn resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

@@ -1,4 +1,4 @@
-//! Plot of the time of a recovery line against the number of ranks.
+//! Plot of a recovery line's time against the number of ranks.
 
 use std::error::Error;
 
@@ -11,8 +11,10 @@ use super::Row;
 use super::torus::Arrangement;
 use crate::colours::{COLOURS, FAINT, GRID, draw_legend};
 
-/// Draws a line per number of axes on logarithmic scales, as SVG. Shows the first available arrangement of stripes,
-/// boxes and alternating boxes; the first two roll back most ranks, and so take longest.
+/// Draws a line per number of axes on logarithmic scales, as SVG.
+///
+/// Shows the first available arrangement of stripes, boxes and alternating boxes; the first two roll back most ranks,
+/// and so take longest.
 pub(super) fn draw(rows: &[Row]) -> Result<String, Box<dyn Error>> {
     let wanted = [Arrangement::Stripes, Arrangement::Boxes, Arrangement::Alternating];
     let drawn = wanted.into_iter().find(|&one| rows.iter().any(|row| row.arrangement == one));

@@ -8,7 +8,7 @@ use serde::Serialize;
 /// Message size, in bytes.
 const MESSAGE_BYTES: u64 = 1024;
 
-/// Shape of the clusters and order of their epochs.
+/// Cluster shape and epoch order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Arrangement {
@@ -16,7 +16,7 @@ pub(super) enum Arrangement {
     Stripes,
     /// Compact boxes with epochs ascending along x, then y, then z
     Boxes,
-    /// The same boxes in a checkerboard: the epochs of all boxes of one colour are below those of the other
+    /// The same boxes in a checkerboard: the epochs of all boxes in one colour are below those in the other
     Alternating,
 }
 
@@ -75,7 +75,7 @@ impl Torus {
         )
     }
 
-    /// Returns each box's place in the order of epochs.
+    /// Returns each box's place in the epoch order.
     fn places(&self, arrangement: Arrangement) -> Vec<u32> {
         let boxes = self.boxes.iter().product::<u32>();
         let is_dark = |at: u32| {

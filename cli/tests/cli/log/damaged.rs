@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 
 use super::fixture::{MESSAGES, Stores, array, copy, files, flip, log, log_json, payload};
 
-/// Offset within the records of a block of several pages, with or without a page for a chunk table in front.
+/// Offset within the records of a block with several pages, with or without a page for a chunk table in front.
 const INSIDE: u64 = 4096 + 300;
 
-/// Returns a referenced block in the middle of a lane of rank 0's store: file, offset, lane, first and last SSN.
+/// Returns a referenced block in the middle of a lane in rank 0's store: file, offset, lane, first and last SSN.
 fn referenced_block(store: &Path) -> (String, u64, Rank, Ssn, Ssn) {
     let (mut backend, _) = Directory::open(store, BackendChoice::Pwrite, DirectoryAccess::ReadOnly).unwrap();
     let report = scan(&mut *backend, &mut |_, _| {}).unwrap();
@@ -154,7 +154,7 @@ fn arbitrary_file_contents_result_in_a_report_or_an_error() {
         let mut bytes = fs::read(broken.join(name)).unwrap();
         match draw(3) {
             0 => bytes.truncate(draw(bytes.len() + 1)),
-            // Headers contain the numbers that parsers rely on.
+            // Headers contain the numbers used by parsers.
             1 if !bytes.is_empty() => (0..8).for_each(|_| {
                 let at = draw(bytes.len().min(200));
                 bytes[at] = draw(256) as u8;

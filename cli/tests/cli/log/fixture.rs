@@ -1,4 +1,4 @@
-//! Stores with known contents, and functions that run `counterfoil log` on them.
+//! Stores with known contents, and functions running `counterfoil log` on them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +17,7 @@ pub(crate) const MESSAGES: u64 = 600;
 pub(crate) const PEERS: [Rank; 3] = [Rank(1), Rank(2), Rank(3)];
 pub(crate) const ENTRY: &str = "a choice";
 
-/// Directory of a job of four ranks.
+/// Directory of a job with four ranks.
 pub(crate) struct Stores {
     dir: PathBuf,
     /// Keeps the temporary directory alive.
@@ -53,14 +53,15 @@ impl Stores {
         options
     }
 
-    /// Creates the store of rank 0 with two checkpoints, and closes it.
+    /// Creates rank 0's store with two checkpoints, and closes it.
     pub(crate) fn intact(&self) -> PathBuf {
         drop(self.fill(0));
         self.rank(0)
     }
 
-    /// Creates a log with [`MESSAGES`] to each peer, all acknowledged but the last five. The checkpoint of epoch 2 has
-    /// the first half of them, that of epoch 3 all; after it, a synced entry of the local log follows.
+    /// Creates a log with [`MESSAGES`] to each peer, all acknowledged but the last five.
+    ///
+    /// The checkpoint of epoch 2 has the first half, the one of epoch 3 all; a synced local log entry follows it.
     pub(crate) fn fill(&self, rank: u32) -> Log {
         let mut log = Log::create(self.options(rank)).unwrap();
         for epoch in [2, 3] {
@@ -125,7 +126,7 @@ pub(crate) fn log_json(arguments: &[&str], dir: &Path) -> (Option<i32>, Value) {
     (output.code, value.unwrap_or_else(|error| panic!("{error}: {}{}", output.stdout, output.stderr)))
 }
 
-/// Reads all files of a directory.
+/// Reads all files in a directory.
 pub(crate) fn files(dir: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
     entries.map(|entry| (entry.file_name().into_string().unwrap(), fs::read(entry.path()).unwrap())).collect()

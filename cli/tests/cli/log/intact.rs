@@ -93,7 +93,7 @@ fn dump_shows_the_requested_records() {
     assert_eq!(ssns(&dump), [7]);
     let (_, dump) = log_json(&["dump", "--limit", "5"], &store);
     assert_eq!((ssns(&dump), &dump["limit_reached"]), (vec![1, 2, 3, 4, 5], &json!(true)));
-    // The older checkpoint has half of the messages.
+    // The older checkpoint has half the messages.
     let (_, dump) = log_json(&["dump", "--epoch", "2", "--peer", "3"], &store);
     assert_eq!(ssns(&dump), (1..=MESSAGES / 2).collect::<Vec<_>>());
     let (_, dump) = log_json(&["dump", "--local", "--payload"], &store);
@@ -221,7 +221,7 @@ fn a_segment_begun_by_a_running_process_is_not_left_over() {
     assert!(!log(&["verify"], &store).stdout.contains("left over"));
     let begun = |report: &Value| (array(&report["left_over"]).len(), array(&report["being_written"]).len());
     assert_eq!(begun(&log_json(&["inspect"], &store).1), (0, 1));
-    // Without the process, only the entry of the local log is of use to the next one.
+    // Without the process, only the local log's entry is useful to the next one.
     drop(living);
     assert_eq!(begun(&log_json(&["inspect"], &store).1), (1, 0));
 }

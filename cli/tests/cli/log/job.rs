@@ -1,4 +1,4 @@
-//! Stores of an MPI job, compared with its job.json and profiles.
+//! Stores from an MPI job, compared with its job.json and profiles.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::fixture::{MESSAGES, Stores, array, copy, log, log_json};
 
-/// Writes the job.json of a job with the given number of ranks that initialized MPI.
+/// Writes the job.json for a job in which this many ranks initialized MPI.
 fn job(stores: &Stores, keep: &str, ranks: Option<u32>) {
     let keep = Setting { name: "keep".to_owned(), value: keep.to_owned(), source: "--keep".to_owned() };
     let job = Job {
@@ -26,7 +26,7 @@ fn job(stores: &Stores, keep: &str, ranks: Option<u32>) {
     job.write(stores.dir()).unwrap();
 }
 
-/// Writes the profile of rank 0 of 4, with the given number of messages logged to rank 2.
+/// Writes the profile of rank 0 out of 4, with this many messages logged to rank 2.
 fn profile(stores: &Stores, messages: u64, not_kept: Option<&str>) {
     let channel = |peer, messages| Channel { peer, messages, bytes: messages };
     let profile = RankProfile {

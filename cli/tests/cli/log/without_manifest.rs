@@ -11,20 +11,20 @@ use super::fixture::{MESSAGES, Stores, array, files, flip, log, log_json};
 
 const COMMANDS: [&str; 5] = ["inspect", "verify", "dump", "stats", "repair"];
 
-/// Damages both slots of the manifest.
+/// Damages both manifest slots.
 fn spoil(store: &Path, how: &str) {
     let manifest = store.join("manifest");
     let bytes = fs::metadata(&manifest).unwrap().len();
     match how {
         "zeros" => fs::write(manifest, vec![0; bytes as usize]).unwrap(),
-        // The lowest byte of the version.
+        // The version's lowest byte.
         "version" => [8, bytes / 2 + 8].into_iter().for_each(|at| flip(&manifest, at)),
         _ => [40, bytes / 2 + 40].into_iter().for_each(|at| flip(&manifest, at)),
     }
 }
 
-/// Returns the text by which a command reports that no slot is valid; `dump` and `repair` print the error of the store
-/// itself.
+/// Returns the text by which a command reports the lack of a valid slot; `dump` and `repair` print the store's own
+/// error.
 fn no_valid_slot(command: &str) -> &'static str {
     if ["dump", "repair"].contains(&command) { "without it no checkpoint is valid" } else { "no valid manifest slot" }
 }

@@ -1,4 +1,4 @@
-//! Directories that can't be reported on.
+//! Directories unfit for a report.
 
 use std::fs;
 

@@ -15,7 +15,7 @@ pub(crate) fn traffic(from: u32, to: u32) -> (u64, u64) {
     if from == to { (0, 0) } else { (u64::from(from * 10 + to + 1), 100 << (to % 8)) }
 }
 
-/// Creates the profile of a rank that sent and received all of [`traffic`].
+/// Creates the profile of a rank that sent and received all [`traffic`].
 pub(crate) fn profile(rank: u32, ranks: u32) -> RankProfile {
     let mut sizes = Sizes::default();
     let mut series = Series::default();
@@ -86,7 +86,7 @@ pub(crate) fn job() -> Job {
     }
 }
 
-/// Directory of a job.
+/// Job directory.
 pub(crate) struct JobDir {
     directory: TempDir,
 }
@@ -122,7 +122,7 @@ impl JobDir {
         command.args(["report", "logs"]).args(arguments).current_dir(self.path()).output().unwrap()
     }
 
-    /// Returns the figures of a successful report.
+    /// Returns the figures from a successful report.
     pub(crate) fn figures(&self, arguments: &[&str]) -> Value {
         let output = self.report(&[arguments, &["--json"]].concat());
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -135,7 +135,7 @@ impl JobDir {
     }
 }
 
-/// Returns the message of a report that failed with exit code 1.
+/// Returns the message from a report that failed with exit code 1.
 #[track_caller]
 pub(crate) fn error(output: &Output) -> String {
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -144,7 +144,7 @@ pub(crate) fn error(output: &Output) -> String {
     stderr
 }
 
-/// Returns the texts of a picture, which must be well-formed.
+/// Returns a picture's texts; it must be well-formed.
 pub(crate) fn texts(svg: &str) -> Vec<String> {
     let document = roxmltree::Document::parse(svg).unwrap();
     let texts = document.descendants().filter(|node| node.has_tag_name(("http://www.w3.org/2000/svg", "text")));

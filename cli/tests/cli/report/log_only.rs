@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::job_dir::{JobDir, profile};
 
-/// Builds the prefix that the library for MPI writes before a payload.
+/// Builds the prefix written by the MPI library before a payload.
 fn prefix(tag: i32, number: u64) -> [u8; 16] {
     let mut bytes = [0; 16];
     bytes[4..8].copy_from_slice(&tag.to_le_bytes());
@@ -17,7 +17,7 @@ fn prefix(tag: i32, number: u64) -> [u8; 16] {
     bytes
 }
 
-/// Creates a job directory in which rank 1 of 2 has no profile; its log has five messages of 100 bytes to rank 0, and
+/// Creates a job directory in which rank 1 out of 2 has no profile; its log has five 100-byte messages to rank 0, and
 /// two contributions.
 fn with_a_log() -> JobDir {
     let job_dir = JobDir::new(2);

@@ -110,7 +110,7 @@ fn extreme_figures_are_drawn() {
     (extreme.wall_ms, extreme.memory_peak_bytes, extreme.collectives[0].calls) = (u64::MAX, u64::MAX, u64::MAX);
     extreme.write(&job_dir.logs()).unwrap();
     assert_eq!(job_dir.figures(&[])["files"].as_array().unwrap().len(), 1 + PICTURES.len());
-    // One rank of very many.
+    // One out of very many ranks.
     let lonely = JobDir::empty();
     RankProfile { ranks: RANKS_MAX, ..profile(0, 2) }.write(&lonely.logs()).unwrap();
     let notes = lonely.figures(&[])["notes"].to_string();

@@ -1,4 +1,4 @@
-//! Ranks that can't create their logs: no rank logs, and the reason is reported.
+//! Ranks unable to create their logs: no rank logs, and the reason is reported.
 
 use std::fs;
 
@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 use super::ring::sandbox;
 use crate::output::ProgramOutput;
 
-/// Creates the log of another job after `counterfoil run` has checked the directory.
+/// Creates another job's log after `counterfoil run` has checked the directory.
 const TAKEN: &str = "mkdir -m 700 logs/rank-$OMPI_COMM_WORLD_RANK; exec ./ring";
 /// Gives one rank a directory on a pseudo file system, not writable even for root.
 const NOT_WRITABLE: &str =
     "test $OMPI_COMM_WORLD_RANK = 1 && export COUNTERFOIL_LOG_DIR=/proc/self/fdinfo; exec ./ring";
-/// Sets a value that `counterfoil run` itself would refuse.
+/// Sets a value refused by `counterfoil run` itself.
 const INVALID_SETTING: &str = "COUNTERFOIL_KEEP=some exec ./ring";
 
 fn run(script: &str) -> Option<(ProgramOutput, Value)> {

@@ -9,7 +9,7 @@ use super::programs::descendants;
 use super::sandbox::{Sandbox, mpi_available};
 use crate::output::ProgramOutput;
 
-/// Exceeds a log of 1 MiB; all messages are in flight at once because the receiver sleeps first.
+/// Exceeds a 1 MiB log; all messages are in flight at once because the receiver sleeps first.
 const OVERFLOW: [&str; 4] = ["./stream", "50000", "1000", "isend"];
 const ALL: &str = "stream: 50000 of 50000 received, 0 wrong\n";
 
@@ -21,7 +21,7 @@ fn sandbox() -> Option<Sandbox> {
     })
 }
 
-/// Runs a program with logs of 1 MiB.
+/// Runs a program with 1 MiB logs.
 fn run(sandbox: &Sandbox, options: &[&str], program: &[&str]) -> ProgramOutput {
     sandbox.counterfoil(&[&["run", "-n", "2", "--budget", "1MiB", "--json"], options, &["--"], program].concat())
 }
@@ -69,8 +69,8 @@ fn fail_makes_the_send_fail_through_the_error_handler() {
     fatal.assert_exit(16, "a send fails");
 }
 
-/// Performs collective operations with contributions of the given size, and exchanges whose receives are truncated;
-/// prints the failures of each.
+/// Performs collective operations with contributions of this size, and exchanges with truncated receives; prints each
+/// one's failures.
 const OPERATIONS: &str = r#"
 #include <mpi.h>
 #include <stdio.h>
@@ -162,7 +162,7 @@ fn a_wait_that_can_never_succeed_ends_at_once() {
     assert!(output.summary()["ranks"][0]["gave_up"].as_str().unwrap().contains("no wait frees space"));
 }
 
-/// Returns the peak memory of both ranks in KiB, as reported by the kernel.
+/// Returns both ranks' peak memory in KiB, as reported by the kernel.
 fn memory_of(sandbox: &Sandbox, messages: &str) -> BTreeMap<String, u64> {
     let output = fs::File::create(sandbox.path().join("out")).unwrap();
     let mut command = sandbox.command(&["run", "-n", "2", "--", "./stream", messages]);
@@ -206,7 +206,7 @@ fn assert_bounded_memory(sandbox: &Sandbox, messages: &str) {
     let short = memory_of(sandbox, "100000");
     let long = memory_of(sandbox, messages);
     for (rank, most) in long {
-        // Less than four bytes for each of a million messages.
+        // Less than four bytes per message, for a million messages.
         let allowed = short[&rank] + 4_000;
         assert!(most <= allowed, "rank {rank}: {} KiB for a short stream, {most} KiB for a long one", short[&rank]);
     }
@@ -236,7 +236,7 @@ fn contributions_are_released_on_every_communicator() {
     }
 }
 
-/// Rank 0 sends messages of the given size and counts failures; rank 1 receives the others.
+/// Rank 0 sends messages of this size and counts failures; rank 1 receives the others.
 const REFUSED: &str = r#"
 #include <mpi.h>
 #include <stdio.h>

@@ -1,5 +1,4 @@
-//! A job with ranks on another host, which is a namespace of this machine: it has shared memory and a log directory of
-//! its own.
+//! A job with ranks on another host, which is a namespace on this machine with its own shared memory and log directory.
 
 use std::fs;
 use std::process::Command;
@@ -20,7 +19,7 @@ const PREPARE: &str =
 struct Host(Holder);
 
 impl Host {
-    /// Makes a host. Returns `None`, with a message, where namespaces can't be made: that takes the rights of root.
+    /// Makes a host; returns `None`, with a message, where namespaces can't be made without root's rights.
     fn make(sandbox: &Sandbox) -> Option<Host> {
         let own = sandbox.path().join("own");
         let holder = Holder::start(&["--mount", "--uts"], PREPARE, own.to_str().unwrap());
@@ -76,7 +75,7 @@ fn ranks_of_two_hosts_are_replaced_where_they_were() {
     fs::create_dir(sandbox.path().join("own")).unwrap();
     let Some(host) = Host::make(&sandbox) else { return };
     let enter = sandbox.path().join("enter");
-    // Of four ranks and two spares, every second one is there.
+    // Every second one of four ranks and two spares is there.
     let on_host = format!("exec nsenter --target {} --mount --uts -- \"$@\"", host.0.id());
     script::write(&enter, &format!("[ $((OMPI_COMM_WORLD_RANK % 2)) = 0 ] && exec \"$@\"\n{on_host}"));
     let program = [enter.to_str().unwrap(), sandbox.path().join("token").to_str().unwrap()].map(str::to_owned);

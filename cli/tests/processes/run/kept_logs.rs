@@ -1,4 +1,4 @@
-//! Logs kept in the log directory, and reports of incomplete ones.
+//! Logs kept in the log directory, and reports on incomplete ones.
 
 use std::fs;
 use std::path::Path;
@@ -96,7 +96,7 @@ fn contributions_to_collective_operations_are_in_the_totals() {
     );
 }
 
-/// Collects the names of all fields, recursively, except those of `collectives_by_kind`.
+/// Collects the names of all fields, recursively, except inside `collectives_by_kind`.
 fn names(value: &Value, found: &mut Vec<String>) {
     match value {
         Value::Object(fields) => {

@@ -178,8 +178,9 @@ fn a_program_without_mpi_is_reported() {
     sandbox.counterfoil(&["run", "-n", "1", "--", "sh", "-c", "exit 3"]).assert_exit(3, "nothing was logged");
 }
 
-/// Starts a program that waits forever, on two ranks, with its output in files. Returns the `timeout` process and its
-/// descendants, of which the first is `counterfoil`.
+/// Starts a program that waits forever, on two ranks, with its output in files.
+///
+/// Returns the `timeout` process and its descendants; the first of these is `counterfoil`.
 fn start_waiting(sandbox: &Sandbox, options: &[&str]) -> (Child, Vec<u32>) {
     let file = |name: &str| fs::File::create(sandbox.path().join(name)).unwrap();
     let mut command = sandbox.command(&[&["run", "-n", "2", "--json"], options, &["--", "./ring", "wait"]].concat());
@@ -204,7 +205,7 @@ fn read(sandbox: &Sandbox, name: &str) -> String {
     fs::read_to_string(sandbox.path().join(name)).unwrap()
 }
 
-/// Returns the kernel's status lines of running processes.
+/// Returns the kernel's status lines for running processes.
 fn alive(pids: &[u32]) -> Vec<String> {
     let lives = |pid: &u32| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! `counterfoil run` of programs in Python: logged, and with killed ranks.
+//! `counterfoil run` with Python programs: logged, and with killed ranks.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use counterfoil_test_support::note_untested;
 
 use super::sandbox::{Sandbox, mpi_available};
 
-/// Objects, buffers, requests and collective operations around a ring; the order of a set; a seeded generator.
+/// Objects, buffers, requests and collective operations around a ring; a set's order; a seeded generator.
 const RING: &str = r#"
 import array, random, sys
 from mpi4py import MPI
@@ -35,7 +35,7 @@ for step in range(40):
 sys.stdout.write(f'rank {rank} total {total}\n')
 "#;
 
-/// Tasks that processes take from a pool.
+/// Tasks taken by processes from a pool.
 const FUTURES: &str = r#"
 from mpi4py import MPI
 from mpi4py.futures import MPICommExecutor
@@ -63,7 +63,7 @@ fn sandbox() -> Option<(Sandbox, String)> {
     Some((sandbox, python))
 }
 
-/// Returns the lines that a job prints, sorted.
+/// Returns the lines printed by a job, sorted.
 fn printed(sandbox: &Sandbox, arguments: &[&str]) -> Vec<String> {
     let output = sandbox.counterfoil(&[&["run", "--json"], arguments].concat());
     assert_eq!(output.code, Some(0), "{arguments:?}: {}", output.stderr);

@@ -1,4 +1,4 @@
-//! `counterfoil run --recover`: an unmodified C program whose ranks are killed, from inside and from outside.
+//! `counterfoil run --recover`: an unmodified C program with killed ranks, from inside and from outside.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -64,7 +64,7 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// Returns a directory with the program, if there is an MPI, and whether that outlives failures: Open MPI 5.
+/// Returns a directory with the program, if there is an MPI, and `true` if the MPI outlives failures (Open MPI 5).
 fn sandbox() -> Option<(Sandbox, bool)> {
     let sandbox = mpi_available().then(Sandbox::new)?;
     sandbox.compile("steps", STEPS);
@@ -77,7 +77,7 @@ fn sandbox() -> Option<(Sandbox, bool)> {
     Some((sandbox, outlives))
 }
 
-/// Runs the program without failures, where possible without recovery. Returns what it prints.
+/// Runs the program without failures, where possible without recovery; returns its output.
 fn plain(sandbox: &Sandbox, ranks: &str, arguments: &[&str]) -> String {
     let run = |options: &[&str]| {
         sandbox.counterfoil(&[&["run", "-n", ranks, "--json"], options, &["--", "./steps"], arguments].concat())
@@ -90,13 +90,13 @@ fn plain(sandbox: &Sandbox, ranks: &str, arguments: &[&str]) -> String {
     output.stdout
 }
 
-/// Returns the number of processes of all ranks that a summary lists, and that of new starts.
+/// Returns the number of processes of all ranks listed in a summary, and the number of new starts.
 fn processes(summary: &Value) -> (usize, u64) {
     let of_rank = |rank: &Value| rank["processes"].as_array().unwrap().len();
     (summary["ranks"].as_array().unwrap().iter().map(of_rank).sum(), summary["restarts"].as_u64().unwrap())
 }
 
-/// Returns the lines of an output, sorted: those of different ranks have no order.
+/// Returns an output's lines, sorted: there is no order between ranks.
 fn lines(output: &str) -> Vec<&str> {
     let mut lines: Vec<&str> = output.lines().collect();
     lines.sort_unstable();
@@ -118,7 +118,7 @@ fn a_killed_rank_is_replaced_and_each_line_is_printed_once() {
         let rank: usize = kill[..1].parse().unwrap();
         let recovery = &output.summary()["ranks"][rank]["processes"][1]["recovery_ms"];
         let steps = ["repair", "start", "replay", "catch_up"].map(|step| recovery[step].as_f64());
-        // One that dies before its first message has nothing to catch up with before the next.
+        // A process that dies before its first message has nothing to catch up with before the next.
         assert_eq!(steps.map(|step| step.is_some()), [outlives, true, true, true], "{kill}: {}", output.stderr);
     }
     assert!(sandbox.remaining_jobs().is_empty());
@@ -140,7 +140,7 @@ fn a_program_goes_on_from_the_checkpoints_that_it_takes() {
         assert_eq!(output.stdout, plain.stdout, "{kill}: {}", output.stderr);
         let (all, restarts) = processes(&output.summary());
         assert!(if outlives { (all, restarts) == (4, 0) } else { restarts == 1 }, "{kill}: {}", output.stderr);
-        // Those that have begun anew, as all do if the job is started again.
+        // Processes begun anew: all of them if the job is restarted.
         let gone_on = output.stderr.matches("restarted 1").count();
         assert_eq!(gone_on, if outlives { 1 } else { 3 }, "{kill}: {}", output.stderr);
         let repeats_all = output.stderr.contains("made 200 of 200 steps, restarted 1");
@@ -168,7 +168,7 @@ fn ranks_may_be_killed_from_outside_one_after_the_other() {
     let mut printed = String::new();
     let mut killed = Vec::new();
     while output.read_line(&mut printed).unwrap() > 0 {
-        // A rank that works, twice.
+        // Kills a working rank, twice.
         if killed.len() < 2 && printed.lines().count() == 4 + 4 * killed.len() {
             let ranks = ranks_of(&sandbox);
             let victim = ranks.into_iter().find(|pid| !killed.contains(pid));
@@ -186,7 +186,7 @@ fn ranks_may_be_killed_from_outside_one_after_the_other() {
     assert_eq!(noticed.filter(|ms| (0.0..10_000.0).contains(ms)).count(), if outlives { 2 } else { 0 }, "{stderr}");
 }
 
-/// Prints lines, and waits for the other ranks, and a moment, from time to time: the command copies what is printed,
+/// Prints lines, and waits for the other ranks, and a moment, from time to time: the command copies the output,
 /// and on a busy machine it may be late.
 const TALK: &str = r#"
 #include <mpi.h>
@@ -234,7 +234,7 @@ fn on_a_disk_of_20_mb() {
     assert!(output.stderr.contains(why), "{}", output.stderr);
 }
 
-/// Returns the processes of the program in a sandbox, ascending: mpirun starts the ranks first.
+/// Returns the program's processes in a sandbox, ascending: mpirun starts the ranks first.
 fn ranks_of(sandbox: &Sandbox) -> Vec<u32> {
     let path = sandbox.path().join("steps");
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
@@ -245,7 +245,7 @@ fn ranks_of(sandbox: &Sandbox) -> Vec<u32> {
     found
 }
 
-/// Rank 0 takes messages of any rank: two that race, and then one whose sender had waited for the first.
+/// Rank 0 takes messages from any rank: two that race, and then one whose sender had waited for the first.
 const RACES: &str = r#"
 #include <mpi.h>
 
@@ -352,7 +352,7 @@ fn a_replacement_that_sends_other_bytes_ends_the_job_or_goes_on() {
 fn a_job_whose_ranks_are_all_killed_is_started_again() {
     let Some((sandbox, _)) = sandbox() else { return };
     let plain = plain(&sandbox, "2", &["2000"]);
-    // Each of them has what it needs to get there.
+    // Each rank has what it needs to get there.
     let kills = ["--kill", "0@900", "--kill", "1@900"];
     let job = [&["run", "-n", "2", "--recover", "--spares", "0", "--json"], &kills[..], &["--", "./steps", "2000"]];
     let output = sandbox.counterfoil(&job.concat());
@@ -382,7 +382,7 @@ fn a_rank_that_dies_by_its_own_fault_ends_the_job_with_its_signal() {
     );
     let spares = if outlives { "3" } else { "0" };
     let output = sandbox.counterfoil(&["run", "-n", "2", "--recover", "--spares", spares, "--", "./crash"]);
-    // As a shell has it, or as MPICH's launcher.
+    // Exit code of a shell, or of MPICH's launcher.
     assert!([Some(128 + 11), Some(11)].contains(&output.code), "{}", output.stderr);
     let is_named = output.stderr.contains("rank 1 has died twice by its own fault, signal 11");
     assert_eq!(is_named, outlives, "{}", output.stderr);
@@ -451,7 +451,7 @@ fn processes_may_be_killed_at_any_time_and_in_mpi_init() {
 #[test]
 fn a_program_that_ends_before_mpi_init_is_not_started_again() {
     let Some((sandbox, _)) = sandbox() else { return };
-    // Of a process that was killed, each launcher returns another code.
+    // For a killed process, each launcher returns another code.
     for (script, codes) in [("exit 3", [3; 3]), ("kill -9 $$", [1, 9, 137])] {
         let count = sandbox.path().join("starts");
         let script = format!("echo x >> {}; {script}", count.display());
@@ -486,7 +486,7 @@ fn what_recovery_can_not_do_is_refused_before_anything_starts() {
     }
 }
 
-/// Returns the lines that a rank has printed.
+/// Returns the lines printed by a rank.
 fn lines_of(rank: u32, output: &str) -> Vec<&str> {
     let begin = format!("rank {rank} ");
     output.lines().filter(|line| line.starts_with(&begin)).collect()
@@ -532,7 +532,7 @@ fn a_rank_of_a_job_that_was_killed_is_replayed_up_to_where_it_died() {
         assert!(output.read_line(&mut printed).unwrap() > 0, "the job has ended: {printed}");
     }
     let ranks = ranks_of(&sandbox);
-    // The command first, which would start the job again. It is the child of `timeout`.
+    // The command first, which would restart the job. It is the child of `timeout`.
     let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", child.id())).unwrap();
     send(children.trim().parse().unwrap(), Signal::KILL);
     child.wait().unwrap();

@@ -1,10 +1,10 @@
-//! Reports of real jobs, compared with figures known from the programs' sources.
+//! Reports on real jobs, compared with figures known from the programs' sources.
 
 use serde_json::{Value, json};
 
 use super::sandbox::{Sandbox, mpi_available};
 
-/// Traffic of `traffic.c`: messages and bytes.
+/// Traffic in `traffic.c`: messages and bytes.
 fn traffic(from: u64, to: u64) -> (u64, u64) {
     let (messages, bytes) = if from == to { (2, 24) } else { ((to + 1) * (from + 1), 8 << (to % 8)) };
     (messages, messages * bytes)

@@ -1,4 +1,4 @@
-//! The program of most tests: sends messages around a ring and then ends in one of many ways.
+//! The program in most tests: sends messages around a ring and then ends in one of many ways.
 
 use super::sandbox::{Sandbox, mpi_available};
 

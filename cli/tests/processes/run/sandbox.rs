@@ -1,4 +1,4 @@
-//! Runs of `counterfoil` with a time limit, in a directory of its own with compiled programs.
+//! `counterfoil` runs with a time limit, in a separate directory with compiled programs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,10 +11,12 @@ use tempfile::TempDir;
 
 use crate::output::ProgramOutput;
 
-/// Time limit in seconds. No test takes a tenth of it on an idle machine.
+/// Time limit in seconds.
+///
+/// No test takes a tenth of it on an idle machine.
 const LIMIT: &str = "120";
 
-/// Temporary directory of one test.
+/// Temporary directory for one test.
 pub(crate) struct Sandbox {
     directory: TempDir,
 }
@@ -86,7 +88,7 @@ impl Sandbox {
         assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
     }
 
-    /// Builds a `counterfoil` command with a time limit, in this directory and without the settings of the test's own
+    /// Builds a `counterfoil` command with a time limit, in this directory and without settings from the test's own
     /// environment.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         self.command_with(&[], arguments)
@@ -114,7 +116,7 @@ impl Sandbox {
     pub(crate) fn remaining_jobs(&self) -> Vec<PathBuf> {
         let entries = fs::read_dir(self.path().join("tmp")).unwrap();
         let names = entries.map(|entry| entry.unwrap().path());
-        // Open MPI keeps a session directory of its own there.
+        // Open MPI keeps its own session directory there.
         names.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("counterfoil-")).collect()
     }
 }

@@ -1,4 +1,4 @@
-//! Settings and checks of the machine, which need no MPI.
+//! Settings and machine checks, without MPI.
 
 use std::fs;
 

@@ -1,6 +1,6 @@
-//! The tutorials of the book: what a reader types is run, and prints what they say.
+//! The book's tutorials: what a reader types is run, and prints what they say.
 //!
-//! A block with `file=NAME` is a file. In a block `console`, a line that begins with `$` is a command, and the lines
+//! A block with `file=NAME` is a file. In a block `console`, a line beginning with `$` is a command, and the lines
 //! after it are lines of its output, in this order; `…` stands for anything, and alone for any lines.
 
 use std::env;
@@ -15,14 +15,14 @@ use super::sandbox::{Sandbox, mpi_available};
 
 const CHAPTERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/book/src/start");
 
-/// A command of a tutorial, and the output that is expected.
+/// A tutorial command, and its expected output.
 #[derive(Debug, PartialEq)]
 struct Typed {
     command: String,
     expected: Vec<String>,
 }
 
-/// Returns the files and the commands of a tutorial.
+/// Returns a tutorial's files and commands.
 fn parse(text: &str) -> (Vec<(String, String)>, Vec<Typed>) {
     let (mut files, mut commands): (Vec<(String, String)>, Vec<Typed>) = Default::default();
     let mut lines = text.lines();
@@ -52,14 +52,14 @@ fn fits(expected: &str, line: &str) -> bool {
     between.is_some_and(|line| middle.split('…').try_fold(line.to_owned(), |line, part| after(&line, part)).is_some())
 }
 
-/// Returns the first expected line that the output lacks.
+/// Returns the first expected line missing in the output.
 fn missing<'a>(expected: &'a [String], output: &str) -> Option<&'a String> {
     let mut lines = output.lines().map(str::trim_end);
     let mut expected = expected.iter().filter(|expected| *expected != "…");
     expected.find(|expected| !lines.by_ref().any(|line| fits(expected.trim_end(), line)))
 }
 
-/// Returns the directories in which the commands of a reader are found, first.
+/// Returns `PATH`, preceded by the directories with the reader's commands.
 fn path() -> String {
     let directory = |program: &str| Path::new(program).parent().map(|of| of.display().to_string()).unwrap_or_default();
     let installed = ["MPICC", "COUNTERFOIL_MPIRUN"].into_iter().filter_map(|name| env::var(name).ok());

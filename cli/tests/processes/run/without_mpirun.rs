@@ -29,7 +29,7 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// Returns the library that `counterfoil run` would preload, and the folder of its MPI's libraries.
+/// Returns the library preloaded by `counterfoil run`, and the folder with its MPI's libraries.
 fn library() -> (String, Option<String>) {
     let doctor = Command::new(env!("CARGO_BIN_EXE_counterfoil")).args(["doctor", "--json"]).output().unwrap();
     let found: Value = serde_json::from_slice(&doctor.stdout).unwrap();
