@@ -248,6 +248,12 @@ fn follow(history: &History, cursor: &mut Cursor, from: u64, patience: u64) -> u
             if history.finished.load(Ordering::SeqCst) || patience != u64::MAX {
                 break;
             }
+            // Opened before the first chunk, it may find its first records freed; it would keep all later ones.
+            if let Err(error) = cursor.attach() {
+                assert!(matches!(error, CursorError::Gone { .. }), "{error}, seed {}", history.seed);
+                assert!(history.may_be_gone(next), "{next} is gone, seed {}", history.seed);
+                break;
+            }
             thread::yield_now();
             continue;
         };
