@@ -5,6 +5,7 @@
 mod comment_width;
 mod cpu_time;
 mod crate_roots;
+mod files;
 pub(crate) mod links;
 mod step;
 mod summary;

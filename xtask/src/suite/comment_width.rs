@@ -1,15 +1,12 @@
 //! Checks comment widths, which rustfmt doesn't wrap.
 
 use std::fs;
-use std::path::{Path, PathBuf};
 
+use super::files::find_files;
 use crate::workspace::Workspace;
 
 /// Maximum comment line width, in characters: `max_width` of `rustfmt.toml`.
 const COLUMNS_MAX: usize = 120;
-
-/// Directories without project sources.
-const SKIPPED: [&str; 2] = ["target", ".git"];
 
 /// Checks all Rust files in the tree, including `mpi/`.
 ///
@@ -17,7 +14,7 @@ const SKIPPED: [&str; 2] = ["target", ".git"];
 /// Each line that is too wide, or a directory or file that cannot be read.
 pub(super) fn check(workspace: &Workspace) -> Result<(), String> {
     let mut files = Vec::new();
-    find_sources(workspace.root(), &mut files)?;
+    find_files(workspace.root(), "rs", &mut files)?;
     let mut wide = Vec::new();
     for file in &files {
         let shown = file.strip_prefix(workspace.root()).unwrap_or(file);
@@ -28,22 +25,6 @@ pub(super) fn check(workspace: &Workspace) -> Result<(), String> {
     }
     println!("checked {} files", files.len());
     if wide.is_empty() { Ok(()) } else { Err(wide.join("\n")) }
-}
-
-fn find_sources(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), String> {
-    let failed = |error| format!("{}: {error}", folder.display());
-    for entry in fs::read_dir(folder).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        let path = entry.path();
-        if entry.file_type().map_err(failed)?.is_dir() {
-            if !SKIPPED.iter().any(|skipped| entry.file_name() == *skipped) {
-                find_sources(&path, files)?;
-            }
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            files.push(path);
-        }
-    }
-    Ok(())
 }
 
 /// Returns each overlong comment line's number and width.

@@ -6,6 +6,7 @@ use std::path::{Component, Path, PathBuf};
 
 use pulldown_cmark::{Event, Parser, Tag, TagEnd};
 
+use super::files::find_files;
 use crate::workspace::Workspace;
 
 /// Directory of the book's chapters.
@@ -15,40 +16,24 @@ const BOOK: &str = "docs/book/src";
 /// Extensions of files that inline code may name.
 const NAMED: [&str; 9] = ["rs", "md", "toml", "txt", "c", "h", "f90", "py", "svg"];
 
-/// Checks the Markdown files in the root and in `docs`.
+/// Checks the tree's Markdown files.
 ///
 /// # Errors
 /// Each link without a target, and each named file that doesn't exist; or a file that can't be read.
 pub(crate) fn check(workspace: &Workspace) -> Result<(), String> {
     let root = workspace.root();
     let mut paths = Vec::new();
-    find_documents(root, Path::new(""), false, &mut paths)?;
-    find_documents(root, Path::new("docs"), true, &mut paths)?;
+    find_files(root, "md", &mut paths)?;
     let mut documents = BTreeMap::new();
-    for path in paths {
-        let text = fs::read_to_string(root.join(&path)).map_err(|error| format!("{}: {error}", path.display()))?;
-        documents.insert(path, Document::parse(&text));
+    for path in &paths {
+        let shown = path.strip_prefix(root).unwrap_or(path);
+        let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", shown.display()))?;
+        documents.insert(shown.to_owned(), Document::parse(&text));
     }
     println!("checked {} files", documents.len());
     let exists = |path: &Path| root.join(path).exists();
     let broken: Vec<String> = documents.iter().flat_map(|(path, of)| of.broken(path, &documents, exists)).collect();
     if broken.is_empty() { Ok(()) } else { Err(broken.join("\n")) }
-}
-
-fn find_documents(root: &Path, folder: &Path, is_deep: bool, paths: &mut Vec<PathBuf>) -> Result<(), String> {
-    let failed = |error| format!("{}: {error}", folder.display());
-    for entry in fs::read_dir(root.join(folder)).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        let path = folder.join(entry.file_name());
-        if entry.file_type().map_err(failed)?.is_dir() {
-            if is_deep {
-                find_documents(root, &path, is_deep, paths)?;
-            }
-        } else if path.extension().is_some_and(|extension| extension == "md") {
-            paths.push(path);
-        }
-    }
-    Ok(())
 }
 
 /// A Markdown file.
