@@ -22,6 +22,7 @@ use mpi_sys as ffi;
 use smallvec::SmallVec;
 
 use crate::arguments::bits;
+use crate::symbols::find_symbol;
 
 mod generalized;
 
@@ -110,11 +111,7 @@ static SENTINELS: LazyLock<Sentinels> = LazyLock::new(|| {
 
 /// Returns the address of the first symbol found in the process, or 0.
 fn find(names: &[&CStr]) -> usize {
-    let look_up = |name: &&CStr| {
-        // SAFETY: a name with a zero at its end; looking it up changes nothing.
-        unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }.addr()
-    };
-    names.iter().map(look_up).find(|address| *address != 0).unwrap_or(0)
+    names.iter().find_map(|name| find_symbol(name)).map_or(0, |symbol| symbol.addr().get())
 }
 
 /// Value of `.TRUE.`: compilers differ.

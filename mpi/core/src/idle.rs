@@ -3,6 +3,8 @@
 use std::env;
 use std::ffi::CStr;
 
+use crate::symbols::find_symbol;
+
 /// Parameter for users to make waits yield the processor.
 const YIELDS: &str = "OMPI_MCA_mpi_yield_when_idle";
 /// Open MPI function that sets whether waits yield.
@@ -21,12 +23,8 @@ pub fn wait_without_yielding() {
     if env::var_os(YIELDS).is_some_and(|value| value != "0") {
         return;
     }
-    // SAFETY: the name ends with a zero; looking it up changes nothing.
-    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, SET_YIELDS.as_ptr()) };
-    if found.is_null() {
-        return;
-    }
+    let Some(found) = find_symbol(SET_YIELDS) else { return };
     // SAFETY: Open MPI's function by this name, in 4.1 and 5.0, takes and returns a bool, and only stores it
     // (opal/runtime/opal_progress.h). A function pointer has the size of a data pointer here.
-    unsafe { std::mem::transmute::<*mut libc::c_void, SetYields>(found)(false) };
+    unsafe { std::mem::transmute::<*mut libc::c_void, SetYields>(found.as_ptr())(false) };
 }

@@ -15,6 +15,7 @@
 //! | `abort`, `exit`, `parent` | the end of a job and of this process |
 //! | [`watchdog`], `fast_boxes` | shared-memory damage by a killed process |
 //! | [`idle`] | waits |
+//! | `symbols` | symbols missing from MPI's headers |
 //! | [`control`] | the loggers' control communicator ([`counterfoil_mpi_logger`]) |
 //!
 //! `unsafe` is here because MPI is a C interface; every block states its guarantees.
@@ -35,6 +36,7 @@ pub mod operation;
 mod parent;
 pub mod point_to_point;
 pub mod request;
+mod symbols;
 mod threads;
 pub mod topology;
 pub mod ulfm;

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
+use crate::symbols::find_symbol;
 use crate::universe::Universe;
 
 /// Number of Open MPI calls that all poll after a query has arrived: more are likely.
@@ -26,11 +27,7 @@ static EAGER: AtomicU32 = AtomicU32::new(0);
 static POLL: OnceLock<fn()> = OnceLock::new();
 
 fn registrar(name: &std::ffi::CStr) -> Option<Register> {
-    // SAFETY: the name ends with a zero; looking it up changes nothing.
-    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
-    if found.is_null() {
-        return None;
-    }
+    let found = find_symbol(name)?.as_ptr();
     // SAFETY: Open MPI's functions with these names, from 1.0 to 5.0, take one function without arguments returning an
     // int, and return an int (opal/runtime/opal_progress.h). A function pointer has the size of a data pointer here.
     Some(unsafe { std::mem::transmute::<*mut libc::c_void, Register>(found) })
