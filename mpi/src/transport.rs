@@ -268,13 +268,12 @@ impl MpiTransport {
     /// Other peers' credits come with their frames.
     fn advance(&mut self, read: Option<&[bool]>) -> Result<bool, MpiError> {
         let mut progressed = false;
-        for peer in &mut self.peers {
+        for (rank, peer) in (0..).zip(&mut self.peers) {
             progressed |= peer.advance(&self.buffers)?;
-        }
-        for (rank, peer) in (0..).zip(&mut self.peers).filter(|(rank, _)| read.is_some_and(|read| !read[*rank])) {
-            if peer.expects_credit()
+            if read.is_some_and(|read| !read[rank as usize])
+                && peer.expects_credit()
                 && let Some(credit) =
-                    self.membership.all().improbe(Some(self.membership.process_of(rank as u32)), Some(CREDIT))?
+                    self.membership.all().improbe(Some(self.membership.process_of(rank)), Some(CREDIT))?
             {
                 credit.receive()?;
                 peer.handle_credit();

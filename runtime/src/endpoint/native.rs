@@ -80,14 +80,9 @@ impl Native {
         self.arrived.bytes()
     }
 
-    /// Returns `true` if a hop waits for room on the connection to `peer`.
-    pub(super) fn awaits_room(&self, peer: u32) -> bool {
-        self.awaited_room == Some(peer)
-    }
-
-    /// Returns `true` if a hop waits for room on a connection.
-    pub(super) fn awaits_any_room(&self) -> bool {
-        self.awaited_room.is_some()
+    /// Returns the peer on whose connection a hop waits for room.
+    pub(super) fn awaited_room(&self) -> Option<u32> {
+        self.awaited_room
     }
 
     /// Returns `true` if no call has sent data, and no call is to be repeated.

@@ -41,7 +41,9 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             Wait::Forever => None,
             Wait::AtMost(most) => Some(most),
         };
-        let (is_selective, writes) = (!self.reads_all(), self.writes());
+        let is_selective = !self.reads_all();
+        let awaited_room = self.native.awaited_room();
+        let writes = awaited_room.is_some() || !self.backlogs.is_empty();
         if is_selective {
             let unwanted_bytes_max = self.unwanted_bytes_max(wait);
             for peer in 0..self.settings.ranks {
@@ -49,8 +51,9 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             }
         }
         if writes {
-            for peer in 0..self.settings.ranks {
-                self.interest.1[peer as usize] = self.backlogs.contains(&peer) || self.native.awaits_room(peer);
+            self.interest.1.fill(false);
+            for &peer in self.backlogs.iter().chain(&awaited_room) {
+                self.interest.1[peer as usize] = true;
             }
         }
         let (read, write) = &self.interest;
@@ -72,11 +75,6 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     fn reads_all(&self) -> bool {
         let waiting = self.matching.all_unexpected_bytes() + self.native.bytes();
         !self.held.is_holding_any() && waiting < self.settings.unexpected_bytes_max
-    }
-
-    /// Returns `true` if something waits to be sent.
-    fn writes(&self) -> bool {
-        !self.backlogs.is_empty() || self.native.awaits_any_room()
     }
 
     /// Returns `true` if the connection to `peer` is read.
