@@ -52,6 +52,8 @@ macro_rules! calls {
         impl Calls for $name {
             const FIRST_TAG: c_int = $first_tag;
 
+            /// # Safety
+            /// MPI is up.
             #[inline]
             unsafe fn send(payload: &[u8], to: c_int, tag: c_int) -> c_int {
                 // SAFETY: pointer and length are the slice's; MPI is up, by this function's contract; the constants are
@@ -62,6 +64,8 @@ macro_rules! calls {
                 }
             }
 
+            /// # Safety
+            /// MPI is up.
             #[inline]
             unsafe fn receive(payload: &mut [u8], from: c_int, tag: c_int) -> c_int {
                 // SAFETY: as in `send`.
@@ -72,6 +76,8 @@ macro_rules! calls {
                 }
             }
 
+            /// # Safety
+            /// MPI is up.
             #[inline]
             unsafe fn exchange(payload: &[u8], into: &mut [u8], peer: c_int, tag: c_int) -> c_int {
                 // SAFETY: as in `send`.
@@ -83,6 +89,8 @@ macro_rules! calls {
                 }
             }
 
+            /// # Safety
+            /// MPI is up.
             #[inline]
             unsafe fn immediate(payload: &[u8], into: &mut [u8], peer: c_int, tag: c_int) -> c_int {
                 // SAFETY: as in `send`; both requests have ended when this returns.
