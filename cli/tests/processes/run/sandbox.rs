@@ -96,10 +96,17 @@ impl Sandbox {
 
     /// Like [`command`](Self::command), with variables set for `counterfoil` only, not for `timeout`.
     pub(crate) fn command_with(&self, variables: &[(&str, &str)], arguments: &[&str]) -> Command {
-        let mut command = Command::new("timeout");
-        command.args(["-s", "KILL", LIMIT, "env"]);
-        command.args(variables.iter().map(|(name, value)| format!("{name}={value}")));
+        let mut command = self.limited();
+        command.arg("env").args(variables.iter().map(|(name, value)| format!("{name}={value}")));
         command.arg(env!("CARGO_BIN_EXE_counterfoil")).args(arguments);
+        command
+    }
+
+    /// Builds a time limit for a command still to be added, in this directory and without settings from the test's own
+    /// environment.
+    pub(crate) fn limited(&self) -> Command {
+        let mut command = Command::new("timeout");
+        command.args(["-s", "KILL", LIMIT]);
         command.current_dir(self.path()).stdin(Stdio::null()).env("TMPDIR", self.path().join("tmp"));
         for name in ["LOGGING", "KEEP", "ON_FULL", "BUDGET", "TIER", "LOG_DIR", "SUMMARY", "CONFIG"] {
             command.env_remove(format!("COUNTERFOIL_{name}"));

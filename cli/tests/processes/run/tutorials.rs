@@ -3,11 +3,9 @@
 //! A block with `file=NAME` is a file. In a block `console`, a line beginning with `$` is a command, and the lines
 //! after it are lines of its output, in this order; `…` stands for anything, and alone for any lines.
 
-use std::env;
-use std::fmt::Write;
+use std::ffi::OsString;
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::{fs, iter};
+use std::{env, fs, iter};
 
 use counterfoil_test_support::note_untested;
 
@@ -60,16 +58,11 @@ fn missing<'a>(expected: &'a [String], output: &str) -> Option<&'a String> {
 }
 
 /// Returns `PATH`, preceded by the directories with the reader's commands.
-fn path() -> String {
-    let directory = |program: &str| Path::new(program).parent().map(|of| of.display().to_string()).unwrap_or_default();
+fn path() -> OsString {
     let installed = ["MPICC", "COUNTERFOIL_MPIRUN"].into_iter().filter_map(|name| env::var(name).ok());
     let programs = iter::once(env!("CARGO_BIN_EXE_counterfoil").to_owned()).chain(installed);
-    let mut path = programs.fold(String::new(), |mut path, program| {
-        write!(path, "{}:", directory(&program)).unwrap();
-        path
-    });
-    path.push_str(&env::var("PATH").unwrap_or_default());
-    path
+    let own = programs.filter_map(|program| Path::new(&program).parent().map(Path::to_owned));
+    env::join_paths(own.chain(env::split_paths(&env::var_os("PATH").unwrap_or_default()))).unwrap()
 }
 
 /// Types what a tutorial says, after the files of others.
@@ -82,9 +75,7 @@ fn follow(sandbox: &Sandbox, chapter: &str) {
     for Typed { command, expected } in commands {
         // Progress isn't part of the output, nor is the order of the two streams.
         let script = format!("(exit {code}); {{ {command}; }} 2>&1");
-        let mut shell = Command::new("timeout");
-        shell.args(["-s", "KILL", "120", "sh", "-c", &script]).env("PATH", path()).stdin(Stdio::null());
-        let output = shell.current_dir(sandbox.path()).env("TMPDIR", sandbox.path().join("tmp")).output().unwrap();
+        let output = sandbox.limited().args(["sh", "-c", &script]).env("PATH", path()).output().unwrap();
         let printed = String::from_utf8_lossy(&output.stdout);
         code = output.status.code().unwrap_or(-1);
         let missing = missing(&expected, &printed);
