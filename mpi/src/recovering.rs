@@ -5,6 +5,7 @@
 //! | `collective` | collective operations, made of messages |
 //! | `context` | a communicator: its messages, and the communicators created from it |
 //! | `grid` | Cartesian grids |
+//! | `lull` | time in which a repeated test polls nothing |
 //! | `operation` | a nonblocking operation |
 //! | `transport` | its connections: over MPI, or in a replay to logs |
 //! | `view` | a communicator as seen by the runtime's collectives |
@@ -12,6 +13,7 @@
 pub(crate) mod collective;
 mod context;
 mod grid;
+mod lull;
 mod operation;
 mod transport;
 mod view;
@@ -36,6 +38,7 @@ use crate::error::OperationError;
 pub use context::Context;
 pub(crate) use context::Description;
 pub use grid::Grid;
+use lull::Lull;
 pub(crate) use operation::{EndpointOperation, StoreMessage, all, any, some, taken};
 pub use transport::RankTransport;
 pub use view::View;
@@ -145,6 +148,7 @@ pub struct Recovering {
     prologue: RefCell<ProloguePhase>,
     /// Number of collective operations with a contribution from this rank.
     contributions: Cell<u64>,
+    lull: Lull,
     universe: Rc<Universe>,
 }
 
@@ -173,6 +177,7 @@ impl Recovering {
             state,
             prologue: RefCell::default(),
             contributions: Cell::new(0),
+            lull: Lull::default(),
             universe: Rc::clone(universe),
         });
         let restored = saved.contexts.into_iter().map(|saved| recovering.add(saved)).collect();
@@ -311,12 +316,34 @@ impl Recovering {
     /// # Errors
     /// [`OperationError`].
     pub fn call<T>(&self, call: impl FnOnce(&mut RankEndpoint) -> Result<T, Error>) -> Result<T, OperationError> {
+        self.lull.note_call();
         let mut endpoint = self.endpoint.borrow_mut();
         let endpoint = endpoint.as_mut().ok_or(OperationError::Ended)?;
         self.check_calls()?;
         let called = call(endpoint);
         self.failure.borrow_mut().note(&called);
         Ok(called?)
+    }
+
+    /// Records that the last [`call`](Self::call) was a test or a probe that found nothing.
+    pub fn note_nothing_found(&self) {
+        self.lull.begin();
+    }
+
+    /// Repeats that test or probe without a poll, as far as the record is concerned: it finds nothing again.
+    ///
+    /// Returns `false` if the call itself has to be made, since a poll is due.
+    ///
+    /// # Errors
+    /// [`OperationError`].
+    pub fn repeat_nothing_found(&self) -> Result<bool, OperationError> {
+        if !self.lull.goes_on() {
+            return Ok(false);
+        }
+        match &mut *self.endpoint.borrow_mut() {
+            Some(endpoint) => Ok(endpoint.repeat_nothing_found()?),
+            None => Ok(false),
+        }
     }
 
     /// Checks that no call has failed permanently.

@@ -21,6 +21,7 @@ use crate::comms::Comm;
 use crate::failure::Failure;
 use crate::front::Front;
 use crate::handle::{number_of, of_number};
+use crate::last_test::Test;
 use crate::memory::{Kept, Layout, Memory};
 use crate::requests::{Finish, Pending, State, done, partitions, sent};
 use crate::status::Outcome;
@@ -310,7 +311,18 @@ pub(crate) unsafe fn probe_immediate(
     let comm = front.comm(incoming.comm)?;
     let found = match wanted(&comm, incoming)? {
         None => Some(Outcome::of_nobody()),
-        Some(wanted) => comm.context.immediate_probe(wanted.source, wanted.tag)?.map(probed),
+        Some(wanted) => {
+            let test = Test::Probe(incoming.comm, wanted.source, wanted.tag);
+            if front.last_test.finds_nothing_again(&front.process, test)? {
+                None
+            } else {
+                let found = comm.context.immediate_probe(wanted.source, wanted.tag)?;
+                if found.is_none() {
+                    front.last_test.note_nothing_found(&front.process, test);
+                }
+                found.map(probed)
+            }
+        }
     };
     // SAFETY: the program's variables.
     unsafe {

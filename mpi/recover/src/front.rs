@@ -19,6 +19,7 @@ use crate::clocks::{Clocks, Inside};
 use crate::comms::Comm;
 use crate::failure::{Failure, refusal, text_of};
 use crate::handle::bits;
+use crate::last_test::LastTest;
 use crate::mark::Mark;
 use crate::process;
 use crate::replay::{Reason, Replay};
@@ -35,6 +36,7 @@ pub(crate) struct Front {
     pub(crate) comms: RefCell<FxHashMap<usize, Rc<Comm>>>,
     pub(crate) world: Rc<Comm>,
     pub(crate) requests: RefCell<Requests>,
+    pub(crate) last_test: LastTest,
     /// Matched messages.
     pub(crate) matched: RefCell<Slab<Matched>>,
     /// Job ranks in the program's groups.

@@ -14,7 +14,7 @@
 //! | `clocks`, `alloc`, `next` | clocks and memory, in place of the C library's |
 //! | `replay`, `mark` | the rank replayed alone; its progress so far |
 //! | `calls` | messages between two ranks |
-//! | `requests`, `status` | requests, and every way to wait |
+//! | `requests`, `status`, `last_test` | requests, and every way to wait and to test |
 //! | `collective`, `reduction` | collective operations |
 //! | `comms`, `groups` | communicators and topologies; groups |
 //! | `memory` | datatypes: the program's memory as messages |
@@ -45,6 +45,7 @@ mod front;
 #[allow(non_snake_case, unreachable_pub, reason = "exported with MPI's names")]
 mod groups;
 mod handle;
+mod last_test;
 mod mark;
 mod memory;
 mod message;

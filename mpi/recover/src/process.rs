@@ -28,6 +28,7 @@ use crate::comms::{Comm, Topology};
 use crate::crash;
 use crate::front::{self, Front, running};
 use crate::handle::bits;
+use crate::last_test::LastTest;
 use crate::mark::Mark;
 use crate::output;
 use crate::replay::{Reason, Replay};
@@ -290,6 +291,7 @@ fn make(settings: Option<&RecoverSettings>, replay: Option<Replay>, handle: Rank
         comms: RefCell::new(comms),
         world,
         requests: RefCell::default(),
+        last_test: LastTest::default(),
         matched: RefCell::default(),
         groups: RefCell::default(),
         private,

@@ -78,6 +78,18 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(self.log.local().append(CHOICE, record.sequence, &record.bytes)?)
     }
 
+    /// Counts another call that found nothing, made at once after one that did.
+    ///
+    /// Returns `false`, and counts nothing, if that one was recorded by a dead incarnation, or a history is kept.
+    pub(super) fn count_nothing_found(&mut self) -> Result<bool, Error> {
+        if !self.polls.has_last_call() || self.history.is_some() {
+            return Ok(false);
+        }
+        let choice = self.begin_choice();
+        self.end_choice(choice.sequence, None, choice.is_recorded)?;
+        Ok(true)
+    }
+
     /// Records calls that found nothing, and clock readings, since the last record: before anything depending on them
     /// is seen elsewhere.
     pub(super) fn record_polls(&mut self) -> Result<(), Error> {

@@ -88,6 +88,11 @@ impl Polls {
         }
     }
 
+    /// Returns `true` if the last call is in the run.
+    pub(super) fn has_last_call(&self) -> bool {
+        self.run.is_some_and(|(first, calls)| first + calls == self.next_choice)
+    }
+
     /// Begins a run.
     pub(super) fn begin(&mut self, sequence: u64) {
         self.run = Some((sequence, 1));

@@ -14,6 +14,7 @@ use mpi_sys as ffi;
 use super::{Named, State, handles};
 use crate::failure::Failure;
 use crate::front::Front;
+use crate::last_test::Test;
 use crate::status::Outcome;
 
 /// Time between two checks of a generalized request, completed by another thread.
@@ -27,8 +28,13 @@ fn undefined() -> c_int {
 impl Front {
     /// Returns the place in `named` of a completed request; with `wait`, waits for one.
     ///
-    /// `None` if none is complete. `named`: the participating requests, with their indices.
-    fn find_complete(&self, named: &[(usize, Named)], wait: bool) -> Result<Option<usize>, Failure> {
+    /// `None` if none is complete. `named`: the participating ones of `handles`, with their indices.
+    fn find_complete(
+        &self,
+        handles: &[ffi::MPI_Request],
+        named: &[(usize, Named)],
+        wait: bool,
+    ) -> Result<Option<usize>, Failure> {
         loop {
             let requests = self.requests.borrow();
             if let Some(place) = named.iter().position(|(_, named)| requests.is_done(*named)) {
@@ -39,10 +45,14 @@ impl Front {
                 && let Some([request]) = requests.pending(*only)
             {
                 let lists: &[&[&Request]] = &[&[request]];
-                return Ok(self.process.call(|endpoint| match wait {
+                let found = self.process.call(|endpoint| match wait {
                     true => endpoint.wait_any(lists),
                     false => endpoint.test_any(lists),
-                })?);
+                })?;
+                if found.is_none() {
+                    self.last_test.note_nothing_found(&self.process, Test::Any(handles));
+                }
+                return Ok(found);
             }
             let pending: Vec<(usize, Vec<&Request>)> = named
                 .iter()
@@ -62,6 +72,9 @@ impl Front {
                 return Ok(Some(pending[found].0));
             }
             if !wait {
+                if are_all_pending {
+                    self.last_test.note_nothing_found(&self.process, Test::Any(handles));
+                }
                 return Ok(None);
             }
             drop(requests);
@@ -70,7 +83,9 @@ impl Front {
     }
 
     /// Returns `true` if the endpoint's requests for all these are complete.
-    fn are_all_complete(&self, named: &[(usize, Named)]) -> Result<bool, Failure> {
+    ///
+    /// `named`: the participating ones of `handles`, with their indices.
+    fn are_all_complete(&self, handles: &[ffi::MPI_Request], named: &[(usize, Named)]) -> Result<bool, Failure> {
         let requests = self.requests.borrow();
         let is_open = |named: Named| requests.pending(named).is_none() && !requests.is_done(named);
         if named.iter().any(|(_, named)| is_open(*named)) {
@@ -80,7 +95,16 @@ impl Front {
         if list.is_empty() {
             return Ok(true);
         }
-        Ok(self.process.call(|endpoint| endpoint.test_any(&[&list]))?.is_some())
+        let is_complete = self.process.call(|endpoint| endpoint.test_any(&[&list]))?.is_some();
+        if !is_complete {
+            self.last_test.note_nothing_found(&self.process, Test::All(handles));
+        }
+        Ok(is_complete)
+    }
+
+    /// Returns `true` if this test has just found nothing, and no poll is due: it finds nothing again.
+    fn finds_nothing_again(&self, test: Test<'_>) -> Result<bool, Failure> {
+        Ok(self.last_test.finds_nothing_again(&self.process, test)?)
     }
 
     /// Returns the handles' meanings, without those that take no part.
@@ -179,7 +203,8 @@ pub(crate) unsafe fn wait_any(
             Outcome::empty().store(status);
             return Ok(());
         }
-        end_one(front, handles, &named, front.find_complete(&named, true)?, index, status)
+        let found = front.find_complete(handles, &named, true)?;
+        end_one(front, handles, &named, found, index, status)
     }
 }
 
@@ -273,13 +298,17 @@ unsafe fn take_some(
     // SAFETY: the program's arrays.
     unsafe {
         let handles = handles(count, requests)?;
+        if !wait && front.finds_nothing_again(Test::Any(handles))? {
+            *completed = 0;
+            return Ok(());
+        }
         let mut named = front.named(handles)?;
         if named.is_empty() {
             *completed = undefined();
             return Ok(());
         }
         let mut outcomes = Vec::new();
-        while let Some(place) = front.find_complete(&named, wait)? {
+        while let Some(place) = front.find_complete(handles, &named, wait)? {
             let (index, one) = named.remove(place);
             *indices.add(outcomes.len()) = index as c_int;
             outcomes.push(front.take(&mut handles[index], one)?);
@@ -302,9 +331,14 @@ pub(crate) unsafe fn test(
 ) -> Result<(), Failure> {
     // SAFETY: the program's handle and variables.
     unsafe {
+        let handles = std::slice::from_ref(&*request);
+        if front.finds_nothing_again(Test::Any(handles))? {
+            *flag = 0;
+            return Ok(());
+        }
         let named = front.requests.borrow().find(*request)?;
         let is_inactive = front.requests.borrow().is_inactive(named);
-        let is_complete = is_inactive || front.find_complete(&[(0, named)], false)?.is_some();
+        let is_complete = is_inactive || front.find_complete(handles, &[(0, named)], false)?.is_some();
         *flag = c_int::from(is_complete);
         if !is_complete {
             return Ok(());
@@ -329,13 +363,17 @@ pub(crate) unsafe fn test_any(
     // SAFETY: the program's array and variables.
     unsafe {
         let handles = handles(count, requests)?;
+        (*index, *flag) = (undefined(), 0);
+        if front.finds_nothing_again(Test::Any(handles))? {
+            return Ok(());
+        }
         let named = front.named(handles)?;
-        (*index, *flag) = (undefined(), 1);
+        *flag = 1;
         if named.is_empty() {
             Outcome::empty().store(status);
             return Ok(());
         }
-        let found = front.find_complete(&named, false)?;
+        let found = front.find_complete(handles, &named, false)?;
         *flag = c_int::from(found.is_some());
         end_one(front, handles, &named, found, index, status)
     }
@@ -354,8 +392,13 @@ pub(crate) unsafe fn test_all(
 ) -> Result<(), Failure> {
     // SAFETY: the program's arrays.
     unsafe {
-        let named = front.named(handles(count, requests)?)?;
-        let is_complete = front.are_all_complete(&named)?;
+        let handles = handles(count, requests)?;
+        if front.finds_nothing_again(Test::All(handles))? {
+            *flag = 0;
+            return Ok(());
+        }
+        let named = front.named(handles)?;
+        let is_complete = front.are_all_complete(handles, &named)?;
         *flag = c_int::from(is_complete);
         if is_complete { wait_all(front, count, requests, statuses) } else { Ok(()) }
     }
@@ -379,7 +422,7 @@ pub(crate) unsafe fn request_status(
             Outcome::empty().store(status);
             return Ok(());
         }
-        if front.find_complete(&[(0, named)], false)?.is_none() {
+        if front.find_complete(&[request], &[(0, named)], false)?.is_none() {
             *flag = 0;
             return Ok(());
         }

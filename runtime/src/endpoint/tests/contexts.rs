@@ -67,7 +67,10 @@ fn choose(comm: &mut Killable<'_>, mut seen: u64) -> Result<u64, Error> {
     while !operations.is_empty() {
         let requests: Vec<Vec<&Request>> = operations.iter().map(|requests| requests.iter().collect()).collect();
         let requests: Vec<&[&Request]> = requests.iter().map(Vec::as_slice).collect();
-        let tested = comm.endpoint()?.test_any(&requests)?;
+        let mut tested = comm.endpoint()?.test_any(&requests)?;
+        if tested.is_none() && !comm.endpoint()?.repeat_nothing_found()? {
+            tested = comm.endpoint()?.test_any(&requests)?;
+        }
         let index = match tested {
             Some(index) => index,
             None => comm.endpoint()?.wait_any(&requests)?.unwrap(),
@@ -138,6 +141,23 @@ fn an_operation_is_complete_with_all_its_requests() {
             }
             _ => {}
         }
+        Ok(End::Result(Vec::new()))
+    });
+    ran.unwrap();
+}
+
+#[test]
+fn a_test_is_repeated_only_after_one_that_found_nothing() {
+    let ran = ThreadJob::new(RankSettings { ranks: 1, ..settings(Tier::Volatile) }).run(|endpoint, _| {
+        assert!(!endpoint.repeat_nothing_found()?);
+        let receive = endpoint.irecv(None, Some(7))?;
+        assert!(!endpoint.test(&receive)?);
+        assert!(endpoint.repeat_nothing_found()? && endpoint.repeat_nothing_found()?);
+        assert_eq!(endpoint.tally().choices_logged, 3);
+        endpoint.send(0, 7, &[])?;
+        assert!(endpoint.test(&receive)?);
+        assert!(!endpoint.repeat_nothing_found()?);
+        endpoint.wait(receive)?;
         Ok(End::Result(Vec::new()))
     });
     ran.unwrap();
