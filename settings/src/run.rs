@@ -27,6 +27,8 @@ pub struct RunSettings {
     pub on_full: OnFull,
     /// Memory for a rank's log, in bytes.
     pub budget: usize,
+    /// Disk space for a rank's log, in bytes.
+    pub disk_budget: u64,
     /// Bytes to prefault from the budget in MPI_Init; `None` for an amount that suits the budget.
     pub prefault: Option<usize>,
     /// Processor time for the spilling thread, in percent of a core: 1 to 100.
@@ -57,6 +59,7 @@ impl Default for RunSettings {
             keep: Keep::Acked,
             on_full: OnFull::Block,
             budget: 64 << 20,
+            disk_budget: 4 << 30,
             prefault: None,
             spill_cpu: 100,
             deadlock_after: Duration::from_secs(10),
@@ -175,6 +178,19 @@ impl Key {
                 settings.check_budget()
             },
             get: |settings| Some(ByteSize(settings.budget).to_string()),
+        },
+        Key {
+            name: "disk-budget",
+            variable: "COUNTERFOIL_DISK_BUDGET",
+            value_name: "BYTES",
+            meaning: "disk space of each rank's log",
+            help: "Disk space of each rank's log in the node-local tier, such as 16GiB [default: 4GiB]",
+            scope: Scope::Ranks,
+            set: |settings, text| {
+                settings.disk_budget = text.parse::<ByteSize>()?.0 as u64;
+                settings.check_disk_budget()
+            },
+            get: |settings| Some(ByteSize(settings.disk_budget as usize).to_string()),
         },
         Key {
             name: "prefault",
@@ -390,7 +406,11 @@ impl RunSettings {
         options.on_full = self.on_full;
         options.dir.clone_from(&self.shm_dir);
         let dir = self.log_dir.as_ref().or(self.spill_dir.as_ref());
-        options.store = dir.map(|dir| StoreOptions { cpu_percent_max: self.spill_cpu, ..StoreOptions::new(dir) });
+        options.store = dir.map(|dir| StoreOptions {
+            cpu_percent_max: self.spill_cpu,
+            disk_bytes_max: self.disk_budget,
+            ..StoreOptions::new(dir)
+        });
         options
     }
 
@@ -401,6 +421,13 @@ impl RunSettings {
         if self.budget < options.chunk_bytes {
             return Err(Violation::SmallBudget { least: ByteSize(options.chunk_bytes) });
         }
+        options.validate().map_err(|error| Violation::Budget(error.rule))
+    }
+
+    /// Checks the disk budget: a store has segments of a fixed size.
+    fn check_disk_budget(&self) -> Result<(), Violation> {
+        let mut options = Options::new(Rank(0), 1);
+        options.store = Some(StoreOptions { disk_bytes_max: self.disk_budget, ..StoreOptions::new("") });
         options.validate().map_err(|error| Violation::Budget(error.rule))
     }
 
@@ -450,6 +477,7 @@ mod tests {
             keep: Keep::All,
             on_full: OnFull::StopLogging,
             budget: 3 << 20,
+            disk_budget: 1 << 30,
             prefault: Some(1 << 20),
             spill_cpu: 25,
             deadlock_after: Duration::from_millis(90_500),
@@ -480,6 +508,7 @@ mod tests {
             ("COUNTERFOIL_KEEP", "all"),
             ("COUNTERFOIL_ON_FULL", "stop-logging"),
             ("COUNTERFOIL_BUDGET", "3MiB"),
+            ("COUNTERFOIL_DISK_BUDGET", "1GiB"),
             ("COUNTERFOIL_PREFAULT", "1MiB"),
             ("COUNTERFOIL_SPILL_CPU", "25"),
             ("COUNTERFOIL_DEADLOCK_AFTER", "90.5"),
@@ -491,7 +520,7 @@ mod tests {
         ] {
             assert!(variables.contains(&(name, value.into())) && RunSettings::is_variable(name), "{name}");
         }
-        assert_eq!(variables.len(), 12);
+        assert_eq!(variables.len(), 13);
         assert!(RunSettings::is_variable("COUNTERFOIL_MPI") && !RunSettings::is_variable("COUNTERFOIL_PROTOCOL"));
     }
 
@@ -537,6 +566,7 @@ mod tests {
             ),
             ("COUNTERFOIL_BUDGET", "18014398509481984KiB", "must be a whole number of bytes"),
             ("COUNTERFOIL_BUDGET", "257GiB", "must be at most 256 GiB"),
+            ("COUNTERFOIL_DISK_BUDGET", "1MiB", "options of the store: disk_bytes_max is 1048576, less than"),
             ("COUNTERFOIL_PREFAULT", "65MiB", "must be at most the budget, 64MiB"),
             ("COUNTERFOIL_PREFAULT", "all", "must be a whole number of bytes"),
             ("COUNTERFOIL_SPILL_CPU", "0", "must be a whole number of percent, from 1 to 100"),

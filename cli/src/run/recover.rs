@@ -180,7 +180,7 @@ pub(super) fn run(arguments: &RunArguments, settings: &Settings, mpi: &Mpi) -> R
         tier,
         log_bytes,
         local_log_bytes: (log_bytes / BUDGET_PER_OUTCOMES).max(4 * defaults.local_log_bytes_max),
-        disk_bytes: defaults.disk_bytes_max,
+        disk_bytes: run.disk_budget,
         tolerates_divergence: options.divergence == Divergence::Warn,
         start: 0,
         job: Some(name.clone()),

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use counterfoil::{AppendError, Keep, OnFull, Rank, Tier};
+use counterfoil::{AppendError, Keep, OnFull, Rank, StoreError, Tier};
 use counterfoil_profile::RecordTag;
 
 use super::Logger;
@@ -65,13 +65,22 @@ pub enum SpaceError {
 impl Logger {
     /// Returns the condition of a wait after this refusal.
     pub fn wait_for(&self, refused: &AppendError) -> SpaceRefusal {
-        // Acknowledged records aren't released either, and there is no other place for them.
-        let keeps_all_in_memory = |log: &counterfoil::Log| {
-            let options = log.options();
-            options.keep != Keep::Acked && options.tier != Tier::NodeLocal && options.on_full == OnFull::Block
+        // Acknowledged records aren't released either.
+        let keeps_all = |is_in_memory: bool| {
+            self.log().map(counterfoil::Log::options).is_some_and(|options| {
+                options.keep != Keep::Acked
+                    && options.on_full == OnFull::Block
+                    && is_in_memory == (options.tier != Tier::NodeLocal)
+            })
         };
         match refused {
-            AppendError::Full(_) if self.log().is_some_and(keeps_all_in_memory) => SpaceRefusal::Final,
+            AppendError::Full(_) if keeps_all(true) => SpaceRefusal::Final,
+            // A full disk may get space; a used-up budget never does.
+            AppendError::DiskRefused(refused)
+                if matches!(*refused.source, StoreError::Budget { .. }) && keeps_all(false) =>
+            {
+                SpaceRefusal::Final
+            }
             AppendError::Full(_) | AppendError::DiskRefused(_) => SpaceRefusal::Peers,
             AppendError::SpillBehind(_) => SpaceRefusal::Disk,
             _ => SpaceRefusal::Final,

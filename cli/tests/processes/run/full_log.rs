@@ -162,6 +162,18 @@ fn a_wait_that_can_never_succeed_ends_at_once() {
     assert!(output.summary()["ranks"][0]["gave_up"].as_str().unwrap().contains("no wait frees space"));
 }
 
+#[test]
+fn a_used_up_disk_budget_ends_logging() {
+    let Some(sandbox) = sandbox() else { return };
+    let output = run(&sandbox, &["--keep", "all", "--disk-budget", "17MiB"], &["./stream", "1000000"]);
+    output.assert_exit(0, "everything is kept. COUNTERFOIL_DISK_BUDGET gives it more; the program goes on");
+    assert_eq!(output.stdout, "stream: 1000000 of 1000000 received, 0 wrong\n");
+    assert!(output.summary()["ranks"][0]["gave_up"].as_str().unwrap().contains("disk_bytes_max"));
+    let output = run(&sandbox, &["--disk-budget", "1MiB"], &["./stream", "1"]);
+    output.assert_exit(2, "--disk-budget is `1MiB`: ");
+    output.assert_exit(2, "at least 17825792");
+}
+
 /// Returns both ranks' peak memory in KiB, as reported by the kernel.
 fn memory_of(sandbox: &Sandbox, messages: &str) -> BTreeMap<String, u64> {
     let output = fs::File::create(sandbox.path().join("out")).unwrap();

@@ -94,6 +94,10 @@ impl Session {
                 self.give_up(&format_args!("{refused}, everything is kept in memory, and no wait frees space"));
                 return Ok(None);
             }
+            Some(SpaceRefusal::Final) if matches!(refused, AppendError::DiskRefused(_)) => {
+                self.give_up(&format_args!("{refused}, and everything is kept. COUNTERFOIL_DISK_BUDGET gives it more"));
+                return Ok(None);
+            }
             Some(SpaceRefusal::Final) => {
                 self.give_up(refused);
                 return Ok(None);
