@@ -56,6 +56,14 @@
 //!
 //! This crate re-exports the types in its signatures. For the rest, depend on the crate concerned.
 //!
+//! # Features
+//!
+//! | feature | contents | without it |
+//! |---|---|---|
+//! | `io-uring` (default) | disk reads and writes by io_uring, where the kernel permits it | pwrite |
+//! | `lz4` (default) | compressed blocks on disk | [`StoreOptions::compress`] is refused, and so is a store that has some |
+//! | `serde` | serialization of [`Tier`], [`Keep`] and [`OnFull`] | |
+//!
 //! # Shared words and memory orders
 //!
 //! One thread writes a log; any number of threads read it concurrently. `log-core/src/lane.rs` lists every shared word

@@ -11,10 +11,13 @@ pub(crate) mod memory_file;
 pub(crate) mod open;
 pub(crate) mod pieces;
 pub(crate) mod preallocate;
+#[cfg(feature = "io-uring")]
 pub(crate) mod probe;
 pub(crate) mod pwrite;
+#[cfg(feature = "io-uring")]
 pub(crate) mod ring;
 pub(crate) mod transfer;
+#[cfg(feature = "io-uring")]
 pub(crate) mod uring;
 pub(crate) mod vectored_write;
 

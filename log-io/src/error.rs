@@ -77,6 +77,14 @@ pub enum StoreError {
         /// The damage.
         what: &'static str,
     },
+    /// A block is compressed, and the program was built without the feature `lz4`.
+    #[error("{file} of the store has a compressed block at byte {offset}, and this program was built without `lz4`")]
+    Compressed {
+        /// The file's name in the store's directory.
+        file: String,
+        /// Offset in the file, in bytes.
+        offset: u64,
+    },
     /// A file has another format version.
     #[error(
         "{file} of the store has version {found}, and this program reads version {}: use the program that wrote it",

@@ -6,6 +6,7 @@ pub(crate) mod checkpoint_file;
 pub(crate) mod chunk_table;
 pub(crate) mod fields;
 pub(crate) mod image;
+pub(crate) mod lz4;
 pub(crate) mod manifest;
 pub(crate) mod names;
 pub(crate) mod segment;

@@ -105,6 +105,9 @@ impl StoreOptions {
             let max = self.disk_bytes_max;
             return refuse(format!("disk_bytes_max is {max}, less than a segment and the reserve: at least {least}"));
         }
+        if self.compress && !crate::format::lz4::IS_BUILT {
+            return refuse("compress is set, and this program was built without the feature `lz4`".to_owned());
+        }
         if !(1..=CHECKPOINTS_KEPT_MAX).contains(&self.checkpoints_kept) {
             return refuse(format!("checkpoints_kept is {}, not 1 to {CHECKPOINTS_KEPT_MAX}", self.checkpoints_kept));
         }

@@ -34,4 +34,6 @@ pub(crate) fn lints(suite: &mut Suite<'_>, workspace: &Workspace, toolkit: Optio
     select_all(&mut command, workspace, toolkit);
     command.args(["--", "-D", "warnings"]);
     suite.command("lints", command);
+    let package = ["clippy", "--package", "counterfoil", "--no-default-features", "--", "-D", "warnings"];
+    suite.command("lints without features", workspace.cargo(package));
 }

@@ -77,6 +77,9 @@ impl fmt::Display for Probe {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProbeError {
+    /// The program was built without the feature `io-uring`.
+    #[error("this program was built without io_uring (feature `io-uring`)")]
+    NotBuilt,
     /// The kernel is too old, or was built without io_uring.
     #[error("this kernel has no io_uring (ENOSYS)")]
     Missing,

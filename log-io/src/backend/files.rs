@@ -95,6 +95,7 @@ impl<W: Writer> Files<W> {
     /// Returns the directory, for another write method.
     ///
     /// No write may be in flight.
+    #[cfg(feature = "io-uring")]
     pub(crate) fn into_directory(self) -> Directory {
         self.directory
     }

@@ -4,13 +4,16 @@ use std::io;
 use std::path::Path;
 
 use counterfoil_log_core::{PrivateFileError, create_private_dir};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
 
 use crate::backend::choice::{BackendChoice, BackendOptions, Probe};
 use crate::backend::directory::{Directory, DirectoryAccess, DirectoryError, failed};
 use crate::backend::files::Files;
-use crate::backend::probe;
+#[cfg(feature = "io-uring")]
+use crate::backend::probe::ring as probe_ring;
 use crate::backend::pwrite::Pwrite;
+use crate::format::names::PROBE_FILE;
 use crate::{BackendKind, PAGE_BYTES, StorageBackend};
 
 impl Directory {
@@ -50,6 +53,26 @@ impl Directory {
     }
 }
 
+/// Removes a trial file left by a process that ended during its probe.
+fn remove_old_trial(directory: &Directory) -> Result<(), DirectoryError> {
+    match rustix::fs::unlinkat(directory.fd(), PROBE_FILE, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(errno) => {
+            let path = directory.path().join(PROBE_FILE);
+            Err(DirectoryError::Io { action: "removing an old trial file", path, source: errno.into() })
+        }
+    }
+}
+
+/// Opens a directory's files for writing through a ring: never in this build.
+#[cfg(not(feature = "io-uring"))]
+fn probe_ring(
+    directory: Directory,
+    _: (usize, usize),
+) -> Result<(Files<Pwrite>, usize), (Directory, crate::ProbeError)> {
+    Err((directory, crate::ProbeError::NotBuilt))
+}
+
 /// Checks the buffer number and size.
 fn validate(&BackendOptions { buffers, buffer_bytes, .. }: &BackendOptions) -> Result<(), DirectoryError> {
     let pages = (PAGE_BYTES..=16 << 20).contains(&buffer_bytes) && buffer_bytes.is_multiple_of(PAGE_BYTES);
@@ -71,11 +94,11 @@ fn backend(directory: Directory, options: &BackendOptions) -> Result<(Box<dyn St
     if directory.access() != DirectoryAccess::ReadWrite {
         return pwrite(directory, Some("the directory was opened for reading only".to_owned()), false);
     }
-    probe::remove_old_trial(&directory)?;
+    remove_old_trial(&directory)?;
     if choice == BackendChoice::Pwrite {
         return pwrite(directory, None, false);
     }
-    match probe::ring(directory, (buffers, buffer_bytes)) {
+    match probe_ring(directory, (buffers, buffer_bytes)) {
         Ok((files, registered)) => {
             Ok((Box::new(files), Probe { kind: BackendKind::IoUring, fallback_reason: None, registered }))
         }

@@ -1,13 +1,12 @@
-//! The probe for io_uring when a directory is opened.
+//! The probe for io_uring.
 
 use std::io;
 
-use rustix::fs::AtFlags;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
 use crate::backend::choice::ProbeError;
-use crate::backend::directory::{Directory, DirectoryError};
+use crate::backend::directory::Directory;
 use crate::backend::files::Files;
 use crate::backend::uring::Uring;
 use crate::format::names::PROBE_FILE;
@@ -32,17 +31,6 @@ pub(crate) fn ring(
     match trial(&mut files) {
         Ok(()) => Ok((files, registered)),
         Err(error) => Err((files.into_directory(), error)),
-    }
-}
-
-/// Removes a trial file left by a process that ended during its probe.
-pub(crate) fn remove_old_trial(directory: &Directory) -> Result<(), DirectoryError> {
-    match rustix::fs::unlinkat(directory.fd(), PROBE_FILE, AtFlags::empty()) {
-        Ok(()) | Err(Errno::NOENT) => Ok(()),
-        Err(errno) => {
-            let path = directory.path().join(PROBE_FILE);
-            Err(DirectoryError::Io { action: "removing an old trial file", path, source: errno.into() })
-        }
     }
 }
 

@@ -7,6 +7,7 @@ use counterfoil_log_core::{Record, crc32c};
 use crate::format::HEADER_BYTES;
 use crate::format::block::{BlockHeader, record_at};
 use crate::format::chunk_table::Chunks;
+use crate::format::lz4;
 use crate::{Block, Buffer, PAGE_BYTES, ReadAt, RecordPlace, StoreError};
 
 /// A block's records.
@@ -88,7 +89,7 @@ impl BlockBuffer {
         let into = &mut self.stored.bytes_mut()[..len];
         file.read_at(at, into).map_err(StoreError::read(name, at))?;
         self.stored.set_len(len);
-        self.verify(generation, segment, at).map_err(|what| StoreError::damaged(name, at, what))
+        self.verify(name, generation, segment, at)
     }
 
     /// Reads `block` by calling `read` on the buffer, and verifies it.
@@ -101,8 +102,7 @@ impl BlockBuffer {
     ) -> Result<(), StoreError> {
         self.header = None;
         read(&mut self.stored).map_err(StoreError::read(name, block.at))?;
-        let verified = self.verify(generation, block.segment, block.at);
-        verified.map_err(|what| StoreError::damaged(name, block.at, what))?;
+        self.verify(name, generation, block.segment, block.at)?;
         self.check_identity(block, name)
     }
 
@@ -113,33 +113,49 @@ impl BlockBuffer {
     }
 
     /// Verifies the header, the checksum, and their agreement with the records.
-    fn verify(&mut self, generation: u64, segment: u32, at: u64) -> Result<(), &'static str> {
+    fn verify(&mut self, name: &str, generation: u64, segment: u32, at: u64) -> Result<(), StoreError> {
+        let damaged = |what| StoreError::damaged(name, at, what);
+        let header = self.verify_stored(generation, segment, at).map_err(damaged)?;
+        if header.is_lz4() && !lz4::IS_BUILT {
+            return Err(StoreError::Compressed { file: name.to_owned(), offset: at });
+        }
+        self.header = Some(header);
+        let verified = self.verify_records(&header).map_err(damaged);
+        if verified.is_err() {
+            self.header = None;
+        }
+        verified
+    }
+
+    /// Verifies the header, and the checksums of the stored bytes.
+    fn verify_stored(&mut self, generation: u64, segment: u32, at: u64) -> Result<BlockHeader, &'static str> {
         let bytes = self.stored.as_slice();
         let header = BlockHeader::parse(bytes, generation, segment, at, bytes.len() as u64)?;
         if header.has_chunks() {
             self.chunks.verify(&header, bytes)?;
-            self.header = Some(header);
-            return Ok(());
+            return Ok(header);
         }
-        let stored = bytes.get(HEADER_BYTES..).and_then(|bytes| bytes.get(..header.stored_bytes.get() as usize));
-        let stored = stored.ok_or("the block is longer than what was read")?;
+        let stored = stored_bytes(bytes, &header).ok_or("the block is longer than what was read")?;
         if !header.is_unchecked() && crc32c(stored) != header.stored_crc.get() {
             return Err("the block's checksum is wrong");
+        }
+        Ok(header)
+    }
+
+    /// Expands a compressed block, and verifies the records of one without chunks.
+    fn verify_records(&mut self, header: &BlockHeader) -> Result<(), &'static str> {
+        if header.has_chunks() {
+            return Ok(());
         }
         if header.is_lz4() {
             // `BlockHeader::parse` has limited the length.
             self.expanded.resize(header.raw_bytes.get() as usize, 0);
-            let len = lz4_flex::block::decompress_into(stored, &mut self.expanded);
-            if len.ok() != Some(self.expanded.len()) {
+            let stored = stored_bytes(self.stored.as_slice(), header).unwrap_or_default();
+            if !lz4::decompress(stored, &mut self.expanded) {
                 return Err("the block can't be decompressed");
             }
         }
-        self.header = Some(header);
-        let checked = self.check_records(&header);
-        if checked.is_err() {
-            self.header = None;
-        }
-        checked
+        self.check_records(header)
     }
 
     fn check_records(&self, header: &BlockHeader) -> Result<(), &'static str> {
@@ -165,6 +181,11 @@ impl BlockBuffer {
         self.header = None;
         Err(StoreError::damaged(name, block.at, "it isn't the block that the index refers to"))
     }
+}
+
+/// Returns the stored bytes of a block without chunks.
+fn stored_bytes<'a>(block: &'a [u8], header: &BlockHeader) -> Option<&'a [u8]> {
+    block.get(HEADER_BYTES..)?.get(..header.stored_bytes.get() as usize)
 }
 
 #[cfg(test)]

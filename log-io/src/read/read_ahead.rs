@@ -1,6 +1,7 @@
 //! Reading a list of extents in order, with read-ahead.
 
 mod plan;
+#[cfg_attr(not(feature = "io-uring"), path = "read_ahead/no_ring.rs")]
 mod ring;
 mod threads;
 

@@ -6,6 +6,7 @@ use zerocopy::IntoBytes;
 use super::Store;
 use super::append_chunks::ChunkBlock;
 use crate::format::block::{BlockHeader, FLAG_LZ4, FLAG_UNCHECKED, FRAME_BYTES, LOCAL, RecordSource, frame, framed};
+use crate::format::lz4;
 use crate::format::names::segment_name;
 use crate::format::{FIRST_BLOCK, HEADER_BYTES};
 use crate::store::prefetch;
@@ -178,11 +179,8 @@ impl Store {
         let mut header = self.header(lane, block.segment);
         let mut stored = raw;
         if self.options.compress {
-            let most = lz4_flex::block::get_maximum_output_size(raw);
-            self.compressed.resize(most.max(self.compressed.len()), 0);
             let records = &mut block.buffer.bytes_mut()[HEADER_BYTES..][..raw];
-            let len = lz4_flex::block::compress_into(records, &mut self.compressed);
-            if let Some(len) = len.ok().filter(|len| len + raw / 8 <= raw) {
+            if let Some(len) = lz4::compress(records, &mut self.compressed).filter(|len| len + raw / 8 <= raw) {
                 records[..len].copy_from_slice(&self.compressed[..len]);
                 header.flags = FLAG_LZ4.into();
                 stored = len;
