@@ -61,7 +61,7 @@
 //! | feature | contents | without it |
 //! |---|---|---|
 //! | `io-uring` (default) | disk reads and writes by io_uring, where the kernel permits it | pwrite |
-//! | `lz4` (default) | compressed blocks on disk | [`StoreOptions::compress`] is refused, and so is a store that has some |
+//! | `lz4` (default) | compressed blocks on disk | [`StoreOptions::compress`], and a store that has some, are refused |
 //! | `serde` | serialization of [`Tier`], [`Keep`] and [`OnFull`] | |
 //!
 //! # Shared words and memory orders
