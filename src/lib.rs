@@ -78,6 +78,7 @@
 #![warn(missing_docs)]
 
 mod budget;
+mod builder;
 mod checkpoint;
 mod choices;
 mod contents;
@@ -114,6 +115,7 @@ pub use counterfoil_log_core::{
 pub use counterfoil_log_io::{DirectoryError, StoreError};
 
 pub use budget::Collected;
+pub use builder::Builder;
 pub use checkpoint::{PendingCheckpoint, Restored};
 pub use choices::{Keep, OnFull, Tier, UnknownWord};
 pub use contents::{Contents, TABLE_NAME_BYTES_MAX, TableError};

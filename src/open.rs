@@ -7,7 +7,7 @@ use counterfoil_log_core::{
     DeadLog, Disposition, Epoch, LaneWriter, Lanes, LocalLog, Owner, Pool, PoolError, PoolOptions, Rank, Ssn,
     check_private_dir,
 };
-use counterfoil_log_io::{CheckpointImage, Directory, LaneImage, StorageBackend, Store};
+use counterfoil_log_io::{CheckpointImage, Directory, LaneImage, Store};
 
 use crate::budget::Budget;
 use crate::checkpoint::Restored;
@@ -17,7 +17,7 @@ use crate::log::Log;
 use crate::paths::{lanes_path, local_path};
 use crate::prefault::Prefaulter;
 use crate::spill::Spiller;
-use crate::store::{FoundStore, check_stores_dir, create_store, create_store_on, recover_store, start_spiller};
+use crate::store::{FoundStore, check_stores_dir, create_store, recover_store, start_spiller};
 use crate::waiting::Readers;
 use crate::{OpenError, Options, Tier};
 
@@ -59,17 +59,6 @@ impl Log {
         options.validate()?;
         let spiller = if options.tier == Tier::NodeLocal { Some(create_store(&options)?) } else { None };
         Log::create_with(options, spiller)
-    }
-
-    /// Creates a log like [`create`](Self::create), with a store on `backend` written by the caller's thread: for
-    /// simulations and tests, which must not depend on thread timing.
-    ///
-    /// # Errors
-    /// See [`create`](Self::create).
-    pub fn create_on(options: Options, backend: Box<dyn StorageBackend>) -> Result<Log, OpenError> {
-        let store = options.store.clone().ok_or(OpenError::NoStore)?;
-        let spiller = create_store_on(backend, &options, &store, None)?;
-        Log::create_with(options, Some(spiller))
     }
 
     pub(crate) fn create_with(options: Options, spiller: Option<Spiller>) -> Result<Log, OpenError> {
@@ -115,7 +104,7 @@ impl Log {
             return Log::recover_with(options, None);
         }
         let (backend, probe) = Directory::create(&dir, store.for_backend())?;
-        let found = recover_store(backend, &options, &store, Some(probe))?;
+        let found = recover_store(backend, &options, None, Some(probe))?;
         Log::recover_with(options, Some(found))
     }
 
@@ -137,17 +126,6 @@ impl Log {
         Log::recover_dead(Options { dir: None, store: None, ..options }, dead, None)
     }
 
-    /// Recovers a log like [`recover`](Self::recover), with the store on `backend`: see [`create_on`](Self::create_on).
-    ///
-    /// # Errors
-    /// See [`recover`](Self::recover).
-    pub fn recover_on(options: Options, backend: Box<dyn StorageBackend>) -> Result<(Log, Recovered), OpenError> {
-        options.validate()?;
-        let store = options.store.clone().ok_or(OpenError::NoStore)?;
-        let found = recover_store(backend, &options, &store, None)?;
-        Log::recover_with(options, Some(found))
-    }
-
     /// Recovers a log from a store opened for reading.
     pub(crate) fn recover_opened(
         options: Options,
@@ -158,7 +136,7 @@ impl Log {
         Log::recover_with(options, Some(found))
     }
 
-    fn recover_with(options: Options, store: Option<FoundStore>) -> Result<(Log, Recovered), OpenError> {
+    pub(crate) fn recover_with(options: Options, store: Option<FoundStore>) -> Result<(Log, Recovered), OpenError> {
         let dead = DeadFiles::of(&options, Pool::examine)?;
         Log::recover_dead(options, dead, store)
     }
@@ -188,9 +166,9 @@ impl Log {
         for entry in image.iter().flat_map(|image| &image.local).filter(|entry| entry.ssn > known) {
             local.restore(entry.ssn, entry.kind, entry.key, &entry.bytes)?;
         }
-        let (pool, writers) = match dead.lanes {
-            Some(dead) => dead.take()?,
-            None => (create_pool(&options)?, Vec::new()),
+        let (path, (pool, writers)) = match dead.lanes {
+            Some((path, dead)) => (path, dead.take()?),
+            None => (PathBuf::new(), (create_pool(&options)?, Vec::new())),
         };
         let mut recovered =
             Recovered { lanes: Vec::new(), local_entries: local.len(), checkpoint: None, oldest_checkpoint };
@@ -198,8 +176,8 @@ impl Log {
         let in_memory: Vec<Rank> = writers.iter().map(LaneWriter::peer).collect();
         for writer in writers {
             let (peer, kept_from, last) = (writer.peer(), writer.kept_from(), writer.next_ssn().prev());
-            let (path, ranks) = (PathBuf::new(), log.options().ranks);
-            log.lanes.adopt(writer).map_err(|_| OpenError::Lane { path, peer, ranks })?;
+            let ranks = log.options().ranks;
+            log.lanes.adopt(writer).map_err(|_| OpenError::Lane { path: path.clone(), peer, ranks })?;
             log.budget.channels[peer.index()].inherited = last;
             if last > Ssn::ZERO {
                 recovered.lanes.push(RecoveredLane { peer, kept_from, last });
@@ -285,7 +263,8 @@ impl Log {
 /// A dead process's shared-memory files.
 #[derive(Default)]
 struct DeadFiles {
-    lanes: Option<DeadLog>,
+    /// With its path.
+    lanes: Option<(PathBuf, DeadLog)>,
     local: Option<DeadLog>,
 }
 
@@ -311,7 +290,7 @@ impl DeadFiles {
             return Err(OpenError::Lane { path, peer, ranks });
         }
         let local = examine(&local_path(dir, options.rank), LOCAL, options.local_pool())?;
-        Ok(DeadFiles { lanes, local })
+        Ok(DeadFiles { lanes: lanes.map(|lanes| (path, lanes)), local })
     }
 }
 

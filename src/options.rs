@@ -53,11 +53,6 @@ pub struct StoreOptions {
     /// checkpoint, a dropped log). Kernel threads and those of the backend `pwrite` aren't counted. Worth it where the
     /// program fills every core, and the memory has room meanwhile.
     pub cpu_percent_max: u8,
-    /// Seed for the random ids of stores and segments; `None` for a random seed.
-    ///
-    /// For reproducible tests.
-    #[doc(hidden)]
-    pub seed: Option<u64>,
 }
 
 impl StoreOptions {
@@ -73,7 +68,6 @@ impl StoreOptions {
             checkpoints_kept: store.checkpoints_kept,
             backend: BackendChoice::Auto,
             cpu_percent_max: 100,
-            seed: None,
         }
     }
 
@@ -89,14 +83,15 @@ impl StoreOptions {
         options
     }
 
-    pub(crate) fn for_rank(&self, options: &Options) -> counterfoil_log_io::StoreOptions {
+    /// Returns the options of a rank's store; `seed` is that of its random ids.
+    pub(crate) fn for_rank(&self, options: &Options, seed: Option<u64>) -> counterfoil_log_io::StoreOptions {
         counterfoil_log_io::StoreOptions {
             disk_bytes_max: self.disk_bytes_max,
             segment_bytes: self.segment_bytes,
             block_bytes: self.block_bytes,
             compress: self.compress,
             checkpoints_kept: self.checkpoints_kept,
-            seed: self.seed,
+            seed,
             ..counterfoil_log_io::StoreOptions::new(options.rank, options.ranks)
         }
     }
@@ -238,7 +233,7 @@ impl Options {
             if !(1..=100).contains(&store.cpu_percent_max) {
                 return refuse("store.cpu_percent_max", store.cpu_percent_max.into(), "must be from 1 to 100");
             }
-            store.for_rank(self).validate().map_err(|error| OptionsError {
+            store.for_rank(self, None).validate().map_err(|error| OptionsError {
                 option: "store",
                 value: store.disk_bytes_max as usize,
                 rule: error.to_string().into(),

@@ -30,7 +30,7 @@ impl ReadOnlyLog {
         options.validate()?;
         let of = options.store.clone().ok_or(OpenError::NoStore)?;
         let (backend, _) = Directory::open(&of.rank_dir(options.rank), of.for_backend(), DirectoryAccess::ReadOnly)?;
-        let found = Store::open(backend, of.for_rank(&options), Access::ReadOnly)?;
+        let found = Store::open(backend, of.for_rank(&options, None), Access::ReadOnly)?;
         let options =
             Options { tier: Tier::NodeLocal, dir: None, prefault_bytes: 0, prefault_ahead_bytes: 0, ..options };
         let (log, recovered) = Log::recover_opened(options, found)?;

@@ -5,7 +5,7 @@ use counterfoil_log_io::{CheckpointImage, Directory, DirectoryError, Probe, Stor
 
 use crate::disk_index::DiskIndex;
 use crate::spill::Spiller;
-use crate::{OpenError, Options, StoreOptions};
+use crate::{OpenError, Options};
 
 /// Checks for the directory of the store to be created by the first checkpoint.
 pub(crate) fn check_stores_dir(options: &Options) -> Result<(), OpenError> {
@@ -22,16 +22,18 @@ pub(crate) fn check_stores_dir(options: &Options) -> Result<(), OpenError> {
 pub(crate) fn create_store(options: &Options) -> Result<Spiller, OpenError> {
     let store = options.store.as_ref().ok_or(OpenError::NoStore)?;
     let (backend, probe) = Directory::create(&store.rank_dir(options.rank), store.for_backend())?;
-    create_store_on(backend, options, store, Some(probe))
+    create_store_on(backend, options, None, Some(probe))
 }
 
+/// Creates the store on a backend; `seed` is that of its random ids.
 pub(crate) fn create_store_on(
     backend: Box<dyn StorageBackend>,
     options: &Options,
-    store: &StoreOptions,
+    seed: Option<u64>,
     probe: Option<Probe>,
 ) -> Result<Spiller, OpenError> {
-    let store = Store::create(backend, store.for_rank(options))?;
+    let store = options.store.as_ref().ok_or(OpenError::NoStore)?;
+    let store = Store::create(backend, store.for_rank(options, seed))?;
     start_spiller(store, options, probe)
 }
 
@@ -55,10 +57,11 @@ pub(crate) struct FoundStore {
 pub(crate) fn recover_store(
     backend: Box<dyn StorageBackend>,
     options: &Options,
-    store: &StoreOptions,
+    seed: Option<u64>,
     probe: Option<Probe>,
 ) -> Result<FoundStore, OpenError> {
-    let (store, image) = Store::open_or_create(backend, store.for_rank(options))?;
+    let store = options.store.as_ref().ok_or(OpenError::NoStore)?;
+    let (store, image) = Store::open_or_create(backend, store.for_rank(options, seed))?;
     let oldest = store.checkpoints().first().copied();
     Ok(FoundStore { spiller: start_spiller(store, options, probe)?, image, oldest })
 }

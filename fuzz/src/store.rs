@@ -5,7 +5,7 @@ mod checksums;
 mod original;
 
 use arbitrary::Unstructured;
-use counterfoil::{Log, Rank, Ssn};
+use counterfoil::{Builder, Rank, Ssn};
 use counterfoil_log_core::{Epoch, Record};
 use counterfoil_log_io::{
     Access, Block, BlockBuffer, CheckpointImage, LaneImage, RecordSource, Repair, Store, StoreError, repair, scan,
@@ -162,7 +162,7 @@ fn check_repair(disk: &SimulatedDisk, is_forged: bool) {
 
 /// Recovers a log from the store, and replays its contents.
 fn check_log(disk: &SimulatedDisk) {
-    let Ok((mut log, _)) = Log::recover_on(log_options(), Box::new(disk.copy())) else { return };
+    let Ok((mut log, _)) = Builder::new(log_options(), Box::new(disk.copy())).seed(7).recover() else { return };
     for peer in (0..3).map(Rank) {
         let from = log.kept_from(peer);
         let Ok(mut cursor) = log.cursor(peer, from) else { continue };

@@ -92,7 +92,7 @@ fn paced_log(cpu_percent: u8, write_cpu: Duration) -> (Log, Arc<AtomicBool>) {
         Some(StoreOptions { segment_bytes: 1 << 20, block_bytes: 16 << 10, ..StoreOptions::new(Path::new("")) });
     let panics = Arc::new(AtomicBool::new(false));
     let disk = Panicking(SimulatedDisk::new(16 << 10), panics.clone(), write_cpu);
-    let store = Store::create(Box::new(disk), options.store.as_ref().unwrap().for_rank(&options)).unwrap();
+    let store = Store::create(Box::new(disk), options.store.as_ref().unwrap().for_rank(&options, None)).unwrap();
     let spiller = Spiller::new(store, DiskIndex::new(2), "a thread".to_owned(), Some(cpu_percent)).unwrap();
     (Log::create_with(options, Some(spiller)).unwrap(), panics)
 }

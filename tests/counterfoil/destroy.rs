@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use counterfoil::{Contents, DestroyError, Epoch, Log, Options, Rank, Ssn, StoreOptions, Tier, create_private_dir};
+use counterfoil::{
+    Builder, Contents, DestroyError, Epoch, Log, Options, Rank, Ssn, StoreOptions, Tier, create_private_dir,
+};
 use counterfoil_log_io::{BackendChoice, Directory};
 use counterfoil_test_support::SimulatedDisk;
 
@@ -57,7 +59,7 @@ fn stores_that_the_log_does_not_have_open_are_left() {
     let files = names(&store.join("rank-0")).len();
     // On a caller's disk, and without a store so far.
     let disk = SimulatedDisk::new(64 << 10);
-    Log::create_on(options.clone(), Box::new(disk.clone())).unwrap().destroy().unwrap();
+    Builder::new(options.clone(), Box::new(disk.clone())).create().unwrap().destroy().unwrap();
     assert!(!disk.names().is_empty());
     Log::create(Options { tier: Tier::Volatile, ..options.clone() }).unwrap().destroy().unwrap();
     assert_eq!(names(&store.join("rank-0")).len(), files);

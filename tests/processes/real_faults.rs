@@ -7,7 +7,8 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use counterfoil::{
-    AppendError, CheckpointError, Contents, Epoch, Log, OnFull, Options, Rank, Recovered, Ssn, create_private_dir,
+    AppendError, Builder, CheckpointError, Contents, Epoch, Log, OnFull, Options, Rank, Recovered, Ssn,
+    create_private_dir,
 };
 use counterfoil_log_io::{Access, BackendChoice, Directory, DirectoryAccess, Store, StoreError};
 use counterfoil_test_support::random::split_mix;
@@ -129,7 +130,7 @@ fn a_failed_write_ends_only_writing() {
     let (mut harmless, mut failed_at_once) = (0, 0);
     for operation in 0..60 {
         let disk = SimulatedDisk::new(64 << 10);
-        let mut log = Log::create_on(options(Path::new(""), RANKS), Box::new(disk.clone())).unwrap();
+        let mut log = Builder::new(options(Path::new(""), RANKS), Box::new(disk.clone())).create().unwrap();
         disk.fail_at(disk.operations() + operation, Fault::Error);
         let refused = match log_until(&mut log, |log| log.stats().bytes_logged > 20 * MIB) {
             Err(refused) => refused,

@@ -25,7 +25,6 @@ pub(super) fn options() -> StoreOptions {
         disk_bytes_max: 1 << 20,
         reserve_bytes: 4 << 10,
         checkpoints_kept: 2,
-        seed: Some(7),
         ..StoreOptions::new(Rank(1), RANKS)
     }
 }
@@ -41,7 +40,6 @@ pub(super) fn log_options() -> Options {
         block_bytes: 8 << 10,
         disk_bytes_max: 2 << 20,
         checkpoints_kept: 2,
-        seed: Some(7),
         ..counterfoil::StoreOptions::new(PathBuf::new())
     });
     options

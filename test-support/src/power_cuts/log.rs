@@ -114,6 +114,8 @@ struct HeldCursor {
 #[derive(Debug)]
 struct LogModel {
     options: Options,
+    /// Seed for the ids of the store.
+    seed: u64,
     disk: SimulatedDisk,
     /// Dropped before the log is recovered.
     cursors: Vec<HeldCursor>,
@@ -160,9 +162,9 @@ impl Subject for LogModel {
             block_bytes: if is_large { 8 * KIB } else { 4 * KIB },
             compress: random() & 1 == 0,
             checkpoints_kept: 1 + below(random, 3),
-            seed: Some(random()),
             ..StoreOptions::new(PathBuf::new())
         });
+        let seed = random();
         let disk = SimulatedDisk::new([4, 8][below(random, 2)] * KIB);
         if random().is_multiple_of(4) {
             disk.set_capacity(1300 << 10);
@@ -177,6 +179,7 @@ impl Subject for LogModel {
         }
         LogModel {
             options,
+            seed,
             memory,
             disk,
             cursors: Vec::new(),

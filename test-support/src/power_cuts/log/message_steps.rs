@@ -1,6 +1,6 @@
 //! Message steps, each with its effect on the model.
 
-use counterfoil::{Ack, AppendError, Keep, Log, OnFull, OpenError, Options, ReplayError, Tier};
+use counterfoil::{Ack, AppendError, Builder, Keep, Log, OnFull, OpenError, Options, ReplayError, Tier};
 use counterfoil_log_core::{CursorError, Epoch, Phase, Rank, Ssn, TruncateError};
 use counterfoil_log_io::StoreError;
 
@@ -64,7 +64,7 @@ impl LogModel {
     fn create(&mut self) -> Result<Outcome, Mismatch> {
         self.note("create");
         let options = Options { dir: self.memory.as_ref().map(SharedMemory::dir), ..self.options.clone() };
-        match Log::create_on(options, Box::new(self.disk.clone())) {
+        match Builder::new(options, Box::new(self.disk.clone())).seed(self.seed).create() {
             Ok(log) => {
                 self.log = Some(log);
                 Ok(Outcome::Done)

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use counterfoil::{Log, OpenError, Options, Recovered, ReplayError, Tier};
+use counterfoil::{Builder, Log, OpenError, Options, Recovered, ReplayError, Tier};
 use counterfoil_log_core::{CursorError, Rank, Record, Ssn};
 use counterfoil_log_io::StoreError;
 
@@ -65,7 +65,7 @@ impl LogModel {
 
     fn open(&self, disk: &SimulatedDisk, dir: Option<PathBuf>) -> Result<(Log, Recovered), Mismatch> {
         let options = Options { dir, ..self.options.clone() };
-        let recover = || Log::recover_on(options.clone(), Box::new(disk.clone()));
+        let recover = || Builder::new(options.clone(), Box::new(disk.clone())).seed(self.seed).recover();
         let mut recovered = recover();
         for _ in 0..FAULTS_MAX {
             // A pending fault made the recovery fail. The next attempt finds one fewer.
