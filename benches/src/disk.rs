@@ -1,7 +1,8 @@
 //! The durable tier, compared with the disk's own rate.
 //!
 //! The floor is a naked ring ([`NakedRing`]): as many blocks in flight with the same size, the same bytes, direct I/O,
-//! and nothing else. Floor, store, and the store without checksums take turns.
+//! and nothing else. In a round, the store and the store without checksums take turns between two turns of the floor,
+//! the second of which is the control: a disk whose rate changes makes them differ.
 
 pub mod recover;
 pub mod replay;
@@ -35,9 +36,9 @@ pub const BACKENDS: [BackendChoice; 2] = [BackendChoice::IoUring, BackendChoice:
 /// Measurement length and directory.
 #[derive(Clone, Debug)]
 pub struct DiskOptions {
-    /// Number of rounds, each with one turn of everything.
+    /// Number of rounds, each with one turn of everything and two of the floor.
     ///
-    /// At least 15 for a meaningful median.
+    /// At least 15 for a meaningful median; up to four times as many while the control differs from the floor.
     pub rounds: usize,
     /// Bytes in one turn, a multiple of 1 MiB.
     pub turn_bytes: u64,
@@ -67,7 +68,7 @@ pub struct Row {
     pub mb_per_s: f64,
     /// Floor speed.
     pub floor_mb_per_s: f64,
-    /// Median of the rounds' speed ratios.
+    /// Median of the rounds' speed ratios, to the mean of the floor before and after.
     pub ratio: f64,
     /// Lower quartile of the ratios.
     pub ratio_p25: f64,
@@ -79,6 +80,14 @@ pub struct Row {
     pub cpu_share_without_checksums: f64,
     /// Share of one core for the floor.
     pub floor_cpu_share: f64,
+    /// Median ratio of the control's speed to the floor's.
+    pub control: f64,
+    /// Lower quartile of the control's ratios.
+    pub control_p25: f64,
+    /// Upper quartile of the control's ratios.
+    pub control_p75: f64,
+    /// False if the disk's rate varies too much for a statement: see [`is_steady`].
+    pub is_steady: bool,
     /// Number of rounds.
     pub rounds: usize,
 }
@@ -192,42 +201,89 @@ pub(crate) struct Bytes {
 /// A turn of the floor, of the store, or of the store without checksums.
 type Work<'a> = dyn FnMut() -> Result<Turn, DiskError> + 'a;
 
-/// Measures the three in turns, in an order rotating from round to round.
+/// Turns of a round.
+#[derive(Clone, Copy, Debug, Default)]
+struct Round {
+    /// Before the store's turns, and after them.
+    floors: [Turn; 2],
+    checked: Turn,
+    unchecked: Turn,
+}
+
+impl Round {
+    /// Returns the control's speed by the floor's.
+    fn control(&self) -> f64 {
+        self.floors[0].wall.as_secs_f64() / self.floors[1].wall.as_secs_f64()
+    }
+
+    /// Returns the floor's mean speed.
+    fn floor_speed(&self, bytes: u64) -> f64 {
+        self.floors.map(|floor| floor.speed(bytes)).iter().sum::<f64>() / 2.0
+    }
+}
+
+/// Number of rounds for an unsteady disk, as a multiple of those asked for.
+const UNSTEADY_ROUNDS: usize = 4;
+/// Largest difference of the control from the floor, and largest error of its median.
+const STEADY: f64 = 0.05;
+
+/// Returns `true` if the control's median is within 0.05 of the floor, and certain within 0.05: its quartile range by
+/// the root of the number of rounds.
+pub fn is_steady(controls: &[f64]) -> bool {
+    let at = |q| quantile(controls.iter().copied(), q);
+    let error = (at(0.75) - at(0.25)) / (controls.len() as f64).sqrt();
+    (at(0.5) - 1.0).abs() <= STEADY && error <= STEADY
+}
+
+/// Measures the two stores between two turns of the floor, in an order changing from round to round.
 ///
 /// Returns the row.
 pub(crate) fn interleave(
     options: &DiskOptions,
     (backend, block, size): (BackendChoice, usize, usize),
     bytes: Bytes,
-    works: [&mut Work<'_>; 3],
+    floor: &mut Work<'_>,
+    [checked, unchecked]: [&mut Work<'_>; 2],
 ) -> Result<Row, DiskError> {
-    let mut turns: Vec<[Turn; 3]> = Vec::new();
-    // The first round is a warm-up.
-    for round in 0..=options.rounds.max(1) {
-        let mut these = [Turn::default(); 3];
-        for next in 0..3 {
-            let which = (round + next) % 3;
-            these[which] = works[which]()?;
+    let mut one = |number: usize| -> Result<Round, DiskError> {
+        let mut round = Round::default();
+        round.floors[0] = floor()?;
+        if number.is_multiple_of(2) {
+            (round.checked, round.unchecked) = (checked()?, unchecked()?);
+        } else {
+            (round.unchecked, round.checked) = (unchecked()?, checked()?);
         }
-        turns.push(these);
+        round.floors[1] = floor()?;
+        Ok(round)
+    };
+    // A warm-up.
+    one(0)?;
+    let least = options.rounds.max(1);
+    let (mut rounds, mut controls) = (Vec::new(), Vec::new());
+    while rounds.len() < least || (rounds.len() < UNSTEADY_ROUNDS * least && !is_steady(&controls)) {
+        let round = one(rounds.len())?;
+        rounds.push(round);
+        controls.push(round.control());
     }
-    let turns = &turns[1..];
-    let speed = |bytes: u64, turn: Turn| turn.speed(bytes) / 1e6;
-    let all = |f: &dyn Fn(&[Turn; 3]) -> f64, q| quantile(turns.iter().map(f), q);
-    let ratio = |[floor, store, _]: &[Turn; 3]| speed(bytes.store, *store) / speed(bytes.floor, *floor);
+    let all = |f: &dyn Fn(&Round) -> f64, q| quantile(rounds.iter().map(f), q);
+    let ratio = |round: &Round| round.checked.speed(bytes.store) / round.floor_speed(bytes.floor);
     Ok(Row {
         backend: name(backend),
         block,
         size,
-        mb_per_s: all(&|turns| speed(bytes.store, turns[1]), 0.5),
-        floor_mb_per_s: all(&|turns| speed(bytes.floor, turns[0]), 0.5),
+        mb_per_s: all(&|round| round.checked.speed(bytes.store) / 1e6, 0.5),
+        floor_mb_per_s: all(&|round| round.floor_speed(bytes.floor) / 1e6, 0.5),
         ratio: all(&ratio, 0.5),
         ratio_p25: all(&ratio, 0.25),
         ratio_p75: all(&ratio, 0.75),
-        cpu_share: all(&|turns| turns[1].cpu_share(), 0.5),
-        cpu_share_without_checksums: all(&|turns| turns[2].cpu_share(), 0.5),
-        floor_cpu_share: all(&|turns| turns[0].cpu_share(), 0.5),
-        rounds: turns.len(),
+        cpu_share: all(&|round| round.checked.cpu_share(), 0.5),
+        cpu_share_without_checksums: all(&|round| round.unchecked.cpu_share(), 0.5),
+        floor_cpu_share: all(&|round| round.floors[0].cpu_share(), 0.5),
+        control: all(&Round::control, 0.5),
+        control_p25: all(&Round::control, 0.25),
+        control_p75: all(&Round::control, 0.75),
+        is_steady: is_steady(&controls),
+        rounds: rounds.len(),
     })
 }
 
@@ -324,6 +380,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_disk_is_steady_if_the_control_is_near_the_floor_and_certain() {
+        assert!(is_steady(&[1.04; 15]) && !is_steady(&[1.06; 15]));
+        let spread = |width: f64, rounds: usize| -> Vec<f64> {
+            (0..rounds).map(|round| 1.0 + width * (round as f64 / (rounds - 1) as f64 - 0.5)).collect()
+        };
+        // Half the width is the quartile range.
+        assert!(is_steady(&spread(0.3, 15)) && !is_steady(&spread(0.6, 15)) && is_steady(&spread(0.6, 60)));
+    }
+
+    #[test]
     fn every_loop_runs_and_is_measured() {
         let options = DiskOptions { rounds: 2, turn_bytes: 2 << 20, dir: std::env::temp_dir() };
         let scratch = Scratch::new_in(&options.dir).expect("a scratch directory");
@@ -336,7 +402,7 @@ mod tests {
         for row in measured {
             match row {
                 Ok(row) => {
-                    assert_eq!(row.rounds, 2);
+                    assert!((2..=8).contains(&row.rounds) && (row.is_steady || row.rounds == 8), "{row:?}");
                     assert!(
                         row.mb_per_s > 0.0 && row.floor_mb_per_s > 0.0 && row.ratio_p25 <= row.ratio_p75,
                         "{row:?}"

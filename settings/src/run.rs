@@ -171,7 +171,7 @@ impl Key {
             variable: "COUNTERFOIL_BUDGET",
             value_name: "BYTES",
             meaning: "memory of each rank's log",
-            help: "Memory of each rank's log, such as 64MiB [default: 64MiB]",
+            help: "Memory of each rank's log, such as 64MiB [default: 64MiB; with --recover 256MiB]",
             scope: Scope::Ranks,
             set: |settings, text| {
                 settings.budget = text.parse::<ByteSize>()?.0;
@@ -243,7 +243,8 @@ impl Key {
             value_name: "TIER",
             meaning: "storage of the log",
             help: "Storage of the log: volatile (memory), process-crash-safe (shared memory), or node-local (memory, \
-                   then disk) [default: volatile; node-local if more than unacknowledged messages is kept]",
+                   then disk) [default: volatile; node-local if more than unacknowledged messages is kept; with \
+                   --recover process-crash-safe]",
             scope: Scope::Ranks,
             set: |settings, text| set(&mut settings.tier, text),
             get: |settings| Some(settings.tier.to_string()),
@@ -253,8 +254,9 @@ impl Key {
             variable: LOG_DIR,
             value_name: "DIR",
             meaning: "directory that keeps the logs after the run",
-            help: "Directory on this machine that keeps the ranks' logs after the run, for `counterfoil log`, or with \
-                   --recover for `counterfoil replay`; it must not contain logs yet, and is created if missing",
+            help: "Directory that keeps the ranks' logs after the run, for `counterfoil log`, or with --recover for \
+                   `counterfoil replay`; on each host, or with --recover shared by all hosts. It must not contain \
+                   logs yet, and is created if missing",
             scope: Scope::CommandPath,
             set: |settings, text| set_option(&mut settings.log_dir, text),
             get: |settings| path(&settings.log_dir),

@@ -35,7 +35,8 @@ pub(super) fn one(
         options,
         (backend, block, size),
         bytes,
-        [&mut || floor.read(&files), &mut || checked.open(), &mut || unchecked.open()],
+        &mut || floor.read(&files),
+        [&mut || checked.open(), &mut || unchecked.open()],
     )?;
     [checked.dir, unchecked.dir].iter().for_each(|dir| scratch.remove(dir));
     Ok(row)

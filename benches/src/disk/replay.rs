@@ -34,7 +34,8 @@ pub(super) fn one(
         options,
         (backend, block, size),
         bytes,
-        [&mut || floor.read(&files), &mut || Turn::of(|| replay(&mut checked_log, &mut wire)), &mut || {
+        &mut || floor.read(&files),
+        [&mut || Turn::of(|| replay(&mut checked_log, &mut wire)), &mut || {
             Turn::of(|| replay(&mut unchecked_log, &mut other_wire))
         }],
     )?;

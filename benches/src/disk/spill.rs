@@ -29,22 +29,25 @@ pub(super) fn one(
     (backend, block, size): (BackendChoice, usize, usize),
 ) -> Result<Row, DiskError> {
     let memory = Memory::filled(size, options.turn_bytes, Ssn::FIRST)?;
-    let mut checked = Writer::create(scratch, (backend, block), true)?;
-    let mut unchecked = Writer::create(scratch, (backend, block), false)?;
     let mut floor = Floor::new(block, chunk_writes_max(block))?;
-    let file = checked.dir.join("naked");
-    checked.spill(&memory)?;
-    let bytes = Bytes { floor: options.turn_bytes, store: checked.written() };
-    checked.forget();
+    let dir = scratch.fresh_dir()?;
+    // On new files each time, as the floor is.
+    let spill = |checksums| {
+        let mut writer = Writer::create(scratch, (backend, block), checksums)?;
+        let turn = Turn::of(|| writer.spill(&memory))?;
+        let written = writer.written();
+        scratch.remove(&writer.close());
+        Ok::<_, DiskError>((turn, written))
+    };
+    let (_, store) = spill(true)?;
     let row = interleave(
         options,
         (backend, block, size),
-        bytes,
-        [&mut || floor.write(&file, options.turn_bytes), &mut || checked.turn(&memory), &mut || {
-            unchecked.turn(&memory)
-        }],
+        Bytes { floor: options.turn_bytes, store },
+        &mut || floor.write(&dir.join("naked"), options.turn_bytes),
+        [&mut || Ok(spill(true)?.0), &mut || Ok(spill(false)?.0)],
     )?;
-    [checked.close(), unchecked.close()].iter().for_each(|dir| scratch.remove(dir));
+    scratch.remove(&dir);
     Ok(row)
 }
 

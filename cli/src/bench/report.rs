@@ -49,6 +49,9 @@ pub(super) fn report(benchmark: Benchmark, rows: &[Value]) -> String {
         Benchmark::Rules => vec![("program", "program"), ("class", "class"), ("rule", "rule"), ("ms", "ms")],
     };
     columns.extend([("ratio", "ratio"), ("quartiles", QUARTILES)]);
+    if rows.iter().any(|row| row["control"].is_number()) {
+        columns.extend([("control", "control"), ("quartiles", CONTROL_QUARTILES), ("steady", STEADY)]);
+    }
     if benchmark != Benchmark::Rules {
         columns.push(("target", TARGET));
     }
@@ -58,19 +61,35 @@ pub(super) fn report(benchmark: Benchmark, rows: &[Value]) -> String {
     if counted {
         columns.extend([("instructions", "instructions"), ("floor", "floor_instructions")]);
     }
-    let targets: Vec<(f64, Target)> =
-        rows.iter().filter_map(|row| Some((row["ratio"].as_f64()?, Target::of(benchmark, row)?))).collect();
+    let targets: Vec<(f64, Target)> = rows
+        .iter()
+        .filter(|row| is_steady(row))
+        .filter_map(|row| Some((row["ratio"].as_f64()?, Target::of(benchmark, row)?)))
+        .collect();
     let met = targets.iter().filter(|(ratio, target)| target.is_met(*ratio)).count();
-    let rounds = rows.first().map_or(0, |row| row["rounds"].as_u64().unwrap_or(0));
+    let rounds = || rows.iter().filter_map(|row| row["rounds"].as_u64());
+    let rounds = match (rounds().min(), rounds().max()) {
+        (Some(least), Some(most)) if least < most => format!("{least} to {most}"),
+        (least, _) => least.unwrap_or(0).to_string(),
+    };
     let met = match targets.len() {
         0 => String::new(),
         all => format!("{met} of {all} rows with a target reach it.\n"),
     };
+    let unsteady = match rows.iter().filter(|row| !is_steady(row)).count() {
+        0 => String::new(),
+        rows => format!("{rows} rows allow no statement: the disk's rate varied too much.\n"),
+    };
     format!(
-        "{}\n\n{}\n\n{met}Medians of {rounds} rounds; the quartiles are those of the ratio.",
+        "{}\n\n{}\n\n{met}{unsteady}Medians of {rounds} rounds; the quartiles are those of the ratio before them.",
         explanation(benchmark),
         table(benchmark, rows, &columns),
     )
+}
+
+/// Returns `false` if the row's control differs from its floor.
+fn is_steady(row: &Value) -> bool {
+    row["is_steady"] != false
 }
 
 fn explanation(benchmark: Benchmark) -> &'static str {
@@ -96,6 +115,7 @@ fn explanation(benchmark: Benchmark) -> &'static str {
             "spill:  records of a lane in memory are written as blocks and synced; size is in bytes on disk.\n\
              floor:  io_uring writes blocks of the same size, bypassing the page cache, to one preallocated file, and\n\
              \x20       syncs it; as many in flight as in the store (8 MiB of them, 8 to 32).\n\
+             control: the floor once more, after the store, by the floor before it.\n\
              core:   processor time by wall time: of the store, of the store without checksums, of the floor.\n\
              target: 0.85 of the floor's speed with blocks of 256 KiB and more."
         }
@@ -169,6 +189,8 @@ impl std::fmt::Display for Target {
 /// Columns computed from several fields.
 const QUARTILES: &str = "(quartiles)";
 const TARGET: &str = "(target)";
+const CONTROL_QUARTILES: &str = "(control quartiles)";
+const STEADY: &str = "(steady)";
 
 /// Formats a table with the given columns (heading, field), one line per row.
 ///
@@ -192,6 +214,10 @@ fn table(benchmark: Benchmark, rows: &[Value], columns: &[(&str, &str)]) -> Stri
 fn cell(benchmark: Benchmark, row: &Value, field: &str) -> String {
     match (field, &row[field]) {
         (QUARTILES, _) => format!("{}-{}", cell(benchmark, row, "ratio_p25"), cell(benchmark, row, "ratio_p75")),
+        (CONTROL_QUARTILES, _) => {
+            format!("{}-{}", cell(benchmark, row, "control_p25"), cell(benchmark, row, "control_p75"))
+        }
+        (STEADY, _) => if is_steady(row) { "yes" } else { "no" }.to_owned(),
         (TARGET, _) => Target::of(benchmark, row).map_or_else(String::new, |target| target.to_string()),
         (_, Value::Null) => "-".to_owned(),
         (_, Value::String(text)) => text.clone(),
@@ -232,6 +258,18 @@ mod tests {
         let report = report(Benchmark::Append, &rows);
         assert!(report.contains("floor:") && report.contains("<= 1.50") && report.contains("<= 1.11"), "{report}");
         assert!(report.contains("1 of 3 rows with a target reach it.\nMedians of 15 rounds"), "{report}");
+    }
+
+    #[test]
+    fn a_row_of_an_unsteady_disk_is_no_statement() {
+        let row = |rounds: u64, is_steady: bool| {
+            json!({ "backend": "pwrite", "block": 1 << 20, "size": 1024, "ratio": 0.9, "ratio_p25": 0.8, "ratio_p75": 1.0,
+                "control": 1.1, "control_p25": 0.9, "control_p75": 1.3, "is_steady": is_steady, "rounds": rounds })
+        };
+        let report = report(Benchmark::Spill, &[row(15, true), row(60, false)]);
+        assert!(report.contains("1.10  0.90-1.30      no  >= 0.85"), "{report}");
+        assert!(report.contains("1 of 1 rows with a target reach it.\n1 rows allow no statement"), "{report}");
+        assert!(report.contains("Medians of 15 to 60 rounds"), "{report}");
     }
 
     #[test]

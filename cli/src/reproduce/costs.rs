@@ -30,7 +30,7 @@ pub(super) struct CostArguments {
     /// [default: the build in COUNTERFOIL_MPI_BUILD, else the first one next to this program]
     #[arg(long)]
     mpi: Option<String>,
-    /// Number of ranks [default: 4 for ulml-table-1, else the number of processors, rounded down to a power of two,
+    /// Number of ranks [default: the number of processors (ulml-table-1: 4), rounded down to a power of two,
     /// from 2 to 16]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(super) ranks: Option<u32>,

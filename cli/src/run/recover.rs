@@ -56,7 +56,8 @@ pub(super) const REPORTS: &str = "reports";
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Recovery")]
 pub(super) struct RecoverOptions {
-    /// Replace ranks whose processes are killed; needs -n
+    /// Replace ranks whose processes are killed; needs -n, and refuses --logging, --keep, --on-full, --prefault,
+    /// --spill-cpu and --deadlock-after
     #[arg(long)]
     recover: bool,
     /// Number of spare processes, each able to replace one rank [default: 1 where the MPI outlives failures]

@@ -13,7 +13,7 @@ const STEP: f64 = 12.0;
 const STEP_MAX: f64 = 28.0;
 /// Pixels from one line to the next.
 const ROW: f64 = 72.0;
-const LEFT: f64 = 92.0;
+const LEFT: f64 = 104.0;
 const RIGHT: f64 = 28.0;
 /// Distance of a cut-off end beyond the edge.
 const BEYOND: f64 = 40.0;

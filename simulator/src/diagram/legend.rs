@@ -22,7 +22,7 @@ impl Entry {
             Entry::Mark(Kind::Send) => "the program sends",
             Entry::Mark(Kind::Take) => "the program takes",
             Entry::Mark(Kind::Call { natively: true, .. }) => "collective call completes, with its number",
-            Entry::Mark(Kind::Call { natively: false, .. }) => "skipped, or its result comes from a local log",
+            Entry::Mark(Kind::Call { natively: false, .. }) => "skipped, or its result comes from elsewhere",
             Entry::Mark(Kind::Checkpoint { durable: true, .. }) => "checkpoint that begins epoch e",
             Entry::Mark(Kind::Checkpoint { durable: false, .. }) => "checkpoint that never becomes durable",
             Entry::Mark(Kind::Kill) => "killed",

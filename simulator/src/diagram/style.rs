@@ -45,7 +45,7 @@ line,path{fill:none;stroke-width:1.2}
 .dead{stroke-dasharray:2 2}
 .orphan{stroke-dasharray:7 2 2 2}
 .lost{stroke-dasharray:4 3}
-.unfinished{stroke-dasharray:1 3}
+.unfinished{stroke-dasharray:2 2;stroke-width:1.5}
 .tip{stroke-dasharray:none;stroke-width:1}
 .mark{stroke-width:1.6}
 ";

@@ -12,8 +12,8 @@ use super::super::StoreArguments;
 /// phase; `released` and `covered` ones are not needed.
 ///
 /// For a record beginning with a message header, prints the header's fields and the checksum's state. A 16-byte prefix
-/// is taken for an MPI program's: communicator, tag and message number among those or, in a rank's lane to itself, the
-/// collective operation that the payload contributed to.
+/// is taken for an MPI program's: communicator, tag and message number, or, in a rank's lane to itself, the collective
+/// operation that the payload contributed to.
 ///
 /// The exit code is 1 if a requested record can't be read, or a requested checkpoint or lane doesn't exist. Without a
 /// valid manifest slot no checkpoint is known to be valid; --all still prints the intact blocks.
