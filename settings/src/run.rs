@@ -171,7 +171,8 @@ impl Key {
             variable: "COUNTERFOIL_BUDGET",
             value_name: "BYTES",
             meaning: "memory of each rank's log",
-            help: "Memory of each rank's log, such as 64MiB [default: 64MiB; with --recover 256MiB]",
+            help: "Memory of each rank's log, such as 64MiB [default: 64MiB; with --recover a \
+                   share of half the free shared memory, at least 256MiB]",
             scope: Scope::Ranks,
             set: |settings, text| {
                 settings.budget = text.parse::<ByteSize>()?.0;

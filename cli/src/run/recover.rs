@@ -24,6 +24,7 @@ use counterfoil_runtime::RankSettings;
 use counterfoil_runtime::local::{JobDirectory, clean_named, default_checkpoint_root, default_shm_root};
 use counterfoil_runtime::replay::can_replay;
 use counterfoil_settings::recover::{JobDescription, RecoverSettings};
+use rustix::fs::statvfs;
 use tempfile::TempDir;
 
 use super::launch::{Exit, Launch};
@@ -44,6 +45,8 @@ const RESTARTS_MAX: u32 = 10;
 const OF_LOGGING: [&str; 6] = ["logging", "keep", "on-full", "prefault", "spill-cpu", "deadlock-after"];
 /// Outcomes get this fraction of the log memory, if above the default.
 const BUDGET_PER_OUTCOMES: usize = 4;
+/// Largest default budget of a rank.
+const DEFAULT_BUDGET_MAX: u64 = 16 << 30;
 /// Longest wait for the exits of killed processes, and time between two checks.
 const EXIT_WAIT_MAX: Duration = Duration::from_secs(5);
 const EXIT_NAP: Duration = Duration::from_millis(20);
@@ -51,6 +54,18 @@ const EXIT_NAP: Duration = Duration::from_millis(20);
 const STARTS_MAX: u32 = 5;
 /// Report directory, in the log directory.
 pub(super) const REPORTS: &str = "reports";
+
+/// Returns the default budget of a rank whose log is in `dir`: all logs and outcomes together may take half of what is
+/// free there, but a rank at least the runtime's default.
+///
+/// All messages are kept, and a program with a full log ends.
+fn default_budget(dir: &Path, ranks: u32, defaults: &RankSettings) -> usize {
+    let free = statvfs(dir).map_or(0, |stat| stat.f_bavail.saturating_mul(stat.f_frsize));
+    let of_rank = free / 2 / u64::from(ranks.max(1));
+    let of_outcomes = of_rank / (BUDGET_PER_OUTCOMES as u64 + 1);
+    let log_bytes = (of_rank - of_outcomes).min(DEFAULT_BUDGET_MAX) >> 20 << 20;
+    usize::try_from(log_bytes).unwrap_or(usize::MAX).max(defaults.log_bytes_max)
+}
 
 /// Recovery options.
 #[derive(Debug, Args)]
@@ -174,7 +189,11 @@ pub(super) fn run(arguments: &RunArguments, settings: &Settings, mpi: &Mpi) -> R
     let log_dir = run.log_dir.as_deref().map(|dir| claim_log_dir(dir, JobDescription::FILE));
     let log_dir = log_dir.transpose().map_err(Failure::refused)?;
     let shared_dir = options.shared_dir.as_deref().map(shared_dir).transpose()?;
-    let log_bytes = if is_default("budget") { defaults.log_bytes_max } else { run.budget };
+    let log_bytes = match (is_default("budget"), tier) {
+        (false, _) => run.budget,
+        (true, Tier::ProcessCrashSafe) => default_budget(log_dir.as_deref().unwrap_or(&roots[0]), ranks, &defaults),
+        (true, Tier::Volatile | Tier::NodeLocal) => defaults.log_bytes_max,
+    };
     let mut recover = RecoverSettings {
         ranks,
         rule: options.protocol.name.to_owned(),
