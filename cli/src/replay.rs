@@ -115,6 +115,7 @@ pub(crate) fn run(arguments: &ReplayArguments) -> Result<ExitCode, Failure> {
         calls: calls_in(reports.path(), rank.settings.rank).unwrap_or_default(),
         status,
         exited: rank.exited,
+        until: arguments.until,
     };
     if arguments.json {
         eprintln!("{}", outcome.to_json());
@@ -196,7 +197,8 @@ fn command(arguments: &ReplayArguments, library: &Path) -> Command {
     preloaded.push(value);
     command.args(["-q", "-ex", "set startup-with-shell off", "-ex"]).arg(preloaded);
     if arguments.until.is_some() {
-        command.args(["-ex", "run"]);
+        // It stops in the library, called by the program.
+        command.args(["-ex", "run", "-ex", "frame function main"]);
     }
     command.arg("--args").args(&arguments.program);
     command

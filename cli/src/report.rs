@@ -16,6 +16,7 @@ use indicatif::{BinaryBytes, HumanCount};
 use crate::{Failure, print};
 use figures::Figures;
 pub(crate) use figures::{rank_list, strip_digits};
+pub(crate) use job::OF_RECOVER;
 use job::{JobError, JobProfile};
 use output::{OutputError, OutputFiles};
 use pictures::Picture;

@@ -92,6 +92,11 @@ enum LogDirError {
 
 pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     let settings = Settings::resolve(&arguments.options).map_err(Failure::refused)?;
+    for word in &arguments.mpirun {
+        if let Some(own) = arguments::resembled(word) {
+            eprintln!("counterfoil: {} is passed on to mpirun; did you mean --{own}?", word.display());
+        }
+    }
     let run = &settings.run;
     let by = settings.source("mpi").to_string();
     let mpi = Mpi::find(run.mpi.as_deref().map(|mpi| (mpi, by.as_str()))).map_err(Failure::failed)?;

@@ -9,10 +9,12 @@ use counterfoil_log_io::{
     StoreView, scan,
 };
 use counterfoil_profile::Job;
+use counterfoil_settings::recover::JobDescription;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
 use super::StoreArguments;
+use crate::report::OF_RECOVER;
 use crate::{Failure, print};
 
 /// Maximum number of scans for a changing store.
@@ -98,6 +100,7 @@ pub(super) fn find(dir: &Path) -> Result<StoreSet, Failure> {
     }
     if ranks.is_empty() {
         let what = match Job::read(dir) {
+            _ if dir.join(JobDescription::FILE).exists() => format!("contains {OF_RECOVER}"),
             Ok(None) => {
                 "contains no store: expected a rank's store, or a directory with rank-0, rank-1 and so on".to_owned()
             }

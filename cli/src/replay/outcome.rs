@@ -25,6 +25,8 @@ pub(super) struct Outcome {
     pub(super) status: ExitStatus,
     /// The rank's exit code, if it had called `MPI_Finalize`.
     pub(super) exited: Option<i32>,
+    /// Call before which the replay was to stop.
+    pub(super) until: Option<u64>,
 }
 
 impl Outcome {
@@ -93,6 +95,9 @@ impl fmt::Display for Outcome {
             "; {messages_sent} messages with {} sent as before, {messages_received} received",
             BinaryBytes(*bytes_sent)
         )?;
+        if let Some(until) = self.until.filter(|_| *end != ReplayEnd::Until) {
+            write!(f, "; call {until} was not reached")?;
+        }
         if stack.is_empty() { Ok(()) } else { write!(f, "\n{stack}") }
     }
 }
@@ -113,7 +118,7 @@ mod tests {
             messages_received: 2,
         };
         let status = ExitStatus::from_raw(0);
-        Outcome { rank: 1, died_in, replayed: Some(replayed), calls: 7, status, exited: None }
+        Outcome { rank: 1, died_in, replayed: Some(replayed), calls: 7, status, exited: None, until: None }
     }
 
     #[test]
@@ -152,6 +157,8 @@ mod tests {
         assert_eq!([None, Some(0), Some(256)].map(|code| same(code).exit_code()), [0, 0, 0]);
         assert_eq!(same(Some(3)).exit_code(), DIFFERS);
         assert!(same(Some(3)).to_string().contains("its exit code was 3"), "{}", same(Some(3)));
+        let early = Outcome { until: Some(9), ..same(Some(0)) };
+        assert!(early.to_string().contains("; call 9 was not reached"), "{early}");
         let crashed = Outcome { status: ExitStatus::from_raw(11), ..same(Some(0)) };
         assert_eq!(crashed.exit_code(), DIFFERS);
     }

@@ -6,11 +6,16 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use counterfoil_profile::{Job, ProfileError, RANKS_MAX, RankProfile};
+use counterfoil_settings::recover::JobDescription;
 
 use super::log_only::{self, LogPart};
 
 const EXPECTED_DIRECTORY: &str =
     "expected the directory given to `counterfoil run --log-dir DIR`, with rank-0, rank-0.profile and so on";
+
+/// Contents of the log directory of a job that recovers.
+pub(crate) const OF_RECOVER: &str =
+    "the logs of `counterfoil run --recover`, which `counterfoil replay` and `counterfoil check` read";
 
 /// Error while reading a job's directory.
 #[derive(Debug, thiserror::Error)]
@@ -19,6 +24,8 @@ pub(super) enum JobError {
     ReadDir { dir: PathBuf, source: io::Error },
     #[error("{} contains no logs of a job: {EXPECTED_DIRECTORY}", dir.display())]
     NoJob { dir: PathBuf },
+    #[error("{} contains {OF_RECOVER}", dir.display())]
+    OfRecover { dir: PathBuf },
     #[error("{} is the log of a single rank: use its parent directory, with those of all ranks", dir.display())]
     OneRank { dir: PathBuf },
     #[error(
@@ -110,6 +117,8 @@ fn list(dir: &Path) -> Result<(BTreeSet<u32>, BTreeSet<u32>), JobError> {
         Ok((profiles, logs))
     } else if is_store {
         Err(JobError::OneRank { dir: dir.to_owned() })
+    } else if dir.join(JobDescription::FILE).exists() {
+        Err(JobError::OfRecover { dir: dir.to_owned() })
     } else {
         Err(JobError::NoJob { dir: dir.to_owned() })
     }

@@ -63,6 +63,15 @@ fn takes_value(known: &Command, word: &OsString) -> Option<bool> {
     Some(!has_value && matches!(of.get_action(), ArgAction::Set | ArgAction::Append))
 }
 
+/// Returns this command's option that an option for mpirun resembles.
+pub(super) fn resembled(word: &OsString) -> Option<String> {
+    let name = word.to_str()?.strip_prefix("--")?;
+    let name = name.split_once('=').map_or(name, |(name, _)| name);
+    let known = RunArguments::augment_args(Command::new("run"));
+    let near = |long: &&str| long.len() > 3 && strsim::osa_distance(name, long) <= 2;
+    known.get_arguments().filter_map(|option| option.get_long()).find(near).map(str::to_owned)
+}
+
 /// Separator between the programs of an MPMD job.
 pub(super) const NEXT_PROGRAM: &str = ":";
 
@@ -99,6 +108,18 @@ mod tests {
         assert_eq!(wrapped("counterfoil run --ranks"), "counterfoil run --ranks");
         assert_eq!(wrapped("counterfoil demo --nope run --mca"), "counterfoil demo --nope run --mca");
         assert_eq!(wrapped("counterfoil"), "counterfoil");
+    }
+
+    #[test]
+    fn a_misspelt_option_resembles_one_of_this_command() {
+        let resembled = |word: &str| resembled(&OsString::from(word));
+        assert_eq!(resembled("--recovr").as_deref(), Some("recover"));
+        assert_eq!(resembled("--spare=2").as_deref(), Some("spares"));
+        for word in
+            ["--mca", "--map-by", "--oversubscribe", "--host", "--hostfile", "--np", "--timeout", "-x", "--bind-to"]
+        {
+            assert_eq!(resembled(word), None, "{word}");
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! `cargo xtask preload`: builds the libraries preloaded into unmodified MPI programs.
 
+use std::env;
 use std::fs;
 use std::path::PathBuf;
 
@@ -17,13 +18,19 @@ pub(crate) struct Options {
     choice: Choice,
 }
 
-/// Builds the libraries and prints the logging library's path.
+/// Builds the libraries and prints the logging library's path, and the MPI's directory if it isn't in `PATH`.
 ///
 /// Returns `true`, since a failed build is an error.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, TaskError> {
     let toolkit = Toolkit::find_or_install_any(workspace, &options.choice)?;
     println!("MPI: {}", toolkit.mpi);
     println!("{}", build(workspace, &toolkit)?.display());
+    let path = env::var_os("PATH").unwrap_or_default();
+    if let Some(bin) = toolkit.mpi.mpicc.parent()
+        && !env::split_paths(&path).any(|dir| dir == bin)
+    {
+        println!("For mpicc and mpirun of this MPI: export PATH=\"{}:$PATH\"", bin.display());
+    }
     Ok(true)
 }
 
