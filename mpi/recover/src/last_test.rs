@@ -20,10 +20,11 @@ pub(crate) enum Test<'a> {
     Probe(ffi::MPI_Comm, Option<u32>, Option<i32>),
 }
 
-/// Kind of a test of requests, or a probe.
+/// Kind of a test of requests, or a probe; none at first.
 #[derive(Clone, Copy, Default, PartialEq)]
 enum Kind {
     #[default]
+    None,
     Any,
     All,
     Probe(ffi::MPI_Comm, Option<u32>, Option<i32>),
@@ -44,6 +45,11 @@ impl LastTest {
         handles.clear();
         handles.extend_from_slice(its_handles);
         process.note_nothing_found();
+    }
+
+    /// Forgets the test: a handle may have another meaning.
+    pub(crate) fn forget(&self) {
+        self.0.borrow_mut().0 = Kind::None;
     }
 
     /// Returns `true` if this test was the process's last call, and no poll is due: it finds nothing again.

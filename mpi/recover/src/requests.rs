@@ -457,6 +457,8 @@ pub(crate) unsafe fn grequest_start(
     request: *mut ffi::MPI_Request,
 ) -> Result<(), Failure> {
     let generalized = Generalized { query, free, cancel, state, is_complete: Rc::default() };
+    // It may get the number of one that the last test counted as complete.
+    front.last_test.forget();
     // SAFETY: the program's variable.
     unsafe { *request = front.add_request(front.world.handle, State::Generalized(generalized)) };
     Ok(())
