@@ -479,8 +479,8 @@ impl Log {
 
     /// Closes the log and removes its files: those in shared memory, and its open store, with every checkpoint.
     ///
-    /// A store of [`create_on`](Self::create_on) or [`recover_on`](Self::recover_on) is the caller's and is left, as
-    /// are foreign files in the store's directory. Cursors stay valid.
+    /// A store opened by a [`Builder`](crate::Builder) is the caller's and is left, as are foreign files in the store's
+    /// directory. Cursors stay valid.
     ///
     /// The removal isn't synced: a power cut soon after may bring files back. A failed removal can be repeated after a
     /// recovery.
