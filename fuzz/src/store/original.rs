@@ -25,6 +25,7 @@ pub(super) fn options() -> StoreOptions {
         disk_bytes_max: 1 << 20,
         reserve_bytes: 4 << 10,
         checkpoints_kept: 2,
+        seed: Some(7),
         ..StoreOptions::new(Rank(1), RANKS)
     }
 }
