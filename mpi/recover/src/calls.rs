@@ -313,12 +313,12 @@ pub(crate) unsafe fn probe_immediate(
         None => Some(Outcome::of_nobody()),
         Some(wanted) => {
             let test = Test::Probe(incoming.comm, wanted.source, wanted.tag);
-            if front.last_test.finds_nothing_again(&front.process, test)? {
+            if front.finds_nothing_again(test)? {
                 None
             } else {
                 let found = comm.context.immediate_probe(wanted.source, wanted.tag)?;
                 if found.is_none() {
-                    front.last_test.note_nothing_found(&front.process, test);
+                    front.note_nothing_found(test);
                 }
                 found.map(probed)
             }

@@ -5,9 +5,10 @@
 
 use std::cell::RefCell;
 
-use counterfoil_mpi::error::OperationError;
-use counterfoil_mpi::recovering::Recovering;
 use mpi_sys as ffi;
+
+use crate::failure::Failure;
+use crate::front::Front;
 
 /// A test or probe.
 #[derive(Clone, Copy)]
@@ -35,27 +36,29 @@ enum Kind {
 pub(crate) struct LastTest(RefCell<(Kind, Vec<ffi::MPI_Request>)>);
 
 impl LastTest {
-    /// Notes that the process's last call was this test, and found nothing.
-    ///
-    /// All its requests are the endpoint's: no other call completes them.
-    pub(crate) fn note_nothing_found(&self, process: &Recovering, test: Test<'_>) {
-        let (kind, handles) = &mut *self.0.borrow_mut();
-        let (its_kind, its_handles) = test.parts();
-        *kind = its_kind;
-        handles.clear();
-        handles.extend_from_slice(its_handles);
-        process.note_nothing_found();
-    }
-
     /// Forgets the test: a handle may have another meaning.
     pub(crate) fn forget(&self) {
         self.0.borrow_mut().0 = Kind::None;
     }
+}
+
+impl Front {
+    /// Notes that the process's last call was this test, and found nothing.
+    ///
+    /// All its requests are the endpoint's: no other call completes them.
+    pub(crate) fn note_nothing_found(&self, test: Test<'_>) {
+        let (kind, handles) = &mut *self.last_test.0.borrow_mut();
+        let (its_kind, its_handles) = test.parts();
+        *kind = its_kind;
+        handles.clear();
+        handles.extend_from_slice(its_handles);
+        self.process.note_nothing_found();
+    }
 
     /// Returns `true` if this test was the process's last call, and no poll is due: it finds nothing again.
-    pub(crate) fn finds_nothing_again(&self, process: &Recovering, test: Test<'_>) -> Result<bool, OperationError> {
-        let (kind, handles) = &*self.0.borrow();
-        Ok((*kind, handles.as_slice()) == test.parts() && process.repeat_nothing_found()?)
+    pub(crate) fn finds_nothing_again(&self, test: Test<'_>) -> Result<bool, Failure> {
+        let (kind, handles) = &*self.last_test.0.borrow();
+        Ok((*kind, handles.as_slice()) == test.parts() && self.process.repeat_nothing_found()?)
     }
 }
 

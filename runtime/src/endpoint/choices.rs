@@ -78,10 +78,15 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(self.log.local().append(CHOICE, record.sequence, &record.bytes)?)
     }
 
-    /// Counts another call that found nothing, made at once after one that did.
+    /// Repeats a test or probe that found nothing, immediately after it and without a poll: it finds nothing again, and
+    /// is counted.
     ///
-    /// Returns `false`, and counts nothing, if that one was recorded by a dead incarnation, or a history is kept.
-    pub(super) fn count_nothing_found(&mut self) -> Result<bool, Error> {
+    /// Returns `false`, and counts nothing, if it has to be made in full: its outcome was recorded by a dead
+    /// incarnation, or a replay keeps a history.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn repeat_nothing_found(&mut self) -> Result<bool, Error> {
         if !self.polls.has_last_call() || self.history.is_some() {
             return Ok(false);
         }

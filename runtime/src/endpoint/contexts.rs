@@ -92,16 +92,6 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         self.choose_complete(operations, false)
     }
 
-    /// Repeats a test or probe that found nothing, immediately after it and without a poll: it finds nothing again.
-    ///
-    /// Returns `false` if it has to be made in full: its outcome is recorded, or a replay keeps a history.
-    ///
-    /// # Errors
-    /// [`Error`].
-    pub fn repeat_nothing_found(&mut self) -> Result<bool, Error> {
-        self.count_nothing_found()
-    }
-
     /// Sets the program's current call in its own terms, for a replay that records a history.
     pub fn set_place(&mut self, call: u64, name: &'static str) {
         if let Some(history) = &mut self.history {

@@ -50,7 +50,7 @@ impl Front {
                     false => endpoint.test_any(lists),
                 })?;
                 if found.is_none() {
-                    self.last_test.note_nothing_found(&self.process, Test::Any(handles));
+                    self.note_nothing_found(Test::Any(handles));
                 }
                 return Ok(found);
             }
@@ -73,7 +73,7 @@ impl Front {
             }
             if !wait {
                 if are_all_pending {
-                    self.last_test.note_nothing_found(&self.process, Test::Any(handles));
+                    self.note_nothing_found(Test::Any(handles));
                 }
                 return Ok(None);
             }
@@ -97,14 +97,9 @@ impl Front {
         }
         let is_complete = self.process.call(|endpoint| endpoint.test_any(&[&list]))?.is_some();
         if !is_complete {
-            self.last_test.note_nothing_found(&self.process, Test::All(handles));
+            self.note_nothing_found(Test::All(handles));
         }
         Ok(is_complete)
-    }
-
-    /// Returns `true` if this test has just found nothing, and no poll is due: it finds nothing again.
-    fn finds_nothing_again(&self, test: Test<'_>) -> Result<bool, Failure> {
-        Ok(self.last_test.finds_nothing_again(&self.process, test)?)
     }
 
     /// Returns the handles' meanings, without those that take no part.
