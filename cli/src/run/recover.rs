@@ -9,6 +9,7 @@ mod relay;
 mod summary;
 
 use std::ffi::{OsStr, OsString};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -55,12 +56,18 @@ const STARTS_MAX: u32 = 5;
 /// Report directory, in the log directory.
 pub(super) const REPORTS: &str = "reports";
 
+/// Returns the free bytes of a directory's file system.
+fn free_bytes(dir: &Path) -> io::Result<u64> {
+    let stat = statvfs(dir)?;
+    Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
 /// Returns the default budget of a rank whose log is in `dir`: all logs and outcomes together may take half of what is
 /// free there, but a rank at least the runtime's default.
 ///
 /// All messages are kept, and a program with a full log ends.
 fn default_budget(dir: &Path, ranks: u32, defaults: &RankSettings) -> usize {
-    let free = statvfs(dir).map_or(0, |stat| stat.f_bavail.saturating_mul(stat.f_frsize));
+    let free = free_bytes(dir).unwrap_or(0);
     let of_rank = free / 2 / u64::from(ranks.max(1));
     let of_outcomes = of_rank / (BUDGET_PER_OUTCOMES as u64 + 1);
     let log_bytes = (of_rank - of_outcomes).min(DEFAULT_BUDGET_MAX) >> 20 << 20;

@@ -11,9 +11,10 @@ use counterfoil_settings::recover::{
     Aborted, Begun, Ended, Exited, RecoverSettings, Recovered, Started, Stream, read_report,
 };
 use indicatif::{ProgressBar, ProgressStyle};
-use rustix::fs::{FallocateFlags, fallocate, statvfs};
+use rustix::fs::{FallocateFlags, fallocate};
 
 use super::deaths::Deaths;
+use super::free_bytes;
 use crate::run::launch::{Watch, is_alive};
 
 /// Time for a job to end by itself after a process has died before its ranks have begun.
@@ -322,8 +323,7 @@ impl Copied {
 
 /// Returns `true` if a directory's file system has no room for job files.
 pub(super) fn is_almost_full(dir: &Path) -> bool {
-    let free = statvfs(dir).map(|stat| stat.f_bavail.saturating_mul(stat.f_frsize));
-    free.is_ok_and(|free| free < ROOM_BYTES_MIN)
+    free_bytes(dir).is_ok_and(|free| free < ROOM_BYTES_MIN)
 }
 
 /// Reads a part of a file, from an offset on.
