@@ -1,49 +1,10 @@
-/* Floor of a log that keeps everything: each message is copied into new memory, and nothing else is done.
+/* Floor of a log that keeps everything: each message is copied into new memory (floor.h), and nothing else is done.
  *
- * A library to preload into a benchmark that sends by the calls below. FLOOR_BYTES: memory of each process, in bytes. FLOOR_PREFAULT: bytes
- * of it to commit in MPI_Init; default all. FLOOR_DIR: folder on a memory file system for it; without one it is anonymous, in large pages. */
-#define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
-#include <mpi.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23
-#endif
+ * A library to preload into a benchmark that sends by the calls below. */
+#include "floor.h"
 
 /* From OVERLAP_BYTES on a message is copied while it is under way, as in the logging library, and from HALVES_BYTES on its second half first. */
-enum { OVERLAP_BYTES = 257, HALVES_BYTES = 1 << 20, HEADER_WORDS = 4, ALIGN = 16 };
-
-static char *at, *end;
-
-static void fail(const char *what) {
-    fprintf(stderr, "floor: %s: %s\n", what, strerror(errno));
-    MPI_Abort(MPI_COMM_WORLD, 1);
-}
-
-static void reserve(void) {
-    const char *bytes = getenv("FLOOR_BYTES"), *prefault = getenv("FLOOR_PREFAULT"), *dir = getenv("FLOOR_DIR");
-    size_t len = bytes ? strtoull(bytes, NULL, 10) : 0, ready = prefault ? strtoull(prefault, NULL, 10) : len;
-    int file = -1, flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-    if (dir) {
-        char name[4096];
-        snprintf(name, sizeof name, "%s/floor.%d", dir, (int)getpid());
-        file = open(name, O_RDWR | O_CREAT | O_EXCL, 0600);
-        if (file < 0 || unlink(name) || ftruncate(file, (off_t)len)) fail(name);
-        flags = MAP_SHARED;
-    }
-    at = mmap(NULL, len, PROT_READ | PROT_WRITE, flags, file, 0);
-    if (at == MAP_FAILED) fail("mmap");
-    madvise(at, len, MADV_HUGEPAGE);
-    if (ready && madvise(at, ready, MADV_POPULATE_WRITE)) fail("MADV_POPULATE_WRITE");
-    end = at + len;
-}
+enum { OVERLAP_BYTES = 257, HALVES_BYTES = 1 << 20, HEADER_WORDS = 4 };
 
 /* A message: its bytes are one piece of memory, or have to be packed. */
 typedef struct {
@@ -70,13 +31,8 @@ static Message message(const void *buf, int count, MPI_Datatype type) {
 static void keep(Message it, int to, int tag) {
     size_t half = it.len >= HALVES_BYTES ? it.len / 2 : 0;
     uint64_t header[HEADER_WORDS] = {it.len, (uint64_t)to, (uint64_t)tag, 0};
-    char *body = at + sizeof header;
-    at = body + (it.len + ALIGN - 1) / ALIGN * ALIGN;
-    if (at > end) {
-        errno = ENOMEM;
-        fail("FLOOR_BYTES are used up");
-    }
-    memcpy(body - sizeof header, header, sizeof header);
+    char *record = claim(sizeof header + it.len), *body = record + sizeof header;
+    memcpy(record, header, sizeof header);
     if (it.is_one_piece) {
         memcpy(body + half, (const char *)it.buf + half, it.len - half);
         memcpy(body, it.buf, half);

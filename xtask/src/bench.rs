@@ -51,7 +51,7 @@ enum MpiBench {
         #[arg(long)]
         json: bool,
     },
-    /// Measure MPI operations natively and under `counterfoil run --recover`, in alternating jobs
+    /// Measure MPI operations natively, under `counterfoil run --recover` and under a floor, in alternating jobs
     Operations {
         #[command(flatten)]
         options: operations::Options,

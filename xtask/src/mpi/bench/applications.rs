@@ -9,8 +9,9 @@ use std::time::Instant;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
+use super::floor::{self, FLOOR_BYTES, Floor};
 use super::interval::Interval;
-use super::{floor, mpirun_two_ranks, preload_library, read_summary, recover_two_ranks, run, run_program};
+use super::{mpirun_two_ranks, preload_library, read_summary, recover_two_ranks, run, run_program};
 use crate::mpi::scratch::Scratch;
 use crate::mpi::{Choice, Toolkit, hpcc, preload};
 use crate::soak::runner::json_of;
@@ -71,8 +72,6 @@ enum LogKind {
 const HPCC_SIZE: u32 = 3000;
 /// Settings for a log keeping all messages in memory.
 const KEEP_ALL_IN_MEMORY: [(&str, &str); 2] = [("COUNTERFOIL_KEEP", "all"), ("COUNTERFOIL_BUDGET", "4GiB")];
-/// Copy-only library memory: 4 GiB, too.
-const FLOOR_BYTES: &str = "4294967296";
 
 impl LogKind {
     fn name(self) -> &'static str {
@@ -100,7 +99,7 @@ pub(crate) fn rows(workspace: &Workspace, options: &Options) -> Result<Vec<Value
     let programs = if options.programs.is_empty() { &[Program::Cg][..] } else { &options.programs };
     let logs = if options.logs.is_empty() { LogKind::value_variants() } else { &options.logs };
     let scratch = Scratch::on_disk(workspace.target(), "apps")?;
-    let floor = floor::build(workspace, &toolkit, scratch.path())?;
+    let floor = floor::build(workspace, &toolkit, scratch.path(), Floor::Log)?;
     let counterfoil = workspace.build_release()?;
     let bench = Bench { toolkit: &toolkit, library: &library, floor: &floor, counterfoil, scratch };
     let mut rows = Vec::new();

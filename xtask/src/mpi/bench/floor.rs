@@ -1,4 +1,4 @@
-//! Floors for a log that keeps everything: a copy-only library and the disk's own rate.
+//! Floors for logging and for recovery: libraries that only copy, or only copy and send, and the disk's own rate.
 //!
 //! The disk benchmarks' floor is `counterfoil-naked-ring`, but this program depends on no other workspace crate.
 
@@ -13,6 +13,8 @@ use rustix::fs::{FallocateFlags, OFlags, fallocate};
 use crate::mpi::Toolkit;
 use crate::workspace::{TaskError, Workspace, run_checked};
 
+/// Memory for a floor's log in each rank: 4 GiB, the budget of the measured logs.
+pub(super) const FLOOR_BYTES: &str = "4294967296";
 /// Bytes per writer: more than its caches take.
 const BYTES_WRITTEN: usize = 128 << 20;
 /// Bytes per write, as in a spilling log.
@@ -20,11 +22,30 @@ const BLOCK_BYTES: usize = 1 << 20;
 /// Block alignment: a page, accepted by every block device.
 const ALIGN: usize = 4096;
 
-/// Compiles `mpi/benches/floor.c` into `folder`.
+/// A library that does the least that a kind of library has to do; its source is in `mpi/benches`.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Floor {
+    /// Copies each message into a log
+    Log,
+    /// Copies each message into a log, and sends it from there as a frame
+    Frames,
+}
+
+/// Compiles a floor's library into `folder`.
 ///
 /// Returns the library.
-pub(super) fn build(workspace: &Workspace, toolkit: &Toolkit, folder: &Path) -> Result<PathBuf, TaskError> {
-    let (source, library) = (workspace.root().join("mpi/benches/floor.c"), folder.join("libfloor.so"));
+pub(super) fn build(
+    workspace: &Workspace,
+    toolkit: &Toolkit,
+    folder: &Path,
+    floor: Floor,
+) -> Result<PathBuf, TaskError> {
+    let name = match floor {
+        Floor::Log => "floor",
+        Floor::Frames => "frames",
+    };
+    let source = workspace.root().join(format!("mpi/benches/{name}.c"));
+    let library = folder.join(format!("lib{name}.so"));
     let mut compile = Command::new(&toolkit.mpi.mpicc);
     run_checked(compile.args(["-O3", "-Wall", "-shared", "-fPIC", "-o"]).arg(&library).arg(source))?;
     Ok(library)

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::rounds::{Rounds, Times};
+use super::rounds::{Field, Job, Rounds, Times};
 use super::{mpirun_two_ranks, preload_library, read_summary, run_program};
 use crate::mpi::scratch::Scratch;
 use crate::mpi::{Choice, Toolkit, preload};
@@ -46,21 +46,27 @@ pub(crate) fn rows(workspace: &Workspace, options: &Options) -> Result<Vec<Value
     }
     let toolkit = Toolkit::find_or_install(workspace, &options.choice)?;
     let library = preload::build(workspace, &toolkit)?;
-    let job = Job { toolkit: &toolkit, library: &library, options };
+    let netpipe = NetPipe { toolkit: &toolkit, library: &library, options };
     let label = format!("{}, NetPIPE", toolkit.mpi);
-    let rounds = Rounds::run(options.rounds, &label, || job.run(false), |_| job.run(true))?;
+    let rounds = Rounds::run(options.rounds, &label, || netpipe.run(false), &[&|_| netpipe.run(true)])?;
     let mpi = format!("Open MPI {}", toolkit.mpi.version);
-    Ok(rounds.rows(|size| json!({ "mpi": mpi, "size": size }), ["native_ns", "logged_ns"]))
+    let fields = [
+        Field::Time("native_ns", Job::Native),
+        Field::Time("logged_ns", Job::Measured),
+        Field::Ratio("ratio", Job::Measured, Job::Native),
+        Field::Ratio("control", Job::Control, Job::Native),
+    ];
+    Ok(rounds.rows(|size| json!({ "mpi": mpi, "size": size }), &fields))
 }
 
 /// A two-rank job.
-struct Job<'a> {
+struct NetPipe<'a> {
     toolkit: &'a Toolkit,
     library: &'a Path,
     options: &'a Options,
 }
 
-impl Job<'_> {
+impl NetPipe<'_> {
     fn run(&self, is_logged: bool) -> Result<LatencyBySize, TaskError> {
         let scratch = Scratch::create("netpipe")?;
         let folder = scratch.path().to_string_lossy();

@@ -1,4 +1,5 @@
-//! `cargo xtask bench operations`: MPI operations natively and under `counterfoil run --recover`, in alternating jobs.
+//! `cargo xtask bench operations`: MPI operations natively, under `counterfoil run --recover`, and under a floor, in
+//! alternating jobs.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,8 +8,9 @@ use clap::Args;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::rounds::{Rounds, Times};
-use super::{mpirun_two_ranks, recover_two_ranks, run, run_program};
+use super::floor::{self, FLOOR_BYTES, Floor};
+use super::rounds::{Field, Job, Rounds, Times};
+use super::{mpirun_two_ranks, preload_library, recover_two_ranks, run, run_program};
 use crate::mpi::scratch::Scratch;
 use crate::mpi::{Choice, Toolkit, preload};
 use crate::workspace::{TaskError, Workspace, command_line, run_checked};
@@ -18,7 +20,8 @@ use crate::workspace::{TaskError, Workspace, command_line, run_checked};
 pub(crate) struct Options {
     #[command(flatten)]
     choice: Choice,
-    /// Number of rounds of three jobs: natively, under `counterfoil run --recover`, and natively
+    /// Number of rounds of four jobs: natively, under `counterfoil run --recover`, under a library that only copies each
+    /// message and sends it as a frame, and natively
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(6..=1000))]
     rounds: u32,
     /// Directory on a disk for the logs, in place of shared memory
@@ -42,12 +45,14 @@ struct Bench<'a> {
     toolkit: &'a Toolkit,
     counterfoil: PathBuf,
     program: PathBuf,
+    /// The library that copies and sends only.
+    floor: PathBuf,
     scratch: &'a Path,
     log_dir: Option<&'a Path>,
 }
 
-/// Returns the rows `mpi, operation, size, rounds, native_us, us, ratio, ratio_low, ratio_high, control, control_low,
-/// control_high`.
+/// Returns the rows `mpi, operation, size, rounds, native_us, floor_us, us`, and `ratio` to the native time,
+/// `floor_ratio` of the floor to it, `above_floor`, `control`, each with its interval as `_low` and `_high`.
 ///
 /// `control` compares a round's two native jobs.
 pub(crate) fn rows(workspace: &Workspace, options: &Options) -> Result<Vec<Value>, TaskError> {
@@ -58,17 +63,42 @@ pub(crate) fn rows(workspace: &Workspace, options: &Options) -> Result<Vec<Value
     let source = workspace.root().join("mpi/benches/operations.c");
     run_checked(Command::new(&toolkit.mpi.mpicc).args(["-O2", "-o"]).arg(&program).arg(source))?;
     let (counterfoil, log_dir) = (workspace.build_release()?, options.log_dir.as_deref());
-    let bench = Bench { toolkit: &toolkit, counterfoil, program, scratch: scratch.path(), log_dir };
+    let floor = floor::build(workspace, &toolkit, scratch.path(), Floor::Frames)?;
+    let bench = Bench { toolkit: &toolkit, counterfoil, program, floor, scratch: scratch.path(), log_dir };
     let label = toolkit.mpi.to_string();
-    let rounds = Rounds::run(options.rounds, &label, || bench.run_native(), |round| bench.run_recovering(round))?;
+    let (recovering, floor) = (|round| bench.run_recovering(round), |_| bench.run_floor());
+    let rounds = Rounds::run(options.rounds, &label, || bench.run_native(), &[&recovering, &floor])?;
     let mpi = format!("Open MPI {}", toolkit.mpi.version);
     let head = |(operation, bytes): &Key| json!({ "mpi": mpi, "operation": operation, "size": bytes });
-    Ok(rounds.rows(head, ["native_us", "us"]))
+    let fields = [
+        Field::Time("native_us", Job::Native),
+        Field::Time("floor_us", Job::Floor),
+        Field::Time("us", Job::Measured),
+        Field::Ratio("ratio", Job::Measured, Job::Native),
+        Field::Ratio("floor_ratio", Job::Floor, Job::Native),
+        Field::Ratio("above_floor", Job::Measured, Job::Floor),
+        Field::Ratio("control", Job::Control, Job::Native),
+    ];
+    Ok(rounds.rows(head, &fields))
 }
 
 impl Bench<'_> {
+    fn mpirun(&self) -> Command {
+        mpirun_two_ranks(&self.toolkit.mpi, self.toolkit.mpi.transports()[0].1)
+    }
+
     fn run_native(&self) -> Result<Times<Key>, TaskError> {
-        let mut command = mpirun_two_ranks(&self.toolkit.mpi, self.toolkit.mpi.transports()[0].1);
+        let mut command = self.mpirun();
+        let output = run_program(&mut command, &self.toolkit.mpi, &self.program, &[])?;
+        parse(&output.stdout, &command)
+    }
+
+    /// Runs the job with new shared memory for its log, as in recovery.
+    fn run_floor(&self) -> Result<Times<Key>, TaskError> {
+        let (mut command, memory) = (self.mpirun(), Scratch::create("frames")?);
+        let dir = memory.path().to_string_lossy();
+        let variables = [("FLOOR_BYTES", FLOOR_BYTES), ("FLOOR_PREFAULT", "0"), ("FLOOR_DIR", &*dir)];
+        preload_library(&mut command, &self.floor, &variables);
         let output = run_program(&mut command, &self.toolkit.mpi, &self.program, &[])?;
         parse(&output.stdout, &command)
     }

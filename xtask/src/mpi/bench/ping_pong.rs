@@ -12,7 +12,8 @@ use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
 use self::pattern::Pattern;
-use super::{floor, mpirun_two_ranks, preload_library, read_summary};
+use super::floor::{self, Floor};
+use super::{mpirun_two_ranks, preload_library, read_summary};
 use crate::mpi::scratch::Scratch;
 use crate::mpi::{Choice, Mpi, Toolkit, preload};
 use crate::workspace::{TaskError, Workspace, command_line, json_output};
@@ -187,7 +188,7 @@ pub(crate) fn rows(workspace: &Workspace, options: &Options) -> Result<Vec<Value
     let tiers: &[Tier] = if options.tiers.is_empty() { Tier::value_variants() } else { &options.tiers };
     let keeps: &[Keep] = if options.keeps.is_empty() { &[Keep::Acked] } else { &options.keeps };
     let scratch = Scratch::on_disk(workspace.target(), "bench")?;
-    let floor = floor::build(workspace, &toolkit, scratch.path())?;
+    let floor = floor::build(workspace, &toolkit, scratch.path(), Floor::Log)?;
     let sizes = if options.ping_pong.sizes.is_empty() { &SIZES[..] } else { &options.ping_pong.sizes };
     let mut rows = Vec::new();
     for run in 1..=repeat {
