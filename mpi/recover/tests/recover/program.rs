@@ -66,6 +66,8 @@ pub(crate) struct Ran {
     pub(crate) processes: BTreeMap<u32, usize>,
     /// Number of calls per rank that has called `MPI_Finalize`.
     pub(crate) calls: BTreeMap<u32, u64>,
+    /// Number of times that the job was started again.
+    pub(crate) restarts: u32,
 }
 
 impl Program {
@@ -166,7 +168,18 @@ impl Program {
         export(&mut command, variable, value.as_ref());
         export(&mut command, "LD_PRELOAD", built("libcounterfoil_recover.so").as_os_str());
         let output = output(command.arg(&self.path).args(&self.arguments));
-        Ran::read(output, &settings.report_dir, self.ranks)
+        Ran::read(output, settings)
+    }
+
+    /// Runs the program under the library, and starts it again after each of the settings' kills.
+    pub(crate) fn run_again(&self, settings: &mut RecoverSettings) -> Ran {
+        loop {
+            let ran = self.run(0, settings);
+            if ran.output.status.success() || settings.start as usize == settings.kills.len() {
+                return ran;
+            }
+            settings.start += 1;
+        }
     }
 
     /// Runs the program under the library, expecting the same result as without.
@@ -227,7 +240,8 @@ fn export(command: &mut Command, name: &str, value: &OsStr) {
 }
 
 impl Ran {
-    fn read(output: Output, reports: &Path, ranks: u32) -> Ran {
+    fn read(output: Output, settings: &RecoverSettings) -> Ran {
+        let (reports, restarts) = (&settings.report_dir, settings.start);
         let (mut outputs, mut processes) = (BTreeMap::new(), BTreeMap::new());
         for entry in std::fs::read_dir(reports).unwrap() {
             let name = entry.unwrap().file_name().to_string_lossy().into_owned();
@@ -240,10 +254,14 @@ impl Ran {
         let text = |process: &Option<u32>| std::fs::read_to_string(file(*process)).unwrap_or_default();
         let printed = outputs.values().map(|processes| processes.values().map(text).fold(String::new(), go_on));
         let ended = |rank: u32| read_report::<Ended>(&reports.join(Ended::file(rank)));
-        let calls = (0..ranks).filter_map(|rank| Some((rank, ended(rank)?.calls))).collect();
-        let errors = (0..PROCESSES_MAX).map(|process| reports.join(Stream::Error.file(process)));
+        let calls = (0..settings.ranks).filter_map(|rank| Some((rank, ended(rank)?.calls))).collect();
+        let of_start = |start| RecoverSettings { start, ..settings.clone() };
+        let numbers = (0..=restarts)
+            .map(of_start)
+            .flat_map(|start| (0..PROCESSES_MAX).map(move |process| start.output_of(process)));
+        let errors = numbers.map(|number| reports.join(Stream::Error.file(number)));
         let errors = errors.map(|path| std::fs::read_to_string(path).unwrap_or_default()).collect();
-        Ran { output, printed: printed.collect(), errors, processes, calls }
+        Ran { output, printed: printed.collect(), errors, processes, calls, restarts }
     }
 
     pub(crate) fn said(&self) -> String {
@@ -251,8 +269,11 @@ impl Ran {
         format!("{}: {}{}", self.output.status, said.concat(), self.errors)
     }
 
-    /// Returns the number of processes that became ranks after others.
+    /// Returns the number of processes that became ranks after others, or of the job's starts after the first one.
     pub(crate) fn replaced(&self) -> usize {
+        if self.restarts > 0 {
+            return self.restarts as usize;
+        }
         self.processes.values().map(|processes| processes - 1).sum()
     }
 }

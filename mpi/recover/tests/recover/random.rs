@@ -95,13 +95,20 @@ fn random_programs_do_the_same_when_ranks_are_killed() {
         }
         kept.expect_all_same();
         let mut random = SplitMix64::seed_from_u64(batch.seed ^ u64::from(batch.first) << 32);
-        let drawn = (0..if outlives_failures() { kills } else { 0 }).map(|_| draw(&mut random, batch, &kept.ran.calls));
+        let drawn = (0..kills).map(|_| draw(&mut random, batch, &kept.ran.calls));
         let mut drawn: Vec<KillAtCall> = drawn.collect();
         for kills in drawn.chunks_mut(KILLS_OF_A_JOB) {
+            if !outlives_failures() {
+                // A kill ends all processes: a process of each start is killed.
+                let rank = kills[0].rank;
+                kills
+                    .iter_mut()
+                    .for_each(|kill| *kill = KillAtCall { rank, call: kill.call % kept.ran.calls[&rank] + 1 });
+            }
             // A rank's first is for its first process, and the others repeat its calls.
             kills.sort_unstable_by_key(|kill| kill.call);
             killed += reach(kills, |kills| {
-                let kept = Kept::run(&program, kills.len() as u32, kills.iter().copied());
+                let kept = Kept::recover(&program, kills);
                 if let Err(what) = batch.compare(&program, &plain, &kept.ran) {
                     panic!("{batch:?}, {kills:?}: {what}");
                 }

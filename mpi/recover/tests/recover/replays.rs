@@ -26,17 +26,34 @@ pub(crate) struct Kept<'a> {
 
 impl<'a> Kept<'a> {
     pub(crate) fn run(program: &'a Program, spares: u32, kills: impl IntoIterator<Item = KillAtCall>) -> Kept<'a> {
+        Kept::run_with(program, kills, |settings| program.run(spares, settings))
+    }
+
+    /// Runs a program in which ranks are killed: replaced by spares, or, on an MPI that doesn't outlive failures, with
+    /// the whole job started again.
+    pub(crate) fn recover(program: &'a Program, kills: &[KillAtCall]) -> Kept<'a> {
+        if outlives_failures() {
+            return Kept::run(program, kills.len() as u32, kills.iter().copied());
+        }
+        Kept::run_with(program, kills.iter().copied(), |settings| program.run_again(settings))
+    }
+
+    fn run_with(
+        program: &'a Program,
+        kills: impl IntoIterator<Item = KillAtCall>,
+        run: impl FnOnce(&mut RecoverSettings) -> Ran,
+    ) -> Kept<'a> {
         let folder = tempfile::tempdir_in(program.folder.path()).unwrap();
         let reports = folder.path().join("reports");
         std::fs::create_dir(&reports).unwrap();
-        let settings = RecoverSettings {
+        let mut settings = RecoverSettings {
             job: Some(JOB.to_owned()),
             shm_root: Some(folder.path().to_owned()),
             checkpoint_root: Some(folder.path().to_owned()),
             keeps_logs: true,
             ..program.settings(&reports, kills)
         };
-        let ran = program.run(spares, &settings);
+        let ran = run(&mut settings);
         Kept { program, settings, ran, folder }
     }
 
