@@ -122,6 +122,7 @@ fn parameter(call: &Call, argument: &Argument) -> &'static str {
         Kind::String | Kind::Strings | Kind::Argvs => "*const c_char",
         Kind::CommOut
         | Kind::GroupOut
+        | Kind::OpOut
         | Kind::TypeOut
         | Kind::RequestOut
         | Kind::Request
@@ -200,6 +201,7 @@ fn convert(call: &Call) -> String {
             }
             Kind::CommOut => variable(handle("comm"), "store()"),
             Kind::GroupOut => variable(handle("group"), "store()"),
+            Kind::OpOut => variable(handle("op"), "store()"),
             Kind::TypeOut => variable(handle("datatype"), "store()"),
             Kind::RequestOut => variable(
                 format!("fortran::Handle::made({name}, ffi::RSMPI_REQUEST_NULL, fortran::request_number)"),

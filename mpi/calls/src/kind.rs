@@ -29,6 +29,8 @@ pub enum Kind {
     TypeOut,
     /// Reduction operation.
     Op,
+    /// Pointer to a reduction operation.
+    OpOut,
     /// Message destination.
     Dest,
     /// Message source, or a wildcard.
@@ -131,6 +133,7 @@ const ROWS: &[Row] = &[
     ("types", Kind::Types, "const MPI_Datatype ", "[]", "*const ffi::MPI_Datatype"),
     ("type_out", Kind::TypeOut, "MPI_Datatype *", "", "*mut ffi::MPI_Datatype"),
     ("op", Kind::Op, "MPI_Op ", "", "ffi::MPI_Op"),
+    ("op_out", Kind::OpOut, "MPI_Op *", "", "*mut ffi::MPI_Op"),
     ("dest", Kind::Dest, "int ", "", "c_int"),
     ("source", Kind::Source, "int ", "", "c_int"),
     ("root", Kind::Root, "int ", "", "c_int"),

@@ -14,7 +14,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::comm::Comm;
 use crate::error::{MpiError, count};
-use crate::operation::{Operation, UserHandles, reduce_local};
+use crate::operation::{Operation, UserHandles};
+use crate::reduction::Reducer;
 
 /// Ranks receiving a reduction's result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,22 +89,8 @@ impl Elements {
     /// # Errors
     /// [`MpiError`] if the operation is undefined for these elements.
     pub fn combine(&self, lower: &mut [u8], higher: &[u8]) -> Result<(), MpiError> {
-        let elements = lower.len().min(higher.len()) / self.bytes;
-        // MPI may rely on the elements' alignment.
-        let aligned = |bytes: &[u8]| {
-            let mut copy = vec![0_u64; bytes.len().div_ceil(size_of::<u64>())];
-            copy.as_mut_bytes()[..bytes.len()].copy_from_slice(bytes);
-            copy
-        };
-        let (from, mut into) = (aligned(lower), aligned(higher));
-        // SAFETY: both buffers have that many elements. The handles are valid: MPI's own, or kept by `_handles`.
-        unsafe {
-            let raw = (self.operation, self.datatype);
-            reduce_local(from.as_ptr().cast(), into.as_mut_ptr().cast(), elements, raw)?;
-        }
-        let len = lower.len();
-        lower.copy_from_slice(&into.as_bytes()[..len]);
-        Ok(())
+        // SAFETY: the handles are valid: MPI's own, or kept by `_handles`. Elements are `self.bytes` long, without gaps.
+        unsafe { Reducer::new(self.operation, self.datatype)?.combine_dense(self.bytes, lower, higher) }
     }
 }
 

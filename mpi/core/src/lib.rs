@@ -8,7 +8,7 @@
 //! | [`universe`], `threads` | MPI in this process |
 //! | [`comm`], [`topology`] | communicators, and those derived from them |
 //! | [`point_to_point`], [`envelope`] | messages |
-//! | [`collective`], [`operation`] | collective operations and reductions |
+//! | [`collective`], [`operation`], [`reduction`] | collective operations and reductions |
 //! | [`request`], [`completion`] | operations that are waited for later |
 //! | [`ulfm`], [`control::failures`] | process failures that others survive |
 //! | [`arguments`], [`fortran`] | a program's call arguments, for interposition libraries |
@@ -35,6 +35,7 @@ pub mod idle;
 pub mod operation;
 mod parent;
 pub mod point_to_point;
+pub mod reduction;
 pub mod request;
 mod symbols;
 mod threads;

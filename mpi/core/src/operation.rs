@@ -8,6 +8,7 @@ use mpi_sys as ffi;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::error::{MpiError, check, count};
+use crate::reduction::Reducer;
 use crate::universe::Universe;
 
 mod sealed {
@@ -232,22 +233,10 @@ where
     if len != needed {
         return Err(MpiError::Length { call, len, needed });
     }
-    // SAFETY: both slices have that many elements, and the handles belong to `operation`.
-    unsafe { reduce_local(send.as_ptr().cast(), receive.as_mut_ptr().cast(), send.len(), operation.raw()) }
-}
-
-/// Reduces `elements` elements at `from` and `into` into the latter.
-///
-/// # Safety
-/// So many elements of the datatype can be read at both and written at `into`; operation and datatype are valid.
-pub(crate) unsafe fn reduce_local(
-    from: *const c_void,
-    into: *mut c_void,
-    elements: usize,
-    (operation, datatype): (ffi::MPI_Op, ffi::MPI_Datatype),
-) -> Result<(), MpiError> {
-    let call = "MPI_Reduce_local";
-    let elements = count(call, elements)?;
-    // SAFETY: the caller's promise; the call has finished with the memory when it returns.
-    check(call, unsafe { ffi::MPI_Reduce_local(from, into, elements, datatype, operation) })
+    let (handle, datatype) = operation.raw();
+    // SAFETY: the handles belong to `operation`, and both slices have that many elements.
+    unsafe {
+        let reducer = Reducer::new(handle, datatype)?;
+        reducer.apply(send.as_ptr().cast(), receive.as_mut_ptr().cast(), send.len())
+    }
 }

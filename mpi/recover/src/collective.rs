@@ -21,19 +21,15 @@ use crate::Operation;
 use crate::comms::{Comm, Edge};
 use crate::failure::Failure;
 use crate::front::Front;
-use crate::memory::{Kept, Layout, Memory};
+use crate::memory::{Keep, Kept, Layout, Memory};
 use crate::message::Collective;
-use crate::reduction::Reducer;
+use crate::reduction::{Combination, counterfoil_recover_op_null};
 use crate::requests::{Finish, Pending, State};
 
 unsafe extern "C" {
     static counterfoil_recover_in_place: *mut c_void;
     static counterfoil_recover_root: c_int;
-    static counterfoil_recover_op_null: ffi::MPI_Op;
 }
-
-/// Keeps the program's memory: in the call, or until the operation is complete.
-type Keep = fn(Memory, ffi::MPI_Comm) -> Result<Kept, Failure>;
 
 /// An operation's root, as this rank sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +51,7 @@ struct Described {
     send: Vec<Kept>,
     /// Receive memory: one part, or one for each source.
     receive: Vec<Kept>,
-    reducer: Option<Reducer>,
+    reducer: Option<Combination>,
     /// True if the contribution is in the result's memory.
     is_in_place: bool,
 }
@@ -84,7 +80,7 @@ unsafe fn parts_of(front: &Front, side: &Side, parts: usize, keep: Keep) -> Resu
         // SAFETY: the caller's promise.
         let offset = unsafe { side.offset(part, extent) }.ok_or_else(missing)?;
         let at = side.buf.cast_mut().wrapping_byte_offset(offset);
-        kept.push(keep(Memory { at, count, datatype }, front.private)?);
+        kept.push(keep.memory(Memory { at, count, datatype }, front.private)?);
     }
     Ok(kept)
 }
@@ -130,7 +126,7 @@ impl Described {
             // SAFETY: the caller's promise.
             let datatype = send.or(receive).and_then(|side| unsafe { side.datatype(0) });
             let datatype = datatype.unwrap_or_else(|| Memory::none().datatype);
-            described.reducer = Some(Reducer::new(op, datatype, front.private)?);
+            described.reducer = Some(Combination::new(front, op, datatype, keep)?);
         }
         Ok(described)
     }
@@ -534,7 +530,7 @@ fn root_of(comm: &Comm, root: Option<c_int>) -> Result<Root, Failure> {
 /// See the [module](self).
 pub(crate) unsafe fn collective(front: &Front, of: &Collective) -> Result<(), Failure> {
     // SAFETY: the program's arguments.
-    unsafe { Rc::new(Described::of(front, of, Kept::borrowed)?).run(front) }
+    unsafe { Rc::new(Described::of(front, of, Keep::InCall)?).run(front) }
 }
 
 /// Implements call class `collective_immediate`.
@@ -548,7 +544,7 @@ pub(crate) unsafe fn collective_immediate(
 ) -> Result<(), Failure> {
     // SAFETY: the program's arguments.
     unsafe {
-        let described = Rc::new(Described::of(front, of, Kept::new)?);
+        let described = Rc::new(Described::of(front, of, Keep::UntilComplete)?);
         let pending = described.begin(front, &described.draw_tags())?;
         *request = front.add_request(of.comm, State::Pending(pending));
     }
@@ -567,7 +563,7 @@ pub(crate) unsafe fn collective_persistent(
 ) -> Result<(), Failure> {
     // SAFETY: the program's arguments.
     unsafe {
-        let described = Rc::new(Described::of(front, of, Kept::new)?);
+        let described = Rc::new(Described::of(front, of, Keep::UntilComplete)?);
         let tags = described.draw_tags();
         let begin = move |front: &Front| Ok(State::Pending(described.begin(front, &tags)?));
         *request = front.add_persistent(of.comm, Rc::new(begin));

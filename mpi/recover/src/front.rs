@@ -22,6 +22,7 @@ use crate::handle::bits;
 use crate::last_test::LastTest;
 use crate::mark::Mark;
 use crate::process;
+use crate::reduction::UsedOperations;
 use crate::replay::{Reason, Replay};
 use crate::requests::Requests;
 use crate::slab::Slab;
@@ -41,6 +42,7 @@ pub(crate) struct Front {
     pub(crate) matched: RefCell<Slab<Matched>>,
     /// Job ranks in the program's groups.
     pub(crate) groups: RefCell<Slab<Vec<u32>>>,
+    pub(crate) used_operations: Rc<UsedOperations>,
     /// A communicator with this process alone, without attributes, for the MPI's own calls that need one.
     pub(crate) private: ffi::MPI_Comm,
     /// Same, with the attributes set by the program on `MPI_COMM_WORLD`.

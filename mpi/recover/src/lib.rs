@@ -73,6 +73,7 @@ mod exports {
     use super::*;
     use crate::groups::*;
     use crate::queries::*;
+    use crate::reduction::MPI_Op_free;
 
     include!(concat!(env!("OUT_DIR"), "/calls.rs"));
 }

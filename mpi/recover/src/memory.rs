@@ -229,6 +229,25 @@ pub(crate) struct Kept {
     is_owned: bool,
 }
 
+/// Lifetime of an operation's memory and handles, which are the program's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keep {
+    /// The call, in which the operation ends.
+    InCall,
+    /// Until the request is complete.
+    UntilComplete,
+}
+
+impl Keep {
+    /// Returns memory kept so long.
+    pub(crate) fn memory(self, memory: Memory, comm: ffi::MPI_Comm) -> Result<Kept, Failure> {
+        match self {
+            Keep::InCall => Kept::borrowed(memory, comm),
+            Keep::UntilComplete => Kept::new(memory, comm),
+        }
+    }
+}
+
 impl Kept {
     /// Returns memory for an operation ending in the call.
     pub(crate) fn borrowed(memory: Memory, comm: ffi::MPI_Comm) -> Result<Kept, Failure> {

@@ -294,6 +294,7 @@ fn make(settings: Option<&RecoverSettings>, replay: Option<Replay>, handle: Rank
         last_test: LastTest::default(),
         matched: RefCell::default(),
         groups: RefCell::default(),
+        used_operations: Rc::default(),
         private,
         world_attributes,
         clocks: Clocks::new(

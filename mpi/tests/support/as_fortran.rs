@@ -176,18 +176,25 @@ fn function(call: &Call) -> String {
             Kind::Info => number(handle("Info")),
             Kind::Errhandler => number(handle("Errhandler")),
             Kind::RequestIn => number(handle("Request")),
-            Kind::CommOut | Kind::GroupOut | Kind::TypeOut | Kind::RequestOut | Kind::Request | Kind::Message => {
+            Kind::CommOut
+            | Kind::GroupOut
+            | Kind::OpOut
+            | Kind::TypeOut
+            | Kind::RequestOut
+            | Kind::Request
+            | Kind::Message => {
                 nulls.push(name.clone());
                 let of = match kind {
                     Kind::CommOut => "Comm",
                     Kind::GroupOut => "Group",
+                    Kind::OpOut => "Op",
                     Kind::TypeOut => "Type",
                     Kind::Message => "Message",
                     _ => "Request",
                 };
                 let is_set = matches!(call.class, Class::CommDrop | Class::TypeDrop)
                     || *kind == Kind::Request
-                    || call.name == "Group_free"
+                    || ["Group_free", "Op_free"].contains(&&*call.name)
                     || *kind == Kind::Message
                         && matches!(call.class, Class::ReceiveMatched | Class::ReceiveMatchedImmediate);
                 let value = if is_set { format!("MPI_{of}_c2f(*{name})") } else { "FORTRAN_UNSET".to_owned() };

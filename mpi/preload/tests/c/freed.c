@@ -1,4 +1,4 @@
-/* What a program may free or overwrite while a persistent operation lives: datatypes, and the arrays of its call. */
+/* What a program may free or overwrite while an operation lives: datatypes, reduction operations, and the arrays of its call. */
 #include "check.h"
 
 enum { ROUNDS = 3 };
@@ -43,6 +43,45 @@ static void messages(void) {
     for (int i = 0; i < 2; i++) DO(MPI_Request_free(&requests[i]));
     CHECK(attributes_copied == 0);
     DO(MPI_Type_free_keyval(&key));
+}
+
+static void add(void *in, void *inout, int *count, MPI_Datatype *type) {
+    int bytes, *from = in, *into = inout;
+    MPI_Aint lower, extent;
+    DO(MPI_Type_size(*type, &bytes));
+    DO(MPI_Type_get_extent(*type, &lower, &extent));
+    int numbers = bytes / (int)sizeof(int), stride = (int)(extent / (MPI_Aint)sizeof(int));
+    for (int i = 0; i < *count; i++)
+        for (int k = 0; k < numbers; k++) into[i * stride + k * (stride - 1)] += from[i * stride + k * (stride - 1)];
+}
+
+static void never(void *in, void *inout, int *count, MPI_Datatype *type) {
+    (void)in, (void)inout, (void)count, (void)type;
+    CHECK(!"an operation that no call was given");
+}
+
+static void reductions(void) {
+    enum { OTHERS = 20 };
+    for (int round = 0; round < ROUNDS; round++) {
+        int out[3], in[3] = {0}, sum = 0, expected[3] = {0};
+        MPI_Datatype type = pair();
+        MPI_Op op, others[OTHERS];
+        MPI_Request requests[2];
+        fill(out, 3, rank + round);
+        DO(MPI_Op_create(add, 0, &op));
+        DO(MPI_Iallreduce(out, in, 1, type, op, MPI_COMM_WORLD, &requests[0]));
+        DO(MPI_Iallreduce(&rank, &sum, 1, MPI_INT, op, MPI_COMM_WORLD, &requests[1]));
+        DO(MPI_Op_free(&op));
+        CHECK(op == MPI_OP_NULL);
+        DO(MPI_Type_free(&type));
+        /* Another operation may have the handle now. */
+        for (int i = 0; i < OTHERS; i++) DO(MPI_Op_create(never, 0, &others[i]));
+        DO(MPI_Waitall(2, requests, MPI_STATUSES_IGNORE));
+        for (int i = 0; i < OTHERS; i++) DO(MPI_Op_free(&others[i]));
+        for (int i = 0; i < ranks; i++) (expected[0] += value(i + round, 0), expected[2] += value(i + round, 2));
+        CHECK(in[0] == expected[0] && in[1] == 0 && in[2] == expected[2]);
+        CHECK(sum == ranks * (ranks - 1) / 2);
+    }
 }
 
 #ifdef HAVE_MPI_4
@@ -96,6 +135,7 @@ static void collectives(void) {
 int main(int argc, char **argv) {
     begin(&argc, &argv);
     messages();
+    reductions();
 #ifdef HAVE_MPI_4
     collectives();
 #endif

@@ -180,6 +180,8 @@ static void begin_collective(const Group *g, Collective *c, int form) {
     if ((kind == 13 || kind == 14) && form > BLOCKING) in_place = 0;
     /* MPI has no scans between two groups. */
     if (g->is_inter && (kind == 11 || kind == 12)) kind = 0;
+    /* Between two groups, MPI_Ibcast of MPICH brings nothing, except from a group's first rank. */
+    if (IS_MPICH && g->is_inter && kind == 1 && form > BLOCKING) kind = 0;
     c->request = MPI_REQUEST_NULL;
     (c->form = form, c->parts = 0, c->defined = NUMBERS_MAX, c->seed = draw_seed());
     /* Of operations with a root, only its own part is in place. */
