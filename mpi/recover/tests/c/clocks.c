@@ -26,13 +26,13 @@ static double system_clock(clockid_t clock) {
     return of_timespec(now);
 }
 
-/* Waits with one clock, and returns what others show then. */
+/* Waits with one clock, from its reading after those of the others, and returns what they show then. */
 static void read_all(double *values, int step) {
     double begin = day(), wtime = MPI_Wtime(), steady = system_clock(CLOCK_MONOTONIC);
     if (step % 3 == 0)
         while (day() < begin + WAIT) continue;
     else if (step % 3 == 1)
-        while (MPI_Wtime() < wtime + WAIT) continue;
+        for (double last = MPI_Wtime(); MPI_Wtime() < last + WAIT;) continue;
     else
         while (system_clock(CLOCK_MONOTONIC) < steady + WAIT) continue;
     /* The clock of the day may be set back meanwhile, and these two not. */
