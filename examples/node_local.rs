@@ -8,20 +8,22 @@
 use std::error::Error;
 use std::path::Path;
 
-use counterfoil::{AppendError, Contents, Epoch, Log, Options, Rank, Ssn, StoreOptions, Tier, create_private_dir};
+use counterfoil::{AppendError, Contents, Epoch, Keep, Log, Options, Rank, Ssn, StoreOptions, Tier, create_private_dir};
 
 const PEER: Rank = Rank(1);
 const BYTES: usize = 64 << 10;
 const BEFORE: u64 = 1_000;
 const AFTER: u64 = 20;
 
+// ANCHOR: options
 fn options(dir: &Path) -> Options {
     let mut options = Options::new(Rank(0), 2);
     options.tier = Tier::NodeLocal;
-    options.memory_bytes_max = 4 << 20;
-    options.store = Some(StoreOptions::new(dir));
+    options.retain(Keep::Checkpoint, 4 << 20);
+    options.store = Some(StoreOptions { disk_bytes_max: 1 << 30, ..StoreOptions::new(dir) });
     options
 }
+// ANCHOR_END: options
 
 /// Logs a message; waits while appends outrun the disk.
 fn append(log: &mut Log, number: u64) -> Result<(), Box<AppendError>> {
