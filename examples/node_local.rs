@@ -8,7 +8,9 @@
 use std::error::Error;
 use std::path::Path;
 
-use counterfoil::{AppendError, Contents, Epoch, Keep, Log, Options, Rank, Ssn, StoreOptions, Tier, create_private_dir};
+use counterfoil::{
+    AppendError, Contents, Epoch, Keep, Log, Options, Rank, Ssn, StoreOptions, Tier, create_private_dir,
+};
 
 const PEER: Rank = Rank(1);
 const BYTES: usize = 64 << 10;

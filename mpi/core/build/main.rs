@@ -4,6 +4,7 @@
 #![expect(clippy::print_stdout)]
 
 mod compiler;
+mod implementation;
 mod run_path;
 
 use std::error::Error;
@@ -18,10 +19,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-env-changed=MPICC");
     compiler()?.file("src/control/failures.c").try_compile("counterfoil_failures")?;
     compiler()?.file("src/fortran.c").try_compile("counterfoil_fortran")?;
-    let expanded = compiler()?.file("src/fortran.c").try_expand()?;
-    println!("cargo:rustc-check-cfg=cfg(open_mpi)");
-    if String::from_utf8_lossy(&expanded).contains("ompi_mpi_comm_world") {
-        println!("cargo:rustc-cfg=open_mpi");
-    }
+    implementation::configure("src/fortran.c")?;
     run_path::set_run_path()
 }

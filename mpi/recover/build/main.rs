@@ -11,6 +11,8 @@ mod compiler;
 mod declared;
 #[path = "../../calls/build/fortran.rs"]
 mod fortran;
+#[path = "../../core/build/implementation.rs"]
+mod implementation;
 mod render;
 #[path = "../../core/build/run_path.rs"]
 mod run_path;
@@ -26,6 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("cargo:rerun-if-changed={path}");
     }
     compiler()?.file("src/mpi.c").try_compile("counterfoil_recover_c")?;
+    implementation::configure("src/mpi.c")?;
     let declared = Declared::find(|_| true)?;
     declared.configure("has", |call| &call.name);
     let out = PathBuf::from(std::env::var("OUT_DIR")?).join("calls.rs");

@@ -1,10 +1,15 @@
 //! Fortran calls: conversions of this library's handles, attributes and the clock.
 
+#[cfg(not(open_mpi))]
+use std::ffi::c_int;
+
 use counterfoil_mpi_core::fortran as mpi_fortran;
 pub(crate) use counterfoil_mpi_core::fortran::*;
 use mpi_sys as ffi;
 
 use crate::clocks::MPI_Wtime;
+#[cfg(not(open_mpi))]
+use crate::comms::Topology;
 use crate::failure::Failure;
 use crate::front::{enter, running};
 use crate::handle::{number_of, of_number};
@@ -112,4 +117,48 @@ pub extern "C-unwind" fn mpi_wtime_() -> f64 {
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn mpi_wtime_f08_() -> f64 {
     MPI_Wtime()
+}
+
+/// Exports functions that MPICH's `use mpi_f08` calls by their `PMPI_` names, to learn the lengths of a call's arrays.
+///
+/// A communicator of the program is one of this process alone to the MPI.
+#[cfg(not(open_mpi))]
+macro_rules! lengths {
+    ($($name:ident $symbol:literal ($($argument:ident),*) = $answer:expr;)*) => {
+        $(
+            #[doc = concat!("`", stringify!($name), "`, as called by MPICH's Fortran bindings.")]
+            ///
+            /// # Safety
+            /// MPI's conditions on its arguments hold.
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $name(comm: ffi::MPI_Comm, $($argument: *mut c_int),*) -> c_int {
+                static NEXT: Next<unsafe extern "C" fn(ffi::MPI_Comm, $(lengths!(@kind $argument)),*) -> c_int> =
+                    Next::new($symbol);
+                // SAFETY: the caller's arguments.
+                unsafe {
+                    let Some(answer) = $answer(comm) else { return NEXT.get()(comm, $($argument),*) };
+                    [$($argument),*].into_iter().zip(answer).for_each(|(argument, answer)| *argument = answer as c_int);
+                }
+                0
+            }
+        )*
+    };
+    (@kind $argument:ident) => { *mut c_int };
+}
+
+#[cfg(not(open_mpi))]
+lengths! {
+    PMPI_Comm_size c"PMPI_Comm_size" (size) = |comm| parts(comm).map(|(peers, _)| [peers]);
+    PMPI_Dist_graph_neighbors_count c"PMPI_Dist_graph_neighbors_count" (indegree, outdegree, weighted) =
+        |comm| neighbours(comm).map(|(to, from)| [from, to, 0]);
+    PMPI_Cartdim_get c"PMPI_Cartdim_get" (ndims) = |comm| dimensions(comm).map(|dimensions| [dimensions]);
+}
+
+/// Returns the number of a grid's dimensions.
+#[cfg(not(open_mpi))]
+fn dimensions(comm: ffi::MPI_Comm) -> Option<usize> {
+    match &running()?.comm(comm).ok()?.topology {
+        Topology::Cart(grid) => Some(grid.dims.len()),
+        _ => None,
+    }
 }

@@ -53,7 +53,7 @@ fn header(calls: &[Call]) -> String {
     let mut text = String::from(BEGIN);
     for call in calls {
         // Older MPIs have fewer calls.
-        let guard = if is_recent(call) { "#ifdef HAVE_MPI_4\n" } else { "" };
+        let guard = if is_recent(call) { "#if MPI_VERSION >= 4 || defined HAVE_MPI_4\n" } else { "" };
         let end = if guard.is_empty() { "" } else { "#endif\n" };
         text.push_str(&format!("{guard}{}{end}\n", function(call)));
     }
@@ -102,10 +102,12 @@ static inline void *fortran_buffer(const void *buf) {
 /* MPICH: calls with a buffer come in C. */
 #define FORTRAN_HAS(has_buffer) (!(has_buffer) && fortran_turn++ % 5 != 4)
 #define FORTRAN_CALL(f77, f08, ...) f08 __VA_ARGS__
-__attribute__((weak)) MPI_Fint MPIR_F08_MPI_STATUS_IGNORE_OBJ[8], MPIR_F08_MPI_STATUSES_IGNORE_OBJ[8],
-    __mpi_f08_link_constants_MOD_mpi_unweighted, __mpi_f08_link_constants_MOD_mpi_weights_empty;
-#define FORTRAN_STATUS_IGNORE MPIR_F08_MPI_STATUS_IGNORE_OBJ
-#define FORTRAN_STATUSES_IGNORE MPIR_F08_MPI_STATUSES_IGNORE_OBJ
+__attribute__((weak)) MPI_Fint __mpi_f08_link_constants_MOD_mpi_unweighted, __mpi_f08_link_constants_MOD_mpi_weights_empty;
+/* Other names in C: mpi.h declares these where the MPI has Fortran bindings. */
+__attribute__((weak)) MPI_Fint fortran_status_ignore[8] __asm__("MPIR_F08_MPI_STATUS_IGNORE_OBJ");
+__attribute__((weak)) MPI_Fint fortran_statuses_ignore[8] __asm__("MPIR_F08_MPI_STATUSES_IGNORE_OBJ");
+#define FORTRAN_STATUS_IGNORE fortran_status_ignore
+#define FORTRAN_STATUSES_IGNORE fortran_statuses_ignore
 #define FORTRAN_UNWEIGHTED &__mpi_f08_link_constants_MOD_mpi_unweighted
 #define FORTRAN_WEIGHTS_EMPTY &__mpi_f08_link_constants_MOD_mpi_weights_empty
 static inline void *fortran_buffer(const void *buf) { return (void *)buf; }

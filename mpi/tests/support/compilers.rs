@@ -24,6 +24,8 @@ pub(crate) fn compile_fortran(
     let source = crate_folder.join("../preload/tests/fortran").join(source).with_extension("F90");
     let mut command = Command::new(&compiler);
     command.args(["-O1", "-w", "-fallow-argument-mismatch"]).args(options).args(more).arg(source).arg("-o").arg(into);
+    // Modules are written there.
+    command.arg("-J").arg(into.parent().unwrap());
     let is_there = Command::new(&compiler).arg("--version").output().is_ok_and(|output| output.status.success());
     if !is_there {
         note_untested(&format!(

@@ -8,10 +8,7 @@ use crate::ulfm::outlives_failures;
 
 /// Runs a program that may take checkpoints; ranks are killed at calls.
 fn run(program: &Program, kills: &[KillAtCall]) -> Ran {
-    let reports = tempfile::tempdir_in(program.folder.path()).unwrap();
-    let settings = RecoverSettings { checkpoints: true, ..program.settings(reports.path(), kills.iter().copied()) };
-    let spares = if outlives_failures() { kills.len() as u32 } else { 0 };
-    program.run(spares, &settings)
+    program.killed_with(kills, |settings| RecoverSettings { checkpoints: true, ..settings })
 }
 
 /// Runs a program with a rank's kills spread over its calls.
@@ -26,7 +23,7 @@ fn kill_at_calls(program: &Program, kills: u64) -> usize {
         ran.calls
     };
     let mut gone_on = 0;
-    for part in 1..=if outlives_failures() { kills } else { 0 } {
+    for part in 1..=kills {
         let rank = (part % u64::from(program.ranks)) as u32;
         let kill = KillAtCall { rank, call: (calls[&rank] * part / (kills + 1)).max(1) };
         reach(&mut [kill], |kills| {
@@ -43,7 +40,8 @@ fn kill_at_calls(program: &Program, kills: u64) -> usize {
 fn a_replacement_goes_on_from_the_last_checkpoint() {
     let program = Program::own("heat", 3).with(&["30", "100", "10"]);
     let gone_on = kill_at_calls(&program, 6);
-    assert_eq!(gone_on, if outlives_failures() { 6 } else { 0 });
+    // In a job started again, each rank continues from one.
+    assert_eq!(gone_on, if outlives_failures() { 6 } else { 18 });
 }
 
 #[test]

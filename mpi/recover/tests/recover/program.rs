@@ -171,6 +171,29 @@ impl Program {
         Ran::read(output, settings)
     }
 
+    /// Runs the program under the library while ranks are killed.
+    ///
+    /// They are replaced by spares, or, on an MPI that doesn't outlive failures, the whole job is started again.
+    pub(crate) fn killed(&self, kills: &[KillAtCall]) -> Ran {
+        self.killed_with(kills, |settings| settings)
+    }
+
+    /// Same, with changed settings.
+    pub(crate) fn killed_with(
+        &self,
+        kills: &[KillAtCall],
+        change: impl FnOnce(RecoverSettings) -> RecoverSettings,
+    ) -> Ran {
+        let [reports, logs] = [0; 2].map(|_| tempfile::tempdir_in(self.folder.path()).unwrap());
+        let mut settings = change(self.settings(reports.path(), kills.iter().copied()));
+        if outlives_failures() {
+            return self.run(kills.len() as u32, &settings);
+        }
+        settings.job = Some("killed".to_owned());
+        (settings.shm_root, settings.checkpoint_root) = (Some(logs.path().to_owned()), Some(logs.path().to_owned()));
+        self.run_again(&mut settings)
+    }
+
     /// Runs the program under the library, and starts it again after each of the settings' kills.
     pub(crate) fn run_again(&self, settings: &mut RecoverSettings) -> Ran {
         loop {
@@ -182,11 +205,19 @@ impl Program {
         }
     }
 
-    /// Runs the program under the library, expecting the same result as without.
+    /// Runs the program under the library, with a spare if it is of use, expecting the same result as without.
     #[track_caller]
-    pub(crate) fn expect_same(&self, spares: u32, kill: Option<KillAtCall>) -> Ran {
-        let ran = self.recovered(spares, kill);
-        self.check_same(&ran, kill);
+    pub(crate) fn expect_same(&self) -> Ran {
+        let ran = self.recovered(u32::from(outlives_failures()), None);
+        self.check_same(&ran, None);
+        ran
+    }
+
+    /// Kills a rank before a call, expecting the same result as without the library.
+    #[track_caller]
+    pub(crate) fn expect_same_killed(&self, kill: KillAtCall) -> Ran {
+        let ran = self.killed(&[kill]);
+        self.check_same(&ran, Some(kill));
         ran
     }
 
@@ -195,6 +226,7 @@ impl Program {
     pub(crate) fn check_same(&self, ran: &Ran, kill: Option<KillAtCall>) {
         let plain = self.plain.get_or_init(|| self.run_plain());
         let name = format!("{} {:?} {kill:?}", self.path.display(), self.arguments);
+        assert!(!plain.stdout.is_empty(), "{name} has printed nothing without the library: {plain:?}");
         assert_eq!(
             lines(&[String::from_utf8_lossy(&plain.stdout).into_owned()]),
             lines(&ran.printed),

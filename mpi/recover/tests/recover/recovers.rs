@@ -8,9 +8,6 @@ use crate::ulfm::outlives_failures;
 
 #[test]
 fn programs_do_the_same_when_a_rank_is_killed() {
-    if !outlives_failures() {
-        return;
-    }
     for (name, ranks) in [("point_to_point", 4), ("collectives", 4), ("communicators", 4), ("streams", 3)] {
         kill_at_calls(&Program::of_logging(name, ranks));
     }
@@ -18,9 +15,6 @@ fn programs_do_the_same_when_a_rank_is_killed() {
 
 #[test]
 fn programs_do_the_same_in_fortran_when_a_rank_is_killed() {
-    if !outlives_failures() {
-        return;
-    }
     for name in ["point_to_point", "collectives", "communicators"] {
         kill_at_calls(&Program::of_logging_in_fortran(name, 4));
     }
@@ -30,40 +24,33 @@ fn programs_do_the_same_in_fortran_when_a_rank_is_killed() {
 fn programs_of_a_fortran_compiler_do_the_same() {
     for (source, _) in PROGRAMS {
         let Some(program) = Program::compiled_by_fortran(source, 4) else { return };
-        if outlives_failures() {
-            kill_at_calls(&program);
-        } else {
-            program.expect_same(0, None);
-        }
+        kill_at_calls(&program);
     }
 }
 
 /// Runs a program without a kill, and with a kill at some calls.
 fn kill_at_calls(program: &Program) {
-    let calls = program.expect_same(1, None).calls;
+    let calls = program.expect_same().calls;
     for part in 1..=4 {
         let rank = part % program.ranks;
         let kill = KillAtCall { rank, call: (calls[&rank] * u64::from(part) / 6).max(1) };
-        reach(&mut [kill], |kills| program.expect_same(1, Some(kills[0])));
+        reach(&mut [kill], |kills| program.expect_same_killed(kills[0]));
     }
 }
 
 #[test]
 fn clocks_are_repeated() {
-    if !outlives_failures() {
-        return;
-    }
     let program = Program::own("clocks", 3);
-    let calls = program.expect_same(1, None).calls;
+    let calls = program.expect_same().calls;
     for part in 1..=3 {
         let kill = KillAtCall { rank: part - 1, call: calls[&0] * u64::from(part) / 4 };
-        reach(&mut [kill], |kills| program.expect_same(1, Some(kills[0])));
+        reach(&mut [kill], |kills| program.expect_same_killed(kills[0]));
     }
 }
 
 #[test]
 fn clocks_are_read_by_children_and_while_another_thread_is_in_a_call() {
-    Program::own("bystanders", 2).expect_same(0, None);
+    Program::own("bystanders", 2).expect_same();
 }
 
 #[test]
@@ -75,12 +62,9 @@ fn two_threads_in_calls_at_once_end_the_job_with_a_line() {
 
 #[test]
 fn memory_that_was_not_written_is_repeated() {
-    if !outlives_failures() {
-        return;
-    }
     let program = Program::own("unwritten", 3);
     for call in [20, 40] {
-        let ran = program.expect_same(1, Some(KillAtCall { rank: 1, call }));
+        let ran = program.expect_same_killed(KillAtCall { rank: 1, call });
         assert_eq!(ran.replaced(), 1, "{}", ran.said());
     }
 }
@@ -109,17 +93,14 @@ fn a_replacement_that_sends_other_bytes_ends_the_job_or_goes_on_with_a_warning()
 
 #[test]
 fn wildcards_and_polls_are_repeated() {
-    if !outlives_failures() {
-        return;
-    }
     // The program prints its messages in the order received: two runs differ, a run and its repetition must not.
     let program = Program::own("racy", 4);
-    let calls = program.recovered(1, None).calls;
+    let calls = program.killed(&[]).calls;
     for part in 1..=6 {
         let rank = part % 4;
         let kill = KillAtCall { rank, call: (calls[&rank] * u64::from(part) / 7).max(1) };
         reach(&mut [kill], |kills| {
-            let ran = program.recovered(1, kills.iter().copied());
+            let ran = program.killed(kills);
             assert!(
                 ran.printed.iter().any(|text| text.contains("racy: consistent on 4 ranks")),
                 "{kill:?}: {}",

@@ -129,13 +129,11 @@ fn programs_do_the_same_under_the_library_and_each_of_their_ranks_alone() {
 
 #[test]
 fn each_rank_of_a_job_that_recovered_does_the_same_alone() {
-    if !outlives_failures() {
-        return;
-    }
     let program = Program::own("racy", 4);
     let calls = Kept::run(&program, 0, None).ran.calls;
     for part in 1..=3 {
-        let kept = Kept::run(&program, 1, Some(KillAtCall { rank: part, call: calls[&part] * u64::from(part) / 5 }));
+        let kill = KillAtCall { rank: part, call: calls[&part] * u64::from(part) / 5 };
+        let kept = Kept::recover(&program, &[kill]);
         kept.expect_all_same();
     }
 }
