@@ -89,7 +89,7 @@ impl Elements {
     /// # Errors
     /// [`MpiError`] if the operation is undefined for these elements.
     pub fn combine(&self, lower: &mut [u8], higher: &[u8]) -> Result<(), MpiError> {
-        // SAFETY: the handles are valid: MPI's own, or kept by `_handles`. Elements are `self.bytes` long, without gaps.
+        // SAFETY: the handles are valid: MPI's own, or kept by `_handles`. Elements have `self.bytes`, without gaps.
         unsafe { Reducer::new(self.operation, self.datatype)?.combine_dense(self.bytes, lower, higher) }
     }
 }

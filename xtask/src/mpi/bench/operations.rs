@@ -20,8 +20,8 @@ use crate::workspace::{TaskError, Workspace, command_line, run_checked};
 pub(crate) struct Options {
     #[command(flatten)]
     choice: Choice,
-    /// Number of rounds of four jobs: natively, under `counterfoil run --recover`, under a library that only copies each
-    /// message and sends it as a frame, and natively
+    /// Number of rounds of four jobs: natively, under `counterfoil run --recover`, under a library that only copies
+    /// each message and sends it as a frame, and natively
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(6..=1000))]
     rounds: u32,
     /// Directory on a disk for the logs, in place of shared memory
