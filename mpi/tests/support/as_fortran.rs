@@ -49,6 +49,19 @@ fn is_made_in_fortran(call: &Call) -> bool {
         && !matches!(call.class, HandlerMake | RequestGeneralized | SessionInit | NotLogged)
 }
 
+/// Returns the name of the handle that a call may change, in the names of its conversions.
+fn handle_changed(kind: Kind) -> Option<&'static str> {
+    Some(match kind {
+        Kind::CommOut => "Comm",
+        Kind::GroupOut => "Group",
+        Kind::OpOut => "Op",
+        Kind::TypeOut => "Type",
+        Kind::Message => "Message",
+        Kind::RequestOut | Kind::Request => "Request",
+        _ => return None,
+    })
+}
+
 fn header(calls: &[Call]) -> String {
     let mut text = String::from(BEGIN);
     for call in calls {
@@ -178,22 +191,8 @@ fn function(call: &Call) -> String {
             Kind::Info => number(handle("Info")),
             Kind::Errhandler => number(handle("Errhandler")),
             Kind::RequestIn => number(handle("Request")),
-            Kind::CommOut
-            | Kind::GroupOut
-            | Kind::OpOut
-            | Kind::TypeOut
-            | Kind::RequestOut
-            | Kind::Request
-            | Kind::Message => {
+            kind if let Some(of) = handle_changed(*kind) => {
                 nulls.push(name.clone());
-                let of = match kind {
-                    Kind::CommOut => "Comm",
-                    Kind::GroupOut => "Group",
-                    Kind::OpOut => "Op",
-                    Kind::TypeOut => "Type",
-                    Kind::Message => "Message",
-                    _ => "Request",
-                };
                 let is_set = matches!(call.class, Class::CommDrop | Class::TypeDrop)
                     || *kind == Kind::Request
                     || ["Group_free", "Op_free"].contains(&&*call.name)

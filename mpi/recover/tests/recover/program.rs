@@ -186,16 +186,19 @@ impl Program {
     ) -> Ran {
         let [reports, logs] = [0; 2].map(|_| tempfile::tempdir_in(self.folder.path()).unwrap());
         let mut settings = change(self.settings(reports.path(), kills.iter().copied()));
-        if outlives_failures() {
-            return self.run(kills.len() as u32, &settings);
+        if !outlives_failures() {
+            settings.job = Some("killed".to_owned());
+            (settings.shm_root, settings.checkpoint_root) =
+                (Some(logs.path().to_owned()), Some(logs.path().to_owned()));
         }
-        settings.job = Some("killed".to_owned());
-        (settings.shm_root, settings.checkpoint_root) = (Some(logs.path().to_owned()), Some(logs.path().to_owned()));
-        self.run_again(&mut settings)
+        self.run_killed(&mut settings)
     }
 
-    /// Runs the program under the library, and starts it again after each of the settings' kills.
-    pub(crate) fn run_again(&self, settings: &mut RecoverSettings) -> Ran {
+    /// Same, with these settings: they name a job where it is started again.
+    pub(crate) fn run_killed(&self, settings: &mut RecoverSettings) -> Ran {
+        if outlives_failures() {
+            return self.run(settings.kills.len() as u32, settings);
+        }
         loop {
             let ran = self.run(0, settings);
             if ran.output.status.success() || settings.start as usize == settings.kills.len() {

@@ -11,7 +11,6 @@ use tempfile::TempDir;
 
 use crate::build::built;
 use crate::program::{PROGRAMS, Program, Ran};
-use crate::ulfm::outlives_failures;
 
 /// Job name.
 const JOB: &str = "replayed";
@@ -32,10 +31,7 @@ impl<'a> Kept<'a> {
     /// Runs a program in which ranks are killed: replaced by spares, or, on an MPI that doesn't outlive failures, with
     /// the whole job started again.
     pub(crate) fn recover(program: &'a Program, kills: &[KillAtCall]) -> Kept<'a> {
-        if outlives_failures() {
-            return Kept::run(program, kills.len() as u32, kills.iter().copied());
-        }
-        Kept::run_with(program, kills.iter().copied(), |settings| program.run_again(settings))
+        Kept::run_with(program, kills.iter().copied(), |settings| program.run_killed(settings))
     }
 
     fn run_with(
