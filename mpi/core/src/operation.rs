@@ -8,7 +8,7 @@ use mpi_sys as ffi;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::error::{MpiError, check, count};
-use crate::reduction::Reducer;
+use crate::reduction::reduce_local;
 use crate::universe::Universe;
 
 mod sealed {
@@ -233,10 +233,6 @@ where
     if len != needed {
         return Err(MpiError::Length { call, len, needed });
     }
-    let (handle, datatype) = operation.raw();
-    // SAFETY: the handles belong to `operation`, and both slices have that many elements.
-    unsafe {
-        let reducer = Reducer::new(handle, datatype)?;
-        reducer.apply(send.as_ptr().cast(), receive.as_mut_ptr().cast(), send.len())
-    }
+    // SAFETY: both slices have that many elements, and the handles belong to `operation`.
+    unsafe { reduce_local(send.as_ptr().cast(), receive.as_mut_ptr().cast(), send.len(), operation.raw()) }
 }

@@ -1,13 +1,11 @@
 //! Combination of elements received from other ranks.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 
 use mpi_sys as ffi;
 use zerocopy::IntoBytes;
 
 use crate::error::{MpiError, check, count};
-
-const CALL: &str = "MPI_Reduce_local";
 
 /// An operation on elements of a datatype.
 #[derive(Clone, Copy, Debug)]
@@ -41,9 +39,8 @@ impl Reducer {
     /// # Safety
     /// So many elements of the datatype can be read at both and written at `into`.
     pub unsafe fn apply(&self, from: *const c_void, into: *mut c_void, elements: usize) -> Result<(), MpiError> {
-        let elements: c_int = count(CALL, elements)?;
-        // SAFETY: the caller's promise, and that of `new`. The call has finished with the memory when it returns.
-        check(CALL, unsafe { ffi::PMPI_Reduce_local(from, into, elements, self.datatype, self.operation) })
+        // SAFETY: the caller's promise, and that of `new`.
+        unsafe { reduce_local(from, into, elements, (self.operation, self.datatype)) }
     }
 
     /// Combines as many elements of `size` bytes of `lower` and `higher`, from lower and from higher ranks, in `lower`.
@@ -71,6 +68,22 @@ impl Reducer {
         lower.copy_from_slice(&into.0.as_bytes()[..elements * size]);
         Ok(())
     }
+}
+
+/// Reduces `elements` elements at `from` and `into` into the latter.
+///
+/// # Safety
+/// So many elements of the datatype can be read at both and written at `into`; operation and datatype are valid.
+pub(crate) unsafe fn reduce_local(
+    from: *const c_void,
+    into: *mut c_void,
+    elements: usize,
+    (operation, datatype): (ffi::MPI_Op, ffi::MPI_Datatype),
+) -> Result<(), MpiError> {
+    let call = "MPI_Reduce_local";
+    let elements = count(call, elements)?;
+    // SAFETY: the caller's promise; the call has finished with the memory when it returns.
+    check(call, unsafe { ffi::PMPI_Reduce_local(from, into, elements, datatype, operation) })
 }
 
 /// Returns `true` if elements of `size` bytes may begin at this address.

@@ -56,6 +56,7 @@ impl From<OperationError> for Failure {
     fn from(error: OperationError) -> Failure {
         match error {
             OperationError::Mpi(MpiError::Call { code, .. }) => Failure::Mpi { code, comm: None },
+            OperationError::Mpi(MpiError::TooLong { .. }) => Failure::class(ffi::MPI_ERR_COUNT),
             OperationError::Endpoint(Error::Call(CallError::NoSuchRank { .. })) => Failure::class(ffi::MPI_ERR_RANK),
             OperationError::Endpoint(Error::Call(CallError::NegativeTag { .. })) => Failure::class(ffi::MPI_ERR_TAG),
             OperationError::Endpoint(error) if let Some(reason) = Reason::of(&error) => {
