@@ -1,8 +1,9 @@
 /* Floor of recovery: each message is copied into new memory behind a header (floor.h), and both are sent from there as one frame.
  *
  * A receiver takes the next frame by a matched probe, since it doesn't know its length, and copies it into the program's memory. Nothing
- * else is done: no checksum, no matching, no acknowledgement, no credit, no repair. A library to preload into operations.c, which says what
- * is supported: the calls below, on two ranks, for a message at a time. Collectives are made of the frames that recovery sends. */
+ * else is done: no checksum, no matching, no acknowledgement, no credit, no repair. Collectives are made of the frames that recovery sends.
+ *
+ * A library to preload into operations.c: it has the calls of that program, for two ranks and one message at a time. */
 #include "floor.h"
 
 /* Frame header, and length from which an allreduce is combined in blocks, in bytes. */
@@ -84,8 +85,9 @@ int MPI_Bcast(void *buf, int count, MPI_Datatype type, int root, MPI_Comm comm) 
     return MPI_SUCCESS;
 }
 
-static void exchange_sum(const double *own, double *sum, size_t count) {
-    send_frame(own, count * sizeof *own, !rank);
+/* Sends one block, and adds the other rank's numbers to those of another block. */
+static void exchange_sum(const double *sent, size_t sent_count, const double *own, double *sum, size_t count) {
+    send_frame(sent, sent_count * sizeof *sent, !rank);
     const double *other = receive_frame(NULL, count * sizeof *own);
     for (size_t i = 0; i < count; i++) sum[i] = own[i] + other[i];
 }
@@ -96,14 +98,12 @@ int MPI_Allreduce(const void *from, void *into, int count, MPI_Datatype type, MP
     const double *own = from;
     double *sum = into;
     if (len * sizeof *own < BLOCKS_BYTES) {
-        exchange_sum(own, sum, len);
+        exchange_sum(own, len, own, sum, len);
         return MPI_SUCCESS;
     }
     /* Rank 0 combines the first block. */
     size_t mine = rank ? half : 0, mine_len = rank ? len - half : half, theirs = rank ? 0 : half, theirs_len = len - mine_len;
-    send_frame(own + theirs, theirs_len * sizeof *own, !rank);
-    const double *other = receive_frame(NULL, mine_len * sizeof *own);
-    for (size_t i = 0; i < mine_len; i++) sum[mine + i] = own[mine + i] + other[i];
+    exchange_sum(own + theirs, theirs_len, own + mine, sum + mine, mine_len);
     send_frame(sum + mine, mine_len * sizeof *own, !rank);
     receive_frame(sum + theirs, theirs_len * sizeof *own);
     return MPI_SUCCESS;
