@@ -88,6 +88,26 @@ impl Program {
         Program { path, ..program }
     }
 
+    /// Same, in a module opened by a program without MPI, as Python opens extension modules.
+    pub(crate) fn compile_in_fortran_module(source: &str, ranks: u32) -> Program {
+        let program = Program::compile(source, ranks);
+        let [module, path] = ["module.so", "opens-module"].map(|name| program.folder.path().join(name));
+        let mut options = as_fortran::options(program.folder.path(), |_| true);
+        options.extend(["-shared", "-fPIC", "-Dmain=module_main"].map(str::to_owned));
+        compile(source, &module, &options);
+        let opener = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/opens_module.c");
+        let compiled = Command::new("cc")
+            .arg(format!("-DMODULE=\"{}\"", module.display()))
+            .arg(opener)
+            .arg("-o")
+            .arg(&path)
+            .arg("-ldl")
+            .status()
+            .unwrap();
+        assert!(compiled.success());
+        Program { path, ..program }
+    }
+
     /// Compiles a program with a Fortran compiler; `None` if there is none.
     pub(crate) fn compiled_by_fortran(source: (&str, &[&str]), ranks: u32) -> Option<Program> {
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();

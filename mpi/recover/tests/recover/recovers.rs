@@ -21,6 +21,11 @@ fn programs_do_the_same_in_fortran_when_a_rank_is_killed() {
 }
 
 #[test]
+fn a_module_opened_for_its_caller_alone_does_the_same_in_fortran_when_a_rank_is_killed() {
+    kill_at_calls(&Program::compile_in_fortran_module("preload/tests/c/collectives.c", 4));
+}
+
+#[test]
 fn programs_of_a_fortran_compiler_do_the_same() {
     for (source, _) in PROGRAMS {
         let Some(program) = Program::compiled_by_fortran(source, 4) else { return };
