@@ -17,6 +17,10 @@ pub mod cluster;
 pub mod coordinated;
 mod encoding;
 pub mod event_logging;
+/// Sample of `docs/book/src/guides/write-a-rule.md`.
+#[cfg(test)]
+#[expect(unreachable_pub, reason = "a rule in the list is public")]
+mod keep_all;
 mod link;
 pub mod message_tagging;
 pub mod on_failure;
