@@ -113,7 +113,7 @@ fn replay(
     let (history, reports) = (folder.join(format!("{rank}.history")), folder.join(rank.to_string()));
     std::fs::create_dir(&reports).map_err(|error| Failure::failed(format!("{}: {error}", reports.display())))?;
     replayed.settings.history = Some(history.clone());
-    command.envs([replayed.variable(&reports)]);
+    command.envs(replayed.variables(&reports));
     let program = command.get_program().to_string_lossy().into_owned();
     // The program repeats its output from the job.
     let ended = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).output();

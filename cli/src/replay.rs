@@ -106,7 +106,7 @@ pub(crate) fn run(arguments: &ReplayArguments) -> Result<ExitCode, Failure> {
     }
     let reports = tempfile::tempdir().map_err(|error| Failure::failed(format!("a temporary directory: {error}")))?;
     let mut command = command(arguments, &library);
-    command.envs(library_path(&mpi)).envs([rank.variable(reports.path())]);
+    command.envs(library_path(&mpi)).envs(rank.variables(reports.path()));
     let status = watch(command, arguments, &rank, reports.path())?;
     let outcome = Outcome {
         rank: rank.settings.rank,
@@ -156,8 +156,8 @@ impl Rank {
         Ok(Rank { settings, job, exited })
     }
 
-    /// Returns the variable with the settings for its process, which writes its reports there.
-    pub(crate) fn variable(&self, reports: &Path) -> (&'static str, String) {
+    /// Returns the variables for its process, which writes its reports there.
+    pub(crate) fn variables(&self, reports: &Path) -> Vec<(&'static str, OsString)> {
         let settings = RecoverSettings {
             report_dir: reports.to_owned(),
             kills: Vec::new(),
@@ -165,7 +165,7 @@ impl Rank {
             replay: Some(self.settings.clone()),
             ..self.job.settings.clone()
         };
-        settings.to_env()
+        settings.to_replay_env()
     }
 
     /// Returns a note if the job ran another program, or with other arguments, or on another MPI.

@@ -1,5 +1,6 @@
 //! Settings passed to a job's processes by `counterfoil run --recover`, and the processes' reports.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
@@ -13,6 +14,9 @@ use crate::host_name;
 const VARIABLE: &str = "COUNTERFOIL_RECOVER";
 /// Variable with the number of a process's output files.
 pub const OUTPUT: &str = "COUNTERFOIL_RECOVER_OUTPUT";
+
+/// Open MPI 4's parameter for the directory of its files.
+const SESSIONS: &str = "OMPI_MCA_orte_tmpdir_base";
 
 /// Output file numbers reserved for each start of a job.
 const PROCESSES_PER_START: u32 = 1 << 20;
@@ -288,6 +292,16 @@ impl RecoverSettings {
     /// Returns the variable for a job's processes, and its value.
     pub fn to_env(&self) -> (&'static str, String) {
         (VARIABLE, serde_json::to_string(self).expect("settings are text, numbers and lists"))
+    }
+
+    /// Returns the variables for a replay's process.
+    ///
+    /// Without `mpirun`, processes of Open MPI 4 make and remove one directory for all, and fail when one does so while
+    /// another begins. So each has its reports' directory for it, unless the user names another one.
+    pub fn to_replay_env(&self) -> Vec<(&'static str, OsString)> {
+        let (name, value) = self.to_env();
+        let sessions = std::env::var_os(SESSIONS).unwrap_or_else(|| self.report_dir.clone().into());
+        vec![(name, value.into()), (SESSIONS, sessions)]
     }
 }
 

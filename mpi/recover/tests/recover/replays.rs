@@ -82,7 +82,7 @@ impl<'a> Kept<'a> {
         };
         let mut command = Command::new("timeout");
         command.args(["-s", "KILL", "60"]).arg(&self.program.path).args(arguments);
-        command.envs([settings.to_env()]).env("LD_PRELOAD", built("libcounterfoil_recover.so"));
+        command.envs(settings.to_replay_env()).env("LD_PRELOAD", built("libcounterfoil_recover.so"));
         let output = command.output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         let report: Option<Replayed> = read_report(&reports.path().join(Replayed::FILE));
