@@ -11,7 +11,7 @@ use counterfoil_log_io::StoreError;
 
 use crate::prefault::Prefaulter;
 use crate::spill::Spiller;
-use crate::{AppendError, Keep, OnFull, Options};
+use crate::{AppendError, Keep, Options};
 
 /// State of a channel, without its records.
 #[derive(Clone, Copy, Debug, Default)]
@@ -147,7 +147,7 @@ impl Budget {
         if self.spills() {
             reserved = self.spill(lanes, reserved, reserve);
         }
-        let may_stop = self.options.on_full == OnFull::StopLogging && !self.stopped_logging;
+        let may_stop = self.options.stops_logging && !self.stopped_logging;
         if may_stop && matches!(reserved, Err(AppendError::Full(_) | AppendError::DiskRefused(_))) {
             self.stop_logging(lanes);
             lanes.return_spares();

@@ -35,30 +35,24 @@ pub enum Keep {
     All,
 }
 
-/// Behaviour when the memory budget is used up.
+/// What a sender does when the log refuses a claim, for drivers of a log.
 ///
-/// A claim first takes the spare chunks of all lanes, and in the node-local tier it moves records to the disk,
-/// unacknowledged ones last. If that isn't enough, the log either frees retained messages
-/// ([`StopLogging`](Self::StopLogging)) or refuses the claim with [`AppendError::Full`](crate::AppendError::Full),
-/// which names the holders. It never waits: only its owner can, because the owner handles the acknowledgements and
-/// checkpoints that free memory. So the log treats [`Block`](Self::Block) and [`Fail`](Self::Fail) alike; they tell the
-/// sending code the user's choice.
+/// The log itself has [`Options::stops_logging`](crate::Options::stops_logging) only. A claim first takes the spare
+/// chunks of all lanes, and in the node-local tier it moves records to the disk, unacknowledged ones last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "kebab-case"))]
 pub enum OnFull {
-    /// The log refuses the claim.
+    /// Wait.
     ///
-    /// The caller continues to receive, acknowledge and [`collect`](crate::Log::collect), and retries for as long as it
-    /// sees fit: the sender blocks.
+    /// The sender continues to receive, acknowledge and [`collect`](crate::Log::collect), and tries again for as long
+    /// as it sees fit.
     #[default]
     Block,
-    /// The log frees all retained records and retains nothing any more: the run continues, but is not recoverable from
-    /// here on.
+    /// Let the log free all retained records and retain nothing any more.
     ///
-    /// Unacknowledged records stay; if they alone fill the budget, the log refuses the claim, and the caller waits as
-    /// with [`Block`](Self::Block).
+    /// Unacknowledged records stay; if they alone fill the budget, the sender waits as with [`Block`](Self::Block).
     StopLogging,
-    /// The log refuses the claim, and the caller doesn't retry: the send fails with that error.
+    /// Fail with the log's error.
     Fail,
 }
 

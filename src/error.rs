@@ -175,7 +175,7 @@ pub enum DestroyError {
 pub enum AppendError {
     /// The memory budget is used up.
     ///
-    /// [`OnFull`](crate::OnFull) says what the caller should do.
+    /// It names the holders. The caller acknowledges, collects and tries again, or gives up.
     #[error("{0}")]
     Full(Box<Backpressure>),
     /// The memory budget is used up because appends outrun the disk: the same claim succeeds once a write is done.
@@ -185,7 +185,7 @@ pub enum AppendError {
     SpillBehind(Box<SpillBehind>),
     /// The memory budget is used up and the disk refuses writes: it is full, its budget is used up, or it failed.
     ///
-    /// See [`OnFull`](crate::OnFull) for the caller's options. Each claim retries the write, except after a failure.
+    /// Each claim retries the write, except after a failure.
     #[error("{0}")]
     DiskRefused(Box<DiskRefused>),
     /// The system has no memory left, although the budget isn't used up.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use counterfoil_log_core::{BLOCK_BYTES_MIN, MEMORY_BYTES_MAX, OptionsError, PoolOptions, Rank};
 use counterfoil_log_io::{BackendChoice, BackendOptions};
 
-use crate::choices::{Keep, OnFull, Tier};
+use crate::choices::{Keep, Tier};
 
 /// Chunks in the budget of a log that [`retain`](Options::retain)s records, and their largest size.
 const RETAINED_CHUNKS: (usize, usize) = (256, 16 << 20);
@@ -145,8 +145,12 @@ pub struct Options {
     pub record_bytes_max: usize,
     /// Retention of acknowledged messages.
     pub keep: Keep,
-    /// Behaviour when the memory budget is used up.
-    pub on_full: OnFull,
+    /// True to free all retained records and retain nothing any more once the memory budget is used up: the run
+    /// continues, but is not recoverable from there on; default false.
+    ///
+    /// Otherwise, and if unacknowledged records alone fill the budget, a claim is refused with
+    /// [`AppendError::Full`](crate::AppendError::Full).
+    pub stops_logging: bool,
     /// Keeps a literal from naming every field.
     ///
     /// (The attribute `non_exhaustive` would forbid `..Options::new(rank, ranks)`, too.)
@@ -172,7 +176,7 @@ impl Options {
             cursors_max: pool.cursors_max,
             record_bytes_max: counterfoil_log_core::BODY_BYTES_MAX,
             keep: Keep::default(),
-            on_full: OnFull::default(),
+            stops_logging: false,
             non_exhaustive: (),
         }
     }

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::Command;
 
 use counterfoil::{
-    Ack, AppendError, BackendChoice, Claim, Contents, CursorError, Epoch, Keep, Log, OnFull, OpenError, Options, Phase,
-    Rank, Recovered, ReplayError, Ssn, StoreOptions, Tier, create_private_dir,
+    Ack, AppendError, BackendChoice, Claim, Contents, CursorError, Epoch, Keep, Log, OpenError, Options, Phase, Rank,
+    Recovered, ReplayError, Ssn, StoreOptions, Tier, create_private_dir,
 };
 use counterfoil_test_support::child;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
@@ -368,10 +368,10 @@ fn entries_that_a_dead_process_did_not_sync_are_synced_by_its_replacement() {
 }
 
 #[test]
-fn on_full_decides_at_the_disk_budget() {
-    for (on_full, continues) in [(OnFull::Block, false), (OnFull::Fail, false), (OnFull::StopLogging, true)] {
+fn a_log_refuses_or_stops_logging_at_the_disk_budget() {
+    for continues in [false, true] {
         on_each_backend(|mut options| {
-            options.on_full = on_full;
+            options.stops_logging = continues;
             let store = options.store.as_mut().unwrap();
             store.disk_bytes_max = 6 << 20;
             let mut log = Log::create(options).unwrap();

@@ -109,8 +109,8 @@ enum counterfoil_option
   COUNTERFOIL_OPTION_TIER = 0,
   // A `counterfoil_keep`.
   COUNTERFOIL_OPTION_KEEP = 1,
-  // A `counterfoil_on_full`.
-  COUNTERFOIL_OPTION_ON_FULL = 2,
+  // 1 to free all retained records, and retain nothing any more, once the memory budget is used up; default 0.
+  COUNTERFOIL_OPTION_STOPS_LOGGING = 2,
   // Memory for records in bytes; default 64 MiB.
   COUNTERFOIL_OPTION_MEMORY_BYTES_MAX = 3,
   // Chunk size in bytes, a power of two from 4 KiB to 1 GiB; default 64 KiB.
@@ -204,27 +204,6 @@ enum counterfoil_keep
 typedef enum counterfoil_keep counterfoil_keep;
 #else
 typedef uint32_t counterfoil_keep;
-#endif // __STDC_VERSION__ >= 202311L
-#endif // __cplusplus
-
-// Behaviour when the memory budget is used up, for `COUNTERFOIL_OPTION_ON_FULL`.
-enum counterfoil_on_full
-#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
-  : uint32_t
-#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
- {
-  // A claim is refused; the caller acknowledges, collects and tries again; default.
-  COUNTERFOIL_ON_FULL_BLOCK = 0,
-  // Retained records are freed, and nothing is retained any more.
-  COUNTERFOIL_ON_FULL_STOP_LOGGING = 1,
-  // A claim is refused, and the caller doesn't try again.
-  COUNTERFOIL_ON_FULL_FAIL = 2,
-};
-#ifndef __cplusplus
-#if __STDC_VERSION__ >= 202311L
-typedef enum counterfoil_on_full counterfoil_on_full;
-#else
-typedef uint32_t counterfoil_on_full;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 

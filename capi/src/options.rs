@@ -2,7 +2,7 @@
 
 use std::ffi::c_char;
 
-use counterfoil::{Keep, OnFull, Options, Rank, StoreOptions, Tier};
+use counterfoil::{Keep, Options, Rank, StoreOptions, Tier};
 
 use crate::boundary::{Failure, boundary, object, path};
 use crate::result::counterfoil_result;
@@ -34,17 +34,6 @@ pub enum counterfoil_keep {
     All = 2,
 }
 
-/// Behaviour when the memory budget is used up, for `COUNTERFOIL_OPTION_ON_FULL`.
-#[repr(u32)]
-pub enum counterfoil_on_full {
-    /// A claim is refused; the caller acknowledges, collects and tries again; default.
-    Block = 0,
-    /// Retained records are freed, and nothing is retained any more.
-    StopLogging = 1,
-    /// A claim is refused, and the caller doesn't try again.
-    Fail = 2,
-}
-
 /// An option with a number.
 #[repr(u32)]
 pub enum counterfoil_option {
@@ -52,8 +41,8 @@ pub enum counterfoil_option {
     Tier = 0,
     /// A `counterfoil_keep`.
     Keep = 1,
-    /// A `counterfoil_on_full`.
-    OnFull = 2,
+    /// 1 to free all retained records, and retain nothing any more, once the memory budget is used up; default 0.
+    StopsLogging = 2,
     /// Memory for records in bytes; default 64 MiB.
     MemoryBytesMax = 3,
     /// Chunk size in bytes, a power of two from 4 KiB to 1 GiB; default 64 KiB.
@@ -138,7 +127,7 @@ pub unsafe extern "C" fn counterfoil_options_set(
         match option {
             number if number == Name::Tier as u32 => options.tier = tier(value)?,
             number if number == Name::Keep as u32 => options.keep = keep_of(value)?,
-            number if number == Name::OnFull as u32 => options.on_full = on_full(value)?,
+            number if number == Name::StopsLogging as u32 => options.stops_logging = switch(value)?,
             number if number == Name::MemoryBytesMax as u32 => options.memory_bytes_max = size,
             number if number == Name::ChunkBytes as u32 => options.chunk_bytes = size,
             number if number == Name::PrefaultBytes as u32 => options.prefault_bytes = size,
@@ -156,7 +145,7 @@ pub unsafe extern "C" fn counterfoil_options_set(
                 store(options, |store, value| store.block_bytes = value as usize)?;
             }
             number if number == Name::Compress as u32 => {
-                chosen(value, [(0, false), (1, true)])?;
+                switch(value)?;
                 store(options, |store, value| store.compress = value == 1)?;
             }
             number if number == Name::CheckpointsKept as u32 => {
@@ -232,15 +221,8 @@ fn keep_of(value: u64) -> Result<Keep, Failure> {
     )
 }
 
-fn on_full(value: u64) -> Result<OnFull, Failure> {
-    chosen(
-        value,
-        [
-            (counterfoil_on_full::Block as u64, OnFull::Block),
-            (counterfoil_on_full::StopLogging as u64, OnFull::StopLogging),
-            (counterfoil_on_full::Fail as u64, OnFull::Fail),
-        ],
-    )
+fn switch(value: u64) -> Result<bool, Failure> {
+    chosen(value, [(0, false), (1, true)])
 }
 
 /// Returns the choice with a number.

@@ -117,6 +117,11 @@ impl DeadlockDetector {
         }
     }
 
+    /// Returns `true` if the wait isn't given up at once.
+    pub fn may_wait(&self) -> bool {
+        !self.after.is_zero()
+    }
+
     /// Sets the time without activity after which the wait is given up.
     pub fn set_after(&mut self, after: Duration) {
         self.after = after;

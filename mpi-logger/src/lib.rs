@@ -9,15 +9,14 @@
 //!
 //! ```
 //! use counterfoil::{Keep, Log, Options, Rank};
-//! use counterfoil_mpi_logger::{DEADLOCK_AFTER, Logger, LoggerOptions, Members, Stream, WORLD};
+//! use counterfoil_mpi_logger::{Logger, LoggerOptions, Members, Stream, WORLD};
 //! use counterfoil_profile::RecordTag;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let logger = |rank| -> Result<Logger, Box<dyn std::error::Error>> {
 //!     let mut options = Options::new(Rank(rank), 2);
 //!     options.keep = Keep::Acked;
-//!     let settings = LoggerOptions { deadlock_after: DEADLOCK_AFTER, is_multithreaded: false, failed_polls: 0 };
-//!     let mut logger = Logger::new(Log::create(options)?, &settings);
+//!     let mut logger = Logger::new(Log::create(options)?, &LoggerOptions::default());
 //!     logger.comms.add(WORLD, Members { world: [0, 1].into(), rank: rank as i32, is_inter: false })?;
 //!     Ok(logger)
 //! };

@@ -6,7 +6,7 @@ mod space;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use counterfoil::{Keep, LocalLogError, Log};
+use counterfoil::{Keep, LocalLogError, Log, OnFull};
 use counterfoil_profile::RecordTag;
 
 pub use space::{SpaceError, SpacePoll, SpaceRefusal};
@@ -15,7 +15,7 @@ use crate::acks::{AckBatcher, BatchLimits, ReleaseError, unacknowledged};
 use crate::backpressure::{Entries, ProgressQueries, SpaceWait};
 use crate::comms::{CommId, CommTable};
 use crate::control::{ControlKind, ControlMessage};
-use crate::deadlock::{DeadlockDetector, ProgressReply, ProgressRequest};
+use crate::deadlock::{DEADLOCK_AFTER, DeadlockDetector, ProgressReply, ProgressRequest};
 use crate::determinant::{Determinant, DeterminantLog};
 use crate::matching::{Arrival, PostedReceive};
 use crate::sender::SenderLog;
@@ -30,6 +30,20 @@ pub struct LoggerOptions {
     pub is_multithreaded: bool,
     /// Failed polls before logging began: [`Logger::set_failed_polls`].
     pub failed_polls: u64,
+    /// What a send does when the log is full.
+    pub on_full: OnFull,
+}
+
+impl Default for LoggerOptions {
+    /// One thread, whose sends wait for space.
+    fn default() -> LoggerOptions {
+        LoggerOptions {
+            deadlock_after: DEADLOCK_AFTER,
+            is_multithreaded: false,
+            failed_polls: 0,
+            on_full: OnFull::default(),
+        }
+    }
 }
 
 fn open_channel(channels: &mut StreamCounts, stream: Stream) -> Stream {
@@ -57,6 +71,7 @@ pub struct Logger {
     /// The current wait for log space, if any.
     wait: Option<SpaceWait>,
     is_multithreaded: bool,
+    on_full: OnFull,
     keep: Keep,
     /// The log's memory limit in bytes.
     budget: usize,
@@ -88,6 +103,7 @@ impl Logger {
             determinants: DeterminantLog::starting_at(options.failed_polls),
             wait: None,
             is_multithreaded: options.is_multithreaded,
+            on_full: options.on_full,
             keep,
             budget,
             activity: 0,

@@ -182,7 +182,7 @@ mod tests {
     use counterfoil::{Options, StoreOptions, Tier, create_private_dir};
 
     use super::*;
-    use crate::{DEADLOCK_AFTER, Logger, LoggerOptions, SpacePoll};
+    use crate::{Logger, LoggerOptions, SpacePoll};
 
     /// A log of rank 0, sending on communicators 2 and 3 in turn to rank 1; rank 1 acknowledges nothing.
     fn sender_on_two_communicators() -> SenderLog {
@@ -226,7 +226,7 @@ mod tests {
         let mut options =
             Options { tier: Tier::NodeLocal, store: Some(StoreOptions::new(dir)), ..Options::new(Rank(0), 1) };
         options.retain(Keep::All, 1 << 20);
-        let settings = LoggerOptions { deadlock_after: DEADLOCK_AFTER, is_multithreaded: true, failed_polls: 0 };
+        let settings = LoggerOptions { is_multithreaded: true, ..LoggerOptions::default() };
         let mut logger = Logger::new(Log::create(options).unwrap(), &settings);
         // The second message, on a stream of its own, is received only at the end.
         let payload = vec![7; 100_000];

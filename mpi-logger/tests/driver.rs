@@ -9,8 +9,8 @@ use std::rc::Rc;
 
 use counterfoil::{AppendError, Keep, Log, Options, Rank};
 use counterfoil_mpi_logger::{
-    ControlChannel, ControlKind, ControlMessage, DEADLOCK_AFTER, Driver, DriverError, Logger, LoggerOptions, Members,
-    ReceivedControl, SpacePoll, SpaceRefusal, Stream, WORLD,
+    ControlChannel, ControlKind, ControlMessage, Driver, DriverError, Logger, LoggerOptions, Members, ReceivedControl,
+    SpacePoll, SpaceRefusal, Stream, WORLD,
 };
 use counterfoil_profile::RecordTag;
 
@@ -90,8 +90,7 @@ fn job() -> [Node; 2] {
         let mut options = Options::new(Rank(rank), 2);
         options.keep = Keep::Acked;
         options.memory_bytes_max = 1 << 20;
-        let settings = LoggerOptions { deadlock_after: DEADLOCK_AFTER, is_multithreaded: false, failed_polls: 0 };
-        let mut logger = Logger::new(Log::create(options).unwrap(), &settings);
+        let mut logger = Logger::new(Log::create(options).unwrap(), &LoggerOptions::default());
         logger.comms.add(WORLD, Members { world: [0, 1].into(), rank: rank as i32, is_inter: false }).unwrap();
         Node { logger, channel: Channel { rank, inboxes: inboxes.clone(), is_broken: false, eager: 0 } }
     })

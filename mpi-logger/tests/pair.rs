@@ -103,8 +103,7 @@ impl Job {
         let nodes = (0..ranks).map(|rank| {
             let mut options = Options::new(Rank(rank), ranks);
             options.keep = Keep::Acked;
-            let settings = LoggerOptions { deadlock_after: DEADLOCK_AFTER, is_multithreaded: false, failed_polls: 0 };
-            let mut logger = Logger::new(Log::create(options).unwrap(), &settings);
+            let mut logger = Logger::new(Log::create(options).unwrap(), &LoggerOptions::default());
             let members = Members { world: (0..ranks).collect(), rank: rank as i32, is_inter: false };
             let world = logger.comms.add(WORLD, members).unwrap();
             Node { logger, world, pending: Vec::new(), unexpected: VecDeque::new(), inbox: VecDeque::new() }

@@ -15,7 +15,6 @@ mod account;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use counterfoil::OnFull;
 use counterfoil_mpi::logged::{
     CommunicatorCollectives, Destination, LoggedCommunicator, LoggedError, LoggedUniverse, Request, RequestCollection,
     Root, Source, multiple_scope, scope, send_receive_into_with_tags,
@@ -212,7 +211,7 @@ fn to_self(own: &LoggedCommunicator) -> Result<(), LoggedError> {
 }
 
 /// Messages from a rank to itself before it receives any: no other rank can make room.
-fn alone(world: &LoggedCommunicator) -> Result<(), LoggedError> {
+fn alone(world: &LoggedCommunicator, is_expected: fn(&LoggedError) -> bool) -> Result<(), LoggedError> {
     let (this, begun) = (world.this_process(), Instant::now());
     let mut sending = Vec::new();
     let refused = loop {
@@ -221,7 +220,7 @@ fn alone(world: &LoggedCommunicator) -> Result<(), LoggedError> {
             Err(refused) => break refused,
         }
     };
-    assert!(matches!(refused, LoggedError::Space(SpaceError::Alone { .. })), "{refused}");
+    assert!(is_expected(&refused), "{refused}");
     assert!(begun.elapsed() < Duration::from_secs(5), "{refused}");
     for _ in &sending {
         let mut into = vec![0; COUNT];
@@ -378,7 +377,6 @@ fn run(universe: Rc<Universe>) -> Result<(), LoggedError> {
     let (case, kib) = (arguments[1].as_str(), arguments[2].parse::<usize>().unwrap());
     let logged = LoggedUniverse::init(universe, |options| {
         options.memory_bytes_max = kib << 10;
-        options.on_full = OnFull::Block;
     })?;
     let world = logged.world();
     let half = world.split_by_color(Some(u32::from(world.rank() < world.size() / 2)))?.unwrap();
@@ -395,7 +393,11 @@ fn run(universe: Rc<Universe>) -> Result<(), LoggedError> {
         "receives" | "sends" | "exchanges" | "probes" => cycle_of_three(case, &world)?,
         "ring" => ring(&world)?,
         "itself" => to_self(&logged.self_comm())?,
-        "alone" => alone(&world)?,
+        "alone" => alone(&world, |refused| matches!(refused, LoggedError::Space(SpaceError::Alone { .. })))?,
+        "no-wait" => {
+            logged.set_deadlock_after(Duration::ZERO);
+            alone(&world, |refused| matches!(refused, LoggedError::Append(_)))?;
+        }
         "sleeps" | "polls" => slow(case, &world)?,
         "done-early" => done_early(&world)?,
         "backwards" | "backwards-collective" => backwards(case, &world)?,

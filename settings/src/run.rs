@@ -406,7 +406,7 @@ impl RunSettings {
         options.tier = self.tier;
         options.retain(self.keep, self.budget);
         options.prefault_bytes = self.prefault.unwrap_or(options.prefault_bytes);
-        options.on_full = self.on_full;
+        options.stops_logging = self.on_full == OnFull::StopLogging;
         options.dir.clone_from(&self.shm_dir);
         let dir = self.log_dir.as_ref().or(self.spill_dir.as_ref());
         options.store = dir.map(|dir| StoreOptions {

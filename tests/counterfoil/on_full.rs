@@ -1,15 +1,15 @@
 //! Behaviour when the memory budget is used up.
 
 use counterfoil::{
-    Ack, AppendError, Backpressure, CursorError, Epoch, Keep, Log, OnFull, Options, Phase, Rank, ReplayError, Ssn,
+    Ack, AppendError, Backpressure, CursorError, Epoch, Keep, Log, Options, Phase, Rank, ReplayError, Ssn,
 };
 
 const BUDGET: usize = 256 << 10;
 const CHUNK: usize = 16 << 10;
 
-fn log(on_full: OnFull, keep: Keep) -> Log {
+fn log(stops_logging: bool, keep: Keep) -> Log {
     let mut options = Options::new(Rank(0), 4);
-    (options.on_full, options.keep) = (on_full, keep);
+    (options.stops_logging, options.keep) = (stops_logging, keep);
     (options.memory_bytes_max, options.chunk_bytes, options.prefault_bytes) = (BUDGET, CHUNK, 0);
     Log::create(options).unwrap()
 }
@@ -38,24 +38,22 @@ fn fill(log: &mut Log, peer: u32) -> Backpressure {
 
 #[test]
 fn a_full_log_names_the_bytes_held_for_each_peer() {
-    for on_full in [OnFull::Block, OnFull::Fail] {
-        let mut log = log(on_full, Keep::Checkpoint);
-        for _ in 0..10 {
-            append(&mut log, 2).unwrap();
-        }
-        let full = fill(&mut log, 1);
-        assert_eq!(full.holders.iter().map(|(peer, _)| peer.0).collect::<Vec<_>>(), [1, 2], "largest holder first");
-        assert_eq!(full.holders.iter().map(|(_, bytes)| bytes).sum::<usize>(), full.used_bytes);
-        assert!(full.holders[0].1 > 10 * full.holders[1].1, "{full}");
-        assert_eq!((full.requested_bytes, full.max_bytes), (CHUNK, BUDGET));
-        assert!(full.used_bytes + full.requested_bytes > BUDGET, "{full}");
-        assert!(full.to_string().contains("held for rank 1"), "{full}");
+    let mut log = log(false, Keep::Checkpoint);
+    for _ in 0..10 {
+        append(&mut log, 2).unwrap();
     }
+    let full = fill(&mut log, 1);
+    assert_eq!(full.holders.iter().map(|(peer, _)| peer.0).collect::<Vec<_>>(), [1, 2], "largest holder first");
+    assert_eq!(full.holders.iter().map(|(_, bytes)| bytes).sum::<usize>(), full.used_bytes);
+    assert!(full.holders[0].1 > 10 * full.holders[1].1, "{full}");
+    assert_eq!((full.requested_bytes, full.max_bytes), (CHUNK, BUDGET));
+    assert!(full.used_bytes + full.requested_bytes > BUDGET, "{full}");
+    assert!(full.to_string().contains("held for rank 1"), "{full}");
 }
 
 #[test]
 fn fully_acknowledged_lanes_make_room_for_others() {
-    let mut log = log(OnFull::Block, Keep::Acked);
+    let mut log = log(false, Keep::Acked);
     let large = |log: &mut Log, peer| log.try_claim(Rank(peer), 0, 100_000).map(|claim| claim.commit()).is_ok();
     assert!(large(&mut log, 1) && large(&mut log, 2));
     assert!(!large(&mut log, 3), "neither of the two is acknowledged");
@@ -70,7 +68,7 @@ fn fully_acknowledged_lanes_make_room_for_others() {
 
 #[test]
 fn a_refused_claim_changes_nothing_and_can_be_retried() {
-    let mut log = log(OnFull::Block, Keep::Checkpoint);
+    let mut log = log(false, Keep::Checkpoint);
     let first = fill(&mut log, 1);
     let (next, stats) = (log.next_ssn(Rank(1)), log.stats());
     assert_eq!(fill(&mut log, 1), first);
@@ -87,7 +85,7 @@ fn a_refused_claim_changes_nothing_and_can_be_retried() {
 
 #[test]
 fn fail_never_frees_retained_messages() {
-    let mut log = log(OnFull::Fail, Keep::Checkpoint);
+    let mut log = log(false, Keep::Checkpoint);
     loop {
         if append(&mut log, 1).is_err() {
             break;
@@ -104,7 +102,7 @@ fn fail_never_frees_retained_messages() {
 
 #[test]
 fn after_stop_logging_nothing_is_retained() {
-    let mut log = log(OnFull::StopLogging, Keep::Checkpoint);
+    let mut log = log(true, Keep::Checkpoint);
     let mut sent = 0;
     while !log.stats().stopped_logging {
         sent += 1;
@@ -127,7 +125,7 @@ fn after_stop_logging_nothing_is_retained() {
 
 #[test]
 fn stop_logging_keeps_unacknowledged_messages() {
-    let mut log = log(OnFull::StopLogging, Keep::Checkpoint);
+    let mut log = log(true, Keep::Checkpoint);
     let full = fill(&mut log, 1);
     assert_eq!(full.holders, [(Rank(1), full.used_bytes)]);
     assert!(log.stats().stopped_logging);
@@ -146,7 +144,7 @@ fn stop_logging_keeps_unacknowledged_messages() {
 
 #[test]
 fn logging_can_be_stopped_at_any_time() {
-    let mut log = log(OnFull::Block, Keep::All);
+    let mut log = log(false, Keep::All);
     for _ in 0..100 {
         append(&mut log, 3).unwrap();
     }
@@ -179,7 +177,7 @@ fn the_least_budget_for_a_message_is_enough_and_a_byte_less_is_not() {
 
 #[test]
 fn claim_if_room_claims_like_the_others_but_never_makes_room() {
-    let mut log = log(OnFull::Fail, Keep::Acked);
+    let mut log = log(false, Keep::Acked);
     // Before the first chunk, for invalid ranks, and for sizes that never fit.
     for (peer, prefix, payload) in [(1, 0, 8), (4, 0, 8), (1, 5000, 0), (1, 8, usize::MAX), (1, usize::MAX, 8)] {
         assert!(log.claim_if_room(Rank(peer), prefix, payload).is_none());
@@ -217,7 +215,7 @@ fn claim_if_room_claims_like_the_others_but_never_makes_room() {
 
 #[test]
 fn a_record_that_can_never_fit_has_its_own_error() {
-    let mut log = log(OnFull::StopLogging, Keep::Checkpoint);
+    let mut log = log(true, Keep::Checkpoint);
     for payload in [BUDGET - 100, BUDGET, usize::MAX] {
         let error = log.try_claim(Rank(1), 0, payload).unwrap_err();
         assert!(matches!(*error, AppendError::TooLong { .. }), "{payload}: {error}");

@@ -67,11 +67,10 @@ impl Logger {
     pub fn wait_for(&self, refused: &AppendError) -> SpaceRefusal {
         // Acknowledged records aren't released either.
         let keeps_all = |is_in_memory: bool| {
-            self.log().map(counterfoil::Log::options).is_some_and(|options| {
-                options.keep != Keep::Acked
-                    && options.on_full == OnFull::Block
-                    && is_in_memory == (options.tier != Tier::NodeLocal)
-            })
+            self.on_full == OnFull::Block
+                && self.log().map(counterfoil::Log::options).is_some_and(|options| {
+                    options.keep != Keep::Acked && is_in_memory == (options.tier != Tier::NodeLocal)
+                })
         };
         match refused {
             AppendError::Full(_) if keeps_all(true) => SpaceRefusal::Final,
@@ -114,6 +113,11 @@ impl Logger {
     /// Sets the time without any activity in the job after which a wait for space is given up.
     pub fn set_deadlock_after(&mut self, after: Duration) {
         self.detector.set_after(after);
+    }
+
+    /// Returns `true` if a wait for space may last any time at all.
+    pub fn may_wait(&self) -> bool {
+        self.detector.may_wait()
     }
 
     /// Checks that the log accepts a record with `bytes` bytes of payload to `peer`.

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Instant;
 
-use counterfoil::{Contents, Epoch, Keep, Log, OnFull, Options, Rank};
+use counterfoil::{Contents, Epoch, Keep, Log, Options, Rank};
 use counterfoil_mpi_core::comm::Comm;
 use counterfoil_mpi_core::control::Control;
 use counterfoil_mpi_core::control::progress_hook::ProgressHook;
@@ -12,8 +12,8 @@ use counterfoil_mpi_core::envelope::Envelope;
 use counterfoil_mpi_core::operation::SystemOperation;
 use counterfoil_mpi_core::universe::Universe;
 use counterfoil_mpi_logger::{
-    Arrival, CommId, DEADLOCK_AFTER, Determinant, Driver, Logger, LoggerOptions, Members, PROGRESS_EVERY,
-    PostedReceive, SpacePoll, SpaceRefusal, Stream, progress_weight,
+    Arrival, CommId, Determinant, Driver, Logger, LoggerOptions, Members, PROGRESS_EVERY, PostedReceive, SpacePoll,
+    SpaceRefusal, Stream, progress_weight,
 };
 use counterfoil_profile::RecordTag;
 
@@ -68,9 +68,8 @@ impl Engine {
         if failed > 0 {
             return Err(LoggedError::PeersOpen { ranks: failed });
         }
-        let settings = LoggerOptions { deadlock_after: DEADLOCK_AFTER, is_multithreaded: false, failed_polls: 0 };
         Ok(Engine {
-            logger: Logger::new(log, &settings),
+            logger: Logger::new(log, &LoggerOptions::default()),
             control: Some(control),
             dropped: Dropped::default(),
             failed: None,
@@ -311,7 +310,7 @@ impl Engine {
 
     // Space in the log.
 
-    /// Waits for space for a record with `len` bytes to `peer`, if the log was told to block.
+    /// Waits for space for a record with `len` bytes to `peer`, unless waits are given up at once.
     fn wait_for_space(&mut self, peer: u32, len: usize) -> Result<(), LoggedError> {
         if self.logger.check_space(peer, len).is_ok() {
             return Ok(());
@@ -324,8 +323,7 @@ impl Engine {
 
     fn find_space(&mut self, peer: u32, len: usize) -> Result<(), LoggedError> {
         while let Err(refused) = self.logger.check_space(peer, len) {
-            let fails = self.logger.log().is_some_and(|log| log.options().on_full == OnFull::Fail);
-            if fails && self.logger.wait_for(&refused) == SpaceRefusal::Peers {
+            if !self.logger.may_wait() && self.logger.wait_for(&refused) == SpaceRefusal::Peers {
                 return Err(refused.into());
             }
             if self.driver()?.begin_attempt(&refused)? == SpaceRefusal::Final {

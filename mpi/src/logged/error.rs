@@ -45,7 +45,7 @@ pub enum LoggedError {
         /// Number of these ranks.
         ranks: u32,
     },
-    /// The log is full, and its options choose to fail instead of waiting.
+    /// The log is full, and sends have no time to wait (`set_deadlock_after`).
     ///
     /// The message was not sent.
     #[error(transparent)]

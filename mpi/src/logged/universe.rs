@@ -125,7 +125,7 @@ impl LoggedUniverse {
     }
 
     /// Sets the time without progress on any rank after which a wait for room in this rank's log fails with
-    /// [`LoggedError::Space`].
+    /// [`LoggedError::Space`]; with zero a send without room fails at once.
     ///
     /// The default is 10 s. It has to be longer than any one message or collective operation takes. Unlogged MPI calls
     /// are no progress. In a recovering job it is the longest wait for room.

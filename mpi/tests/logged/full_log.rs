@@ -90,6 +90,11 @@ fn a_rank_does_not_wait_for_itself() {
 }
 
 #[test]
+fn a_send_without_time_to_wait_fails_with_the_refusal() {
+    expect_logged("no-wait", 4, 1024, 4 * 5);
+}
+
+#[test]
 fn a_message_that_is_larger_than_the_log_is_an_error() {
     let printed = run("huge", 4, 1024);
     assert_eq!(printed.matches("can never fit").count(), 1, "{printed}");

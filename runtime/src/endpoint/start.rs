@@ -12,7 +12,9 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use bytes::Bytes;
-use counterfoil::{Entry, Epoch, Log, Options, OptionsError, Rank, RecoveredLane, Restored, Ssn, StoreOptions, Tier};
+use counterfoil::{
+    Entry, Epoch, Log, OnFull, Options, OptionsError, Rank, RecoveredLane, Restored, Ssn, StoreOptions, Tier,
+};
 use counterfoil_protocols::api::{Properties, Protocol, Repetition};
 
 use super::asked::AskedCheckpoint;
@@ -331,7 +333,7 @@ pub(crate) fn log_options(
         }),
         dir: Some(directory.to_owned()),
         local_bytes_max: settings.local_log_bytes_max,
-        on_full: settings.on_full,
+        stops_logging: settings.on_full == OnFull::StopLogging,
         ..defaults
     };
     options.retain(settings.keep, settings.log_bytes_max);

@@ -16,7 +16,7 @@ mod shared_memory;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use counterfoil::{Contents, Cursor, Keep, Log, OnFull, Options, StoreOptions, Tier};
+use counterfoil::{Contents, Cursor, Keep, Log, Options, StoreOptions, Tier};
 use counterfoil_log_core::{Entry, Epoch, Rank, Record, Ssn};
 
 use super::{Exploration, Explored, Mismatch, Outcome, Subject};
@@ -153,7 +153,7 @@ impl Subject for LogModel {
         (options.prefault_bytes, options.local_bytes_max) = (0, 64 * KIB);
         options.cursors_max = 4;
         options.keep = [Keep::Checkpoint, Keep::Checkpoint, Keep::Checkpoint, Keep::All, Keep::Acked][below(random, 5)];
-        options.on_full = if random().is_multiple_of(3) { OnFull::StopLogging } else { OnFull::Block };
+        options.stops_logging = random().is_multiple_of(3);
         let segment_bytes = [8, 16, 32][below(random, 3)] * KIB as u64;
         let is_large = segment_bytes > 8 * KIB as u64 && random() & 1 == 0;
         options.store = Some(StoreOptions {

@@ -1,6 +1,6 @@
 //! Message steps, each with its effect on the model.
 
-use counterfoil::{Ack, AppendError, Builder, Keep, Log, OnFull, OpenError, Options, ReplayError, Tier};
+use counterfoil::{Ack, AppendError, Builder, Keep, Log, OpenError, Options, ReplayError, Tier};
 use counterfoil_log_core::{CursorError, Epoch, Phase, Rank, Ssn, TruncateError};
 use counterfoil_log_io::StoreError;
 
@@ -300,7 +300,7 @@ impl LogModel {
     }
 
     fn read_cursors(&mut self, random: Random<'_>, explored: &mut Explored) -> Result<Outcome, Mismatch> {
-        let drops_released = self.options.keep == Keep::Acked || self.options.on_full == OnFull::StopLogging;
+        let drops_released = self.options.keep == Keep::Acked || self.options.stops_logging;
         // A process taking over memory finds gaps where an earlier one freed messages; a cursor on disk, where covered
         // ones were freed in memory.
         let has_gaps = self.options.tier != Tier::Volatile;
