@@ -2,6 +2,7 @@
 
 use crate::mpi::{Choice, Toolkit, select_all};
 use crate::suite::Suite;
+use crate::toolchain::has_subcommand;
 use crate::workspace::{TaskError, Workspace};
 
 const FORMAT: [&str; 3] = ["fmt", "--all", "--check"];
@@ -26,6 +27,11 @@ pub(crate) fn sources(suite: &mut Suite<'_>, workspace: &Workspace) {
     suite.comment_width();
     suite.links();
     suite.crate_roots();
+    if has_subcommand(workspace, "deny") {
+        let check = |checks: &[&str]| workspace.cargo([&["deny", "--workspace", "check"], checks].concat());
+        suite.command("licences and sources of dependencies", check(&["licenses", "bans", "sources"]));
+        suite.command("advisories", check(&["advisories"]));
+    }
 }
 
 /// Runs the lints over all crates; without an MPI, only over crates that need none.

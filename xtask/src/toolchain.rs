@@ -8,8 +8,13 @@ use crate::workspace::Workspace;
 
 /// Returns `true` if `cargo nextest` is installed.
 pub(crate) fn has_nextest(workspace: &Workspace) -> bool {
+    has_subcommand(workspace, "nextest")
+}
+
+/// Returns `true` if cargo has a subcommand that doesn't come with it.
+pub(crate) fn has_subcommand(workspace: &Workspace, name: &str) -> bool {
     workspace
-        .cargo(["nextest", "--version"])
+        .cargo([name, "--version"])
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .status()
