@@ -51,8 +51,8 @@ impl Log {
     ///
     /// # Errors
     /// [`AppendError`]; the log is then unchanged. If the budget is used up, it is [`AppendError::Full`], at once,
-    /// unless the log [stops logging](Options::stops_logging) and so frees retained records. The log itself never waits:
-    /// only its owner can, who handles the acknowledgements and checkpoints that free memory.
+    /// unless the log [stops logging](Options::stops_logging) and so frees retained records. The log itself never
+    /// waits: only its owner can, who handles the acknowledgements and checkpoints that free memory.
     #[inline]
     pub fn try_claim(&mut self, peer: Rank, prefix: usize, payload: usize) -> Result<Claim<'_>, Box<AppendError>> {
         self.lanes.claim_or_else(peer, prefix, payload, &mut self.budget, Budget::try_make_room)

@@ -309,6 +309,28 @@ fn a_full_log_ends_the_job_at_once_and_says_what_helps() {
     assert!(!run.stderr.contains("full_wait_max"), "it has waited: {}", run.stderr);
 }
 
+#[test]
+fn a_log_larger_than_its_memory_goes_on_on_disk() {
+    let Some((sandbox, outlives)) = sandbox() else { return };
+    sandbox.compile_recovering("exchange");
+    let run = |options: &[&str]| {
+        let program = ["--", "./exchange", "200", "262144", "1"];
+        let output = sandbox.counterfoil(&[&["run", "-n", "2", "--recover", "--json"], options, &program].concat());
+        assert_eq!(output.code, Some(0), "{options:?}: {}", output.stderr);
+        output
+    };
+    let plain = run(&[]);
+    for kill in ["1@600", "0@1300"] {
+        // Each rank sends 50 MiB.
+        let spilling = ["--tier", "node-local", "--budget", "20MiB", "--disk-budget", "256MiB", "--kill", kill];
+        let output = run(&spilling);
+        assert_eq!(output.stdout, plain.stdout, "{kill}: {}", output.stderr);
+        let (all, restarts) = processes(&output.summary());
+        assert!(if outlives { (all, restarts) == (3, 0) } else { restarts == 1 }, "{kill}: {}", output.stderr);
+    }
+    assert!(sandbox.remaining_jobs().is_empty());
+}
+
 /// Sends its process id to the other rank, each step.
 const DIFFERS: &str = r#"
 #include <mpi.h>
