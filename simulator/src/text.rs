@@ -5,7 +5,7 @@
 //!     faults=31:2:9
 //! ```
 //!
-//! `faults` are event, node and seed, and the number of the event's effects before the death, if the node dies within
+//! `faults` are event (or `end`, of the run), node and seed, and the number of the event's effects before the death, if the node dies within
 //! it. A list of choices is `mode=list:3,0x12,1`; `0x12` is twelve times 0. `collections` and `clusters` are written
 //! only if they aren't 0, `late=1`, `revoked=1`, `unnamed=1`, `background=1` and `overtaking=1` only if true, and
 //! `canary` only if there is one: a variant's name, preceded by the rule's name for a rule's mistake
@@ -22,6 +22,9 @@ use super::schedule::{Fault, Mode, Schedule, Tier};
 
 /// First word of a line, with the version of the format.
 const VERSION: &str = "sim1";
+
+/// Word for a fault's event at the end of the run.
+const END: &str = "end";
 
 /// Largest accepted number of choices.
 const CHOICES_MAX: usize = 1 << 24;
@@ -72,7 +75,12 @@ impl fmt::Display for Schedule {
         write!(f, " seed={} faults=", self.seed)?;
         for (place, Fault { at, node, seed, effects }) in self.faults.iter().enumerate() {
             let comma = if place > 0 { "," } else { "" };
-            write!(f, "{comma}{at}:{node}:{seed}")?;
+            f.write_str(comma)?;
+            match *at {
+                u64::MAX => f.write_str(END)?,
+                at => write!(f, "{at}")?,
+            }
+            write!(f, ":{node}:{seed}")?;
             effects.map_or(Ok(()), |effects| write!(f, ":{effects}"))?;
         }
         for (name, number) in [("collections", self.collections), ("clusters", self.clusters)] {
@@ -267,8 +275,9 @@ fn parse_mode(text: &str) -> Option<Mode> {
 fn parse_faults(text: &str) -> Option<Vec<Fault>> {
     let mut faults = Vec::new();
     for fault in text.split(',').filter(|fault| !fault.is_empty()) {
-        let mut numbers = fault.split(':').map(str::parse::<u64>);
-        let at = numbers.next()?.ok()?;
+        let (at, rest) = fault.split_once(':')?;
+        let at = if at == END { u64::MAX } else { at.parse().ok()? };
+        let mut numbers = rest.split(':').map(str::parse::<u64>);
         let node = u32::try_from(numbers.next()?.ok()?).ok()?;
         let seed = numbers.next()?.ok()?;
         let effects = numbers.next().transpose().ok()?.map(u32::try_from).transpose().ok()?;
@@ -302,7 +311,8 @@ mod tests {
             any::<u32>().prop_map(|stalls| Mode::Stalls { stalls }),
             prop::collection::vec(0..3_u32, 0..20).prop_map(Mode::Listed),
         ];
-        let fault = (any::<u64>(), any::<u32>(), any::<u64>(), prop::option::of(any::<u32>()));
+        let at = prop_oneof![any::<u64>(), Just(u64::MAX)];
+        let fault = (at, any::<u32>(), any::<u64>(), prop::option::of(any::<u32>()));
         let fault = fault.prop_map(|(at, node, seed, effects)| Fault { at, node, seed, effects });
         let canaries: Vec<Canary> = Canary::every().collect();
         let canary = prop::option::of((0..canaries.len()).prop_map(move |place| canaries[place]));
