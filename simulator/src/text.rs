@@ -5,10 +5,10 @@
 //!     faults=31:2:9
 //! ```
 //!
-//! `faults` are event (or `end`, of the run), node and seed, and the number of the event's effects before the death, if the node dies within
-//! it. A list of choices is `mode=list:3,0x12,1`; `0x12` is twelve times 0. `collections` and `clusters` are written
-//! only if they aren't 0, `late=1`, `revoked=1`, `unnamed=1`, `background=1` and `overtaking=1` only if true, and
-//! `canary` only if there is one: a variant's name, preceded by the rule's name for a rule's mistake
+//! `faults` are event (or `end`, of the run), node and seed, and the number of the event's effects before the death, if
+//! the node dies within it. A list of choices is `mode=list:3,0x12,1`; `0x12` is twelve times 0. `collections` and
+//! `clusters` are written only if they aren't 0, `late=1`, `revoked=1`, `unnamed=1`, `background=1` and `overtaking=1`
+//! only if true, and `canary` only if there is one: a variant's name, preceded by the rule's name for a rule's mistake
 //! (`send-deterministic/PhaseNotRaised`).
 
 use std::fmt;
