@@ -69,7 +69,9 @@ impl Logger {
         let keeps_all = |is_in_memory: bool| {
             self.on_full == OnFull::Block
                 && self.log().map(counterfoil::Log::options).is_some_and(|options| {
-                    options.keep != Keep::Acked && is_in_memory == (options.tier != Tier::NodeLocal)
+                    options.keep != Keep::Acked
+                        && !options.stops_logging
+                        && is_in_memory == (options.tier != Tier::NodeLocal)
                 })
         };
         match refused {
