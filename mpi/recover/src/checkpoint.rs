@@ -49,6 +49,8 @@ struct Saved {
     printed: Vec<Printed>,
     /// Ids and lengths.
     regions: Vec<(c_int, u64)>,
+    /// Times shown by the clocks.
+    clocks: Vec<u64>,
 }
 
 /// A rank's output to a stream.
@@ -141,6 +143,7 @@ unsafe fn resume(front: &Front, state: &[u8]) -> Result<(), String> {
         }
     }
     front.calls.set(saved.calls);
+    front.clocks.resume(&saved.clocks);
     for (stream, printed) in Stream::ALL.into_iter().zip(saved.printed) {
         skip_printed(stream, &printed).map_err(|error| format!("cannot go on with its output: {error}"))?;
     }
@@ -173,6 +176,7 @@ pub unsafe extern "C-unwind" fn counterfoil_checkpoint() -> c_int {
         calls: front.calls.get(),
         printed: Stream::ALL.map(|stream| printed(stream).unwrap_or_default()).into(),
         regions: named.iter().map(|region| (region.id, region.len as u64)).collect(),
+        clocks: front.clocks.shown(),
     };
     let Ok(mut bytes) = postcard::to_stdvec(&saved) else { return refuse("it can't be encoded") };
     for region in named.iter().filter(|region| region.len > 0) {

@@ -138,6 +138,8 @@ struct Pace {
     readings: u32,
     /// Offset added to a clock lagging the previous process's: a processor-time clock, or any after another boot.
     ahead: u64,
+    /// Last time shown, also by the process that took the checkpoint.
+    shown: u64,
 }
 
 impl Pace {
@@ -179,6 +181,16 @@ impl Clocks {
         }
     }
 
+    /// Returns each clock's last time, for a checkpoint.
+    pub(crate) fn shown(&self) -> Vec<u64> {
+        self.paces.iter().map(|pace| pace.get().shown).collect()
+    }
+
+    /// Continues from a checkpoint's times.
+    pub(crate) fn resume(&self, shown: &[u64]) {
+        self.paces.iter().zip(shown).for_each(|(pace, shown)| note_shown(pace, *shown));
+    }
+
     /// Returns the time for which a clock stands still once much memory is used.
     ///
     /// The remaining memory then suffices for as long as the job has run, and so on.
@@ -189,6 +201,11 @@ impl Clocks {
         let ran = system(libc::CLOCK_MONOTONIC).unwrap_or(0).saturating_sub(self.begun).max(RAN_MIN);
         ran / self.readings_max.saturating_sub(recorded).max(1)
     }
+}
+
+/// Notes a time shown to the program.
+fn note_shown(pace: &Cell<Pace>, shown: u64) {
+    pace.set(Pace { shown, ..pace.get() });
 }
 
 /// Returns a clock's time for the program: on record, or from `now`.
@@ -207,12 +224,15 @@ impl Front {
         let pace = &self.clocks.paces[usize::from(clock)];
         let show = |shown, recorded| {
             let mut changed = pace.get();
-            let value = changed.show(shown, now(), self.clocks.still(recorded));
+            let value = changed.show(changed.shown.max(shown), now(), self.clocks.still(recorded));
             pace.set(changed);
             value
         };
         match self.process.call(|endpoint| endpoint.reading(clock, show)) {
-            Ok(value) => value,
+            Ok(value) => {
+                note_shown(pace, value);
+                value
+            }
             Err(error) => {
                 self.fail("a reading of a clock", None, error.into());
                 0

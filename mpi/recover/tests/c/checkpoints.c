@@ -1,4 +1,6 @@
 /* `checkpoints`: set-up with messages of every kind, checkpoints that can't be taken, and some that are, in the midst of messages that wait. */
+#include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -6,8 +8,20 @@
 
 enum { STEPS = 60, WAITING = 3 };
 
+/* Reads clocks, none of which may be behind its last reading. */
+static void read_clocks(double last[3]) {
+    struct rusage usage;
+    CHECK(getrusage(RUSAGE_SELF, &usage) == 0);
+    double now[] = {MPI_Wtime(), clock() / (double)CLOCKS_PER_SEC, usage.ru_utime.tv_sec + usage.ru_utime.tv_usec * 1e-6};
+    for (int i = 0; i < 3; i++) {
+        CHECK(now[i] >= last[i]);
+        last[i] = now[i];
+    }
+}
+
 int main(int argc, char **argv) {
     int step = 0, sum = 0, in, all, refused = 0;
+    double clocks[3] = {0};
     DO(MPI_Init(&argc, &argv));
     know_ranks();
     int next = (rank + 1) % ranks, before = (rank + ranks - 1) % ranks;
@@ -41,6 +55,7 @@ int main(int argc, char **argv) {
     CHECK(counterfoil_protect(1, &step, sizeof step) == 0);
     CHECK(counterfoil_protect(2, &sum, sizeof sum) == 0);
     CHECK(counterfoil_protect(3, NULL, 0) == 0);
+    CHECK(counterfoil_protect(4, clocks, sizeof clocks) == 0);
     if (rank == 0) printf("set up, and a line that isn't complete: ");
     int goes_on = counterfoil_restarted();
     CHECK(MPI_Wtime() >= begun);
@@ -59,6 +74,9 @@ int main(int argc, char **argv) {
         DO(MPI_Request_free(&again));
     }
     for (; step < STEPS; step++) {
+        /* More processor time than a new process has used. */
+        for (clock_t begun = clock(); step == 0 && clock() - begun < CLOCKS_PER_SEC / 10;) {}
+        read_clocks(clocks);
         if (step % 7 == 5) CHECK(counterfoil_checkpoint() == 0);
         /* Messages that wait for a later step are in the checkpoint. */
         for (int i = 0; step % 10 == 0 && i < WAITING; i++) {
