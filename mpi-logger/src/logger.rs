@@ -6,7 +6,7 @@ mod space;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use counterfoil::{Keep, LocalLogError, Log, OnFull};
+use counterfoil::{Keep, LocalLogError, Log};
 use counterfoil_profile::RecordTag;
 
 pub use space::{SpaceError, SpacePoll, SpaceRefusal};
@@ -30,19 +30,12 @@ pub struct LoggerOptions {
     pub is_multithreaded: bool,
     /// Failed polls before logging began: [`Logger::set_failed_polls`].
     pub failed_polls: u64,
-    /// What a send does when the log is full.
-    pub on_full: OnFull,
 }
 
 impl Default for LoggerOptions {
     /// One thread, whose sends wait for space.
     fn default() -> LoggerOptions {
-        LoggerOptions {
-            deadlock_after: DEADLOCK_AFTER,
-            is_multithreaded: false,
-            failed_polls: 0,
-            on_full: OnFull::default(),
-        }
+        LoggerOptions { deadlock_after: DEADLOCK_AFTER, is_multithreaded: false, failed_polls: 0 }
     }
 }
 
@@ -71,7 +64,6 @@ pub struct Logger {
     /// The current wait for log space, if any.
     wait: Option<SpaceWait>,
     is_multithreaded: bool,
-    on_full: OnFull,
     keep: Keep,
     /// The log's memory limit in bytes.
     budget: usize,
@@ -103,7 +95,6 @@ impl Logger {
             determinants: DeterminantLog::starting_at(options.failed_polls),
             wait: None,
             is_multithreaded: options.is_multithreaded,
-            on_full: options.on_full,
             keep,
             budget,
             activity: 0,

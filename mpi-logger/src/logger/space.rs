@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use counterfoil::{AppendError, Keep, OnFull, Rank, StoreError, Tier};
+use counterfoil::{AppendError, Keep, Rank, StoreError, Tier};
 use counterfoil_profile::RecordTag;
 
 use super::Logger;
@@ -67,12 +67,11 @@ impl Logger {
     pub fn wait_for(&self, refused: &AppendError) -> SpaceRefusal {
         // Acknowledged records aren't released either.
         let keeps_all = |is_in_memory: bool| {
-            self.on_full == OnFull::Block
-                && self.log().map(counterfoil::Log::options).is_some_and(|options| {
-                    options.keep != Keep::Acked
-                        && !options.stops_logging
-                        && is_in_memory == (options.tier != Tier::NodeLocal)
-                })
+            self.log().map(counterfoil::Log::options).is_some_and(|options| {
+                options.keep != Keep::Acked
+                    && !options.stops_logging
+                    && is_in_memory == (options.tier != Tier::NodeLocal)
+            })
         };
         match refused {
             AppendError::Full(_) if keeps_all(true) => SpaceRefusal::Final,

@@ -158,7 +158,6 @@ impl Session {
             deadlock_after: settings.deadlock_after,
             is_multithreaded,
             failed_polls: failed_polls::count(),
-            on_full: settings.on_full,
         };
         let mut logger = Logger::new(log, &options);
         let comms = CommHandles::new(&mut logger.comms)?;
